@@ -1,0 +1,42 @@
+# Every target works on a machine that has only Python 3.11, git and apt.
+PYTHON ?= python3.11
+BIN := .venv/bin
+# bf16 matrix products die on machines that advertise AMX but cannot run it.
+export ONEDNN_MAX_CPU_ISA := AVX512_CORE_BF16
+export TF_CPP_MIN_LOG_LEVEL := 3
+
+.PHONY: setup demo test fast check bench docs clean
+setup: .venv/ready
+
+.venv/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install -q --upgrade pip -c constraints.txt
+	$(BIN)/pip install -q -c constraints.txt torch==2.13.0
+	$(BIN)/pip install -q -c constraints.txt -e '.[dev]'
+	touch $@
+
+demo: setup
+	$(BIN)/python -m demo
+
+test: setup
+	tests/install_servers.sh
+	$(BIN)/pytest -m "" -n 2 --cov --cov-report=term
+
+fast: setup
+	$(BIN)/pytest -n 2
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: setup
+	$(BIN)/pip install -q -c constraints.txt -e '.[bench]'
+	$(BIN)/python -m bench
+
+docs: setup
+	$(BIN)/mkdocs build --strict
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache site build dist src/*.egg-info

@@ -1,0 +1,8 @@
+"""Settings every test needs before the first framework is imported."""
+
+import os
+
+# bf16 matrix products die on machines that advertise AMX but cannot run it.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("JAX_PLATFORMS", "cpu")

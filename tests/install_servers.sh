@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# Debian packages the slow tests use; each test says so and skips itself where one is missing.
+set -euo pipefail
+missing=()
+command -v mkfs.ext4 >/dev/null || missing+=(e2fsprogs)
+command -v mkfs.xfs >/dev/null || missing+=(xfsprogs)
+[ ${#missing[@]} -eq 0 ] && exit 0
+[ "$(id -u)" -eq 0 ] || { echo "not root: tests that need ${missing[*]} will skip"; exit 0; }
+apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
