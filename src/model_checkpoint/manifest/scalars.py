@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from model_checkpoint.errors import ManifestInvalid, UnsupportedType
 
-Node: TypeAlias = "bool | int | str | list[Any] | None"
+Node: TypeAlias = bool | int | str | list[Any] | None
 
 _EXACT = 1 << 53  # every JSON reader keeps integers below this
 
