@@ -7,12 +7,13 @@ The reader trusts nothing: size, digest, duplicate keys, version and features ar
 from __future__ import annotations
 
 import hashlib
+from typing import TypeVar
 
 import msgspec
 import zstandard
 
 from model_checkpoint.errors import IncompatibleVersion, LimitExceeded, ManifestInvalid
-from model_checkpoint.manifest.record import FORMAT_VERSION, Manifest
+from model_checkpoint.manifest.record import FORMAT_VERSION, Manifest, Summary
 from model_checkpoint.options import MIB, ReaderLimits
 
 KNOWN_FEATURES: frozenset[str] = frozenset()
@@ -21,6 +22,7 @@ _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _COMPRESS_ABOVE = 4 * MIB
 _DIGEST_CHARS = 64
 _LIMITS = ReaderLimits()
+_S = TypeVar("_S", bound=Summary)
 
 
 def encode(manifest: Manifest) -> bytes:
@@ -34,10 +36,19 @@ def encode(manifest: Manifest) -> bytes:
 
 def decode(data: bytes, where: str, *, limits: ReaderLimits = _LIMITS) -> Manifest:
     """Return the manifest in ``data``; ``where`` names it in errors."""
+    return _decode(data, where, limits, Manifest)
+
+
+def decode_summary(data: bytes, where: str, *, limits: ReaderLimits = _LIMITS) -> Summary:
+    """Return what a listing needs of the manifest in ``data``, equally checked but much cheaper to build."""
+    return _decode(data, where, limits, Summary)
+
+
+def _decode(data: bytes, where: str, limits: ReaderLimits, kind: type[_S]) -> _S:
     line = _checked_line(_plain(data, where, limits), where)
     _refuse_foreign(_top_level(line, where), where)
     try:
-        return msgspec.json.decode(line, type=Manifest)
+        return msgspec.json.decode(line, type=kind)
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
         raise _invalid(where, f"its fields are not those of a manifest ({error})") from error
 
@@ -82,7 +93,8 @@ def _top_level(line: bytes, where: str) -> dict[str, msgspec.Raw]:
         parts = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
         raise _invalid(where, f"it is not JSON ({error})") from error
-    length = 1 + sum(len(msgspec.json.encode(key)) + len(bytes(raw)) + 2 for key, raw in parts.items())
+    inner = sum(len(msgspec.json.encode(key)) + len(bytes(raw)) + 2 for key, raw in parts.items())
+    length = max(2, 1 + inner)
     if length != len(line):
         raise _invalid(where, "a key stands twice in it, or it has blanks between its parts")
     return parts

@@ -45,8 +45,8 @@ class FileRecord(msgspec.Struct, frozen=True, array_like=True):
     digest: str  # hex SHA-256 over the chunks' SHA-256 digests
 
 
-class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """All of one checkpoint but the array bytes."""
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """What a listing needs of a manifest; decoding skips the rest."""
 
     format: str = "model_checkpoint"
     format_version: int = FORMAT_VERSION
@@ -63,6 +63,12 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     metrics: Node = None
     metadata: Node = None
     parents: tuple[str, ...] = ()
+    files: tuple[FileRecord, ...] = ()
+    extras: tuple[FileRecord, ...] = ()  # files beside the data, such as the index of a consolidated model
+
+
+class Manifest(Summary, frozen=True, kw_only=True):
+    """All of one checkpoint but the array bytes."""
+
     tree: Node = None
     entries: tuple[Entry, ...] = ()
-    files: tuple[FileRecord, ...] = ()
