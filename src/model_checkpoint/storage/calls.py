@@ -106,8 +106,8 @@ class Calls:
         fcntl.fcntl(fd, fcntl.F_SETFL, flags | DIRECT if on else flags & ~DIRECT)
 
     def mmap(self, fd: int, size: int) -> memoryview:
-        """Map the whole file, private and read-only."""
-        return memoryview(mmap.mmap(fd, size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ))
+        """Map the whole file, private: writes to the map never reach the file."""
+        return memoryview(mmap.mmap(fd, size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE))
 
     def flock(self, fd: int, operation: int) -> None:
         """Lock or unlock."""

@@ -79,14 +79,15 @@ class LocalWriter:
         self._calls, self._path, self._fd, self._size = calls, path, fd, size
         self._direct, self._beat = direct, beat
         self._around_cache = False
+        self._unit = 1
         self._written, self._counting = 0, threading.Lock()
         self._open = True
         self.sealed = False
 
     @property
     def alignment(self) -> int:
-        """4096 around the page cache, 1 through it."""
-        return DIRECT_ALIGNMENT if self._around_cache else 1
+        """4096 around the page cache, 1 through it; stays as it was found, even if direct I/O is refused later."""
+        return self._unit
 
     @property
     def _padded(self) -> int:
@@ -104,6 +105,7 @@ class LocalWriter:
         try:
             self._calls.set_direct(self._fd, True)
             self._around_cache = True
+            self._unit = DIRECT_ALIGNMENT
         except OSError as error:
             if error.errno not in _NO_DIRECT:
                 raise
@@ -229,7 +231,7 @@ class LocalReader:
                 done += count
 
     def map(self) -> memoryview | None:
-        """The whole file as a private read-only map; None where another machine could cut the file under it."""
+        """The whole file as a private map; None where another machine could cut the file under it."""
         if self._size == 0:
             return memoryview(b"")
         with typed_reads(self._folder, self._file):

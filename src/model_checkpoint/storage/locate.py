@@ -20,8 +20,11 @@ class UnknownScheme(CheckpointException, ValueError):
     default_type = ExceptionType.STORAGE_ERROR
 
 
-def open_store(root: str | os.PathLike[str]) -> Store:
-    """Return the store of ``root``: a path, or a ``memory://`` URL. Nothing is created or read yet.
+Root = str | os.PathLike[str] | Store
+
+
+def open_store(root: Root) -> Store:
+    """Return the store of ``root``: a path, a ``memory://`` URL, or a store itself. Nothing is created or read yet.
 
     Example:
         >>> open_store("memory://example").url
@@ -30,6 +33,8 @@ def open_store(root: str | os.PathLike[str]) -> Store:
         Traceback (most recent call last):
         model_checkpoint.storage.locate.UnknownScheme: ftp://host/x: unknown scheme 'ftp', expected a path or ...
     """
+    if not isinstance(root, (str, os.PathLike)):
+        return root
     text = os.fspath(root)
     match = _SCHEME.match(text)
     if match is None:

@@ -28,7 +28,7 @@ class Reader(Protocol):
         ...
 
     def map(self) -> memoryview | None:
-        """The whole file as a private read-only map, or None where mapping is unsafe (network, object store)."""
+        """The whole file as a private map, or None where mapping is unsafe (network, object store)."""
         ...
 
     def close(self) -> None:
