@@ -7,6 +7,7 @@ import logging
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 from model_checkpoint.errors import CheckpointException, LimitExceeded, UnsafeName
@@ -85,6 +86,12 @@ def _exists(calls: Calls, path: str) -> bool:
     except FileNotFoundError:
         return False
     return True
+
+
+def let_go(calls: Calls, fd: int) -> None:
+    """Close a descriptor whose close can tell nothing: it was only read, its flush was checked, or its file is dead."""
+    with suppress(OSError):
+        calls.close(fd)
 
 
 def flush_folder(calls: Calls, path: str) -> None:
@@ -171,7 +178,7 @@ def open_regular(calls: Calls, folder: str, file: str) -> tuple[int, os.stat_res
             # O_NONBLOCK: a pipe must be refused, not waited for
             fd = calls.open(file, os.O_RDONLY | os.O_NONBLOCK, folder=pinned)
         finally:
-            calls.close(pinned)
+            let_go(calls, pinned)
     except OSError as error:
         if error.errno not in _NOT_A_FILE:
             raise
@@ -185,7 +192,7 @@ def _regular(calls: Calls, fd: int, folder: str, file: str) -> tuple[int, os.sta
         if not stat.S_ISREG(info.st_mode):
             raise _unsafe(folder, file)
     except BaseException:
-        calls.close(fd)
+        let_go(calls, fd)
         raise
     return fd, info
 
@@ -231,7 +238,7 @@ def read_manifest(calls: Calls, folder: str) -> bytes:
             )
         return read_whole(calls, fd, info.st_size)
     finally:
-        calls.close(fd)
+        let_go(calls, fd)
 
 
 def decode_manifest(root: Root, name: str) -> Manifest | None:

@@ -14,7 +14,7 @@ from contextlib import suppress
 
 from model_checkpoint.storage.calls import Calls
 from model_checkpoint.storage.failures import FULL, UNSUPPORTED, ended, misused, typed, typed_errors, typed_reads
-from model_checkpoint.storage.folders import free_bytes, log, open_regular
+from model_checkpoint.storage.folders import free_bytes, let_go, log, open_regular
 
 DIRECT_ALIGNMENT = 4096
 
@@ -195,8 +195,7 @@ class LocalWriter:
         """Close without a promise."""
         if self._open:
             self._open = False
-            with suppress(OSError):  # the file is dead already
-                self._calls.close(self._fd)
+            let_go(self._calls, self._fd)
 
 
 def open_reader(calls: Calls, folder: str, file: str) -> LocalReader:
@@ -243,5 +242,4 @@ class LocalReader:
         """Let go of the file; a map stays valid."""
         if self._open:
             self._open = False
-            with typed_reads(self._folder, self._file):
-                self._calls.close(self._fd)
+            let_go(self._calls, self._fd)

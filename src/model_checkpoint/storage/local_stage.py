@@ -9,7 +9,7 @@ from model_checkpoint.storage.failures import attempt_over, not_sealed, typed_er
 from model_checkpoint.storage.folders import Root, attempt_of, is_published, log, remove_tree
 from model_checkpoint.storage.local_files import DirectIO, LocalWriter, create_writer
 from model_checkpoint.storage.locks import AttemptLock
-from model_checkpoint.storage.names import check_name, check_new_file
+from model_checkpoint.storage.names import check_name, check_new_file, check_own_files
 from model_checkpoint.storage.publish import Staged, commit_new, commit_over, draft_name, write_manifest
 from model_checkpoint.storage.trash import throw_files
 
@@ -48,6 +48,8 @@ class LocalStage:
         """Make the checkpoint visible and durable."""
         self._require_open()
         self._require_sealed()
+        if replace:
+            check_own_files(self._writers, self._attempt, self._path)
         old = tuple(check_name(file, self._path) for file in obsolete if file not in self._writers)
         staged = Staged(root=self._root, name=self._name, attempt=self._attempt, files=tuple(self._writers))
         write_manifest(staged, manifest)
@@ -88,8 +90,7 @@ class LocalStage:
     def _tidy(self, obsolete: tuple[str, ...]) -> None:
         """Clean up behind a commit; whatever fails is recovery's to finish, the checkpoint is safe."""
         try:
-            if obsolete:
-                throw_files(self._root, self._name, obsolete)
+            throw_files(self._root, self._name, obsolete)
             remove_tree(self._root.calls, self._path)
         except OSError as error:
             log.warning("%s: leavings stay until the next recovery (%s)", self._path, error)
@@ -105,21 +106,28 @@ class LocalStage:
         for writer in self._writers.values():
             writer.give_up()
         try:
-            if self._joined:
-                self._withdraw()
+            clean = self._withdraw()
             remove_tree(self._root.calls, self._path)
         except OSError as error:
             log.warning("%s: leavings stay until the next recovery (%s)", self._path, error)
-            self._lock.leave()
-        else:
+            clean = False
+        if clean:
             self._lock.release()
+        else:
+            self._lock.leave()
 
-    def _withdraw(self) -> None:
-        """Take new files out of an existing checkpoint, unless its manifest is, or may be, already ours."""
+    def _withdraw(self) -> bool:
+        """Take new files out of an existing checkpoint; False if its manifest is, or may be, already ours.
+
+        Then both versions stay where they are, and recovery decides which one goes.
+        """
+        if not self._joined:
+            return True
         if attempt_of(self._root, self._name) in (self._attempt, ""):
-            return
+            return False
         for file in (*self._writers, draft_name(self._attempt)):
             remove_tree(self._root.calls, f"{self._root.checkpoint(self._name)}/{file}")
+        return True
 
     def _require_open(self) -> None:
         if self._over:

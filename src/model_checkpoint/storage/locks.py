@@ -19,7 +19,7 @@ from model_checkpoint.errors import StorageFailure
 from model_checkpoint.options import MIB, Graces
 from model_checkpoint.storage.calls import Calls
 from model_checkpoint.storage.failures import UNSUPPORTED
-from model_checkpoint.storage.folders import Root, log, read_whole, write_whole
+from model_checkpoint.storage.folders import Root, let_go, log, read_whole, write_whole
 from model_checkpoint.storage.local_files import is_local
 
 _BEAT_SECONDS = 10.0
@@ -83,8 +83,7 @@ class AttemptLock:
 
     def leave(self) -> None:
         """Let go but keep the file, so that recovery knows that something is left to do."""
-        with suppress(OSError):  # nothing was promised about this descriptor
-            self._calls.close(self._fd)
+        let_go(self._calls, self._fd)
 
 
 def _locked_file(calls: Calls, path: str) -> int:
@@ -98,9 +97,9 @@ def _locked_file(calls: Calls, path: str) -> int:
         except BaseException:
             with suppress(OSError):  # the first error is the one to report
                 calls.unlink(path)
-            calls.close(fd)
+            let_go(calls, fd)
             raise
-        calls.close(fd)
+        let_go(calls, fd)
     raise StorageFailure(f"{path}: the lock was taken away {_TRIES} times. Stop whatever cleans this folder.", path)
 
 
@@ -132,7 +131,7 @@ class Claim:
     def release(self) -> None:
         """Let go."""
         if self.fd is not None:
-            self.calls.close(self.fd)
+            let_go(self.calls, self.fd)
 
 
 def claim(root: Root, attempt: str, graces: Graces) -> Claim | None:
@@ -147,7 +146,7 @@ def claim(root: Root, attempt: str, graces: Graces) -> Claim | None:
         held = _claim_file(root.calls, fd, path, graces)
     finally:
         if held is None:
-            root.calls.close(fd)
+            let_go(root.calls, fd)
     return held
 
 
@@ -194,5 +193,5 @@ def _claim_orphan(root: Root, attempt: str, graces: Graces) -> Claim | None:
         grace = graces.local if is_local(calls, fd) else graces.foreign
         old = time.time() - calls.fstat(fd).st_mtime >= grace
     finally:
-        calls.close(fd)
+        let_go(calls, fd)
     return Claim(calls=calls, fd=None, owner=None) if old else None

@@ -23,7 +23,7 @@ from model_checkpoint.storage.failures import (
     not_in_trash,
     not_sealed,
 )
-from model_checkpoint.storage.names import MANIFEST, Token, check_attempt, check_name, check_new_file
+from model_checkpoint.storage.names import MANIFEST, Token, check_attempt, check_name, check_new_file, check_own_files
 from model_checkpoint.storage.store import Swept, Trashed
 
 SCHEME = "memory://"
@@ -107,8 +107,8 @@ class MemoryReader:
 class MemoryStage:
     """One attempt; see :class:`model_checkpoint.storage.store.Stage`."""
 
-    def __init__(self, bucket: _Bucket, where: str, name: str) -> None:
-        self._bucket, self._where, self._name = bucket, where, name
+    def __init__(self, bucket: _Bucket, where: str, name: str, attempt: str) -> None:
+        self._bucket, self._where, self._name, self._attempt = bucket, where, name, attempt
         self._writers: dict[str, MemoryWriter] = {}
         self.alive = True
 
@@ -124,6 +124,8 @@ class MemoryStage:
         self._require_alive()
         if loose := [file for file, writer in self._writers.items() if not writer.sealed]:
             raise not_sealed(self._where, loose)
+        if replace:
+            check_own_files(self._writers, self._attempt, self._where)
         gone = {check_name(file, self._where) for file in obsolete} - set(self._writers)
         new = {file: writer.content.toreadonly() for file, writer in self._writers.items()}
         with self._bucket.guard:
@@ -214,7 +216,7 @@ class MemoryStore:
             if running is not None and running.alive:
                 where = f"{self._url}/.staging/{attempt}"
                 raise StorageFailure(f"{where}: the attempt id is in use. Use a fresh one for each attempt.", where)
-            stage = MemoryStage(bucket, f"{self._url}/{name}", name)
+            stage = MemoryStage(bucket, f"{self._url}/{name}", name, attempt)
             bucket.stages[attempt] = stage
         return stage
 

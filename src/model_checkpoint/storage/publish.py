@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import errno
 import os
-from contextlib import suppress
 from dataclasses import dataclass
 
 from model_checkpoint.errors import StorageFailure
 from model_checkpoint.storage.failures import UNSUPPORTED, doubt, in_doubt, name_taken, typed, typed_errors
-from model_checkpoint.storage.folders import Root, attempt_of, flush_folder, free_bytes, log, write_whole
+from model_checkpoint.storage.folders import Root, attempt_of, flush_folder, free_bytes, let_go, log, write_whole
 from model_checkpoint.storage.names import MANIFEST, MANIFEST_DRAFT
 from model_checkpoint.storage.trash import clear_the_way
 
@@ -62,8 +61,7 @@ def write_manifest(staged: Staged, manifest: bytes) -> None:
             write_whole(calls, fd, manifest)
             calls.fsync(fd)
         except BaseException:
-            with suppress(OSError):  # the first error is the one to report
-                calls.close(fd)
+            let_go(calls, fd)
             raise
         calls.close(fd)
         calls.rename(draft, f"{staged.path}/{MANIFEST}")
@@ -127,8 +125,7 @@ def commit_over(staged: Staged) -> bool:
             calls.fsync(folder)
             return _is_still(staged, folder)
     finally:
-        with suppress(OSError):  # a folder opened to read: its flush was checked, its close says nothing
-            calls.close(folder)
+        let_go(calls, folder)
 
 
 def _join(staged: Staged, folder: int) -> bool:

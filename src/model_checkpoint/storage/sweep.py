@@ -11,7 +11,15 @@ from dataclasses import dataclass, field
 
 from model_checkpoint.options import Graces
 from model_checkpoint.storage.failures import is_refused, typed_errors
-from model_checkpoint.storage.folders import Root, decode_manifest, list_folder, log, regular_files, remove_tree
+from model_checkpoint.storage.folders import (
+    Root,
+    decode_manifest,
+    flush_folder,
+    list_folder,
+    log,
+    regular_files,
+    remove_tree,
+)
 from model_checkpoint.storage.locks import Owner, claim
 from model_checkpoint.storage.names import MANIFEST, is_name
 from model_checkpoint.storage.store import Swept
@@ -99,6 +107,7 @@ def _clear_strays(root: Root, attempt: str, owner: Owner) -> bool:
         return False
     kept = {record.name for record in manifest.files} | {MANIFEST}
     if manifest.attempt == attempt:
+        flush_folder(root.calls, folder)  # it died before it could: the new must be durable before the old goes
         throw_files(root, owner.name, [file for file in old if file not in kept])
     else:
         for file in own:

@@ -10,3 +10,4 @@ from model_checkpoint.testing.faults import Call as Call
 from model_checkpoint.testing.faults import Fault as Fault
 from model_checkpoint.testing.faults import FaultyCalls as FaultyCalls
 from model_checkpoint.testing.faults import Kind as Kind
+from model_checkpoint.testing.faults import flushes_retried as flushes_retried

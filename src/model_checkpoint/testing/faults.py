@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -58,6 +58,19 @@ class Call:
     failed: bool = False
 
 
+def flushes_retried(trace: Sequence[Call]) -> list[Call]:
+    """Flushes of a file or folder whose flush had failed before in ``trace``; a store must never make one."""
+    failed: set[int | None] = set()
+    again = []
+    for call in trace:
+        if call.name in _FLUSHES:
+            if call.inode in failed:
+                again.append(call)
+            if call.failed:
+                failed.add(call.inode)
+    return again
+
+
 class FaultyCalls(Calls):
     """The system with a recorder, and one fault if given.
 
@@ -75,18 +88,6 @@ class FaultyCalls(Calls):
         self._paths: dict[int, str] = {}
         self._guard = threading.Lock()
         self._count = 0
-
-    def refused_flushes_retried(self) -> list[Call]:
-        """Flushes of something whose flush had failed before; must be empty."""
-        failed: set[int | None] = set()
-        again = []
-        for call in self.trace:
-            if call.name in _FLUSHES:
-                if call.inode in failed:
-                    again.append(call)
-                if call.failed:
-                    failed.add(call.inode)
-        return again
 
     def _next(self) -> int:
         with self._guard:
@@ -136,10 +137,14 @@ def _meet(
         if name == "close":
             action(*args)  # the system frees the descriptor even when close reports an error
         raise OSError(fault.code, os.strerror(fault.code))
-    result = action(*args, **kwargs)
-    if fault.kind is Kind.KILL_AFTER:
-        os._exit(KILLED)
+    try:
+        result = action(*args, **kwargs)
+    finally:
+        if fault.kind is Kind.KILL_AFTER:  # also after a call that fails by itself
+            os._exit(KILLED)
     if fault.kind is Kind.LOSE_REPLY:
+        if name == "open":
+            os.close(result)  # nobody learns of this descriptor
         raise OSError(fault.code, os.strerror(fault.code))
     return result
 
