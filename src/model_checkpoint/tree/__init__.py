@@ -11,7 +11,7 @@ from model_checkpoint.tree.flatten import flatten as flatten
 from model_checkpoint.tree.live import live_specs as live_specs
 from model_checkpoint.tree.restore import Restore as Restore
 from model_checkpoint.tree.restore import prepare as prepare
-from model_checkpoint.tree.specs import select as select
-from model_checkpoint.tree.specs import specs as specs
 from model_checkpoint.tree.rng import RngState as RngState
 from model_checkpoint.tree.rng import rng_state as rng_state
+from model_checkpoint.tree.specs import select as select
+from model_checkpoint.tree.specs import specs as specs

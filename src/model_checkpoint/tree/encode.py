@@ -214,9 +214,7 @@ def _record(tag: str) -> Encoded:
 
 
 def _coded(codec: Codec) -> Encoded:
-    return lambda encoder, value: encoder.inside(
-        value, lambda: ["x", codec.name, encoder.encode(codec.encode(value))]
-    )
+    return lambda encoder, value: encoder.inside(value, lambda: ["x", codec.name, encoder.encode(codec.encode(value))])
 
 
 def _stateful(kind: str) -> Encoded:

@@ -40,11 +40,15 @@ def flatten(state: Any) -> Flat:
     named = arrays(tree)
     _refuse_twins([name for name, _ in named])
     if stored is None:
-        leaves = [_leaf(name, one, one.kind) for (name, _), one in zip(named, _in_order(encoder.found, named), strict=True)]
+        leaves = [
+            _leaf(name, one, one.kind) for (name, _), one in zip(named, _in_order(encoder.found, named), strict=True)
+        ]
         return Flat(tree, leaves)
     names = {id(node): name for name, node in named}
     alone = {id(one) for one in apart}
-    leaves = [_shared_leaf(names[id(what.members[0].node)], what, apart=id(what.members[0]) in alone) for what in stored]
+    leaves = [
+        _shared_leaf(names[id(what.members[0].node)], what, apart=id(what.members[0]) in alone) for what in stored
+    ]
     return Flat(tree, leaves, tuple(names[id(one.node)] for one in apart))
 
 

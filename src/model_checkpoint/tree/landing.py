@@ -68,7 +68,9 @@ class Landing:
         """Return what makes the successor of a live array that cannot be written."""
         saved = self._builder.memory(node, name, found.kind).entry
         if found.kind == "jax" and (saved.attributes if saved.kind == "jax" else None) != found.attributes:
-            return self._problem(name, f"saved as {saved.attributes or 'numbers'}, live {found.attributes or 'numbers'}")
+            return self._problem(
+                name, f"saved as {saved.attributes or 'numbers'}, live {found.attributes or 'numbers'}"
+            )
         make: Callable[[], Any] = adapter(found.kind).successor(found.value, lambda: self._builder.array(node))
         return make
 

@@ -67,6 +67,10 @@ class Restore:
         live = self._matcher.targets.get(entry) if self._matcher is not None else None
         return live if live is not None else self._builder.memories[entry].wait()
 
+    def is_live(self, entry: int) -> bool:
+        """Tell, without allocating anything, whether ``entry`` goes straight into memory of the caller's."""
+        return self._matcher is not None and entry in self._matcher.targets
+
     def adopt(self, entry: int, data: memoryview) -> bool:
         """Use ``data`` as the memory of ``entry`` without copying; False if it must be copied to the target."""
         if self._matcher is not None and entry in self._matcher.targets:

@@ -121,7 +121,9 @@ def _settings_fit(matcher: Matcher, saved: _Saved, live: torch.optim.Optimizer, 
         return True
     lacking = [key for key in live.defaults for keys in saved.keys if key not in keys]
     if lacking:
-        matcher.problem(name, f"saved from {recorded}, live it is {label(type(live))}, whose {lacking[0]!r} is not saved")
+        matcher.problem(
+            name, f"saved from {recorded}, live it is {label(type(live))}, whose {lacking[0]!r} is not saved"
+        )
     return not lacking
 
 
