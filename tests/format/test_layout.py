@@ -2,6 +2,7 @@
 
 import json
 import struct
+from itertools import pairwise
 
 import numpy as np
 from hypothesis import given
@@ -29,7 +30,7 @@ def test_tensors_are_aligned_without_holes_and_chunks_obey_the_rule(spec):
     assert layout.starts[0] % 4096 == 0 == (layout.starts[0] - len(layout.header))
     assert sorted(layout.order) == list(range(len(spec)))
     begins = [0, *layout.ends]
-    assert all(b - a <= CHUNK for a, b in zip(begins[1:], begins[2:], strict=False))
+    assert all(b - a <= CHUNK for a, b in pairwise(begins[1:]))
     assert layout.ends[-1] == layout.size
     for place, i in enumerate(layout.order):
         start, stop = layout.starts[place], layout.starts[place + 1]

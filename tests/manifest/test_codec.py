@@ -120,7 +120,7 @@ def test_hostile_but_signed_manifests_are_refused(line, problem):
 
 
 def test_a_newer_format_is_refused_by_version():
-    with pytest.raises(errors.IncompatibleVersion, match="format 9, needs a reader of format 9.*pip install -U"):
+    with pytest.raises(errors.IncompatibleVersion, match=r"format 9, needs a reader of format 9.*pip install -U"):
         decode(encode(manifest(format_version=9, min_reader=9)), "here")
 
 

@@ -2,8 +2,11 @@
 
 from dataclasses import dataclass, field
 
-from hypothesis import given
+import numpy as np
+import pytest
+from hypothesis import assume, given
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import basic_indices
 
 from model_checkpoint import plan
 from model_checkpoint.format import Tensor, lay_out
@@ -130,3 +133,26 @@ def test_under_an_open_prefix_anything_saved_is_welcome():
     saved = [Spec("optimizer.state.w.exp_avg", "float32", (2,))]
 
     assert plan.compare(saved, LiveSpecs([], ["optimizer.state"])).fits
+
+
+@given(st.data())
+def test_a_box_takes_what_numpy_takes(data):
+    shape = tuple(data.draw(st.lists(st.integers(1, 5), max_size=4)))
+    array = np.arange(int(np.prod(shape)), dtype=np.int32).reshape(shape)
+    index = data.draw(basic_indices(shape, allow_newaxis=False, allow_ellipsis=True))
+    parts = index if isinstance(index, tuple) else (index,)
+    assume(all(not isinstance(p, slice) or p.step in (None, 1) for p in parts))
+
+    box = plan.box_of(index, shape, 4)
+
+    rows = np.frombuffer(array.tobytes()[box.start : box.stop], dtype=np.int32).reshape(box.rows)
+    assert rows[box.inner].shape == box.shape
+    np.testing.assert_array_equal(rows[box.inner], array[index])
+
+
+@pytest.mark.parametrize(
+    ("index", "problem"), [((slice(0, 4, 2),), "step 2"), (9, "out of range"), ((0, 0, 0), "too many")]
+)
+def test_a_box_refuses_what_it_cannot_take(index, problem):
+    with pytest.raises(IndexError, match=problem):
+        plan.box_of(index, (4, 4), 4)

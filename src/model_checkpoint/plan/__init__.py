@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from model_checkpoint.plan.assign import FilePlan as FilePlan
 from model_checkpoint.plan.assign import assign as assign
+from model_checkpoint.plan.boxes import Index as Index
+from model_checkpoint.plan.boxes import box_of as box_of
 from model_checkpoint.plan.choose import Best as Best
 from model_checkpoint.plan.choose import parse_best as parse_best
 from model_checkpoint.plan.choose import rank_by_age as rank_by_age

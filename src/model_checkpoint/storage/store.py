@@ -28,7 +28,7 @@ class Reader(Protocol):
         ...
 
     def map(self) -> memoryview | None:
-        """The whole file as a private read-only map, or None where mapping is unsafe (network, object store)."""
+        """The whole file as a private map, or None where mapping is unsafe (network, object store)."""
         ...
 
     def close(self) -> None:
@@ -86,8 +86,9 @@ class Stage(Protocol):
         """Make the checkpoint visible and durable; the manifest appears last.
 
         Without ``replace`` an existing name is ``StepExists``. With it the new files join the existing folder, the
-        manifest is swapped by one rename, and ``obsolete`` files go to the trash afterwards. A failure after the
-        switch is ``DurabilityUnknown``; before it, the old checkpoint is untouched.
+        manifest is swapped by one rename, and ``obsolete`` files go to the trash afterwards; every new file's name
+        must then contain the attempt id, so that no two versions share a name. A failure after the switch is
+        ``DurabilityUnknown``; before it, the old checkpoint is untouched.
         """
         ...
 
