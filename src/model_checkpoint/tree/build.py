@@ -87,7 +87,9 @@ class Builder:
             self.memories[index] = known
         return known
 
-    def geometry(self, node: list[Any], kind: str | None = None) -> tuple[str, str, tuple[int, ...], tuple[int, ...], int]:
+    def geometry(
+        self, node: list[Any], kind: str | None = None
+    ) -> tuple[str, str, tuple[int, ...], tuple[int, ...], int]:
         """Return (kind, dtype, shape, strides, offset) of a view, checked to lie inside its array."""
         match node:
             case ["v", index, str(saved), str(dtype), list(shape), strides, int(offset), str(), int()]:
@@ -97,7 +99,7 @@ class Builder:
                 whole = [*shape, *steps, offset]
                 if len(steps) == len(shape) and all(type(n) is int for n in whole) and min([*shape, 0]) >= 0:
                     lead, span = extent(shape, steps, form.itemsize)
-                    if 0 <= offset - lead and offset - lead + span <= self._entries[index].nbytes:
+                    if offset >= lead and offset - lead + span <= self._entries[index].nbytes:
                         return kind, form.name, tuple(shape), steps, offset
         raise damaged(node)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -40,11 +41,15 @@ def flatten(state: Any) -> Flat:
     named = arrays(tree)
     _refuse_twins([name for name, _ in named])
     if stored is None:
-        leaves = [_leaf(name, one, one.kind) for (name, _), one in zip(named, _in_order(encoder.found, named), strict=True)]
+        leaves = [
+            _leaf(name, one, one.kind) for (name, _), one in zip(named, _in_order(encoder.found, named), strict=True)
+        ]
         return Flat(tree, leaves)
     names = {id(node): name for name, node in named}
     alone = {id(one) for one in apart}
-    leaves = [_shared_leaf(names[id(what.members[0].node)], what, apart=id(what.members[0]) in alone) for what in stored]
+    leaves = [
+        _shared_leaf(names[id(what.members[0].node)], what, apart=id(what.members[0]) in alone) for what in stored
+    ]
     return Flat(tree, leaves, tuple(names[id(one.node)] for one in apart))
 
 
@@ -91,8 +96,7 @@ def _shared_leaf(name: str, what: Stored, *, apart: bool) -> Leaf:
 def _refuse_twins(names: list[str]) -> None:
     if len(set(names)) == len(names):
         return
-    seen: set[str] = set()
-    twin = next(name for name in names if name in seen or seen.add(name))
+    twin = next(name for name, count in Counter(names).items() if count > 1)
     raise UnsupportedType(
         f"{twin}: two arrays of the state come to this one name. Rename a key; NaN keys and keys of a module's extra "
         "state can look alike."

@@ -68,12 +68,15 @@ class Landing:
         """Return what makes the successor of a live array that cannot be written."""
         saved = self._builder.memory(node, name, found.kind).entry
         if found.kind == "jax" and (saved.attributes if saved.kind == "jax" else None) != found.attributes:
-            return self._problem(name, f"saved as {saved.attributes or 'numbers'}, live {found.attributes or 'numbers'}")
+            return self._problem(
+                name, f"saved as {saved.attributes or 'numbers'}, live {found.attributes or 'numbers'}"
+            )
         make: Callable[[], Any] = adapter(found.kind).successor(found.value, lambda: self._builder.array(node))
         return make
 
-    def _problem(self, name: str, what: str) -> None:
+    def _problem(self, name: str, what: str) -> Callable[[], Any] | None:
         self._problems.append(f"{name or ROOT}: {what}")
+        return None
 
     def settle(self) -> list[str]:
         """Choose which live memory takes bytes directly; return what is wrong."""

@@ -31,7 +31,7 @@ def adapter(kind: str) -> ModuleType:
         return importlib.import_module(f"model_checkpoint.tree.{ADAPTERS[kind]}")
     except ModuleNotFoundError as error:
         raise ClassUnavailable(
-            f"{kind} arrays: {kind} is not installed ({error}). Install it, or load with framework=\"numpy\"."
+            f'{kind} arrays: {kind} is not installed ({error}). Install it, or load with framework="numpy".'
         ) from error
 
 
