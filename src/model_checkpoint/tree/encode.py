@@ -104,6 +104,8 @@ class Encoder:
             return _enum(self, key)
         if cls is tuple:
             return ["t", [self.key(part) for part in key]]
+        if cls is frozenset:
+            return ["fs", sorted((self.key(part) for part in key), key=repr)]
         if isinstance(key, np.generic):
             return values.pack_numpy(key)
         raise Trouble(
