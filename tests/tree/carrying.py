@@ -63,8 +63,7 @@ def same(a, b):
     elif isinstance(a, np.ndarray):
         assert (a.dtype, a.shape, a.tobytes()) == (b.dtype, b.shape, b.tobytes())
     elif isinstance(a, float):
-        assert a == b or (math.isnan(a) and math.isnan(b))
-        assert math.copysign(1, a) == math.copysign(1, b)
+        assert (math.isnan(a) and math.isnan(b)) or (a, math.copysign(1, a)) == (b, math.copysign(1, b))
     elif isinstance(a, complex):
         same([a.real, a.imag], [b.real, b.imag])
     elif isinstance(a, np.generic):

@@ -65,7 +65,8 @@ def strided_bytes(array: Array, itemsize: int, start: int, stop: int) -> memoryv
 
 def empty(dtype: str, shape: tuple[int, ...]) -> Array:
     """Return fresh memory for the stored bytes of an array (little-endian, whatever ``dtype`` says)."""
-    return np.empty(shape, from_name(dtype.removeprefix(">") if not dtype.startswith(">U") else dtype))
+    kind = from_name(dtype if dtype.startswith(">U") else dtype.removeprefix(">"))
+    return np.ndarray(shape, kind)  # np.empty would widen texts of no length
 
 
 def adopt(data: memoryview, dtype: str, shape: tuple[int, ...]) -> Array:
