@@ -130,7 +130,9 @@ def test_damage_in_a_part_that_is_not_loaded_does_not_matter(tmp_path):
         mc.load(tmp_path, parts="b")
 
 
-@pytest.mark.parametrize("make", [lambda p: p.symlink_to("/etc/passwd"), lambda p: __import__("os").mkfifo(p), lambda p: p.mkdir()])
+@pytest.mark.parametrize(
+    "make", [lambda p: p.symlink_to("/etc/passwd"), lambda p: __import__("os").mkfifo(p), lambda p: p.mkdir()]
+)
 def test_what_is_no_regular_file_is_refused_quickly(tmp_path, make):
     mc.save(tmp_path, STATE, step=1)
     path = data_file(tmp_path)

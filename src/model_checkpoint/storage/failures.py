@@ -46,8 +46,9 @@ def typed(error: OSError, where: str, doing: str, *, needed: int = 0, free: int 
     """
     said = os.strerror(error.errno) if error.errno else str(error)
     if error.errno in FULL:
+        figures = f" (needs {needed} bytes, {free} are free)" if needed else ""
         return DiskFull(
-            f"{where}: {doing}, the disk is full or over quota (needs {needed} bytes, {free} are free). "
+            f"{where}: {doing}, the disk is full or over quota{figures}. "
             "Free some room (`mckpt gc`), or save elsewhere; older checkpoints are untouched.",
             where,
             needed=needed,
@@ -70,8 +71,16 @@ def typed_errors(where: str, doing: str, *, room: Callable[[], tuple[int, int]] 
     except CheckpointException:
         raise
     except OSError as error:
-        needed, free = room() if room is not None and error.errno in FULL else (0, 0)
+        needed, free = _figures(room) if error.errno in FULL else (0, 0)
         raise typed(error, where, doing, needed=needed, free=free) from error
+
+
+def _figures(room: Callable[[], tuple[int, int]] | None) -> tuple[int, int]:
+    """What ``room`` says; nothing if the disk does not answer that either."""
+    try:
+        return room() if room is not None else (0, 0)
+    except OSError:
+        return 0, 0
 
 
 @contextmanager

@@ -99,7 +99,7 @@ class Builder:
                 whole = [*shape, *steps, offset]
                 if len(steps) == len(shape) and all(type(n) is int for n in whole) and min([*shape, 0]) >= 0:
                     lead, span = extent(shape, steps, form.itemsize)
-                    if offset - lead >= 0 and offset - lead + span <= self._entries[index].nbytes:
+                    if offset >= lead and offset - lead + span <= self._entries[index].nbytes:
                         return kind, form.name, tuple(shape), steps, offset
         raise damaged(node)
 

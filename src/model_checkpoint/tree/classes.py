@@ -110,7 +110,7 @@ def _loaded(module: str, name: str) -> type | None:
 
 
 def build(cls: type, names: Sequence[str], values: Sequence[Any]) -> Any:
-    """Make an instance from its fields; neither ``__init__`` nor ``__post_init__`` runs, as nothing is computed anew."""
+    """Make an instance from its fields; neither ``__init__`` nor ``__post_init__`` runs."""
     if issubclass(cls, tuple):
         return tuple.__new__(cls, values)
     if not dataclasses.is_dataclass(cls):

@@ -1,8 +1,8 @@
 """Encode: a state becomes a tree of nodes; arrays are collected on the way.
 
 A node is a scalar or ``[tag, ...]``. Containers: ``d`` dict, ``k`` dict whose dots in keys are path dots, ``o``
-OrderedDict, ``l`` list, ``t`` tuple, ``s``/``fs`` sets, ``nt``/``dc`` namedtuple and dataclass, ``e`` enum, ``m`` object
-with a state_dict, ``x`` value of a codec. Arrays: ``a`` a stored array, ``v`` a view into one.
+OrderedDict, ``l`` list, ``t`` tuple, ``s`` and ``fs`` sets, ``nt`` namedtuple, ``dc`` dataclass, ``e`` enum, ``m``
+object with a state_dict, ``x`` value of a codec. Arrays: ``a`` a stored array, ``v`` a view into one.
 """
 
 from __future__ import annotations
@@ -104,6 +104,8 @@ class Encoder:
             return _enum(self, key)
         if cls is tuple:
             return ["t", [self.key(part) for part in key]]
+        if cls is frozenset:
+            return ["fs", sorted((self.key(part) for part in key), key=repr)]
         if isinstance(key, np.generic):
             return values.pack_numpy(key)
         raise Trouble(
@@ -176,9 +178,7 @@ def _ordered(encoder: Encoder, value: OrderedDict[Any, Any]) -> Node:
 
 
 def dots_are_paths(keys: list[Node], nodes: list[Node]) -> bool:
-    """Tell whether dots in the keys may stay: some key has one, and all values are arrays, so none can be taken
-    for a deeper container.
-    """
+    """Tell whether dots in the keys may stay: all values are arrays, so none can be taken for a deeper container."""
     if not any("." in key for key in keys if isinstance(key, str)):
         return False
     return all(isinstance(key, str) for key in keys) and all(

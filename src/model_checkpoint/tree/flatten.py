@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -95,8 +96,7 @@ def _shared_leaf(name: str, what: Stored, *, apart: bool) -> Leaf:
 def _refuse_twins(names: list[str]) -> None:
     if len(set(names)) == len(names):
         return
-    seen: set[str] = set()
-    twin = next(name for name in names if name in seen or seen.add(name))
+    twin = next(name for name, count in Counter(names).items() if count > 1)
     raise UnsupportedType(
         f"{twin}: two arrays of the state come to this one name. Rename a key; NaN keys and keys of a module's extra "
         "state can look alike."

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -48,9 +47,17 @@ def finder(cls: type) -> Finder | None:
     return None
 
 
-@cache
+_KINDS: dict[type, str | None] = {}
+
+
 def object_kind(cls: type) -> str | None:
     """Return what kind of stateful object ``cls`` is, or None if it has no state_dict to save and load."""
+    if cls not in _KINDS:
+        _KINDS[cls] = _object_kind(cls)
+    return _KINDS[cls]
+
+
+def _object_kind(cls: type) -> str | None:
     reader = getattr(cls, "state_dict", None) or getattr(cls, "get_state_dict", None)
     if not callable(reader) or not callable(getattr(cls, "load_state_dict", None)):
         return None

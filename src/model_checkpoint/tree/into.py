@@ -107,9 +107,10 @@ class Matcher:
             return self.problem(name, f"saved as an array, live it is a {type(live).__qualname__}")
         return self.fresh(node, name)
 
-    def problem(self, name: str, what: str) -> None:
-        """Note a difference."""
+    def problem(self, name: str, what: str) -> Make | None:
+        """Note a difference; the live value stays."""
         self.problems.append(f"{name or ROOT}: {what}")
+        return None
 
     def fresh(self, node: Node, name: str) -> Make | None:
         """Build ``node`` anew; what cannot be built is a problem."""

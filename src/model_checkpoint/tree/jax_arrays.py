@@ -40,7 +40,7 @@ class JaxFound(Found):
 
 def is_array(cls: type) -> bool:
     """Tell whether values of ``cls`` are JAX arrays."""
-    return issubclass(cls, jax.Array)
+    return issubclass(cls, (jax.Array, jax.core.Tracer))
 
 
 def find(array: Any) -> JaxFound:

@@ -74,8 +74,9 @@ class Landing:
         make: Callable[[], Any] = adapter(found.kind).successor(found.value, lambda: self._builder.array(node))
         return make
 
-    def _problem(self, name: str, what: str) -> None:
+    def _problem(self, name: str, what: str) -> Callable[[], Any] | None:
         self._problems.append(f"{name or ROOT}: {what}")
+        return None
 
     def settle(self) -> list[str]:
         """Choose which live memory takes bytes directly; return what is wrong."""

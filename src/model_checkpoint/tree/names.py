@@ -46,9 +46,8 @@ def unescape(segment: str) -> str:
 
 def dotted(key: str) -> str:
     """Return the name of a key whose dots are meant as path dots, as in a module's state_dict."""
-    if key.isascii() and key.isprintable() and "%" not in key and ".." not in key and key:
-        if key[0] != "." and key[-1] != ".":
-            return key
+    if key.isascii() and key.isprintable() and "%" not in key and ".." not in f".{key}.":
+        return key
     return ".".join(escape(part) for part in key.split("."))
 
 

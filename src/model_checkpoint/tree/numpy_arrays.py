@@ -50,8 +50,12 @@ def host_bytes(array: Array) -> memoryview:
 
 def strided_bytes(array: Array, itemsize: int, start: int, stop: int) -> memoryview:
     """Return a copy of the bytes ``[start, stop)`` of an array as it is stored: C order, little-endian."""
+    if start == stop:
+        return NO_BYTES
     first, last = start // itemsize, -(-stop // itemsize)
-    little = np.empty(last - first, array.dtype.newbyteorder("<") if array.dtype.kind not in "USV" else array.dtype)
+    if array.dtype.isnative or array.dtype.kind in "USV":  # as bytes, since copying values may lose padding bits
+        array = array.view(np.dtype((np.void, itemsize)))
+    little = np.empty(last - first, array.dtype.newbyteorder("<"))
     at = 0
     for part in pieces(array, first, last):
         little[at : at + part.size].reshape(part.shape)[...] = part
@@ -61,7 +65,8 @@ def strided_bytes(array: Array, itemsize: int, start: int, stop: int) -> memoryv
 
 def empty(dtype: str, shape: tuple[int, ...]) -> Array:
     """Return fresh memory for the stored bytes of an array (little-endian, whatever ``dtype`` says)."""
-    return np.empty(shape, from_name(dtype.removeprefix(">") if not dtype.startswith(">U") else dtype))
+    kind = from_name(dtype if dtype.startswith(">U") else dtype.removeprefix(">"))
+    return np.ndarray(shape, kind)  # np.empty would widen texts of no length
 
 
 def adopt(data: memoryview, dtype: str, shape: tuple[int, ...]) -> Array:

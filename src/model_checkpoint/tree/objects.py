@@ -61,10 +61,11 @@ def inner_of(node: Node) -> Node:
 def _match_any(matcher: Matcher, node: Node, live: Any, *, name: str, kind: str) -> None:
     saved_class = node[2] if isinstance(node, list) and tag_of(node) == "m" else None
     if tag_of(node) in ARRAYS:
-        return matcher.problem(name, f"saved as an array, live it is a {type(live).__qualname__}")
+        matcher.problem(name, f"saved as an array, live it is a {type(live).__qualname__}")
+        return
     if kind == "scheduler" and saved_class not in (None, label(type(live))):
-        return matcher.problem(name, f"saved from {saved_class}, live it is {label(type(live))}")
+        matcher.problem(name, f"saved from {saved_class}, live it is {label(type(live))}")
+        return
     make = matcher.fresh(inner_of(node), name)
     if make is not None:
         matcher.loads.append(ObjectLoad(name, live, make=make, apply=live.load_state_dict))
-    return None

@@ -47,7 +47,7 @@ class RngState:
             raise StructureMismatch(f"rng: the snapshot lacks {missing}. Was it made by rng_state()?")
         version, words, gauss = self._state["python"]
         random.setstate((version, tuple(int(word) for word in words), gauss))
-        np.random.set_state(self._state["numpy"])
+        np.random.set_state(_numpy_state(self._state["numpy"]))
         if "torch" in self._state:
             from model_checkpoint.tree import torch_rng
 
@@ -71,3 +71,9 @@ def rng_state() -> RngState:
 
         state["torch"] = torch_rng.capture()
     return RngState(state)
+
+
+def _numpy_state(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return NumPy's part with its key as a NumPy array, whichever framework it was loaded with."""
+    inner = state["state"]
+    return {**state, "state": {**inner, "key": np.asarray(inner["key"])}}

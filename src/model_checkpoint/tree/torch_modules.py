@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from model_checkpoint.manifest import Node
-from model_checkpoint.tree import torch_arrays
 from model_checkpoint.tree.build import Builder
 from model_checkpoint.tree.names import dotted, final, join, undotted
 from model_checkpoint.tree.objects import ObjectLoad, inner_of
@@ -32,7 +31,8 @@ def match_module(matcher: Matcher, node: Node, module: torch.nn.Module, *, name:
     """Lay a saved state_dict over a live module."""
     inner = inner_of(node)
     if not isinstance(inner, list) or tag_of(inner) not in MAPPINGS:
-        return matcher.problem(name, f"live it is a {type(module).__qualname__}, saved was no state_dict")
+        matcher.problem(name, f"live it is a {type(module).__qualname__}, saved was no state_dict")
+        return
     live = module.state_dict()
     saved = dict(leaves(inner))
     pairs = [(final(dotted(key)), value) for key, value in live.items()]
@@ -40,9 +40,9 @@ def match_module(matcher: Matcher, node: Node, module: torch.nn.Module, *, name:
     if _is_plain(module, both):
         for key, item, tensor in both:
             matcher.landing.match(item, tensor, join(name, key))
-        return None
+        return
     _compare(matcher, both, name)
-    return _load_whole(matcher, inner, module, name=name, live=live)
+    _load_whole(matcher, inner, module, name=name, live=live)
 
 
 def _is_plain(module: torch.nn.Module, both: list[tuple[str, Node, Any]]) -> bool:
@@ -95,11 +95,3 @@ def _load_whole(matcher: Matcher, inner: list[Any], module: torch.nn.Module, *, 
         module.load_state_dict(saved, strict=set(live) <= set(saved))
 
     matcher.loads.append(ObjectLoad(name, module, make=state, apply=apply))
-
-
-def owned(module: torch.nn.Module) -> list[tuple[str, Any]]:
-    """Return (name, tensor or other value) of a module's state_dict."""
-    return [(final(dotted(key)), value) for key, value in module.state_dict().items()]
-
-
-__all__ = ["described", "match_module", "owned", "torch_arrays"]

@@ -33,13 +33,14 @@ def match_optimizer(matcher: Matcher, node: Node, live: torch.optim.Optimizer, *
     saved = _read(matcher, inner, node)
     if saved is None:
         whole = "its groups and state must be selected together (parts=)"
-        return matcher.problem(name, f"saved is no whole optimizer state, {whole}")
+        matcher.problem(name, f"saved is no whole optimizer state, {whole}")
+        return
     places = _places(matcher, saved, live, name=name)
     if places is None or not _settings_fit(matcher, saved, live, name=name, node=node):
-        return None
+        return
     make = matcher.fresh(inner, name)
     if make is None:
-        return None
+        return
 
     def apply(state: Any) -> None:
         load_exactly(live, state)
@@ -48,7 +49,6 @@ def match_optimizer(matcher: Matcher, node: Node, live: torch.optim.Optimizer, *
         return _arranged(make(), saved, live, places=places)
 
     matcher.loads.append(ObjectLoad(name, live, make=arranged, apply=apply))
-    return None
 
 
 def _read(matcher: Matcher, inner: Node, node: Node) -> _Saved | None:

@@ -13,7 +13,7 @@ from model_checkpoint.errors import StructureMismatch
 def capture() -> dict[str, Any]:
     """Return the states of torch's global generators, as NumPy bytes so that they load without torch too."""
     state: dict[str, Any] = {"cpu": torch.get_rng_state().numpy().copy()}
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
+    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         state["cuda"] = [one.cpu().numpy().copy() for one in torch.cuda.get_rng_state_all()]
     return state
 
