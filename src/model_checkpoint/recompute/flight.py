@@ -1,0 +1,162 @@
+"""Single flight: of many callers that need one key, one computes and the others wait for it.
+
+A computation may need other keys. Who waits for whom is kept in one graph for the whole process, and it follows the
+context, not the thread, so that it also sees work handed to worker threads; the wait that would close a circle is
+an error that names it.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
+
+from model_checkpoint.errors import CheckpointException
+from model_checkpoint.recompute.graph import cycle_error
+from model_checkpoint.recompute.ground import GROUND
+
+_waits = threading.Lock()  # guards every Flight.needs
+
+
+class Flight:
+    """One computation under way; ``abandoned`` means its result must not be stored any more."""
+
+    __slots__ = ("abandoned", "done", "error", "key", "needs", "value")
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.done = threading.Event()
+        self.value: Any = None
+        self.error: BaseException | None = None
+        self.needs: list[Flight] = []
+        self.abandoned = False
+
+
+_current: ContextVar[Flight | None] = ContextVar("current_flight", default=None)
+
+
+def in_flight() -> bool:
+    """Whether the caller is part of some computation under way.
+
+    Example:
+        >>> in_flight()
+        False
+    """
+    return _current.get() is not None
+
+
+class SingleFlight:
+    """The flights of one owner, by key.
+
+    Example:
+        >>> SingleFlight().run("a", lambda flight: 5)
+        5
+    """
+
+    def __init__(self) -> None:
+        self._flights: dict[str, Flight] = {}
+        self._lock = threading.Lock()
+
+    def run(self, key: str, compute: Callable[[Flight], Any] | None) -> Any:
+        """Return what ``compute`` gives, or what a caller ahead of us is computing; None when there is neither.
+
+        The leader's failure is everybody's; only when it was interrupted from outside does the next one take over.
+        """
+        while True:
+            with self._lock:
+                flight = self._flights.get(key)
+                leads = flight is None
+                if flight is None:
+                    if compute is None:
+                        return None
+                    flight = self._flights[key] = Flight(key)
+            if leads and compute is not None:
+                return self._lead(flight, compute)
+            _wait_for(flight)
+            if flight.error is None:
+                return flight.value
+            if isinstance(flight.error, CheckpointException):
+                # a copy each: an exception raised in many threads would mix up their tracebacks
+                raise copy.copy(flight.error) from flight.error.__cause__
+
+    def _lead(self, flight: Flight, compute: Callable[[Flight], Any]) -> Any:
+        outer = _current.get()
+        if outer is not None:
+            with _waits:
+                outer.needs.append(flight)
+        token = _current.set(flight)
+        try:
+            flight.value = compute(flight)
+        except BaseException as error:
+            flight.error = error
+            raise
+        finally:
+            _current.reset(token)
+            if outer is not None:
+                with _waits:
+                    outer.needs.remove(flight)
+            self._land(flight)
+        return flight.value
+
+    def _land(self, flight: Flight) -> None:
+        with self._lock:
+            if self._flights.get(flight.key) is flight:
+                del self._flights[flight.key]
+        flight.done.set()
+
+    def abandon(self, key: str) -> None:
+        """Whoever asks for ``key`` from now on computes anew; a flight under way serves those aboard only."""
+        with self._lock:
+            flight = self._flights.pop(key, None)
+            if flight is not None:
+                flight.abandoned = True
+
+    def abandon_all(self) -> None:
+        """Do so for every key."""
+        with self._lock:
+            for flight in self._flights.values():
+                flight.abandoned = True
+            self._flights = {}
+
+
+def _wait_for(flight: Flight) -> None:
+    waiter = _current.get()
+    if waiter is None:
+        with GROUND.left():
+            flight.done.wait()
+        return
+    with _waits:
+        circle = _path(flight, waiter)
+        if circle:
+            raise cycle_error("recomputation", [waiter.key, *circle])
+        waiter.needs.append(flight)
+    try:
+        with GROUND.left():  # a waiting function must not hold up the one it waits for
+            flight.done.wait()
+    finally:
+        with _waits:
+            waiter.needs.remove(flight)
+
+
+def _path(start: Flight, goal: Flight) -> list[str]:
+    """Keys from ``start`` to ``goal`` along what waits for what; empty when there is no way."""
+    came_from: dict[Flight, Flight | None] = {start: None}
+    queue = [start]
+    while queue:
+        flight = queue.pop()
+        if flight is goal:
+            break
+        for other in flight.needs:
+            if other not in came_from:
+                came_from[other] = flight
+                queue.append(other)
+    if goal not in came_from:
+        return []
+    keys: list[str] = []
+    step: Flight | None = goal
+    while step is not None:
+        keys.append(step.key)
+        step = came_from[step]
+    return keys[::-1]
