@@ -8,7 +8,6 @@ somebody did while two were in, or after a newcomer had moved the generators, th
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -35,7 +34,7 @@ class _Hold:
 
     users: int
     training: bool
-    buffers: dict[str, tuple[Any, Any]]  # name -> the buffer itself, a copy of its content
+    buffers: dict[str, Any]  # its own, out of the way of the runs
 
 
 class Ground:
@@ -130,9 +129,10 @@ class Ground:
     def _hold(self, module: Any, flag: bool) -> None:
         hold = self._held.get(module)
         if hold is None:
-            # only a module in training changes its buffers (BatchNorm, spectral norm)
-            own = dict(module.named_buffers(recurse=False)) if flag else {}
-            buffers = {name: (buffer, buffer.detach().clone()) for name, buffer in own.items()}
+            # in training a forward changes buffers (BatchNorm, spectral norm); this one counted already, and the
+            # graph of another may have saved them, so it works on copies
+            buffers = dict(module.named_buffers(recurse=False)) if flag else {}
+            module._buffers.update({name: buffer.detach().clone() for name, buffer in buffers.items()})
             hold = self._held[module] = _Hold(0, module.training, buffers)
         hold.users += 1
         module.training = flag
@@ -144,20 +144,7 @@ class Ground:
             return
         del self._held[module]
         module.training = hold.training
-        if hold.buffers:
-            _put_back(module, hold.buffers)
-
-
-def _put_back(module: Any, buffers: dict[str, tuple[Any, Any]]) -> None:
-    """Undo what a repeated forward did to buffers: their statistics were counted the first time."""
-    torch: Any = sys.modules["torch"]
-    for name, (buffer, before) in buffers.items():
-        if module._buffers.get(name) is not buffer:
-            module._buffers[name] = buffer
-        # untouched buffers are not written: that would invalidate graphs that saved them
-        if not torch.equal(buffer, before):
-            with torch.inference_mode(buffer.is_inference()), torch.no_grad():
-                buffer.copy_(before)
+        module._buffers.update(hold.buffers)
 
 
 GROUND = Ground()
