@@ -90,7 +90,7 @@ def test_an_object_that_says_its_element_count_and_size_is_counted():
 
 
 def test_an_object_without_bytes_is_refused_by_type():
-    with pytest.raises(TypeError, match="a object has no bytes to count.*`nbytes`"):
+    with pytest.raises(TypeError, match=r"a object has no bytes to count.*`nbytes`"):
         CheckpointManager().register_checkpoint("layer", object())
 
 

@@ -158,7 +158,7 @@ def test_when_the_one_that_computes_is_interrupted_the_next_takes_over():
         follower = pool.submit(manager.retrieve_or_recompute, "a", lambda: b"second")
 
         assert follower.result(30) == b"second"
-        with pytest.raises(KeyboardInterrupt, match="^$"):
+        with pytest.raises(KeyboardInterrupt, match=r"^$"):
             leader.result(30)
 
 
@@ -212,7 +212,7 @@ def test_a_circle_through_several_layers_is_named():
     def need(layer, *then):
         return manager.retrieve_or_recompute(layer, lambda: need(*then))
 
-    with pytest.raises(DependencyCycle, match="a -> b -> c -> a|b -> c -> a -> b|c -> a -> b -> c"):
+    with pytest.raises(DependencyCycle, match=r"a -> b -> c -> a|b -> c -> a -> b|c -> a -> b -> c"):
         need("a", "b", "c", "a")
 
     assert manager.checkpoint_count == 0
@@ -254,7 +254,7 @@ def test_two_managers_that_need_each_other_are_told():
     def of_left():
         return right.retrieve_or_recompute("r", lambda: left.retrieve_or_recompute("l", lambda: b"x"))
 
-    with pytest.raises(DependencyCycle, match="r -> l -> r|l -> r -> l"):
+    with pytest.raises(DependencyCycle, match=r"r -> l -> r|l -> r -> l"):
         left.retrieve_or_recompute("l", of_left)
 
 

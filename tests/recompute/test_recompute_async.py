@@ -275,7 +275,7 @@ def test_cancelling_the_task_that_awaits_cancels_the_work():
             task = asyncio.ensure_future(wait_for(engine.recompute_async("queued")))
             await asyncio.sleep(0.01)
             task.cancel()
-            with pytest.raises(asyncio.CancelledError, match="^$"):
+            with pytest.raises(asyncio.CancelledError, match=r"^$"):
                 await task
             go_on.set()
             return await long
@@ -293,7 +293,7 @@ def test_waiting_may_time_out_and_the_work_goes_on(engine):
     engine.register_recompute_function("a", lambda: go_on.wait(30) and b"a")
     handle = engine.recompute_async("a")
 
-    with pytest.raises(TimeoutError, match="^$"):
+    with pytest.raises(TimeoutError, match=r"^$"):
         handle.result(0.01)
     go_on.set()
 
@@ -307,7 +307,8 @@ def test_functions_may_recompute_others_however_few_workers_there_are(degree):
         for index in range(1, 8):
             below = str(index - 1)
             engine.register_recompute_function(
-                str(index), lambda below=below: engine.recompute(below) + sum(engine.recompute_multiple([below]).values())
+                str(index),
+                lambda below=below: engine.recompute(below) + sum(engine.recompute_multiple([below]).values()),
             )
 
         assert engine.recompute_async("7").result(60) == 2**7

@@ -289,7 +289,9 @@ def test_a_policy_that_names_a_stranger_is_told_so():
         cache.add("b", bytes(10))
 
 
-steps = st.lists(st.tuples(st.sampled_from(["add", "get", "remove"]), st.integers(0, 6), st.integers(0, 12)), max_size=60)
+steps = st.lists(
+    st.tuples(st.sampled_from(["add", "get", "remove"]), st.integers(0, 6), st.integers(0, 12)), max_size=60
+)
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -123,7 +123,7 @@ def test_an_interrupt_is_not_wrapped():
 
     engine.register_recompute_function("a", interrupted)
 
-    with pytest.raises(KeyboardInterrupt, match="^$"):
+    with pytest.raises(KeyboardInterrupt, match=r"^$"):
         engine.recompute("a")
 
 
@@ -312,7 +312,7 @@ def test_the_error_of_a_nested_function_keeps_both_layers():
     engine.register_recompute_function("inner", lambda: 1 // 0)
     engine.register_recompute_function("outer", lambda: engine.recompute("inner"))
 
-    with pytest.raises(RecomputationException, match="'outer' failed.*'inner' failed.*ZeroDivisionError") as caught:
+    with pytest.raises(RecomputationException, match=r"'outer' failed.*'inner' failed.*ZeroDivisionError") as caught:
         engine.recompute("outer")
 
     assert caught.value.layer_id == "outer"

@@ -67,7 +67,9 @@ def test_nested_recomputations_each_have_their_own_numbers():
     torch.manual_seed(0)
     engine.register_recompute_function("inner", lambda: torch.rand(3))
     inner = torch.rand(3)
-    engine.register_recompute_function("outer", lambda: torch.cat([torch.rand(2), engine.recompute("inner"), torch.rand(2)]))
+    engine.register_recompute_function(
+        "outer", lambda: torch.cat([torch.rand(2), engine.recompute("inner"), torch.rand(2)])
+    )
     outer = torch.cat([torch.rand(2), inner, torch.rand(2)])
 
     assert torch.equal(engine.recompute("outer"), outer)

@@ -1,4 +1,4 @@
-"""Books of a manager: running totals of what it stores. Its manager's lock guards every call."""
+"""Books of a manager: running totals of what it stores. Its manager's lock guards every call but one."""
 
 from __future__ import annotations
 
@@ -13,12 +13,17 @@ from model_checkpoint.recompute.stores import ActivationSlot
 class Entry:
     """One stored activation."""
 
-    __slots__ = ("accesses", "lock", "nbytes", "slot", "storages")
+    __slots__ = ("_lock", "accesses", "nbytes", "slot", "storages")
 
     def __init__(self, slot: ActivationSlot, nbytes: int, accesses: int) -> None:
         self.slot, self.nbytes, self.accesses = slot, nbytes, accesses
-        self.lock = threading.Lock()  # for accesses alone
         self.storages: tuple[tuple[tuple[str, int], int], ...] = ()
+        self._lock = threading.Lock()
+
+    def count_access(self) -> None:
+        """Count one retrieval; the only thing a hit has to lock for."""
+        with self._lock:
+            self.accesses += 1
 
 
 class Books:

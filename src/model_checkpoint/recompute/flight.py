@@ -52,15 +52,15 @@ class SingleFlight:
 
     Example:
         >>> SingleFlight().run("a", lambda flight: 5)
-        5
+        (5, True)
     """
 
     def __init__(self) -> None:
         self._flights: dict[str, Flight] = {}
         self._lock = threading.Lock()
 
-    def run(self, key: str, compute: Callable[[Flight], Any] | None) -> Any:
-        """Return what ``compute`` gives, or what a caller ahead of us is computing; None when there is neither.
+    def run(self, key: str, compute: Callable[[Flight], Any] | None) -> tuple[Any, bool]:
+        """Give what ``compute`` gives, and True; or what a caller ahead of us computed, and False; or (None, False).
 
         The leader's failure is everybody's; only when it was interrupted from outside does the next one take over.
         """
@@ -70,13 +70,13 @@ class SingleFlight:
                 leads = flight is None
                 if flight is None:
                     if compute is None:
-                        return None
+                        return None, False
                     flight = self._flights[key] = Flight(key)
             if leads and compute is not None:
-                return self._lead(flight, compute)
+                return self._lead(flight, compute), True
             _wait_for(flight)
             if flight.error is None:
-                return flight.value
+                return flight.value, False
             if isinstance(flight.error, CheckpointException):
                 # a copy each: an exception raised in many threads would mix up their tracebacks
                 raise copy.copy(flight.error) from flight.error.__cause__

@@ -194,8 +194,7 @@ class CheckpointManager:
             except LookupError:
                 pass  # removed between the two lines above
             else:
-                with entry.lock:
-                    entry.accesses += 1
+                entry.count_access()
                 if self.checkpoint_hit:
                     self.checkpoint_hit.emit(layer_id)
                 return activation
@@ -212,7 +211,9 @@ class CheckpointManager:
             compute = partial(self._compute, layer_id, function)
         elif self._engine.has_recompute_function(layer_id):
             compute = partial(self._ask_engine, layer_id)
-        activation = self._flights.run(layer_id, compute)
+        activation, led = self._flights.run(layer_id, compute)
+        if not led and (entry := self._entries.get(layer_id)) is not None:
+            entry.count_access()  # whoever computed it counted for himself alone
         if activation is None:
             raise LayerNotFound(
                 f"{_WHERE}: layer {layer_id!r} has no checkpoint and there is no function to recompute it. "
@@ -259,8 +260,7 @@ class CheckpointManager:
             activation = entry.slot.read()
         except LookupError:
             return None
-        with entry.lock:
-            entry.accesses += 1
+        entry.count_access()
         return activation
 
     def has_checkpoint(self, layer_id: str) -> bool:
