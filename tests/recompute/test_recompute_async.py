@@ -1,11 +1,14 @@
 """The asynchronous engine: parallelism, order, cancellation, failures, asyncio."""
 
 import asyncio
+import gc
 import os
 import threading
 import time
+import weakref
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 
+import numpy as np
 import pytest
 
 from model_checkpoint.recompute import (
@@ -338,6 +341,44 @@ def test_a_worker_that_waits_for_a_layer_of_the_manager_does_not_starve_it():
 
             assert second.result(30) == b"b"
             assert first.result(30) == b"ba"
+
+
+def test_a_circle_through_a_handle_made_elsewhere_is_told():
+    """The worker computes 'x' and waits for 'f', whose function waits for the handle of 'x'."""
+    with AsyncRecomputationEngine(1) as engine, CheckpointManager() as manager:
+        f_is_led, in_x = threading.Event(), threading.Event()
+
+        def x():
+            in_x.set()
+            assert f_is_led.wait(30)
+            return manager.retrieve_or_recompute("f")
+
+        engine.register_recompute_function("x", x)
+        handle = engine.recompute_async("x")
+
+        def f():
+            f_is_led.set()
+            assert in_x.wait(30)
+            return handle.result()
+
+        with pytest.raises(DependencyCycle, match=r"f -> x -> f|x -> f -> x"):
+            manager.retrieve_or_recompute("f", f)
+        with pytest.raises(DependencyCycle, match=r"f -> x -> f|x -> f -> x"):
+            handle.result(30)
+
+
+def test_results_are_released_with_their_handle(engine):
+    engine.register_recompute_function("a", lambda: np.ones(3))
+    handle = engine.recompute_async("a")
+    watch = weakref.ref(handle.result(30))
+
+    del handle
+    deadline = time.monotonic() + 30
+    while watch() is not None and time.monotonic() < deadline:
+        gc.collect()  # the worker may still be putting its work away
+        time.sleep(0.01)
+
+    assert watch() is None
 
 
 def test_an_engine_can_be_shared_with_blocking_use():

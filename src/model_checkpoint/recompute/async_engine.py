@@ -24,6 +24,7 @@ from model_checkpoint.recompute.engine import (
     is_recomputing_now,
 )
 from model_checkpoint.recompute.errors import ClosedError, RecomputationCancelled
+from model_checkpoint.recompute.flight import Flight, computing, depending_on
 from model_checkpoint.recompute.graph import DependencyGraph, list_layer_ids
 from model_checkpoint.recompute.ground import GROUND
 from model_checkpoint.recompute.replay import RecomputationStrategy
@@ -60,6 +61,7 @@ class _Batch:
         self._ready = deque(layer for layer, needs in self._needs.items() if not needs)
         self._results: dict[str, Any] = {}
         self._context = copy_context()
+        self.flight = Flight(None)  # what others that wait for this batch wait for
         self._lock = threading.Lock()
 
     def start(self, submit: Callable[[Callable[[], Any]], object]) -> None:
@@ -110,7 +112,8 @@ class _Batch:
 
     def _compute(self, layer: str) -> Any:
         _batch.set(self)
-        return self._engine.recompute(layer)
+        with computing(Flight(layer), part_of=self.flight):
+            return self._engine.recompute(layer)
 
     def _finish(self, layer: str, value: Any) -> None:
         with self._lock:
@@ -153,12 +156,14 @@ class RecomputationHandle(Generic[Result]):
             TimeoutError: it was not there in time; the work goes on.
             RecomputationCancelled: it was cancelled.
             RecomputationException: a function failed or gave None.
+            DependencyCycle: the work waits for the function that asks here.
         """
-        if self._engine.owns_this_thread() or is_recomputing_now():
-            while self._work.step():  # workers may be waiting for the very function that waits here
-                pass
-        with GROUND.left():
-            return self._pick(self._work.future.result(timeout))
+        with depending_on(self._work.flight):
+            if self._engine.owns_this_thread() or is_recomputing_now():
+                while self._work.step():  # workers may be waiting for the very function that waits here
+                    pass
+            with GROUND.left():
+                return self._pick(self._work.future.result(timeout))
 
     def done(self) -> bool:
         """Whether there is a result, a failure or a cancellation."""

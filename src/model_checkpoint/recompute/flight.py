@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
@@ -21,11 +22,14 @@ _waits = threading.Lock()  # guards every Flight.needs
 
 
 class Flight:
-    """One computation under way; ``abandoned`` means its result must not be stored any more."""
+    """One computation under way; ``abandoned`` means its result must not be stored any more.
+
+    A flight without a key stands for several at once.
+    """
 
     __slots__ = ("abandoned", "done", "error", "key", "needs", "value")
 
-    def __init__(self, key: str) -> None:
+    def __init__(self, key: str | None) -> None:
         self.key = key
         self.done = threading.Event()
         self.value: Any = None
@@ -73,37 +77,30 @@ class SingleFlight:
                         return None, False
                     flight = self._flights[key] = Flight(key)
             if leads and compute is not None:
-                return self._lead(flight, compute), True
-            _wait_for(flight)
+                return self._lead(key, flight, compute), True
+            with waiting_for(flight):
+                flight.done.wait()
             if flight.error is None:
                 return flight.value, False
             if isinstance(flight.error, CheckpointException):
                 # a copy each: an exception raised in many threads would mix up their tracebacks
                 raise copy.copy(flight.error) from flight.error.__cause__
 
-    def _lead(self, flight: Flight, compute: Callable[[Flight], Any]) -> Any:
-        outer = _current.get()
-        if outer is not None:
-            with _waits:
-                outer.needs.append(flight)
-        token = _current.set(flight)
+    def _lead(self, key: str, flight: Flight, compute: Callable[[Flight], Any]) -> Any:
         try:
-            flight.value = compute(flight)
+            with computing(flight, part_of=_current.get()):
+                flight.value = compute(flight)
         except BaseException as error:
             flight.error = error
             raise
         finally:
-            _current.reset(token)
-            if outer is not None:
-                with _waits:
-                    outer.needs.remove(flight)
-            self._land(flight)
+            self._land(key, flight)
         return flight.value
 
-    def _land(self, flight: Flight) -> None:
+    def _land(self, key: str, flight: Flight) -> None:
         with self._lock:
-            if self._flights.get(flight.key) is flight:
-                del self._flights[flight.key]
+            if self._flights.get(key) is flight:
+                del self._flights[key]
         flight.done.set()
 
     def abandon(self, key: str) -> None:
@@ -121,42 +118,71 @@ class SingleFlight:
             self._flights = {}
 
 
-def _wait_for(flight: Flight) -> None:
+@contextmanager
+def computing(flight: Flight, *, part_of: Flight | None) -> Iterator[None]:
+    """Run the body as the work of ``flight``, on which ``part_of`` depends meanwhile."""
+    if part_of is not None:
+        with _waits:
+            part_of.needs.append(flight)
+    token = _current.set(flight)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+        if part_of is not None:
+            with _waits:
+                part_of.needs.remove(flight)
+
+
+@contextmanager
+def depending_on(flight: Flight) -> Iterator[None]:
+    """Run the body, which needs ``flight`` to end, as part of the present computation, if there is one.
+
+    Raises:
+        DependencyCycle: the flight in turn waits for the present computation.
+    """
     waiter = _current.get()
     if waiter is None:
-        with GROUND.left():
-            flight.done.wait()
+        yield
         return
     with _waits:
         circle = _path(flight, waiter)
         if circle:
-            raise cycle_error("recomputation", [waiter.key, *circle])
+            raise cycle_error("recomputation", _names([waiter, *circle]))
         waiter.needs.append(flight)
     try:
-        with GROUND.left():  # a waiting function must not hold up the one it waits for
-            flight.done.wait()
+        yield
     finally:
         with _waits:
             waiter.needs.remove(flight)
 
 
-def _path(start: Flight, goal: Flight) -> list[str]:
-    """Keys from ``start`` to ``goal`` along what waits for what; empty when there is no way."""
+@contextmanager
+def waiting_for(flight: Flight) -> Iterator[None]:
+    """As :func:`depending_on`, for a body that only waits: it must not hold up the one it waits for."""
+    with depending_on(flight), GROUND.left():
+        yield
+
+
+def _names(flights: list[Flight]) -> list[str]:
+    """Keys along a circle; a layer's flight and the worker's run of it, one after the other, are one step."""
+    keys = [flight.key for flight in flights if flight.key is not None]
+    return [key for place, key in enumerate(keys) if place == 0 or key != keys[place - 1] or len(set(keys)) == 1]
+
+
+def _path(start: Flight, goal: Flight) -> list[Flight]:
+    """Flights from ``start`` to ``goal`` along what waits for what; empty when there is no way."""
     came_from: dict[Flight, Flight | None] = {start: None}
     queue = [start]
-    while queue:
+    while queue and goal not in came_from:
         flight = queue.pop()
-        if flight is goal:
-            break
         for other in flight.needs:
             if other not in came_from:
                 came_from[other] = flight
                 queue.append(other)
-    if goal not in came_from:
-        return []
-    keys: list[str] = []
-    step: Flight | None = goal
+    path: list[Flight] = []
+    step = goal if goal in came_from else None
     while step is not None:
-        keys.append(step.key)
+        path.append(step)
         step = came_from[step]
-    return keys[::-1]
+    return path[::-1]

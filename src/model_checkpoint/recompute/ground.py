@@ -103,6 +103,8 @@ class Ground:
 
     def _leave(self, run: Run) -> None:
         with self._turn:
+            if run not in self._active:  # an interrupt kept it from coming back in
+                return
             self._look()
             if self._expected is not None:
                 run.random = self._expected

@@ -369,10 +369,10 @@ class CheckpointManager:
 
 def _rank(entries: list[tuple[str, Entry]], places: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Ids of the most and of the least accessed layers; among equals the earlier registered comes first."""
-    counts = [(entry.accesses, place, layer_id) for place, (layer_id, entry) in enumerate(entries)]
-    most = heapq.nsmallest(places, counts, key=lambda item: (-item[0], item[1]))
+    counts = [(entry.accesses, place) for place, (_, entry) in enumerate(entries)]
+    most = heapq.nsmallest(places, [(-accesses, place) for accesses, place in counts])
     least = heapq.nsmallest(places, counts)
-    return tuple(item[2] for item in most), tuple(item[2] for item in least)
+    return tuple(entries[place][0] for _, place in most), tuple(entries[place][0] for _, place in least)
 
 
 def _tell(news: list[Callable[[], None]]) -> None:

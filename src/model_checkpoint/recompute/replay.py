@@ -57,7 +57,8 @@ class ExactReplay:
     Afterwards generators, modes and flags are as before, and buffers of modules in training (BatchNorm statistics)
     are not counted twice. Modules are those given, and those the function visibly holds. Runs in several threads
     go side by side; one that drew random numbers while another was in is repeated alone, so its function is then
-    called twice. Threads that a function starts itself must not recompute what draws numbers.
+    called twice. Threads that a function starts itself and waits for must not recompute what draws numbers, nor what
+    uses its modules with other train flags: they would wait for it in turn.
 
     Example:
         >>> import random
