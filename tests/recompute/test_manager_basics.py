@@ -77,6 +77,54 @@ def test_tensors_of_every_rank_up_to_eight_are_counted():
     assert manager.get_memory_stats().current_memory_used == sum(4 * int(np.prod(shape)) for shape in shapes)
 
 
+@pytest.mark.filterwarnings("ignore:Sparse .* tensor support is in beta state")
+def test_a_sparse_tensor_counts_its_indices_and_values():
+    dense = torch.eye(3)
+    manager = CheckpointManager()
+
+    manager.register_checkpoint("coo", dense.to_sparse())
+    manager.register_checkpoint("csr", dense.to_sparse_csr())
+    manager.register_checkpoint("csc", dense.to_sparse_csc())
+
+    assert manager.get_memory_stats().current_memory_used == (6 * 8 + 12) + 2 * (4 * 8 + 3 * 8 + 12)
+
+
+def test_a_broadcast_view_counts_its_elements_and_is_mostly_shared():
+    manager = CheckpointManager()
+
+    manager.register_checkpoint("a", torch.ones(1).expand(100))
+
+    assert manager.get_memory_stats().current_memory_used == 400
+    assert manager.get_memory_stats().resident_memory == 4
+
+
+def test_an_object_with_the_shape_and_dtype_of_tensorflow_is_counted():
+    class Shape:
+        def num_elements(self):
+            return 12
+
+    class Tensor:
+        shape = Shape()
+        dtype = type("DType", (), {"size": 2})
+
+    manager = CheckpointManager()
+
+    manager.register_checkpoint("layer", Tensor())
+
+    assert manager.get_memory_stats().current_memory_used == 24
+
+
+def test_arrays_of_jax_are_counted_and_come_back():
+    jnp = pytest.importorskip("jax.numpy")
+    manager = CheckpointManager()
+    array = jnp.ones((3, 4), jnp.bfloat16)
+
+    manager.register_checkpoint("layer", array)
+
+    assert manager.get_memory_stats().current_memory_used == 24
+    assert manager.retrieve_or_recompute("layer") is array
+
+
 def test_an_object_that_says_its_element_count_and_size_is_counted():
     class Tensor:
         element_count = 6

@@ -14,6 +14,13 @@ from model_checkpoint.errors import UnsupportedType
 from model_checkpoint.recompute.errors import ActivationInvalid, LayerIdInvalid
 
 _SCALARS = (bool, int, float, complex, str)
+_SPARSE_PARTS = {
+    "torch.sparse_coo": ("_indices", "_values"),
+    "torch.sparse_csr": ("crow_indices", "col_indices", "values"),
+    "torch.sparse_bsr": ("crow_indices", "col_indices", "values"),
+    "torch.sparse_csc": ("ccol_indices", "row_indices", "values"),
+    "torch.sparse_bsc": ("ccol_indices", "row_indices", "values"),
+}
 
 
 def check_layer_id(layer_id: object, *, where: str) -> str:
@@ -50,6 +57,8 @@ def size_of(activation: Any) -> int:
         >>> size_of(np.zeros((2, 3), np.float16)), size_of((b"abc", np.zeros(2)))
         (12, 19)
     """
+    if getattr(activation, "layout", None) is not None and _is_sparse(activation):
+        return sum(part.nbytes for part in _sparse_parts(activation))
     nbytes = getattr(activation, "nbytes", None)
     if type(nbytes) is int:
         return nbytes
@@ -60,11 +69,24 @@ def size_of(activation: Any) -> int:
     return _size_of_leaf(activation)
 
 
+def _is_sparse(activation: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(activation, torch.Tensor) and str(activation.layout) in _SPARSE_PARTS
+
+
+def _sparse_parts(tensor: Any) -> Iterator[Any]:
+    """The dense tensors a sparse one consists of; its own ``nbytes`` is an error or leaves the indices out."""
+    for name in _SPARSE_PARTS[str(tensor.layout)]:
+        yield getattr(tensor, name)()
+
+
 def _size_of_leaf(leaf: Any) -> int:
     if leaf is None:
         return 0
     if isinstance(leaf, _SCALARS):
         return sys.getsizeof(leaf)
+    if hasattr(getattr(leaf, "shape", None), "num_elements"):  # TensorFlow
+        return int(leaf.shape.num_elements()) * int(leaf.dtype.size)
     for count, width in (("numel", "element_size"), ("element_count", "data_type_size"), ("size", "itemsize")):
         if hasattr(leaf, count) and hasattr(leaf, width):
             return int(_value(leaf, count)) * int(_value(leaf, width))

@@ -142,7 +142,15 @@ class _Batch:
 
 
 class RecomputationHandle(Generic[Result]):
-    """Work under way: wait for it with :meth:`result`, or await it."""
+    """Work under way: wait for it with :meth:`result`, or await it.
+
+    Example:
+        >>> with AsyncRecomputationEngine(1) as engine:
+        ...     engine.register_recompute_function("a", lambda: b"a")
+        ...     handle = engine.recompute_async("a")
+        ...     handle.result(), handle.done()
+        (b'a', True)
+    """
 
     def __init__(
         self, engine: AsyncRecomputationEngine, batch: _Batch, pick: Callable[[dict[str, Any]], Result]

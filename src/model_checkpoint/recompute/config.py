@@ -13,7 +13,12 @@ _MIB = 1 << 20
 
 
 class CheckpointStrategy(Enum):
-    """How to choose the activations to keep."""
+    """How to choose the activations to keep.
+
+    Example:
+        >>> CheckpointStrategy("smart")
+        <CheckpointStrategy.SMART: 'smart'>
+    """
 
     INTERVAL = "interval"
     SELECTIVE = "selective"

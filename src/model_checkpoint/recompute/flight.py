@@ -69,13 +69,9 @@ class SingleFlight:
         The leader's failure is everybody's; only when it was interrupted from outside does the next one take over.
         """
         while True:
-            with self._lock:
-                flight = self._flights.get(key)
-                leads = flight is None
-                if flight is None:
-                    if compute is None:
-                        return None, False
-                    flight = self._flights[key] = Flight(key)
+            flight, leads = self._board(key, may_lead=compute is not None)
+            if flight is None:
+                return None, False
             if leads and compute is not None:
                 return self._lead(key, flight, compute), True
             with waiting_for(flight):
@@ -85,6 +81,14 @@ class SingleFlight:
             if isinstance(flight.error, CheckpointException):
                 # a copy each: an exception raised in many threads would mix up their tracebacks
                 raise copy.copy(flight.error) from flight.error.__cause__
+
+    def _board(self, key: str, *, may_lead: bool) -> tuple[Flight | None, bool]:
+        with self._lock:
+            flight = self._flights.get(key)
+            if flight is not None or not may_lead:
+                return flight, False
+            flight = self._flights[key] = Flight(key)
+            return flight, True
 
     def _lead(self, key: str, flight: Flight, compute: Callable[[Flight], Any]) -> Any:
         try:

@@ -97,7 +97,12 @@ class LayerMemoryStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryEvent:
-    """An allocation or deallocation, with the totals right after it."""
+    """An allocation or deallocation, with the totals right after it.
+
+    Example:
+        >>> MemoryEvent(layer_id="a", size_bytes=8, current_memory=8, peak_memory=8).size_bytes
+        8
+    """
 
     layer_id: str
     size_bytes: int
@@ -108,7 +113,12 @@ class MemoryEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryLimitEvent:
-    """An allocation left more in use than the limit allows."""
+    """An allocation left more in use than the limit allows.
+
+    Example:
+        >>> MemoryLimitEvent(layer_id="a", current_memory=12, limit=10).limit
+        10
+    """
 
     layer_id: str
     current_memory: int

@@ -58,7 +58,8 @@ class ExactReplay:
     are not counted twice. Modules are those given, and those the function visibly holds. Runs in several threads
     go side by side; one that drew random numbers while another was in is repeated alone, so its function is then
     called twice. Threads that a function starts itself and waits for must not recompute what draws numbers, nor what
-    uses its modules with other train flags: they would wait for it in turn.
+    uses its modules with other train flags: they would wait for it in turn. Code elsewhere that
+    draws from the same generators meanwhile disturbs a run.
 
     Example:
         >>> import random

@@ -37,7 +37,16 @@ class CheckpointStrategyProtocol(Protocol):
 
 
 class CheckpointStrategyBase(ABC):
-    """What all strategies here share: checks, exclusions, a name."""
+    """What all strategies here share: checks, exclusions, a name.
+
+    Example:
+        >>> class Odd(CheckpointStrategyBase):
+        ...     name = "odd"
+        ...     def _keep(self, layer_id, activation, layer_index):
+        ...         return layer_index % 2 == 1
+        >>> Odd().should_checkpoint("layer", b"x", 3)
+        True
+    """
 
     def __init__(self, *, exclude: Iterable[str] = ()) -> None:
         self._excluded = frozenset(exclude)
@@ -84,7 +93,12 @@ class IntervalStrategy(CheckpointStrategyBase):
 
 
 class SelectiveStrategy(CheckpointStrategyBase):
-    """Keeps the layers it was told."""
+    """Keeps the layers it was told.
+
+    Example:
+        >>> SelectiveStrategy(["head"]).should_checkpoint("head", b"x", 7)
+        True
+    """
 
     name = "selective"
 
@@ -97,7 +111,12 @@ class SelectiveStrategy(CheckpointStrategyBase):
 
 
 class SizeBasedStrategy(CheckpointStrategyBase):
-    """Keeps activations of at least so many bytes."""
+    """Keeps activations of at least so many bytes.
+
+    Example:
+        >>> SizeBasedStrategy(4).should_checkpoint("layer", b"abc", 0)
+        False
+    """
 
     name = "size_based"
 
@@ -116,6 +135,11 @@ class MemoryAwareStrategy(CheckpointStrategyBase):
 
     Above the limit n grows by one, so less is kept; below four fifths of the limit it shrinks by one. It stays
     within 1 and 10 and moves at most once in ten seconds, so that a move can show its effect before the next.
+
+    Example:
+        >>> strategy = MemoryAwareStrategy(lambda: 90, lambda: 100)
+        >>> strategy.should_checkpoint("layer", b"x", 1), strategy.current_interval
+        (False, 2)
     """
 
     name = "memory_aware"
@@ -164,6 +188,10 @@ class SmartStrategy(CheckpointStrategyBase):
 
     The first ten answers are yes while sizes are learned; then a layer is kept if it is larger than one and a half
     times the mean, was seen fewer than two times before, or lies in the last 30 % of the layers seen.
+
+    Example:
+        >>> SmartStrategy().should_checkpoint("layer", b"x", 0)
+        True
     """
 
     name = "smart"
@@ -197,17 +225,32 @@ class SmartStrategy(CheckpointStrategyBase):
 
 
 def create_interval(interval: int = 2, *, exclude: Iterable[str] = ()) -> IntervalStrategy:
-    """Make the strategy that keeps every n-th layer."""
+    """Make the strategy that keeps every n-th layer.
+
+    Example:
+        >>> create_interval(4).name
+        'interval'
+    """
     return IntervalStrategy(interval, exclude=exclude)
 
 
 def create_selective(layers: Iterable[str], *, exclude: Iterable[str] = ()) -> SelectiveStrategy:
-    """Make the strategy that keeps the layers it is told."""
+    """Make the strategy that keeps the layers it is told.
+
+    Example:
+        >>> create_selective(["head"]).name
+        'selective'
+    """
     return SelectiveStrategy(layers, exclude=exclude)
 
 
 def create_size_based(min_size_bytes: int = 1 << 20, *, exclude: Iterable[str] = ()) -> SizeBasedStrategy:
-    """Make the strategy that keeps large activations."""
+    """Make the strategy that keeps large activations.
+
+    Example:
+        >>> create_size_based(1 << 16).name
+        'size_based'
+    """
     return SizeBasedStrategy(min_size_bytes, exclude=exclude)
 
 
@@ -222,6 +265,10 @@ def create_memory_aware(
 
     It watches ``tracker`` if there is one, else the memory of this process; its limit is the tracker's, if set, else
     the given part of ``total_memory`` (by default what the machine has).
+
+    Example:
+        >>> create_memory_aware(0.5).current_interval
+        2
     """
     if not 0 < max_memory_percentage <= 1:
         raise SettingInvalid(
@@ -236,7 +283,12 @@ def create_memory_aware(
 
 
 def create_smart(*, exclude: Iterable[str] = ()) -> SmartStrategy:
-    """Make the strategy that keeps what is large, rare or late."""
+    """Make the strategy that keeps what is large, rare or late.
+
+    Example:
+        >>> create_smart().name
+        'smart'
+    """
     return SmartStrategy(exclude=exclude)
 
 
