@@ -37,9 +37,9 @@ _HOMES = {
     "LayerRecomputationStats": "engine",
     "RecomputationEvent": "engine",
     "Recomputer": "recomputer",
-    "RecomputationStrategy": "replay",
-    "ExactReplay": "replay",
-    "DirectCall": "replay",
+    "RecomputationStrategy": "rerun",
+    "ExactReplay": "rerun",
+    "DirectCall": "rerun",
     "DependencyGraph": "graph",
     "AsyncRecomputationEngine": "async_engine",
     "RecomputationHandle": "async_engine",
@@ -104,9 +104,9 @@ if TYPE_CHECKING:
     from model_checkpoint.recompute.policies import LFUPolicy as LFUPolicy
     from model_checkpoint.recompute.policies import LRUPolicy as LRUPolicy
     from model_checkpoint.recompute.recomputer import Recomputer as Recomputer
-    from model_checkpoint.recompute.replay import DirectCall as DirectCall
-    from model_checkpoint.recompute.replay import ExactReplay as ExactReplay
-    from model_checkpoint.recompute.replay import RecomputationStrategy as RecomputationStrategy
+    from model_checkpoint.recompute.rerun import DirectCall as DirectCall
+    from model_checkpoint.recompute.rerun import ExactReplay as ExactReplay
+    from model_checkpoint.recompute.rerun import RecomputationStrategy as RecomputationStrategy
     from model_checkpoint.recompute.signals import Signal as Signal
     from model_checkpoint.recompute.spill import DiskStore as DiskStore
     from model_checkpoint.recompute.stores import ActivationSlot as ActivationSlot

@@ -27,7 +27,7 @@ from model_checkpoint.recompute.errors import ClosedError, RecomputationCancelle
 from model_checkpoint.recompute.flight import Flight, computing, depending_on
 from model_checkpoint.recompute.graph import DependencyGraph, list_layer_ids
 from model_checkpoint.recompute.ground import GROUND
-from model_checkpoint.recompute.replay import RecomputationStrategy
+from model_checkpoint.recompute.rerun import RecomputationStrategy
 
 _WHERE = "async recomputation engine"
 _batch: ContextVar[_Batch | None] = ContextVar("batch", default=None)

@@ -26,7 +26,7 @@ from model_checkpoint.recompute.errors import (
 from model_checkpoint.recompute.flight import in_flight
 from model_checkpoint.recompute.graph import DependencyGraph, cycle_error, list_layer_ids
 from model_checkpoint.recompute.memory import now
-from model_checkpoint.recompute.replay import ExactReplay, RecomputationStrategy
+from model_checkpoint.recompute.rerun import ExactReplay, RecomputationStrategy
 from model_checkpoint.recompute.signals import Signal
 
 _WHERE = "recomputation engine"
