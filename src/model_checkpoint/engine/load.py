@@ -164,6 +164,8 @@ def _load_manifest(store: Store, manifest: Manifest, wish: _Wish) -> tuple[Any, 
     if wish.into is not None:
         node = _fitted(node, manifest, where, wish)
     with Medium(store, manifest, full=wish.verify is Verify.FULL) as medium:
+        held = {spec.entry for spec in tree.specs(node, manifest.entries)}
+        medium.prepare(manifest.entries[i] for i in sorted(held))
         restore = tree.prepare(
             node,
             manifest.entries,
@@ -174,7 +176,6 @@ def _load_manifest(store: Store, manifest: Manifest, wish: _Wish) -> tuple[Any, 
             atomic=wish.atomic,
         )
         needed = list(restore.needed)
-        medium.prepare(manifest.entries[i] for i in needed)
         if not wish.mmap:
             _require_memory(manifest, restore, needed, where)
         nbytes = deliver(

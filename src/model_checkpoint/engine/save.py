@@ -73,7 +73,7 @@ def save(
     store = open_store(root)
     recover_once(store)
     where = path_of(store, order.name)
-    replace = _may_replace(store, order.name, overwrite)
+    replace = _may_replace(store, order, overwrite)
     log.info("%s: saving", where)
     flat = tree.flatten(state)
     if flat.unshared:
@@ -88,10 +88,17 @@ def save(
     return info
 
 
-def _may_replace(store: Store, name: str, overwrite: Overwrite) -> bool:
+def _may_replace(store: Store, order: Order, overwrite: Overwrite) -> bool:
     """Decide before a byte is staged whether the name is free or may be replaced."""
+    name = order.name
     if name not in store.names():
         return False
+    if overwrite and order.layout is CheckpointFormat.CONSOLIDATED:
+        raise StepExists(
+            f"{path_of(store, name)}: the index of a consolidated model has a fixed name, so it cannot be replaced "
+            "in one step with its data. Delete the old one first, or save under another step.",
+            path_of(store, name),
+        )
     if overwrite is True or (overwrite == "damaged" and not is_healthy(store, name)):
         return True
     cure = "it is healthy, so it is kept" if overwrite == "damaged" else "pass overwrite=True to replace it"

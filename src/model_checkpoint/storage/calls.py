@@ -80,7 +80,11 @@ class Calls:
         """Reserve ``size`` bytes on the medium, or raise; never writes zeros instead, as posix_fallocate may."""
         if _fallocate is None:
             raise OSError(errno.ENOTSUP, "fallocate: this system has none")
-        _checked(_fallocate(fd, 0, 0, size), "fallocate")
+        while True:
+            try:
+                return _checked(_fallocate(fd, 0, 0, size), "fallocate")
+            except InterruptedError:  # a signal; Python continues its own calls the same way
+                continue
 
     def ftruncate(self, fd: int, size: int) -> None:
         """Cut or grow to ``size``."""
