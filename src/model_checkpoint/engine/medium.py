@@ -32,6 +32,7 @@ class Medium:
         self._readers: dict[int, Reader] = {}
         self._xxh3: dict[int, list[bytes]] = {}
         self._sha256: dict[int, list[bytes]] = {}
+        self._by_file: dict[int, list[Entry]] = {}
 
     def __enter__(self) -> Medium:
         return self
@@ -65,8 +66,15 @@ class Medium:
         header = bytearray(record.ends[0])
         self._readers[index].read_into(0, memoryview(header))
         self.verify_chunk(index, 0, memoryview(header))
-        mine = [entry for entry in self._manifest.entries if entry.file == index]
-        check_header(bytes(header), mine, size=record.size, where=f"{self.where}/{record.name}", limits=_LIMITS)
+        where = f"{self.where}/{record.name}"
+        check_header(bytes(header), self._entries_of(index), size=record.size, where=where, limits=_LIMITS)
+
+    def _entries_of(self, index: int) -> list[Entry]:
+        """The entries of one file; sorted by file once, since there may be a million of them in many files."""
+        if not self._by_file:
+            for entry in self._manifest.entries:
+                self._by_file.setdefault(entry.file, []).append(entry)
+        return self._by_file.get(index, [])
 
     def verify_chunk(self, index: int, chunk: int, data: memoryview) -> None:
         """Raise unless ``data`` has the digest recorded for that chunk."""
