@@ -26,7 +26,7 @@ from model_checkpoint.options import MIB
 from model_checkpoint.state import Source
 from model_checkpoint.storage.store import Writer
 
-SLAB_BYTES = 16 * MIB
+SLAB_BYTES = 8 * MIB
 SLABS_BYTES = 192 * MIB  # of all workers together
 _PAGE = 4096
 
