@@ -13,11 +13,9 @@ from model_checkpoint.tree.codecs import codec_named
 from model_checkpoint.tree.found import c_strides, extent
 from model_checkpoint.tree.memory import Memory, show, stored_form
 from model_checkpoint.tree.names import ROOT
-from model_checkpoint.tree.walk import ABSENT, ARRAYS, children, damaged, tag_of
+from model_checkpoint.tree.walk import ABSENT, ARRAYS, CONTAINERS, DEEPEST, children, damaged, tag_of
 
 _TORCH_ATOMS = frozenset(("torch.Size", "torch.dtype", "torch.device"))
-_CONTAINERS = frozenset(("d", "k", "o", "l", "t", "nt", "dc", "m", "x"))
-_DEEPEST = 400
 
 
 class Builder:
@@ -43,17 +41,18 @@ class Builder:
             if getattr(error, "placed", False):
                 raise
             raise _at(name, error) from error
-        for place, item in children(node, name):
-            if isinstance(item, list) and item != ABSENT:
-                self.check(item, place, depth=depth + 1)
+        if node[0] in CONTAINERS:
+            for place, item in children(node, name):
+                if isinstance(item, list) and item != ABSENT:
+                    self.check(item, place, depth=depth + 1)
 
     def _check_one(self, node: list[Any], name: str, depth: int) -> None:
         tag = tag_of(node)
         if tag in ARRAYS:
             self.memory(node, name)
-        elif depth > _DEEPEST:
+        elif depth > DEEPEST:
             raise damaged("nesting deeper than any save writes")
-        elif tag in _CONTAINERS:
+        elif tag in CONTAINERS:
             self._check_container(node)
         elif tag in ("s", "fs"):
             self._set(node)
@@ -97,10 +96,9 @@ class Builder:
                 form = stored_form(dtype, kind=kind, saved=saved)
                 steps = c_strides(shape, form.itemsize) if strides is None else tuple(strides)
                 whole = [*shape, *steps, offset]
-                if len(steps) == len(shape) and all(type(n) is int for n in whole) and min([*shape, 0]) >= 0:
-                    lead, span = extent(shape, steps, form.itemsize)
-                    if offset >= lead and offset - lead + span <= self._entries[index].nbytes:
-                        return kind, form.name, tuple(shape), steps, offset
+                sane = len(steps) == len(shape) and all(type(n) is int for n in whole) and min([*shape, 0]) >= 0
+                if sane and _inside(shape, steps, form.itemsize, offset=offset, size=self._entries[index].nbytes):
+                    return kind, form.name, tuple(shape), steps, offset
         raise damaged(node)
 
     def lend(self, index: int, live: Any) -> None:
@@ -174,6 +172,12 @@ class Builder:
         for index, memory in self.memories.items():
             if index not in live:
                 memory.finished(self.device)
+
+
+def _inside(shape: Sequence[int], steps: Sequence[int], item: int, *, offset: int, size: int) -> bool:
+    """Tell whether a view stays inside ``size`` bytes, on whole elements."""
+    lead, span = extent(shape, steps, item)
+    return offset >= lead and offset - lead + span <= size and not (item and offset % item)
 
 
 def _flagged(view: Any, kind: str, flags: str) -> Any:

@@ -10,12 +10,14 @@ from model_checkpoint.errors import StructureMismatch, UnsupportedType
 from model_checkpoint.manifest import Node
 from model_checkpoint.state import LiveSpecs, Spec
 from model_checkpoint.tree.classes import fields_of, is_namedtuple
+from model_checkpoint.tree.collector import collector_paused
 from model_checkpoint.tree.encode import DEEPEST, Encoder
 from model_checkpoint.tree.frameworks import finder, object_kind
 from model_checkpoint.tree.names import dotted, final, join, segment
 from model_checkpoint.tree.trouble import Trouble
 
 
+@collector_paused()
 def live_specs(into: Any) -> LiveSpecs:
     """Return the array leaves of live objects, and where anything is welcome.
 
@@ -61,7 +63,10 @@ def _places(value: Any, name: str, depth: int) -> Iterator[tuple[str, Any]]:
         yield name, value if under is None else None
         return
     for place, item in under:
-        yield from _places(item, place, depth + 1)
+        if _is_array(item):
+            yield place, item
+        else:
+            yield from _places(item, place, depth + 1)
 
 
 def _children(value: Any, name: str) -> list[tuple[str, Any]] | None:

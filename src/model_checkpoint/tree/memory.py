@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
+from functools import cache, lru_cache
 from math import prod
 from types import ModuleType
 from typing import Any
@@ -21,6 +22,7 @@ TEXTS = ("bytes", "bytearray")
 _RANK = 64
 
 
+@cache
 def adapter(kind: str) -> ModuleType:
     """Return the module that makes arrays of ``kind``, importing its framework."""
     if kind == "numpy":
@@ -118,6 +120,13 @@ class Memory:
 
 def stored_form(name: str, *, kind: str, saved: str) -> DType:
     """Return the dtype an array of ``saved`` kind takes in framework ``kind``; never a cast."""
+    if kind in ("jax", "tensorflow"):  # what they can hold depends on how they are set
+        adapter(kind).refuse(name.removeprefix(">"))
+    return _form(name, kind, saved)
+
+
+@lru_cache(maxsize=4096)
+def _form(name: str, kind: str, saved: str) -> DType:
     if kind in TEXTS:
         return _bytes(name)
     plain = name if kind == "numpy" or name.startswith((">U", "<U")) else name.removeprefix(">")
@@ -128,8 +137,7 @@ def stored_form(name: str, *, kind: str, saved: str) -> DType:
     if kind == "torch":
         form: DType = adapter("torch").logical(plain)
         return form
-    if kind in ADAPTERS:
-        adapter(kind).refuse(plain)
+    adapter(kind)
     return of_numpy(from_name(plain))
 
 

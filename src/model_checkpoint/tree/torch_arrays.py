@@ -27,6 +27,7 @@ _DTYPES = {d: _logical(d) for d in vars(torch).values() if isinstance(d, torch.d
 _BY_NAME = {logical.name: dtype for dtype, logical in _DTYPES.items()}
 _IN_NUMPY = {d for d in _DTYPES if hasattr(np, _DTYPES[d].name) and d is not torch.bool} | {torch.bool}
 _COPYABLE = _IN_NUMPY | {torch.bfloat16, torch.complex32}  # the rest is copied as bytes
+_COMPLEX = {d for d in _DTYPES if d.is_complex}
 _STRIDED = torch.strided
 
 
@@ -63,7 +64,7 @@ def find(tensor: Tensor) -> TorchFound:
     if tensor.requires_grad:
         found.flags = "g"
     found.address = tensor.data_ptr()
-    if not tensor.is_contiguous() or tensor.is_neg() or tensor.is_conj():
+    if not tensor.is_contiguous() or tensor.is_neg() or (tensor.dtype in _COMPLEX and tensor.is_conj()):
         item = dtype.itemsize
         found.strides = tuple(step * item for step in tensor.stride())
         found.span = extent(found.shape, found.strides, item)[1]

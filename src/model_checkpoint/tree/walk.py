@@ -12,6 +12,8 @@ from model_checkpoint.tree.names import dotted, final, join, segment
 ABSENT = ["-"]  # stands for a list item that was not selected
 MAPPINGS = frozenset("dko")
 ARRAYS = frozenset("av")
+CONTAINERS = frozenset(("d", "k", "o", "l", "t", "nt", "dc", "m", "x"))
+DEEPEST = 400  # nodes inside each other; a save writes fewer
 
 
 def tag_of(node: Node) -> str:
@@ -44,7 +46,10 @@ def children(node: list[Any], prefix: str) -> list[tuple[str, Node]]:
         case ["d" | "k" | "o", list(flat), *_] if len(flat) % 2 == 0:
             name = namer(node)
             start = f"{prefix}." if prefix else ""
-            return [(start + name(key), item) for key, item in zip(flat[::2], flat[1::2], strict=True)]
+            return [
+                (start + (key if key.__class__ is str and key.isidentifier() else name(key)), item)
+                for key, item in zip(flat[::2], flat[1::2], strict=True)
+            ]
         case ["l" | "t", list(items)]:
             return [(join(prefix, str(i)), item) for i, item in enumerate(items)]
         case ["nt" | "dc", str(), list(names), list(items)] if len(names) == len(items):
@@ -81,7 +86,7 @@ def _param_name(params: list[Any], key: Node) -> str | None:
 
 def leaves(node: Node, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Node]]:
     """Yield (name, node) of every array and every atomic value, in order; an empty container is a value too."""
-    if depth > 400:
+    if depth > DEEPEST:
         raise damaged("nesting deeper than any save writes")
     if not isinstance(node, list) or tag_of(node) in ARRAYS:
         yield final(prefix), node
@@ -98,4 +103,17 @@ def leaves(node: Node, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, 
 
 def arrays(node: Node) -> list[tuple[str, list[Any]]]:
     """Return (name, node) of every array leaf in order."""
-    return [(name, leaf) for name, leaf in leaves(node) if isinstance(leaf, list) and leaf[0] in ARRAYS]
+    found: list[tuple[str, list[Any]]] = []
+    _collect([("", node)], found, 0)
+    return found
+
+
+def _collect(nodes: list[tuple[str, Node]], found: list[tuple[str, list[Any]]], depth: int) -> None:
+    if depth > DEEPEST:
+        raise damaged("nesting deeper than any save writes")
+    for name, node in nodes:
+        if isinstance(node, list):
+            if node and node[0] in ARRAYS:
+                found.append((final(name), node))
+            elif tag_of(node) in CONTAINERS:
+                _collect(children(node, name), found, depth + 1)
