@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import threading
 from collections.abc import Sequence
 from functools import cache, lru_cache
 from math import prod
@@ -20,6 +21,7 @@ from model_checkpoint.tree.numpy_dtypes import from_name, of_numpy
 ADAPTERS = {"torch": "torch_arrays", "jax": "jax_arrays", "tensorflow": "tensorflow_arrays"}
 TEXTS = ("bytes", "bytearray")
 _RANK = 64
+_ALLOCATING = threading.Lock()
 
 
 @cache
@@ -68,9 +70,10 @@ class Memory:
     def wait(self) -> HostTarget:
         """Return the fresh memory for the bytes."""
         if self.target is None:
-            base, buffer = self._fresh()
-            if self.target is None:  # two workers may ask at once; both must get the same memory
-                self.base, self.target = base, HostTarget(buffer)
+            with _ALLOCATING:  # two workers may ask at once; both must get the same memory
+                if self.target is None:
+                    self.base, buffer = self._fresh()
+                    self.target = HostTarget(buffer)
         return self.target
 
     def _fresh(self) -> tuple[Any, memoryview]:

@@ -54,8 +54,10 @@ def children(node: list[Any], prefix: str) -> list[tuple[str, Node]]:
             return [(join(prefix, str(i)), item) for i, item in enumerate(items)]
         case ["nt" | "dc", str(), list(names), list(items)] if len(names) == len(items):
             return [(join(prefix, segment(name)), item) for name, item in zip(names, items, strict=True)]
-        case ["m", str(kind), str(), inner, *params]:
-            return _optimizer(inner, prefix, params[0]) if kind == "optimizer" and params else [(prefix, inner)]
+        case ["m", "optimizer", str(), ["d", list() as flat] as inner, list(params)] if _sound(flat, params):
+            return _optimizer(inner, prefix, params)
+        case ["m", str(), str(), inner]:
+            return [(prefix, inner)]
         case ["x", str(), inner]:
             return [(prefix, inner)]
         case ["d" | "k" | "o" | "l" | "t" | "nt" | "dc" | "m" | "x", *_]:
@@ -63,25 +65,36 @@ def children(node: list[Any], prefix: str) -> list[tuple[str, Node]]:
     return []
 
 
-def _optimizer(inner: Node, prefix: str, params: list[Any]) -> list[tuple[str, Node]]:
+def _optimizer(inner: list[Any], prefix: str, params: list[Any]) -> list[tuple[str, Node]]:
     """Name the state of each parameter after the parameter, where its name is known."""
     pairs: list[tuple[str, Node]] = []
-    for name, part in children(inner, prefix) if isinstance(inner, list) else []:
-        if name != join(prefix, "state") or not isinstance(part, list) or part[0] != "d" or not part[1]:
+    for name, part in children(inner, prefix):
+        under = children(part, name) if isinstance(part, list) and part and part[0] == "d" else []
+        if name != join(prefix, "state") or not under or not isinstance(part, list):
             pairs.append((name, part))
             continue
-        keys = part[1][::2]
-        for key, (plain, item) in zip(keys, children(part, name), strict=True):
+        for key, (plain, item) in zip(part[1][::2], under, strict=True):
             known = _param_name(params, key)
             pairs.append((plain if known is None else join(name, known), item))
     return pairs
 
 
+def _sound(flat: list[Any], params: list[Any]) -> bool:
+    """Tell whether an optimizer node has pairs, and [name or None, shape] for each parameter."""
+    return len(flat) % 2 == 0 and all(
+        isinstance(one, list)
+        and len(one) == 2
+        and (one[0] is None or isinstance(one[0], str))
+        and isinstance(one[1], list)
+        for one in params
+    )
+
+
 def _param_name(params: list[Any], key: Node) -> str | None:
     if type(key) is not int or not 0 <= key < len(params):
         return None
-    name = params[key][0]
-    return name if isinstance(name, str) else None
+    name: str | None = params[key][0]
+    return name
 
 
 def leaves(node: Node, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Node]]:
@@ -95,7 +108,7 @@ def leaves(node: Node, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, 
     if not under:
         yield final(prefix), node
     for name, item in under:
-        if not isinstance(item, list) or (item and item[0] in ARRAYS):
+        if not isinstance(item, list) or tag_of(item) in ARRAYS:
             yield final(name), item
         elif item != ABSENT:
             yield from leaves(item, name, depth + 1)
@@ -113,7 +126,8 @@ def _collect(nodes: list[tuple[str, Node]], found: list[tuple[str, list[Any]]], 
         raise damaged("nesting deeper than any save writes")
     for name, node in nodes:
         if isinstance(node, list):
-            if node and node[0] in ARRAYS:
+            tag = tag_of(node)
+            if tag in ARRAYS:
                 found.append((final(name), node))
-            elif tag_of(node) in CONTAINERS:
+            elif tag in CONTAINERS:
                 _collect(children(node, name), found, depth + 1)
