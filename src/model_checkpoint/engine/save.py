@@ -18,7 +18,6 @@ from model_checkpoint.engine.record import compose, file_name, write_index
 from model_checkpoint.engine.recover import recover_once
 from model_checkpoint.engine.slabs import FileJob, write_files
 from model_checkpoint.engine.verify import is_healthy
-from model_checkpoint.engine.workers import cores
 from model_checkpoint.errors import CheckpointException, DurabilityUnknown, StepExists
 from model_checkpoint.events import Emit, ignore
 from model_checkpoint.manifest import Manifest, encode
@@ -116,7 +115,7 @@ def _write(store: Store, order: Order, flat: Flat, *, replace: bool, emit: Emit)
     try:
         files = plan.assign(flat.leaves, order.layout, order.limits)
         jobs = _stage_files(stage, order, flat, files)
-        write_files(jobs, threads=cores() + 1, emit=emit)
+        write_files(jobs, emit=emit)
         manifest = compose(order, flat, files, jobs)
         if order.layout is CheckpointFormat.CONSOLIDATED:
             manifest = msgspec.structs.replace(manifest, extras=(write_index(stage, manifest),))
