@@ -59,6 +59,7 @@ class ReaderLimits:
     name_bytes: int = 1024
     rank: int = 64
     depth: int = 256
+    frame_bytes: int = 64 * MIB  # what one squeezed chunk may unpack to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

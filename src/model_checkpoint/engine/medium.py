@@ -7,12 +7,24 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 
+import numpy as np
 import xxhash
 
 from model_checkpoint.engine.info import path_of
 from model_checkpoint.engine.workers import cores, run_all
 from model_checkpoint.errors import ChunkMismatch, TrailingData, Truncated
-from model_checkpoint.format import check_entries, check_files, check_header, sha256_of, xxh3_of
+from model_checkpoint.format import (
+    RAW,
+    FrameBroken,
+    check_entries,
+    check_files,
+    check_header,
+    frame_entries,
+    sha256_of,
+    stored_xxh3,
+    unsqueeze,
+    xxh3_of,
+)
 from model_checkpoint.manifest import Entry, FileRecord, Manifest
 from model_checkpoint.options import ReaderLimits
 from model_checkpoint.plan import ChunkRead
@@ -31,6 +43,7 @@ class Medium:
         self._readers: dict[int, Reader] = {}
         self._xxh3: dict[int, list[bytes]] = {}
         self._sha256: dict[int, list[bytes]] = {}
+        self._stored = threading.local()
 
     def __enter__(self) -> Medium:
         return self
@@ -44,7 +57,7 @@ class Medium:
     def prepare(self, entries: Iterable[Entry]) -> None:
         """Open the files that hold ``entries`` and check manifest, sizes and headers; no data is read yet."""
         wanted = list(entries)
-        check_files(self._manifest.files, self.where)
+        check_files(self._manifest.files, self.where, _LIMITS)
         check_entries(wanted, self._manifest.files, self.where, _LIMITS)
         for index in sorted({entry.file for entry in wanted}):
             self.open(index)
@@ -62,10 +75,31 @@ class Medium:
         """Verify chunk 0 of a file and that it says what the manifest says."""
         record = self._manifest.files[index]
         header = bytearray(record.ends[0])
-        self._readers[index].read_into(0, memoryview(header))
-        self.verify_chunk(index, 0, memoryview(header))
-        mine = [entry for entry in self._manifest.entries if entry.file == index]
+        self.read_chunk(index, 0, memoryview(header))
+        mine = frame_entries(record) if record.frames else [e for e in self._manifest.entries if e.file == index]
         check_header(bytes(header), mine, size=record.size, where=f"{self.where}/{record.name}", limits=_LIMITS)
+
+    def read_chunk(self, index: int, chunk: int, data: memoryview) -> None:
+        """Fill ``data`` with one chunk, unpacked if it is stored squeezed, and verify it."""
+        record = self._manifest.files[index]
+        if record.frames and record.frames[chunk].codec != RAW:
+            self._unpack(index, chunk, data)
+        else:
+            start = record.frames[chunk].start if record.frames else record.ends[chunk - 1] if chunk else 0
+            self.open(index).read_into(start, data)
+        self.verify_chunk(index, chunk, data)
+
+    def _unpack(self, index: int, chunk: int, data: memoryview) -> None:
+        """Read a frame, check its stored bytes, and only then unpack it, to no more than ``data`` holds."""
+        frame = self._manifest.files[index].frames[chunk]
+        stored = _scratch(self._stored, frame.stop - frame.start)
+        self.open(index).read_into(frame.start, stored)
+        if xxhash.xxh3_128_digest(stored) != stored_xxh3(frame):
+            raise self._mismatch(index, chunk)
+        try:
+            unsqueeze(stored, np.frombuffer(data, dtype=np.uint8), frame.width)
+        except FrameBroken as error:
+            raise self._mismatch(index, chunk, because=f" ({error})") from error
 
     def verify_chunk(self, index: int, chunk: int, data: memoryview) -> None:
         """Raise unless ``data`` has the digest recorded for that chunk."""
@@ -75,14 +109,14 @@ class Medium:
         if not good:
             raise self._mismatch(index, chunk)
 
-    def _mismatch(self, index: int, chunk: int) -> ChunkMismatch:
+    def _mismatch(self, index: int, chunk: int, because: str = "") -> ChunkMismatch:
         record = self._manifest.files[index]
         start = record.ends[chunk - 1] if chunk else 0
         names = tensors_in(self._manifest.entries, index, start, record.ends[chunk])
         what = "its header" if chunk == 0 else f"tensor {', '.join(names[:3])}{' ...' if len(names) > 3 else ''}"
         return ChunkMismatch(
             f"{self.where}/{record.name}: chunk {chunk} (bytes {start} to {record.ends[chunk]}), which holds {what}, "
-            "does not have the recorded digest: it was changed or damaged after the save. "
+            f"does not have the recorded digest{because}: it was changed or damaged after the save. "
             "Load an older step, or pass fallback=True; `mckpt verify` lists all damage.",
             self.where,
             file=record.name,
@@ -107,8 +141,7 @@ class Medium:
             for read in items:
                 room = place(read)
                 data = _scratch(local, read.stop - read.start) if room is None else room
-                self.open(read.file).read_into(read.start, data)
-                self.verify_chunk(read.file, read.chunk, data)
+                self.read_chunk(read.file, read.chunk, data)
                 take(read, data)
 
         for index in sorted({read.file for read in reads}):
@@ -116,8 +149,8 @@ class Medium:
         run_all(worker, reads, threads=min(cores() + 1, len(reads)))
 
     def map_file(self, index: int) -> memoryview | None:
-        """Map one data file, where that is safe."""
-        return self.open(index).map()
+        """Map one data file, where that is safe and its bytes are as they were."""
+        return None if self._manifest.files[index].frames else self.open(index).map()
 
 
 def _scratch(local: threading.local, size: int) -> memoryview:

@@ -10,7 +10,7 @@ from typing import Any
 
 from model_checkpoint.engine.listing import step_name
 from model_checkpoint.manifest import pack
-from model_checkpoint.options import CheckpointFormat, LayoutLimits
+from model_checkpoint.options import CheckpointFormat, CompressionLevel, LayoutLimits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +23,7 @@ class Order:
     metrics: Mapping[str, float]
     metadata: Mapping[str, Any]
     layout: CheckpointFormat
+    compression: CompressionLevel
     limits: LayoutLimits
 
 
@@ -33,6 +34,7 @@ def place_order(
     metrics: Mapping[str, float] | None,
     metadata: Mapping[str, Any] | None,
     layout: CheckpointFormat,
+    compression: CompressionLevel,
 ) -> Order:
     """Check the caller's wishes before anything is touched."""
     if step is not None and (isinstance(step, bool) or not isinstance(step, int) or step < 0):
@@ -48,6 +50,7 @@ def place_order(
         metrics=numbers,
         metadata=dict(metadata or {}),
         layout=CheckpointFormat(layout),
+        compression=CompressionLevel(compression),
         limits=LayoutLimits(),
     )
 

@@ -13,8 +13,7 @@ from model_checkpoint import plan
 from model_checkpoint.engine.order import Order
 from model_checkpoint.engine.slabs import FileJob, write_files
 from model_checkpoint.events import ignore
-from model_checkpoint.manifest import Entry, FileRecord, Manifest, pack
-from model_checkpoint.options import CompressionLevel
+from model_checkpoint.manifest import SQUEEZED, Entry, FileRecord, Manifest, pack
 from model_checkpoint.state import Flat
 from model_checkpoint.storage.store import Stage
 
@@ -32,7 +31,7 @@ def compose(order: Order, flat: Flat, files: Sequence[plan.FilePlan], jobs: Sequ
     records = []
     for number, (file, job) in enumerate(zip(files, jobs, strict=True)):
         name = file_name(file, number, order.attempt)
-        records.append(data_format.file_record(name, size=job.layout.size, ends=job.layout.ends, digests=job.digests))
+        records.append(_file_record(name, job))
         for place, chosen in enumerate(job.layout.order):
             leaf = flat.leaves[file.leaves[chosen]]
             entries[file.leaves[chosen]] = Entry(
@@ -55,13 +54,19 @@ def compose(order: Order, flat: Flat, files: Sequence[plan.FilePlan], jobs: Sequ
         step=order.step,
         created=datetime.now(UTC).isoformat(timespec="microseconds"),
         layout=order.layout.value,
-        compression=CompressionLevel.NONE.value,
+        compression=order.compression.value,
+        features=(SQUEEZED,) if any(record.frames for record in records) else (),
         metrics=pack(dict(order.metrics)),
         metadata=pack(dict(order.metadata)),
         tree=flat.tree,
         entries=tuple(entry for entry in entries if entry is not None),
         files=tuple(records),
     )
+
+
+def _file_record(name: str, job: FileJob) -> FileRecord:
+    frames = () if job.press is None else job.press.frames
+    return data_format.file_record(name, size=job.size, ends=job.layout.ends, digests=job.digests, frames=frames)
 
 
 def write_index(stage: Stage, manifest: Manifest) -> FileRecord:
@@ -73,4 +78,4 @@ def write_index(stage: Stage, manifest: Manifest) -> FileRecord:
     writer = stage.create(INDEX_FILE, len(data))
     job = FileJob(data_format.plain_layout(data), (), writer, writer.alignment)
     write_files([job], threads=1, emit=ignore)
-    return data_format.file_record(INDEX_FILE, size=len(data), ends=job.layout.ends, digests=job.digests)
+    return _file_record(INDEX_FILE, job)

@@ -17,12 +17,13 @@ from model_checkpoint.engine.order import Order, place_order
 from model_checkpoint.engine.record import compose, file_name, write_index
 from model_checkpoint.engine.recover import recover_once
 from model_checkpoint.engine.slabs import FileJob, write_files
+from model_checkpoint.engine.squeeze import FilePress, Tools
 from model_checkpoint.engine.verify import is_healthy
 from model_checkpoint.engine.workers import cores
 from model_checkpoint.errors import CheckpointException, DurabilityUnknown, StepExists
 from model_checkpoint.events import Emit, ignore
 from model_checkpoint.manifest import Manifest, encode
-from model_checkpoint.options import CheckpointFormat
+from model_checkpoint.options import CheckpointFormat, CompressionLevel, ReaderLimits
 from model_checkpoint.state import Flat
 from model_checkpoint.storage.locate import Root, open_store
 from model_checkpoint.storage.store import Stage, Store
@@ -42,6 +43,7 @@ def save(
     name: str | None = None,
     overwrite: Overwrite = False,
     format: CheckpointFormat = CheckpointFormat.MULTI_SHARD,  # the name users know
+    compression: CompressionLevel = CompressionLevel.NONE,
     progress: Emit | None = None,
 ) -> CheckpointInfo:
     """Save ``state`` under ``root``; when this returns, the checkpoint survives power loss.
@@ -55,6 +57,7 @@ def save(
         name: Folder name, instead of one made from the step.
         overwrite: Replace a checkpoint of that name; ``"damaged"`` only if it fails verification.
         format: How tensors are spread over files.
+        compression: How hard to squeeze the files, without loss; a consolidated model stays as other tools read it.
         progress: Called with a :class:`~model_checkpoint.events.Progress` as bytes reach the medium.
 
     Raises:
@@ -70,7 +73,9 @@ def save(
         ('step-00000100', 100)
     """
     started = time.monotonic()
-    order = place_order(step=step, name=name, metrics=metrics, metadata=metadata, layout=format)
+    order = place_order(
+        step=step, name=name, metrics=metrics, metadata=metadata, layout=format, compression=compression
+    )
     store = open_store(root)
     recover_once(store)
     where = path_of(store, order.name)
@@ -128,6 +133,7 @@ def _stage_files(stage: Stage, order: Order, flat: Flat, files: Sequence[plan.Fi
     """Lay out every file and reserve its room, so that a full disk is known before the first byte."""
     jobs = []
     metadata = {"format": "pt", "model_checkpoint": order.attempt}
+    tools = None if order.compression is CompressionLevel.NONE else Tools(order.compression)
     for i, file in enumerate(files):
         leaves = [flat.leaves[j] for j in file.leaves]
         tensors = [
@@ -141,6 +147,11 @@ def _stage_files(stage: Stage, order: Order, flat: Flat, files: Sequence[plan.Fi
             for name, leaf in zip(file.names, leaves, strict=True)
         ]
         layout = data_format.lay_out(tensors, metadata=metadata, chunk_bytes=order.limits.chunk_bytes)
+        press = None
+        if tools is not None and file.part != "model":
+            layout = data_format.reserve_frames(layout, metadata=metadata, limits=ReaderLimits())
+            press = FilePress(layout, tools, metadata)
         writer = stage.create(file_name(file, i, order.attempt), layout.size)
-        jobs.append(FileJob(layout, [leaves[j].source for j in layout.order], writer, writer.alignment))
+        sources = [leaves[j].source for j in layout.order]
+        jobs.append(FileJob(layout, sources, writer, writer.alignment, press=press))
     return jobs

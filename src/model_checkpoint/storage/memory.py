@@ -69,12 +69,16 @@ class MemoryWriter:
         with self._counting:
             self._written += len(view)
 
-    def seal(self) -> None:
-        """Accept no more bytes."""
+    def seal(self, size: int | None = None) -> None:
+        """Cut to ``size``, or to the announced size, and accept no more bytes."""
         if not self._open:
             raise misused(self._path, "it was sealed, or failed, before")
-        if self._written < len(self.content):
-            raise misused(self._path, f"only {self._written} of the {len(self.content)} bytes announced were written")
+        announced = len(self.content)
+        final = announced if size is None else size
+        if not 0 <= final <= min(self._written, announced):
+            raise misused(self._path, f"only {self._written} of the {final} bytes announced were written")
+        if final < announced:
+            self.content = memoryview(bytearray(self.content[:final]))  # a slice would hold on to all of it
         self._open, self.sealed = False, True
 
 

@@ -49,8 +49,11 @@ class Writer(Protocol):
         """Write all of ``data`` at ``offset``."""
         ...
 
-    def seal(self) -> None:
-        """Cut to the announced size, flush to the medium, close. Never tried twice."""
+    def seal(self, size: int | None = None) -> None:
+        """Cut to ``size``, or to the announced size, flush to the medium, close. Never tried twice.
+
+        A file may end up smaller than announced, never larger.
+        """
         ...
 
 
