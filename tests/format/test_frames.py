@@ -1,6 +1,7 @@
 """Squeezed chunks come back bit for bit, never grow, and a hostile frame is refused before it can do harm."""
 
 import struct
+from contextlib import suppress
 
 import msgspec
 import numpy as np
@@ -108,10 +109,8 @@ def test_a_hostile_frame_is_refused(frame, reason):
 
 @given(frame=st.binary(max_size=200), width=st.integers(1, 16), size=st.integers(0, 5000))
 def test_any_bytes_at_all_are_a_frame_or_refused(frame, width, size):
-    try:
-        give_back(frame, size, width)
-    except CorruptedCheckpoint as error:
-        assert str(error)
+    with suppress(CorruptedCheckpoint):
+        assert len(give_back(frame, size, width)) == size
 
 
 def sound_record():
@@ -160,7 +159,7 @@ def test_sound_frames_are_accepted():
     ],
 )
 def test_frames_that_cannot_be_are_refused_before_a_file_is_opened(record):
-    with pytest.raises(LayoutInvalid, match="here: .*r0.*damaged or hostile"):
+    with pytest.raises(LayoutInvalid, match=r"here: .*r0.*damaged or hostile"):
         data_format.check_files([record], "here", ReaderLimits())
 
 
@@ -190,5 +189,5 @@ def test_more_chunks_than_a_reader_grants_are_refused_at_the_save():
     tensors = [data_format.Tensor("t", "U8", (1 << 20,), 1 << 20, 1)]
     layout = data_format.lay_out(tensors, metadata={}, chunk_bytes=1 << 10)
 
-    with pytest.raises(LimitExceeded, match="1024 chunks: readers grant 1000.*MULTI_SHARD"):
+    with pytest.raises(LimitExceeded, match=r"1024 chunks: readers grant 1000.*MULTI_SHARD"):
         data_format.reserve_frames(layout, metadata={}, limits=ReaderLimits(tensors_per_file=1000))

@@ -116,7 +116,7 @@ class FilePress:
 
 
 def _width(layout: FileLayout, start: int) -> int:
-    """The size of the numbers at ``start``; tensors are ordered by it, so those after it have that size or a divisor."""
+    """The size of the numbers at ``start``; tensors are ordered by it, so what follows has that size or a divisor."""
     return min(MOST_WIDTH, max(1, layout.alignments[bisect_right(layout.starts, start) - 1]))
 
 

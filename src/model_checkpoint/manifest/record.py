@@ -54,6 +54,8 @@ class FileRecord(msgspec.Struct, frozen=True, array_like=True):
     xxh3: str  # base64 of the chunks' xxh3-128 digests
     digest: str  # hex SHA-256 over the chunks' SHA-256 digests
     frames: tuple[Frame, ...] = ()  # one per chunk if the file is squeezed; all else speaks of the unsqueezed bytes
+    identity: str = ""  # which copy on the medium it was, in the store's words
+    verified: int = 0  # when its bytes were last known to be right: written from memory, unix time
 
     @property
     def raw_size(self) -> int:
