@@ -50,6 +50,20 @@ class LayoutLimits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReuseLimits:
+    """How far an incremental save trusts a file of an earlier one, since all that share it share its damage.
+
+    Example:
+        >>> ReuseLimits().links
+        16
+    """
+
+    file_bytes: int = 64 * MIB  # incremental saves cut files here, so that one change costs little
+    links: int = 16  # a file linked more often is written afresh
+    seconds: float = 24 * 3600.0  # and so is one that was last known to be right longer ago
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderLimits:
     """What a reader grants a file it does not trust."""
 
@@ -59,6 +73,7 @@ class ReaderLimits:
     name_bytes: int = 1024
     rank: int = 64
     depth: int = 256
+    frame_bytes: int = 64 * MIB  # what one squeezed chunk may unpack to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,7 @@ from rich.table import Table
 from model_checkpoint.engine.describe import Description
 from model_checkpoint.engine.diff import Diff
 from model_checkpoint.engine.info import CheckpointInfo
+from model_checkpoint.engine.sharing import stored_bytes
 from model_checkpoint.engine.verify import Health
 from model_checkpoint.events import Emit
 from model_checkpoint.events import Progress as Step
@@ -96,7 +97,8 @@ def listing(root: str, infos: Sequence[CheckpointInfo], *, as_json: bool) -> Non
         console.print(f"{clean(root)}: no committed checkpoint yet.")
         return
     names = sorted({name for info in infos for name in info.metrics})
-    table = Table("step", "name", "saved (UTC)", "size", *map(clean, names), "state")
+    shared = any(info.shared_with for info in infos)
+    table = Table("step", "name", "saved (UTC)", "size", *(["shared"] if shared else []), *map(clean, names), "state")
     for info in infos:
         state = "[red]unusable[/]" if info.problem else "[green]committed[/]"
         when = info.timestamp.strftime("%Y-%m-%d %H:%M:%S") if info.timestamp else "?"
@@ -106,13 +108,27 @@ def listing(root: str, infos: Sequence[CheckpointInfo], *, as_json: bool) -> Non
             clean(info.prefix),
             when,
             size(info.size_bytes),
+            *([size(info.shared_bytes)] if shared else []),
             *metrics,
             state,
         )
     console.print(table)
+    _one_copy(root, infos)
     for info in infos:
         if info.problem:
             complaints.print(f"[red]{clean_lines(info.problem)}[/]", soft_wrap=True)
+
+
+def _one_copy(root: str, infos: Sequence[CheckpointInfo]) -> None:
+    """Say which checkpoints are damaged together, and what all take in truth."""
+    sharing = [info for info in infos if info.shared_with]
+    if sharing:
+        total = sum(info.size_bytes for info in infos)
+        console.print(
+            f"{len(sharing)} of {len(infos)} share files, of which there is one copy: {size(total)} in all, "
+            f"{size(stored_bytes(root))} on the medium. Save without incremental=True for a second copy.",
+            soft_wrap=True,
+        )
 
 
 def _number(value: Any) -> str:
@@ -129,6 +145,9 @@ def description(found: Description, *, tensors: bool, as_json: bool) -> None:
     for title, values in (("metrics", info.metrics), ("metadata", info.metadata)):
         if values:
             console.print(f"{title}: " + ", ".join(f"{clean(k)}={_number(v)}" for k, v in values.items()))
+    if info.shared_with:
+        others = ", ".join(map(clean, info.shared_with[:8])) + (", ..." if len(info.shared_with) > 8 else "")
+        console.print(f"{size(info.shared_bytes)} are one copy with {others}", soft_wrap=True)
     table = Table("part", "kind", "class", "tensors", "size")
     for part in found.parts:
         table.add_row(clean(part.name), part.kind, clean(part.class_name), str(part.tensors), size(part.nbytes))

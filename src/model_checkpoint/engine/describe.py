@@ -9,7 +9,7 @@ from os import PathLike
 
 from model_checkpoint import tree
 from model_checkpoint.engine.info import CheckpointInfo, info_of, path_of
-from model_checkpoint.engine.listing import candidates
+from model_checkpoint.engine.listing import candidates, scan, tell_shares
 from model_checkpoint.engine.refs import parse_ref
 from model_checkpoint.manifest import decode
 from model_checkpoint.storage.locate import open_store
@@ -56,4 +56,5 @@ def describe(ref: str | PathLike[str] | CheckpointInfo) -> Description:
         entry = manifest.entries[spec.entry]
         itemsize = entry.nbytes // max(1, prod(entry.shape))
         lines.append(TensorLine(name=spec.name, dtype=spec.dtype, shape=spec.shape, nbytes=itemsize * prod(spec.shape)))
-    return Description(info=info_of(store, manifest), parts=summary.parts, tensors=lines, lacking=summary.absent)
+    (info,) = tell_shares(store, [info_of(store, manifest)], scan(store))
+    return Description(info=info, parts=summary.parts, tensors=lines, lacking=summary.absent)

@@ -28,6 +28,8 @@ class CheckpointInfo:
     metrics: Mapping[str, Any] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
     problem: str = ""
+    shared_bytes: int = 0  # in files that are one copy with files of other checkpoints
+    shared_with: tuple[str, ...] = ()  # the names of those
 
 
 def path_of(store: Store, name: str) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
 from model_checkpoint.engine.info import CheckpointInfo, damaged_info, info_of, path_of
+from model_checkpoint.engine.sharing import Share, shares
 from model_checkpoint.errors import CheckpointException, CheckpointNotFound
 from model_checkpoint.manifest import Summary, decode_summary, unpack
 from model_checkpoint.plan import parse_best, rank_by_age, rank_by_metric
@@ -81,7 +82,19 @@ def list_checkpoints(root: Root) -> list[CheckpointInfo]:
     """
     store = open_store(root)
     require_root(store)
-    return [to_info(store, found) for found in rank_by_age(scan(store))]
+    found = rank_by_age(scan(store))
+    return tell_shares(store, [to_info(store, one) for one in found], found)
+
+
+def tell_shares(store: Store, infos: Sequence[CheckpointInfo], found: Sequence[Found]) -> list[CheckpointInfo]:
+    """Add to ``infos`` what each has in common with any other checkpoint of ``found``."""
+    common = shares(store, {one.name: one.summary for one in found if one.summary is not None})
+    none = Share()
+    return [
+        replace(info, shared_bytes=share.nbytes, shared_with=share.names)
+        for info in infos
+        for share in [common.get(info.prefix, none)]
+    ]
 
 
 def to_info(store: Store, found: Found) -> CheckpointInfo:

@@ -13,7 +13,9 @@ from model_checkpoint.engine.deliver import deliver
 from model_checkpoint.engine.info import path_of
 from model_checkpoint.engine.listing import Found, candidates
 from model_checkpoint.engine.medium import Medium
+from model_checkpoint.engine.sharing import identities, identity_of
 from model_checkpoint.errors import (
+    CheckpointException,
     CorruptedCheckpoint,
     IncompatibleVersion,
     MemoryRefused,
@@ -128,15 +130,29 @@ def _verify_mode(text: str, *, mmap: bool) -> Verify:
 
 
 def _load_first_healthy(store: Store, choices: Sequence[Found], wish: _Wish) -> Any:
-    """Try the choices in order; say at each damaged one where the load goes on."""
+    """Try the choices in order, but none that shares a damaged copy; say at each where the load goes on."""
+    damaged: set[str] = set()
+    failures: list[CheckpointException] = []
     for found, older in zip(choices, [*choices[1:], None], strict=True):
+        where = path_of(store, found.name)
+        if damaged and damaged & identities(store, found.name):
+            log.warning("%s: passed over, it holds the very copy of a file that was found damaged", where)
+            continue
         try:
             return _load_named(store, found, wish)
         except _PASSED_OVER as error:
-            if older is None:
-                raise
-            log.warning("%s: not usable, falling back to %s: %s", path_of(store, found.name), older.name, error)
-    raise AssertionError("unreachable: candidates() never returns an empty list")
+            failures.append(error)
+            damaged |= _damaged_copy(store, found.name, error)
+            if older is not None:
+                log.warning("%s: not usable, falling back to %s: %s", where, older.name, error)
+    raise failures[-1]
+
+
+def _damaged_copy(store: Store, name: str, error: CheckpointException) -> set[str]:
+    """Which copy on the medium an error speaks of, if it speaks of one."""
+    cause = error.inner_exception if isinstance(error, PartlyLoaded) else error
+    file = cause.file if isinstance(cause, CorruptedCheckpoint) else ""
+    return {identity_of(store, name, file)} - {""} if file else set()
 
 
 def _load_named(store: Store, found: Found, wish: _Wish) -> Any:

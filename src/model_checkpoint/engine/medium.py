@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import hashlib
 import mmap
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 
+import numpy as np
 import xxhash
 
 from model_checkpoint.engine.info import path_of
 from model_checkpoint.engine.workers import Pace, run_all
 from model_checkpoint.errors import ChunkMismatch, TrailingData, Truncated
-from model_checkpoint.format import check_entries, check_files, check_header, sha256_of, xxh3_of
+from model_checkpoint.format import (
+    RAW,
+    FrameBroken,
+    check_entries,
+    check_files,
+    check_header,
+    frame_entries,
+    sha256_of,
+    stored_xxh3,
+    unsqueeze,
+    xxh3_of,
+)
 from model_checkpoint.manifest import Entry, FileRecord, Manifest
 from model_checkpoint.options import ReaderLimits
 from model_checkpoint.plan import ChunkRead
@@ -33,6 +46,7 @@ class Medium:
         self._xxh3: dict[int, list[bytes]] = {}
         self._sha256: dict[int, list[bytes]] = {}
         self._by_file: dict[int, list[Entry]] = {}
+        self._stored = threading.local()
 
     def __enter__(self) -> Medium:
         return self
@@ -46,7 +60,7 @@ class Medium:
     def prepare(self, entries: Iterable[Entry]) -> None:
         """Open the files that hold ``entries`` and check manifest, sizes and headers; no data is read yet."""
         wanted = list(entries)
-        check_files(self._manifest.files, self.where)
+        check_files(self._manifest.files, self.where, _LIMITS)
         check_entries(wanted, self._manifest.files, self.where, _LIMITS)
         for index in sorted({entry.file for entry in wanted}):
             self.open(index)
@@ -64,10 +78,9 @@ class Medium:
         """Verify chunk 0 of a file and that it says what the manifest says."""
         record = self._manifest.files[index]
         header = bytearray(record.ends[0])
-        self._readers[index].read_into(0, memoryview(header))
-        self.verify_chunk(index, 0, memoryview(header))
-        where = f"{self.where}/{record.name}"
-        check_header(bytes(header), self._entries_of(index), size=record.size, where=where, limits=_LIMITS)
+        self.read_chunk(index, 0, memoryview(header))
+        mine = frame_entries(record) if record.frames else self._entries_of(index)
+        check_header(bytes(header), mine, size=record.size, where=f"{self.where}/{record.name}", limits=_LIMITS)
 
     def _entries_of(self, index: int) -> list[Entry]:
         """The entries of one file; sorted by file once, since there may be a million of them in many files."""
@@ -75,6 +88,26 @@ class Medium:
             for entry in self._manifest.entries:
                 self._by_file.setdefault(entry.file, []).append(entry)
         return self._by_file.get(index, [])
+
+    def read_chunk(self, index: int, chunk: int, data: memoryview) -> None:
+        """Fill ``data`` with one chunk, unpacked if it is stored squeezed, and verify it."""
+        if self._is_squeezed(index, chunk):
+            self._unpack(index, chunk, data)
+        else:
+            self.open(index).read_into(self._start_of(index, chunk), data)
+        self.verify_chunk(index, chunk, data)
+
+    def _unpack(self, index: int, chunk: int, data: memoryview) -> None:
+        """Read a frame, check its stored bytes, and only then unpack it, to no more than ``data`` holds."""
+        frame = self._manifest.files[index].frames[chunk]
+        stored = _scratch(self._stored, frame.stop - frame.start)
+        self.open(index).read_into(frame.start, stored)
+        if xxhash.xxh3_128_digest(stored) != stored_xxh3(frame):
+            raise self._mismatch(index, chunk)
+        try:
+            unsqueeze(stored, np.frombuffer(data, dtype=np.uint8), frame.width)
+        except FrameBroken as error:
+            raise self._mismatch(index, chunk, because=f" ({error})") from error
 
     def verify_chunk(self, index: int, chunk: int, data: memoryview) -> None:
         """Raise unless ``data`` has the digest recorded for that chunk."""
@@ -84,14 +117,14 @@ class Medium:
         if not good:
             raise self._mismatch(index, chunk)
 
-    def _mismatch(self, index: int, chunk: int) -> ChunkMismatch:
+    def _mismatch(self, index: int, chunk: int, because: str = "") -> ChunkMismatch:
         record = self._manifest.files[index]
         start = record.ends[chunk - 1] if chunk else 0
         names = tensors_in(self._manifest.entries, index, start, record.ends[chunk])
         what = "its header" if chunk == 0 else f"tensor {', '.join(names[:3])}{' ...' if len(names) > 3 else ''}"
         return ChunkMismatch(
             f"{self.where}/{record.name}: chunk {chunk} (bytes {start} to {record.ends[chunk]}), which holds {what}, "
-            "does not have the recorded digest: it was changed or damaged after the save. "
+            f"does not have the recorded digest{because}: it was changed or damaged after the save. "
             "Load an older step, or pass fallback=True; `mckpt verify` lists all damage.",
             self.where,
             file=record.name,
@@ -116,9 +149,7 @@ class Medium:
         def worker(items: Iterator[ChunkRead]) -> None:
             scratch = memoryview(mmap.mmap(-1, longest + 2 * mmap.PAGESIZE))
             for read in items:
-                room = place(read)
-                with pace.waiting():
-                    data = self._read_pages(read, scratch) if room is None else self._read_exactly(read, room)
+                data = self._fetch(read, place(read), scratch, pace)
                 self.verify_chunk(read.file, read.chunk, data)
                 take(read, data)
 
@@ -126,20 +157,48 @@ class Medium:
             self.open(index)
         run_all(worker, reads, pace=pace)
 
-    def _read_exactly(self, read: ChunkRead, room: memoryview) -> memoryview:
-        self._readers[read.file].read_into(read.start, room)
-        return room
+    def _fetch(self, read: ChunkRead, room: memoryview | None, scratch: memoryview, pace: Pace) -> memoryview:
+        """Bring one chunk into ``room``, or else into ``scratch``, unpacked if it is stored squeezed."""
+        if self._is_squeezed(read.file, read.chunk):
+            data = scratch[: read.stop - read.start] if room is None else room
+            self._unpack(read.file, read.chunk, data)
+            return data
+        start = self._start_of(read.file, read.chunk)
+        with pace.waiting():
+            if room is None:
+                return self._read_pages(read.file, start, start + read.stop - read.start, scratch)
+            self._readers[read.file].read_into(start, room)
+            return room
 
-    def _read_pages(self, read: ChunkRead, scratch: memoryview) -> memoryview:
-        """Read a chunk with the pages it shares: aligned requests need no second copy on their way from a cold disk."""
-        reader, page = self._readers[read.file], mmap.PAGESIZE
-        lower, upper = read.start // page * page, min(reader.size, -(-read.stop // page) * page)
+    def _is_squeezed(self, index: int, chunk: int) -> bool:
+        frames = self._manifest.files[index].frames
+        return bool(frames) and frames[chunk].codec != RAW
+
+    def _start_of(self, index: int, chunk: int) -> int:
+        """Where the stored bytes of a chunk begin."""
+        record = self._manifest.files[index]
+        if record.frames:
+            return record.frames[chunk].start
+        return record.ends[chunk - 1] if chunk else 0
+
+    def _read_pages(self, index: int, start: int, stop: int, scratch: memoryview) -> memoryview:
+        """Read bytes with the pages they share: aligned requests need no second copy on their way from a cold disk."""
+        reader, page = self._readers[index], mmap.PAGESIZE
+        lower, upper = start // page * page, min(reader.size, -(-stop // page) * page)
         reader.read_into(lower, scratch[: upper - lower])
-        return scratch[read.start - lower : read.stop - lower]
+        return scratch[start - lower : stop - lower]
 
     def map_file(self, index: int) -> memoryview | None:
-        """Map one data file, where that is safe."""
-        return self.open(index).map()
+        """Map one data file, where that is safe and its bytes are as they were."""
+        return None if self._manifest.files[index].frames else self.open(index).map()
+
+
+def _scratch(local: threading.local, size: int) -> memoryview:
+    """A buffer of this thread, reused: fresh pages cost more than the copy."""
+    buffer: bytearray | None = getattr(local, "buffer", None)
+    if buffer is None or len(buffer) < size:
+        buffer = local.buffer = bytearray(size)
+    return memoryview(buffer)[:size]
 
 
 def open_sized(store: Store, name: str, record: FileRecord, where: str) -> Reader:

@@ -10,7 +10,7 @@ from typing import Any
 
 from model_checkpoint.engine.listing import step_name
 from model_checkpoint.manifest import pack
-from model_checkpoint.options import CheckpointFormat, LayoutLimits
+from model_checkpoint.options import CheckpointFormat, CompressionLevel, LayoutLimits, ReuseLimits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +23,8 @@ class Order:
     metrics: Mapping[str, float]
     metadata: Mapping[str, Any]
     layout: CheckpointFormat
+    compression: CompressionLevel
+    incremental: bool
     limits: LayoutLimits
 
 
@@ -33,10 +35,14 @@ def place_order(
     metrics: Mapping[str, float] | None,
     metadata: Mapping[str, Any] | None,
     layout: CheckpointFormat,
+    compression: CompressionLevel,
+    incremental: bool,
 ) -> Order:
     """Check the caller's wishes before anything is touched."""
     if step is not None and (isinstance(step, bool) or not isinstance(step, int) or step < 0):
         raise ValueError(f"step must be a whole number of 0 or more, got {step!r}")
+    if incremental and CheckpointFormat(layout) is CheckpointFormat.SINGLE_FILE:
+        raise ValueError("incremental=True repeats whole files, so a SINGLE_FILE would be written anew each time")
     numbers = {key: _as_number(key, value) for key, value in (metrics or {}).items()}
     pack(dict(metadata or {}))
     attempt = uuid.uuid4().hex
@@ -48,7 +54,9 @@ def place_order(
         metrics=numbers,
         metadata=dict(metadata or {}),
         layout=CheckpointFormat(layout),
-        limits=LayoutLimits(),
+        compression=CompressionLevel(compression),
+        incremental=incremental,
+        limits=LayoutLimits(file_bytes=ReuseLimits().file_bytes) if incremental else LayoutLimits(),
     )
 
 

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 import msgspec
 
 from model_checkpoint import format as data_format
 from model_checkpoint import plan
+from model_checkpoint.engine.incremental import LinkedFile
 from model_checkpoint.engine.order import Order
 from model_checkpoint.engine.slabs import FileJob, write_files
 from model_checkpoint.events import ignore
-from model_checkpoint.manifest import Entry, FileRecord, Manifest, pack
-from model_checkpoint.options import CompressionLevel
+from model_checkpoint.manifest import SQUEEZED, Entry, FileRecord, Manifest, pack
 from model_checkpoint.state import Flat
-from model_checkpoint.storage.store import Stage
+from model_checkpoint.storage.store import Stage, Stamp
 
 INDEX_FILE = "model.safetensors.index.json"
 
@@ -26,14 +27,22 @@ def file_name(file: plan.FilePlan, index: int, attempt: str) -> str:
     return f"{file.part or 'r0'}-{index}-{attempt}.safetensors"
 
 
-def compose(order: Order, flat: Flat, files: Sequence[plan.FilePlan], jobs: Sequence[FileJob]) -> Manifest:
+def compose(
+    order: Order,
+    flat: Flat,
+    files: Sequence[plan.FilePlan],
+    jobs: Sequence[FileJob | LinkedFile],
+    *,
+    stamps: Mapping[str, Stamp],
+    parent: Manifest | None,
+) -> Manifest:
     """Gather what the workers found into the record of the checkpoint."""
     entries: list[Entry | None] = [None] * len(flat.leaves)
     records = []
     for number, (file, job) in enumerate(zip(files, jobs, strict=True)):
         name = file_name(file, number, order.attempt)
-        records.append(data_format.file_record(name, size=job.layout.size, ends=job.layout.ends, digests=job.digests))
-        for place, chosen in enumerate(job.layout.order):
+        records.append(msgspec.structs.replace(_file_record(name, job), identity=stamps[name].identity))
+        for chosen, start, stop, digest in _places(job, order.limits.chunk_bytes):
             leaf = flat.leaves[file.leaves[chosen]]
             entries[file.leaves[chosen]] = Entry(
                 name=file.names[chosen],
@@ -43,11 +52,12 @@ def compose(order: Order, flat: Flat, files: Sequence[plan.FilePlan], jobs: Sequ
                 stored=leaf.stored,
                 stored_shape=leaf.stored_shape,
                 file=number,
-                start=job.layout.starts[place],
-                stop=job.layout.starts[place + 1],
-                digest=job.content(place, order.limits.chunk_bytes),
+                start=start,
+                stop=stop,
+                digest=digest,
                 attributes=leaf.attributes,
             )
+    linked = any(isinstance(job, LinkedFile) for job in jobs)
     return Manifest(
         id=uuid.uuid4().hex,
         attempt=order.attempt,
@@ -55,13 +65,33 @@ def compose(order: Order, flat: Flat, files: Sequence[plan.FilePlan], jobs: Sequ
         step=order.step,
         created=datetime.now(UTC).isoformat(timespec="microseconds"),
         layout=order.layout.value,
-        compression=CompressionLevel.NONE.value,
+        compression=order.compression.value,
+        features=(SQUEEZED,) if any(record.frames for record in records) else (),
         metrics=pack(dict(order.metrics)),
         metadata=pack(dict(order.metadata)),
         tree=flat.tree,
         entries=tuple(entry for entry in entries if entry is not None),
         files=tuple(records),
+        parents=(parent.id,) if linked and parent is not None else (),
     )
+
+
+def _places(job: FileJob | LinkedFile, chunk_bytes: int) -> Iterator[tuple[int, int, int, str]]:
+    """Where each tensor of a file lies: its number in the file's plan, start, stop, and content digest."""
+    if isinstance(job, LinkedFile):
+        for chosen, entry in enumerate(job.entries):
+            yield chosen, entry.start, entry.stop, entry.digest
+        return
+    for place, chosen in enumerate(job.layout.order):
+        yield chosen, job.layout.starts[place], job.layout.starts[place + 1], job.content(place, chunk_bytes)
+
+
+def _file_record(name: str, job: FileJob | LinkedFile) -> FileRecord:
+    if isinstance(job, LinkedFile):
+        return msgspec.structs.replace(job.record, name=name)
+    frames = () if job.press is None else job.press.frames
+    record = data_format.file_record(name, size=job.size, ends=job.layout.ends, digests=job.digests, frames=frames)
+    return msgspec.structs.replace(record, verified=int(time.time()))
 
 
 def write_index(stage: Stage, manifest: Manifest) -> FileRecord:
@@ -73,4 +103,4 @@ def write_index(stage: Stage, manifest: Manifest) -> FileRecord:
     writer = stage.create(INDEX_FILE, len(data))
     job = FileJob(data_format.plain_layout(data), (), writer, writer.alignment)
     write_files([job], emit=ignore)
-    return data_format.file_record(INDEX_FILE, size=len(data), ends=job.layout.ends, digests=job.digests)
+    return _file_record(INDEX_FILE, job)

@@ -12,16 +12,18 @@ import msgspec
 
 from model_checkpoint import format as data_format
 from model_checkpoint import plan, tree
+from model_checkpoint.engine.incremental import LinkedFile, find_parent, link_file, plan_files
 from model_checkpoint.engine.info import CheckpointInfo, info_of, path_of
 from model_checkpoint.engine.order import Order, place_order
 from model_checkpoint.engine.record import compose, file_name, write_index
 from model_checkpoint.engine.recover import recover_once
 from model_checkpoint.engine.slabs import FileJob, write_files
+from model_checkpoint.engine.squeeze import FilePress, Tools
 from model_checkpoint.engine.verify import is_healthy
 from model_checkpoint.errors import CheckpointException, DurabilityUnknown, StepExists
 from model_checkpoint.events import Emit, ignore
 from model_checkpoint.manifest import Manifest, encode
-from model_checkpoint.options import CheckpointFormat
+from model_checkpoint.options import CheckpointFormat, CompressionLevel, ReaderLimits
 from model_checkpoint.state import Flat
 from model_checkpoint.storage.locate import Root, open_store
 from model_checkpoint.storage.store import Stage, Store
@@ -41,6 +43,8 @@ def save(
     name: str | None = None,
     overwrite: Overwrite = False,
     format: CheckpointFormat = CheckpointFormat.MULTI_SHARD,  # the name users know
+    compression: CompressionLevel = CompressionLevel.NONE,
+    incremental: bool = False,
     progress: Emit | None = None,
 ) -> CheckpointInfo:
     """Save ``state`` under ``root``; when this returns, the checkpoint survives power loss.
@@ -54,6 +58,9 @@ def save(
         name: Folder name, instead of one made from the step.
         overwrite: Replace a checkpoint of that name; ``"damaged"`` only if it fails verification.
         format: How tensors are spread over files.
+        compression: How hard to squeeze the files, without loss; a consolidated model stays as other tools read it.
+        incremental: Repeat files of the newest checkpoint that did not change, by link; each stays whole by itself, but
+            what is shared is one copy.
         progress: Called with a :class:`~model_checkpoint.events.Progress` as bytes reach the medium.
 
     Raises:
@@ -69,7 +76,15 @@ def save(
         ('step-00000100', 100)
     """
     started = time.monotonic()
-    order = place_order(step=step, name=name, metrics=metrics, metadata=metadata, layout=format)
+    order = place_order(
+        step=step,
+        name=name,
+        metrics=metrics,
+        metadata=metadata,
+        layout=format,
+        compression=compression,
+        incremental=incremental,
+    )
     store = open_store(root)
     recover_once(store)
     where = path_of(store, order.name)
@@ -78,8 +93,10 @@ def save(
     flat = tree.flatten(state)
     if flat.unshared:
         log.warning("%s: these views share memory but are stored apart: %s", where, ", ".join(flat.unshared[:8]))
+    # whoever replaces a damaged checkpoint must not link to its files, nor to others that share them
+    parent = find_parent(store) if incremental and not (replace and overwrite == "damaged") else None
     try:
-        manifest = _write(store, order, flat, replace=replace, emit=progress or ignore)
+        manifest = _write(store, order, flat, parent=parent, replace=replace, emit=progress or ignore)
     except CheckpointException as error:
         log.error("%s: save failed: %s", where, error)
         raise
@@ -108,15 +125,15 @@ def _may_replace(store: Store, order: Order, overwrite: Overwrite) -> bool:
     )
 
 
-def _write(store: Store, order: Order, flat: Flat, *, replace: bool, emit: Emit) -> Manifest:
+def _write(store: Store, order: Order, flat: Flat, *, parent: Manifest | None, replace: bool, emit: Emit) -> Manifest:
     """Stage every file, hash and write it, then publish with the manifest last."""
     obsolete = tuple(store.files(order.name)) if replace else ()
     stage = store.stage(order.name, order.attempt)
     try:
-        files = plan.assign(flat.leaves, order.layout, order.limits)
-        jobs = _stage_files(stage, order, flat, files)
-        write_files(jobs, emit=emit)
-        manifest = compose(order, flat, files, jobs)
+        files = plan_files(store, order, flat, parent)
+        jobs = _stage_files(stage, order, flat, files, parent)
+        write_files([job for job in jobs if isinstance(job, FileJob)], emit=emit)
+        manifest = compose(order, flat, files, jobs, stamps=stage.stamps(), parent=parent)
         if order.layout is CheckpointFormat.CONSOLIDATED:
             manifest = msgspec.structs.replace(manifest, extras=(write_index(stage, manifest),))
         kept = {record.name for record in (*manifest.files, *manifest.extras)} | {"manifest.json"}
@@ -130,23 +147,35 @@ def _write(store: Store, order: Order, flat: Flat, *, replace: bool, emit: Emit)
     return manifest
 
 
-def _stage_files(stage: Stage, order: Order, flat: Flat, files: Sequence[plan.FilePlan]) -> list[FileJob]:
-    """Lay out every file and reserve its room, so that a full disk is known before the first byte."""
-    jobs = []
+def _stage_files(
+    stage: Stage, order: Order, flat: Flat, files: Sequence[plan.FilePlan], parent: Manifest | None
+) -> list[FileJob | LinkedFile]:
+    """Link or lay out every file and reserve its room, so that a full disk is known before the first byte."""
+    jobs: list[FileJob | LinkedFile] = []
     metadata = {"format": "pt", "model_checkpoint": order.attempt}
+    tools = None if order.compression is CompressionLevel.NONE else Tools(order.compression)
     for i, file in enumerate(files):
+        name = file_name(file, i, order.attempt)
+        if (linked := link_file(stage, file, name, parent)) is not None:
+            jobs.append(linked)
+            continue
         leaves = [flat.leaves[j] for j in file.leaves]
         tensors = [
             data_format.Tensor(
-                name,
+                label,
                 leaf.stored,
                 leaf.shape if leaf.stored_shape is None else leaf.stored_shape,
                 leaf.nbytes,
                 leaf.alignment,
             )
-            for name, leaf in zip(file.names, leaves, strict=True)
+            for label, leaf in zip(file.names, leaves, strict=True)
         ]
         layout = data_format.lay_out(tensors, metadata=metadata, chunk_bytes=order.limits.chunk_bytes)
-        writer = stage.create(file_name(file, i, order.attempt), layout.size)
-        jobs.append(FileJob(layout, [leaves[j].source for j in layout.order], writer, writer.alignment))
+        press = None
+        if tools is not None and file.part != "model":
+            layout = data_format.reserve_frames(layout, metadata=metadata, limits=ReaderLimits())
+            press = FilePress(layout, tools, metadata)
+        writer = stage.create(name, layout.size)
+        sources = [leaves[j].source for j in layout.order]
+        jobs.append(FileJob(layout, sources, writer, writer.alignment, press=press))
     return jobs

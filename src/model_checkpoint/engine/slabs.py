@@ -12,7 +12,7 @@ import threading
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ from model_checkpoint.engine.meter import Meter
 from model_checkpoint.engine.workers import Pace, run_all
 from model_checkpoint.events import Emit
 from model_checkpoint.format import ChunkDigest, FileLayout, content_digest, digest_chunk
+from model_checkpoint.manifest import Frame
 from model_checkpoint.options import MIB
 from model_checkpoint.state import Source
 from model_checkpoint.storage.store import Writer
@@ -31,6 +32,28 @@ SLABS_BYTES = 192 * MIB  # of all workers together
 _PAGE = 4096
 
 Bytes = npt.NDArray[np.uint8]
+
+
+class Press(Protocol):
+    """What squeezes one file (see :mod:`model_checkpoint.engine.squeeze`)."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the finished file."""
+        ...
+
+    @property
+    def frames(self) -> Sequence[Frame]:
+        """Where the chunks lie in the finished file."""
+        ...
+
+    def put(self, run: Run, slab: Bytes) -> None:
+        """Squeeze and write one run; the last run of a file seals it."""
+        ...
+
+    def give_up(self) -> None:
+        """Wake whoever waits for a run that will not come."""
+        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -46,6 +69,18 @@ class FileJob:
     edges: dict[int, bytearray] = field(default_factory=dict)  # page start -> page, shared by two runs
     open_runs: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
+    press: Press | None = None  # squeezes the file, if it is to be squeezed
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file as stored, once it is written."""
+        return self.layout.size if self.press is None else self.press.size
+
+    def close_run(self) -> bool:
+        """Count a run as done; True for the last of the file."""
+        with self.lock:
+            self.open_runs -= 1
+            return self.open_runs == 0
 
     def content(self, tensor: int, chunk_bytes: int) -> str:
         """The content digest of the ``tensor``-th tensor of the file, once all is written."""
@@ -94,24 +129,36 @@ def write_files(jobs: Sequence[FileJob], *, emit: Emit) -> None:
 
     def worker(items: Iterator[Run]) -> None:
         slab = new_slab(room)
-        for run in items:
-            for chunk, start, part in run.rooms(slab):
-                hash_chunk(run.job, chunk, start, part, source=fill_chunk(run.job, start, part))
-            with pace.waiting():
-                put_run(run, slab)
-            meter.add(run.end - run.begin)
+        try:
+            for run in items:
+                _write_run(run, slab, pace)
+                meter.add(run.end - run.begin)
+        except BaseException:
+            for press in [job.press for job in jobs if job.press is not None]:
+                press.give_up()  # others may wait for the run that failed
+            raise
 
     run_all(worker, runs, pace=pace)
 
 
+def _write_run(run: Run, slab: Bytes, pace: Pace) -> None:
+    if run.job.press is not None:
+        run.job.press.put(run, slab)
+        return
+    for chunk, start, part in run.rooms(slab):
+        hash_chunk(run.job, chunk, start, part, source=fill_chunk(run.job, start, part))
+    with pace.waiting():
+        put_run(run, slab)
+
+
 def plan_runs(jobs: Sequence[FileJob], slab: int = SLAB_BYTES) -> list[Run]:
-    """Group the chunks of every file into runs of about a slab, in file order."""
+    """Group the chunks of every file into runs of about a slab, in file order; squeezed chunks go one by one."""
     runs: list[Run] = []
     for job in jobs:
         ends, first = job.layout.ends, 0
         job.digests = [ChunkDigest(b"", b"")] * len(ends)
         for i, end in enumerate(ends):
-            if end - begin_of(ends, first) >= slab or i == len(ends) - 1:
+            if job.press is not None or end - begin_of(ends, first) >= slab or i == len(ends) - 1:
                 runs.append(Run(job, first, i + 1))
                 job.open_runs += 1
                 first = i + 1
@@ -181,10 +228,7 @@ def put_run(run: Run, slab: Bytes) -> None:
         job.writer.write(inner, slab[inner - base : outer - base].data)
     for lower, upper in _edge_parts(run.begin, run.end, inner, outer):
         _keep_edge(job, lower, slab[lower - base : upper - base])
-    with job.lock:
-        job.open_runs -= 1
-        last = job.open_runs == 0
-    if last:
+    if job.close_run():
         _seal(job, slab)
 
 

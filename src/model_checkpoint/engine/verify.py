@@ -15,7 +15,7 @@ from model_checkpoint.events import Emit, ignore
 from model_checkpoint.format import check_entries, check_files, sha256_of
 from model_checkpoint.manifest import FileRecord, Manifest, decode
 from model_checkpoint.options import ReaderLimits
-from model_checkpoint.plan import ChunkRead, rank_by_age
+from model_checkpoint.plan import rank_by_age
 from model_checkpoint.storage.locate import Root, open_store
 from model_checkpoint.storage.store import Store
 
@@ -79,7 +79,7 @@ def is_healthy(store: Store, name: str) -> bool:
 
 def _meter(chosen: Sequence[Found], emit: Emit) -> Meter:
     """Count bytes over all checkpoints of one call."""
-    total = sum(record.size for f in chosen if f.summary for record in (*f.summary.files, *f.summary.extras))
+    total = sum(record.raw_size for f in chosen if f.summary for record in (*f.summary.files, *f.summary.extras))
     return Meter("verify", total, emit)
 
 
@@ -89,7 +89,7 @@ def _examine(store: Store, found: Found, meter: Meter) -> Health:
         return Health(info=info, damage=[_damage(found.error)], bytes_read=0)
     try:
         manifest = decode(store.read_manifest(found.name), path_of(store, found.name))
-        check_files((*manifest.files, *manifest.extras), info.path)
+        check_files((*manifest.files, *manifest.extras), info.path, ReaderLimits())
         check_entries(manifest.entries, manifest.files, info.path, ReaderLimits())
     except CheckpointException as error:
         return Health(info=info, damage=[_damage(error)], bytes_read=0)
@@ -106,7 +106,7 @@ def _examine_file(medium: Medium, manifest: Manifest, index: int, meter: Meter) 
     damage: list[Damage] = []
     record = manifest.files[index]
     try:
-        reader = medium.open(index)
+        medium.open(index)
     except CheckpointException as error:
         names = [entry.name for entry in manifest.entries if entry.file == index]
         return [Damage(problem=str(error), file=record.name, tensors=names)]
@@ -117,11 +117,8 @@ def _examine_file(medium: Medium, manifest: Manifest, index: int, meter: Meter) 
     meter.add(record.ends[0])
     bounds = zip(record.ends, record.ends[1:], strict=False)
     for chunk, (start, stop) in enumerate(bounds, start=1):
-        read = ChunkRead(index, chunk, start, stop, [])
         try:
-            buffer = memoryview(bytearray(stop - start))
-            reader.read_into(start, buffer)
-            medium.verify_chunk(read.file, chunk, buffer)
+            medium.read_chunk(index, chunk, memoryview(bytearray(stop - start)))
         except (CheckpointException, OSError) as error:
             names = tensors_in(manifest.entries, index, start, stop)
             damage.append(Damage(problem=str(error), file=record.name, chunk=chunk, tensors=names))

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import xxhash
 
-from model_checkpoint.manifest import FileRecord
+from model_checkpoint.manifest import FileRecord, Frame
 
 SHA_BYTES = 32
 XXH_BYTES = 16
@@ -41,7 +41,9 @@ def content_digest(data: memoryview | bytes) -> str:
     return xxhash.xxh3_128_hexdigest(data)
 
 
-def file_record(name: str, *, size: int, ends: Sequence[int], digests: Sequence[ChunkDigest]) -> FileRecord:
+def file_record(
+    name: str, *, size: int, ends: Sequence[int], digests: Sequence[ChunkDigest], frames: Sequence[Frame] = ()
+) -> FileRecord:
     """Put the fingerprints of a whole file into its record."""
     sha256 = b"".join(d.sha256 for d in digests)
     return FileRecord(
@@ -51,6 +53,7 @@ def file_record(name: str, *, size: int, ends: Sequence[int], digests: Sequence[
         sha256=base64.b64encode(sha256).decode(),
         xxh3=base64.b64encode(b"".join(d.xxh3 for d in digests)).decode(),
         digest=hashlib.sha256(sha256).hexdigest(),
+        frames=tuple(frames),
     )
 
 

@@ -37,6 +37,7 @@ class FileLayout:
     order: Sequence[int]  # order[i] is the index, in the caller's list, of the i-th tensor of the file
     starts: Sequence[int]  # starts[i] is where it begins; starts[-1] is the end of the file
     ends: Sequence[int]  # where chunks end; ends[0] is the end of the header
+    alignments: Sequence[int]  # of the tensors, in file order
 
     @property
     def size(self) -> int:
@@ -55,20 +56,26 @@ def lay_out(tensors: Sequence[Tensor], *, metadata: Mapping[str, str], chunk_byt
     keys = [tensor.alignment for tensor in tensors]
     order = sorted(range(len(tensors)), key=lambda i: -keys[i])
     ordered = [tensors[i] for i in order]
-    header = _header(ordered, metadata)
+    header = pack_header(ordered, metadata)
     starts = [len(header)]
     for size in map(attrgetter("nbytes"), ordered):
         starts.append(starts[-1] + size)
-    return FileLayout(header=header, order=order, starts=starts, ends=_chunk_ends(starts, chunk_bytes))
+    return FileLayout(
+        header=header,
+        order=order,
+        starts=starts,
+        ends=_chunk_ends(starts, chunk_bytes),
+        alignments=[tensor.alignment for tensor in ordered],
+    )
 
 
 def plain_layout(data: bytes) -> FileLayout:
     """Treat a whole file that is no safetensors, such as an index, as one chunk."""
-    return FileLayout(header=data, order=(), starts=[len(data)], ends=[len(data)])
+    return FileLayout(header=data, order=(), starts=[len(data)], ends=[len(data)], alignments=())
 
 
-def _header(tensors: Sequence[Tensor], metadata: Mapping[str, str]) -> bytes:
-    """The safetensors header: length, JSON, and blanks up to the next page."""
+def pack_header(tensors: Sequence[Tensor], metadata: Mapping[str, str], *, room: int = PAGE) -> bytes:
+    """The safetensors header: length, JSON, and blanks up to the next multiple of ``room``."""
     table: dict[str, object] = {"__metadata__": dict(metadata)}
     offset = 0
     for tensor in tensors:
@@ -76,7 +83,7 @@ def _header(tensors: Sequence[Tensor], metadata: Mapping[str, str]) -> bytes:
         table[tensor.name] = {"dtype": tensor.dtype, "shape": tensor.shape, "data_offsets": (offset, stop)}
         offset = stop
     text = msgspec.json.encode(table)
-    text += b" " * (-(len(text) + 8) % PAGE)
+    text += b" " * (-(len(text) + 8) % room)
     return struct.pack("<Q", len(text)) + text
 
 

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from model_checkpoint.errors import LayoutInvalid, LimitExceeded, UnsafeName
 from model_checkpoint.format.digests import SHA_BYTES, XXH_BYTES, sha256_of, xxh3_of
+from model_checkpoint.format.frames import check_frames
 from model_checkpoint.format.stored import tensor_bytes
 from model_checkpoint.manifest import Entry, FileRecord
 from model_checkpoint.options import ReaderLimits
@@ -17,8 +18,8 @@ _MOST_SIDE = 1 << 62
 _CURE = "The manifest is damaged or hostile; load another step."
 
 
-def check_files(files: Sequence[FileRecord], where: str) -> None:
-    """Demand safe, distinct file names and as many digests as chunks."""
+def check_files(files: Sequence[FileRecord], where: str, limits: ReaderLimits) -> None:
+    """Demand safe, distinct file names, as many digests as chunks, and frames that can be."""
     seen: set[str] = set()
     for record in files:
         if not _SAFE.fullmatch(record.name) or record.name.casefold() in seen:
@@ -30,6 +31,8 @@ def check_files(files: Sequence[FileRecord], where: str) -> None:
             )
         seen.add(record.name.casefold())
         _check_chunks(record, where)
+        if record.frames:
+            check_frames(record, where, limits)
 
 
 def _check_chunks(record: FileRecord, where: str) -> None:
@@ -42,7 +45,7 @@ def _check_chunks(record: FileRecord, where: str) -> None:
         )
     except ValueError:
         digests = whole = False
-    if not (rising and digests and whole and ends[-1] == record.size):
+    if not (rising and digests and whole and (record.frames or ends[-1] == record.size)):
         raise LayoutInvalid(
             f"{where}: the chunk table of {record.name} does not fit its {record.size} bytes. {_CURE}",
             where,
@@ -52,7 +55,7 @@ def _check_chunks(record: FileRecord, where: str) -> None:
 
 def check_entries(entries: Iterable[Entry], files: Sequence[FileRecord], where: str, limits: ReaderLimits) -> None:
     """Demand that every entry lies inside its file and has the bytes its shape needs."""
-    spans = [(record.ends[0], record.size) for record in files]
+    spans = [(record.ends[0], record.ends[-1]) for record in files]
     for entry in entries:
         shape = entry.shape if entry.stored_shape is None else entry.stored_shape
         if len(shape) > limits.rank or len(entry.shape) > limits.rank or len(entry.name) > limits.name_bytes:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from model_checkpoint.manifest.codec import SQUEEZED as SQUEEZED
 from model_checkpoint.manifest.codec import decode as decode
 from model_checkpoint.manifest.codec import decode_summary as decode_summary
 from model_checkpoint.manifest.codec import encode as encode
 from model_checkpoint.manifest.record import FORMAT_VERSION as FORMAT_VERSION
 from model_checkpoint.manifest.record import Entry as Entry
 from model_checkpoint.manifest.record import FileRecord as FileRecord
+from model_checkpoint.manifest.record import Frame as Frame
 from model_checkpoint.manifest.record import Manifest as Manifest
 from model_checkpoint.manifest.record import Summary as Summary
 from model_checkpoint.manifest.scalars import Node as Node

@@ -34,15 +34,33 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
         return self.stop - self.start
 
 
+class Frame(msgspec.Struct, frozen=True, array_like=True):
+    """Where one chunk of a squeezed file lies, and how it is packed."""
+
+    start: int  # bytes of the file as stored
+    stop: int
+    codec: str
+    width: int  # bytes of a number, by which the chunk was split into planes
+    xxh3: str  # base64 xxh3-128 of the stored bytes; empty for a chunk stored as it is
+
+
 class FileRecord(msgspec.Struct, frozen=True, array_like=True):
     """One data file: its size, and the digests of the chunks it is cut into."""
 
     name: str
-    size: int
+    size: int  # as stored
     ends: tuple[int, ...]  # chunk i is the bytes [ends[i-1], ends[i]); chunk 0 is the header
     sha256: str  # base64 of the chunks' SHA-256 digests, one after the other
     xxh3: str  # base64 of the chunks' xxh3-128 digests
     digest: str  # hex SHA-256 over the chunks' SHA-256 digests
+    frames: tuple[Frame, ...] = ()  # one per chunk if the file is squeezed; all else speaks of the unsqueezed bytes
+    identity: str = ""  # which copy on the medium it was, in the store's words
+    verified: int = 0  # when its bytes were last known to be right: written from memory, unix time
+
+    @property
+    def raw_size(self) -> int:
+        """Bytes of the file unsqueezed."""
+        return self.ends[-1] if self.ends else self.size
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,3 +17,5 @@ from model_checkpoint.plan.reads import Piece as Piece
 from model_checkpoint.plan.reads import plan_reads as plan_reads
 from model_checkpoint.plan.report import LoadReport as LoadReport
 from model_checkpoint.plan.report import compare as compare
+from model_checkpoint.plan.reuse import comparable as comparable
+from model_checkpoint.plan.reuse import reassign as reassign

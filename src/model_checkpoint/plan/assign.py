@@ -21,6 +21,7 @@ class FilePlan:
     part: str  # "" or "model" for files of a consolidated model
     leaves: Sequence[int]
     names: Sequence[str]
+    repeats: int | None = None  # the file of the parent that holds the same, if there is one
 
 
 def assign(leaves: Sequence[Leaf], layout: CheckpointFormat, limits: LayoutLimits) -> list[FilePlan]:
@@ -31,15 +32,22 @@ def assign(leaves: Sequence[Leaf], layout: CheckpointFormat, limits: LayoutLimit
     """
     if layout is CheckpointFormat.SINGLE_FILE:
         return [FilePlan("", range(len(leaves)), [leaf.name for leaf in leaves])]
-    if layout is CheckpointFormat.MULTI_SHARD:
-        return list(_cut("", range(len(leaves)), [leaf.name for leaf in leaves], leaves, limits))
+    return [file for part in parts_of(leaves, layout) for file in cut(part, leaves, limits)]
+
+
+def parts_of(leaves: Sequence[Leaf], layout: CheckpointFormat) -> list[FilePlan]:
+    """Part the leaves as the layout wants, each part one file, however large."""
+    if layout is not CheckpointFormat.CONSOLIDATED:
+        return [FilePlan("", range(len(leaves)), [leaf.name for leaf in leaves])]
     model = [i for i, leaf in enumerate(leaves) if leaf.name.startswith(MODEL_PART)]
     rest = [i for i, leaf in enumerate(leaves) if not leaf.name.startswith(MODEL_PART)]
     stripped = [leaves[i].name.removeprefix(MODEL_PART) for i in model]
-    return [
-        *_cut("model", model, stripped, leaves, limits),
-        *_cut("", rest, [leaves[i].name for i in rest], leaves, limits),
-    ]
+    return [FilePlan("model", model, stripped), FilePlan("", rest, [leaves[i].name for i in rest])]
+
+
+def cut(file: FilePlan, leaves: Sequence[Leaf], limits: LayoutLimits) -> Iterator[FilePlan]:
+    """Cut one file into files within the limits."""
+    return _cut(file.part, file.leaves, file.names, leaves, limits)
 
 
 def _cut(

@@ -16,6 +16,7 @@ from model_checkpoint.options import ReaderLimits
 from model_checkpoint.storage.calls import Calls
 from model_checkpoint.storage.failures import UNSUPPORTED
 from model_checkpoint.storage.names import MANIFEST, is_name
+from model_checkpoint.storage.store import Stamp
 
 log = logging.getLogger("model_checkpoint.storage")
 
@@ -142,17 +143,27 @@ def list_folder(calls: Calls, path: str) -> list[str]:
 
 def regular_files(calls: Calls, path: str) -> dict[str, int]:
     """Every regular file in a folder with its size; links, pipes and folders are no files of a checkpoint."""
-    return dict(_regular_files(calls, path))
+    return {entry: info.st_size for entry, info in _regular_files(calls, path)}
 
 
-def _regular_files(calls: Calls, path: str) -> Iterator[tuple[str, int]]:
+def stamped_files(calls: Calls, path: str) -> dict[str, Stamp]:
+    """Every regular file in a folder with its stamp."""
+    return {entry: stamp_of(info) for entry, info in _regular_files(calls, path)}
+
+
+def stamp_of(info: os.stat_result) -> Stamp:
+    """The stamp of a local file: its inode says which copy it is, its time of change whether it was written to."""
+    return Stamp(size=info.st_size, identity=f"{info.st_ino:x}-{info.st_mtime_ns:x}", links=info.st_nlink)
+
+
+def _regular_files(calls: Calls, path: str) -> Iterator[tuple[str, os.stat_result]]:
     for entry in calls.listdir(path):
         try:
             info = calls.lstat(f"{path}/{entry}")
         except FileNotFoundError:
             continue  # removed between the two calls, so it is not there
         if stat.S_ISREG(info.st_mode):
-            yield entry, info.st_size
+            yield entry, info
 
 
 def is_published(root: Root, name: str) -> bool:

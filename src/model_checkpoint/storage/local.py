@@ -23,11 +23,12 @@ from model_checkpoint.storage.folders import (
     make_folder,
     read_manifest,
     regular_files,
+    stamped_files,
 )
 from model_checkpoint.storage.local_files import LocalReader, open_reader
 from model_checkpoint.storage.local_stage import LocalStage
 from model_checkpoint.storage.names import check_attempt, check_name
-from model_checkpoint.storage.store import Swept, Trashed
+from model_checkpoint.storage.store import Stamp, Swept, Trashed
 from model_checkpoint.storage.sweep import sweep
 
 
@@ -86,6 +87,14 @@ class LocalStore:
             if not is_published(self._root, name):
                 raise no_such_checkpoint(folder, self.url)
             return regular_files(self._root.calls, folder)
+
+    def stamps(self, name: str) -> dict[str, Stamp]:
+        """Every regular file of ``name`` with its stamp."""
+        folder = self._folder(name)
+        with typed_errors(folder, "could not look at the files"):
+            if not is_published(self._root, name):
+                raise no_such_checkpoint(folder, self.url)
+            return stamped_files(self._root.calls, folder)
 
     def open(self, name: str, file: str) -> LocalReader:
         """Open one data file."""

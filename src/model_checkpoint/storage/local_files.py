@@ -165,16 +165,17 @@ class LocalWriter:
             raise OSError(errno.EIO, "the system wrote nothing and gave no reason")
         return count
 
-    def seal(self) -> None:
-        """Cut to the announced size, flush, close. Never tried twice."""
+    def seal(self, size: int | None = None) -> None:
+        """Cut to ``size``, or to the announced size, flush, close. Never tried twice."""
         if not self._open:
             raise misused(self._path, "it was sealed, or failed, before")
-        if self._written < self._size:
-            raise misused(self._path, f"only {self._written} of the {self._size} bytes announced were written")
+        final = self._size if size is None else size
+        if not 0 <= final <= min(self._written, self._size):
+            raise misused(self._path, f"only {self._written} of the {final} bytes announced were written")
         self._beat()
         try:
             with typed_errors(self._path, "could not be flushed to the medium", room=self._room):
-                self._calls.ftruncate(self._fd, self._size)
+                self._calls.ftruncate(self._fd, final)
                 self._calls.fsync(self._fd)
                 self._spare_cache()
                 self._open = False

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 from model_checkpoint.errors import StepExists, StorageFailure
 from model_checkpoint.storage.failures import attempt_over, not_sealed, typed_errors
-from model_checkpoint.storage.folders import Root, attempt_of, is_published, log, remove_tree
+from model_checkpoint.storage.folders import Root, attempt_of, is_published, log, remove_tree, stamped_files
 from model_checkpoint.storage.local_files import DirectIO, LocalWriter, create_writer
 from model_checkpoint.storage.locks import AttemptLock
 from model_checkpoint.storage.names import check_name, check_new_file, check_own_files
-from model_checkpoint.storage.publish import Staged, commit_new, commit_over, draft_name, write_manifest
+from model_checkpoint.storage.publish import Staged, commit_new, commit_over, draft_name, link_copy, write_manifest
+from model_checkpoint.storage.store import Stamp
 from model_checkpoint.storage.trash import throw_files
 
 _TRIES = 16
@@ -23,6 +24,7 @@ class LocalStage:
         self._root, self._name, self._attempt = root, name, attempt
         self._path = root.stage(attempt)
         self._writers: dict[str, LocalWriter] = {}
+        self._linked: list[str] = []
         self._joined = False
         self._over = False
         with typed_errors(self._path, "could not begin an attempt"):
@@ -35,23 +37,43 @@ class LocalStage:
                 raise
         self._direct = DirectIO(root.calls, device, wanted=direct)
 
+    @property
+    def _files(self) -> tuple[str, ...]:
+        return (*self._writers, *self._linked)
+
     def create(self, file: str, size: int) -> LocalWriter:
         """Open a new file and reserve ``size`` bytes for it."""
         self._require_open()
-        check_new_file(file, {name.casefold() for name in self._writers}, self._path)
+        check_new_file(file, {name.casefold() for name in self._files}, self._path)
         path = f"{self._path}/{file}"
         writer = create_writer(self._root.calls, path, size, direct=self._direct, beat=self._lock.beat)
         self._writers[file] = writer
         return writer
+
+    def link(self, file: str, *, source: str, source_file: str, identity: str) -> bool:
+        """Give a file of a published checkpoint a second name here."""
+        self._require_open()
+        check_new_file(file, {name.casefold() for name in self._files}, self._path)
+        path = f"{self._root.checkpoint(check_name(source, self._path))}/{check_name(source_file, self._path)}"
+        with typed_errors(f"{self._path}/{file}", f"could not be linked to {path}"):
+            linked = link_copy(self._root.calls, path, self._path, file=file, identity=identity)
+        if linked:
+            self._linked.append(file)
+        return linked
+
+    def stamps(self) -> dict[str, Stamp]:
+        """Stamps of the files staged so far."""
+        with typed_errors(self._path, "could not look at the staged files"):
+            return stamped_files(self._root.calls, self._path)
 
     def publish(self, manifest: bytes, *, replace: bool = False, obsolete: Sequence[str] = ()) -> None:
         """Make the checkpoint visible and durable."""
         self._require_open()
         self._require_sealed()
         if replace:
-            check_own_files(self._writers, self._attempt, self._path)
-        old = tuple(check_name(file, self._path) for file in obsolete if file not in self._writers)
-        staged = Staged(root=self._root, name=self._name, attempt=self._attempt, files=tuple(self._writers))
+            check_own_files(self._files, self._attempt, self._path)
+        old = tuple(check_name(file, self._path) for file in obsolete if file not in self._files)
+        staged = Staged(root=self._root, name=self._name, attempt=self._attempt, files=self._files)
         write_manifest(staged, manifest)
         self._commit(staged, replace=replace, obsolete=old)
         self._over = True
@@ -125,7 +147,7 @@ class LocalStage:
             return True
         if attempt_of(self._root, self._name) in (self._attempt, ""):
             return False
-        for file in (*self._writers, draft_name(self._attempt)):
+        for file in (*self._files, draft_name(self._attempt)):
             remove_tree(self._root.calls, f"{self._root.checkpoint(self._name)}/{file}")
         return True
 

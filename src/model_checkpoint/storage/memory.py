@@ -24,7 +24,7 @@ from model_checkpoint.storage.failures import (
     not_sealed,
 )
 from model_checkpoint.storage.names import MANIFEST, Token, check_attempt, check_name, check_new_file, check_own_files
-from model_checkpoint.storage.store import Swept, Trashed
+from model_checkpoint.storage.store import Stamp, Swept, Trashed
 
 SCHEME = "memory://"
 
@@ -37,6 +37,18 @@ class _Bucket:
     published: dict[str, Files] = field(default_factory=dict)
     trash: dict[str, Files] = field(default_factory=dict)
     stages: weakref.WeakValueDictionary[str, MemoryStage] = field(default_factory=weakref.WeakValueDictionary)
+
+    def stamp(self, content: memoryview) -> Stamp:
+        """What is known of a file."""
+        with self.guard:
+            held = [other for files in (*self.published.values(), *self.trash.values()) for other in files.values()]
+        links = sum(other.obj is content.obj for other in held)
+        return Stamp(size=len(content), identity=_identity(content), links=links)
+
+
+def _identity(content: memoryview) -> str:
+    """Which memory it is, however many views there are of it."""
+    return f"{id(content.obj):x}"
 
 
 _buckets: dict[str, _Bucket] = {}
@@ -69,12 +81,16 @@ class MemoryWriter:
         with self._counting:
             self._written += len(view)
 
-    def seal(self) -> None:
-        """Accept no more bytes."""
+    def seal(self, size: int | None = None) -> None:
+        """Cut to ``size``, or to the announced size, and accept no more bytes."""
         if not self._open:
             raise misused(self._path, "it was sealed, or failed, before")
-        if self._written < len(self.content):
-            raise misused(self._path, f"only {self._written} of the {len(self.content)} bytes announced were written")
+        announced = len(self.content)
+        final = announced if size is None else size
+        if not 0 <= final <= min(self._written, announced):
+            raise misused(self._path, f"only {self._written} of the {final} bytes announced were written")
+        if final < announced:
+            self.content = memoryview(bytearray(self.content[:final]))  # a slice would hold on to all of it
         self._open, self.sealed = False, True
 
 
@@ -110,14 +126,30 @@ class MemoryStage:
     def __init__(self, bucket: _Bucket, where: str, name: str, attempt: str) -> None:
         self._bucket, self._where, self._name, self._attempt = bucket, where, name, attempt
         self._writers: dict[str, MemoryWriter] = {}
+        self._linked: dict[str, memoryview] = {}
         self.alive = True
 
     def create(self, file: str, size: int) -> MemoryWriter:
         """Open a new file of ``size`` bytes."""
         self._require_alive()
-        check_new_file(file, {name.casefold() for name in self._writers}, self._where)
+        check_new_file(file, {name.casefold() for name in (*self._writers, *self._linked)}, self._where)
         self._writers[file] = MemoryWriter(f"{self._where}/{file}", size)
         return self._writers[file]
+
+    def link(self, file: str, *, source: str, source_file: str, identity: str) -> bool:
+        """Share the content of a published file."""
+        self._require_alive()
+        check_new_file(file, {name.casefold() for name in (*self._writers, *self._linked)}, self._where)
+        content = self._bucket.published.get(source, {}).get(source_file)
+        if content is None or _identity(content) != identity:
+            return False
+        self._linked[file] = content
+        return True
+
+    def stamps(self) -> dict[str, Stamp]:
+        """Stamps of the files staged so far."""
+        written = {file: writer.content for file, writer in self._writers.items()}
+        return {file: self._bucket.stamp(content) for file, content in (written | self._linked).items()}
 
     def publish(self, manifest: bytes, *, replace: bool = False, obsolete: Sequence[str] = ()) -> None:
         """Make the checkpoint visible."""
@@ -125,9 +157,9 @@ class MemoryStage:
         if loose := [file for file, writer in self._writers.items() if not writer.sealed]:
             raise not_sealed(self._where, loose)
         if replace:
-            check_own_files(self._writers, self._attempt, self._where)
-        gone = {check_name(file, self._where) for file in obsolete} - set(self._writers)
-        new = {file: writer.content.toreadonly() for file, writer in self._writers.items()}
+            check_own_files((*self._writers, *self._linked), self._attempt, self._where)
+        new = {file: writer.content.toreadonly() for file, writer in self._writers.items()} | self._linked
+        gone = {check_name(file, self._where) for file in obsolete} - set(new)
         with self._bucket.guard:
             old = self._bucket.published.get(self._name, {})
             if old and not replace:
@@ -140,6 +172,7 @@ class MemoryStage:
         """Forget everything staged."""
         self.alive = False
         self._writers.clear()
+        self._linked.clear()
 
     def _require_alive(self) -> None:
         if not self.alive:
@@ -192,6 +225,10 @@ class MemoryStore:
     def files(self, name: str) -> dict[str, int]:
         """Every file of ``name``, its manifest included, with its size."""
         return {file: len(content) for file, content in self._files(name).items()}
+
+    def stamps(self, name: str) -> dict[str, Stamp]:
+        """Every file of ``name`` with its stamp."""
+        return {file: self._bucket.stamp(content) for file, content in self._files(name).items()}
 
     def open(self, name: str, file: str) -> MemoryReader:
         """Open one data file."""

@@ -10,11 +10,22 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from dataclasses import dataclass
 
 from model_checkpoint.errors import StorageFailure
+from model_checkpoint.storage.calls import Calls
 from model_checkpoint.storage.failures import UNSUPPORTED, doubt, in_doubt, name_taken, typed, typed_errors
-from model_checkpoint.storage.folders import Root, attempt_of, flush_folder, free_bytes, let_go, log, write_whole
+from model_checkpoint.storage.folders import (
+    Root,
+    attempt_of,
+    flush_folder,
+    free_bytes,
+    let_go,
+    log,
+    stamp_of,
+    write_whole,
+)
 from model_checkpoint.storage.names import MANIFEST, MANIFEST_DRAFT
 from model_checkpoint.storage.trash import clear_the_way
 
@@ -66,6 +77,29 @@ def write_manifest(staged: Staged, manifest: bytes) -> None:
         calls.close(fd)
         calls.rename(draft, f"{staged.path}/{MANIFEST}")
         flush_folder(calls, staged.path)
+
+
+def link_copy(calls: Calls, source: str, folder: str, *, file: str, identity: str) -> bool:
+    """Give the file ``source`` a second name in ``folder``; False if that is impossible or it is another copy.
+
+    What was linked is looked at, not what was to be linked, so that nothing can be swapped in between.
+    """
+    pinned = calls.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        calls.link(source, file, into=pinned)
+    except OSError as error:
+        if error.errno not in (*_NO_LINKS, errno.ENOENT, errno.EACCES):
+            raise
+        log.warning("%s: cannot be linked (%s), so it is written again", source, error)
+        return False
+    finally:
+        let_go(calls, pinned)
+    info = calls.lstat(f"{folder}/{file}")
+    if stat.S_ISREG(info.st_mode) and stamp_of(info).identity == identity:
+        return True
+    log.warning("%s: is not the file its manifest speaks of, so it is written again", source)
+    calls.unlink(f"{folder}/{file}")
+    return False
 
 
 def commit_new(staged: Staged) -> None:

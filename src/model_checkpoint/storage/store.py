@@ -49,9 +49,24 @@ class Writer(Protocol):
         """Write all of ``data`` at ``offset``."""
         ...
 
-    def seal(self) -> None:
-        """Cut to the announced size, flush to the medium, close. Never tried twice."""
+    def seal(self, size: int | None = None) -> None:
+        """Cut to ``size``, or to the announced size, flush to the medium, close. Never tried twice.
+
+        A file may end up smaller than announced, never larger.
+        """
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stamp:
+    """What a store can tell of a file without reading it.
+
+    Two files of equal ``identity`` are one copy on the medium; a file whose identity or size changed was tampered with.
+    """
+
+    size: int
+    identity: str
+    links: int  # how many names this copy has, trash and stages included
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +95,17 @@ class Stage(Protocol):
 
     def create(self, file: str, size: int) -> Writer:
         """Open a new file and reserve ``size`` bytes for it; raise ``DiskFull`` before the first byte."""
+        ...
+
+    def link(self, file: str, *, source: str, source_file: str, identity: str) -> bool:
+        """Let ``file`` be the same copy as ``source_file`` of the checkpoint ``source``.
+
+        False, and nothing staged, if the medium cannot, or if the file there does not have that ``identity``.
+        """
+        ...
+
+    def stamps(self) -> dict[str, Stamp]:
+        """Stamps of the files staged so far; publishing changes neither size nor identity."""
         ...
 
     def publish(self, manifest: bytes, *, replace: bool = False, obsolete: Sequence[str] = ()) -> None:
@@ -120,6 +146,10 @@ class Store(Protocol):
 
     def files(self, name: str) -> dict[str, int]:
         """Every file of ``name`` with its size."""
+        ...
+
+    def stamps(self, name: str) -> dict[str, Stamp]:
+        """Every file of ``name`` with its stamp."""
         ...
 
     def open(self, name: str, file: str) -> Reader:

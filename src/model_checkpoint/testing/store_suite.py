@@ -351,5 +351,5 @@ class _Shifted:
     def write(self, offset: int, data: memoryview) -> None:
         self._writer.write(self._start + offset, data)
 
-    def seal(self) -> None:
-        self._writer.seal()
+    def seal(self, size: int | None = None) -> None:
+        self._writer.seal(size)
