@@ -70,7 +70,7 @@ def write_index(stage: Stage, manifest: Manifest) -> FileRecord:
     weight_map = {entry.name: model[entry.file] for entry in manifest.entries if entry.file in model}
     total = sum(entry.nbytes for entry in manifest.entries if entry.file in model)
     data = msgspec.json.encode({"metadata": {"total_size": total}, "weight_map": weight_map})
-    writer = stage.create(INDEX_FILE, len(data))
-    job = FileJob(data_format.plain_layout(data), (), writer, writer.alignment)
+    job = FileJob(data_format.plain_layout(data), ())
+    job.writer = stage.create(INDEX_FILE, len(data))
     write_files([job], threads=1, emit=ignore)
     return data_format.file_record(INDEX_FILE, size=len(data), ends=job.layout.ends, digests=job.digests)

@@ -1,0 +1,168 @@
+"""Background: copy a state into staging memory, return, and make the checkpoint durable meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from model_checkpoint.engine import inflight
+from model_checkpoint.engine.conveyor import Conveyor, slab_target, staging_limit
+from model_checkpoint.engine.inflight import Busy
+from model_checkpoint.engine.info import path_of
+from model_checkpoint.engine.job import SaveJob
+from model_checkpoint.engine.meter import Meter
+from model_checkpoint.engine.order import place_order
+from model_checkpoint.engine.pool import POOL
+from model_checkpoint.engine.progress import Listen, listening
+from model_checkpoint.engine.save import Draft, Overwrite, commit, draft
+from model_checkpoint.engine.slabs import FileJob, plan_runs
+from model_checkpoint.engine.workers import cores, yield_to_others
+from model_checkpoint.events import Emit
+from model_checkpoint.options import CheckpointFormat
+from model_checkpoint.storage.locate import Root, open_store
+
+_COPY_THREADS = 4  # more do not copy faster: memory is the limit
+_WRITE_THREADS = 4
+
+
+def save_async(
+    root: Root,
+    state: Any,
+    *,
+    step: int | None = None,
+    metrics: Mapping[str, float] | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    name: str | None = None,
+    overwrite: Overwrite = False,
+    format: CheckpointFormat = CheckpointFormat.MULTI_SHARD,  # the name users know
+    busy: Busy = "wait",
+    memory_limit: int | None = None,
+    progress: Listen = None,
+) -> SaveJob:
+    """Copy ``state`` and return; threads of low priority hash, write and publish it.
+
+    A failure in the background is never lost: the handle raises it, or the next save of this root, or
+    :func:`finish_saves`; if nobody asks, the process ends with exit code 1. At the end of the program saves under way
+    are finished first.
+
+    Args:
+        root: See :func:`save`, like all that is not named here.
+        state: May change as soon as this returns.
+        step: Training step.
+        metrics: Numbers to choose by later.
+        metadata: Plain data to keep beside the state.
+        name: Folder name, instead of one made from the step.
+        overwrite: Replace a checkpoint of that name; ``"damaged"`` is verified before this returns.
+        format: How tensors are spread over files.
+        busy: What to do while an earlier save of this root is in flight: ``"wait"`` for it, ``"skip"`` this one, or
+            copy now and ``"queue"`` the writing. Counted in ``job.counts``.
+        memory_limit: Most bytes of staging memory this process may hold; default: half of what is free. With less
+            than the state needs, the call waits for parts of it to be written.
+        progress: See :func:`save`; called from background threads.
+
+    Example:
+        >>> job = save_async("memory://doc-async", {"epoch": 3}, step=1)
+        >>> job.result().step, job.state.value
+        (1, 'durable')
+    """
+    order = place_order(step=step, name=name, metrics=metrics, metadata=metadata, layout=format)
+    store = open_store(root)
+    job, ahead = inflight.admit(store.url, path_of(store, order.name), busy)
+    if job.done():
+        return job
+    try:
+        planned = draft(store, order, state, overwrite=overwrite)
+        conveyor = _conveyor(planned, memory_limit)
+        if ahead is not None:
+            ahead.copied()  # its copy has the first claim on memory
+    except BaseException as error:
+        job.seen = True  # raised right here
+        job.fail(error)
+        raise
+    worker = _Worker(job, planned, conveyor, ahead=ahead, progress=progress)
+    worker.stage()
+    return job
+
+
+def finish_saves(root: Root | None = None) -> None:
+    """Wait for the background saves of ``root`` (of all without one); raise a failure nobody has learnt of.
+
+    Also gives the idle staging memory back to the system.
+
+    Example:
+        >>> job = save_async("memory://doc-finish", {"epoch": 3}, step=1)
+        >>> finish_saves("memory://doc-finish")
+        >>> job.done()
+        True
+    """
+    try:
+        inflight.settle(None if root is None else open_store(root).url)
+    finally:
+        POOL.release()
+
+
+def _conveyor(planned: Draft, wanted: int | None) -> Conveyor:
+    limit = staging_limit(wanted)
+    runs = plan_runs(planned.jobs, slab_target(planned.jobs, limit, where=planned.where, wanted=wanted))
+    return Conveyor(runs, limit=limit)
+
+
+class _Worker:
+    """Brings one planned save to its end."""
+
+    def __init__(
+        self, job: SaveJob, planned: Draft, conveyor: Conveyor, *, ahead: SaveJob | None, progress: Listen
+    ) -> None:
+        self._job, self._planned, self._conveyor = job, planned, conveyor
+        self._ahead, self._progress = ahead, progress
+        self._thread = threading.Thread(target=self._run, name=f"mckpt-save-{planned.order.name}", daemon=True)
+        job.on_cancel(conveyor.stop)
+
+    def stage(self) -> None:
+        """Copy the state; writing begins when that is over, or at once where memory has no room for all of it."""
+        if self._conveyor.waves:
+            self._thread.start()
+        try:
+            self._conveyor.fill(len(self._conveyor.runs), threads=min(cores(), _COPY_THREADS))
+        except BaseException as error:
+            self._interrupted(error)
+        else:
+            self._job.staged()
+            if not self._conveyor.waves:
+                self._thread.start()
+
+    def _interrupted(self, error: BaseException) -> None:
+        """Raise the copy's own errors here; a cancel and the failures of the background belong to the handle."""
+        own = not self._conveyor.stopped
+        self._job.seen = own
+        self._conveyor.stop(error)
+        if self._thread.ident is not None:
+            self._thread.join()
+        else:
+            self._job.fail(error)
+        if own:
+            raise error
+
+    def _run(self) -> None:
+        try:
+            yield_to_others()
+            if self._ahead is not None:
+                self._ahead.over()
+            self._conveyor.check()
+            with listening(self._progress, "saving") as emit:
+                info = commit(self._planned, lambda jobs: self._move(jobs, emit))
+        except BaseException as error:  # noqa: BLE001  # kept for the handle, the next save or the exit
+            self._conveyor.stop(error)
+            self._job.fail(error)
+        else:
+            self._job.succeed(info)
+
+    def _move(self, jobs: Sequence[FileJob], emit: Emit) -> None:
+        """Write what was copied; what follows is the commit, which nobody can cancel."""
+        if not self._conveyor.waves:
+            self._planned.let_go()
+        meter = Meter("save", sum(job.layout.size for job in jobs), emit)
+        self._conveyor.drain(meter, threads=min(cores(), _WRITE_THREADS))
+        self._job.copied()
+        self._job.begin_commit()
