@@ -125,7 +125,7 @@ class _Worker:
             self._thread.start()
         try:
             self._conveyor.fill(len(self._conveyor.runs), threads=min(cores(), _COPY_THREADS))
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001  # raised again there, unless it is the handle's to tell
             self._interrupted(error)
         else:
             self._job.staged()

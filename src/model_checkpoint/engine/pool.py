@@ -82,7 +82,8 @@ class Pool:
 def _unforked_slab(nbytes: int) -> Bytes:
     """Memory that children do not inherit: a fork would make every later write to it fault once more."""
     slab = new_slab(nbytes)
-    block: Any = slab.base  # the mmap under the array
+    view: Any = slab.base
+    block: mmap.mmap = view.obj
     for advice in ("MADV_HUGEPAGE", "MADV_DONTFORK"):
         if hasattr(mmap, advice):
             block.madvise(getattr(mmap, advice))
