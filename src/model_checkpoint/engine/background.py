@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from model_checkpoint.engine import inflight
 from model_checkpoint.engine.conveyor import Conveyor, slab_target, staging_limit
 from model_checkpoint.engine.inflight import Busy
 from model_checkpoint.engine.info import path_of
-from model_checkpoint.engine.job import SaveJob
+from model_checkpoint.engine.job import SaveJob, SaveState
+from model_checkpoint.engine.lazy import Lazy, find_guard
 from model_checkpoint.engine.meter import Meter
 from model_checkpoint.engine.order import place_order
 from model_checkpoint.engine.pool import POOL
 from model_checkpoint.engine.progress import Listen, listening
 from model_checkpoint.engine.save import Draft, Overwrite, commit, draft
-from model_checkpoint.engine.slabs import FileJob, plan_runs
+from model_checkpoint.engine.slabs import FileJob, Run, plan_runs
 from model_checkpoint.engine.workers import cores, yield_to_others
+from model_checkpoint.errors import StateChanged
 from model_checkpoint.events import Emit
 from model_checkpoint.options import CheckpointFormat
 from model_checkpoint.storage.locate import Root, open_store
+
+if TYPE_CHECKING:
+    from model_checkpoint.tree.torch_guards import Guard
 
 _COPY_THREADS = 4  # more do not copy faster: memory is the limit
 _WRITE_THREADS = 4
@@ -38,6 +44,8 @@ def save_async(
     format: CheckpointFormat = CheckpointFormat.MULTI_SHARD,  # the name users know
     busy: Busy = "wait",
     memory_limit: int | None = None,
+    lazy: bool = False,
+    guard: Sequence[object] = (),
     progress: Listen = None,
 ) -> SaveJob:
     """Copy ``state`` and return; threads of low priority hash, write and publish it.
@@ -59,6 +67,11 @@ def save_async(
             copy now and ``"queue"`` the writing. Counted in ``job.counts``.
         memory_limit: Most bytes of staging memory this process may hold; default: half of what is free. With less
             than the state needs, the call waits for parts of it to be written.
+        lazy: Copy parameters and optimizer state while the next forward and backward run; the next ``step()`` of
+            each guard waits for that copy. All else (buffers, learning rates, random states, ...) is copied at once.
+            If a guarded tensor is written to by anything but a guard's step, the save fails and names it. Writes no
+            version counter shows (``.data``, NumPy, raw pointers, CUDA graphs) must come after ``job.wait_staged()``.
+        guard: Optimizers whose step may change the state, besides those in it; without any the save is eager.
         progress: See :func:`save`; called from background threads.
 
     Example:
@@ -66,6 +79,7 @@ def save_async(
         >>> job.result().step, job.state.value
         (1, 'durable')
     """
+    started = time.monotonic()
     order = place_order(step=step, name=name, metrics=metrics, metadata=metadata, layout=format)
     store = open_store(root)
     job, ahead = inflight.admit(store.url, path_of(store, order.name), busy)
@@ -73,15 +87,16 @@ def save_async(
         return job
     try:
         planned = draft(store, order, state, overwrite=overwrite)
-        conveyor = _conveyor(planned, memory_limit)
+        guarding = find_guard(planned, guard) if lazy else None
+        worker = _Worker(job, planned, limit=memory_limit, ahead=ahead, guard=guarding, progress=progress)
         if ahead is not None:
             ahead.copied()  # its copy has the first claim on memory
     except BaseException as error:
         job.seen = True  # raised right here
         job.fail(error)
         raise
-    worker = _Worker(job, planned, conveyor, ahead=ahead, progress=progress)
     worker.stage()
+    job.stall += time.monotonic() - started
     return job
 
 
@@ -102,35 +117,81 @@ def finish_saves(root: Root | None = None) -> None:
         POOL.release()
 
 
-def _conveyor(planned: Draft, wanted: int | None) -> Conveyor:
+def _plan_runs(planned: Draft, wanted: int | None) -> tuple[list[Run], int | None]:
+    """Cut the files into runs of which several fit the ceiling; return them and the ceiling."""
     limit = staging_limit(wanted)
-    runs = plan_runs(planned.jobs, slab_target(planned.jobs, limit, where=planned.where, wanted=wanted))
-    return Conveyor(runs, limit=limit)
+    target = slab_target(planned.jobs, limit, where=planned.where, wanted=wanted)
+    return plan_runs(planned.jobs, target), limit
 
 
 class _Worker:
     """Brings one planned save to its end."""
 
     def __init__(
-        self, job: SaveJob, planned: Draft, conveyor: Conveyor, *, ahead: SaveJob | None, progress: Listen
+        self,
+        job: SaveJob,
+        planned: Draft,
+        *,
+        limit: int | None,
+        ahead: SaveJob | None,
+        guard: Guard | None,
+        progress: Listen,
     ) -> None:
-        self._job, self._planned, self._conveyor = job, planned, conveyor
-        self._ahead, self._progress = ahead, progress
+        self._job, self._planned, self._ahead, self._progress = job, planned, ahead, progress
+        runs, ceiling = _plan_runs(planned, limit)
+        self._guard = guard
+        self._lazy = None if guard is None else Lazy(planned, guard, runs)
+        ordered = runs if self._lazy is None else [*self._lazy.eager, *self._lazy.later]
+        self._at_call = len(runs) if self._lazy is None else len(self._lazy.eager)
+        self._conveyor = Conveyor(ordered, limit=ceiling)
         self._thread = threading.Thread(target=self._run, name=f"mckpt-save-{planned.order.name}", daemon=True)
-        job.on_cancel(conveyor.stop)
+        job.on_cancel(self._conveyor.stop)
 
     def stage(self) -> None:
-        """Copy the state; writing begins when that is over, or at once where memory has no room for all of it."""
+        """Copy the state, or what is not guarded of it.
+
+        Writing begins when that is over, or at once where memory has no room for all of it.
+        """
         if self._conveyor.waves:
             self._thread.start()
         try:
-            self._conveyor.fill(len(self._conveyor.runs), threads=min(cores(), _COPY_THREADS))
+            self._conveyor.fill(self._at_call, threads=min(cores(), _COPY_THREADS))
+            self._hold_steps()
         except BaseException as error:  # noqa: BLE001  # raised again there, unless it is the handle's to tell
             self._interrupted(error)
         else:
-            self._job.staged()
             if not self._conveyor.waves:
                 self._thread.start()
+
+    def _hold_steps(self) -> None:
+        """Leave the rest to a thread, and let no guard step before it is done."""
+        if self._guard is None or self._lazy is None:
+            self._job.staged()
+            return
+        self._job.on_staged(self._lazy.settle)
+        self._guard.hold(self._before_step)
+        threading.Thread(target=self._copy_rest, name=f"mckpt-copy-{self._planned.order.name}", daemon=True).start()
+
+    def _before_step(self) -> None:
+        """Wait in the caller's thread until the copy is done; what is wrong with it is the handle's to tell."""
+        started = time.monotonic()
+        if self._job.copied() and self._lazy is not None:
+            try:
+                self._lazy.settle()
+            except StateChanged as error:
+                self._conveyor.stop(error)
+        self._job.stall += time.monotonic() - started
+
+    def _copy_rest(self) -> None:
+        if self._lazy is None:
+            raise AssertionError("only a lazy save has a rest")
+        try:
+            self._conveyor.fill(len(self._conveyor.runs), threads=1, check=self._lazy.check)
+        except BaseException as error:  # noqa: BLE001  # the writing thread meets it on the conveyor and tells
+            self._conveyor.stop(error)
+            self._job.copy_failed(error)
+        else:
+            self._job.staged()
 
     def _interrupted(self, error: BaseException) -> None:
         """Raise the copy's own errors here; a cancel and the failures of the background belong to the handle."""
@@ -160,9 +221,11 @@ class _Worker:
 
     def _move(self, jobs: Sequence[FileJob], emit: Emit) -> None:
         """Write what was copied; what follows is the commit, which nobody can cancel."""
-        if not self._conveyor.waves:
+        if self._job.state is not SaveState.STAGING:
             self._planned.let_go()
         meter = Meter("save", sum(job.layout.size for job in jobs), emit)
         self._conveyor.drain(meter, threads=min(cores(), _WRITE_THREADS))
         self._job.copied()
+        if self._lazy is not None:
+            self._lazy.settle()
         self._job.begin_commit()

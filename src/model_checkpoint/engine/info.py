@@ -14,7 +14,10 @@ from model_checkpoint.storage.store import Store
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointInfo:
-    """One committed checkpoint; ``problem`` is empty unless its manifest cannot be used."""
+    """One committed checkpoint; ``problem`` is empty unless its manifest cannot be used.
+
+    One with parts ``left_out`` is an incomplete emergency save: it is loaded only if asked for by name, step or id.
+    """
 
     prefix: str
     version: int
@@ -28,6 +31,7 @@ class CheckpointInfo:
     metrics: Mapping[str, Any] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
     problem: str = ""
+    left_out: tuple[str, ...] = ()  # parts an emergency save had no time for
 
 
 def path_of(store: Store, name: str) -> str:
@@ -49,6 +53,7 @@ def info_of(store: Store, summary: Summary) -> CheckpointInfo:
         path=path_of(store, summary.name),
         metrics=unpack(summary.metrics) or {},
         metadata=unpack(summary.metadata) or {},
+        left_out=summary.left_out,
     )
 
 

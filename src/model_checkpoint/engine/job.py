@@ -42,8 +42,8 @@ class Counts:
 class SaveJob:
     """One background save; ``result()`` returns when it is durable.
 
-    ``state`` says how far it is, ``seen`` whether somebody has learnt of its failure, ``counts`` how often saves of
-    its root had to wait, were skipped or queued. May be awaited.
+    ``state`` says how far it is, ``stall`` how many seconds it held up its caller, ``counts`` how often saves of its
+    root had to wait, were skipped or queued, ``seen`` whether somebody has learnt of its failure. May be awaited.
     """
 
     def __init__(
@@ -51,12 +51,14 @@ class SaveJob:
     ) -> None:
         self.where, self.url, self.counts = where, url, counts
         self.seen = False
+        self.stall = 0.0  # seconds the caller was held up: in the call, and before guarded steps
         self._state = SaveState.STAGING
         self._changed = threading.Condition()
         self._info: CheckpointInfo | None = None
         self._error: BaseException | None = None
         self._at_end: list[Callable[[], None]] = []
         self._stop: Callable[[BaseException], None] | None = None
+        self._settle: Callable[[], None] | None = None
         self._leave = leave
         self._committing = False
 
@@ -77,6 +79,8 @@ class SaveJob:
         self._wait(lambda: self._state is not SaveState.STAGING, timeout, "staged")
         if self._error is not None:
             self._raise()
+        if self._settle is not None:
+            self._settle()
 
     def result(self, timeout: float | None = None) -> CheckpointInfo:
         """Return what was saved once it is durable; raise what went wrong, or ``TimeoutError`` until then."""
@@ -143,6 +147,10 @@ class SaveJob:
         """Name what brings the threads of this save to a halt."""
         self._stop = stop
 
+    def on_staged(self, settle: Callable[[], None]) -> None:
+        """Name what must be looked at before anybody who waited for the copy goes on."""
+        self._settle = settle
+
     def at_end(self, call: Callable[[], None]) -> None:
         """Have ``call`` called at the end of the save, at once if that was before."""
         with self._changed:
@@ -162,6 +170,11 @@ class SaveJob:
 
     def staged(self) -> None:
         """Note that every byte is copied."""
+        self._advance(SaveState.STAGED)
+
+    def copy_failed(self, error: BaseException) -> None:
+        """Note that nothing more is copied, so that nobody waits for it; the end follows."""
+        self._error = self._error or error
         self._advance(SaveState.STAGED)
 
     def begin_commit(self) -> None:

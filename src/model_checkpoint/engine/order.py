@@ -24,6 +24,7 @@ class Order:
     metadata: Mapping[str, Any]
     layout: CheckpointFormat
     limits: LayoutLimits
+    left_out: tuple[str, ...] = ()  # parts there is no time for
 
 
 def place_order(

@@ -56,6 +56,8 @@ def compose(order: Order, flat: Flat, files: Sequence[plan.FilePlan], jobs: Sequ
         created=datetime.now(UTC).isoformat(timespec="microseconds"),
         layout=order.layout.value,
         compression=CompressionLevel.NONE.value,
+        features=("incomplete",) if order.left_out else (),
+        left_out=order.left_out,
         metrics=pack(dict(order.metrics)),
         metadata=pack(dict(order.metadata)),
         tree=flat.tree,

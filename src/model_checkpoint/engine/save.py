@@ -17,7 +17,7 @@ import msgspec
 
 from model_checkpoint import format as data_format
 from model_checkpoint import plan, tree
-from model_checkpoint.engine import inflight
+from model_checkpoint.engine import bandwidth, inflight
 from model_checkpoint.engine.info import CheckpointInfo, info_of, path_of
 from model_checkpoint.engine.order import Order, place_order
 from model_checkpoint.engine.progress import Listen, listening
@@ -144,8 +144,9 @@ def commit(planned: Draft, move: Move) -> CheckpointInfo:
     except CheckpointException as error:
         log.error("%s: save failed: %s", planned.where, error)
         raise
-    info = info_of(planned.store, manifest)
-    log.info("%s: saved %d bytes in %.3f s", planned.where, info.size_bytes, time.monotonic() - started)
+    info, seconds = info_of(planned.store, manifest), time.monotonic() - started
+    bandwidth.note(planned.store.url, info.size_bytes, seconds)
+    log.info("%s: saved %d bytes in %.3f s", planned.where, info.size_bytes, seconds)
     return info
 
 

@@ -16,7 +16,7 @@ from model_checkpoint.errors import IncompatibleVersion, LimitExceeded, Manifest
 from model_checkpoint.manifest.record import FORMAT_VERSION, Manifest, Summary
 from model_checkpoint.options import MIB, ReaderLimits
 
-KNOWN_FEATURES: frozenset[str] = frozenset()
+KNOWN_FEATURES: frozenset[str] = frozenset({"incomplete"})
 
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _COMPRESS_ABOVE = 4 * MIB
