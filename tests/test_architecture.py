@@ -15,6 +15,11 @@ MODULES = sorted((ROOT / "src").rglob("*.py"))
 PUBLIC_NAMES = [
     "__version__",
     "save",
+    "save_async",
+    "finish_saves",
+    "preemption",
+    "SaveJob",
+    "SaveState",
     "load",
     "load_slice",
     "list_checkpoints",

@@ -14,6 +14,9 @@ __version__ = "0.1.0"
 # public name -> the module that defines it; this table is the whole front door
 _HOMES = {
     "save": "engine.save",
+    "save_async": "engine.background",
+    "finish_saves": "engine.background",
+    "preemption": "engine.preemption",
     "load": "engine.load",
     "load_slice": "engine.slices",
     "list_checkpoints": "engine.listing",
@@ -26,6 +29,8 @@ _HOMES = {
     "register_codec": "tree",
     "rng_state": "tree",
     "CheckpointInfo": "engine.info",
+    "SaveJob": "engine.job",
+    "SaveState": "engine.job",
     "CheckpointFormat": "options",
     "CompressionLevel": "options",
     "Progress": "events",
@@ -38,13 +43,18 @@ __all__ = ["__version__", *_HOMES]  # the table above is the list
 logging.getLogger("model_checkpoint").addHandler(logging.NullHandler())
 
 if TYPE_CHECKING:
+    from model_checkpoint.engine.background import finish_saves as finish_saves
+    from model_checkpoint.engine.background import save_async as save_async
     from model_checkpoint.engine.delete import delete as delete
     from model_checkpoint.engine.delete import undelete as undelete
     from model_checkpoint.engine.describe import describe as describe
     from model_checkpoint.engine.diff import diff as diff
     from model_checkpoint.engine.info import CheckpointInfo as CheckpointInfo
+    from model_checkpoint.engine.job import SaveJob as SaveJob
+    from model_checkpoint.engine.job import SaveState as SaveState
     from model_checkpoint.engine.listing import list_checkpoints as list_checkpoints
     from model_checkpoint.engine.load import load as load
+    from model_checkpoint.engine.preemption import preemption as preemption
     from model_checkpoint.engine.recover import collect_garbage as collect_garbage
     from model_checkpoint.engine.save import save as save
     from model_checkpoint.engine.slices import load_slice as load_slice

@@ -170,6 +170,51 @@ class DurabilityUnknown(StorageFailure):
     """The checkpoint was published but the last flush failed: neither a success nor a clean failure."""
 
 
+# --- saving in the background ----------------------------------------------------------------------------------------
+
+
+class BackgroundSaveFailed(CheckpointException, RuntimeError):
+    """An earlier background save of this root failed and nobody had asked for its result."""
+
+    default_type = ExceptionType.SAVE_FAILED
+
+
+class SaveCancelled(CheckpointException):
+    """The save was cancelled before it was committed; nothing of it is visible."""
+
+    default_type = ExceptionType.SAVE_FAILED
+
+
+class SaveSkipped(CheckpointException):
+    """The save was not made, because another one of the same root was in flight."""
+
+    default_type = ExceptionType.QUEUE_FULL
+
+
+class SaveAbandoned(CheckpointException, RuntimeError):
+    """The save belongs to the process this one was forked from."""
+
+    default_type = ExceptionType.SAVE_FAILED
+
+
+class StateChanged(CheckpointException, RuntimeError):
+    """A tensor was written to while it was being saved; the save was not committed."""
+
+    default_type = ExceptionType.SAVE_FAILED
+
+
+class LazyRefused(CheckpointException, ValueError):
+    """A tensor changes outside of its optimizer's step, so it cannot be copied later than at the call."""
+
+    default_type = ExceptionType.SAVE_FAILED
+
+
+class SaveTimeout(CheckpointException, TimeoutError):
+    """The save has not come that far yet; it goes on."""
+
+    default_type = ExceptionType.TIMEOUT
+
+
 # --- what is written -------------------------------------------------------------------------------------------------
 
 

@@ -54,6 +54,7 @@ class Flat:
     tree: Node
     leaves: Sequence[Leaf]
     unshared: Sequence[str] = ()  # names of views stored apart because together they cover too little
+    owners: Sequence[object] = ()  # the modules and optimizers met in the state
 
 
 class Target(Protocol):

@@ -52,8 +52,7 @@ def verify(ref: RefArgument, as_json: JsonOption = False) -> None:
     from model_checkpoint.engine.verify import verify as check
 
     parsed = parse_ref(ref)
-    with render.progress("verifying", shown=not as_json) as emit:
-        health = check(parsed.root, progress=emit, **parsed.choice)
+    health = check(parsed.root, progress=not as_json, **parsed.choice)
     render.health(health, as_json=as_json)
     raise typer.Exit(0 if all(h.ok for h in health) else 1)
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, is_dataclass
 from datetime import UTC, datetime
 from enum import Enum
@@ -13,7 +12,6 @@ from typing import Any, NoReturn
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 from rich.table import Table
 
 from model_checkpoint.engine.describe import Description
@@ -21,8 +19,6 @@ from model_checkpoint.engine.diff import Diff
 from model_checkpoint.engine.info import CheckpointInfo
 from model_checkpoint.engine.sharing import stored_bytes
 from model_checkpoint.engine.verify import Health
-from model_checkpoint.events import Emit
-from model_checkpoint.events import Progress as Step
 from model_checkpoint.storage.store import Swept, Trashed
 
 console = Console()
@@ -75,19 +71,6 @@ def clean_lines(text: str) -> str:
     return "\n".join(clean(line) for line in text.splitlines())
 
 
-@contextmanager
-def progress(title: str, *, shown: bool) -> Iterator[Emit]:
-    """A progress bar on the terminal's error stream; vanishes when done."""
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, console=complaints, transient=True, disable=not shown) as bar:
-        task = bar.add_task(title, total=None)
-
-        def emit(step: Step) -> None:
-            bar.update(task, total=step.total, completed=step.done)
-
-        yield emit
-
-
 def listing(root: str, infos: Sequence[CheckpointInfo], *, as_json: bool) -> None:
     """The table of `mckpt ls`."""
     if as_json:
@@ -101,6 +84,8 @@ def listing(root: str, infos: Sequence[CheckpointInfo], *, as_json: bool) -> Non
     table = Table("step", "name", "saved (UTC)", "size", *(["shared"] if shared else []), *map(clean, names), "state")
     for info in infos:
         state = "[red]unusable[/]" if info.problem else "[green]committed[/]"
+        if info.left_out:
+            state = f"[yellow]incomplete[/], without {clean(', '.join(info.left_out))}"
         when = info.timestamp.strftime("%Y-%m-%d %H:%M:%S") if info.timestamp else "?"
         metrics = [_number(info.metrics.get(name)) for name in names]
         table.add_row(

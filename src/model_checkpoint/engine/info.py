@@ -14,7 +14,10 @@ from model_checkpoint.storage.store import Store
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointInfo:
-    """One committed checkpoint; ``problem`` is empty unless its manifest cannot be used."""
+    """One committed checkpoint; ``problem`` is empty unless its manifest cannot be used.
+
+    One with parts ``left_out`` is an incomplete emergency save: it is loaded only if asked for by name, step or id.
+    """
 
     prefix: str
     version: int
@@ -30,6 +33,7 @@ class CheckpointInfo:
     problem: str = ""
     shared_bytes: int = 0  # in files that are one copy with files of other checkpoints
     shared_with: tuple[str, ...] = ()  # the names of those
+    left_out: tuple[str, ...] = ()  # parts an emergency save had no time for
 
 
 def path_of(store: Store, name: str) -> str:
@@ -51,6 +55,7 @@ def info_of(store: Store, summary: Summary) -> CheckpointInfo:
         path=path_of(store, summary.name),
         metrics=unpack(summary.metrics) or {},
         metadata=unpack(summary.metadata) or {},
+        left_out=summary.left_out,
     )
 
 

@@ -41,6 +41,11 @@ class Found:
         return self.summary.created if self.summary else "9999"
 
     @property
+    def complete(self) -> bool:
+        """Whether nothing was left out; only then it is chosen without being named."""
+        return self.summary is None or not self.summary.left_out
+
+    @property
     def metrics(self) -> dict[str, Any]:
         """The metrics saved with it."""
         return (unpack(self.summary.metrics) if self.summary else None) or {}
@@ -127,7 +132,7 @@ def candidates(
             store.url,
         )
     if best is not None:
-        return _by_metric(store, found, best)
+        return _by_metric(store, [f for f in found if f.complete], best)
     ranked = rank_by_age(found)
     if name is not None:
         return _from(store, ranked, [f for f in ranked if f.name == name], f"checkpoint named {name!r}")
@@ -136,7 +141,7 @@ def candidates(
     if id is not None:
         hits = [f for f in ranked if f.summary is not None and f.summary.id.startswith(id)]
         return _from(store, ranked, hits, f"checkpoint with id {id!r}")
-    return ranked
+    return _complete(store, ranked)
 
 
 def _from(store: Store, ranked: Sequence[Found], hits: Sequence[Found], what: str) -> list[Found]:
@@ -148,7 +153,20 @@ def _from(store: Store, ranked: Sequence[Found], hits: Sequence[Found], what: st
             "Choose one of them, or leave the choice out for the newest.",
             store.url,
         )
-    return [*hits, *list(ranked)[list(ranked).index(hits[-1]) + 1 :]]
+    older = list(ranked)[list(ranked).index(hits[-1]) + 1 :]
+    return [*sorted(hits, key=lambda f: not f.complete), *(f for f in older if f.complete)]
+
+
+def _complete(store: Store, ranked: Sequence[Found]) -> list[Found]:
+    """What may be chosen without being named."""
+    chosen = [f for f in ranked if f.complete]
+    if not chosen:
+        raise CheckpointNotFound(
+            f"{store.url}: only incomplete emergency checkpoints: {', '.join(f.name for f in ranked[:8])}. "
+            "Load one by name=, with parts=[...] for what it has.",
+            store.url,
+        )
+    return chosen
 
 
 def _by_metric(store: Store, found: Sequence[Found], best: str) -> list[Found]:

@@ -13,6 +13,7 @@ from model_checkpoint.engine.deliver import deliver
 from model_checkpoint.engine.info import path_of
 from model_checkpoint.engine.listing import Found, candidates
 from model_checkpoint.engine.medium import Medium
+from model_checkpoint.engine.progress import Listen, listening
 from model_checkpoint.engine.sharing import identities, identity_of
 from model_checkpoint.errors import (
     CheckpointException,
@@ -24,7 +25,6 @@ from model_checkpoint.errors import (
     StructureMismatch,
     Truncated,
 )
-from model_checkpoint.events import Emit, ignore
 from model_checkpoint.manifest import Manifest, Node, decode
 from model_checkpoint.options import Verify
 from model_checkpoint.performance.memory import available_bytes
@@ -52,7 +52,7 @@ class _Wish:
     strict: bool
     rename: Mapping[str, str] | Callable[[str], str] | None
     atomic: bool
-    emit: Emit
+    progress: Listen
 
 
 def load(
@@ -73,7 +73,7 @@ def load(
     rename: Mapping[str, str] | Callable[[str], str] | None = None,
     fallback: bool = False,
     atomic: bool = False,
-    progress: Emit | None = None,
+    progress: Listen = None,
 ) -> Any:
     """Load the newest checkpoint of ``root``, or the one chosen by ``step``, ``id``, ``best`` or ``name``.
 
@@ -94,7 +94,7 @@ def load(
         rename: Saved prefix -> wanted prefix, or a function of the saved name.
         fallback: Go on to the next older healthy checkpoint, with a warning in the log.
         atomic: Change the live objects all at once or not at all (needs room for a copy).
-        progress: Called with a :class:`~model_checkpoint.events.Progress` as bytes are verified.
+        progress: Called with a :class:`~model_checkpoint.events.Progress` as bytes are verified; True shows a bar.
 
     Example:
         >>> import model_checkpoint as mc
@@ -113,7 +113,7 @@ def load(
         strict=strict,
         rename=rename,
         atomic=atomic,
-        emit=progress or ignore,
+        progress=progress,
     )
     store = open_store(root)
     choices = candidates(store, step=step, id=id, best=best, name=name)
@@ -194,9 +194,9 @@ def _load_manifest(store: Store, manifest: Manifest, wish: _Wish) -> tuple[Any, 
         needed = list(restore.needed)
         if not wish.mmap:
             _require_memory(manifest, restore, needed, where)
-        nbytes = deliver(
-            medium, manifest, restore, needed, mapped=wish.mmap, check=wish.verify is not Verify.OFF, emit=wish.emit
-        )
+        check = wish.verify is not Verify.OFF
+        with listening(wish.progress, "loading") as emit:
+            nbytes = deliver(medium, manifest, restore, needed, mapped=wish.mmap, check=check, emit=emit)
         return restore.finish(), nbytes
 
 

@@ -26,6 +26,7 @@ class Order:
     compression: CompressionLevel
     incremental: bool
     limits: LayoutLimits
+    left_out: tuple[str, ...] = ()  # parts there is no time for
 
 
 def place_order(
@@ -34,9 +35,9 @@ def place_order(
     name: str | None,
     metrics: Mapping[str, float] | None,
     metadata: Mapping[str, Any] | None,
-    layout: CheckpointFormat,
-    compression: CompressionLevel,
-    incremental: bool,
+    layout: CheckpointFormat = CheckpointFormat.MULTI_SHARD,
+    compression: CompressionLevel = CompressionLevel.NONE,
+    incremental: bool = False,
 ) -> Order:
     """Check the caller's wishes before anything is touched."""
     if step is not None and (isinstance(step, bool) or not isinstance(step, int) or step < 0):

@@ -15,7 +15,7 @@ from model_checkpoint.engine.incremental import LinkedFile
 from model_checkpoint.engine.order import Order
 from model_checkpoint.engine.slabs import FileJob, write_files
 from model_checkpoint.events import ignore
-from model_checkpoint.manifest import SQUEEZED, Entry, FileRecord, Manifest, pack
+from model_checkpoint.manifest import INCOMPLETE, SQUEEZED, Entry, FileRecord, Manifest, pack
 from model_checkpoint.state import Flat
 from model_checkpoint.storage.store import Stage, Stamp
 
@@ -66,7 +66,8 @@ def compose(
         created=datetime.now(UTC).isoformat(timespec="microseconds"),
         layout=order.layout.value,
         compression=order.compression.value,
-        features=(SQUEEZED,) if any(record.frames for record in records) else (),
+        features=_features(order, records),
+        left_out=order.left_out,
         metrics=pack(dict(order.metrics)),
         metadata=pack(dict(order.metadata)),
         tree=flat.tree,
@@ -94,13 +95,19 @@ def _file_record(name: str, job: FileJob | LinkedFile) -> FileRecord:
     return msgspec.structs.replace(record, verified=int(time.time()))
 
 
+def _features(order: Order, records: Sequence[FileRecord]) -> tuple[str, ...]:
+    """What a reader must know to read the checkpoint rightly."""
+    squeezed = (SQUEEZED,) if any(record.frames for record in records) else ()
+    return (*squeezed, INCOMPLETE) if order.left_out else squeezed
+
+
 def write_index(stage: Stage, manifest: Manifest) -> FileRecord:
     """Write the index by which Hugging Face tools find the tensors of the model."""
     model = {i: record.name for i, record in enumerate(manifest.files) if record.name.startswith("model-")}
     weight_map = {entry.name: model[entry.file] for entry in manifest.entries if entry.file in model}
     total = sum(entry.nbytes for entry in manifest.entries if entry.file in model)
     data = msgspec.json.encode({"metadata": {"total_size": total}, "weight_map": weight_map})
-    writer = stage.create(INDEX_FILE, len(data))
-    job = FileJob(data_format.plain_layout(data), (), writer, writer.alignment)
+    job = FileJob(data_format.plain_layout(data), ())
+    job.writer = stage.create(INDEX_FILE, len(data))
     write_files([job], emit=ignore)
     return _file_record(INDEX_FILE, job)

@@ -1,36 +1,40 @@
-"""Save: one training state becomes one durable checkpoint. Read ``save`` and you have read the pipeline."""
+"""Save: one training state becomes one durable checkpoint. Read ``save`` and you have read the pipeline.
+
+A save has two halves that a background save runs in different threads: ``draft`` plans it to the last byte and writes
+nothing (an incremental one links the files it repeats), ``commit`` writes and publishes it.
+"""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Literal
 
 import msgspec
 
-from model_checkpoint import format as data_format
-from model_checkpoint import plan, tree
-from model_checkpoint.engine.incremental import LinkedFile, find_parent, link_file, plan_files
+from model_checkpoint import tree
+from model_checkpoint.engine import bandwidth, inflight
+from model_checkpoint.engine.draft import Draft, draft_flat
+from model_checkpoint.engine.incremental import find_parent
 from model_checkpoint.engine.info import CheckpointInfo, info_of, path_of
 from model_checkpoint.engine.order import Order, place_order
-from model_checkpoint.engine.record import compose, file_name, write_index
+from model_checkpoint.engine.progress import Listen, listening
+from model_checkpoint.engine.record import compose, write_index
 from model_checkpoint.engine.recover import recover_once
 from model_checkpoint.engine.slabs import FileJob, write_files
-from model_checkpoint.engine.squeeze import FilePress, Tools
 from model_checkpoint.engine.verify import is_healthy
 from model_checkpoint.errors import CheckpointException, DurabilityUnknown, StepExists
-from model_checkpoint.events import Emit, ignore
 from model_checkpoint.manifest import Manifest, encode
-from model_checkpoint.options import CheckpointFormat, CompressionLevel, ReaderLimits
-from model_checkpoint.state import Flat
+from model_checkpoint.options import CheckpointFormat, CompressionLevel
 from model_checkpoint.storage.locate import Root, open_store
-from model_checkpoint.storage.store import Stage, Store
+from model_checkpoint.storage.store import Store
 
 log = logging.getLogger("model_checkpoint.save")
 
 Overwrite = bool | Literal["damaged"]
+Move = Callable[[Sequence[FileJob]], None]  # brings every byte of the files to the medium and seals them
 
 
 def save(
@@ -45,12 +49,12 @@ def save(
     format: CheckpointFormat = CheckpointFormat.MULTI_SHARD,  # the name users know
     compression: CompressionLevel = CompressionLevel.NONE,
     incremental: bool = False,
-    progress: Emit | None = None,
+    progress: Listen = None,
 ) -> CheckpointInfo:
     """Save ``state`` under ``root``; when this returns, the checkpoint survives power loss.
 
     Args:
-        root: A folder or a ``memory://`` URL; made if it does not exist.
+        root: A folder, or an ``s3://``, ``gs://``, ``az://`` or ``memory://`` URL; made if it does not exist.
         state: Any nesting of dicts, lists, tuples, dataclasses with arrays, scalars, modules, optimizers.
         step: Training step; names the folder ``step-00000100`` and decides which checkpoint is newest.
         metrics: Numbers to choose by later (``load(best="val_loss")``).
@@ -61,7 +65,7 @@ def save(
         compression: How hard to squeeze the files, without loss; a consolidated model stays as other tools read it.
         incremental: Repeat files of the newest checkpoint that did not change, by link; each stays whole by itself, but
             what is shared is one copy.
-        progress: Called with a :class:`~model_checkpoint.events.Progress` as bytes reach the medium.
+        progress: Called with a :class:`~model_checkpoint.events.Progress` as bytes reach the medium; True shows a bar.
 
     Raises:
         StepExists: the name is taken; nothing was staged.
@@ -75,7 +79,6 @@ def save(
         >>> info.prefix, info.step
         ('step-00000100', 100)
     """
-    started = time.monotonic()
     order = place_order(
         step=step,
         name=name,
@@ -86,23 +89,18 @@ def save(
         incremental=incremental,
     )
     store = open_store(root)
-    recover_once(store)
-    where = path_of(store, order.name)
-    replace = _may_replace(store, order, overwrite)
-    log.info("%s: saving", where)
-    flat = tree.flatten(state)
-    if flat.unshared:
-        log.warning("%s: these views share memory but are stored apart: %s", where, ", ".join(flat.unshared[:8]))
+    inflight.settle(store.url)
+    planned = draft(store, order, state, overwrite=overwrite)
+    with listening(progress, "saving") as emit:
+        return commit(planned, lambda jobs: write_files(jobs, emit=emit))
+
+
+def draft(store: Store, order: Order, state: Any, *, overwrite: Overwrite) -> Draft:
+    """Plan a save; raise if its name is taken or a value of ``state`` cannot be saved."""
+    replacing = _may_replace(store, order, overwrite)
     # whoever replaces a damaged checkpoint must not link to its files, nor to others that share them
-    parent = find_parent(store) if incremental and not (replace and overwrite == "damaged") else None
-    try:
-        manifest = _write(store, order, flat, parent=parent, replace=replace, emit=progress or ignore)
-    except CheckpointException as error:
-        log.error("%s: save failed: %s", where, error)
-        raise
-    info = info_of(store, manifest)
-    log.info("%s: saved %d bytes in %.3f s", where, info.size_bytes, time.monotonic() - started)
-    return info
+    parent = find_parent(store) if order.incremental and not (replacing and overwrite == "damaged") else None
+    return draft_flat(store, order, tree.flatten(state), replacing=replacing, parent=parent)
 
 
 def _may_replace(store: Store, order: Order, overwrite: Overwrite) -> bool:
@@ -125,19 +123,38 @@ def _may_replace(store: Store, order: Order, overwrite: Overwrite) -> bool:
     )
 
 
-def _write(store: Store, order: Order, flat: Flat, *, parent: Manifest | None, replace: bool, emit: Emit) -> Manifest:
-    """Stage every file, hash and write it, then publish with the manifest last."""
-    obsolete = tuple(store.files(order.name)) if replace else ()
-    stage = store.stage(order.name, order.attempt)
+def commit(planned: Draft, move: Move) -> CheckpointInfo:
+    """Carry out a planned save; when this returns, the checkpoint survives power loss."""
+    started = time.monotonic()
+    log.info("%s: saving", planned.where)
+    recover_once(planned.store)
     try:
-        files = plan_files(store, order, flat, parent)
-        jobs = _stage_files(stage, order, flat, files, parent)
-        write_files([job for job in jobs if isinstance(job, FileJob)], emit=emit)
-        manifest = compose(order, flat, files, jobs, stamps=stage.stamps(), parent=parent)
+        manifest = _write(planned, move)
+    except CheckpointException as error:
+        log.error("%s: save failed: %s", planned.where, error)
+        raise
+    info, seconds = info_of(planned.store, manifest), time.monotonic() - started
+    bandwidth.note(planned.store.url, info.size_bytes, seconds)
+    log.info("%s: saved %d bytes in %.3f s", planned.where, info.size_bytes, seconds)
+    return info
+
+
+def _write(planned: Draft, move: Move) -> Manifest:
+    """Stage every file, move its bytes, then publish with the manifest last."""
+    store, order = planned.store, planned.order
+    obsolete = tuple(store.files(order.name)) if planned.replace else ()
+    stage = planned.take_stage()
+    try:
+        for name, job in planned.named_jobs():
+            job.writer = stage.create(name, job.layout.size)  # a full disk is known before the first byte
+        move(planned.writing)
+        manifest = compose(
+            order, planned.flat, planned.files, planned.jobs, stamps=stage.stamps(), parent=planned.parent
+        )
         if order.layout is CheckpointFormat.CONSOLIDATED:
             manifest = msgspec.structs.replace(manifest, extras=(write_index(stage, manifest),))
         kept = {record.name for record in (*manifest.files, *manifest.extras)} | {"manifest.json"}
-        stage.publish(encode(manifest), replace=replace, obsolete=[f for f in obsolete if f not in kept])
+        stage.publish(encode(manifest), replace=planned.replace, obsolete=[f for f in obsolete if f not in kept])
     except DurabilityUnknown:
         raise  # published: the folder stays, whatever the last flush said
     except BaseException:
@@ -145,37 +162,3 @@ def _write(store: Store, order: Order, flat: Flat, *, parent: Manifest | None, r
             stage.abort()
         raise
     return manifest
-
-
-def _stage_files(
-    stage: Stage, order: Order, flat: Flat, files: Sequence[plan.FilePlan], parent: Manifest | None
-) -> list[FileJob | LinkedFile]:
-    """Link or lay out every file and reserve its room, so that a full disk is known before the first byte."""
-    jobs: list[FileJob | LinkedFile] = []
-    metadata = {"format": "pt", "model_checkpoint": order.attempt}
-    tools = None if order.compression is CompressionLevel.NONE else Tools(order.compression)
-    for i, file in enumerate(files):
-        name = file_name(file, i, order.attempt)
-        if (linked := link_file(stage, file, name, parent)) is not None:
-            jobs.append(linked)
-            continue
-        leaves = [flat.leaves[j] for j in file.leaves]
-        tensors = [
-            data_format.Tensor(
-                label,
-                leaf.stored,
-                leaf.shape if leaf.stored_shape is None else leaf.stored_shape,
-                leaf.nbytes,
-                leaf.alignment,
-            )
-            for label, leaf in zip(file.names, leaves, strict=True)
-        ]
-        layout = data_format.lay_out(tensors, metadata=metadata, chunk_bytes=order.limits.chunk_bytes)
-        press = None
-        if tools is not None and file.part != "model":
-            layout = data_format.reserve_frames(layout, metadata=metadata, limits=ReaderLimits())
-            press = FilePress(layout, tools, metadata)
-        writer = stage.create(name, layout.size)
-        sources = [leaves[j].source for j in layout.order]
-        jobs.append(FileJob(layout, sources, writer, writer.alignment, press=press))
-    return jobs

@@ -29,7 +29,7 @@ from model_checkpoint.storage.store import Writer
 
 SLAB_BYTES = 8 * MIB
 SLABS_BYTES = 192 * MIB  # of all workers together
-_PAGE = 4096
+PAGE = 4096
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -48,7 +48,11 @@ class Press(Protocol):
         ...
 
     def put(self, run: Run, slab: Bytes) -> None:
-        """Squeeze and write one run; the last run of a file seals it."""
+        """Copy, squeeze and write one run; the last run of a file seals it."""
+        ...
+
+    def finish(self, run: Run, slab: Bytes) -> None:
+        """Squeeze and write one run that is in ``slab`` already."""
         ...
 
     def give_up(self) -> None:
@@ -61,9 +65,9 @@ class FileJob:
     """One data file on its way to the medium."""
 
     layout: FileLayout
-    sources: Sequence[Source]  # in file order
-    writer: Writer
-    unit: int  # alignment of writes, asked once: runs that share a page must agree on it
+    sources: Sequence[Source]  # in file order; let go of once their bytes are staged
+    writer: Writer = field(init=False)  # set when the stage is open, before the first run is put
+    unit: int = PAGE  # alignment of writes; every writer's own alignment divides it
     digests: list[ChunkDigest] = field(default_factory=list)
     contents: dict[int, str] = field(default_factory=dict)  # digests of tensors that fit a chunk, by file order
     edges: dict[int, bytearray] = field(default_factory=dict)  # page start -> page, shared by two runs
@@ -151,14 +155,25 @@ def _write_run(run: Run, slab: Bytes, pace: Pace) -> None:
         put_run(run, slab)
 
 
+def finish_run(run: Run, slab: Bytes) -> None:
+    """Fingerprint and write a run that was filled before."""
+    if run.job.press is not None:
+        run.job.press.finish(run, slab)
+        return
+    for chunk, start, part in run.rooms(slab):
+        hash_chunk(run.job, chunk, start, part)
+    put_run(run, slab)
+
+
 def plan_runs(jobs: Sequence[FileJob], slab: int = SLAB_BYTES) -> list[Run]:
-    """Group the chunks of every file into runs of about a slab, in file order; squeezed chunks go one by one."""
+    """Group chunks into runs of at most a slab (or one chunk, if longer), in file order; squeezed ones one by one."""
     runs: list[Run] = []
     for job in jobs:
         ends, first = job.layout.ends, 0
         job.digests = [ChunkDigest(b"", b"")] * len(ends)
-        for i, end in enumerate(ends):
-            if job.press is not None or end - begin_of(ends, first) >= slab or i == len(ends) - 1:
+        for i in range(len(ends)):
+            alone = job.press is not None or i == len(ends) - 1
+            if alone or ends[i + 1] - begin_of(ends, first) > slab:
                 runs.append(Run(job, first, i + 1))
                 job.open_runs += 1
                 first = i + 1
@@ -168,12 +183,12 @@ def plan_runs(jobs: Sequence[FileJob], slab: int = SLAB_BYTES) -> list[Run]:
 def slab_bytes(runs: Sequence[Run]) -> int:
     """How large a slab must be to take any of ``runs``."""
     longest = max((run.end - run.begin for run in runs), default=0)
-    return (longest // _PAGE + 2) * _PAGE
+    return (longest // PAGE + 2) * PAGE
 
 
 def new_slab(nbytes: int) -> Bytes:
-    """Page-aligned memory, as direct writes want it."""
-    return np.frombuffer(mmap.mmap(-1, nbytes), dtype=np.uint8)
+    """Page-aligned memory of this process alone, as direct writes want it."""
+    return np.frombuffer(mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), dtype=np.uint8)
 
 
 def begin_of(ends: Sequence[int], chunk: int) -> int:
@@ -201,7 +216,7 @@ def fill_chunk(job: FileJob, start: int, room: Bytes) -> memoryview | None:
 def _tensors(job: FileJob, first: int, stop: int) -> Iterator[int]:
     """Tensors with bytes before ``stop``, from ``first`` on."""
     starts = job.layout.starts
-    while first < len(job.sources) and starts[first] < stop:
+    while first < len(starts) - 1 and starts[first] < stop:
         if starts[first] < starts[first + 1]:
             yield first
         first += 1
@@ -247,9 +262,12 @@ def _keep_edge(job: FileJob, start: int, data: Bytes) -> None:
 
 
 def _seal(job: FileJob, slab: Bytes) -> None:
-    """Write the gathered edges and flush the file."""
+    """Write the gathered edges, the last one cut to what the writer takes, and flush the file."""
+    alignment = job.writer.alignment
+    room = -(-job.layout.size // alignment) * alignment
     for page, edge in sorted(job.edges.items()):
-        slab[: len(edge)] = np.frombuffer(edge, dtype=np.uint8)
-        job.writer.write(page, slab[: len(edge)].data)
+        length = min(len(edge), room - page)
+        slab[:length] = np.frombuffer(edge, dtype=np.uint8)[:length]
+        job.writer.write(page, slab[:length].data)
     job.edges.clear()
     job.writer.seal()

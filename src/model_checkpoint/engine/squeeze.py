@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import xxhash
 
-from model_checkpoint.engine.slabs import Bytes, FileJob, Run, fill_chunk, hash_chunk
+from model_checkpoint.engine.slabs import Bytes, FileJob, Run, fill_chunk, hash_chunk, new_slab
 from model_checkpoint.format import (
     MOST_WIDTH,
     FileLayout,
@@ -38,7 +38,7 @@ class Tools(threading.local):
     def room(self, size: int) -> Bytes:
         """Memory for ``size`` bytes, reused: fresh pages cost more than the copy."""
         if len(self._room) < size:
-            self._room = np.empty(size, dtype=np.uint8)
+            self._room = new_slab(size)
         return self._room[:size]
 
 
@@ -64,16 +64,27 @@ class FilePress:
         return self._frames[-1].stop
 
     def put(self, run: Run, slab: Bytes) -> None:
-        """Squeeze and write one run (of one chunk, since plans for squeezed files are made so)."""
-        placed = run.first == 0 or self._put_chunk(run, slab)
+        """Copy, squeeze and write one run (of one chunk, since plans for squeezed files are made so)."""
+        raw = self._tools.room(run.end - run.begin)
+        if run.first:
+            hash_chunk(run.job, run.first, run.begin, raw, source=fill_chunk(run.job, run.begin, raw))
+        self._put(run, raw, slab)
+
+    def finish(self, run: Run, slab: Bytes) -> None:
+        """Squeeze and write one run that is in ``slab`` already."""
+        _, start, raw = next(run.rooms(slab))
+        if run.first:
+            hash_chunk(run.job, run.first, start, raw)
+        self._put(run, raw, self._tools.room(max(len(raw), self._header_size) + 2 * run.job.unit))
+
+    def _put(self, run: Run, raw: Bytes, slab: Bytes) -> None:
+        placed = run.first == 0 or self._put_chunk(run, raw, slab)
         if placed and run.job.close_run():
             self._seal(run.job, slab)
 
-    def _put_chunk(self, run: Run, slab: Bytes) -> bool:
+    def _put_chunk(self, run: Run, raw: Bytes, slab: Bytes) -> bool:
         """Squeeze one chunk, wait for its turn, and write it; False if its turn will never come."""
         job, chunk = run.job, run.first
-        raw = self._tools.room(run.end - run.begin)
-        hash_chunk(job, chunk, run.begin, raw, source=fill_chunk(job, run.begin, raw))
         width = _width(job.layout, run.begin)
         parts = self._tools.squeezer.squeeze(raw, width)
         packed = sum(map(len, parts)) < len(raw)
@@ -104,7 +115,8 @@ class FilePress:
     def _seal(self, job: FileJob, slab: Bytes) -> None:
         """Write the last page and the header, then flush the file."""
         if self._tail:
-            page = slab[: job.unit * -(-len(self._tail) // job.unit)]
+            unit = job.writer.alignment
+            page = slab[: unit * -(-len(self._tail) // unit)]
             page[:] = 0
             _join(page, self._tail, [])
             job.writer.write(self.size - len(self._tail), page.data)

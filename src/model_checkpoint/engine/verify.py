@@ -10,6 +10,7 @@ from model_checkpoint.engine.info import CheckpointInfo, path_of
 from model_checkpoint.engine.listing import Found, candidates, require_root, scan, to_info
 from model_checkpoint.engine.medium import Medium, open_sized, tensors_in
 from model_checkpoint.engine.meter import Meter
+from model_checkpoint.engine.progress import Listen, listening
 from model_checkpoint.errors import CheckpointException, CorruptedCheckpoint
 from model_checkpoint.events import Emit, ignore
 from model_checkpoint.format import check_entries, check_files, sha256_of
@@ -51,7 +52,7 @@ def verify(
     id: str | None = None,  # the name users know
     best: str | None = None,
     name: str | None = None,
-    progress: Emit | None = None,
+    progress: Listen = None,
 ) -> list[Health]:
     """Read checkpoints back and compare every byte with its SHA-256; all of ``root``, or the one chosen.
 
@@ -67,8 +68,9 @@ def verify(
         chosen = rank_by_age(scan(store))
     else:
         chosen = candidates(store, step=step, id=id, best=best, name=name)[:1]
-    meter = _meter(chosen, progress or ignore)
-    return [_examine(store, found, meter) for found in chosen]
+    with listening(progress, "verifying") as emit:
+        meter = _meter(chosen, emit)
+        return [_examine(store, found, meter) for found in chosen]
 
 
 def is_healthy(store: Store, name: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from model_checkpoint.manifest.codec import INCOMPLETE as INCOMPLETE
 from model_checkpoint.manifest.codec import SQUEEZED as SQUEEZED
 from model_checkpoint.manifest.codec import decode as decode
 from model_checkpoint.manifest.codec import decode_summary as decode_summary

@@ -17,7 +17,8 @@ from model_checkpoint.manifest.record import FORMAT_VERSION, Manifest, Summary
 from model_checkpoint.options import MIB, ReaderLimits
 
 SQUEEZED = "planes-zstd"  # chunks may be split into byte planes and packed with zstd
-KNOWN_FEATURES: frozenset[str] = frozenset({SQUEEZED})
+INCOMPLETE = "incomplete"  # parts were left out; never the newest or the best
+KNOWN_FEATURES: frozenset[str] = frozenset({SQUEEZED, INCOMPLETE})
 
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _COMPRESS_ABOVE = 4 * MIB

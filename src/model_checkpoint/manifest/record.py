@@ -83,6 +83,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     parents: tuple[str, ...] = ()
     files: tuple[FileRecord, ...] = ()
     extras: tuple[FileRecord, ...] = ()  # files beside the data, such as the index of a consolidated model
+    left_out: tuple[str, ...] = ()  # parts an emergency save had no time for; then "incomplete" is a feature
 
 
 class Manifest(Summary, frozen=True, kw_only=True):

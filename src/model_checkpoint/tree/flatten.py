@@ -46,13 +46,17 @@ def flatten(state: Any) -> Flat:
         leaves = [
             _leaf(name, one, one.kind) for (name, _), one in zip(named, _in_order(encoder.found, named), strict=True)
         ]
-        return Flat(tree, leaves)
+        return Flat(tree, leaves, owners=_owners(encoder))
     names = {id(node): name for name, node in named}
     alone = {id(one) for one in apart}
     leaves = [
         _shared_leaf(names[id(what.members[0].node)], what, apart=id(what.members[0]) in alone) for what in stored
     ]
-    return Flat(tree, leaves, tuple(names[id(one.node)] for one in apart))
+    return Flat(tree, leaves, tuple(names[id(one.node)] for one in apart), _owners(encoder))
+
+
+def _owners(encoder: Encoder) -> tuple[object, ...]:
+    return tuple(owner for _, owner in (*encoder.modules, *encoder.optimizers))
 
 
 def _in_order(found: Sequence[Found], named: Sequence[tuple[str, Node]]) -> Sequence[Found]:

@@ -1,0 +1,251 @@
+"""Background: copy a state into staging memory, return, and make the checkpoint durable meanwhile."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from model_checkpoint.engine import inflight
+from model_checkpoint.engine.conveyor import Conveyor, slab_target, staging_limit
+from model_checkpoint.engine.draft import Draft
+from model_checkpoint.engine.inflight import Busy
+from model_checkpoint.engine.info import path_of
+from model_checkpoint.engine.job import SaveJob, SaveState
+from model_checkpoint.engine.lazy import Lazy, find_guard
+from model_checkpoint.engine.meter import Meter
+from model_checkpoint.engine.order import place_order
+from model_checkpoint.engine.pool import POOL
+from model_checkpoint.engine.progress import Listen, listening
+from model_checkpoint.engine.save import Overwrite, commit, draft
+from model_checkpoint.engine.slabs import FileJob, Run, plan_runs
+from model_checkpoint.engine.workers import cores, yield_to_others
+from model_checkpoint.errors import StateChanged
+from model_checkpoint.events import Emit
+from model_checkpoint.options import CheckpointFormat, CompressionLevel
+from model_checkpoint.storage.locate import Root, open_store
+
+if TYPE_CHECKING:
+    from model_checkpoint.tree.torch_guards import Guard
+
+_COPY_THREADS = 4  # more do not copy faster: memory is the limit
+_WRITE_THREADS = 4
+
+
+def save_async(
+    root: Root,
+    state: Any,
+    *,
+    step: int | None = None,
+    metrics: Mapping[str, float] | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    name: str | None = None,
+    overwrite: Overwrite = False,
+    format: CheckpointFormat = CheckpointFormat.MULTI_SHARD,  # the name users know
+    compression: CompressionLevel = CompressionLevel.NONE,
+    incremental: bool = False,
+    busy: Busy = "wait",
+    memory_limit: int | None = None,
+    lazy: bool = False,
+    guard: Sequence[object] = (),
+    progress: Listen = None,
+) -> SaveJob:
+    """Copy ``state`` and return; threads of low priority hash, write and publish it.
+
+    A failure in the background is never lost: the handle raises it, or the next save of this root, or
+    :func:`finish_saves`; if nobody asks, the process ends with exit code 1. At the end of the program saves under way
+    are finished first.
+
+    Args:
+        root: See :func:`save`, like all that is not named here.
+        state: May change as soon as this returns.
+        step: Training step.
+        metrics: Numbers to choose by later.
+        metadata: Plain data to keep beside the state.
+        name: Folder name, instead of one made from the step.
+        overwrite: Replace a checkpoint of that name; ``"damaged"`` is verified before this returns.
+        format: How tensors are spread over files.
+        compression: How hard to squeeze the files; in the background. Not with ``lazy``.
+        incremental: Repeat unchanged files by link; what changed is found out before this returns.
+        busy: What to do while an earlier save of this root is in flight: ``"wait"`` for it, ``"skip"`` this one, or
+            copy now and ``"queue"`` the writing. Counted in ``job.counts``.
+        memory_limit: Most bytes of staging memory this process may hold; default: half of what is free. With less
+            than the state needs, the call waits for parts of it to be written.
+        lazy: Copy parameters and optimizer state while the next forward and backward run; the next ``step()`` of
+            each guard waits for that copy. All else (buffers, learning rates, random states, ...) is copied at once.
+            If a guarded tensor is written to by anything but a guard's step, the save fails and names it. Writes no
+            version counter shows (``.data``, NumPy, raw pointers, CUDA graphs) must come after ``job.wait_staged()``.
+        guard: Optimizers whose step may change the state, besides those in it; without any the save is eager.
+        progress: See :func:`save`; called from background threads.
+
+    Example:
+        >>> job = save_async("memory://doc-async", {"epoch": 3}, step=1)
+        >>> job.result().step, job.state.value
+        (1, 'durable')
+    """
+    started = time.monotonic()
+    order = place_order(
+        step=step,
+        name=name,
+        metrics=metrics,
+        metadata=metadata,
+        layout=format,
+        compression=compression,
+        incremental=incremental,
+    )
+    if lazy and order.compression is not CompressionLevel.NONE:
+        raise ValueError("lazy=True copies chunks out of order, squeezed files are written in order: choose one")
+    store = open_store(root)
+    planned: Draft | None = None
+    job, ahead = inflight.admit(store.url, path_of(store, order.name), busy)
+    if job.done():
+        return job
+    try:
+        planned = draft(store, order, state, overwrite=overwrite)
+        guarding = find_guard(planned, guard) if lazy else None
+        worker = _Worker(job, planned, limit=memory_limit, ahead=ahead, guard=guarding, progress=progress)
+        if ahead is not None:
+            ahead.copied()  # its copy has the first claim on memory
+    except BaseException as error:
+        job.seen = True  # raised right here
+        job.fail(error)
+        if planned is not None:
+            planned.abandon()
+        raise
+    worker.stage()
+    job.stall += time.monotonic() - started
+    return job
+
+
+def finish_saves(root: Root | None = None) -> None:
+    """Wait for the background saves of ``root`` (of all without one); raise a failure nobody has learnt of.
+
+    Also gives the idle staging memory back to the system.
+
+    Example:
+        >>> job = save_async("memory://doc-finish", {"epoch": 3}, step=1)
+        >>> finish_saves("memory://doc-finish")
+        >>> job.done()
+        True
+    """
+    try:
+        inflight.settle(None if root is None else open_store(root).url)
+    finally:
+        POOL.release()
+
+
+def _plan_runs(planned: Draft, wanted: int | None) -> tuple[list[Run], int | None]:
+    """Cut the files into runs of which several fit the ceiling; return them and the ceiling."""
+    limit = staging_limit(wanted)
+    target = slab_target(planned.writing, limit, where=planned.where, wanted=wanted)
+    return plan_runs(planned.writing, target), limit
+
+
+class _Worker:
+    """Brings one planned save to its end."""
+
+    def __init__(
+        self,
+        job: SaveJob,
+        planned: Draft,
+        *,
+        limit: int | None,
+        ahead: SaveJob | None,
+        guard: Guard | None,
+        progress: Listen,
+    ) -> None:
+        self._job, self._planned, self._ahead, self._progress = job, planned, ahead, progress
+        runs, ceiling = _plan_runs(planned, limit)
+        self._guard = guard
+        self._lazy = None if guard is None else Lazy(planned, guard, runs)
+        ordered = runs if self._lazy is None else [*self._lazy.eager, *self._lazy.later]
+        self._at_call = len(runs) if self._lazy is None else len(self._lazy.eager)
+        self._conveyor = Conveyor(ordered, limit=ceiling)
+        self._thread = threading.Thread(target=self._run, name=f"mckpt-save-{planned.order.name}", daemon=True)
+        job.on_cancel(self._conveyor.stop)
+
+    def stage(self) -> None:
+        """Copy the state, or what is not guarded of it.
+
+        Writing begins when that is over, or at once where memory has no room for all of it.
+        """
+        if self._conveyor.waves:
+            self._thread.start()
+        try:
+            self._conveyor.fill(self._at_call, threads=min(cores(), _COPY_THREADS))
+            self._hold_steps()
+        except BaseException as error:  # noqa: BLE001  # raised again there, unless it is the handle's to tell
+            self._interrupted(error)
+        else:
+            if not self._conveyor.waves:
+                self._thread.start()
+
+    def _hold_steps(self) -> None:
+        """Leave the rest to a thread, and let no guard step before it is done."""
+        if self._guard is None or self._lazy is None:
+            self._job.staged()
+            return
+        self._job.on_staged(self._lazy.settle)
+        self._guard.hold(self._before_step)
+        threading.Thread(target=self._copy_rest, name=f"mckpt-copy-{self._planned.order.name}", daemon=True).start()
+
+    def _before_step(self) -> None:
+        """Wait in the caller's thread until the copy is done; what is wrong with it is the handle's to tell."""
+        started = time.monotonic()
+        if self._job.copied() and self._lazy is not None:
+            try:
+                self._lazy.settle()
+            except StateChanged as error:
+                self._conveyor.stop(error)
+        self._job.stall += time.monotonic() - started
+
+    def _copy_rest(self) -> None:
+        if self._lazy is None:
+            raise AssertionError("only a lazy save has a rest")
+        try:
+            self._conveyor.fill(len(self._conveyor.runs), threads=1, check=self._lazy.check)
+        except BaseException as error:  # noqa: BLE001  # the writing thread meets it on the conveyor and tells
+            self._conveyor.stop(error)
+            self._job.copy_failed(error)
+        else:
+            self._job.staged()
+
+    def _interrupted(self, error: BaseException) -> None:
+        """Raise the copy's own errors here; a cancel and the failures of the background belong to the handle."""
+        own = not self._conveyor.stopped
+        self._job.seen = own
+        self._conveyor.stop(error)
+        if self._thread.ident is not None:
+            self._thread.join()
+        else:
+            self._planned.abandon()
+            self._job.fail(error)
+        if own:
+            raise error
+
+    def _run(self) -> None:
+        try:
+            yield_to_others()
+            if self._ahead is not None:
+                self._ahead.over()
+            self._conveyor.check()
+            with listening(self._progress, "saving") as emit:
+                info = commit(self._planned, lambda jobs: self._move(jobs, emit))
+        except BaseException as error:  # noqa: BLE001  # kept for the handle, the next save or the exit
+            self._conveyor.stop(error)
+            self._planned.abandon()
+            self._job.fail(error)
+        else:
+            self._job.succeed(info)
+
+    def _move(self, jobs: Sequence[FileJob], emit: Emit) -> None:
+        """Write what was copied; what follows is the commit, which nobody can cancel."""
+        if self._job.state is not SaveState.STAGING:
+            self._planned.let_go()
+        meter = Meter("save", sum(job.layout.size for job in jobs), emit)
+        self._conveyor.drain(meter, threads=min(cores(), _WRITE_THREADS))
+        self._job.copied()
+        if self._lazy is not None:
+            self._lazy.settle()
+        self._job.begin_commit()

@@ -1,0 +1,497 @@
+"""Lazy staging: what is saved is, bit for bit, the state at the call, whatever the training loop does next."""
+
+import copy
+import logging
+import threading
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import model_checkpoint as mc  # noqa: E402
+from model_checkpoint.engine.background import finish_saves, save_async  # noqa: E402
+from model_checkpoint.engine.job import SaveState  # noqa: E402
+from model_checkpoint.errors import LazyRefused, StateChanged  # noqa: E402
+
+MIB = 1 << 20
+WIDTH = 1100  # a weight of 4.6 MiB: more than a chunk, so that it is copied later
+TIGHT = 5 * MIB  # room for one slab: the copy cannot go on while the gate holds the writer
+
+
+class Gate:
+    """A progress listener that holds the writing threads, and so a copy that waits for their memory.
+
+    What is copied at the call passes: the gate shuts when a guard is hooked.
+    """
+
+    def __init__(self):
+        self.opened, self.guards = threading.Event(), []
+
+    def __call__(self, event):
+        if hooks(*self.guards) or not self.guards:
+            assert self.opened.wait(60)
+
+    def open_soon(self):
+        threading.Timer(0.15, self.opened.set).start()
+
+
+@pytest.fixture
+def gate():
+    gate = Gate()
+    yield gate
+    gate.opened.set()
+    finish_saves()
+
+
+class Net(torch.nn.Module):
+    """Parameters, buffers that the forward changes, and a buffer as large as a weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Linear(WIDTH, WIDTH)
+        self.norm = torch.nn.BatchNorm1d(WIDTH)
+        self.last = torch.nn.Linear(WIDTH, WIDTH, bias=False)
+        self.register_buffer("ema", torch.zeros(WIDTH, WIDTH))
+
+    def forward(self, x):
+        self.ema.mul_(0.9).add_(self.last.weight.detach(), alpha=0.1)
+        return self.last(self.norm(self.first(x)))
+
+
+def loss_of(net):
+    return net(torch.randn(4, WIDTH)).square().mean()
+
+
+def make(optimizer=torch.optim.Adam, **options):
+    torch.manual_seed(0)
+    net = Net()
+    one = optimizer(net.parameters(), **options)
+    loss_of(net).backward()
+    one.step()
+    one.zero_grad()
+    return {"model": net, "optimizer": one, "step": 1}
+
+
+def frozen_copy(state):
+    return {
+        k: copy.deepcopy(v.state_dict()) if hasattr(v, "state_dict") else copy.deepcopy(v) for k, v in state.items()
+    }
+
+
+def same(a, b):
+    if isinstance(a, torch.Tensor):
+        return a.dtype == b.dtype and a.shape == b.shape and torch.equal(a, b)
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(same(a[k], b[k]) for k in a)
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(map(same, a, b))
+    return a == b
+
+
+def hooks(*optimizers):
+    return sum(len(one._optimizer_step_pre_hooks) for one in optimizers)
+
+
+OPTIMIZERS = {
+    "adam-plain": (torch.optim.Adam, {"foreach": False, "fused": False}),
+    "adam-foreach": (torch.optim.Adam, {"foreach": True}),
+    "adam-fused": (torch.optim.Adam, {"fused": True}),
+    "adamw-amsgrad-foreach": (torch.optim.AdamW, {"foreach": True, "amsgrad": True}),
+    "sgd-momentum-fused": (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9, "fused": True}),
+    "sgd-momentum-foreach": (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9, "foreach": True}),
+    "sgd-plain": (torch.optim.SGD, {"lr": 0.1, "foreach": False}),
+    "adagrad-fused": (torch.optim.Adagrad, {"fused": True}),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_the_state_at_the_call_is_saved_while_training_goes_on(tmp_path, gate, name):
+    kind, options = OPTIMIZERS[name]
+    state = make(kind, **options)
+    expected = frozen_copy(state)
+
+    gate.guards = [state["optimizer"]]
+    job = save_async(tmp_path, state, step=1, lazy=True, memory_limit=TIGHT, progress=gate)
+    assert job.state is SaveState.STAGING
+    gate.open_soon()
+    for _ in range(3):
+        loss_of(state["model"]).backward()
+        state["optimizer"].step()
+        state["optimizer"].zero_grad()
+    job.result()
+
+    assert same(mc.load(tmp_path), expected)
+    assert not same(frozen_copy(state), expected)
+    assert hooks(state["optimizer"]) == 0
+
+
+def test_a_step_waits_for_the_copy_and_counts_it_as_stall(tmp_path, gate):
+    state = make()
+    gate.guards = [state["optimizer"]]
+    job = save_async(tmp_path, state, step=1, lazy=True, memory_limit=TIGHT, progress=gate)
+    loss_of(state["model"]).backward()
+    at_call = job.stall
+
+    stepped = threading.Thread(target=state["optimizer"].step)
+    stepped.start()
+    stepped.join(0.2)
+
+    assert stepped.is_alive()
+    assert job.state is SaveState.STAGING
+    gate.opened.set()
+    stepped.join(30)
+    assert not stepped.is_alive()
+    job.result()
+    assert job.stall - at_call > 0.1
+
+
+def test_without_memory_pressure_the_copy_needs_no_writer(tmp_path, gate):
+    state = make()
+    expected = frozen_copy(state)
+
+    job = save_async(tmp_path, state, step=1, lazy=True, progress=gate)
+    job.wait_staged(30)
+
+    assert job.state is SaveState.STAGED
+    loss_of(state["model"]).backward()
+    state["optimizer"].step()
+    gate.opened.set()
+    job.result()
+    assert same(mc.load(tmp_path), expected)
+
+
+def test_every_one_of_several_optimizers_waits(tmp_path, gate):
+    torch.manual_seed(0)
+    nets = [torch.nn.Linear(WIDTH, WIDTH) for _ in range(3)]
+    one, two = (torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9) for net in nets[:2])
+    three = torch.optim.Adam(nets[2].parameters())
+    state = {"nets": [net.state_dict() for net in nets], "one": one, "two": two}
+    expected = copy.deepcopy([net.state_dict() for net in nets])
+
+    gate.guards = [three, one]
+    job = save_async(tmp_path, state, step=1, lazy=True, guard=[three, one], memory_limit=TIGHT, progress=gate)
+    assert hooks(one, two, three) == 3
+    gate.open_soon()
+    for net in nets:
+        net(torch.randn(2, WIDTH)).square().mean().backward()
+    for optimizer in (three, two, one):
+        optimizer.step()
+    job.result()
+
+    assert same(mc.load(tmp_path)["nets"], expected)
+    assert hooks(one, two, three) == 0
+
+
+def test_gradient_accumulation_runs_through_the_copy(tmp_path, gate):
+    state = make()
+    expected = frozen_copy(state)
+
+    gate.guards = [state["optimizer"]]
+    job = save_async(tmp_path, state, step=1, lazy=True, memory_limit=TIGHT, progress=gate)
+    for _ in range(4):
+        loss_of(state["model"]).backward()
+    assert job.state is SaveState.STAGING
+    gate.open_soon()
+    state["optimizer"].step()
+    job.result()
+
+    assert same(mc.load(tmp_path), expected)
+
+
+def test_a_step_that_the_grad_scaler_skips_leaves_the_guard_in_place(tmp_path, gate):
+    state = make()
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    expected = frozen_copy(state)
+
+    gate.guards = [state["optimizer"]]
+    job = save_async(tmp_path, state | {"scaler": scaler}, step=1, lazy=True, memory_limit=TIGHT, progress=gate)
+    scaler.scale(loss_of(state["model"]) * float("inf")).backward()
+    scaler.step(state["optimizer"])
+    scaler.update()
+    assert hooks(state["optimizer"]) == 1
+    assert job.state is SaveState.STAGING
+    state["optimizer"].zero_grad()
+    gate.open_soon()
+    scaler.scale(loss_of(state["model"])).backward()
+    scaler.step(state["optimizer"])
+    scaler.update()
+    job.result()
+
+    loaded = mc.load(tmp_path)
+    assert same({k: loaded[k] for k in expected}, expected)
+    assert loaded["scaler"]["scale"] == 4.0
+    assert hooks(state["optimizer"]) == 0
+
+
+def test_a_loop_that_never_steps_again_still_gets_its_checkpoint(tmp_path):
+    state = make()
+    expected = frozen_copy(state)
+
+    job = save_async(tmp_path, state, step=1, lazy=True)
+    job.result(60)
+
+    assert same(mc.load(tmp_path), expected)
+
+
+def test_an_exception_between_call_and_step_changes_nothing(tmp_path, gate):
+    state = make()
+    expected = frozen_copy(state)
+
+    gate.guards = [state["optimizer"]]
+    job = save_async(tmp_path, state, step=1, lazy=True, memory_limit=TIGHT, progress=gate)
+    with pytest.raises(RuntimeError, match="mat1 and mat2 shapes"):
+        state["model"](torch.randn(4, WIDTH + 1))
+    loss_of(state["model"]).backward()
+    gate.open_soon()
+    state["optimizer"].step()
+    job.result()
+
+    assert same(mc.load(tmp_path), expected)
+
+
+def test_buffers_learning_rates_and_all_else_are_copied_at_the_call(tmp_path, gate):
+    state = make(torch.optim.Adam, lr=torch.tensor(0.01), foreach=False)
+    shadow = {k: v.detach().clone() for k, v in state["model"].named_parameters()}
+    state |= {"shadow": shadow, "rng": mc.rng_state()}
+    expected = frozen_copy(state)
+
+    gate.guards = [state["optimizer"]]
+    job = save_async(tmp_path, state, step=1, lazy=True, memory_limit=6 * MIB, progress=gate)
+    loss_of(state["model"])  # changes BatchNorm and the average
+    state["optimizer"].param_groups[0]["lr"].fill_(0.5)
+    for tensor in shadow.values():
+        tensor.zero_()
+    gate.opened.set()
+    job.result()
+
+    loaded = mc.load(tmp_path)
+    assert same(
+        {k: loaded[k] for k in ("model", "optimizer", "shadow")},
+        {k: expected[k] for k in ("model", "optimizer", "shadow")},
+    )
+    assert loaded["optimizer"]["param_groups"][0]["lr"] == pytest.approx(0.01)
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["during-the-copy", "before-the-step"])
+def test_a_guarded_tensor_written_outside_a_step_fails_the_save_by_name(tmp_path, gate, late):
+    state = make()
+
+    gate.guards = [state["optimizer"]]
+    job = save_async(tmp_path, state, step=1, lazy=True, memory_limit=None if late else TIGHT, progress=gate)
+    if late:
+        assert job.copied()
+    with torch.no_grad():
+        state["model"].last.weight.add_(1)
+    gate.opened.set()
+
+    with pytest.raises(StateChanged, match=r"model\.last\.weight was written to .*job\.wait_staged\(\)"):
+        job.result()
+    assert mc.list_checkpoints(tmp_path) == []
+    assert job.state is SaveState.FAILED
+
+
+def test_a_broken_promise_never_stops_the_training_itself(tmp_path, gate):
+    state = make()
+    gate.guards = [state["optimizer"]]
+    job = save_async(tmp_path, state, step=1, lazy=True, memory_limit=TIGHT, progress=gate)
+    with torch.no_grad():
+        state["model"].last.weight.add_(1)
+    gate.open_soon()
+
+    loss_of(state["model"]).backward()
+    state["optimizer"].step()
+
+    with pytest.raises(StateChanged, match="wait_staged"):
+        job.result()
+    assert mc.list_checkpoints(tmp_path) == []
+
+
+WRITES = {
+    "data": lambda p: p.data.fill_(7),
+    "numpy": lambda p: p.detach().numpy().fill(7),
+    "version-shown": lambda p: p.detach().fill_(7),
+}
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES.keys())
+def test_waiting_for_the_copy_makes_every_write_safe(tmp_path, gate, write):
+    state = make()
+    expected = frozen_copy(state)
+
+    job = save_async(tmp_path, state, step=1, lazy=True, progress=gate)
+    job.wait_staged(30)
+    write(state["model"].last.weight)
+    gate.opened.set()
+    job.result()
+
+    assert same(mc.load(tmp_path), expected)
+
+
+def test_waiting_for_the_copy_tells_of_a_write_before_it(tmp_path, gate):
+    state = make()
+    gate.guards = [state["optimizer"]]
+    job = save_async(tmp_path, state, step=1, lazy=True, memory_limit=TIGHT, progress=gate)
+    with torch.no_grad():
+        state["model"].last.weight.add_(1)
+    gate.open_soon()
+
+    with pytest.raises(StateChanged, match=r"model\.last\.weight"):
+        job.wait_staged()
+
+
+def test_lazy_without_an_optimizer_is_eager_and_says_so(tmp_path, gate, caplog):
+    net = torch.nn.Linear(WIDTH, WIDTH)
+    expected = copy.deepcopy(net.state_dict())
+
+    with caplog.at_level(logging.WARNING, "model_checkpoint.save"):
+        job = save_async(tmp_path, {"model": net}, step=1, lazy=True, progress=gate)
+
+    assert job.state is SaveState.STAGED
+    assert "no optimizer guards the state, so all is copied at the call" in caplog.text
+    with torch.no_grad():
+        net.weight.zero_()
+    gate.opened.set()
+    job.result()
+    assert same(mc.load(tmp_path)["model"], expected)
+
+
+def test_a_parameter_no_guard_steps_is_copied_at_the_call(tmp_path, gate):
+    trained, other = torch.nn.Linear(WIDTH, WIDTH), torch.nn.Linear(WIDTH, WIDTH)
+    optimizer = torch.optim.SGD(trained.parameters(), lr=0.1)
+    expected = copy.deepcopy(other.state_dict())
+
+    job = save_async(tmp_path, {"t": trained, "o": other}, step=1, lazy=True, guard=[optimizer], progress=gate)
+    with torch.no_grad():
+        other.weight.zero_()
+    gate.opened.set()
+    job.result()
+
+    assert same(mc.load(tmp_path)["o"], expected)
+
+
+def test_an_embedding_that_renorms_in_its_forward_is_refused(tmp_path):
+    net = torch.nn.Sequential(torch.nn.Embedding(10, 4, max_norm=1.0), torch.nn.Linear(4, 4))
+    state = {"model": net, "optimizer": torch.optim.SGD(net.parameters(), lr=0.1)}
+
+    with pytest.raises(LazyRefused, match=r"^0: the forward of Embedding\(max_norm=1\.0\) changes its weight"):
+        save_async(tmp_path, state, step=1, lazy=True)
+
+    assert save_async(tmp_path, state, step=1).result().step == 1
+
+
+def test_an_optimizer_that_steps_in_backward_is_refused(tmp_path):
+    net = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    handle = net.weight.register_post_accumulate_grad_hook(lambda p: None)
+
+    with pytest.raises(LazyRefused, match=r"parameter of shape \[4, 4\]: a hook may step its optimizer in backward"):
+        save_async(tmp_path, {"model": net, "optimizer": optimizer}, step=1, lazy=True)
+    handle.remove()
+    net.weight._in_backward_optimizers = [optimizer]
+    with pytest.raises(LazyRefused, match="in backward"):
+        save_async(tmp_path, {"model": net}, step=1, lazy=True, guard=[optimizer])
+    finish_saves()
+
+
+def test_a_guard_that_is_no_optimizer_is_refused(tmp_path):
+    with pytest.raises(TypeError, match="expected torch optimizers, got Linear"):
+        save_async(tmp_path, {"a": 1}, step=1, lazy=True, guard=[torch.nn.Linear(1, 1)])
+
+
+def test_our_hook_lives_with_hooks_of_others_before_and_after_it(tmp_path):
+    state, calls = make(), []
+    state["optimizer"].register_step_pre_hook(lambda *_: calls.append("before"))
+
+    for step in range(3):
+        job = save_async(tmp_path, state, step=step, lazy=True)
+        if step == 1:
+            state["optimizer"].register_step_pre_hook(lambda *_: calls.append("after"))
+        loss_of(state["model"]).backward()
+        state["optimizer"].step()
+        state["optimizer"].step()
+        job.result()
+
+    assert calls == ["before"] * 2 + ["before", "after"] * 4
+    assert hooks(state["optimizer"]) <= 3
+    save_async(
+        tmp_path, {"model": state["model"]}, step=9, lazy=True, guard=[torch.optim.SGD([torch.zeros(1)], lr=1)]
+    ).result()
+    assert hooks(state["optimizer"]) == 2
+
+
+def test_a_cancelled_lazy_save_lets_the_step_go_on(tmp_path, gate):
+    state = make()
+    gate.guards = [state["optimizer"]]
+    job = save_async(tmp_path, state, step=1, lazy=True, memory_limit=TIGHT, progress=gate)
+
+    assert job.cancel()
+    loss_of(state["model"]).backward()
+    state["optimizer"].step()
+
+    gate.opened.set()
+    assert job.exception() is not None
+    assert job.state is SaveState.CANCELLED
+    assert mc.list_checkpoints(tmp_path) == []
+
+
+def test_a_background_failure_lets_the_step_go_on(tmp_path):
+    def fail(event):
+        raise KeyError("listener")
+
+    state = make()
+    job = save_async(tmp_path, state, step=1, lazy=True, memory_limit=TIGHT, progress=fail)
+
+    loss_of(state["model"]).backward()
+    state["optimizer"].step()
+
+    with pytest.raises(KeyError, match="listener"):
+        job.result()
+
+
+def test_a_queued_lazy_save_is_copied_before_the_step_and_written_later(tmp_path, gate):
+    state = make()
+    first = save_async(tmp_path, {"a": torch.zeros(9)}, step=1, progress=gate)
+    expected = frozen_copy(state)
+
+    second = save_async(tmp_path, state, step=2, lazy=True, busy="queue")
+    loss_of(state["model"]).backward()
+    state["optimizer"].step()
+
+    assert second.state is SaveState.STAGED
+    assert not first.done()
+    gate.opened.set()
+    second.result()
+    assert same(mc.load(tmp_path, step=2), expected)
+
+
+def test_tied_weights_are_watched_and_saved_once(tmp_path):
+    net = torch.nn.ModuleDict({"a": torch.nn.Linear(WIDTH, WIDTH), "b": torch.nn.Linear(WIDTH, WIDTH)})
+    net["b"].weight = net["a"].weight
+    optimizer = torch.optim.Adam(net.parameters())
+    expected = copy.deepcopy(net.state_dict())
+
+    job = save_async(tmp_path, {"model": net, "optimizer": optimizer}, step=1, lazy=True)
+    net["b"](net["a"](torch.randn(2, WIDTH))).sum().backward()
+    optimizer.step()
+    job.result()
+
+    loaded = mc.load(tmp_path)["model"]
+    assert same(dict(loaded), dict(expected))
+    assert loaded["a.weight"].data_ptr() == loaded["b.weight"].data_ptr()
+
+
+def test_jax_arrays_donated_right_after_the_call_are_saved_as_they_were(tmp_path):
+    jax = pytest.importorskip("jax")
+    import numpy as np
+
+    weight = jax.numpy.arange(2_000_000, dtype=jax.numpy.float32)
+    expected = np.array(weight)
+    job = save_async(tmp_path, {"w": weight}, step=1, lazy=True)
+
+    update = jax.jit(lambda w: w * -1, donate_argnums=0)
+    for _ in range(4):
+        weight = update(weight)
+    weight.block_until_ready()
+    job.result()
+
+    assert np.array_equal(np.asarray(mc.load(tmp_path)["w"]), expected)
