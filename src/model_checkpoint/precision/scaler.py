@@ -159,7 +159,8 @@ class DynamicLossScaler:
         self._state = initial_state(options)
         self._enabled = options.enable_dynamic_loss_scaling and options.precision is Precision.FP16
         self._members: WeakSet[Any] = WeakSet()
-        self._reported: dict[int, bool] = {}
+        self._reported: dict[int, bool | None] = {}
+        self._losses: list[torch.Tensor] = []
         self._scalings = 0
 
     @property
@@ -212,11 +213,22 @@ class DynamicLossScaler:
         """Whether some but not all of the sharing optimizers have stepped."""
         return bool(self._reported)
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether more than one optimizer steps with this scale."""
+        return len(self._members) > 1
+
+    @property
+    def saw_bad_loss(self) -> bool:
+        """Whether a loss of the present window was NaN or Inf before it was scaled."""
+        return not all(bool(finite) for finite in self._losses)
+
     def scale_loss(self, loss: torch.Tensor, *, scale: float | None = None) -> torch.Tensor:
         """The loss times the scale, in FP32 so that the product itself cannot overflow a half."""
         if loss is None:
             raise InvalidArgument("scale_loss: loss is None. Pass the tensor to call backward on.")
         self._scalings += 1
+        self._losses.append(torch.isfinite(loss.detach()).all())
         factor = self.current_scale if scale is None else scale
         if factor == 1.0:
             return loss
@@ -249,14 +261,20 @@ class DynamicLossScaler:
         """Let ``member`` (an optimizer) take part in every update."""
         self._members.add(member)
 
-    def report(self, member: object, *, had_overflow: bool) -> ScaleMove | None:
-        """Take one member's verdict; moves the scale when all have given theirs, else returns None."""
-        self._reported[id(member)] = self._reported.get(id(member), False) or had_overflow
+    def report(self, member: object, *, had_overflow: bool | None) -> ScaleMove | None:
+        """Take one member's verdict (None abstains); moves the scale when all have spoken, else returns None."""
+        earlier = self._reported.get(id(member))
+        self._reported[id(member)] = earlier or had_overflow
         if not {id(one) for one in self._members} <= set(self._reported):
             return None
-        verdict = any(self._reported.values())
+        verdicts = [verdict for verdict in self._reported.values() if verdict is not None]
+        self.close_window()
+        return self._move(any(verdicts)) if verdicts else ScaleMove.KEPT
+
+    def close_window(self) -> None:
+        """Forget losses and verdicts of steps that will not be completed."""
         self._reported.clear()
-        return self._move(verdict)
+        self._losses.clear()
 
     def _move(self, had_overflow: bool) -> ScaleMove:
         moved, move = advance(self._state, had_overflow, self._options)
@@ -280,7 +298,7 @@ class DynamicLossScaler:
     def reset(self) -> None:
         """Start over: initial scale, all counters zero."""
         self._state = initial_state(self._options)
-        self._reported.clear()
+        self.close_window()
 
     def get_stats(self) -> LossScalerStats:
         """A snapshot of scale, counters and limits."""
@@ -313,7 +331,7 @@ class DynamicLossScaler:
         if problems:
             raise InvalidArgument(f"scaler state: {'; '.join(problems)}. Widen the options or correct the state.")
         self._state = state
-        self._reported.clear()
+        self.close_window()
 
 
 def find_problems(state: ScalerState, options: MixedPrecisionOptions) -> list[str]:
