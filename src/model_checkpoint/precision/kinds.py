@@ -31,6 +31,11 @@ class Precision(Enum):
         """Whether a separate FP32 master is needed to train in this format."""
         return self is not Precision.FP32
 
+    @property
+    def needs_scale(self) -> bool:
+        """Whether small gradients vanish in this format unless the loss is scaled."""
+        return self is Precision.FP16
+
     @classmethod
     def of(cls, dtype: torch.dtype) -> Precision:
         """The format of ``dtype``; raises for anything training cannot run in.

@@ -9,6 +9,7 @@ import torch
 from torch.nn import Module
 
 from model_checkpoint.precision.agreement import DEFAULT_GROUP
+from model_checkpoint.precision.capture import capture
 from model_checkpoint.precision.errors import InvalidArgument, StepRefused
 from model_checkpoint.precision.exclusions import PrecisionManager
 from model_checkpoint.precision.fallback import fall
@@ -16,11 +17,13 @@ from model_checkpoint.precision.gradients import GradientStats
 from model_checkpoint.precision.kinds import Precision
 from model_checkpoint.precision.monitor import PerformanceMonitor
 from model_checkpoint.precision.options import MixedPrecisionOptions
+from model_checkpoint.precision.restore import restore
 from model_checkpoint.precision.results import MixedPrecisionOptimizerStats, StepResult
 from model_checkpoint.precision.roster import Roster
 from model_checkpoint.precision.scaler import DynamicLossScaler
 from model_checkpoint.precision.schedules import guard_base, hold_on_skips, refuse_closure, require_supported
 from model_checkpoint.precision.session import Session
+from model_checkpoint.precision.wire import from_tree, to_tree
 
 
 class MixedPrecisionOptimizer(torch.optim.Optimizer):
@@ -39,7 +42,8 @@ class MixedPrecisionOptimizer(torch.optim.Optimizer):
 
     Example:
         >>> model = torch.nn.Linear(4, 2)
-        >>> opt = MixedPrecisionOptimizer(torch.optim.AdamW(model.parameters()), model=model)
+        >>> options = MixedPrecisionOptions.for_fp16(initial_loss_scale=256.0)
+        >>> opt = MixedPrecisionOptimizer(torch.optim.AdamW(model.parameters()), options, model=model)
         >>> opt.backward(model(torch.ones(3, 4)).square().mean())
         >>> opt.step().applied, model.weight.dtype, opt.master_weights["weight"].dtype
         (True, torch.float16, torch.float32)
@@ -284,6 +288,10 @@ class MixedPrecisionOptimizer(torch.optim.Optimizer):
             state, change = fall(self._session.fallback, places)
             self._session.enter(state, change)
 
+    def forget_map(self) -> None:
+        """Build the weight maps anew at the next look; for whoever replaced the tensors."""
+        self._one_map = None
+
     def get_stats(self) -> MixedPrecisionOptimizerStats:
         """A snapshot of all counters."""
         session = self._session
@@ -304,6 +312,14 @@ class MixedPrecisionOptimizer(torch.optim.Optimizer):
         """Zero all counters, reset the scaler and return from fallback; weights and base state stay."""
         self._session.reset()
         self._one_map = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything :meth:`load_state_dict` needs, as plain values and live tensors: masters, state, counters."""
+        return to_tree(capture(self, copy=False))
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Continue from :meth:`state_dict`, bit for bit; everything is checked before anything changes."""
+        restore(self, from_tree(state_dict))
 
     def __getstate__(self) -> dict[str, Any]:
         raise StepRefused(

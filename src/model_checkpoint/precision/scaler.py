@@ -15,7 +15,6 @@ from weakref import WeakSet
 import torch
 
 from model_checkpoint.precision.errors import InvalidArgument
-from model_checkpoint.precision.kinds import Precision
 from model_checkpoint.precision.options import HysteresisRefill, MixedPrecisionOptions
 
 
@@ -157,7 +156,7 @@ class DynamicLossScaler:
             raise InvalidArgument("loss scaler: options is None. Pass MixedPrecisionOptions.for_fp16() or another.")
         self._options = options
         self._state = initial_state(options)
-        self._enabled = options.enable_dynamic_loss_scaling and options.precision is Precision.FP16
+        self._enabled = options.enable_dynamic_loss_scaling and options.precision.needs_scale
         self._members: WeakSet[Any] = WeakSet()
         self._reported: dict[int, bool | None] = {}
         self._losses: list[torch.Tensor] = []

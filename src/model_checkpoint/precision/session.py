@@ -96,6 +96,17 @@ class Session:
         self._finite_losses.clear()
         self._seen_scalings = self.scaler.scalings
 
+    @property
+    def losses_finite(self) -> bool:
+        """Whether every loss of the present window was finite."""
+        return all(bool(finite) for finite in self._finite_losses)
+
+    def reopen_window(self, scale: float, *, losses_finite: bool) -> None:
+        """Continue a window whose gradients carry ``scale``."""
+        self._window_scale = scale
+        self._finite_losses = [torch.tensor(losses_finite)]
+        self._seen_scalings = self.scaler.scalings - 1
+
     def find_pending(self) -> list[str]:
         """Names of parameters whose gradient has been computed but not stepped."""
         with_gradient = [slot for slot in self._roster.slots if slot.param.grad is not None]
@@ -128,8 +139,7 @@ class Session:
 
     def _consult(self, verdict: Verdict, work: Work) -> tuple[bool, bool, frozenset[int]]:
         """This process's findings joined with those of all others."""
-        own_loss = not all(bool(finite) for finite in self._finite_losses)
-        bad_loss = own_loss or (not verdict.is_finite and self.scaler.saw_bad_loss)
+        bad_loss = not self.losses_finite or (not verdict.is_finite and self.scaler.saw_bad_loss)
         blamed = {work[place][0].group for place in verdict.bad}
         flags = [not verdict.is_finite, bad_loss, *(place in blamed for place in range(self._roster.group_count))]
         device = work[0][1].device if work else torch.device("cpu")
