@@ -44,6 +44,7 @@ def test_the_options_object_given_is_the_one_used():
     assert optimizer.training_weights["w"].dtype == torch.bfloat16
 
 
+@pytest.mark.slow
 def test_auto_detected_bf16_is_not_scaled():
     options = MixedPrecisionOptions(auto_detect_precision=True)
 

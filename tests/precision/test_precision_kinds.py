@@ -43,6 +43,7 @@ def test_float64_is_no_training_precision():
         PrecisionConverter.detect_precision(torch.ones(1, dtype=torch.float64))
 
 
+@pytest.mark.slow
 def test_hardware_is_probed_once_and_again_after_a_reset():
     HardwareDetector.reset_cache()
 
@@ -54,6 +55,7 @@ def test_hardware_is_probed_once_and_again_after_a_reset():
     assert HardwareDetector.detect_capabilities() == first
 
 
+@pytest.mark.slow
 def test_the_recommended_precision_really_computes():
     precision = HardwareDetector.get_recommended_precision()
 

@@ -33,6 +33,7 @@ def test_the_target_is_what_the_options_say(options, target, reduced):
     assert (manager.target_precision, manager.is_reduced_precision) == (target, reduced)
 
 
+@pytest.mark.slow
 def test_auto_detection_asks_the_hardware():
     manager = PrecisionManager(MixedPrecisionOptions(auto_detect_precision=True))
 

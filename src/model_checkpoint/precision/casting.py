@@ -27,6 +27,8 @@ class ModelCaster:
     def __init__(self, model: Module) -> None:
         self._units = [(name, module, _used_parameters(module)) for name, module in model.named_modules()]
         self._forced: dict[int, frozenset[int]] = {}  # per optimizer: ids of parameters that must be FP32
+        self._bound: dict[int, frozenset[int]] = {}  # per optimizer: ids of the parameters it trains
+        self._originals: dict[int, tuple[torch.Tensor, int]] = {}
         self._handles: list[Any] = []
 
     @classmethod
@@ -52,13 +54,29 @@ class ModelCaster:
                 return frozenset(wide)
 
     @torch.no_grad()
-    def cast_frozen(self, wide: Set[int], target: torch.dtype) -> None:
-        """Give parameters nobody trains the dtype of their module."""
+    def cast_others(self, wide: Set[int], target: torch.dtype) -> None:
+        """Give parameters no optimizer of ours trains the dtype of their module.
+
+        The FP32 values of those that may be trained are kept, in case another optimizer binds them later.
+        """
+        bound = frozenset().union(*self._bound.values())
         for _, _, parameters in self._units:
             for parameter in parameters:
                 dtype = torch.float32 if id(parameter) in wide else target
-                if not parameter.requires_grad and parameter.is_floating_point() and parameter.dtype != dtype:
-                    parameter.data = parameter.data.to(dtype)
+                if id(parameter) in bound or parameter.dtype == dtype:
+                    continue
+                if parameter.requires_grad and parameter.dtype == torch.float32:
+                    self._originals[id(parameter)] = (parameter.data, parameter._version)
+                parameter.data = parameter.data.to(dtype)
+
+    def bind(self, owner: int, parameters: Iterable[Parameter]) -> None:
+        """Let an optimizer take charge of the dtype of these parameters."""
+        self._bound[owner] = self._bound.get(owner, frozenset()) | {id(one) for one in parameters}
+
+    def take_original(self, parameter: Parameter) -> torch.Tensor | None:
+        """The FP32 values of a parameter that was cast before an optimizer bound it; None when it changed since."""
+        kept, version = self._originals.pop(id(parameter), (None, -1))
+        return kept if version == parameter._version else None
 
     def place_hooks(self, model: Module, manager: PrecisionManager, *, flow: torch.dtype, cast_io: bool) -> None:
         """Renew all hooks for activations that flow in ``flow`` between modules."""

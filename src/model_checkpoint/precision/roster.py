@@ -64,9 +64,11 @@ class Roster:
         fresh = bind_group(group, place, known_names=name_parameters(self.model), taken=taken)
         for slot in fresh:
             before = slot.master
-            make_master(slot)
+            make_master(slot, self._caster.take_original(slot.param) if self._caster is not None else None)
             self._hand_over(slot, before)
         self.slots.extend(fresh)
+        if self._caster is not None:
+            self._caster.bind(id(self), (slot.param for slot in fresh))
         self._homes = _find_homes(self.model, self.slots)
 
     def use_modes(self, fp32_groups: Set[int]) -> None:
@@ -80,7 +82,7 @@ class Roster:
             if self.options.accumulate_in_fp32 and slot.is_reduced and hasattr(slot.param, "grad_dtype"):
                 slot.param.grad_dtype = torch.float32
         if self._caster is not None and self.model is not None:
-            self._caster.cast_frozen(wide, target)
+            self._caster.cast_others(wide, target)
             flow = target if any(slot.is_reduced for slot in self.slots) else torch.float32
             self._caster.place_hooks(self.model, self.manager, flow=flow, cast_io=self.options.cast_model_io)
 

@@ -65,11 +65,11 @@ def hold_on_skips(scheduler: Any, was_applied: Callable[[], bool]) -> None:
         raise InvalidArgument(
             "add_scheduler: ReduceLROnPlateau follows a metric, not the optimizer's steps. Step it yourself."
         )
-    original = scheduler.step
+    kind = type(scheduler)
 
-    @functools.wraps(original)
-    def step(*args: Any, **kwargs: Any) -> None:
+    def step(self: Any, *args: Any, **kwargs: Any) -> None:
         if was_applied():
-            original(*args, **kwargs)
+            kind.step(self, *args, **kwargs)
 
-    scheduler.step = step
+    # a subclass, because anything set on the scheduler itself would end up in its state_dict
+    scheduler.__class__ = type(kind.__name__, (kind,), {"step": functools.wraps(kind.step)(step)})

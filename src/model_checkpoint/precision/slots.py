@@ -137,10 +137,11 @@ def _require_trainable(name: str, parameter: Parameter) -> None:
 
 
 @torch.no_grad()
-def make_master(slot: Slot) -> None:
-    """Give a half parameter an FP32 master, its exact upcast."""
+def make_master(slot: Slot, original: torch.Tensor | None = None) -> None:
+    """Give a half parameter an FP32 master: its original values where they were kept, else its exact upcast."""
     if slot.is_own_master and slot.is_reduced:
-        slot.master = Parameter(slot.param.detach().float(), requires_grad=slot.param.requires_grad)
+        values = slot.param.detach().float() if original is None else original
+        slot.master = Parameter(values, requires_grad=slot.param.requires_grad)
 
 
 def require_unchanged(slots: Iterable[Slot]) -> None:
