@@ -135,8 +135,13 @@ def _compare_untrained(checkpoint: MixedPrecisionCheckpoint, optimizer: MixedPre
     stored: Mapping[str, StoredWeight] = checkpoint.untrained_weights
     if optimizer.roster.model is None:
         return [_warning(name, "is frozen or a buffer, and no model was given to restore it into") for name in stored]
+    if not stored:
+        return [
+            _warning(name, "frozen parameter or buffer is not in the checkpoint and stays as it is") for name in live
+        ]
     findings = [
-        _error(name, "frozen parameter or buffer is in only one place") for name in sorted(set(live) ^ set(stored))
+        _error(name, "frozen parameter or buffer is in only one of checkpoint and model")
+        for name in sorted(set(live) ^ set(stored))
     ]
     for name in sorted(set(live) & set(stored)):
         if stored[name].shape != tuple(live[name].shape):
