@@ -70,6 +70,15 @@ def test_counting_stops_at_the_cap_but_every_offender_is_named():
     assert all(o.kind == "inf" for o in offenders)
 
 
+def test_a_large_gradient_with_one_bad_place_is_counted_exactly_wherever_it_is():
+    gradient = torch.zeros(3 * finite.PIECE_ELEMENTS + 5)
+    gradient[-1], gradient[-2] = math.inf, math.nan
+
+    (offender,) = name_offenders(["w"], [gradient], judge_gradients([gradient]))
+
+    assert (offender.nan_count, offender.inf_count, offender.exact) == (1, 1, True)
+
+
 values = st.floats(width=16, allow_nan=True, allow_infinity=True)
 
 

@@ -553,3 +553,13 @@ def test_a_second_optimizer_finds_the_fp32_weights_the_first_one_cast():
 
     masters = {**first.master_weights, **second.master_weights}
     assert all(torch.equal(masters[name], weight) for name, weight in weights.items())
+
+
+def test_a_write_of_the_same_values_is_no_change():
+    """DistributedDataParallel broadcasts the weights when it is made."""
+    model = build()
+    optimizer = wrap(model)
+    model.load_state_dict(model.state_dict())
+    optimizer.backward(loss_of(model, 0))
+
+    assert optimizer.step().applied

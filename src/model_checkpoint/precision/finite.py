@@ -1,8 +1,8 @@
 """Finite: one pass over the gradients that says their true norm, or which parameters broke and how.
 
-The norms are taken anyway for clipping; a NaN or Inf in one of them names its tensor for free. Norms of half
-gradients are accumulated in FP32 (a native half norm overflows at 65504), and a norm that overflowed although every
-element is finite is taken again, scaled.
+The norms are taken anyway for clipping, piece by piece; a NaN or Inf in one of them names its tensor and its place for
+free. Norms of half gradients are accumulated in FP32 (a native half norm overflows at 65504), and a norm that
+overflowed although every element is finite is taken again, scaled.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from typing import Any
 
 import torch
 
-COUNTED_ELEMENTS = 1 << 17  # exact NaN/Inf counts up to this many elements per step; beyond, a lower bound
+PIECE_ELEMENTS = 1 << 18
+COUNTED_ELEMENTS = 1 << 18  # NaN and Inf are counted in this many elements per step; beyond, a lower bound
 COUNTED_TENSORS = 8
-_UPCAST_ELEMENTS = 1 << 18
+_PROOF_ELEMENTS = 1 << 13
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,13 +39,26 @@ class Offender:
         return asdict(self)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, eq=False)
+class _Piece:
+    """A run of elements of one gradient, with its norm."""
+
+    owner: int
+    values: torch.Tensor
+    norm: float
+
+    @property
+    def is_suspect(self) -> bool:
+        return not math.isfinite(self.norm)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Verdict:
     """What one look at all gradients found."""
 
     norm: float  # of the gradients as given, still scaled; NaN or Inf when there are offenders
     bad: tuple[int, ...] = ()
-    norms: tuple[float, ...] = ()
+    pieces: tuple[_Piece, ...] = ()  # where the offenders broke
 
     @property
     def is_finite(self) -> bool:
@@ -62,56 +76,66 @@ def judge_gradients(gradients: Sequence[torch.Tensor]) -> Verdict:
         >>> judge_gradients([torch.tensor([3.0]), torch.tensor([float("inf")])]).bad
         (1,)
     """
-    norms = _take_norms(gradients)
+    owners, parts = _cut_all(gradients)
+    norms = _take_norms(parts)
     suspects = [place for place, norm in enumerate(norms) if not math.isfinite(norm)]
-    if suspects and not _is_proven(gradients, norms, suspects):
-        for place in suspects:
-            norms[place] = _safe_norm(gradients[place])
-        suspects = []
-    total = math.sqrt(math.fsum(norm * norm for norm in norms)) if not suspects else _worst(norms)
-    return Verdict(norm=total, bad=tuple(suspects), norms=tuple(norms))
+    if not suspects:
+        return Verdict(norm=math.sqrt(math.fsum(norm * norm for norm in norms)))
+    pieces = tuple(_Piece(owners[place], parts[place], norms[place]) for place in suspects)
+    if any(map(_is_proven, pieces)):
+        worst = math.nan if any(math.isnan(piece.norm) for piece in pieces) else math.inf
+        return Verdict(norm=worst, bad=tuple(sorted({piece.owner for piece in pieces})), pieces=pieces)
+    for place in suspects:
+        norms[place] = _safe_norm(parts[place])
+    return Verdict(norm=_root_of_squares(norms))
 
 
-def _take_norms(gradients: Sequence[torch.Tensor]) -> list[float]:
-    if not gradients:
+def _cut_all(gradients: Sequence[torch.Tensor]) -> tuple[list[int], list[torch.Tensor]]:
+    owners: list[int] = []
+    parts: list[torch.Tensor] = []
+    for place, gradient in enumerate(gradients):
+        whole = gradient.numel() <= PIECE_ELEMENTS or not gradient.is_contiguous()
+        cut = (gradient,) if whole else torch.split(gradient.view(-1), PIECE_ELEMENTS)
+        parts.extend(cut)
+        owners.extend([place] * len(cut))
+    return owners, parts
+
+
+def _take_norms(parts: Sequence[torch.Tensor]) -> list[float]:
+    if not parts:
         return []
-    taken = [torch.linalg.vector_norm(one) if one.dtype == torch.float32 else _norm_of_half(one) for one in gradients]
-    device = taken[0].device
+    scratch: torch.Tensor | None = None
+    taken = []
+    for part in parts:
+        if part.dtype == torch.float32:
+            taken.append(torch.linalg.vector_norm(part))
+            continue
+        if scratch is None or scratch.numel() < part.numel() or scratch.device != part.device:
+            scratch = torch.empty(max(PIECE_ELEMENTS, part.numel()), dtype=torch.float32, device=part.device)
+        taken.append(torch.linalg.vector_norm(scratch[: part.numel()].copy_(part.reshape(-1))))
     # one transfer for all norms
-    values: list[float] = torch.stack([norm.to(device) for norm in taken]).tolist()
+    values: list[float] = torch.stack([norm.to(taken[0].device) for norm in taken]).tolist()
     return values
 
 
-def _norm_of_half(gradient: torch.Tensor) -> torch.Tensor:
-    if gradient.numel() <= _UPCAST_ELEMENTS or not gradient.is_contiguous():
-        whole: torch.Tensor = torch.linalg.vector_norm(gradient.float())
-        return whole
-    pieces = torch.split(gradient.view(-1), _UPCAST_ELEMENTS)
-    scratch = torch.empty(_UPCAST_ELEMENTS, dtype=torch.float32, device=gradient.device)
-    parts = [torch.linalg.vector_norm(scratch[: piece.numel()].copy_(piece)) for piece in pieces]
-    joined: torch.Tensor = torch.linalg.vector_norm(torch.stack(parts))
-    return joined
-
-
-def _is_proven(gradients: Sequence[torch.Tensor], norms: Sequence[float], suspects: Sequence[int]) -> bool:
-    """A NaN norm is proof; an Inf one may be the overflow of the norm itself, so the largest element decides."""
-    if any(math.isnan(norms[place]) for place in suspects):
+def _is_proven(piece: _Piece) -> bool:
+    """A NaN norm is proof; an Inf one may be the overflow of the norm itself, so the elements there decide."""
+    if math.isnan(piece.norm):
         return True
-    smallest_first = sorted(suspects, key=lambda place: gradients[place].numel())
-    return any(not math.isfinite(_largest(gradients[place])) for place in smallest_first)
-
-
-def _largest(gradient: torch.Tensor) -> float:
-    return float(torch.linalg.vector_norm(gradient, ord=math.inf)) if gradient.numel() else 0.0
+    for part in torch.split(piece.values.reshape(-1), _PROOF_ELEMENTS):
+        if not math.isfinite(float(torch.linalg.vector_norm(part))) and not bool(torch.isfinite(part).all()):
+            return True
+    return False
 
 
 def _safe_norm(gradient: torch.Tensor) -> float:
-    largest = _largest(gradient)
+    largest = float(gradient.abs().max())
     return largest * float(torch.linalg.vector_norm(gradient.float() / largest)) if largest else 0.0
 
 
-def _worst(norms: Sequence[float]) -> float:
-    return math.nan if any(math.isnan(norm) for norm in norms) else math.inf
+def _root_of_squares(norms: Sequence[float]) -> float:
+    largest = max(norms)
+    return largest * math.sqrt(math.fsum((norm / largest) ** 2 for norm in norms)) if largest else 0.0
 
 
 @torch.no_grad()
@@ -124,24 +148,34 @@ def name_offenders(names: Sequence[str], gradients: Sequence[torch.Tensor], verd
         w: nan+inf (1 NaN, 1 Inf)
     """
     budget, offenders = COUNTED_ELEMENTS, []
+    by_owner: dict[int, list[_Piece]] = {}
+    for piece in verdict.pieces:
+        by_owner.setdefault(piece.owner, []).append(piece)
     for order, place in enumerate(verdict.bad):
-        looked_at = min(budget, gradients[place].numel()) if order < COUNTED_TENSORS else 0
+        offender, looked_at = _describe(names[place], by_owner[place], budget if order < COUNTED_TENSORS else 0)
         budget -= looked_at
-        offenders.append(_describe(names[place], gradients[place], verdict.norms[place], looked_at))
+        offenders.append(offender)
     return tuple(offenders)
 
 
-def _describe(name: str, gradient: torch.Tensor, norm: float, looked_at: int) -> Offender:
-    nans, infs = _count_nonfinite(gradient, looked_at)
-    has_nan, has_inf = nans > 0 or math.isnan(norm), infs > 0 or math.isinf(norm)
+def _describe(name: str, pieces: Sequence[_Piece], budget: int) -> tuple[Offender, int]:
+    nans = infs = looked_at = 0
+    exact = True
+    for piece in pieces:  # elements outside these are known to be finite
+        room = min(budget - looked_at, piece.values.numel())
+        exact = exact and room == piece.values.numel()
+        more_nans, more_infs = _count_nonfinite(piece.values, room)
+        nans, infs, looked_at = nans + more_nans, infs + more_infs, looked_at + room
+    has_nan = nans > 0 or any(math.isnan(piece.norm) for piece in pieces)
+    has_inf = infs > 0 or any(math.isinf(piece.norm) for piece in pieces)
     kind = "nan+inf" if has_nan and has_inf else "nan" if has_nan else "inf"
-    return Offender(name=name, kind=kind, nan_count=nans, inf_count=infs, exact=looked_at == gradient.numel())
+    return Offender(name=name, kind=kind, nan_count=nans, inf_count=infs, exact=exact), looked_at
 
 
-def _count_nonfinite(gradient: torch.Tensor, looked_at: int) -> tuple[int, int]:
+def _count_nonfinite(values: torch.Tensor, looked_at: int) -> tuple[int, int]:
     if looked_at == 0:
         return 0, 0
-    part = gradient.detach().reshape(-1)[:looked_at] if looked_at < gradient.numel() else gradient.detach()
+    part = values.detach().reshape(-1)[:looked_at]
     # x - x is 0 for finite elements and NaN for all others; cheaper than isfinite
     broken = int(torch.count_nonzero(torch.isnan(part - part)))
     nans = int(torch.count_nonzero(torch.isnan(part)))

@@ -239,9 +239,11 @@ def choose_piece(kernel: Kernel, target: torch.dtype, threads: int) -> int:
     master.grad = torch.zeros(size)
     base.step()
     work = Piecework(master=master.data, gradient=master.grad, target=torch.empty(size, dtype=target))
-    candidates = [1 << power for power in (16, 17, 18, 19, 20, 21)]
+    candidates = [
+        1 << power for power in (18, 19, 20, 21)
+    ]  # below, the calls themselves cost more than the cache saves
     spent = dict.fromkeys(candidates, float("inf"))
-    for _ in range(3):
+    for _ in range(5):
         for elements in candidates:
             started = time.perf_counter()
             step_in_pieces(kernel, base.param_groups[0], base.state[master], work, grad_scale=None, elements=elements)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -24,6 +25,8 @@ from model_checkpoint.precision.scaler import DynamicLossScaler
 from model_checkpoint.precision.schedules import guard_base, hold_on_skips, refuse_closure, require_supported
 from model_checkpoint.precision.session import Session
 from model_checkpoint.precision.wire import from_tree, to_tree
+
+_BUCKET_DTYPE = re.compile(r"^Expected (Half|BFloat16|Float), got (Half|BFloat16|Float)$")
 
 
 class MixedPrecisionOptimizer(torch.optim.Optimizer):
@@ -218,7 +221,16 @@ class MixedPrecisionOptimizer(torch.optim.Optimizer):
 
     def backward(self, loss: torch.Tensor, **options: Any) -> None:
         """Scale the loss and run its backward pass; a non-finite loss runs too, so that all ranks stay in step."""
-        torch.autograd.backward(self.scale_loss(loss), **options)
+        scaled = self.scale_loss(loss)
+        try:
+            torch.autograd.backward(scaled, **options)
+        except RuntimeError as error:
+            if not _BUCKET_DTYPE.search(str(error)):
+                raise
+            raise StepRefused(
+                f"backward: {error}. DistributedDataParallel reduces gradients only in the dtype its parameters had "
+                "when it was made. Choose accumulate_in_fp32=False, and wrap the model in it again after a fallback."
+            ) from error
 
     @torch.no_grad()
     def step(self, gradients: Mapping[str, torch.Tensor] | None = None) -> StepResult:  # type: ignore[override]

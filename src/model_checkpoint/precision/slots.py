@@ -52,6 +52,13 @@ class Slot:
         """Whether someone wrote or moved a half training weight since :meth:`mark`."""
         return self.is_reduced and self._stamp != (self.param._version, self.param.data_ptr())
 
+    def is_still_cast(self) -> bool:
+        """Whether the weight, though written, is the cast of its master; then it is marked anew."""
+        same = self.param.dtype in _HALVES and torch.equal(self.param, self.master.to(self.param.dtype))
+        if same:
+            self.mark()
+        return same
+
     @torch.no_grad()
     def cast_down(self) -> None:
         """Write the training weight from its master; tell autograd that it changed."""
@@ -146,7 +153,7 @@ def make_master(slot: Slot, original: torch.Tensor | None = None) -> None:
 
 def require_unchanged(slots: Iterable[Slot]) -> None:
     """Raise :class:`WeightsChanged` when any training weight was written by someone else."""
-    changed = [slot.name for slot in slots if slot.is_changed]
+    changed = [slot.name for slot in slots if slot.is_changed and not slot.is_still_cast()]
     if changed:
         raise WeightsChanged(
             f"{changed[0]}: the training weights of {len(changed)} parameters changed outside the optimizer "
