@@ -12,7 +12,27 @@ import model_checkpoint
 
 ROOT = Path(__file__).parent.parent
 MODULES = sorted((ROOT / "src").rglob("*.py"))
-PUBLIC_NAMES = ["__version__", "CheckpointException", "ExceptionType"]
+PUBLIC_NAMES = [
+    "__version__",
+    "save",
+    "load",
+    "load_slice",
+    "list_checkpoints",
+    "verify",
+    "describe",
+    "diff",
+    "delete",
+    "undelete",
+    "collect_garbage",
+    "register_codec",
+    "rng_state",
+    "CheckpointInfo",
+    "CheckpointFormat",
+    "CompressionLevel",
+    "Progress",
+    "CheckpointException",
+    "ExceptionType",
+]
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT / "src")))

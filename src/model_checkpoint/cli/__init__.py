@@ -1,0 +1,1 @@
+"""The `mckpt` command: look at checkpoints, verify, compare and remove them."""

@@ -1,0 +1,122 @@
+"""The verbs of `mckpt`. Each prints a table for people, or with --json one JSON value for programs.
+
+A checkpoint is named ROOT (its newest), ROOT@100, ROOT@best:val_loss, ROOT@id:3fa9, or by its folder.
+Exit codes: 0 all is well, 1 damage or differences were found, 2 the question could not be answered.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from model_checkpoint.errors import CheckpointException
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
+
+RefArgument = Annotated[
+    str, typer.Argument(metavar="REF", help="ROOT, ROOT@STEP, ROOT@best:METRIC, ROOT@id:ID or a folder.")
+]
+RootArgument = Annotated[str, typer.Argument(metavar="ROOT", help="The folder or URL given to mc.save.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+
+
+@app.command()
+def ls(root: RootArgument, as_json: JsonOption = False) -> None:
+    """List the checkpoints of ROOT, newest first, e.g. `mckpt ls runs/a`."""
+    from model_checkpoint.cli import render
+    from model_checkpoint.engine.listing import list_checkpoints
+
+    render.listing(root, list_checkpoints(root), as_json=as_json)
+
+
+@app.command()
+def show(
+    ref: RefArgument,
+    tensors: Annotated[bool, typer.Option("--tensors", help="List every tensor.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what is in a checkpoint and what a resume would lack, e.g. `mckpt show runs/a@100 --tensors`."""
+    from model_checkpoint.cli import render
+    from model_checkpoint.engine.describe import describe
+
+    render.description(describe(ref), tensors=tensors, as_json=as_json)
+
+
+@app.command()
+def verify(ref: RefArgument, as_json: JsonOption = False) -> None:
+    """Read every byte back and compare it with its SHA-256; all of a root, or one, e.g. `mckpt verify runs/a@100`."""
+    from model_checkpoint.cli import render
+    from model_checkpoint.engine.refs import parse_ref
+    from model_checkpoint.engine.verify import verify as check
+
+    parsed = parse_ref(ref)
+    with render.progress("verifying", shown=not as_json) as emit:
+        health = check(parsed.root, progress=emit, **parsed.choice)
+    render.health(health, as_json=as_json)
+    raise typer.Exit(0 if all(h.ok for h in health) else 1)
+
+
+@app.command()
+def diff(a: RefArgument, b: RefArgument, as_json: JsonOption = False) -> None:
+    """Compare two checkpoints tensor by tensor, e.g. `mckpt diff runs/a@100 runs/a@200`."""
+    from model_checkpoint.cli import render
+    from model_checkpoint.engine.diff import diff as compare
+
+    found = compare(a, b)
+    render.difference(found, as_json=as_json)
+    raise typer.Exit(1 if found.added or found.removed or found.changed else 0)
+
+
+@app.command()
+def rm(ref: RefArgument, as_json: JsonOption = False) -> None:
+    """Move one checkpoint to the trash, from which `mckpt undo` brings it back, e.g. `mckpt rm runs/a@100`."""
+    from model_checkpoint.cli import render
+    from model_checkpoint.engine.delete import delete
+    from model_checkpoint.engine.listing import candidates
+    from model_checkpoint.engine.refs import parse_ref
+    from model_checkpoint.storage.locate import open_store
+
+    parsed = parse_ref(ref)
+    if not parsed.chosen:
+        render.fail(f"{ref}: say which checkpoint to remove, e.g. {ref}@100; `mckpt ls {ref}` lists them.")
+    name = candidates(open_store(parsed.root), **parsed.choice)[0].name
+    render.moved(delete(parsed.root, name=name), "moved to the trash; `mckpt undo` brings it back", as_json=as_json)
+
+
+@app.command()
+def undo(ref: RefArgument, as_json: JsonOption = False) -> None:
+    """Bring the latest removed checkpoint (of that step or name) back from the trash, e.g. `mckpt undo runs/a@100`."""
+    from model_checkpoint.cli import render
+    from model_checkpoint.engine.delete import undelete
+    from model_checkpoint.engine.refs import parse_ref
+
+    parsed = parse_ref(ref)
+    render.moved(undelete(parsed.root, step=parsed.step, name=parsed.name), "brought back", as_json=as_json)
+
+
+@app.command()
+def gc(
+    root: RootArgument,
+    trash: Annotated[bool, typer.Option("--trash", help="Empty the trash now, whatever its age.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Clear what dead saves left behind and deletions past their grace, e.g. `mckpt gc runs/a`."""
+    from model_checkpoint.cli import render
+    from model_checkpoint.engine.recover import collect_garbage
+    from model_checkpoint.options import Graces
+
+    render.swept(collect_garbage(root, graces=Graces(trash=0.0) if trash else Graces()), as_json=as_json)
+
+
+def run() -> None:
+    """Run the command; our own errors become one message and exit code 2, without a traceback."""
+    from model_checkpoint.cli import render
+
+    try:
+        app()
+    except (CheckpointException, ValueError) as error:
+        render.fail(str(error))
+    except BrokenPipeError:  # the reader of a pipe has seen enough
+        sys.exit(0)

@@ -1,0 +1,195 @@
+"""Render: tables for people, JSON for programs. Control characters in names never reach the terminal."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, is_dataclass
+from datetime import datetime
+from enum import Enum
+from typing import Any, NoReturn
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+from rich.table import Table
+
+from model_checkpoint.engine.describe import Description
+from model_checkpoint.engine.diff import Diff
+from model_checkpoint.engine.info import CheckpointInfo
+from model_checkpoint.engine.verify import Health
+from model_checkpoint.events import Emit
+from model_checkpoint.events import Progress as Step
+from model_checkpoint.storage.store import Swept
+
+console = Console()
+complaints = Console(stderr=True)
+
+
+def clean(text: object) -> str:
+    """Make text safe to print: no control characters, no markup."""
+    return escape("".join(c if c.isprintable() else "?" for c in str(text)))
+
+
+def size(nbytes: int) -> str:
+    """Bytes as a person reads them.
+
+    Example:
+        >>> size(1_500_000_000)
+        '1.50 GB'
+    """
+    value = float(nbytes)
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.2f} {unit}"
+        value /= 1000
+    return f"{value:.2f} TB"
+
+
+def as_json_text(value: object) -> str:
+    """Any of our results as one JSON value."""
+
+    def plain(item: Any) -> Any:
+        if is_dataclass(item) and not isinstance(item, type):
+            return asdict(item)
+        if isinstance(item, datetime):
+            return item.isoformat()
+        if isinstance(item, Enum):
+            return item.value
+        return str(item)
+
+    return json.dumps(value, default=plain)
+
+
+def fail(message: str) -> NoReturn:
+    """Say what went wrong and leave with exit code 2."""
+    complaints.print(f"[bold red]error[/] {clean_lines(message)}", soft_wrap=True)
+    sys.exit(2)
+
+
+def clean_lines(text: str) -> str:
+    """Like :func:`clean`, but line breaks stay."""
+    return "\n".join(clean(line) for line in text.splitlines())
+
+
+@contextmanager
+def progress(title: str, *, shown: bool) -> Iterator[Emit]:
+    """A progress bar on the terminal's error stream; vanishes when done."""
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=complaints, transient=True, disable=not shown) as bar:
+        task = bar.add_task(title, total=None)
+
+        def emit(step: Step) -> None:
+            bar.update(task, total=step.total, completed=step.done)
+
+        yield emit
+
+
+def listing(root: str, infos: Sequence[CheckpointInfo], *, as_json: bool) -> None:
+    """The table of `mckpt ls`."""
+    if as_json:
+        print(as_json_text(list(infos)))
+        return
+    if not infos:
+        console.print(f"{clean(root)}: no committed checkpoint yet.")
+        return
+    names = sorted({name for info in infos for name in info.metrics})
+    table = Table("step", "name", "saved (UTC)", "size", *map(clean, names), "state")
+    for info in infos:
+        state = "[red]unusable[/]" if info.problem else "[green]committed[/]"
+        when = info.timestamp.strftime("%Y-%m-%d %H:%M:%S") if info.timestamp else "?"
+        metrics = [_number(info.metrics.get(name)) for name in names]
+        table.add_row(
+            str(info.step if info.step is not None else "-"),
+            clean(info.prefix),
+            when,
+            size(info.size_bytes),
+            *metrics,
+            state,
+        )
+    console.print(table)
+    for info in infos:
+        if info.problem:
+            complaints.print(f"[red]{clean_lines(info.problem)}[/]", soft_wrap=True)
+
+
+def _number(value: Any) -> str:
+    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else clean(value)
+
+
+def description(found: Description, *, tensors: bool, as_json: bool) -> None:
+    """The tables of `mckpt show`."""
+    if as_json:
+        print(as_json_text(found))
+        return
+    info = found.info
+    console.print(f"[bold]{clean(info.path)}[/]  step {info.step}  id {info.id[:12]}  {size(info.size_bytes)}")
+    for title, values in (("metrics", info.metrics), ("metadata", info.metadata)):
+        if values:
+            console.print(f"{title}: " + ", ".join(f"{clean(k)}={_number(v)}" for k, v in values.items()))
+    table = Table("part", "kind", "class", "tensors", "size")
+    for part in found.parts:
+        table.add_row(clean(part.name), part.kind, clean(part.class_name), str(part.tensors), size(part.nbytes))
+    console.print(table)
+    if tensors:
+        rows = Table("tensor", "dtype", "shape", "size")
+        for spec in found.tensors:
+            rows.add_row(clean(spec.name), clean(spec.dtype), str(list(spec.shape)), size(spec.nbytes))
+        console.print(rows)
+    if found.lacking:
+        console.print(f"[yellow]a resume would lack:[/] {', '.join(found.lacking)}")
+
+
+def health(found: Sequence[Health], *, as_json: bool) -> None:
+    """The verdict of `mckpt verify`."""
+    if as_json:
+        print(as_json_text([{"ok": h.ok, **asdict(h)} for h in found]))
+        return
+    table = Table("step", "name", "read", "verdict")
+    for h in found:
+        verdict = "[green]healthy[/]" if h.ok else f"[red]{len(h.damage)} damaged[/]"
+        table.add_row(str(h.info.step), clean(h.info.prefix), size(h.bytes_read), verdict)
+    console.print(table)
+    for h in found:
+        for damage in h.damage:
+            console.print(f"[red]{clean(h.info.prefix)}[/]: {clean_lines(damage.problem)}", soft_wrap=True)
+
+
+def difference(found: Diff, *, as_json: bool) -> None:
+    """The table of `mckpt diff`."""
+    if as_json:
+        print(as_json_text(found))
+        return
+    table = Table("tensor", "change", "before", "after", "max", "mean")
+    for name in found.added:
+        table.add_row(clean(name), "[green]added[/]", "", "", "", "")
+    for name in found.removed:
+        table.add_row(clean(name), "[red]removed[/]", "", "", "", "")
+    for change in found.changed:
+        figures = (_number(change.max_change), _number(change.mean_change))
+        table.add_row(clean(change.name), "changed", clean(change.before), clean(change.after), *figures)
+    if table.row_count:
+        console.print(table)
+    counts = f"{len(found.added)} added, {len(found.removed)} removed, {len(found.changed)} changed"
+    console.print(f"{counts}, {found.unchanged} unchanged")
+
+
+def moved(info: CheckpointInfo, what: str, *, as_json: bool) -> None:
+    """One line on a checkpoint that went to the trash or came back."""
+    if as_json:
+        print(as_json_text(info))
+        return
+    console.print(f"{clean(info.path)}: {what}", soft_wrap=True)
+
+
+def swept(found: Swept, *, as_json: bool) -> None:
+    """What `mckpt gc` did."""
+    if as_json:
+        print(as_json_text(found))
+        return
+    console.print(
+        f"removed {len(found.attempts)} dead attempts and {len(found.trashed)} old deletions ({size(found.nbytes)}); "
+        f"left {len(found.alive)} that may be alive"
+    )

@@ -1,0 +1,55 @@
+"""Delete: put a checkpoint into the trash, and take it out again until its grace is over."""
+
+from __future__ import annotations
+
+import logging
+
+from model_checkpoint.engine.info import CheckpointInfo, path_of
+from model_checkpoint.engine.listing import candidates, scan, step_name, to_info
+from model_checkpoint.errors import CheckpointNotFound
+from model_checkpoint.storage.locate import Root, open_store
+
+log = logging.getLogger("model_checkpoint.delete")
+
+
+def delete(
+    root: Root,
+    *,
+    step: int | None = None,
+    id: str | None = None,  # the name users know
+    name: str | None = None,
+) -> CheckpointInfo:
+    """Move one checkpoint to the trash, durably; :func:`undelete` brings it back until its grace is over.
+
+    Example:
+        >>> import model_checkpoint as mc
+        >>> _ = mc.save("memory://doc-delete", {"a": 1}, step=1)
+        >>> mc.delete("memory://doc-delete", step=1).step
+        1
+        >>> mc.undelete("memory://doc-delete", step=1).step
+        1
+    """
+    if step is None and id is None and name is None:
+        raise ValueError("say which checkpoint to delete: step=, id= or name=; nothing is deleted by default")
+    store = open_store(root)
+    found = candidates(store, step=step, id=id, name=name)[0]
+    info = to_info(store, found)
+    store.discard(found.name)
+    log.info("%s: moved to the trash", info.path)
+    return info
+
+
+def undelete(root: Root, *, step: int | None = None, name: str | None = None) -> CheckpointInfo:
+    """Bring back the latest deletion, or the latest of a step or name."""
+    store = open_store(root)
+    wanted = name or (step_name(step) if step is not None else None)
+    hits = [t for t in store.trash() if wanted is None or t.name == wanted]
+    if not hits:
+        raise CheckpointNotFound(
+            f"{store.url}: nothing{'' if wanted is None else f' named {wanted!r}'} in the trash; its grace may be "
+            "over. Look at what is left with `mckpt ls`.",
+            store.url,
+        )
+    back = store.bring_back(max(hits, key=lambda t: t.deleted).token)
+    log.info("%s: brought back from the trash", path_of(store, back))
+    return to_info(store, next(found for found in scan(store) if found.name == back))

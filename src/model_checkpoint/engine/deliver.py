@@ -1,0 +1,127 @@
+"""Deliver: carry verified bytes from the medium to where the tree wants them."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from model_checkpoint.engine.medium import Medium
+from model_checkpoint.engine.meter import Meter
+from model_checkpoint.errors import PartlyLoaded
+from model_checkpoint.events import Emit
+from model_checkpoint.manifest import Manifest
+from model_checkpoint.plan import ChunkRead, Piece, plan_reads
+from model_checkpoint.state import Target
+from model_checkpoint.tree import Restore
+
+_SMALL = 1 << 16  # below this a plain slice copy beats a call that lets go of the GIL
+
+
+def deliver(
+    medium: Medium,
+    manifest: Manifest,
+    restore: Restore,
+    needed: Sequence[int],
+    *,
+    mapped: bool,
+    check: bool,
+    emit: Emit,
+) -> int:
+    """Bring the bytes of ``needed`` entries to their targets; return how many."""
+    left = list(needed)
+    if mapped:
+        left = _adopt(medium, manifest, restore, left, check=check)
+    reads = plan_reads(left, manifest.entries, manifest.files)
+    targets = {index: restore.target(index) for index in left}  # allocated here, by one thread
+    hand = _Hand(manifest, targets, Meter("load", sum(read.stop - read.start for read in reads), emit))
+    try:
+        medium.read_chunks(reads, hand.place, hand.take)
+    except BaseException as error:
+        replaced, partial = hand.touched()
+        if not replaced and not partial:
+            raise
+        raise PartlyLoaded(
+            f"{medium.where}: the load stopped midway: {error}. Already replaced: {', '.join(replaced) or 'none'}; "
+            f"partly replaced: {', '.join(partial) or 'none'}; all else is untouched. Load a healthy "
+            "checkpoint into the same objects, or use atomic=True, which changes all or nothing.",
+            medium.where,
+            replaced=replaced,
+            partial=partial,
+            inner_exception=error,
+        ) from error
+    return sum(manifest.entries[i].nbytes for i in needed)
+
+
+class _Hand:
+    """Puts chunks where they belong and remembers which live leaves it has touched."""
+
+    def __init__(self, manifest: Manifest, targets: Mapping[int, Target], meter: Meter) -> None:
+        self._manifest, self._targets, self._meter = manifest, targets, meter
+        self._written: Counter[int] = Counter()
+        self._lock = threading.Lock()
+
+    def place(self, read: ChunkRead) -> memoryview | None:
+        """Offer fresh memory for a chunk that is part of one array; live memory never gets unverified bytes."""
+        piece = read.pieces[0]
+        if len(read.pieces) > 1 or piece.length != read.stop - read.start:
+            return None
+        target = self._targets[piece.entry]
+        if target.live or target.buffer is None:
+            return None
+        return target.buffer[piece.into : piece.into + piece.length]
+
+    def take(self, read: ChunkRead, data: memoryview) -> None:
+        """Distribute one verified chunk."""
+        for piece in read.pieces:
+            target = self._targets[piece.entry]
+            if target.live:
+                with self._lock:
+                    self._written[piece.entry] += 0  # touched from here on
+                _copy(target, piece, data)
+                with self._lock:
+                    self._written[piece.entry] += piece.length
+            elif len(read.pieces) > 1 or target.buffer is None or piece.length != read.stop - read.start:
+                _copy(target, piece, data)
+        self._meter.add(read.stop - read.start)
+
+    def touched(self) -> tuple[list[str], list[str]]:
+        """Names of live leaves replaced whole, and in part."""
+        entries = self._manifest.entries
+        whole = [entries[i].name for i, n in self._written.items() if n == entries[i].nbytes]
+        part = [entries[i].name for i, n in self._written.items() if n < entries[i].nbytes]
+        return sorted(whole), sorted(part)
+
+
+def _copy(target: Target, piece: Piece, data: memoryview) -> None:
+    source = data[piece.start : piece.start + piece.length]
+    if target.buffer is None:
+        target.put(piece.into, source)
+    elif piece.length < _SMALL:
+        target.buffer[piece.into : piece.into + piece.length] = source
+    else:
+        room = np.frombuffer(target.buffer, dtype=np.uint8)
+        np.copyto(room[piece.into : piece.into + piece.length], np.frombuffer(source, dtype=np.uint8))
+
+
+def _adopt(medium: Medium, manifest: Manifest, restore: Restore, needed: Sequence[int], *, check: bool) -> list[int]:
+    """Give entries their place in a map of the file; return those that must be copied after all."""
+    left: list[int] = []
+    by_file: dict[int, list[int]] = {}
+    for index in needed:
+        by_file.setdefault(manifest.entries[index].file, []).append(index)
+    for file, indices in by_file.items():
+        view = medium.map_file(file)
+        if view is None:
+            left.extend(indices)
+            continue
+        if check:
+            for read in plan_reads(indices, manifest.entries, manifest.files):
+                medium.verify_chunk(file, read.chunk, view[read.start : read.stop])
+        for index in indices:
+            entry = manifest.entries[index]
+            if not restore.adopt(index, view[entry.start : entry.stop]):
+                left.append(index)
+    return left

@@ -1,0 +1,152 @@
+"""Listing: find the checkpoints of a root and pick the one a caller means."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+from model_checkpoint.engine.info import CheckpointInfo, damaged_info, info_of, path_of
+from model_checkpoint.errors import CheckpointException, CheckpointNotFound
+from model_checkpoint.manifest import Summary, decode_summary, unpack
+from model_checkpoint.plan import parse_best, rank_by_age, rank_by_metric
+from model_checkpoint.storage.locate import Root, open_store
+from model_checkpoint.storage.store import Store
+
+_STEP_NAME = re.compile(r"step-(\d{8,})")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One folder of a root: its summary, or the error that keeps us from reading it."""
+
+    name: str
+    summary: Summary | None
+    error: CheckpointException | None = None
+
+    @property
+    def step(self) -> int | None:
+        """The step, by the folder's name where the manifest cannot be read."""
+        if self.summary is not None:
+            return self.summary.step
+        match = _STEP_NAME.fullmatch(self.name)
+        return int(match[1]) if match else None
+
+    @property
+    def created(self) -> str:
+        """Commit time; what cannot be read counts as newest, so that it is never passed over in silence."""
+        return self.summary.created if self.summary else "9999"
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        """The metrics saved with it."""
+        return (unpack(self.summary.metrics) if self.summary else None) or {}
+
+
+def step_name(step: int) -> str:
+    """The folder of a step.
+
+    Example:
+        >>> step_name(100)
+        'step-00000100'
+    """
+    return f"step-{step:08d}"
+
+
+def scan(store: Store) -> list[Found]:
+    """Read the summary of every committed checkpoint."""
+    return [found for name in sorted(store.names()) if (found := _read(store, name)) is not None]
+
+
+def _read(store: Store, name: str) -> Found | None:
+    where = path_of(store, name)
+    try:
+        return Found(name, decode_summary(store.read_manifest(name), where))
+    except CheckpointNotFound:
+        return None  # deleted since the names were listed
+    except CheckpointException as error:
+        return Found(name, None, error)
+
+
+def list_checkpoints(root: Root) -> list[CheckpointInfo]:
+    """List the committed checkpoints of ``root``, newest first; unusable ones carry a ``problem``.
+
+    Example:
+        >>> import model_checkpoint as mc
+        >>> _ = mc.save("memory://doc-list", {"epoch": 3}, step=7)
+        >>> [info.step for info in mc.list_checkpoints("memory://doc-list")]
+        [7]
+    """
+    store = open_store(root)
+    require_root(store)
+    return [to_info(store, found) for found in rank_by_age(scan(store))]
+
+
+def to_info(store: Store, found: Found) -> CheckpointInfo:
+    """Sum up one folder, readable or not."""
+    if found.summary is not None:
+        return info_of(store, found.summary)
+    return damaged_info(store, found.name, step=found.step, problem=str(found.error))
+
+
+def require_root(store: Store) -> None:
+    """Raise when there is no such root, naming the nearest thing a caller may have meant."""
+    if not store.exists():
+        raise CheckpointNotFound(
+            f"{store.url}: no such checkpoint root. Check the path, or save there first with mc.save.",
+            store.url,
+        )
+
+
+def candidates(
+    store: Store, *, step: int | None = None, id: str | None = None, best: str | None = None, name: str | None = None
+) -> list[Found]:
+    """Return what answers the question, first choice first; raise when nothing does."""
+    if sum(choice is not None for choice in (step, id, best, name)) > 1:
+        raise ValueError("choose a checkpoint by one of step=, id=, best= or name, not by several at once")
+    require_root(store)
+    found = scan(store)
+    if not found:
+        raise CheckpointNotFound(
+            f"{store.url}: no committed checkpoint. A save that was killed leaves none; save again, or check the path.",
+            store.url,
+        )
+    if best is not None:
+        return _by_metric(store, found, best)
+    ranked = rank_by_age(found)
+    if name is not None:
+        return _from(store, ranked, [f for f in ranked if f.name == name], f"checkpoint named {name!r}")
+    if step is not None:
+        return _from(store, ranked, [f for f in ranked if f.step == step], f"step {step}")
+    if id is not None:
+        hits = [f for f in ranked if f.summary is not None and f.summary.id.startswith(id)]
+        return _from(store, ranked, hits, f"checkpoint with id {id!r}")
+    return ranked
+
+
+def _from(store: Store, ranked: Sequence[Found], hits: Sequence[Found], what: str) -> list[Found]:
+    """The hit and everything older, which is where a fallback goes on."""
+    if not hits:
+        steps = ", ".join(f.name if f.step is None else str(f.step) for f in ranked[:8])
+        raise CheckpointNotFound(
+            f"{store.url}: no {what}; there are {len(ranked)}: {steps}{', ...' if len(ranked) > 8 else ''}. "
+            "Choose one of them, or leave the choice out for the newest.",
+            store.url,
+        )
+    return [*hits, *list(ranked)[list(ranked).index(hits[-1]) + 1 :]]
+
+
+def _by_metric(store: Store, found: Sequence[Found], best: str) -> list[Found]:
+    wanted = parse_best(best)
+    ranked = rank_by_metric(found, [f.metrics for f in found], wanted)
+    if not ranked:
+        known = sorted({name for f in found for name in f.metrics})
+        near = get_close_matches(wanted.metric, known, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else " Save with metrics={...} to choose by them."
+        raise CheckpointNotFound(
+            f"{store.url}: no checkpoint has a metric {wanted.metric!r}; known: {', '.join(known) or 'none'}.{hint}",
+            store.url,
+        )
+    return ranked

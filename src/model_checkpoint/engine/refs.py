@@ -1,0 +1,65 @@
+"""Refs: how people name a checkpoint in one word: ``runs/a``, ``runs/a@100``, ``runs/a@best:val_loss``, a folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from os import PathLike, fspath
+from typing import Any
+
+from model_checkpoint.engine.info import CheckpointInfo
+
+_FOLDER = "/checkpoints/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ref:
+    """A root and which of its checkpoints is meant (none of the choices: the newest)."""
+
+    root: str
+    step: int | None = None
+    id: str | None = None
+    best: str | None = None
+    name: str | None = None
+
+    @property
+    def choice(self) -> dict[str, Any]:
+        """The choice as keywords of :func:`load` and its kin."""
+        return {"step": self.step, "id": self.id, "best": self.best, "name": self.name}
+
+    @property
+    def chosen(self) -> bool:
+        """Whether one checkpoint is named, not just the newest."""
+        return any(value is not None for value in self.choice.values())
+
+
+def parse_ref(text: str | PathLike[str] | CheckpointInfo) -> Ref:
+    """Read a reference.
+
+    Example:
+        >>> parse_ref("runs/a@100").step, parse_ref("runs/a@best:val_loss").best, parse_ref("runs/a").chosen
+        (100, 'val_loss', False)
+        >>> parse_ref("runs/a/checkpoints/step-00000100/").name
+        'step-00000100'
+    """
+    if isinstance(text, CheckpointInfo):
+        return parse_ref(text.path)
+    plain = fspath(text).rstrip("/")
+    root, mark, choice = plain.rpartition("@")
+    if mark and choice and "/" not in choice:
+        return _chosen(root, choice)
+    root, mark, name = plain.rpartition(_FOLDER)
+    if mark and name and "/" not in name:
+        return Ref(root=root, name=name)
+    return Ref(root=plain)
+
+
+def _chosen(root: str, choice: str) -> Ref:
+    if choice == "latest":
+        return Ref(root=root)
+    if choice.isdecimal():
+        return Ref(root=root, step=int(choice))
+    if choice.startswith("best:"):
+        return Ref(root=root, best=choice.removeprefix("best:"))
+    if choice.startswith("id:"):
+        return Ref(root=root, id=choice.removeprefix("id:"))
+    return Ref(root=root, name=choice)

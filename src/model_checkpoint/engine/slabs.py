@@ -1,0 +1,208 @@
+"""Slabs: move the bytes of many leaves into files, hashing each chunk on the way.
+
+Workers take runs of whole chunks, copy them into an aligned slab, fingerprint them while they are hot, and write the
+slab; all three release the GIL. Pages that two runs share (chunks end anywhere, direct writes only on page borders)
+are gathered as edges and written when the file is complete. Memory is one slab per worker, whatever the state's size.
+"""
+
+from __future__ import annotations
+
+import mmap
+import threading
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from model_checkpoint.engine.meter import Meter
+from model_checkpoint.engine.workers import run_all
+from model_checkpoint.events import Emit
+from model_checkpoint.format import ChunkDigest, FileLayout, content_digest, digest_chunk
+from model_checkpoint.options import MIB
+from model_checkpoint.state import Source
+from model_checkpoint.storage.store import Writer
+
+SLAB_BYTES = 16 * MIB
+_PAGE = 4096
+
+Bytes = npt.NDArray[np.uint8]
+
+
+@dataclass(slots=True, eq=False)
+class FileJob:
+    """One data file on its way to the medium."""
+
+    layout: FileLayout
+    sources: Sequence[Source]  # in file order
+    writer: Writer
+    unit: int  # alignment of writes, asked once: runs that share a page must agree on it
+    digests: list[ChunkDigest] = field(default_factory=list)
+    contents: dict[int, str] = field(default_factory=dict)  # digests of tensors that fit a chunk, by file order
+    edges: dict[int, bytearray] = field(default_factory=dict)  # page start -> page, shared by two runs
+    open_runs: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def content(self, tensor: int, chunk_bytes: int) -> str:
+        """The content digest of the ``tensor``-th tensor of the file, once all is written."""
+        start, stop = self.layout.starts[tensor], self.layout.starts[tensor + 1]
+        if stop - start < chunk_bytes:
+            return self.contents.get(tensor) or content_digest(b"")
+        first, last = bisect_right(self.layout.ends, start), bisect_right(self.layout.ends, stop - 1)
+        return content_digest(b"".join(d.xxh3 for d in self.digests[first : last + 1]))
+
+
+class Run(NamedTuple):
+    """A few whole chunks ``[first, stop)`` of one file, about a slab of them."""
+
+    job: FileJob
+    first: int
+    stop: int
+
+    @property
+    def begin(self) -> int:
+        """First byte in the file."""
+        return begin_of(self.job.layout.ends, self.first)
+
+    @property
+    def end(self) -> int:
+        """Byte after the last in the file."""
+        return self.job.layout.ends[self.stop - 1]
+
+    @property
+    def base(self) -> int:
+        """The byte of the file that the slab's first byte stands for: the page the run begins in."""
+        return self.begin // self.job.unit * self.job.unit
+
+    def rooms(self, slab: Bytes) -> Iterator[tuple[int, int, Bytes]]:
+        """Yield each chunk, where it starts in the file, and its room in the slab."""
+        for chunk in range(self.first, self.stop):
+            start = begin_of(self.job.layout.ends, chunk)
+            yield chunk, start, slab[start - self.base : self.job.layout.ends[chunk] - self.base]
+
+
+def write_files(jobs: Sequence[FileJob], *, threads: int, emit: Emit) -> None:
+    """Write every file of ``jobs`` and seal each as soon as its last run is on the medium."""
+    runs = plan_runs(jobs)
+    meter = Meter("save", sum(job.layout.size for job in jobs), emit)
+    room = slab_bytes(runs)
+
+    def worker(items: Iterator[Run]) -> None:
+        slab = new_slab(room)
+        for run in items:
+            for chunk, start, part in run.rooms(slab):
+                hash_chunk(run.job, chunk, start, part, source=fill_chunk(run.job, start, part))
+            put_run(run, slab)
+            meter.add(run.end - run.begin)
+
+    run_all(worker, runs, threads=min(threads, len(runs)))
+
+
+def plan_runs(jobs: Sequence[FileJob], slab: int = SLAB_BYTES) -> list[Run]:
+    """Group the chunks of every file into runs of about a slab, in file order."""
+    runs: list[Run] = []
+    for job in jobs:
+        ends, first = job.layout.ends, 0
+        job.digests = [ChunkDigest(b"", b"")] * len(ends)
+        for i, end in enumerate(ends):
+            if end - begin_of(ends, first) >= slab or i == len(ends) - 1:
+                runs.append(Run(job, first, i + 1))
+                job.open_runs += 1
+                first = i + 1
+    return runs
+
+
+def slab_bytes(runs: Sequence[Run]) -> int:
+    """How large a slab must be to take any of ``runs``."""
+    longest = max((run.end - run.begin for run in runs), default=0)
+    return (longest // _PAGE + 2) * _PAGE
+
+
+def new_slab(nbytes: int) -> Bytes:
+    """Page-aligned memory, as direct writes want it."""
+    return np.frombuffer(mmap.mmap(-1, nbytes), dtype=np.uint8)
+
+
+def begin_of(ends: Sequence[int], chunk: int) -> int:
+    """Where a chunk starts."""
+    return ends[chunk - 1] if chunk else 0
+
+
+def fill_chunk(job: FileJob, start: int, room: Bytes) -> memoryview | None:
+    """Copy the bytes of the file from ``start`` on into ``room``; return their source if it is one piece."""
+    starts, stop = job.layout.starts, start + len(room)
+    if stop <= starts[0]:
+        room[:] = np.frombuffer(job.layout.header, dtype=np.uint8)[start:stop]
+        return None
+    tensor = bisect_right(starts, start) - 1
+    if starts[tensor + 1] >= stop:
+        window = job.sources[tensor].window(start - starts[tensor], stop - starts[tensor])
+        np.copyto(room, np.frombuffer(window, dtype=np.uint8))
+        return window
+    view = room.data
+    for i in _tensors(job, tensor, stop):
+        view[starts[i] - start : starts[i + 1] - start] = job.sources[i].window(0, starts[i + 1] - starts[i])
+    return None
+
+
+def _tensors(job: FileJob, first: int, stop: int) -> Iterator[int]:
+    """Tensors with bytes before ``stop``, from ``first`` on."""
+    starts = job.layout.starts
+    while first < len(job.sources) and starts[first] < stop:
+        if starts[first] < starts[first + 1]:
+            yield first
+        first += 1
+
+
+def hash_chunk(job: FileJob, chunk: int, start: int, room: Bytes, *, source: memoryview | None = None) -> None:
+    """Fingerprint a chunk, from its source where there is one, so that a bad copy shows; and small tensors in it."""
+    job.digests[chunk] = digest_chunk(room.data if source is None else source)
+    starts, view = job.layout.starts, room.data
+    if chunk == 0:
+        return
+    tensor = bisect_right(starts, start) - 1
+    if starts[tensor] < start or starts[tensor + 1] > start + len(room):
+        return  # a piece of a tensor that fills several chunks
+    for i in _tensors(job, tensor, start + len(room)):
+        job.contents[i] = xxhash.xxh3_128_hexdigest(view[starts[i] - start : starts[i + 1] - start])
+
+
+def put_run(run: Run, slab: Bytes) -> None:
+    """Write a filled and fingerprinted run; the last run of a file seals it."""
+    job, base, unit = run.job, run.base, run.job.unit
+    inner, outer = -(-run.begin // unit) * unit, run.end // unit * unit
+    if inner < outer:
+        job.writer.write(inner, slab[inner - base : outer - base].data)
+    for lower, upper in _edge_parts(run.begin, run.end, inner, outer):
+        _keep_edge(job, lower, slab[lower - base : upper - base])
+    with job.lock:
+        job.open_runs -= 1
+        last = job.open_runs == 0
+    if last:
+        _seal(job, slab)
+
+
+def _edge_parts(begin: int, end: int, inner: int, outer: int) -> list[tuple[int, int]]:
+    """The parts of ``[begin, end)`` outside the aligned middle ``[inner, outer)``."""
+    if inner > outer:  # the run lies within one page
+        return [(begin, end)]
+    return [(a, b) for a, b in ((begin, inner), (outer, end)) if a < b]
+
+
+def _keep_edge(job: FileJob, start: int, data: Bytes) -> None:
+    page = start // job.unit * job.unit
+    with job.lock:
+        edge = job.edges.setdefault(page, bytearray(job.unit))
+        edge[start - page : start - page + len(data)] = data.data
+
+
+def _seal(job: FileJob, slab: Bytes) -> None:
+    """Write the gathered edges and flush the file."""
+    for page, edge in sorted(job.edges.items()):
+        slab[: len(edge)] = np.frombuffer(edge, dtype=np.uint8)
+        job.writer.write(page, slab[: len(edge)].data)
+    job.edges.clear()
+    job.writer.seal()

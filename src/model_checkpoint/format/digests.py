@@ -1,0 +1,69 @@
+"""Digests: how bytes are fingerprinted, once, while they are hot in the cache.
+
+Per chunk a SHA-256 (audit) and an xxh3-128 (every load); per tensor one xxh3-128 of its content (reuse, diff);
+per file one SHA-256 over its chunks' SHA-256 digests.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import xxhash
+
+from model_checkpoint.manifest import FileRecord
+
+SHA_BYTES = 32
+XXH_BYTES = 16
+
+
+class ChunkDigest(NamedTuple):
+    """Both fingerprints of one chunk."""
+
+    sha256: bytes
+    xxh3: bytes
+
+
+def digest_chunk(data: memoryview) -> ChunkDigest:
+    """Fingerprint one chunk.
+
+    Example:
+        >>> digest_chunk(memoryview(b"abc")).sha256.hex()[:8]
+        'ba7816bf'
+    """
+    return ChunkDigest(hashlib.sha256(data).digest(), xxhash.xxh3_128_digest(data))
+
+
+def content_digest(data: memoryview | bytes) -> str:
+    """Fingerprint a tensor that fits one chunk, or the joined xxh3 digests of one that does not."""
+    return xxhash.xxh3_128_hexdigest(data)
+
+
+def file_record(name: str, *, size: int, ends: Sequence[int], digests: Sequence[ChunkDigest]) -> FileRecord:
+    """Put the fingerprints of a whole file into its record."""
+    sha256 = b"".join(d.sha256 for d in digests)
+    return FileRecord(
+        name=name,
+        size=size,
+        ends=tuple(ends),
+        sha256=base64.b64encode(sha256).decode(),
+        xxh3=base64.b64encode(b"".join(d.xxh3 for d in digests)).decode(),
+        digest=hashlib.sha256(sha256).hexdigest(),
+    )
+
+
+def sha256_of(record: FileRecord) -> list[bytes]:
+    """The SHA-256 digests of a file's chunks, in order."""
+    return _split(record.sha256, SHA_BYTES)
+
+
+def xxh3_of(record: FileRecord) -> list[bytes]:
+    """The xxh3-128 digests of a file's chunks, in order."""
+    return _split(record.xxh3, XXH_BYTES)
+
+
+def _split(text: str, width: int) -> list[bytes]:
+    joined = base64.b64decode(text, validate=True)
+    return [joined[i : i + width] for i in range(0, len(joined), width)]

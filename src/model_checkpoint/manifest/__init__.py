@@ -1,0 +1,15 @@
+"""Manifest: the record of one checkpoint, written last; whoever can read it can read the checkpoint."""
+
+from __future__ import annotations
+
+from model_checkpoint.manifest.codec import decode as decode
+from model_checkpoint.manifest.codec import decode_summary as decode_summary
+from model_checkpoint.manifest.codec import encode as encode
+from model_checkpoint.manifest.record import FORMAT_VERSION as FORMAT_VERSION
+from model_checkpoint.manifest.record import Entry as Entry
+from model_checkpoint.manifest.record import FileRecord as FileRecord
+from model_checkpoint.manifest.record import Manifest as Manifest
+from model_checkpoint.manifest.record import Summary as Summary
+from model_checkpoint.manifest.scalars import Node as Node
+from model_checkpoint.manifest.scalars import pack as pack
+from model_checkpoint.manifest.scalars import unpack as unpack

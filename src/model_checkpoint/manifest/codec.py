@@ -1,0 +1,121 @@
+"""Codec: a manifest as bytes and back.
+
+One JSON line, a newline, and the lower-case SHA-256 of that line; above 4 MiB the whole is one zstd frame.
+The reader trusts nothing: size, digest, duplicate keys, version and features are checked before anything is built.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TypeVar
+
+import msgspec
+import zstandard
+
+from model_checkpoint.errors import IncompatibleVersion, LimitExceeded, ManifestInvalid
+from model_checkpoint.manifest.record import FORMAT_VERSION, Manifest, Summary
+from model_checkpoint.options import MIB, ReaderLimits
+
+KNOWN_FEATURES: frozenset[str] = frozenset()
+
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+_COMPRESS_ABOVE = 4 * MIB
+_DIGEST_CHARS = 64
+_LIMITS = ReaderLimits()
+_S = TypeVar("_S", bound=Summary)
+
+
+def encode(manifest: Manifest) -> bytes:
+    """Return the bytes of ``manifest.json``."""
+    line = msgspec.json.encode(manifest)
+    text = line + b"\n" + hashlib.sha256(line).hexdigest().encode()
+    if len(text) <= _COMPRESS_ABOVE:
+        return text
+    return zstandard.ZstdCompressor(level=3, write_content_size=True).compress(text)
+
+
+def decode(data: bytes, where: str, *, limits: ReaderLimits = _LIMITS) -> Manifest:
+    """Return the manifest in ``data``; ``where`` names it in errors."""
+    return _decode(data, where, limits, Manifest)
+
+
+def decode_summary(data: bytes, where: str, *, limits: ReaderLimits = _LIMITS) -> Summary:
+    """Return what a listing needs of the manifest in ``data``, equally checked but much cheaper to build."""
+    return _decode(data, where, limits, Summary)
+
+
+def _decode(data: bytes, where: str, limits: ReaderLimits, kind: type[_S]) -> _S:
+    line = _checked_line(_plain(data, where, limits), where)
+    _refuse_foreign(_top_level(line, where), where)
+    try:
+        return msgspec.json.decode(line, type=kind)
+    except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+        raise _invalid(where, f"its fields are not those of a manifest ({error})") from error
+
+
+def _invalid(where: str, what: str) -> ManifestInvalid:
+    return ManifestInvalid(
+        f"{where}: the manifest cannot be used, {what}. Load another step (`mckpt ls`), or fallback=True.", where
+    )
+
+
+def _plain(data: bytes, where: str, limits: ReaderLimits) -> bytes:
+    """Undo the zstd frame, never growing beyond the limit."""
+    if not data.startswith(_ZSTD_MAGIC):
+        return data
+    try:
+        size = zstandard.get_frame_parameters(data).content_size
+        if size > limits.manifest_bytes:
+            raise LimitExceeded(
+                f"{where}: the manifest announces {size} bytes, the limit is {limits.manifest_bytes}. "
+                "It is damaged or hostile; load another step.",
+                where,
+            )
+        return zstandard.ZstdDecompressor().decompress(data, max_output_size=size, allow_extra_data=False)
+    except zstandard.ZstdError as error:
+        raise _invalid(where, f"its compressed frame is damaged ({error})") from error
+
+
+def _checked_line(text: bytes, where: str) -> bytes:
+    """Split off the self-digest and compare it as text."""
+    if len(text) < _DIGEST_CHARS + 3:
+        raise _invalid(where, f"it has {len(text)} bytes, too few to be one")
+    line, newline, digest = text[: -_DIGEST_CHARS - 1], text[-_DIGEST_CHARS - 1 : -_DIGEST_CHARS], text[-_DIGEST_CHARS:]
+    actual = hashlib.sha256(line).hexdigest().encode()
+    if newline != b"\n" or digest != actual:
+        raise _invalid(where, f"its self-digest is {actual[:12].decode()}..., the last line says {digest[:12]!r}...")
+    return line
+
+
+def _top_level(line: bytes, where: str) -> dict[str, msgspec.Raw]:
+    """Split the top object; duplicate keys show as missing length, since a dict keeps only one of them."""
+    try:
+        parts = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+        raise _invalid(where, f"it is not JSON ({error})") from error
+    inner = sum(len(msgspec.json.encode(key)) + len(bytes(raw)) + 2 for key, raw in parts.items())
+    length = max(2, 1 + inner)
+    if length != len(line):
+        raise _invalid(where, "a key stands twice in it, or it has blanks between its parts")
+    return parts
+
+
+def _refuse_foreign(parts: dict[str, msgspec.Raw], where: str) -> None:
+    """Check format, version and features before the rest is looked at."""
+    try:
+        kind = msgspec.json.decode(parts["format"], type=str)
+        version = msgspec.json.decode(parts["format_version"], type=int)
+        reader = msgspec.json.decode(parts["min_reader"], type=int)
+        features = msgspec.json.decode(parts["features"], type=list[str])
+    except (KeyError, msgspec.DecodeError) as error:
+        raise _invalid(where, f"format, version or features are missing ({error})") from error
+    if kind != "model_checkpoint":
+        raise _invalid(where, f"its format is {kind!r}, expected 'model_checkpoint'")
+    unknown = [name for name in features if name not in KNOWN_FEATURES]
+    if reader > FORMAT_VERSION or unknown:
+        need = f"features {unknown}" if unknown else f"a reader of format {reader}"
+        raise IncompatibleVersion(
+            f"{where}: written in format {version}, needs {need}; this reader knows format {FORMAT_VERSION}. "
+            "Upgrade: pip install -U model-checkpoint.",
+            where,
+        )

@@ -1,0 +1,75 @@
+"""Scalars in JSON: what JSON cannot say exactly becomes a tagged array.
+
+A node is JSON without objects: ``null``, booleans, strings, integers below 2**53 and arrays. An array is always
+``[tag, ...]``; the tags here are ``f`` (float as hex), ``i`` (big integer as hex), ``l`` (list) and ``d`` (dict as
+flat key, value, ... list). Rooms above add tags of their own.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from model_checkpoint.errors import ManifestInvalid, UnsupportedType
+
+Node: TypeAlias = bool | int | str | list[Any] | None
+
+_EXACT = 1 << 53  # every JSON reader keeps integers below this
+
+
+def pack_number(value: int | float) -> Node:
+    """Turn a number into a node that gives back the very same number, NaN and infinities included.
+
+    Example:
+        >>> pack_number(0.5), pack_number(7), pack_number(2**80)
+        (['f', '0x1.0000000000000p-1'], 7, ['i', '0x100000000000000000000'])
+    """
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, float):
+        return ["f", value.hex()]
+    return value if -_EXACT < value < _EXACT else ["i", hex(value)]
+
+
+def unpack_number(node: Node) -> int | float | bool:
+    """Give back the number of :func:`pack_number`."""
+    if isinstance(node, int):
+        return node
+    match node:
+        case ["f", str(text)]:
+            return float.fromhex(text)
+        case ["i", str(text)]:
+            return int(text, 16)
+    raise ManifestInvalid(f"manifest: {node!r} is no number. The manifest is damaged; run `mckpt verify`.")
+
+
+def pack(value: Any, where: str = "metadata") -> Node:
+    """Turn plain data (None, bool, int, float, str, list, dict with string keys) into a node.
+
+    Example:
+        >>> pack({"lr": 0.5, "tags": ["a"]})
+        ['d', ['lr', ['f', '0x1.0000000000000p-1'], 'tags', ['l', ['a']]]]
+    """
+    if value is None or isinstance(value, (str, bool)):
+        return value
+    if isinstance(value, (int, float)):
+        return pack_number(value)
+    if isinstance(value, (list, tuple)):
+        return ["l", [pack(item, f"{where}[{i}]") for i, item in enumerate(value)]]
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return ["d", [part for key, item in value.items() for part in (key, pack(item, f"{where}.{key}"))]]
+    raise UnsupportedType(
+        f"{where}: metadata and metrics hold plain data (numbers, strings, lists, dicts with string keys), "
+        f"got {type(value).__qualname__}. Convert it, or put it into the state itself."
+    )
+
+
+def unpack(node: Node) -> Any:
+    """Give back the plain data of :func:`pack` (tuples come back as lists)."""
+    if node is None or isinstance(node, (str, bool, int)):
+        return node
+    match node:
+        case ["l", list(items)]:
+            return [unpack(item) for item in items]
+        case ["d", list(items)] if len(items) % 2 == 0:
+            return {str(key): unpack(item) for key, item in zip(items[::2], items[1::2], strict=True)}
+    return unpack_number(node)

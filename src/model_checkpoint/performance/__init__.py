@@ -1,0 +1,1 @@
+"""Performance: memory budgets (caches and batches join them later). Knows no tensors and no SQL."""

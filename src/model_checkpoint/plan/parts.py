@@ -1,0 +1,44 @@
+"""Parts: which leaves a caller means by ``parts=`` and ``rename=``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
+
+
+def matcher(parts: str | Sequence[str] | None) -> Callable[[str], bool]:
+    """Return a test for leaf names: a pattern means the leaf itself, all that lies under it, or a glob.
+
+    Example:
+        >>> wanted = matcher(["model", "optimizer.state.*"])
+        >>> wanted("model.wte.weight"), wanted("models.x"), wanted("optimizer.param_groups")
+        (True, False, False)
+    """
+    if parts is None:
+        return lambda name: True
+    patterns = [parts] if isinstance(parts, str) else list(parts)
+
+    def wanted(name: str) -> bool:
+        return any(name == p or name.startswith(f"{p}.") or fnmatchcase(name, p) for p in patterns)
+
+    return wanted
+
+
+def renamer(rename: Mapping[str, str] | Callable[[str], str] | None) -> Callable[[str], str] | None:
+    """Return the function from saved names to wanted names; of a mapping, the longest prefix that fits wins.
+
+    Example:
+        >>> renamer({"model": "net", "model.head": "net.out"})("model.head.bias")
+        'net.out.bias'
+    """
+    if rename is None or callable(rename):
+        return rename
+    prefixes = sorted(rename.items(), key=lambda pair: -len(pair[0]))
+
+    def new_name(name: str) -> str:
+        for old, new in prefixes:
+            if name == old or name.startswith(f"{old}."):
+                return new + name[len(old) :]
+        return name
+
+    return new_name

@@ -1,0 +1,68 @@
+"""Reads: which chunks of which files hold the bytes a load wants."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from model_checkpoint.manifest import Entry, FileRecord
+
+
+class Piece(NamedTuple):
+    """Bytes of one entry that lie in one chunk."""
+
+    entry: int
+    into: int  # offset in the entry
+    start: int  # offset in the chunk
+    length: int
+
+
+class ChunkRead(NamedTuple):
+    """One chunk to read and verify, and what to take from it."""
+
+    file: int
+    chunk: int
+    start: int  # byte range in the file
+    stop: int
+    pieces: list[Piece]
+
+
+def plan_reads(
+    needed: Iterable[int],
+    entries: Sequence[Entry],
+    files: Sequence[FileRecord],
+    *,
+    ranges: Mapping[int, Sequence[tuple[int, int]]] | None = None,
+) -> list[ChunkRead]:
+    """List the chunks that hold ``needed`` entries, or only the byte ``ranges`` of those named there, in file order.
+
+    Offsets in pieces stay offsets in the whole entry.
+    """
+    by_file: dict[int, list[tuple[int, int, int, int]]] = defaultdict(list)
+    for index in needed:
+        entry = entries[index]
+        for start, stop in ranges.get(index, ()) if ranges is not None else ((0, entry.nbytes),):
+            if start < stop:
+                by_file[entry.file].append((entry.start + start, entry.start + stop, index, entry.start))
+    reads: list[ChunkRead] = []
+    for file in sorted(by_file):
+        reads.extend(_of_file(file, sorted(by_file[file]), files[file].ends))
+    return reads
+
+
+def _of_file(file: int, spans: Sequence[tuple[int, int, int, int]], ends: Sequence[int]) -> list[ChunkRead]:
+    reads: dict[int, ChunkRead] = {}
+    for start, stop, index, origin in spans:
+        chunk = bisect_right(ends, start)
+        position = start
+        while position < stop:
+            begin, end = ends[chunk - 1], ends[chunk]
+            until = min(stop, end)
+            if chunk not in reads:
+                reads[chunk] = ChunkRead(file, chunk, begin, end, [])
+            reads[chunk].pieces.append(Piece(index, position - origin, position - begin, until - position))
+            position = until
+            chunk += 1
+    return [reads[chunk] for chunk in sorted(reads)]

@@ -1,0 +1,74 @@
+"""Report: how a checkpoint and the live objects differ, said before any byte is read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from model_checkpoint.state import LiveSpecs, Spec
+
+_SHOWN = 10
+_COMPARED = 2_000  # nearest-name search is quadratic; beyond this it would cost more than it tells
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadReport:
+    """Differences between what is saved and what is wanted, by leaf name."""
+
+    missing: Sequence[str] = ()  # wanted by the live objects, not in the checkpoint
+    unexpected: Sequence[str] = ()  # in the checkpoint, not wanted
+    shapes: Sequence[tuple[str, tuple[int, ...], tuple[int, ...]]] = ()  # name, saved, live
+    dtypes: Sequence[tuple[str, str, str]] = ()  # name, saved, live
+    suggestions: Sequence[tuple[str, str]] = ()  # missing name, nearest unexpected name
+
+    @property
+    def fits(self) -> bool:
+        """Whether there is no difference at all."""
+        return not (self.missing or self.unexpected or self.clashes)
+
+    @property
+    def clashes(self) -> bool:
+        """Whether a leaf of both sides differs in shape or dtype, which no setting makes loadable."""
+        return bool(self.shapes or self.dtypes)
+
+    def render(self) -> str:
+        """Return the report as lines of text, the longest lists cut."""
+        near = dict(self.suggestions)
+        lines = [
+            *_lines("missing", [f"{n} (nearest: {near[n]})" if n in near else n for n in self.missing]),
+            *_lines("unexpected", list(self.unexpected)),
+            *_lines("shape", [f"{n}: saved {list(s)}, live {list(t)}" for n, s, t in self.shapes]),
+            *_lines("dtype", [f"{n}: saved {s}, live {t}" for n, s, t in self.dtypes]),
+        ]
+        return "\n".join(lines)
+
+
+def _lines(title: str, rows: list[str]) -> list[str]:
+    more = [f"  {title}: and {len(rows) - _SHOWN} more"] if len(rows) > _SHOWN else []
+    return [f"  {title}: {row}" for row in rows[:_SHOWN]] + more
+
+
+def compare(saved: Sequence[Spec], live: LiveSpecs) -> LoadReport:
+    """Compare leaves by name, shape and dtype; under an open prefix anything saved is welcome."""
+    have = {spec.name: spec for spec in saved}
+    want = {spec.name: spec for spec in live.specs}
+    open_to = tuple(live.open_prefixes)
+    missing = [name for name in want if name not in have and not name.startswith(open_to or ("\0",))]
+    unexpected = [name for name in have if name not in want and not name.startswith(open_to or ("\0",))]
+    both = [(have[name], want[name]) for name in want if name in have]
+    return LoadReport(
+        missing=missing,
+        unexpected=unexpected,
+        shapes=[(s.name, s.shape, w.shape) for s, w in both if s.shape != w.shape],
+        dtypes=[(s.name, s.dtype, w.dtype) for s, w in both if s.dtype != w.dtype],
+        suggestions=_nearest(missing, unexpected),
+    )
+
+
+def _nearest(missing: Sequence[str], unexpected: Sequence[str]) -> list[tuple[str, str]]:
+    pairs: list[tuple[str, str]] = []
+    for name in missing[:_SHOWN]:
+        close = get_close_matches(name, unexpected[:_COMPARED], n=1, cutoff=0.5)
+        pairs.extend((name, match) for match in close)
+    return pairs

@@ -1,0 +1,93 @@
+"""State: a training state in memory, taken apart into leaves (values with bytes) that the stages pass on.
+
+A save reads leaves through :class:`Source`; a load writes them through :class:`Target`. Both speak of the bytes as
+they are stored (little-endian, C order), whatever the framework holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from model_checkpoint.manifest import Node
+
+
+class Source(Protocol):
+    """The bytes of one leaf, readable in windows while the caller's memory stays put."""
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes there are."""
+        ...
+
+    def window(self, start: int, stop: int) -> memoryview:
+        """Return the bytes ``[start, stop)``: a view where they lie contiguous on the host, else a fresh copy."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One array to store (each shared storage once)."""
+
+    name: str  # unique; the tensor's name in the data file
+    kind: str  # adapter that gives it back
+    dtype: str  # logical dtype
+    shape: tuple[int, ...]
+    stored: str  # safetensors dtype
+    stored_shape: tuple[int, ...] | None  # where it differs from shape
+    source: Source
+    alignment: int  # bytes its stored dtype wants to be aligned to
+    attributes: Node = None
+    frozen: bool = False  # known not to be trained (requires_grad is False)
+
+    @property
+    def nbytes(self) -> int:
+        """Raw size."""
+        return self.source.nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class Flat:
+    """A state taken apart: its structure, where ``["a", i]`` stands for leaf ``i``, and the leaves."""
+
+    tree: Node
+    leaves: Sequence[Leaf]
+    unshared: Sequence[str] = ()  # names of views stored apart because together they cover too little
+
+
+class Target(Protocol):
+    """Where the verified bytes of one stored array go."""
+
+    @property
+    def live(self) -> bool:
+        """Whether this is memory the caller is using (so that no unverified byte may reach it)."""
+        ...
+
+    @property
+    def buffer(self) -> memoryview | None:
+        """All the bytes, writable, if they lie contiguous on the host; else None and ``put`` is the way."""
+        ...
+
+    def put(self, start: int, data: memoryview) -> None:
+        """Write ``data`` at byte ``start``."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What one array leaf of a tree looks like, saved or live; aliases of one storage have a Spec each."""
+
+    name: str  # dotted, escaped path in the tree
+    dtype: str
+    shape: tuple[int, ...]
+    entry: int = -1  # index of the stored array that holds it (-1 for live leaves)
+    kind: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveSpecs:
+    """What the caller's objects expect: their leaves, and prefixes under which anything is welcome."""
+
+    specs: Sequence[Spec]
+    open_prefixes: Sequence[str] = field(default=())  # e.g. the state of an optimizer that has none yet

@@ -1,0 +1,48 @@
+"""Locate: from a path or URL to the store that keeps it."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from model_checkpoint.errors import CheckpointException, ExceptionType
+from model_checkpoint.storage.local import LocalStore
+from model_checkpoint.storage.memory import SCHEME as MEMORY
+from model_checkpoint.storage.memory import MemoryStore
+from model_checkpoint.storage.store import Store
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+
+
+class UnknownScheme(CheckpointException, ValueError):
+    """A URL begins with a scheme no store answers to."""
+
+    default_type = ExceptionType.STORAGE_ERROR
+
+
+Root = str | os.PathLike[str] | Store
+
+
+def open_store(root: Root) -> Store:
+    """Return the store of ``root``: a path, a ``memory://`` URL, or a store itself. Nothing is created or read yet.
+
+    Example:
+        >>> open_store("memory://example").url
+        'memory://example'
+        >>> open_store("ftp://host/x")
+        Traceback (most recent call last):
+        model_checkpoint.storage.locate.UnknownScheme: ftp://host/x: unknown scheme 'ftp', expected a path or ...
+    """
+    if not isinstance(root, (str, os.PathLike)):
+        return root
+    text = os.fspath(root)
+    match = _SCHEME.match(text)
+    if match is None:
+        return LocalStore(text)
+    if text.startswith(MEMORY):
+        return MemoryStore(text)
+    raise UnknownScheme(
+        f"{text}: unknown scheme {match[1]!r}, expected a path or {MEMORY}name. "
+        "Write a path without a scheme to save to a disk.",
+        text,
+    )

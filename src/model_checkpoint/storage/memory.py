@@ -1,0 +1,265 @@
+"""Memory store: checkpoints in this process, for tests, notebooks and dry runs.
+
+All stores of one ``memory://`` URL share their content. It behaves like an object store: files are written under keys
+of their own, and a checkpoint comes to be by putting its manifest, which fails if there is one already.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from model_checkpoint.errors import MemoryRefused, StorageFailure, Truncated
+from model_checkpoint.options import Graces
+from model_checkpoint.storage.failures import (
+    attempt_over,
+    ended,
+    misused,
+    name_taken,
+    no_such_checkpoint,
+    not_in_trash,
+    not_sealed,
+)
+from model_checkpoint.storage.names import MANIFEST, Token, check_attempt, check_name, check_new_file, check_own_files
+from model_checkpoint.storage.store import Swept, Trashed
+
+SCHEME = "memory://"
+
+Files = Mapping[str, memoryview]  # a published version never changes: a replacement is another mapping
+
+
+@dataclass(slots=True)
+class _Bucket:
+    guard: threading.RLock = field(default_factory=threading.RLock)
+    published: dict[str, Files] = field(default_factory=dict)
+    trash: dict[str, Files] = field(default_factory=dict)
+    stages: weakref.WeakValueDictionary[str, MemoryStage] = field(default_factory=weakref.WeakValueDictionary)
+
+
+_buckets: dict[str, _Bucket] = {}
+_registering = threading.Lock()
+
+
+class MemoryWriter:
+    """One file being written; see :class:`model_checkpoint.storage.store.Writer`."""
+
+    alignment = 1
+
+    def __init__(self, path: str, size: int) -> None:
+        self._path, self._written, self._counting = path, 0, threading.Lock()
+        try:
+            self.content = memoryview(bytearray(size))
+        except MemoryError as error:
+            raise MemoryRefused(f"{path}: no memory for {size} bytes. Save to a disk instead.", path) from error
+        self._open = True
+        self.sealed = False
+
+    def write(self, offset: int, data: memoryview) -> None:
+        """Write all of ``data`` at ``offset``."""
+        view = memoryview(data).cast("B")
+        if not self._open:
+            raise misused(self._path, "it is closed already")
+        if offset < 0 or offset + len(view) > len(self.content):
+            outside = f"bytes {offset} to {offset + len(view)} lie outside the {len(self.content)} announced"
+            raise misused(self._path, outside)
+        self.content[offset : offset + len(view)] = view
+        with self._counting:
+            self._written += len(view)
+
+    def seal(self) -> None:
+        """Accept no more bytes."""
+        if not self._open:
+            raise misused(self._path, "it was sealed, or failed, before")
+        if self._written < len(self.content):
+            raise misused(self._path, f"only {self._written} of the {len(self.content)} bytes announced were written")
+        self._open, self.sealed = False, True
+
+
+class MemoryReader:
+    """One file; see :class:`model_checkpoint.storage.store.Reader`."""
+
+    def __init__(self, content: memoryview, where: str, file: str) -> None:
+        self._content, self._where, self._file = content, where, file
+
+    @property
+    def size(self) -> int:
+        """Bytes in the file."""
+        return len(self._content)
+
+    def read_into(self, offset: int, buffer: memoryview) -> None:
+        """Fill ``buffer`` from ``offset``."""
+        view = memoryview(buffer).cast("B")
+        if offset + len(view) > self.size:
+            raise ended(self._where, self._file, wanted=range(offset, offset + len(view)), end=self.size)
+        view[:] = self._content[offset : offset + len(view)]
+
+    def map(self) -> memoryview | None:
+        """The file itself, read-only."""
+        return self._content
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+class MemoryStage:
+    """One attempt; see :class:`model_checkpoint.storage.store.Stage`."""
+
+    def __init__(self, bucket: _Bucket, where: str, name: str, attempt: str) -> None:
+        self._bucket, self._where, self._name, self._attempt = bucket, where, name, attempt
+        self._writers: dict[str, MemoryWriter] = {}
+        self.alive = True
+
+    def create(self, file: str, size: int) -> MemoryWriter:
+        """Open a new file of ``size`` bytes."""
+        self._require_alive()
+        check_new_file(file, {name.casefold() for name in self._writers}, self._where)
+        self._writers[file] = MemoryWriter(f"{self._where}/{file}", size)
+        return self._writers[file]
+
+    def publish(self, manifest: bytes, *, replace: bool = False, obsolete: Sequence[str] = ()) -> None:
+        """Make the checkpoint visible."""
+        self._require_alive()
+        if loose := [file for file, writer in self._writers.items() if not writer.sealed]:
+            raise not_sealed(self._where, loose)
+        if replace:
+            check_own_files(self._writers, self._attempt, self._where)
+        gone = {check_name(file, self._where) for file in obsolete} - set(self._writers)
+        new = {file: writer.content.toreadonly() for file, writer in self._writers.items()}
+        with self._bucket.guard:
+            old = self._bucket.published.get(self._name, {})
+            if old and not replace:
+                raise name_taken(self._where)
+            kept = {file: content for file, content in old.items() if file not in gone}
+            self._bucket.published[self._name] = kept | new | {MANIFEST: memoryview(bytes(manifest))}
+        self.abort()
+
+    def abort(self) -> None:
+        """Forget everything staged."""
+        self.alive = False
+        self._writers.clear()
+
+    def _require_alive(self) -> None:
+        if not self.alive:
+            raise attempt_over(self._where)
+
+
+class MemoryStore:
+    """A root in memory; see :class:`model_checkpoint.storage.store.Store`.
+
+    Example:
+        >>> store = MemoryStore("memory://doctest")
+        >>> store.stage("step-1", "attempt-1").publish(b"the manifest")
+        >>> MemoryStore("memory://doctest").names()
+        ['step-1']
+    """
+
+    def __init__(self, url: str) -> None:
+        for part in url.removeprefix(SCHEME).split("/"):
+            check_name(part, url)
+        self._url = url
+
+    @property
+    def url(self) -> str:
+        """The URL it was opened with."""
+        return self._url
+
+    @property
+    def _bucket(self) -> _Bucket:
+        """What is there; an empty one, kept nowhere, if nothing is."""
+        return _buckets.get(self._url) or _Bucket()
+
+    def exists(self) -> bool:
+        """Whether anything was ever staged here."""
+        return self._url in _buckets
+
+    def names(self) -> list[str]:
+        """Names of published checkpoints, in no order."""
+        return list(self._bucket.published)
+
+    def _files(self, name: str) -> Files:
+        files = self._bucket.published.get(check_name(name, self._url))
+        if files is None:
+            raise no_such_checkpoint(f"{self._url}/{name}", self._url)
+        return files
+
+    def read_manifest(self, name: str) -> bytes:
+        """The manifest of ``name``."""
+        return bytes(self._files(name)[MANIFEST])
+
+    def files(self, name: str) -> dict[str, int]:
+        """Every file of ``name``, its manifest included, with its size."""
+        return {file: len(content) for file, content in self._files(name).items()}
+
+    def open(self, name: str, file: str) -> MemoryReader:
+        """Open one data file."""
+        where = f"{self._url}/{check_name(name, self._url)}"
+        content = self._bucket.published.get(name, {}).get(check_name(file, where))
+        if content is None:
+            raise Truncated(
+                f"{where}: the file {file} is gone. It was deleted or replaced meanwhile: read the manifest again, "
+                "or load another step.",
+                where,
+                file=file,
+            )
+        return MemoryReader(content, where, file)
+
+    def stage(self, name: str, attempt: str) -> MemoryStage:
+        """Begin an attempt."""
+        check_name(name, self._url)
+        check_attempt(attempt, self._url)
+        with _registering:
+            bucket = _buckets.setdefault(self._url, _Bucket())
+            running = bucket.stages.get(attempt)
+            if running is not None and running.alive:
+                where = f"{self._url}/.staging/{attempt}"
+                raise StorageFailure(f"{where}: the attempt id is in use. Use a fresh one for each attempt.", where)
+            stage = MemoryStage(bucket, f"{self._url}/{name}", name, attempt)
+            bucket.stages[attempt] = stage
+        return stage
+
+    def free_bytes(self) -> int | None:
+        """Nobody can tell."""
+        return None
+
+    def discard(self, name: str) -> Trashed:
+        """Move a published checkpoint to the trash."""
+        bucket, token = self._bucket, Token.fresh(check_name(name, self._url))
+        with bucket.guard:
+            bucket.trash[str(token)] = self._files(name)
+            del bucket.published[name]
+            return self._describe(token)
+
+    def _describe(self, token: Token) -> Trashed:
+        nbytes = sum(len(content) for content in self._bucket.trash[str(token)].values())
+        return Trashed(name=token.name, token=str(token), deleted=token.deleted, nbytes=nbytes)
+
+    def trash(self) -> list[Trashed]:
+        """What can be brought back, oldest first."""
+        with self._bucket.guard:
+            found = [self._describe(Token.parse(text)) for text in self._bucket.trash]
+        return sorted(found, key=lambda item: item.deleted)
+
+    def bring_back(self, token: str) -> str:
+        """Undo a ``discard``."""
+        bucket, name = self._bucket, Token.parse(token, self._url).name
+        with bucket.guard:
+            if token not in bucket.trash:
+                raise not_in_trash(f"{self._url}/.trash/{token}", self._url)
+            if name in bucket.published:
+                raise name_taken(f"{self._url}/{name}")
+            bucket.published[name] = bucket.trash.pop(token)
+        return name
+
+    def sweep(self, graces: Graces) -> Swept:
+        """Remove trash past its grace; attempts die with their objects, so there are no leavings."""
+        bucket, now = self._bucket, time.time()
+        with bucket.guard:
+            over = [item for item in self.trash() if now - item.deleted >= graces.trash]
+            for item in over:
+                del bucket.trash[item.token]
+            alive = [attempt for attempt, stage in bucket.stages.items() if stage.alive]
+        nbytes = sum(item.nbytes for item in over)
+        return Swept(trashed=[item.token for item in over], alive=alive, nbytes=nbytes)

@@ -1,0 +1,21 @@
+"""Tree: any state as named leaves, and back (the first step of a save, the last of a load).
+
+Knows neither files nor chunks: arrays leave as :class:`~model_checkpoint.state.Source` and come back through
+:class:`~model_checkpoint.state.Target`.
+"""
+
+from __future__ import annotations
+
+from model_checkpoint.tree.codecs import register_codec as register_codec
+from model_checkpoint.tree.flatten import flatten as flatten
+from model_checkpoint.tree.live import live_specs as live_specs
+from model_checkpoint.tree.rename import rename as rename
+from model_checkpoint.tree.restore import Restore as Restore
+from model_checkpoint.tree.restore import prepare as prepare
+from model_checkpoint.tree.rng import RngState as RngState
+from model_checkpoint.tree.rng import rng_state as rng_state
+from model_checkpoint.tree.specs import select as select
+from model_checkpoint.tree.specs import specs as specs
+from model_checkpoint.tree.summary import PartSummary as PartSummary
+from model_checkpoint.tree.summary import TreeSummary as TreeSummary
+from model_checkpoint.tree.summary import summary as summary

@@ -1,0 +1,80 @@
+"""Codecs: what other types become in a tree, and how they come back."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import PosixPath, PurePosixPath, PureWindowsPath, WindowsPath
+from typing import Any
+
+from model_checkpoint.errors import ClassUnavailable, UnsupportedType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Codec:
+    """How one class is saved: under which name, as what, and how it is made again."""
+
+    cls: type
+    name: str
+    encode: Callable[[Any], Any]
+    decode: Callable[[Any], Any]
+
+
+_BY_TYPE: dict[type, Codec] = {}
+_BY_NAME: dict[str, Codec] = {}
+
+
+def register_codec(
+    cls: type, encode: Callable[[Any], Any], decode: Callable[[Any], Any], *, name: str | None = None
+) -> None:
+    """Teach the library to save values of exactly type ``cls``.
+
+    For ``torch.Tensor`` and ``numpy.ndarray`` the codec is asked only for those that have no plain form (sparse,
+    quantized, object arrays).
+
+    Args:
+        cls: The class; subclasses need codecs of their own.
+        encode: Turns a value into anything that can be saved.
+        decode: Turns that back into a value.
+        name: Recorded in the checkpoint; must stay the same as long as checkpoints live. Default: module and class.
+
+    Example:
+        >>> from fractions import Fraction
+        >>> register_codec(Fraction, lambda f: (f.numerator, f.denominator), lambda pair: Fraction(*pair))
+    """
+    if not isinstance(cls, type) or not callable(encode) or not callable(decode):
+        raise UnsupportedType(
+            f"register_codec: takes a class and two callables, got {cls!r}, {encode!r}, {decode!r}. "
+            "Pass the class itself, a function to plain data, and one back."
+        )
+    label = name or f"{cls.__module__}.{cls.__qualname__}"
+    other = _BY_NAME.get(label)
+    if other is not None and (other.cls.__module__, other.cls.__qualname__) != (cls.__module__, cls.__qualname__):
+        raise UnsupportedType(
+            f"register_codec: the name {label!r} belongs to {other.cls.__qualname__}, got {cls.__qualname__}. "
+            "Choose another name=."
+        )
+    codec = Codec(cls=cls, name=label, encode=encode, decode=decode)
+    _BY_TYPE[cls] = _BY_NAME[label] = codec
+
+
+def codec_of(cls: type) -> Codec | None:
+    """Return the codec of exactly ``cls``, or None."""
+    return _BY_TYPE.get(cls)
+
+
+def codec_named(name: str) -> Codec:
+    """Return the codec recorded as ``name``."""
+    if name not in _BY_NAME:
+        raise ClassUnavailable(
+            f"codec {name}: the checkpoint needs it and it is not registered. Import the module that calls "
+            "register_codec for it, or load without it (parts=)."
+        )
+    return _BY_NAME[name]
+
+
+register_codec(Counter, dict, Counter)
+register_codec(deque, lambda queue: (list(queue), queue.maxlen), lambda pair: deque(pair[0], pair[1]))
+for _path in (PurePosixPath, PureWindowsPath, PosixPath, WindowsPath):
+    register_codec(_path, str, _path)

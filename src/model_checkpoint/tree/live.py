@@ -1,0 +1,112 @@
+"""Live: what the caller's objects expect of a checkpoint, said in the names a save would give."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+from model_checkpoint.errors import StructureMismatch, UnsupportedType
+from model_checkpoint.manifest import Node
+from model_checkpoint.state import LiveSpecs, Spec
+from model_checkpoint.tree.classes import fields_of, is_namedtuple
+from model_checkpoint.tree.encode import DEEPEST, Encoder
+from model_checkpoint.tree.frameworks import finder, object_kind
+from model_checkpoint.tree.names import dotted, final, join, segment
+from model_checkpoint.tree.trouble import Trouble
+
+
+def live_specs(into: Any) -> LiveSpecs:
+    """Return the array leaves of live objects, and where anything is welcome.
+
+    An open prefix that ends with a dot takes every name under it, one without takes exactly that name; the empty one
+    takes all.
+
+    Example:
+        >>> import numpy as np
+        >>> live = live_specs({"w": np.zeros(3), "later": None})
+        >>> [(spec.name, spec.dtype, spec.shape) for spec in live.specs], live.open_prefixes
+        ([('w', 'float64', (3,))], ('later', 'later.'))
+    """
+    specs: list[Spec] = []
+    opened: list[str] = []
+    for name, value in _places(into, "", 0):
+        _describe(name, value, specs, opened)
+    return LiveSpecs(specs, tuple(opened))
+
+
+def _describe(name: str, value: Any, specs: list[Spec], opened: list[str]) -> None:
+    cls = type(value)
+    try:
+        find = finder(cls)
+        if find is not None:
+            found = find(value)
+            specs.append(Spec(final(name), found.dtype.name, found.shape, kind=found.kind))
+            return
+    except Trouble as trouble:
+        raise StructureMismatch(f"{final(name)}: {trouble.what}") from trouble
+    if object_kind(cls) == "module":
+        for key, part in value.state_dict().items():
+            _describe(join(name, dotted(key)), part, specs, opened)
+    elif not isinstance(value, (bool, int, float, complex, str)):
+        opened.extend([final(name), f"{name}."] if name else [""])
+
+
+def _places(value: Any, name: str, depth: int) -> Iterator[tuple[str, Any]]:
+    """Yield (name, value) of whatever is no container."""
+    if depth > DEEPEST:
+        raise StructureMismatch(f"{final(name)}: the live objects are nested deeper than {DEEPEST} containers.")
+    under = None if object_kind(type(value)) else _children(value, name)
+    if not under:
+        yield name, value if under is None else None
+        return
+    for place, item in under:
+        yield from _places(item, place, depth + 1)
+
+
+def _children(value: Any, name: str) -> list[tuple[str, Any]] | None:
+    """Return (name, item) of a live container, None for anything else."""
+    if isinstance(value, dict):
+        label = dotted if _dots_are_paths(value) else _segment
+        return [(join(name, label(key)), item) for key, item in value.items()]
+    if type(value) is list or type(value) is tuple:
+        return [(join(name, str(i)), item) for i, item in enumerate(value)]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return [(join(name, segment(f)), getattr(value, f)) for f in fields_of(type(value))]
+    if isinstance(value, tuple) and is_namedtuple(type(value)):
+        return [(join(name, segment(f)), item) for f, item in zip(fields_of(type(value)), value, strict=True)]
+    return None
+
+
+def _dots_are_paths(value: dict[Any, Any]) -> bool:
+    if not all(isinstance(key, str) for key in value):
+        return False
+    if getattr(value, "_metadata", None) is not None:
+        return True
+    return any("." in key for key in value) and all(_is_array(item) for item in value.values())
+
+
+def _is_array(value: Any) -> bool:
+    try:
+        return finder(type(value)) is not None
+    except Trouble:
+        return False
+
+
+def _segment(key: Any) -> str:
+    node: Node
+    try:
+        node = key if type(key) in (str, int) else Encoder().key(key)
+    except Trouble as trouble:
+        raise UnsupportedType(f"into: {trouble.what}") from trouble
+    return segment(node)
+
+
+def live_parameter_names(into: Any) -> dict[int, str]:
+    """Return the dotted name of every parameter owned by a module of the live objects, by identity."""
+    modules = [(name, value) for name, value in _places(into, "", 0) if object_kind(type(value)) == "module"]
+    if not modules:
+        return {}
+    from model_checkpoint.tree.torch_owners import parameter_names
+
+    return parameter_names(modules)

@@ -1,0 +1,101 @@
+"""Walk: the leaves of a tree with their names; the one place that decides what a leaf is called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from model_checkpoint.errors import ManifestInvalid
+from model_checkpoint.manifest import Node
+from model_checkpoint.tree.names import dotted, final, join, segment
+
+ABSENT = ["-"]  # stands for a list item that was not selected
+MAPPINGS = frozenset("dko")
+ARRAYS = frozenset("av")
+
+
+def tag_of(node: Node) -> str:
+    """Return the tag of a node ("" for a plain scalar)."""
+    if not isinstance(node, list):
+        return ""
+    if not node or not isinstance(node[0], str):
+        raise damaged(node)
+    return node[0]
+
+
+def damaged(node: Any) -> ManifestInvalid:
+    """Return the error for a node that no save has written."""
+    return ManifestInvalid(f"tree: {str(node)[:80]} is no node. The manifest is damaged; run `mckpt verify`.")
+
+
+def namer(node: list[Any]) -> Callable[[Node], str]:
+    """Return how the keys of a mapping node are named."""
+    free = node[0] == "k" or (node[0] == "o" and len(node) > 2 and node[2] is True)
+    return _dotted if free else segment
+
+
+def _dotted(key: Node) -> str:
+    return dotted(key) if isinstance(key, str) else segment(key)
+
+
+def children(node: list[Any], prefix: str) -> list[tuple[str, Node]]:
+    """Return the (name, node) pairs right under a container; atoms, sets and arrays have none."""
+    match node:
+        case ["d" | "k" | "o", list(flat), *_] if len(flat) % 2 == 0:
+            name = namer(node)
+            start = f"{prefix}." if prefix else ""
+            return [(start + name(key), item) for key, item in zip(flat[::2], flat[1::2], strict=True)]
+        case ["l" | "t", list(items)]:
+            return [(join(prefix, str(i)), item) for i, item in enumerate(items)]
+        case ["nt" | "dc", str(), list(names), list(items)] if len(names) == len(items):
+            return [(join(prefix, segment(name)), item) for name, item in zip(names, items, strict=True)]
+        case ["m", str(kind), str(), inner, *params]:
+            return _optimizer(inner, prefix, params[0]) if kind == "optimizer" and params else [(prefix, inner)]
+        case ["x", str(), inner]:
+            return [(prefix, inner)]
+        case ["d" | "k" | "o" | "l" | "t" | "nt" | "dc" | "m" | "x", *_]:
+            raise damaged(node)
+    return []
+
+
+def _optimizer(inner: Node, prefix: str, params: list[Any]) -> list[tuple[str, Node]]:
+    """Name the state of each parameter after the parameter, where its name is known."""
+    pairs: list[tuple[str, Node]] = []
+    for name, part in children(inner, prefix) if isinstance(inner, list) else []:
+        if name != join(prefix, "state") or not isinstance(part, list) or part[0] != "d" or not part[1]:
+            pairs.append((name, part))
+            continue
+        keys = part[1][::2]
+        for key, (plain, item) in zip(keys, children(part, name), strict=True):
+            known = _param_name(params, key)
+            pairs.append((plain if known is None else join(name, known), item))
+    return pairs
+
+
+def _param_name(params: list[Any], key: Node) -> str | None:
+    if type(key) is not int or not 0 <= key < len(params):
+        return None
+    name = params[key][0]
+    return name if isinstance(name, str) else None
+
+
+def leaves(node: Node, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Node]]:
+    """Yield (name, node) of every array and every atomic value, in order; an empty container is a value too."""
+    if depth > 400:
+        raise damaged("nesting deeper than any save writes")
+    if not isinstance(node, list) or tag_of(node) in ARRAYS:
+        yield final(prefix), node
+        return
+    under = children(node, prefix)
+    if not under:
+        yield final(prefix), node
+    for name, item in under:
+        if not isinstance(item, list) or (item and item[0] in ARRAYS):
+            yield final(name), item
+        elif item != ABSENT:
+            yield from leaves(item, name, depth + 1)
+
+
+def arrays(node: Node) -> list[tuple[str, list[Any]]]:
+    """Return (name, node) of every array leaf in order."""
+    return [(name, leaf) for name, leaf in leaves(node) if isinstance(leaf, list) and leaf[0] in ARRAYS]

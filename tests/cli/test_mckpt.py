@@ -1,0 +1,123 @@
+"""The `mckpt` command, run as a person runs it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import model_checkpoint as mc
+from model_checkpoint.cli.main import app
+
+
+@pytest.fixture
+def root(tmp_path):
+    for step in (1, 2):
+        state = {"model": {"w": np.full(4, step, dtype=np.float32), "b": np.zeros(2)}, "epoch": step}
+        mc.save(tmp_path / "run", state, step=step, metrics={"val_loss": 1 / step})
+    return tmp_path / "run"
+
+
+def run(*words):
+    return subprocess.run(
+        [sys.executable, "-m", "model_checkpoint", *map(str, words)], capture_output=True, text=True, check=False
+    )
+
+
+def invoke(*words):
+    return CliRunner().invoke(app, list(map(str, words)))
+
+
+def test_ls_lists_newest_first_with_metrics(root):
+    lines = invoke("ls", root).output.splitlines()
+    rows = json.loads(invoke("ls", root, "--json").output)
+
+    assert [row["step"] for row in rows] == [2, 1]
+    assert any("step-00000002" in line and "0.5" in line and "committed" in line for line in lines)
+
+
+def test_show_tells_parts_tensors_and_what_a_resume_would_lack(root):
+    text = invoke("show", f"{root}@1", "--tensors").output
+    data = json.loads(invoke("show", f"{root}@1", "--json").output)
+
+    assert "model.w" in text
+    assert "a resume would lack" in text
+    assert {t["name"] for t in data["tensors"]} == {"model.w", "model.b"}
+    assert "optimizer" in data["lacking"]
+
+
+def test_verify_leaves_with_1_and_names_the_damage(root):
+    assert invoke("verify", root).exit_code == 0
+    path = next((root / "checkpoints/step-00000002").glob("*.safetensors"))
+    path.write_bytes(path.read_bytes()[:-1] + b"\xff")
+
+    result = invoke("verify", root)
+    data = json.loads(invoke("verify", root, "--json").output)
+
+    assert result.exit_code == 1
+    assert "step-00000002" in result.output
+    assert "model." in result.output
+    assert [entry["ok"] for entry in data] == [False, True]
+
+
+def test_diff_tells_what_changed_and_by_how_much(root):
+    result = invoke("diff", f"{root}@1", f"{root}@2")
+    data = json.loads(invoke("diff", f"{root}@1", f"{root}@2", "--json").output)
+
+    assert result.exit_code == 1
+    assert "1 changed, 1 unchanged" in result.output
+    assert (data["changed"][0]["name"], data["changed"][0]["max_change"]) == ("model.w", 1.0)
+    assert invoke("diff", f"{root}@1", f"{root}@1").exit_code == 0
+
+
+def test_rm_undo_and_gc(root):
+    assert "moved to the trash" in invoke("rm", f"{root}@2").output
+    assert [info.step for info in mc.list_checkpoints(root)] == [1]
+    assert "brought back" in invoke("undo", f"{root}@2").output
+    assert [info.step for info in mc.list_checkpoints(root)] == [2, 1]
+    invoke("rm", f"{root}@2")
+    assert "1 old deletions" in invoke("gc", root, "--trash").output
+    assert not list((root / ".trash").iterdir())
+
+
+def test_rm_without_a_choice_removes_nothing(root):
+    result = run("rm", root)
+
+    assert result.returncode == 2
+    assert "say which checkpoint" in result.stderr
+    assert len(mc.list_checkpoints(root)) == 2
+
+
+def test_an_error_is_one_message_without_a_traceback(tmp_path):
+    result = run("ls", tmp_path / "nothing")
+
+    assert result.returncode == 2
+    assert "no such checkpoint root" in result.stderr.replace("\n", " ")
+    assert "Traceback" not in result.stderr
+
+
+def test_names_cannot_drive_the_terminal(tmp_path):
+    mc.save(
+        tmp_path,
+        {"\x1b[31mred\x07": np.zeros(2)},
+        step=1,
+        metrics={"\x1b]0;x": 1.0},
+        metadata={"note": "[bold]\x1b[2J"},
+    )
+
+    output = invoke("ls", tmp_path).output + invoke("show", tmp_path, "--tensors").output
+
+    assert "\x1b[31m" not in output
+    assert "\x1b[2J" not in output
+    assert "\x07" not in output
+
+
+def test_every_command_has_help_with_an_example_and_an_entry_in_the_docs():
+    page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+    for command in app.registered_commands:
+        name = command.callback.__name__
+        assert f"`mckpt {name}" in command.callback.__doc__, name
+        assert f"mckpt {name}" in page, name

@@ -1,0 +1,142 @@
+"""A manifest comes back exactly, or not at all."""
+
+import hashlib
+import math
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from model_checkpoint import errors
+from model_checkpoint.manifest import Entry, FileRecord, Manifest, decode, decode_summary, encode, pack, unpack
+from model_checkpoint.options import ReaderLimits
+
+
+def manifest(**changes):
+    fields = {
+        "id": "a" * 32,
+        "attempt": "b" * 32,
+        "name": "step-00000001",
+        "step": 1,
+        "created": "2026-01-01T00:00:00+00:00",
+        "layout": "multi_shard",
+        "compression": "none",
+        "tree": ["d", ["w", ["a", 0]]],
+        "entries": (Entry("w", "numpy", "float32", (2,), "F32", None, 0, 4096, 4104, "ff"),),
+        "files": (FileRecord("r0-0-b.safetensors", 4104, (4096, 4104), "", "", ""),),
+    }
+    return Manifest(**fields | changes)
+
+
+def signed(line: bytes) -> bytes:
+    return line + b"\n" + hashlib.sha256(line).hexdigest().encode()
+
+
+plain = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=20,
+)
+
+
+def same(a, b):
+    if isinstance(a, float) and isinstance(b, float):
+        return a == b or (math.isnan(a) and math.isnan(b))
+    if isinstance(a, list):
+        return isinstance(b, list) and len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, dict):
+        return isinstance(b, dict) and list(a) == list(b) and all(same(a[k], b[k]) for k in a)
+    return type(a) is type(b) and a == b
+
+
+@given(plain)
+def test_plain_data_survives_exactly(value):
+    assert same(unpack(msgspec.json.decode(msgspec.json.encode(pack(value)))), value)
+
+
+def test_unsupported_metadata_names_its_path():
+    with pytest.raises(errors.UnsupportedType, match=r"metadata\.a\[1\].*got object"):
+        pack({"a": [1, object()]})
+
+
+def test_a_manifest_comes_back_equal_and_its_summary_agrees():
+    original = manifest(metrics=pack({"loss": float("nan")}))
+
+    copy = decode(encode(original), "here")
+    summary = decode_summary(encode(original), "here")
+
+    assert copy == original
+    assert (summary.id, summary.step, summary.files) == (original.id, 1, original.files)
+
+
+def test_a_large_manifest_is_compressed_and_comes_back():
+    big = manifest(entries=tuple(manifest().entries[0] for _ in range(120_000)))
+
+    data = encode(big)
+
+    assert data[:4] == b"\x28\xb5\x2f\xfd"
+    assert len(data) < 1 << 20
+    assert decode(data, "here") == big
+
+
+def test_every_flipped_bit_is_refused():
+    data = encode(manifest())
+    for i in range(len(data) * 8):
+        damaged = bytearray(data)
+        damaged[i // 8] ^= 1 << (i % 8)
+        with pytest.raises(errors.ManifestInvalid, match="cannot be used"):
+            decode(bytes(damaged), "here")
+
+
+def test_every_truncation_is_refused():
+    data = encode(manifest())
+    for length in range(len(data)):
+        with pytest.raises(errors.ManifestInvalid, match="cannot be used"):
+            decode(data[:length], "here")
+
+
+LINE = msgspec.json.encode(manifest())
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        (LINE.replace(b'"step":1', b'"step":1,"step":2'), "stands twice"),
+        (LINE.replace(b'"step":1', b'"step": 1'), "blanks"),
+        (LINE.replace(b'"step":1', b'"step":NaN'), "not JSON"),
+        (LINE.replace(b'"step":1', b'"step":1e999'), "not those of a manifest"),
+        (LINE.replace(b'"step":1', b'"step":' + b"9" * 5000), "manifest"),
+        (LINE.replace(b'"name":"step', b'"name":"\xff\xfe'), "cannot be used"),
+        (b"[" * 100_000, "not JSON"),
+        (LINE.replace(b'"tree":[', b'"tree":[' + b"[" * 100_000 + b"]" * 100_000 + b","), "cannot be used"),
+        (b"{}", "missing"),
+        (LINE.replace(b"model_checkpoint", b"other"), "format is 'other'"),
+    ],
+)
+def test_hostile_but_signed_manifests_are_refused(line, problem):
+    with pytest.raises(errors.ManifestInvalid, match=problem):
+        decode(signed(line), "here")
+
+
+def test_a_newer_format_is_refused_by_version():
+    with pytest.raises(errors.IncompatibleVersion, match=r"format 9, needs a reader of format 9.*pip install -U"):
+        decode(encode(manifest(format_version=9, min_reader=9)), "here")
+
+
+def test_an_unknown_required_feature_is_refused_by_name():
+    with pytest.raises(errors.IncompatibleVersion, match="telepathy"):
+        decode(encode(manifest(features=("telepathy",))), "here")
+
+
+def test_a_newer_format_that_older_readers_may_read_is_read_and_unknown_fields_are_passed_over():
+    line = msgspec.json.encode(manifest(format_version=2))[:-1] + b',"later":[1]}'
+
+    assert decode(signed(line), "here").format_version == 2
+
+
+def test_a_compressed_bomb_is_refused_before_it_unfolds():
+    big = manifest(entries=tuple(manifest().entries[0] for _ in range(120_000)))
+
+    with pytest.raises(errors.LimitExceeded, match="the limit is 1000"):
+        decode(encode(big), "here", limits=ReaderLimits(manifest_bytes=1000))

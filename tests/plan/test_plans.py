@@ -1,0 +1,158 @@
+"""Plans are pure: which file, which chunk, which checkpoint, and does it fit."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import basic_indices
+
+from model_checkpoint import plan
+from model_checkpoint.format import Tensor, lay_out
+from model_checkpoint.manifest import Entry, FileRecord
+from model_checkpoint.options import CheckpointFormat, LayoutLimits
+from model_checkpoint.state import Leaf, LiveSpecs, Spec
+
+
+@dataclass
+class Blob:
+    nbytes: int
+
+
+def leaf(name, nbytes):
+    return Leaf(name, "numpy", "uint8", (nbytes,), "U8", None, Blob(nbytes), 1)
+
+
+@given(st.lists(st.integers(0, 50), max_size=40), st.integers(1, 60), st.integers(1, 10))
+def test_files_keep_order_and_limits_and_lose_no_leaf(sizes, file_bytes, file_tensors):
+    leaves = [leaf(f"t{i}", n) for i, n in enumerate(sizes)]
+    limits = LayoutLimits(file_bytes=file_bytes, file_tensors=file_tensors)
+
+    files = plan.assign(leaves, CheckpointFormat.MULTI_SHARD, limits)
+
+    assert [i for file in files for i in file.leaves] == list(range(len(sizes)))
+    for file in files:
+        assert len(file.leaves) <= file_tensors
+        assert len(file.leaves) == 1 or sum(sizes[i] for i in file.leaves) <= file_bytes
+
+
+def test_a_single_file_is_never_cut():
+    leaves = [leaf(f"t{i}", 100) for i in range(10)]
+
+    assert len(plan.assign(leaves, CheckpointFormat.SINGLE_FILE, LayoutLimits(file_bytes=1))) == 1
+
+
+def test_a_consolidated_model_gets_its_own_files_under_its_own_names():
+    leaves = [leaf("optimizer.a", 1), leaf("model.w", 1), leaf("model.b", 1)]
+
+    model, rest = plan.assign(leaves, CheckpointFormat.CONSOLIDATED, LayoutLimits())
+
+    assert (model.part, list(model.leaves), list(model.names)) == ("model", [1, 2], ["w", "b"])
+    assert list(rest.names) == ["optimizer.a"]
+
+
+def test_headers_stay_below_the_limit():
+    leaves = [leaf("n" * 100 + str(i), 1) for i in range(1000)]
+    limits = LayoutLimits(header_bytes=30_000)
+
+    for file in plan.assign(leaves, CheckpointFormat.MULTI_SHARD, limits):
+        tensors = [Tensor(n, "U8", (1,), 1, 1) for n in file.names]
+        assert len(lay_out(tensors, metadata={}, chunk_bytes=100).header) <= 30_000 + 4096
+
+
+@given(st.lists(st.integers(0, 3000), min_size=1, max_size=20), st.data())
+def test_reads_cover_exactly_the_wanted_bytes(sizes, data):
+    tensors = [Tensor(f"t{i}", "U8", (n,), n, 1) for i, n in enumerate(sizes)]
+    layout = lay_out(tensors, metadata={}, chunk_bytes=1000)
+    places = {i: (layout.starts[p], layout.starts[p + 1]) for p, i in enumerate(layout.order)}
+    entries = [Entry(f"t{i}", "numpy", "uint8", (n,), "U8", None, 0, *places[i], "") for i, n in enumerate(sizes)]
+    files = [FileRecord("f", layout.size, tuple(layout.ends), "", "", "")]
+    wanted = data.draw(st.sets(st.integers(0, len(sizes) - 1)))
+
+    reads = plan.plan_reads(wanted, entries, files)
+
+    got = {i: [] for i in wanted}
+    for read in reads:
+        assert (read.start, read.stop) == (layout.ends[read.chunk - 1], layout.ends[read.chunk])
+        for piece in read.pieces:
+            assert read.start + piece.start == entries[piece.entry].start + piece.into
+            got[piece.entry].append((piece.into, piece.into + piece.length))
+    for i, spans in got.items():
+        covered = sorted(spans)
+        assert [a for a, _ in covered] == ([0, *[b for _, b in covered[:-1]]] if covered else [])
+        assert (covered[-1][1] if covered else 0) == sizes[i]
+
+
+@dataclass(frozen=True)
+class Dated:
+    step: int | None
+    created: str
+    metrics: dict = field(default_factory=dict, hash=False)
+
+
+def test_newest_is_the_highest_step_then_the_latest_commit():
+    a, b, c, d = Dated(9, "2026-01-03"), Dated(10, "2026-01-01"), Dated(10, "2026-01-02"), Dated(None, "2026-01-09")
+
+    assert plan.rank_by_age([a, b, c, d]) == [c, b, a, d]
+
+
+def test_best_minimises_losses_and_maximises_the_rest_and_passes_over_nan():
+    items = [Dated(1, "1"), Dated(2, "2"), Dated(3, "3"), Dated(4, "4")]
+    metrics = [{"val_loss": 0.5, "acc": 0.9}, {"val_loss": 0.2, "acc": 0.1}, {"val_loss": float("nan")}, {}]
+
+    assert plan.rank_by_metric(items, metrics, plan.parse_best("val_loss")) == [items[1], items[0]]
+    assert plan.rank_by_metric(items, metrics, plan.parse_best("acc")) == [items[0], items[1]]
+    assert plan.rank_by_metric(items, metrics, plan.parse_best("max:val_loss")) == [items[0], items[1]]
+    assert plan.rank_by_metric(items, metrics, plan.parse_best("min:acc")) == [items[1], items[0]]
+
+
+def test_among_equally_good_the_newest_wins():
+    items = [Dated(1, "1"), Dated(2, "2")]
+
+    assert plan.rank_by_metric(items, [{"loss": 1.0}] * 2, plan.parse_best("loss")) == [items[1], items[0]]
+
+
+def test_a_report_names_every_difference_and_the_nearest_name():
+    saved = [Spec("model.weight", "float32", (2,)), Spec("model.b", "float32", (2,)), Spec("model.c", "float32", ())]
+    live = LiveSpecs(
+        [Spec("model.weigth", "float32", (2,)), Spec("model.b", "bfloat16", (3,)), Spec("model.c", "float32", ())]
+    )
+
+    report = plan.compare(saved, live)
+
+    assert report.missing == ["model.weigth"]
+    assert report.unexpected == ["model.weight"]
+    assert report.shapes == [("model.b", (2,), (3,))]
+    assert report.dtypes == [("model.b", "float32", "bfloat16")]
+    assert "missing: model.weigth (nearest: model.weight)" in report.render()
+    assert not report.fits
+
+
+def test_under_an_open_prefix_anything_saved_is_welcome():
+    saved = [Spec("optimizer.state.w.exp_avg", "float32", (2,))]
+
+    assert plan.compare(saved, LiveSpecs([], ["optimizer.state"])).fits
+
+
+@given(st.data())
+def test_a_box_takes_what_numpy_takes(data):
+    shape = tuple(data.draw(st.lists(st.integers(1, 5), max_size=4)))
+    array = np.arange(int(np.prod(shape)), dtype=np.int32).reshape(shape)
+    index = data.draw(basic_indices(shape, allow_newaxis=False, allow_ellipsis=True))
+    parts = index if isinstance(index, tuple) else (index,)
+    assume(all(not isinstance(p, slice) or p.step in (None, 1) for p in parts))
+
+    box = plan.box_of(index, shape, 4)
+
+    rows = np.frombuffer(array.tobytes()[box.start : box.stop], dtype=np.int32).reshape(box.rows)
+    assert rows[box.inner].shape == box.shape
+    np.testing.assert_array_equal(rows[box.inner], array[index])
+
+
+@pytest.mark.parametrize(
+    ("index", "problem"), [((slice(0, 4, 2),), "step 2"), (9, "out of range"), ((0, 0, 0), "too many")]
+)
+def test_a_box_refuses_what_it_cannot_take(index, problem):
+    with pytest.raises(IndexError, match=problem):
+        plan.box_of(index, (4, 4), 4)

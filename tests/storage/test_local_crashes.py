@@ -1,0 +1,335 @@
+"""A local store killed or failed at every single call of every operation, and again inside the recovery."""
+
+import errno
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from model_checkpoint.errors import DiskFull, DurabilityUnknown, StorageFailure
+from model_checkpoint.options import Graces
+from model_checkpoint.storage import LocalStore
+from model_checkpoint.testing import Ended, Fault, FaultyCalls, Kind, each_call, flushes_retried, run_in_child
+from model_checkpoint.testing.blobs import blob_manifest, load_blobs, save_blobs, stage_blobs
+
+# A kill leaves the page cache as it is, so these tests need no disk and run faster without one.
+QUICK = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else None
+
+DEAD = Graces(local=0.0, trash=0.0)  # the foreign grace stays: a process of this host must be known as such
+DEAD_BUT_KEEP_TRASH = Graces(local=0.0)
+OLD = {"x-a1": b"old" * 2000, "y-a1": b"o"}
+NEW = {"x-a2": b"new" * 3000, "y-a2": b"n" * 4096, "z-a2": b""}
+OTHER = {"x-a0": b"other"}
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One thing done to a root that holds OTHER as step-0 and, if ``held``, OLD as step-1."""
+
+    name: str
+    held: bool
+    work: object
+    before: tuple  # what step-1 may be if the operation was not acknowledged: OLD, NEW or None
+    after: object  # what step-1 must be if it was
+
+    def __str__(self):
+        return self.name
+
+
+def save_new(store):
+    save_blobs(store, "step-1", NEW, attempt="a2")
+
+
+def save_over(store):
+    save_blobs(store, "step-1", NEW, attempt="a2", replace=True, obsolete=list(OLD))
+
+
+def discard(store):
+    store.discard("step-1")
+
+
+def bring_back(store):
+    store.bring_back(store.trash()[0].token)
+
+
+def recover(store):
+    store.sweep(DEAD)
+
+
+SAVE_NEW = Operation("save_new", False, save_new, (None, NEW), NEW)
+SAVE_OVER = Operation("save_over", True, save_over, (OLD, NEW), NEW)
+DISCARD = Operation("discard", True, discard, (OLD, None), None)
+BRING_BACK = Operation("bring_back", True, bring_back, (None, OLD), OLD)
+RECOVER = Operation("recover", True, recover, (OLD,), OLD)
+OPERATIONS = [SAVE_NEW, SAVE_OVER, DISCARD, BRING_BACK, RECOVER]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    if QUICK is None:
+        yield tmp_path
+    else:
+        with tempfile.TemporaryDirectory(dir=QUICK) as name:
+            yield Path(name)
+
+
+class Ground:
+    """A root that can be put back as it was, and examined."""
+
+    def __init__(self, folder, operation):
+        self.template, self.root, self.snapshot = folder / "template", folder / "root", folder / "snapshot"
+        self.operation = operation
+        store = LocalStore(self.template)
+        save_blobs(store, "step-0", OTHER, attempt="a0")
+        if operation.held:
+            save_blobs(store, "step-1", OLD, attempt="a1")
+        if operation is BRING_BACK:
+            store.discard("step-1")
+        if operation is RECOVER:
+            self._leave_remains()
+
+    def _leave_remains(self):
+        """What a kill just before and just after the switch of a replacement leaves, and deleted checkpoints."""
+        store = LocalStore(self.template)
+        save_blobs(store, "step-2", OLD, attempt="a1")
+        save_blobs(store, "step-3", OLD, attempt="a1")
+        store.discard("step-3")
+        names = [call.name for call in run_in_child(self._over(self._copy(self.template, self.root))).trace]
+        switch = [index for index, name in enumerate(names, 1) if name == "rename"][1]
+        for name, kind in (("step-1", Kind.KILL_BEFORE), ("step-2", Kind.KILL_AFTER)):
+            run_in_child(self._over(self.template, name), Fault(kind=kind, at=switch))
+        assert len(list((self.template / ".staging").iterdir())) == 4  # two locks, two stages
+
+    @staticmethod
+    def _over(root, name="step-1"):
+        def work(calls):
+            attempt = f"{name}-a2"
+            files = {f"x-{attempt}": NEW["x-a2"]}
+            save_blobs(LocalStore(root, calls=calls), name, files, attempt=attempt, replace=True, obsolete=[*OLD])
+
+        return work
+
+    @staticmethod
+    def _copy(source, target):
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(source, target, symlinks=True)
+        return target
+
+    def prepare(self):
+        self._copy(self.template, self.root)
+
+    def keep(self):
+        self._copy(self.root, self.snapshot)
+
+    def restore(self):
+        self._copy(self.snapshot, self.root)
+
+    def work(self, calls):
+        """Do the operation, and lose no descriptor whatever happens."""
+        before = os.listdir("/proc/self/fd")
+        try:
+            self.operation.work(LocalStore(self.root, calls=calls))
+        finally:
+            assert len(os.listdir("/proc/self/fd")) == len(before)
+
+    def recover(self, calls):
+        LocalStore(self.root, calls=calls).sweep(DEAD_BUT_KEEP_TRASH)
+
+    def verify(self, outcome):
+        """Recover, then demand: acknowledged is complete, failed is gone, the rest is as it was, nothing is left."""
+        store = LocalStore(self.root)
+        store.sweep(DEAD_BUT_KEEP_TRASH)
+        now = load_blobs(store, "step-1") if "step-1" in store.names() else None
+        if outcome is not None and outcome.acknowledged:
+            assert now == self.operation.after
+        elif outcome is not None and outcome.ended is Ended.RAISED and not isinstance(outcome.error, DurabilityUnknown):
+            assert now == self.operation.before[0]
+        else:
+            assert now in self.operation.before
+        assert load_blobs(store, "step-0") == OTHER
+        self._verify_trash(store, now)
+        self._verify_nothing_left(store)
+
+    def _verify_trash(self, store, now):
+        """A checkpoint that is not in place any more can be brought back with every byte."""
+        if self.operation in (DISCARD, BRING_BACK):
+            tokens = [item.token for item in store.trash()]
+            assert len(tokens) == (1 if now is None else 0)
+        for item in store.trash():
+            assert load_blobs(store, store.bring_back(item.token)) == OLD
+
+    def _verify_nothing_left(self, store):
+        store.sweep(DEAD)
+        assert list((self.root / ".staging").iterdir()) == []
+        assert not (self.root / ".trash").exists() or list((self.root / ".trash").iterdir()) == []
+        for name in store.names():
+            assert set(store.files(name)) == {*load_blobs(store, name), "manifest.json"}
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("kind", [Kind.KILL_BEFORE, Kind.KILL_AFTER])
+@pytest.mark.parametrize("operation", OPERATIONS, ids=str)
+def test_killed_at_every_call_nothing_acknowledged_is_lost_and_nothing_is_left(folder, operation, kind):
+    ground = Ground(folder, operation)
+
+    points = 0
+    for _, outcome in each_call(ground.work, Fault(kind=kind, at=0), prepare=ground.prepare):
+        assert outcome.ended is Ended.KILLED
+        ground.verify(outcome)
+        points += 1
+
+    assert points >= {"recover": 35, "save_new": 30, "save_over": 50}.get(operation.name, 12)
+
+
+@pytest.mark.fault
+@pytest.mark.slow
+@pytest.mark.parametrize("operation", OPERATIONS, ids=str)
+def test_killed_again_at_every_call_of_the_recovery_it_still_recovers(folder, operation):
+    ground = Ground(folder, operation)
+
+    points = 0
+    for _, first in each_call(ground.work, Fault(kind=Kind.KILL_BEFORE, at=0), prepare=ground.prepare):
+        ground.keep()
+        kill = Fault(kind=Kind.KILL_BEFORE, at=0)
+        for _, second in each_call(ground.recover, kill, prepare=ground.restore):
+            assert second.ended is Ended.KILLED
+            ground.verify(first)
+            points += 1
+
+    assert points >= (100 if operation in (SAVE_NEW, SAVE_OVER, RECOVER) else 20)
+
+
+@pytest.mark.fault
+@pytest.mark.slow
+@pytest.mark.parametrize("lasting", [False, True], ids=["once", "lasting"])
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.ESTALE], ids=errno.errorcode.get)
+@pytest.mark.parametrize("operation", OPERATIONS, ids=str)
+def test_failed_at_every_call_it_raises_typed_or_succeeds_and_nothing_is_lost(folder, operation, code, lasting):
+    ground = Ground(folder, operation)
+    fault = Fault(kind=Kind.FAIL, at=0, code=code, lasting=lasting)
+
+    raised = 0
+    for at, outcome in each_call(ground.work, fault, prepare=ground.prepare):
+        assert outcome.ended is not Ended.KILLED
+        assert flushes_retried(outcome.trace) == []
+        if outcome.ended is Ended.RAISED:
+            raised += 1
+            assert isinstance(outcome.error, StorageFailure), at
+            full = code in (errno.ENOSPC, errno.EDQUOT) and not isinstance(outcome.error, DurabilityUnknown)
+            assert isinstance(outcome.error, DiskFull) == full
+        ground.verify(outcome)
+
+    assert raised >= 8
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("operation", OPERATIONS, ids=str)
+def test_failed_once_with_eio_at_every_call_nothing_is_lost(folder, operation):
+    test_failed_at_every_call_it_raises_typed_or_succeeds_and_nothing_is_lost(folder, operation, errno.EIO, False)
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("lasting", [False, True], ids=["once", "lasting"])
+@pytest.mark.parametrize("direct", [False, True], ids=["cached", "direct"])
+@pytest.mark.parametrize("operation", [SAVE_NEW, SAVE_OVER], ids=str)
+def test_short_writes_are_continued_or_reported(folder, operation, direct, lasting):
+    ground = Ground(folder, operation)
+
+    def work(calls):
+        operation.work(LocalStore(ground.root, calls=calls, direct=direct))
+
+    acknowledged = 0
+    for _, outcome in each_call(work, Fault(kind=Kind.SHORT_WRITE, at=0, lasting=lasting), prepare=ground.prepare):
+        ground.verify(outcome)
+        acknowledged += outcome.acknowledged
+        assert outcome.acknowledged or direct  # around the cache half a block cannot be continued
+
+    assert acknowledged >= 20
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST], ids=errno.errorcode.get)
+@pytest.mark.parametrize("operation", [SAVE_NEW, SAVE_OVER], ids=str)
+def test_when_a_reply_is_lost_the_attempt_id_in_the_manifest_decides(folder, operation, code):
+    ground = Ground(folder, operation)
+
+    landed = 0
+    for at, outcome in each_call(ground.work, Fault(kind=Kind.LOSE_REPLY, at=0, code=code), prepare=ground.prepare):
+        ground.verify(outcome)
+        lost = outcome.trace[at - 1]
+        if lost.name == "rename" and "manifest.tmp" not in lost.path and "x-a1" not in lost.path:
+            assert outcome.acknowledged, (lost, outcome.error)
+            landed += 1
+
+    assert landed >= 1
+
+
+@pytest.mark.fault
+def test_each_data_file_is_flushed_exactly_once(folder):
+    calls = FaultyCalls()
+
+    save_blobs(LocalStore(folder / "root", calls=calls), "step-1", NEW, attempt="a2")
+
+    flushed = [Path(call.path).name for call in calls.trace if call.name == "fsync"]
+    assert sorted(flushed) == sorted([*NEW, "manifest.tmp"])
+
+
+@pytest.mark.fault
+def test_a_file_whose_flush_failed_is_dead_and_so_is_its_attempt(folder):
+    calls = FaultyCalls()
+    store = LocalStore(folder / "root", calls=calls)
+    stage = store.stage("step-1", "a1")
+    writer = stage.create("x", 0)
+    calls.fault = Fault(kind=Kind.FAIL, at=len(calls.trace) + 2, code=errno.EIO)  # ftruncate, then the flush
+
+    with pytest.raises(StorageFailure, match=r"x: could not be flushed to the medium \(Input/output error\)"):
+        writer.seal()
+    calls.fault = None
+
+    with pytest.raises(StorageFailure, match=r"sealed, or failed, before"):
+        writer.seal()
+    with pytest.raises(StorageFailure, match=r"1 files are not sealed \(x\)"):
+        stage.publish(b"m")
+    assert flushes_retried(calls.trace) == []
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("operation", [SAVE_NEW, SAVE_OVER], ids=str)
+def test_a_failed_flush_after_the_switch_is_neither_success_nor_failure(folder, operation):
+    ground = Ground(folder, operation)
+    ground.prepare()
+    trace = run_in_child(ground.work).trace
+    last = max(
+        call.index
+        for call in trace
+        if call.name in ("fsync", "fsync_dir") and ".trash" not in call.path and not call.path.endswith("root")
+    )
+    ground.prepare()
+
+    outcome = run_in_child(ground.work, Fault(kind=Kind.FAIL, at=last, code=errno.EIO))
+
+    assert type(outcome.error) is DurabilityUnknown
+    assert "may not survive a power loss" in str(outcome.error)
+    assert load_blobs(LocalStore(ground.root), "step-1") == NEW
+    ground.verify(outcome)
+
+
+def test_the_harness_sees_a_store_that_forgets_a_step(folder):
+    """A store that publishes before its files are sealed is caught, so the tests above can fail."""
+
+    def careless(store):
+        stage = stage_blobs(store, "step-1", {}, attempt="a2")
+        for file, data in NEW.items():
+            (Path(store.url) / ".staging" / "a2" / file).write_bytes(data[: len(data) // 2])
+        stage.publish(blob_manifest("step-1", "a2", NEW))
+
+    ground = Ground(folder, replace(SAVE_NEW, work=careless))
+    ground.prepare()
+
+    outcome = run_in_child(ground.work)
+
+    with pytest.raises(AssertionError, match=r"step-1/x-a2: the bytes are not those that were saved"):
+        ground.verify(outcome)

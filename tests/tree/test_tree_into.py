@@ -1,0 +1,399 @@
+"""Loads into live objects: in place, checked before anything changes, never a cast."""
+
+import copy
+import random
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from carrying import fill, same, stored, trip
+
+from model_checkpoint.errors import PartlyLoaded, StructureMismatch, UnsupportedType
+from model_checkpoint.tree import live_specs, prepare, rename, rng_state, select, specs
+
+
+def net(seed, dtype=torch.float32):
+    torch.manual_seed(seed)
+    return torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 2)).to(dtype)
+
+
+def trained(seed, make=torch.optim.AdamW):
+    model = net(seed)
+    optimizer = make(model.parameters(), lr=0.1)
+    schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, [2, 3])
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(torch.randn(5, 3)).square().sum().backward()
+        optimizer.step()
+        schedule.step()
+    return {"model": model, "optimizer": optimizer, "schedule": schedule, "epoch": 3}
+
+
+def fresh(seed, make=torch.optim.AdamW):
+    model = net(seed)
+    optimizer = make(model.parameters(), lr=0.5)
+    return {"model": model, "optimizer": optimizer, "schedule": torch.optim.lr_scheduler.MultiStepLR(optimizer, [9])}
+
+
+def loaded(state, into, **options):
+    tree, entries, blobs, _ = stored(state)
+    return fill(prepare(tree, entries, into=into, **options), blobs)
+
+
+def same_training(a, b):
+    same(dict(a["model"].state_dict()), dict(b["model"].state_dict()))
+    same(a["optimizer"].state_dict(), b["optimizer"].state_dict())
+    assert a["schedule"].state_dict() == b["schedule"].state_dict()
+
+
+@pytest.mark.parametrize("atomic", [False, True])
+def test_a_training_state_flows_into_fresh_objects(atomic):
+    saved, live = trained(0), fresh(1) | {"epoch": 0}
+    weight = live["model"][0].weight
+    address, version = weight.data_ptr(), weight._version
+
+    back = loaded(saved, live, atomic=atomic)
+
+    assert back is live
+    same_training(saved, live)
+    assert live["epoch"] == 3
+    assert live["model"][0].weight is weight
+    assert weight.data_ptr() == address
+    assert weight._version > version
+
+
+def test_live_memory_takes_the_bytes_directly_unless_atomic():
+    tree, entries, _, _ = stored({"w": torch.ones(3), "n": np.ones(3)})
+    into = {"w": torch.zeros(3), "n": np.zeros(3)}
+
+    direct, staged = prepare(tree, entries, into=into), prepare(tree, entries, into=into, atomic=True)
+
+    assert [direct.target(i).live for i in direct.needed] == [True, True]
+    assert [staged.target(i).live for i in staged.needed] == [False, False]
+    assert not direct.adopt(0, memoryview(bytearray(12)))
+
+
+def test_without_into_objects_come_back_as_their_ordinary_state_dicts():
+    saved = trained(0)
+
+    back = trip(saved)
+
+    same(dict(saved["model"].state_dict()), dict(back["model"]))
+    same(saved["optimizer"].state_dict(), back["optimizer"])
+    assert saved["schedule"].state_dict() == back["schedule"]
+    fresh(1)["optimizer"].load_state_dict(back["optimizer"])
+
+
+def test_optimizer_state_is_named_after_the_parameters_of_a_module_beside_it():
+    names = {spec.name for spec in specs(*stored(trained(0))[:2])}
+
+    assert "optimizer.state.model.0.weight.exp_avg" in names
+    assert "optimizer.state.%i0.exp_avg" in {s.name for s in specs(*stored({"optimizer": trained(0)["optimizer"]})[:2])}
+
+
+def test_full_precision_moments_of_half_precision_parameters_stay_full():
+    model = net(0, torch.bfloat16)
+    optimizer = torch.optim.Adam(model.parameters())
+    for parameter in model.parameters():
+        optimizer.state[parameter] = {
+            "step": torch.tensor(2.0), "exp_avg": torch.rand_like(parameter, dtype=torch.float32),
+            "exp_avg_sq": torch.rand_like(parameter, dtype=torch.float32),
+        }  # fmt: skip
+    other = net(1, torch.bfloat16)
+    live = {"model": other, "optimizer": torch.optim.Adam(other.parameters())}
+
+    loaded({"model": model, "optimizer": optimizer}, live)
+
+    same(optimizer.state_dict(), live["optimizer"].state_dict())
+
+
+def test_parameters_are_matched_by_name_when_both_sides_know_names():
+    saved = trained(0)
+    model = net(1)
+    backwards = torch.optim.AdamW(list(model.parameters())[::-1])
+
+    loaded(saved, {"model": model, "optimizer": backwards})
+
+    for mine, theirs in zip(model.parameters(), saved["model"].parameters(), strict=True):
+        same(dict(backwards.state[mine]), dict(saved["optimizer"].state[theirs]))
+
+
+def test_parameters_are_matched_by_position_when_a_side_knows_no_names():
+    saved, live = trained(0), fresh(1)
+
+    loaded(saved, {"optimizer": live["optimizer"]})
+
+    same(saved["optimizer"].state_dict(), live["optimizer"].state_dict())
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda model: torch.optim.AdamW(list(model.parameters())[:2]), r"optimizer: saved with parameter groups of \[6\]"),
+        (lambda model: torch.optim.SGD(model.parameters()), r"optimizer: saved from torch.optim.adamw:AdamW, live it is"),
+        (lambda model: torch.optim.AdamW(list(net(2).parameters())[::-1]), r"model.0.weight was saved with shape \[4, 3\]"),
+    ],
+    ids=["count", "class", "shape"],
+)  # fmt: skip
+def test_an_optimizer_that_does_not_fit_is_refused_before_anything_changes(change, told):
+    saved, model = trained(0), net(1)
+    before = copy.deepcopy(model.state_dict())
+    tree, entries, _, _ = stored(saved)
+
+    with pytest.raises(StructureMismatch, match=told):
+        prepare(tree, entries, into={"model": model, "optimizer": change(model)})
+
+    same(dict(before), dict(model.state_dict()))
+
+
+@pytest.mark.parametrize(
+    ("live", "told"),
+    [
+        (torch.zeros(3, dtype=torch.float64), r"w: saved float32 \[3\], live float64 \[3\]"),
+        (torch.zeros(4), r"w: saved float32 \[3\], live float32 \[4\]"),
+        (np.zeros(3), r"w: saved float32 \[3\], live float64 \[3\]"),
+        (7, r"w: saved as an array, live it is a int"),
+        ([1], r"w: live it is a list, saved was an array"),
+        ({"x": 1}, r"w: live it is a dict, saved was an array"),
+        (torch.empty(3, device="meta"), r"w: a meta tensor"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_name(live, told):
+    tree, entries, _, _ = stored({"w": torch.ones(3)})
+
+    with pytest.raises(StructureMismatch, match=told):
+        prepare(tree, entries, into={"w": live})
+
+
+def test_a_read_only_array_is_refused():
+    tree, entries, _, _ = stored({"w": np.ones(3)})
+    locked = np.zeros(3)
+    locked.flags.writeable = False
+
+    with pytest.raises(StructureMismatch, match=r"w: the live array is read-only"):
+        prepare(tree, entries, into={"w": locked})
+
+
+def test_arrays_of_one_framework_fill_those_of_another_without_a_cast():
+    into = {"a": np.zeros(3, np.float32), "b": torch.zeros(2, dtype=torch.float64), "c": np.zeros(2, ">i4")}
+
+    loaded({"a": torch.ones(3), "b": np.ones(2), "c": np.array([1, 2], ">i4")}, into)
+
+    assert into["a"].tolist() == [1, 1, 1]
+    assert into["b"].tolist() == [1, 1]
+    assert into["c"].tolist() == [1, 2]
+
+
+def test_strided_live_arrays_are_filled():
+    matrix, array = torch.zeros(2, 3), np.zeros((4, 4))
+    outside = array[1::2].copy()
+
+    loaded({"t": torch.arange(6.0).view(3, 2), "n": np.ones((2, 4))}, {"t": matrix.t(), "n": array[::2]})
+
+    assert matrix.t().tolist() == [[0, 1], [2, 3], [4, 5]]
+    assert (array[::2] == 1).all()
+    same(outside, array[1::2].copy())
+
+
+@pytest.mark.parametrize("atomic", [False, True])
+def test_tied_weights_fill_tied_and_untied_models(atomic):
+    class Tied(torch.nn.Module):
+        def __init__(self, tie):
+            super().__init__()
+            self.emb, self.head = torch.nn.Embedding(4, 3), torch.nn.Linear(3, 4, bias=False)
+            if tie:
+                self.head.weight = self.emb.weight
+
+    saved, tied, loose = Tied(True), Tied(True), Tied(False)
+
+    loaded({"m": saved}, {"m": tied}, atomic=atomic)
+    loaded({"m": saved}, {"m": loose}, atomic=atomic)
+
+    assert tied.head.weight is tied.emb.weight
+    assert torch.equal(tied.head.weight, saved.emb.weight)
+    assert torch.equal(loose.head.weight, loose.emb.weight)
+    with pytest.raises(StructureMismatch, match=r"live these share memory, saved they were apart: m.emb.weight, m.head"):
+        loaded({"m": Tied(False)}, {"m": tied})
+
+
+def test_views_stored_apart_fill_live_views_of_one_memory():
+    base, live = torch.arange(1000.0), torch.zeros(1000)
+
+    loaded({"a": base[::500], "b": base[:1]}, {"a": live[::500], "b": live[:1]})
+
+    assert live[500] == 500
+
+
+def test_modules_with_hooks_and_extra_state_go_through_load_state_dict():
+    class Extra(torch.nn.Module):
+        def __init__(self, extra):
+            super().__init__()
+            self.layer, self.extra = torch.nn.Linear(2, 2), extra
+
+        def get_extra_state(self):
+            return {"extra": self.extra, "t": torch.ones(1)}
+
+        def set_extra_state(self, state):
+            self.extra = state["extra"]
+
+    calls = []
+    saved, live = Extra(5), Extra(0)
+    live.layer.register_load_state_dict_pre_hook(lambda *args: calls.append("pre"))
+
+    loaded({"m": saved}, {"m": live})
+
+    assert live.extra == 5
+    assert calls == ["pre"]
+    assert torch.equal(saved.layer.weight, live.layer.weight)
+    with pytest.raises(StructureMismatch, match=r"m.layer.weight: saved float32 \[2, 2\], live float64"):
+        loaded({"m": saved}, {"m": Extra(0).double()})
+
+
+def test_scalers_and_other_objects_load_through_their_own_method():
+    class Sampler:
+        position = 0
+
+        def get_state_dict(self):
+            return {"position": self.position}
+
+        def load_state_dict(self, state):
+            self.position = state["position"]
+
+    sampler, scaler = Sampler(), torch.amp.GradScaler("cpu", init_scale=128.0)
+    scaler.scale(torch.ones(1))
+    sampler.position = 9
+    live = {"s": Sampler(), "g": torch.amp.GradScaler("cpu")}
+
+    loaded({"s": sampler, "g": scaler}, live)
+
+    assert live["s"].position == 9
+    assert live["g"].state_dict() == scaler.state_dict()
+
+
+class Moody:
+    def __init__(self, *, fails=False):
+        self.value, self.fails = 0, fails
+
+    def state_dict(self):
+        return {"value": self.value}
+
+    def load_state_dict(self, state):
+        self.value = state["value"]
+        if self.fails and self.value:
+            raise RuntimeError("not today")
+
+
+def test_a_failing_object_leaves_everything_as_before_when_atomic():
+    saved = {"w": torch.ones(2), "first": Moody(), "last": Moody()}
+    saved["first"].value = saved["last"].value = 4
+    live = {"w": torch.zeros(2), "first": Moody(), "last": Moody(fails=True)}
+
+    with pytest.raises(StructureMismatch, match=r"last: load_state_dict failed \(not today\).*as before"):
+        loaded(saved, live, atomic=True)
+
+    assert (live["first"].value, live["last"].value, live["w"].tolist()) == (0, 0, [0, 0])
+
+
+def test_a_failing_object_says_what_was_already_replaced():
+    saved = {"w": torch.ones(2), "first": Moody(), "last": Moody()}
+    saved["first"].value = saved["last"].value = 4
+    live = {"w": torch.zeros(2), "first": Moody(), "last": Moody(fails=True)}
+
+    with pytest.raises(PartlyLoaded, match=r"last: load_state_dict failed") as caught:
+        loaded(saved, live)
+
+    assert caught.value.replaced == ("w", "first")
+    assert caught.value.partial == ("last",)
+
+
+@dataclass
+class Run:
+    weights: object
+    best: float = 0.0
+
+
+def test_plain_values_are_set_in_live_containers():
+    saved = {"hist": [1, 2, 3], "cfg": {"lr": 0.5, "new": 1}, "run": Run(np.ones(2), 0.9), "pair": (np.ones(1), 2),
+             "any": {"x": [torch.ones(1)]}, "later": [torch.ones(2)], "skipped": 1}  # fmt: skip
+    weights, inner, history = np.zeros(2), {"lr": 0.0}, []
+    live = {"hist": history, "cfg": inner, "run": Run(weights), "pair": (np.zeros(1), 0), "any": {}, "later": None}
+
+    back = loaded(saved, live)
+
+    assert back is live
+    assert history == [1, 2, 3]
+    assert inner == {"lr": 0.5}
+    assert live["run"].weights is weights
+    assert weights.tolist() == [1, 1]
+    assert live["run"].best == 0.9
+    assert live["pair"][1] == 2
+    assert live["any"]["x"][0].tolist() == [1]
+    assert live["later"][0].tolist() == [1, 1]
+    assert "skipped" not in live
+
+
+def test_live_specs_speak_the_names_of_a_save():
+    state = trained(0)
+    state |= {"a.b": torch.ones(1), 1: np.ones(2), "flat": {"x.y": torch.ones(1)}, "list": [torch.ones(1)]}
+    tree, entries, _, _ = stored(state)
+
+    live = live_specs(state)
+
+    saved = {s.name: (s.dtype, s.shape) for s in specs(tree, entries) if not s.name.startswith("optimizer.")}
+    assert {s.name: (s.dtype, s.shape) for s in live.specs} == saved
+    assert set(live.open_prefixes) == {"optimizer", "optimizer.", "schedule", "schedule."}
+
+
+def test_a_selected_part_fills_only_that_part():
+    saved, live = trained(0), fresh(1)
+    before = copy.deepcopy(live["optimizer"].state_dict())
+    tree, entries, blobs, _ = stored(saved)
+    part = select(tree, lambda name: name.startswith("model."))
+
+    fill(prepare(part, entries, into=live), blobs)
+
+    same(dict(saved["model"].state_dict()), dict(live["model"].state_dict()))
+    same(before, live["optimizer"].state_dict())
+    with pytest.raises(StructureMismatch, match=r"optimizer: saved is no whole optimizer state"):
+        prepare(select(tree, lambda name: name.startswith("optimizer.state")), entries, into=live)
+
+
+def test_a_renamed_model_and_its_optimizer_fill_live_objects_of_the_new_name():
+    saved, live = trained(0), fresh(1)
+    tree, entries, blobs, _ = stored(saved)
+    moved = rename(tree, lambda name: "net" + name[5:] if name.startswith("model.") else name)
+
+    fill(prepare(moved, entries, into={"net": live["model"], "optimizer": live["optimizer"]}), blobs)
+
+    same(dict(saved["model"].state_dict()), dict(live["model"].state_dict()))
+    same(saved["optimizer"].state_dict(), live["optimizer"].state_dict())
+
+
+def test_leaves_renamed_inside_a_module_reach_the_new_places():
+    saved = torch.nn.ModuleDict({"old": torch.nn.Linear(2, 2), "kept": torch.nn.Linear(2, 2)})
+    live = torch.nn.ModuleDict({"new": torch.nn.Linear(2, 2), "kept": torch.nn.Linear(2, 2)})
+    tree, entries, blobs, _ = stored({"m": saved})
+
+    fill(prepare(rename(tree, lambda name: name.replace(".old.", ".new.")), entries, into={"m": live}), blobs)
+
+    assert torch.equal(saved["old"].weight, live["new"].weight)
+    assert torch.equal(saved["kept"].bias, live["kept"].bias)
+
+
+def test_random_generators_are_an_ordinary_part():
+    snapshot = {"rng": rng_state()}
+    tree, entries, blobs, _ = stored(snapshot, random.Random(1))
+    draws = random.random(), np.random.rand(), torch.rand(2).tolist()
+
+    fill(prepare(tree, entries, into={"rng": rng_state()}), blobs)
+    again = random.random(), np.random.rand(), torch.rand(2).tolist()
+    fill(prepare(tree, entries, framework="torch"), blobs)["rng"].restore()
+    third = random.random(), np.random.rand(), torch.rand(2).tolist()
+
+    assert draws == again == third
+
+
+def test_an_unknown_framework_is_refused():
+    with pytest.raises(UnsupportedType, match=r"framework: 'mxnet' is unknown"):
+        prepare(["d", []], [], framework="mxnet")

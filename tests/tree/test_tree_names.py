@@ -1,0 +1,117 @@
+"""Names are unique and safe; trees can be reduced, renamed and told about by them."""
+
+import enum
+import json
+import string
+
+import numpy as np
+import pytest
+import torch
+from carrying import stored
+from hypothesis import given
+from hypothesis import strategies as st
+
+from model_checkpoint.errors import StructureMismatch, UnsupportedType
+from model_checkpoint.tree import flatten, rename, select, specs, summary
+from model_checkpoint.tree.names import dotted, escape, undotted, unescape
+
+
+class Way(enum.Enum):
+    UP = 1
+
+
+def names(state):
+    return [leaf.name for leaf in flatten(state).leaves]
+
+
+def one():
+    return np.ones(1)
+
+
+def test_look_alike_paths_have_their_own_names():
+    state = {
+        1: one(), "1": one(), 1.0000001: one(), "a.b": one(), "a": {"b": one(), "": one()}, "__metadata__": one(),
+        None: one(), b"1": one(), (1, "1"): one(), "%i1": one(), Way.UP: one(), "tab\t": one(), "d": {True: one()},
+    }  # fmt: skip
+
+    told = names(state)
+
+    assert len(set(told)) == len(told)
+    assert "__metadata__" not in told
+    assert {"1", "%i1", "a%2Eb", "a.b", "a.%_", "%n", "%25i1", "tab%09"} <= set(told)
+
+
+def test_plain_keys_and_positions_stay_readable():
+    assert names({"model": {"layers": [one(), {"w": one()}]}}) == ["model.layers.0", "model.layers.1.w"]
+    assert names(torch.nn.Sequential(torch.nn.Linear(1, 1))) == ["0.weight", "0.bias"]
+    assert names({"m": torch.nn.Linear(1, 1).state_dict()}) == ["m.weight", "m.bias"]
+    assert names({"flat.key": one(), "other": one()}) == ["flat.key", "other"]
+    assert names(one()) == ["%r"]
+
+
+def test_overlong_names_are_cut_to_a_digest():
+    told = names({"k" * 500 + end: one() for end in "ab"} | {"\u00e4" * 150: one()})
+
+    assert len(set(told)) == 3
+    assert all(len(name.encode()) <= 200 for name in told)
+
+
+@given(st.text())
+def test_escaping_can_be_undone(key):
+    assert unescape(escape(key)) == key
+    assert undotted(dotted(key)) == key
+    assert "." not in escape(key)
+
+
+@given(st.dictionaries(st.one_of(st.text(string.printable + "\ud800\u202e", max_size=6), st.integers()),
+                       st.dictionaries(st.text(".%_i1", max_size=3), st.builds(one), max_size=3), max_size=5))  # fmt: skip
+def test_no_two_leaves_ever_have_one_name(state):
+    told = names(state)
+
+    assert len(set(told)) == len(told)
+    assert all(name.isprintable() for name in told)
+    json.dumps(told).encode()
+
+
+def test_names_that_cannot_be_told_apart_are_refused():
+    with pytest.raises(UnsupportedType, match=r"^%fnan: two arrays .* one name"):
+        flatten({float("nan"): one(), float("-nan"): one()})
+
+
+def test_select_keeps_names_and_drops_empty_containers():
+    tree, entries, _, _ = stored({"a": [one(), one()], "b": {"c": one(), "d": 5}, "e": (), "f": {"g": 1}})
+
+    part = select(tree, lambda name: name in ("a.1", "b.d", "e"))
+
+    assert [spec.name for spec in specs(part, entries)] == ["a.1"]
+    assert part == ["d", ["a", ["l", [["-"], ["a", 1]]], "b", ["d", ["d", 5]], "e", ["t", []]]]
+    assert select(tree, lambda name: False) == ["d", []]
+
+
+def test_rename_moves_leaves_and_refuses_what_cannot_move():
+    tree, entries, _, _ = stored({"a": {"x": one(), "y": 1}, "l": [one()]})
+
+    assert [s.name for s in specs(rename(tree, lambda n: n.replace("a.x", "b.c.x")), entries)] == ["l.0", "b.c.x"]
+    assert [s.name for s in specs(rename(tree, lambda n: n.replace("l.", "m.")), entries)] == ["a.x", "m.0"]
+    assert rename(tree, lambda n: n) == tree
+    with pytest.raises(StructureMismatch, match=r"^a.y: rename= gives two leaves this name"):
+        rename(tree, lambda n: n.replace("a.x", "a.y"))
+    with pytest.raises(StructureMismatch, match=r"^l.0.z: .*l is no dict"):
+        rename(tree, lambda n: n.replace("a.x", "l.0.z"))
+    two = stored({"l": [one(), one()]})[0]
+    with pytest.raises(StructureMismatch, match=r"^l: rename= cannot take this part to pieces"):
+        rename(two, lambda n: n.replace("l.0", "m"))
+
+
+def test_summary_tells_parts_and_what_a_resume_would_lack():
+    model = torch.nn.Linear(2, 2)
+    tree, entries, _, _ = stored({"model": model, "twin": model.state_dict(), "sgd": torch.optim.SGD(model.parameters()),
+                                  "notes": {"a": 1}})  # fmt: skip
+
+    told = summary(tree, entries)
+
+    assert [(p.name, p.kind, p.tensors, p.nbytes) for p in told.parts] == [
+        ("model", "module", 2, 24), ("twin", "module", 2, 0), ("sgd", "optimizer", 0, 0), ("notes", "data", 0, 0),
+    ]  # fmt: skip
+    assert told.parts[0].class_name == "torch.nn.modules.linear:Linear"
+    assert told.absent == ("scheduler", "scaler", "rng", "step")
