@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 import torch
+from precision_golden import first_version
 from precision_models import assert_same, bits, build, loss_of, options, train, wrap
 
 from model_checkpoint.errors import CorruptedCheckpoint, IncompatibleVersion
@@ -310,27 +311,6 @@ def test_weights_that_fp16_cannot_hold_are_counted_and_refused():
         Manager.restore_checkpoint(fresh, stored)
 
     assert (dict(report.overflowing), dict(report.vanishing), report.is_safe) == ({"weight": 2}, {"weight": 1}, False)
-
-
-def first_version(optimizer):
-    """A tree as version 1 wrote it: fourteen flat fields, both weight maps by value."""
-    now = optimizer.get_stats().loss_scaler_stats
-    return {
-        "version": 1,
-        "timestamp": "2024-05-01T12:00:00+00:00",
-        "master_weights": {slot.name: slot.master.detach().clone() for slot in optimizer.roster.slots},
-        "training_weights": {slot.name: slot.param.detach().clone() for slot in optimizer.roster.slots},
-        "current_loss_scale": now.current_scale,
-        "steps_since_last_overflow": now.growth_tracker,
-        "consecutive_overflows": now.consecutive_overflows,
-        "total_overflows": now.total_overflows,
-        "step_count": optimizer.step_count,
-        "has_fallback": optimizer.has_fallback,
-        "skipped_steps": optimizer.skipped_steps,
-        "options": optimizer.options.to_tree(),
-        "base_optimizer_state": optimizer.base_optimizer.state_dict(),
-        "metadata": {"precision": "FP16", "version": "1.0"},
-    }
 
 
 @pytest.mark.parametrize("fallen", [False, True])

@@ -1,8 +1,11 @@
 """The optimizer around real models: casting, hooks, schedulers, accumulation, and everything refused."""
 
 import copy
+import gc
 import math
+import pickle
 import warnings
+import weakref
 
 import pytest
 import torch
@@ -563,3 +566,34 @@ def test_a_write_of_the_same_values_is_no_change():
     optimizer.backward(loss_of(model, 0))
 
     assert optimizer.step().applied
+
+
+def test_models_and_optimizers_can_be_freed_and_wrapped_anew():
+    model = build()
+    first = wrap(model)
+    first.fallback_to_fp32()
+    gone = weakref.ref(first)
+    del first
+    gc.collect()
+
+    second = wrap(model)
+    train(model, second, range(2))
+    kept = weakref.ref(model)
+
+    assert gone() is None
+    assert model.mix.weight.dtype == torch.float16
+    del model, second
+    gc.collect()
+    assert kept() is None
+
+
+def test_a_hooked_model_can_be_copied_and_pickled():
+    model = build()
+    wrap(model)
+
+    twin = copy.deepcopy(model)
+    again = pickle.loads(pickle.dumps(model))
+
+    words = torch.tensor([1, 2])
+    assert torch.equal(twin(words), model(words))
+    assert torch.equal(again(words), model(words))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Set
+from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -21,46 +22,67 @@ from model_checkpoint.precision.slots import strip_wrappers
 _CASTERS: WeakKeyDictionary[Module, ModelCaster] = WeakKeyDictionary()
 
 
-class ModelCaster:
-    """Keeps a model's dtypes and hooks in agreement; optimizers that train one model share one caster."""
+@dataclass(frozen=True, slots=True)
+class _Enter:
+    """Casts what goes into a module; an object and not a closure, so that hooked models can be pickled."""
 
-    def __init__(self, model: Module) -> None:
-        self._units = [(name, module, _used_parameters(module)) for name, module in model.named_modules()]
-        self._forced: dict[int, frozenset[int]] = {}  # per optimizer: ids of parameters that must be FP32
-        self._bound: dict[int, frozenset[int]] = {}  # per optimizer: ids of the parameters it trains
+    dtype: torch.dtype
+
+    def __call__(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+        return cast_floats(args, self.dtype), cast_floats(kwargs, self.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class _Leave:
+    """Casts what comes out of a module."""
+
+    dtype: torch.dtype
+
+    def __call__(self, module: Module, args: Any, output: Any) -> Any:
+        return cast_floats(output, self.dtype)
+
+
+class ModelCaster:
+    """Keeps a model's dtypes and hooks in agreement; optimizers that train one model share one caster.
+
+    It holds no reference to the model or to any optimizer, so that both can be freed.
+    """
+
+    def __init__(self) -> None:
+        self._forced: WeakKeyDictionary[object, frozenset[int]] = WeakKeyDictionary()  # ids that must be FP32
+        self._bound: WeakKeyDictionary[object, frozenset[int]] = WeakKeyDictionary()  # ids an optimizer trains
         self._originals: dict[int, tuple[torch.Tensor, int]] = {}
         self._handles: list[Any] = []
 
     @classmethod
     def of(cls, model: Module) -> ModelCaster:
         """The one caster of this model."""
-        if model not in _CASTERS:
-            _CASTERS[model] = cls(model)
-        return _CASTERS[model]
+        return _CASTERS.setdefault(model, cls())
 
-    def find_fp32(self, manager: PrecisionManager, forced: Iterable[int], owner: int) -> frozenset[int]:
+    def find_fp32(self, model: Module, manager: PrecisionManager, *, forced: Iterable[int], owner: object) -> Set[int]:
         """Ids of all parameters that must be FP32, given those one optimizer forces."""
         self._forced[owner] = frozenset(forced)
+        units = _list_units(model)
         wide = set().union(*self._forced.values())
-        modules = {name for name, module, _ in self._units if is_excluded(name, module, manager)}
+        modules = {name for name, module, _ in units if is_excluded(name, module, manager)}
         while True:
             before = len(wide), len(modules)
-            for name, _, parameters in self._units:
+            for name, _, parameters in units:
                 if name in modules:
                     wide.update(map(id, parameters))
                 elif any(id(parameter) in wide for parameter in parameters):
                     modules.add(name)
             if before == (len(wide), len(modules)):
-                return frozenset(wide)
+                return wide
 
     @torch.no_grad()
-    def cast_others(self, wide: Set[int], target: torch.dtype) -> None:
+    def cast_others(self, model: Module, *, wide: Set[int], target: torch.dtype) -> None:
         """Give parameters no optimizer of ours trains the dtype of their module.
 
         The FP32 values of those that may be trained are kept, in case another optimizer binds them later.
         """
         bound = frozenset().union(*self._bound.values())
-        for _, _, parameters in self._units:
+        for _, _, parameters in _list_units(model):
             for parameter in parameters:
                 dtype = torch.float32 if id(parameter) in wide else target
                 if id(parameter) in bound or parameter.dtype == dtype:
@@ -69,7 +91,7 @@ class ModelCaster:
                     self._originals[id(parameter)] = (parameter.data, parameter._version)
                 parameter.data = parameter.data.to(dtype)
 
-    def bind(self, owner: int, parameters: Iterable[Parameter]) -> None:
+    def bind(self, owner: object, parameters: Iterable[Parameter]) -> None:
         """Let an optimizer take charge of the dtype of these parameters."""
         self._bound[owner] = self._bound.get(owner, frozenset()) | {id(one) for one in parameters}
 
@@ -83,7 +105,7 @@ class ModelCaster:
         for handle in self._handles:
             handle.remove()
         self._handles = []
-        for name, module, parameters in self._units:
+        for name, module, parameters in _list_units(model):
             dtype = _unit_dtype(name, module, parameters, manager)
             if dtype is not None and dtype != flow:
                 self._hook(module, inside=dtype, outside=flow)
@@ -91,15 +113,13 @@ class ModelCaster:
             self._hook(model, inside=flow, outside=torch.float32)
 
     def _hook(self, module: Module, *, inside: torch.dtype, outside: torch.dtype) -> None:
-        def enter(_: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
-            return cast_floats(args, inside), cast_floats(kwargs, inside)
-
-        def leave(_: Module, __: Any, output: Any) -> Any:
-            return cast_floats(output, outside)
-
         # the border of the model is hooked last: it enters first and leaves last
-        self._handles.append(module.register_forward_pre_hook(enter, with_kwargs=True, prepend=True))
-        self._handles.append(module.register_forward_hook(leave))
+        self._handles.append(module.register_forward_pre_hook(_Enter(inside), with_kwargs=True, prepend=True))
+        self._handles.append(module.register_forward_hook(_Leave(outside)))
+
+
+def _list_units(model: Module) -> list[tuple[str, Module, list[Parameter]]]:
+    return [(name, module, _used_parameters(module)) for name, module in model.named_modules()]
 
 
 def is_excluded(name: str, module: Module, manager: PrecisionManager) -> bool:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
+from os import PathLike
 from typing import Any
 
 from model_checkpoint.precision.capture import PendingPolicy, capture
 from model_checkpoint.precision.checkpoint import MixedPrecisionCheckpoint
 from model_checkpoint.precision.errors import InvalidArgument
+from model_checkpoint.precision.files import read_checkpoint, require_path, write_checkpoint
 from model_checkpoint.precision.inspection import Finding, inspect_alone, inspect_fit, list_errors
 from model_checkpoint.precision.optimizer import MixedPrecisionOptimizer
 from model_checkpoint.precision.restore import restore
@@ -46,6 +47,29 @@ class MixedPrecisionCheckpointManager:
         return capture(optimizer, base_optimizer_state=base_optimizer_state, metadata=metadata, pending=pending)
 
     @staticmethod
+    def save_checkpoint(checkpoint: MixedPrecisionCheckpoint, filepath: str | PathLike[str]) -> None:
+        """Write the folder ``filepath``; one saved there before is replaced atomically."""
+        _require(checkpoint, "save_checkpoint", "checkpoint")
+        write_checkpoint(checkpoint, require_path(filepath, "save_checkpoint"))
+
+    @staticmethod
+    def load_checkpoint(filepath: str | PathLike[str]) -> MixedPrecisionCheckpoint:
+        """Read the folder ``filepath``; damaged, truncated, foreign and newer ones are each refused by name."""
+        return read_checkpoint(require_path(filepath, "load_checkpoint"))
+
+    @staticmethod
+    def load_and_restore(
+        optimizer: MixedPrecisionOptimizer,
+        filepath: str | PathLike[str],
+        restore_weights: bool = True,
+        restore_state: bool = True,
+    ) -> list[Finding]:
+        """Load, then restore; returns warnings."""
+        _require(optimizer, "load_and_restore", "optimizer")
+        checkpoint = MixedPrecisionCheckpointManager.load_checkpoint(filepath)
+        return restore(optimizer, checkpoint, weights=restore_weights, state=restore_state)
+
+    @staticmethod
     def restore_checkpoint(
         optimizer: MixedPrecisionOptimizer,
         checkpoint: MixedPrecisionCheckpoint,
@@ -76,10 +100,3 @@ class MixedPrecisionCheckpointManager:
 def _require(value: object, where: str, what: str) -> None:
     if value is None:
         raise InvalidArgument(f"{where}: {what} is None. Pass one.")
-
-
-def require_path(filepath: str | Path | None, where: str) -> Path:
-    """The folder meant by ``filepath``; blank ones are refused."""
-    if filepath is None or not str(filepath).strip():
-        raise InvalidArgument(f"{where}: filepath is {filepath!r}. Pass the folder of the checkpoint.")
-    return Path(filepath)

@@ -24,6 +24,7 @@ from model_checkpoint.precision.roster import Roster
 from model_checkpoint.precision.scaler import DynamicLossScaler
 from model_checkpoint.precision.schedules import guard_base, hold_on_skips, refuse_closure, require_supported
 from model_checkpoint.precision.session import Session
+from model_checkpoint.precision.torch_layout import from_state_dict, to_state_dict
 from model_checkpoint.precision.wire import from_tree, to_tree
 
 _BUCKET_DTYPE = re.compile(r"^Expected (Half|BFloat16|Float), got (Half|BFloat16|Float)$")
@@ -327,11 +328,11 @@ class MixedPrecisionOptimizer(torch.optim.Optimizer):
 
     def state_dict(self) -> dict[str, Any]:
         """Everything :meth:`load_state_dict` needs, as plain values and live tensors: masters, state, counters."""
-        return to_tree(capture(self, copy=False))
+        return to_state_dict(to_tree(capture(self, copy=False)))
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Continue from :meth:`state_dict`, bit for bit; everything is checked before anything changes."""
-        restore(self, from_tree(state_dict))
+        restore(self, from_tree(from_state_dict(state_dict)))
 
     def __getstate__(self) -> dict[str, Any]:
         raise StepRefused(

@@ -68,7 +68,7 @@ class Roster:
             self._hand_over(slot, before)
         self.slots.extend(fresh)
         if self._caster is not None:
-            self._caster.bind(id(self), (slot.param for slot in fresh))
+            self._caster.bind(self, (slot.param for slot in fresh))
         self._homes = _find_homes(self.model, self.slots)
 
     def use_modes(self, fp32_groups: Set[int]) -> None:
@@ -82,14 +82,14 @@ class Roster:
             if self.options.accumulate_in_fp32 and slot.is_reduced and hasattr(slot.param, "grad_dtype"):
                 slot.param.grad_dtype = torch.float32
         if self._caster is not None and self.model is not None:
-            self._caster.cast_others(wide, target)
+            self._caster.cast_others(self.model, wide=wide, target=target)
             flow = target if any(slot.is_reduced for slot in self.slots) else torch.float32
             self._caster.place_hooks(self.model, self.manager, flow=flow, cast_io=self.options.cast_model_io)
 
     def _find_fp32(self, fp32_groups: Set[int]) -> Set[int]:
         forced = {id(slot.param) for slot in self.slots if slot.group in fp32_groups}
-        if self._caster is not None:
-            return self._caster.find_fp32(self.manager, forced, id(self))
+        if self._caster is not None and self.model is not None:
+            return self._caster.find_fp32(self.model, self.manager, forced=forced, owner=self)
         excluded = {id(s.param) for s in self.slots if any(map(self.manager.should_exclude_layer, s.names))}
         return forced | excluded
 
@@ -205,8 +205,9 @@ class Roster:
         for name, value in values.items():
             if value.dtype != torch.float32:
                 raise InvalidArgument(f"{name}: dtype is {value.dtype}, expected float32 in fallback. Convert it.")
+        known = self.by_name
         for name, value in values.items():
-            slot = self.by_name[name]
+            slot = known[name]
             slot.master.data = value.detach()
             slot.param.data = value.detach()
             slot.mark()
