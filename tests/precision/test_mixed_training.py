@@ -6,12 +6,15 @@ import math
 import pickle
 import warnings
 import weakref
+from collections import OrderedDict
+from typing import NamedTuple
 
 import pytest
 import torch
 from precision_models import Net, assert_same, bits, build, loss_of, options, train, wrap
 
 from model_checkpoint.precision import MixedPrecisionOptimizer, MixedPrecisionOptions, Precision, StepReason
+from model_checkpoint.precision.casting import cast_floats
 from model_checkpoint.precision.errors import InvalidArgument, StepRefused, UnsupportedOptimizer, WeightsChanged
 
 
@@ -597,3 +600,92 @@ def test_a_hooked_model_can_be_copied_and_pickled():
     words = torch.tensor([1, 2])
     assert torch.equal(twin(words), model(words))
     assert torch.equal(again(words), model(words))
+
+
+def test_converting_the_model_behind_its_back_is_noticed():
+    model = build()
+    optimizer = wrap(model)
+    model.float()
+
+    with pytest.raises(WeightsChanged, match="changed outside the optimizer"):
+        optimizer.step()
+    optimizer.sync_from_model()
+
+    assert model.mix.weight.dtype == torch.float16
+    train(model, optimizer, range(3))
+    assert optimizer.skipped_steps == 0
+
+
+def test_loading_a_model_in_fallback_reaches_the_masters():
+    model, other = build(), build(seed=1)
+    optimizer = wrap(model)
+    optimizer.fallback_to_fp32()
+
+    model.load_state_dict(other.state_dict())
+    train(model, optimizer, [])
+
+    assert torch.equal(optimizer.master_weights["mix.weight"], other.mix.weight)
+
+
+def test_gradients_may_be_zeroed_between_scaling_and_backward():
+    model = build()
+    optimizer = wrap(model)
+
+    for step in range(4):
+        scaled = optimizer.scale_loss(loss_of(model, step))
+        optimizer.zero_grad()
+        scaled.backward()
+        assert optimizer.step().applied
+
+
+def test_a_dropped_bad_loss_does_not_excuse_a_later_overflow():
+    model = build()
+    optimizer = wrap(model)
+    optimizer.backward(loss_of(model, 0) * math.nan)
+    optimizer.zero_grad()
+    optimizer.backward(loss_of(model, 1) * 1e7)
+
+    assert optimizer.step().reason is StepReason.OVERFLOW
+    assert optimizer.loss_scale == 512.0
+
+
+def test_empty_and_scalar_parameters_step():
+    weights = {"none": torch.zeros(0, 3), "one": torch.tensor(1.0)}
+    optimizer = MixedPrecisionOptimizer(torch.optim.AdamW([{"params": []}], lr=0.1, fused=True), options())
+    optimizer.set_parameters(weights)
+
+    for _ in range(3):
+        optimizer.step({"none": torch.zeros(0, 3), "one": torch.tensor(1.0) * optimizer.loss_scale})
+
+    assert optimizer.master_weights["one"].item() < 0.8
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # torch's own look at it
+def test_a_compiled_model_trains():
+    model = build()
+    optimizer = wrap(model)
+    compiled = torch.compile(model, backend="eager")
+
+    losses = train(compiled, optimizer, range(30))
+
+    assert losses[-1] < losses[0] / 2
+    assert optimizer.skipped_steps == 0
+
+
+def test_structured_inputs_and_outputs_are_cast_and_keep_their_kind():
+    class Answer(OrderedDict):
+        """As the outputs of transformers models are."""
+
+    class Pair(NamedTuple):
+        first: torch.Tensor
+        second: int
+
+    half = cast_floats(
+        Answer(x=torch.ones(1), many=[torch.ones(1), (torch.ones(1), "text")], pair=Pair(torch.ones(1), 3)),
+        torch.float16,
+    )
+
+    assert type(half) is Answer
+    assert half["x"].dtype == half["many"][1][0].dtype == half["pair"].first.dtype == torch.float16
+    assert (type(half["pair"]), half["pair"].second, half["many"][1][1]) == (Pair, 3, "text")

@@ -159,8 +159,10 @@ def cast_floats(value: Any, dtype: torch.dtype) -> Any:
         return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
     if isinstance(value, list):
         return [cast_floats(one, dtype) for one in value]
+    if type(value) is dict:
+        return {key: cast_floats(one, dtype) for key, one in value.items()}
     if isinstance(value, dict):
-        result = copy.copy(value)  # keeps subclasses such as model outputs
+        result = copy.copy(value)  # a subclass, such as the output of a transformers model
         for key, one in value.items():
             result[key] = cast_floats(one, dtype)
         return result

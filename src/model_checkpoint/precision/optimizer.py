@@ -214,7 +214,9 @@ class MixedPrecisionOptimizer(torch.optim.Optimizer):
 
     def sync_from_model(self) -> list[str]:
         """Take over weights that ``model.load_state_dict`` or anyone else wrote; returns their names."""
-        return self._roster.sync_from_model()
+        changed = self._roster.sync_from_model()
+        self._session.use_modes()  # someone may have converted the model as well
+        return changed
 
     def scale_loss(self, loss: torch.Tensor) -> torch.Tensor:
         """The loss to call backward on; several losses and micro-batches may be scaled before one step."""
@@ -266,14 +268,16 @@ class MixedPrecisionOptimizer(torch.optim.Optimizer):
         return self.step({name: gradient})
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Drop (or zero) all gradients and forget the losses they came from."""
+        """Drop (or zero) all gradients and forget the losses they came from; a loss not yet run backward stays."""
+        came_from_losses = self._session.has_fresh_gradients
         for slot in self._roster.slots:
             if set_to_none:
                 slot.param.grad = None
             elif slot.param.grad is not None:
                 slot.param.grad.detach_().zero_()
         self._base.zero_grad(set_to_none)
-        self._session.drop_window()
+        if came_from_losses:
+            self._session.drop_window()
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Train more parameters; they get masters and the target precision."""

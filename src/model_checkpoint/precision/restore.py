@@ -68,6 +68,7 @@ def _apply_state(optimizer: MixedPrecisionOptimizer, checkpoint: MixedPrecisionC
     if checkpoint.base_optimizer_state is not None:
         apply_base(optimizer.roster, checkpoint.base_optimizer_state)
     optimizer.zero_grad()
+    session.drop_window()
     if checkpoint.pending is not None:
         _apply_pending(optimizer, checkpoint.pending)
 

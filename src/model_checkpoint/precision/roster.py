@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
@@ -22,6 +23,7 @@ from model_checkpoint.precision.slots import (
 )
 
 Work = list[tuple[Slot, torch.Tensor]]
+_LOG = logging.getLogger("model_checkpoint.precision")
 
 
 class Roster:
@@ -79,8 +81,8 @@ class Roster:
             before = slot.master
             slot.use_dtype(torch.float32 if id(slot.param) in wide else target)
             self._hand_over(slot, before)
-            if self.options.accumulate_in_fp32 and slot.is_reduced and hasattr(slot.param, "grad_dtype"):
-                slot.param.grad_dtype = torch.float32
+            if self.options.accumulate_in_fp32 and slot.is_reduced:
+                _accumulate_in_fp32(slot.param)
         if self._caster is not None and self.model is not None:
             self._caster.cast_others(self.model, wide=wide, target=target)
             flow = target if any(slot.is_reduced for slot in self.slots) else torch.float32
@@ -146,8 +148,11 @@ class Roster:
         """Take over training weights that someone else wrote; returns their names."""
         changed = [slot for slot in self.slots if slot.is_changed]
         for slot in changed:
-            if slot.param.dtype != self.manager.target_precision.dtype or slot.param.shape != slot.master.shape:
-                raise InvalidArgument(f"{slot.name}: now {slot.param.dtype} {tuple(slot.param.shape)}. Wrap anew.")
+            if slot.param.shape != slot.master.shape or slot.param.device != slot.master.device:
+                raise InvalidArgument(
+                    f"{slot.name}: is now {tuple(slot.param.shape)} on {slot.param.device}, its master "
+                    f"{tuple(slot.master.shape)} on {slot.master.device}. Make the optimizer anew around the model."
+                )
             slot.master.copy_(slot.param)
             slot.mark()
         return [slot.name for slot in changed]
@@ -224,6 +229,13 @@ class Roster:
             make_master(slot)
             self._hand_over(slot, before)
         self.use_modes(fp32_groups)
+
+
+def _accumulate_in_fp32(parameter: Parameter) -> None:
+    if hasattr(parameter, "grad_dtype"):
+        parameter.grad_dtype = torch.float32
+    else:
+        _LOG.warning("accumulate_in_fp32 needs a torch with Tensor.grad_dtype; gradients add up in half here")
 
 
 def _find_homes(model: Module | None, slots: Iterable[Slot]) -> list[tuple[dict[str, Any], str, Parameter]]:

@@ -95,6 +95,8 @@ class Session:
         self._window_scale = None
         self._finite_losses.clear()
         self._seen_scalings = self.scaler.scalings
+        if not self.scaler.is_shared:
+            self.scaler.close_window()
 
     @property
     def losses_finite(self) -> bool:
@@ -106,6 +108,11 @@ class Session:
         self._window_scale = scale
         self._finite_losses = [torch.tensor(losses_finite)]
         self._seen_scalings = self.scaler.scalings - 1
+
+    @property
+    def has_fresh_gradients(self) -> bool:
+        """Whether any gradient was computed since the last step."""
+        return any(s.param.grad is not None and self._spent.get(s.name) != _mark(s.param) for s in self._roster.slots)
 
     def find_pending(self) -> list[str]:
         """Names of parameters whose gradient has been computed but not stepped."""
@@ -210,6 +217,7 @@ class Session:
         self.fallback = modes.settle(state, unfit, self._options) if unfit else state
         returned = tuple(place for place in change.returned if place not in unfit)
         if change.fell or returned:
+            self.drop_window()  # weights that change their dtype lose their gradients
             self.use_modes()
         if returned and was_parked:
             attempts = max(self.fallback.groups[place].attempts for place in returned)

@@ -25,7 +25,7 @@ class Slot:
 
     def __init__(self, *, names: tuple[str, ...], param: Parameter, master: Parameter, group: int) -> None:
         self.names, self.param, self.master, self.group = names, param, master, group
-        self._stamp = (0, 0)
+        self._stamp: tuple[int, int, torch.dtype]
         self.mark()
 
     @property
@@ -45,16 +45,21 @@ class Slot:
 
     def mark(self) -> None:
         """Remember the training weight as it is; a later write by someone else will show."""
-        self._stamp = (self.param._version, self.param.data_ptr())
+        self._stamp = self._look()
+
+    def _look(self) -> tuple[int, int, torch.dtype]:
+        # an FP32 weight shares its master's storage, so writing to it is no harm, only moving it is
+        version = self.param._version if self.is_reduced else 0
+        return (version, self.param.data_ptr(), self.param.dtype)
 
     @property
     def is_changed(self) -> bool:
-        """Whether someone wrote or moved a half training weight since :meth:`mark`."""
-        return self.is_reduced and self._stamp != (self.param._version, self.param.data_ptr())
+        """Whether someone wrote, moved or converted the training weight since :meth:`mark`."""
+        return not self.is_own_master and self._stamp != self._look()
 
     def is_still_cast(self) -> bool:
         """Whether the weight, though written, is the cast of its master; then it is marked anew."""
-        same = self.param.dtype in _HALVES and torch.equal(self.param, self.master.to(self.param.dtype))
+        same = self.param.dtype == self._stamp[2] and torch.equal(self.param, self.master.to(self.param.dtype))
         if same:
             self.mark()
         return same
@@ -140,6 +145,11 @@ def _require_trainable(name: str, parameter: Parameter) -> None:
         raise InvalidArgument(
             f"{name}: dtype is {parameter.dtype}, expected float32, float16 or bfloat16. "
             "Convert the model with .float() before making the optimizer."
+        )
+    if hasattr(parameter, "placements"):
+        raise InvalidArgument(
+            f"{name}: is sharded over processes ({type(parameter.data).__name__}), expected a whole tensor. "
+            "Use the sharding library's own mixed precision, or replicate the model."
         )
 
 
