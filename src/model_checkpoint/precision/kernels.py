@@ -188,11 +188,15 @@ def step_fused(base: torch.optim.Optimizer, divisor: float) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piecework:
-    """One parameter's tensors for one step; ``target`` receives the cast, None when the weight is its own master."""
+    """One parameter's tensors for one step; ``target`` receives the cast, None when the weight is its own master.
+
+    ``scratch`` is room to widen half gradients in, a piece at a time.
+    """
 
     master: torch.Tensor
     gradient: torch.Tensor
     target: torch.Tensor | None
+    scratch: torch.Tensor | None = None
 
 
 def step_in_pieces(
@@ -211,10 +215,16 @@ def step_in_pieces(
     moments = [state[name] for name in kernel.state_names(group)]
     tensors = [work.master, work.gradient, *moments, *([] if work.target is None else [work.target])]
     for master, gradient, *rest in _cut(tensors, elements):
-        wide = gradient if gradient.dtype == torch.float32 else gradient.float()
+        wide = gradient if gradient.dtype == torch.float32 else _widen(gradient, work.scratch)
         kernel.launch(master, wide, rest[: len(moments)], steps=steps, group=group, grad_scale=grad_scale)
         if work.target is not None:
             rest[-1].copy_(master)
+
+
+def _widen(gradient: torch.Tensor, scratch: torch.Tensor | None) -> torch.Tensor:
+    if scratch is None or gradient.numel() > scratch.numel() or not gradient.is_contiguous():
+        return gradient.float()
+    return scratch[: gradient.numel()].view(gradient.shape).copy_(gradient)
 
 
 def _cut(tensors: Sequence[torch.Tensor], elements: int) -> Any:

@@ -69,13 +69,19 @@ def _has_hooks(base: Any) -> bool:
 def _step_pieces(base: torch.optim.Optimizer, kernel: Kernel, work: Work, divisor: float) -> None:
     grad_scale = None if divisor == 1.0 else torch.tensor(divisor)
     threads = torch.get_num_threads()
+    sizes = {slot.param.dtype: choose_piece(kernel, slot.param.dtype, threads) for slot, _ in work}
+    narrow = any(gradient.dtype != torch.float32 for _, gradient in work)
+    scratch = torch.empty(max(sizes.values()), dtype=torch.float32) if narrow else None
     for slot, gradient in work:
         piece = Piecework(
-            master=slot.master.detach(), gradient=gradient, target=slot.param.detach() if slot.is_reduced else None
+            master=slot.master.detach(),
+            gradient=gradient,
+            target=slot.param.detach() if slot.is_reduced else None,
+            scratch=scratch,
         )
         step_in_pieces(
             kernel, base.param_groups[slot.group], base.state[slot.master], piece,
-            grad_scale=grad_scale, elements=choose_piece(kernel, slot.param.dtype, threads),
+            grad_scale=grad_scale, elements=sizes[slot.param.dtype],
         )  # fmt: skip
         slot.mark()
 
