@@ -61,7 +61,7 @@ def test_everything_is_captured(run, checkpoint):
     assert checkpoint.options == optimizer.options
     assert checkpoint.options is not optimizer.options
     assert checkpoint.base_optimizer_state["kind"] == "AdamW"
-    assert checkpoint.performance_stats.total_steps == 0
+    assert checkpoint.performance_stats.step_count == 0
 
 
 def test_metadata_is_kept_and_system_keys_are_added(checkpoint):

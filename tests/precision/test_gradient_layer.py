@@ -147,6 +147,20 @@ def test_non_finite_gradients_skip_the_step_with_and_without_scaling(enabled):
     assert math.isnan(one.last_gradient_norm)
 
 
+def test_statistics_say_what_is_switched_on():
+    stats = GradientConversionLayer().get_stats()
+
+    assert (stats.clipping_enabled, stats.max_grad_norm, stats.loss_scaler_stats.current_scale) == (True, 1.0, 65536.0)
+    assert not layer(max_grad_norm=0.0).get_stats().clipping_enabled
+
+
+def test_none_options_are_refused():
+    with pytest.raises(InvalidArgument, match="gradient layer: options is None"):
+        GradientConversionLayer(None)
+    with pytest.raises(InvalidArgument, match="performance monitor: options is None"):
+        PerformanceMonitor(None)
+
+
 def test_none_gradients_are_refused():
     with pytest.raises(InvalidArgument, match="process_gradients: gradients is None"):
         layer().process_gradients(None)
@@ -178,10 +192,10 @@ def test_the_monitor_measures_what_happened():
         monitor.end_step()
 
     stats = monitor.get_stats()
-    assert stats.total_steps == 3
-    assert 2.0 <= stats.min_step_ms <= stats.average_step_ms <= stats.max_step_ms
-    assert stats.last_step_ms == stats.max_step_ms
-    assert stats.std_step_ms > 0
+    assert stats.step_count == 3
+    assert stats.min_step_time_ms <= stats.average_step_time_ms <= stats.max_step_time_ms
+    assert stats.last_step_time_ms == stats.max_step_time_ms
+    assert stats.std_dev_step_time_ms > 0
     assert stats.steps_per_second > 0
     assert "3 steps" in monitor.get_summary()
 
@@ -206,4 +220,4 @@ def test_the_monitor_refuses_an_end_without_a_start_and_resets():
 
     monitor.reset()
 
-    assert monitor.get_stats().total_steps == 0
+    assert monitor.get_stats().step_count == 0

@@ -100,11 +100,11 @@ def test_disabled_passes_everything_through_and_only_counts():
     assert torch.equal(scaler.unscale_gradients({"w": loss})["w"], loss)
     assert scaler.check_overflow(bad) is False
     assert scaler.update_scale(True) is False
-    assert (scaler.current_scale, scaler.is_enabled) == (1.0, False)
+    assert (scaler.current_scale, scaler.active_scale, scaler.is_enabled) == (65536.0, 1.0, False)
 
 
 def test_bf16_is_never_scaled():
-    assert DynamicLossScaler(MixedPrecisionOptions.for_bf16(enable_dynamic_loss_scaling=True)).current_scale == 1.0
+    assert DynamicLossScaler(MixedPrecisionOptions.for_bf16(enable_dynamic_loss_scaling=True)).active_scale == 1.0
 
 
 def test_check_and_update_does_both():

@@ -171,6 +171,22 @@ def test_missing_gradients_leave_their_weights_alone_and_unknown_names_are_refus
         optimizer.step({"a": torch.ones(3)})
 
 
+def test_none_gradients_are_refused_where_parameters_were_given_by_name():
+    with pytest.raises(InvalidArgument, match="step: gradients is None"):
+        make().step(None)
+
+
+def test_fallback_may_come_before_the_parameters():
+    optimizer = MixedPrecisionOptimizer(torch.optim.SGD([{"params": []}], lr=0.5))
+    optimizer.fallback_to_fp32()
+    assert optimizer.master_weights is optimizer.master_weights
+    mine = {"w": torch.ones(2)}
+
+    optimizer.set_parameters(mine)
+
+    assert optimizer.master_weights is optimizer.training_weights is mine
+
+
 def test_a_step_without_any_parameters_is_refused():
     optimizer = MixedPrecisionOptimizer(torch.optim.SGD([{"params": []}], lr=0.1))
 
@@ -278,7 +294,7 @@ def test_statistics_start_at_zero_and_give_the_skip_rate():
     stats = optimizer.get_stats()
     assert (stats.skip_rate, stats.step_count, stats.skipped_steps) == (0.5, 2, 1)
     assert stats.loss_scaler_stats.total_overflows == 1
-    assert stats.performance_stats.total_steps == 0
+    assert stats.performance_stats.step_count == 0
 
 
 def test_reset_zeroes_counters_scaler_and_fallback():
@@ -368,7 +384,7 @@ def test_monitoring_measures_every_step():
     for _ in range(3):
         optimizer.step(good(optimizer))
 
-    assert optimizer.get_stats().performance_stats.total_steps == 3
+    assert optimizer.get_stats().performance_stats.step_count == 3
 
 
 def test_zero_gradients_are_a_finite_step():

@@ -38,6 +38,11 @@ def test_a_conversion_called_safe_loses_no_value(source, target):
     assert PrecisionConverter.is_conversion_safe(source, target) == kept
 
 
+def test_none_is_no_tensor():
+    with pytest.raises(InvalidArgument, match="convert: tensor is None"):
+        PrecisionConverter.convert(None, Precision.FP16)
+
+
 def test_float64_is_no_training_precision():
     with pytest.raises(InvalidArgument, match=r"torch.float64 is not one of"):
         PrecisionConverter.detect_precision(torch.ones(1, dtype=torch.float64))

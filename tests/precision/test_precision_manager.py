@@ -58,11 +58,24 @@ def test_sensitive_layers_are_excluded_whatever_their_case(manager, name, exclud
     assert manager.should_exclude_layer(name) is excluded
 
 
-def test_nothing_is_excluded_by_default_when_switched_off():
-    manager = PrecisionManager(MixedPrecisionOptions.for_fp16(auto_exclude_sensitive_layers=False))
+def test_only_the_given_patterns_are_excluded_when_the_defaults_are_switched_off():
+    manager = PrecisionManager(
+        MixedPrecisionOptions.for_fp16(auto_exclude_sensitive_layers=False, fp32_layer_patterns=("LayerNorm",))
+    )
 
-    assert manager.get_exclusion_patterns() == []
-    assert not manager.should_exclude_layer("LayerNorm")
+    assert manager.get_exclusion_patterns() == ["LayerNorm"]
+    assert manager.should_exclude_layer("LayerNorm")
+    assert not manager.should_exclude_layer("Embedding")
+
+
+def test_own_patterns_come_on_top_of_the_defaults():
+    manager = PrecisionManager(MixedPrecisionOptions.for_fp16(fp32_layer_patterns=("head",)))
+
+    assert manager.get_exclusion_patterns()[-2:] == ["Embedding", "head"]
+
+
+def test_the_default_manager_is_for_fp16():
+    assert PrecisionManager().target_precision is Precision.FP16
 
 
 @pytest.mark.parametrize(("pattern", "name"), [("head", "head"), ("head", "model.HEAD.weight"), (r"^fc\d$", "fc7")])
@@ -87,14 +100,14 @@ def test_a_blank_pattern_is_refused(manager, pattern):
         manager.exclude_layers_matching(pattern)
 
 
-def test_an_exclusion_can_be_removed_and_counted(manager):
+def test_an_exclusion_can_be_added_removed_and_counted(manager):
+    before = manager.excluded_layer_count
     manager.exclude_layers_matching("head")
-    assert manager.should_exclude_layer("head")
-    assert manager.excluded_layer_count == 1
+    assert (manager.excluded_layer_count, manager.should_exclude_layer("head")) == (before + 1, True)
 
     assert manager.remove_exclusion("head") is True
 
-    assert (manager.excluded_layer_count, manager.should_exclude_layer("head")) == (0, False)
+    assert (manager.excluded_layer_count, manager.should_exclude_layer("head")) == (before, False)
     assert manager.remove_exclusion("head") is False
 
 

@@ -6,7 +6,7 @@ from model_checkpoint.precision.checkpoint import MixedPrecisionCheckpoint
 from model_checkpoint.precision.checkpointing import MixedPrecisionCheckpointManager
 from model_checkpoint.precision.exclusions import PrecisionManager
 from model_checkpoint.precision.gradients import GradientConversionLayer
-from model_checkpoint.precision.hardware import HardwareCapabilities, HardwareDetector
+from model_checkpoint.precision.hardware import HardwareDetector, PrecisionCapability
 from model_checkpoint.precision.importers import ImportedScaler, import_scaler_state
 from model_checkpoint.precision.inspection import Finding, Severity
 from model_checkpoint.precision.kinds import Precision, PrecisionConverter
@@ -47,7 +47,7 @@ __all__ = [
     "PrecisionChange",
     "check_precision_change",
     "HardwareDetector",
-    "HardwareCapabilities",
+    "PrecisionCapability",
     "GradientConversionLayer",
     "PerformanceMonitor",
     "PerformanceStats",

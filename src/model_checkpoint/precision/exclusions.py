@@ -10,7 +10,7 @@ import torch
 
 from model_checkpoint.precision.errors import InvalidArgument
 from model_checkpoint.precision.kinds import Precision
-from model_checkpoint.precision.options import MixedPrecisionOptions
+from model_checkpoint.precision.options import FOR_FP16, SENSITIVE_LAYERS, MixedPrecisionOptions
 
 Weights = dict[str, torch.Tensor]
 
@@ -27,14 +27,14 @@ class PrecisionManager:
         (True, False)
     """
 
-    def __init__(self, options: MixedPrecisionOptions | None) -> None:
+    def __init__(self, options: MixedPrecisionOptions | None = FOR_FP16) -> None:
         if options is None:
             raise InvalidArgument("precision manager: options is None. Pass MixedPrecisionOptions().")
         self._options = options
         self._target = options.resolve_precision()
-        defaults = (*options.fp32_layer_patterns, "Embedding") if options.auto_exclude_sensitive_layers else ()
-        self._patterns: dict[str, re.Pattern[str] | None] = {one: _compile(one) for one in defaults}
-        self._excluded: set[str] = set()
+        defaults = (*SENSITIVE_LAYERS, "Embedding") if options.auto_exclude_sensitive_layers else ()
+        patterns = dict.fromkeys((*defaults, *options.fp32_layer_patterns))
+        self._patterns: dict[str, re.Pattern[str] | None] = {one: _compile(one) for one in patterns}
 
     @property
     def target_precision(self) -> Precision:
@@ -48,17 +48,14 @@ class PrecisionManager:
 
     @property
     def excluded_layer_count(self) -> int:
-        """How many distinct layer names were found to be excluded so far."""
-        return len(self._excluded)
+        """How many exclusion patterns there are."""
+        return len(self._patterns)
 
     def should_exclude_layer(self, layer_name: str | None) -> bool:
         """Whether the layer of that name (or class) stays in FP32; a blank name never is excluded."""
         if layer_name is None or not layer_name.strip():
             return False
-        matched = any(_matches(pattern, compiled, layer_name) for pattern, compiled in self._patterns.items())
-        if matched:
-            self._excluded.add(layer_name)
-        return matched
+        return any(_matches(pattern, compiled, layer_name) for pattern, compiled in self._patterns.items())
 
     def exclude_layers_matching(self, pattern: str) -> None:
         """Keep layers that match ``pattern`` in FP32 from now on."""
@@ -72,13 +69,11 @@ class PrecisionManager:
         """Forget one pattern; returns whether it was there."""
         known = pattern in self._patterns
         self._patterns.pop(pattern, None)
-        self._excluded = {name for name in self._excluded if self.should_exclude_layer(name)}
         return known
 
     def clear_exclusions(self) -> None:
         """Forget all patterns, the default ones too."""
         self._patterns.clear()
-        self._excluded.clear()
 
     def get_exclusion_patterns(self) -> list[str]:
         """The patterns, in the order they were added."""

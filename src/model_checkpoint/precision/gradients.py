@@ -5,27 +5,44 @@ Order: check, unscale with the scale that was used, clip by the true global norm
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 
 from model_checkpoint.precision.errors import InvalidArgument
+from model_checkpoint.precision.exclusions import PrecisionManager
 from model_checkpoint.precision.finite import Offender, judge_gradients, name_offenders
-from model_checkpoint.precision.options import MixedPrecisionOptions
-from model_checkpoint.precision.scaler import DynamicLossScaler
+from model_checkpoint.precision.options import FOR_FP16, MixedPrecisionOptions
+from model_checkpoint.precision.scaler import DynamicLossScaler, LossScalerStats
 
 _EPSILON = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GradientStats:
+class GradientProcessingStats:
     """A snapshot of what was done to gradients."""
 
     loss_scale: float
     clip_count: int
     last_gradient_norm: float
+    clipping_enabled: bool
+    max_grad_norm: float
+    loss_scaler_stats: LossScalerStats
+
+
+def describe_gradients(
+    options: MixedPrecisionOptions, scaler: DynamicLossScaler, *, clips: int, norm: float
+) -> GradientProcessingStats:
+    """The snapshot of what was done so far."""
+    return GradientProcessingStats(
+        loss_scale=scaler.active_scale,
+        clip_count=clips,
+        last_gradient_norm=norm,
+        clipping_enabled=options.clip_norm > 0,
+        max_grad_norm=options.max_grad_norm,
+        loss_scaler_stats=scaler.get_stats(),
+    )
 
 
 def clip_coefficient(norm: float, limit: float) -> float:
@@ -48,11 +65,17 @@ class GradientConversionLayer:
         (tensor([2.]), False)
     """
 
-    def __init__(self, options: MixedPrecisionOptions, scaler: DynamicLossScaler | None = None) -> None:
+    def __init__(
+        self,
+        options: MixedPrecisionOptions | None = FOR_FP16,
+        loss_scaler: DynamicLossScaler | None = None,
+        precision_manager: PrecisionManager | None = None,
+    ) -> None:
         if options is None:
             raise InvalidArgument("gradient layer: options is None. Pass MixedPrecisionOptions().")
         self._options = options
-        self._scaler = scaler or DynamicLossScaler(options)
+        self._scaler = loss_scaler or DynamicLossScaler(options)
+        self._manager = precision_manager or PrecisionManager(options)
         self._clips = 0
         self._norm = 0.0
         self._offenders: tuple[Offender, ...] = ()
@@ -60,7 +83,7 @@ class GradientConversionLayer:
     @property
     def loss_scale(self) -> float:
         """The scale the next loss gets."""
-        return self._scaler.current_scale
+        return self._scaler.active_scale
 
     @property
     def clip_count(self) -> int:
@@ -86,14 +109,14 @@ class GradientConversionLayer:
         if gradients is None:
             raise InvalidArgument("process_gradients: gradients is None. Pass a mapping of name to gradient.")
         names, tensors = list(gradients), list(gradients.values())
-        verdict, scale = judge_gradients(tensors), self._scaler.current_scale
+        verdict, scale = judge_gradients(tensors), self._scaler.active_scale
         self._norm = verdict.norm / scale
         self._offenders = name_offenders(names, tensors, verdict)
         if not verdict.is_finite:
             self._scaler.update_scale(True)
             return {}, True
         factor = self._note_clip(clip_coefficient(self._norm, self._options.clip_norm)) / scale
-        converted = {name: tensor.to(torch.float32, copy=True).mul_(factor) for name, tensor in gradients.items()}
+        converted = {name: tensor * factor for name, tensor in self._manager.convert_to_fp32(gradients).items()}
         self._scaler.update_scale(False)
         return converted, False
 
@@ -110,10 +133,9 @@ class GradientConversionLayer:
         self._clips += coefficient < 1.0
         return coefficient
 
-    def get_stats(self) -> GradientStats:
+    def get_stats(self) -> GradientProcessingStats:
         """A snapshot."""
-        norm = self._norm if math.isfinite(self._norm) else math.inf
-        return GradientStats(loss_scale=self.loss_scale, clip_count=self._clips, last_gradient_norm=norm)
+        return describe_gradients(self._options, self._scaler, clips=self._clips, norm=self._norm)
 
     def reset(self) -> None:
         """Start over, the scaler too."""

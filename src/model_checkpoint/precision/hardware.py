@@ -39,13 +39,18 @@ for name, dtype in (("FP16", torch.float16), ("BF16", torch.bfloat16)):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HardwareCapabilities:
+class PrecisionCapability:
     """What this machine was seen to compute, and why not where it did not."""
 
     device: str
     supports_fp16: bool
     supports_bf16: bool
     reasons: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def supports_fp32(self) -> bool:
+        """Always True."""
+        return True
 
     @property
     def recommended(self) -> Precision:
@@ -64,10 +69,10 @@ class HardwareDetector:
     """
 
     _lock = threading.Lock()
-    _known: HardwareCapabilities | None = None
+    _known: PrecisionCapability | None = None
 
     @classmethod
-    def detect_capabilities(cls) -> HardwareCapabilities:
+    def detect_capabilities(cls) -> PrecisionCapability:
         """Probe once per process; later calls answer from memory."""
         with cls._lock:
             if cls._known is None:
@@ -86,7 +91,7 @@ class HardwareDetector:
             cls._known = None
 
 
-def probe_hardware(environment: dict[str, str] | None = None) -> HardwareCapabilities:
+def probe_hardware(environment: dict[str, str] | None = None) -> PrecisionCapability:
     """Run real products in a child process; ``environment`` replaces the variables it inherits.
 
     Example:
@@ -115,7 +120,7 @@ def _describe_ending(code: int, stderr: str) -> str:
     return f"the probe ended with code {code}: {last[0]}"
 
 
-def _read_probe(output: str, ending: str) -> HardwareCapabilities:
+def _read_probe(output: str, ending: str) -> PrecisionCapability:
     lines = [json.loads(line) for line in output.splitlines()]
     good = {name: works for _, name, works, _ in lines}
     reasons = {name: reason for _, name, _, reason in lines if reason}
@@ -124,7 +129,7 @@ def _read_probe(output: str, ending: str) -> HardwareCapabilities:
             reasons[name] = ending
     for name, reason in reasons.items():
         _LOG.warning("%s does not work on this machine: %s", name, reason)
-    return HardwareCapabilities(
+    return PrecisionCapability(
         device=lines[0][0] if lines else "unknown",
         supports_fp16=good.get("FP16", False),
         supports_bf16=good.get("BF16", False),

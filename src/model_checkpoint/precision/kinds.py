@@ -67,6 +67,8 @@ class PrecisionConverter:
     @staticmethod
     def convert(tensor: torch.Tensor, precision: Precision) -> torch.Tensor:
         """Return ``tensor`` in ``precision``, rounding to nearest even; the same object when nothing changes."""
+        if tensor is None:
+            raise InvalidArgument("convert: tensor is None. Pass a tensor.")
         return tensor.to(precision.dtype)
 
     @staticmethod

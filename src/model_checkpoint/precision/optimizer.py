@@ -14,10 +14,10 @@ from model_checkpoint.precision.capture import capture
 from model_checkpoint.precision.errors import InvalidArgument, StepRefused
 from model_checkpoint.precision.exclusions import PrecisionManager
 from model_checkpoint.precision.fallback import fall
-from model_checkpoint.precision.gradients import GradientStats
+from model_checkpoint.precision.gradients import describe_gradients
 from model_checkpoint.precision.kinds import Precision
 from model_checkpoint.precision.monitor import PerformanceMonitor
-from model_checkpoint.precision.options import MixedPrecisionOptions
+from model_checkpoint.precision.options import FOR_FP16, MixedPrecisionOptions
 from model_checkpoint.precision.restore import restore
 from model_checkpoint.precision.results import MixedPrecisionOptimizerStats, StepResult
 from model_checkpoint.precision.roster import Roster
@@ -63,7 +63,7 @@ class MixedPrecisionOptimizer(torch.optim.Optimizer):
         process_group: Any = DEFAULT_GROUP,
     ) -> None:
         self._base = require_supported(base_optimizer)
-        self._options = MixedPrecisionOptions.for_fp16() if options is None else options
+        self._options = FOR_FP16 if options is None else options
         super().__init__([torch.zeros(())], {})  # gives us torch's hooks; groups and state are the base's, see below
         self.defaults = self._base.defaults
         self._manager = PrecisionManager(self._options)
@@ -257,6 +257,8 @@ class MixedPrecisionOptimizer(torch.optim.Optimizer):
     def _require_known_source(self) -> None:
         if not self._roster.slots:
             raise InvalidArgument("step: the optimizer has no parameters. Call set_parameters() first.")
+        if self._roster.is_by_name:
+            raise InvalidArgument("step: gradients is None, but the parameters were given by name. Pass gradients too.")
         self._session.require_scaled()
 
     def step_parameter(self, name: str, gradient: torch.Tensor) -> StepResult:
@@ -318,8 +320,8 @@ class MixedPrecisionOptimizer(torch.optim.Optimizer):
             bad_losses=session.counters.bad_losses,
             has_fallback=self.has_fallback,
             target_precision=self.target_precision,
-            gradient_stats=GradientStats(
-                loss_scale=self.loss_scale, clip_count=session.counters.clip_count, last_gradient_norm=session.last_norm
+            gradient_stats=describe_gradients(
+                self._options, session.scaler, clips=session.counters.clip_count, norm=session.last_norm
             ),
             loss_scaler_stats=session.scaler.get_stats(),
             performance_stats=session.performance,

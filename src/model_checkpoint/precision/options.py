@@ -42,8 +42,8 @@ class MixedPrecisionOptions:
         enable_dynamic_loss_scaling: False trains without any scale; the finite check stays on.
         hysteresis: overflows tolerated before the scale is lowered; 1 lowers at once.
         hysteresis_refill: when those are granted anew.
-        auto_exclude_sensitive_layers: keep ``fp32_layer_patterns`` and embeddings in FP32.
-        fp32_layer_patterns: matched against module class and qualified name.
+        auto_exclude_sensitive_layers: keep norms and embeddings in FP32.
+        fp32_layer_patterns: keep these in FP32 in any case; matched against module class and qualified name.
         max_grad_norm: largest global L2 norm of the true gradients; 0 switches clipping off.
         enable_gradient_clipping: False switches clipping off.
         accumulate_in_fp32: let ``param.grad`` be FP32, so that many micro-batches add up without loss.
@@ -203,3 +203,6 @@ class MixedPrecisionOptions:
 def _require(name: str, value: object, holds: bool, expected: str) -> None:
     if not holds:
         raise InvalidOptions(f"options.{name}: got {value}, expected {expected}. Change it and make the options again.")
+
+
+FOR_FP16 = MixedPrecisionOptions.for_fp16()  # what everything starts from unless told otherwise

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from model_checkpoint.precision.finite import Offender
-from model_checkpoint.precision.gradients import GradientStats
+from model_checkpoint.precision.gradients import GradientProcessingStats
 from model_checkpoint.precision.kinds import Precision
 from model_checkpoint.precision.monitor import PerformanceStats
 from model_checkpoint.precision.scaler import LossScalerStats
@@ -49,7 +49,7 @@ class MixedPrecisionOptimizerStats:
     bad_losses: int
     has_fallback: bool
     target_precision: Precision
-    gradient_stats: GradientStats
+    gradient_stats: GradientProcessingStats
     loss_scaler_stats: LossScalerStats
     performance_stats: PerformanceStats
 

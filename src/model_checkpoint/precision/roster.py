@@ -39,6 +39,7 @@ class Roster:
     ) -> None:
         self.base, self.model, self.manager, self.options = base, model, manager, options
         self.slots: list[Slot] = []
+        self.is_by_name = False  # parameters were adopted from a mapping, so gradients come by name too
         self._caster = ModelCaster.of(model) if model is not None else None
         self._homes: list[tuple[dict[str, Any], str, Parameter]] = []
         for place in range(len(base.param_groups)):
@@ -219,6 +220,7 @@ class Roster:
 
     def adopt(self, values: Mapping[str, torch.Tensor], fp32_groups: Set[int]) -> None:
         """Bind tensors to a base that has no parameters yet."""
+        self.is_by_name = True
         for name, value in values.items():
             leaf = value if isinstance(value, Parameter) else Parameter(value.detach())
             self.base.param_groups[0]["params"].append(leaf)

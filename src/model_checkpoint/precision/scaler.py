@@ -15,7 +15,7 @@ from weakref import WeakSet
 import torch
 
 from model_checkpoint.precision.errors import InvalidArgument
-from model_checkpoint.precision.options import HysteresisRefill, MixedPrecisionOptions
+from model_checkpoint.precision.options import FOR_FP16, HysteresisRefill, MixedPrecisionOptions
 
 
 class ScaleMove(Enum):
@@ -151,7 +151,7 @@ class DynamicLossScaler:
         (True, 32768.0)
     """
 
-    def __init__(self, options: MixedPrecisionOptions | None = MixedPrecisionOptions.for_fp16()) -> None:  # noqa: B008 - frozen
+    def __init__(self, options: MixedPrecisionOptions | None = FOR_FP16) -> None:
         if options is None:
             raise InvalidArgument("loss scaler: options is None. Pass MixedPrecisionOptions.for_fp16() or another.")
         self._options = options
@@ -174,7 +174,12 @@ class DynamicLossScaler:
 
     @property
     def current_scale(self) -> float:
-        """The factor on the loss; 1.0 when disabled."""
+        """The scale kept; it acts only while enabled."""
+        return self._state.scale
+
+    @property
+    def active_scale(self) -> float:
+        """The factor on the loss: the current scale, or 1.0 when disabled."""
         return self._state.scale if self._enabled else 1.0
 
     @property
@@ -228,7 +233,7 @@ class DynamicLossScaler:
             raise InvalidArgument("scale_loss: loss is None. Pass the tensor to call backward on.")
         self._scalings += 1
         self._losses.append(torch.isfinite(loss.detach()).all())
-        factor = self.current_scale if scale is None else scale
+        factor = self.active_scale if scale is None else scale
         if factor == 1.0:
             return loss
         wide = loss.float() if loss.dtype in (torch.float16, torch.bfloat16) else loss

@@ -67,7 +67,7 @@ class Session:
         """The factor the next loss gets."""
         if self._window_scale is not None:
             return self._window_scale
-        return 1.0 if self.is_parked else self.scaler.current_scale
+        return 1.0 if self.is_parked else self.scaler.active_scale
 
     @property
     def performance(self) -> PerformanceStats:
@@ -207,7 +207,7 @@ class Session:
             _LOG.warning("loss scale is at its floor %g and gradients still overflow", self.scaler.current_scale)
 
     def _note(self, event: str, detail: str = "") -> None:
-        scale = self.scaler.current_scale
+        scale = self.scaler.active_scale
         self.timeline.add(ScaleEvent(step=self.counters.step_count, scale=scale, event=event, detail=detail))
 
     def enter(self, state: FallbackState, change: Change) -> None:
