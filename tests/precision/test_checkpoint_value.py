@@ -444,3 +444,18 @@ def test_the_timeline_keeps_only_the_latest_events():
     assert [event.step for event in timeline] == [3, 4]
     assert "&lt;&amp;&gt;" in timeline.to_svg()
     assert "no scale events" in ScaleTimeline().to_svg()
+
+
+def test_extra_state_of_modules_is_said_to_be_left_out(caplog):
+    class Remembering(torch.nn.Linear):
+        def get_extra_state(self):
+            return {"calls": 3}
+
+        def set_extra_state(self, state):
+            pass
+
+    optimizer = wrap(Remembering(2, 2))
+
+    Manager.create_checkpoint(optimizer)
+
+    assert "extra state of modules is not kept" in caplog.text

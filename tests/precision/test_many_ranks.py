@@ -1,7 +1,6 @@
 """Several processes: one verdict for all, whichever rank sees the trouble."""
 
 import math
-import sys
 
 import pytest
 import torch
@@ -41,7 +40,6 @@ def run_rank(rank, folder, case):
 
 
 def both_ranks(folder, case):
-    sys.path.insert(0, str(folder))
     mp.start_processes(run_rank, args=(str(folder), case), nprocs=2, start_method="spawn")
     return [torch.load(folder / f"rank{rank}.pt") for rank in range(2)]
 

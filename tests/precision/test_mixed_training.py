@@ -239,6 +239,8 @@ def test_closures_lbfgs_sparse_and_foreign_optimizers_are_refused_by_name():
     optimizer = wrap(model)
     with pytest.raises(UnsupportedOptimizer, match=r"step\(closure\): closures are not supported"):
         optimizer.step(lambda: 1.0)
+    with pytest.raises(UnsupportedOptimizer, match=r"step\(closure\): closures are not supported"):
+        optimizer.step(closure=lambda: 1.0)
 
 
 def test_sparse_gradients_are_refused_by_name():
@@ -689,3 +691,27 @@ def test_structured_inputs_and_outputs_are_cast_and_keep_their_kind():
     assert type(half) is Answer
     assert half["x"].dtype == half["many"][1][0].dtype == half["pair"].first.dtype == torch.float16
     assert (type(half["pair"]), half["pair"].second, half["many"][1][1]) == (Pair, 3, "text")
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+def test_training_is_as_good_as_torch_autocast_with_grad_scaler(precision):
+    """Same data, same start, same optimizer; autocast rounds elsewhere, so losses agree closely, not in every bit."""
+    model, other = build(), build()
+    optimizer = wrap(model, chosen=options(precision, max_grad_norm=0.0))
+    base = torch.optim.AdamW(other.parameters(), lr=1e-2)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=7, enabled=precision == "fp16")
+    dtype = torch.float16 if precision == "fp16" else torch.bfloat16
+
+    ours = train(model, optimizer, range(60), spoil={5} if precision == "fp16" else set())
+    theirs = []
+    for step in range(60):
+        base.zero_grad()
+        with torch.autocast("cpu", dtype=dtype):
+            loss = loss_of(other, step)
+        scaler.scale(loss * 1e7 if step == 5 and precision == "fp16" else loss).backward()
+        scaler.step(base)
+        scaler.update()
+        theirs.append(loss.item())
+
+    assert max(abs(a - b) for a, b in zip(ours, theirs, strict=True)) < 0.05
+    assert optimizer.loss_scale == scaler.get_scale()

@@ -11,6 +11,7 @@ import torch
 
 from model_checkpoint.precision.capture import describe_numerics
 from model_checkpoint.precision.checkpoint import FORMAT_VERSION, MixedPrecisionCheckpoint
+from model_checkpoint.precision.finite import judge_gradients
 from model_checkpoint.precision.options import MixedPrecisionOptions
 from model_checkpoint.precision.preflight import check_precision_change
 from model_checkpoint.precision.scaler import ScalerState, find_problems
@@ -58,7 +59,7 @@ def _inspect_weights(checkpoint: MixedPrecisionCheckpoint) -> Iterator[Finding]:
     for name, master in masters.items():
         if master.dtype != torch.float32:
             yield _error(name, f"master is {master.dtype}, expected torch.float32")
-        elif not bool(torch.isfinite(master.tensor).all()):
+        elif not judge_gradients([master.tensor]).is_finite:
             yield _error(name, "master holds NaN or Inf")
         trained = training.get(name)
         if trained is not None and trained.shape != master.shape:

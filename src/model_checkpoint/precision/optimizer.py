@@ -236,13 +236,16 @@ class MixedPrecisionOptimizer(torch.optim.Optimizer):
             ) from error
 
     @torch.no_grad()
-    def step(self, gradients: Mapping[str, torch.Tensor] | None = None) -> StepResult:  # type: ignore[override]
+    def step(  # type: ignore[override]
+        self, gradients: Mapping[str, torch.Tensor] | None = None, *, closure: None = None
+    ) -> StepResult:
         """Judge the gradients, then apply them or skip; scaled gradients may be given by name.
 
         Raises:
             NonFiniteTraining: gradients stayed non-finite in FP32 for ``max_fp32_failures`` steps in a row.
         """
         refuse_closure(gradients)
+        refuse_closure(closure)
         self._roster.require_unchanged()
         if gradients is None:
             self._require_known_source()

@@ -171,12 +171,14 @@ class Roster:
         if self.model is None:
             return {}
         ours = {id(slot.param) for slot in self.slots}
-        live = {id(parameter): parameter for parameter in self.model.parameters()}
         state = self.model.state_dict(keep_vars=True)
+        extra = [name for name, value in state.items() if not isinstance(value, torch.Tensor)]
+        if extra:
+            _LOG.warning("%s: extra state of modules is not kept with the optimizer; save the model as well", extra[:5])
         return {
             strip_wrappers(name): value.detach()
             for name, value in state.items()
-            if isinstance(value, torch.Tensor) and id(value) not in ours and (id(value) in live or value.is_leaf)
+            if isinstance(value, torch.Tensor) and id(value) not in ours
         }
 
     @torch.no_grad()
