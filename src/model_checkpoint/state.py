@@ -90,4 +90,4 @@ class LiveSpecs:
     """What the caller's objects expect: their leaves, and prefixes under which anything is welcome."""
 
     specs: Sequence[Spec]
-    open_prefixes: Sequence[str] = field(default=())  # e.g. the state of an optimizer that has none yet
+    open_prefixes: Sequence[str] = field(default=())  # "a.b." all below it, "a.b" just that name, "" everything

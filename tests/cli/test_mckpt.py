@@ -76,6 +76,8 @@ def test_diff_tells_what_changed_and_by_how_much(root):
 def test_rm_undo_and_gc(root):
     assert "moved to the trash" in invoke("rm", f"{root}@2").output
     assert [info.step for info in mc.list_checkpoints(root)] == [1]
+    assert [item["name"] for item in json.loads(invoke("trash", root, "--json").output)] == ["step-00000002"]
+    assert "step-00000002" in invoke("trash", root).output
     assert "brought back" in invoke("undo", f"{root}@2").output
     assert [info.step for info in mc.list_checkpoints(root)] == [2, 1]
     invoke("rm", f"{root}@2")

@@ -175,3 +175,21 @@ def test_rng_state_resumes_every_generator(tmp_path):
     mc.load(tmp_path, into={"rng": mc.rng_state()})
 
     assert (random.random(), np.random.rand(), torch.rand(1).item()) == expected
+
+
+def test_a_live_object_the_checkpoint_has_nothing_for_is_missing(tmp_path):
+    model, optimizer = trained()
+    mc.save(tmp_path, {"model": model}, step=1)
+
+    with pytest.raises(errors.StructureMismatch, match="missing: optimizer"):
+        mc.load(tmp_path, into={"model": model, "optimizer": optimizer})
+
+
+def test_renamed_parts_find_their_live_objects(tmp_path):
+    model, _ = trained()
+    mc.save(tmp_path, {"net": model}, step=1)
+    live, _ = trained(seed=1)
+
+    mc.load(tmp_path, into={"model": live}, rename={"net": "model"})
+
+    assert all(torch.equal(a, b) for a, b in zip(live.parameters(), model.parameters(), strict=True))

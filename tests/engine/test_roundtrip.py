@@ -147,6 +147,8 @@ def test_a_consolidated_model_opens_by_its_index_under_its_own_names(tmp_path):
     with safe_open(Path(info.path) / index["weight_map"]["weight"], "pt") as file:
         assert torch.equal(file.get_tensor("weight"), model.weight)
     assert all(health.ok for health in mc.verify(tmp_path))
+    with pytest.raises(FileExistsError, match="fixed name"):
+        mc.save(tmp_path, {"model": model}, step=1, format=CheckpointFormat.CONSOLIDATED, overwrite=True)
 
 
 def test_tied_weights_are_stored_once_and_shared_again(tmp_path):

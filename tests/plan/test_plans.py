@@ -132,7 +132,10 @@ def test_a_report_names_every_difference_and_the_nearest_name():
 def test_under_an_open_prefix_anything_saved_is_welcome():
     saved = [Spec("optimizer.state.w.exp_avg", "float32", (2,))]
 
-    assert plan.compare(saved, LiveSpecs([], ["optimizer.state"])).fits
+    assert plan.compare(saved, LiveSpecs([], ["optimizer.state."])).fits
+    assert plan.compare(saved, LiveSpecs([], [""])).fits
+    assert not plan.compare(saved, LiveSpecs([], ["optimizer.state"])).fits
+    assert plan.compare([], LiveSpecs([]), unmet=["optimizer"]).missing == ["optimizer"]
 
 
 @given(st.data())

@@ -277,6 +277,66 @@ def test_each_data_file_is_flushed_exactly_once(folder):
     assert sorted(flushed) == sorted([*NEW, "manifest.tmp"])
 
 
+def steps(calls, root):
+    """What a store did for durability, in order, with short names."""
+    kinds = ("pwrite", "ftruncate", "fsync", "fsync_dir", "rename", "link", "unlink")
+    told = [(call.name, call.path.removeprefix(f"{root}/")) for call in calls.trace if call.name in kinds]
+    return [f"{name} {path}" for name, path in told if "lock" not in path and not path.startswith("/")]
+
+
+@pytest.mark.fault
+def test_a_new_checkpoint_is_committed_in_this_order(folder):
+    calls = FaultyCalls()
+    store = LocalStore(folder / "root", calls=calls)
+    save_blobs(store, "step-0", {}, attempt="a0")
+    calls.trace.clear()
+
+    save_blobs(store, "step-1", {"x-a1": b"abc"}, attempt="a1")
+
+    assert steps(calls, folder / "root") == [
+        "pwrite .staging/a1/x-a1",
+        "ftruncate .staging/a1/x-a1",
+        "fsync .staging/a1/x-a1",
+        "pwrite .staging/a1/manifest.tmp",
+        "fsync .staging/a1/manifest.tmp",
+        "rename .staging/a1/manifest.tmp",
+        "fsync_dir .staging/a1",
+        "rename .staging/a1",
+        "fsync_dir checkpoints",
+        "fsync_dir .staging",
+    ]
+
+
+@pytest.mark.fault
+def test_a_replacement_is_committed_in_this_order_and_the_old_goes_last(folder):
+    calls = FaultyCalls()
+    store = LocalStore(folder / "root", calls=calls)
+    save_blobs(store, "step-1", {"x-a1": b"abc"}, attempt="a1")
+    save_blobs(store, "step-0", {}, attempt="a0")
+    store.discard("step-0")  # so that the trash is there
+    calls.trace.clear()
+
+    save_blobs(store, "step-1", {"x-a2": b"def"}, attempt="a2", replace=True, obsolete=["x-a1"])
+
+    assert steps(calls, folder / "root") == [
+        "pwrite .staging/a2/x-a2",
+        "ftruncate .staging/a2/x-a2",
+        "fsync .staging/a2/x-a2",
+        "pwrite .staging/a2/manifest.tmp",
+        "fsync .staging/a2/manifest.tmp",
+        "rename .staging/a2/manifest.tmp",
+        "fsync_dir .staging/a2",
+        "link .staging/a2/x-a2",
+        "link .staging/a2/manifest.json",
+        "fsync checkpoints/step-1",
+        "rename manifest.a2.tmp",
+        "fsync checkpoints/step-1",
+        "rename checkpoints/step-1/x-a1",
+        "unlink .staging/a2/manifest.json",
+        "unlink .staging/a2/x-a2",
+    ]
+
+
 @pytest.mark.fault
 def test_a_file_whose_flush_failed_is_dead_and_so_is_its_attempt(folder):
     calls = FaultyCalls()

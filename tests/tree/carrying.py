@@ -10,8 +10,10 @@ import numpy as np
 from model_checkpoint.manifest import Entry
 from model_checkpoint.tree import flatten, prepare
 
+WINDOWS = random.Random(0)
 
-def stored(state, windows=random.Random(0)):
+
+def stored(state, windows=WINDOWS):
     """Flatten; return the tree and entries as JSON gives them back, the bytes read in random windows, and the Flat."""
     flat = flatten(state)
     entries = [
@@ -60,14 +62,12 @@ def same(a, b):
         assert len(a) == len(b)
         for x, y in zip(a, b, strict=True):
             same(x, y)
-    elif isinstance(a, np.ndarray):
+    elif isinstance(a, (np.ndarray, np.generic)):
         assert (a.dtype, a.shape, a.tobytes()) == (b.dtype, b.shape, b.tobytes())
     elif isinstance(a, float):
         assert (math.isnan(a) and math.isnan(b)) or (a, math.copysign(1, a)) == (b, math.copysign(1, b))
     elif isinstance(a, complex):
         same([a.real, a.imag], [b.real, b.imag])
-    elif isinstance(a, np.generic):
-        assert (a.dtype, a.tobytes()) == (b.dtype, b.tobytes())
     elif dataclasses.is_dataclass(a) and not isinstance(a, type):
         same(vars(a), vars(b))
     elif type(a).__module__ == "torch" and type(a).__name__ in ("Tensor", "Parameter"):

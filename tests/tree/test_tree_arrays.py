@@ -19,11 +19,12 @@ TORCH = [
     if not str(d).startswith(("torch.qu", "torch.qi"))
 ]
 NUMPY = [
-    *"? u1 i1 u2 i2 u4 i4 u8 i8 f2 f4 f8 c8 c16 >f4 >i8 >c16 M8[ns] m8[25s] >M8[D] M8 U4 >U4 S3 V5 g G".split(),
+    *["?", "u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f2", "f4", "f8", "c8", "c16", ">f4", ">i8", ">c16"],
+    *["M8[ns]", "m8[25s]", ">M8[D]", "M8", "U4", ">U4", "S3", "V5", "g", "G"],
     [("a", "<f4"), ("b", ">i2", (2, 2)), ("c", [("d", "S3")])],
     np.dtype({"names": ["a", "b"], "formats": ["u1", "f8"], "offsets": [0, 8], "itemsize": 24}),
-    *(getattr(ml_dtypes, n) for n in "bfloat16 float8_e4m3fn float8_e5m2 float8_e8m0fnu float8_e3m4 int4 uint2".split()),
-    *(getattr(ml_dtypes, n) for n in "float4_e2m1fn float6_e2m3fn".split()),
+    *[ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2, ml_dtypes.float8_e8m0fnu],
+    *[ml_dtypes.float8_e3m4, ml_dtypes.int4, ml_dtypes.uint2, ml_dtypes.float4_e2m1fn, ml_dtypes.float6_e2m3fn],
 ]
 
 
@@ -257,4 +258,4 @@ def test_read_only_maps_serve_numpy_but_not_torch():
     restore = prepare(tree, entries)
 
     assert [restore.adopt(i, memoryview(blobs[i])) for i in restore.needed] == [False, True]
-    assert not fill(restore, blobs[:1] + [b""])["n"].flags.writeable
+    assert not fill(restore, [*blobs[:1], b""])["n"].flags.writeable

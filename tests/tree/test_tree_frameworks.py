@@ -62,10 +62,15 @@ def test_jax_arrays_and_keys_come_back():
     }  # fmt: skip
     tree, entries, blobs, _ = stored(state)
     live = {"b": jnp.zeros((2, 3), jnp.bfloat16), "key": jax.random.key(0)}
+    twice = stored([state["key"], state["key"], state["b"], state["b"]])
 
     back = fill(prepare(tree, entries), blobs)
     fill(prepare(tree, entries, into=live), blobs)
 
+    assert len(twice[3].leaves) == 2
+    again = fill(prepare(*twice[:2]), twice[2])
+    assert again[0] is again[1]
+    assert again[0].dtype == state["key"].dtype
     for key, array in state.items():
         assert (back[key].dtype, back[key].shape) == (array.dtype, array.shape)
     same(np.asarray(back["b"]), np.asarray(state["b"]))

@@ -38,7 +38,10 @@ class Mode(enum.Enum):
 @pytest.mark.parametrize(
     ("state", "told"),
     [
-        ({"model": {"layers": [1, 2, 3, {"fn": print}]}}, r"^model\.layers\[3\]\.fn: .*builtin_function.*register_codec"),
+        (
+            {"model": {"layers": [1, 2, 3, {"fn": print}]}},
+            r"^model\.layers\[3\]\.fn: .*builtin_function.*register_codec",
+        ),
         ({"a b": {3: object()}}, r"^\['a b'\]\[3\]: cannot save a value of type builtins\.object\. Convert it"),
         ({"d": collections.defaultdict(int)}, r"^d: .*defaultdict.*register_codec\(defaultdict"),
         ({"s": type("MyStr", (str,), {})("x")}, r"^s: .*MyStr"),
@@ -112,7 +115,9 @@ def test_dataclass_attributes_that_are_no_fields_are_refused():
     value = Loose(1)
     value.extra = 2
 
-    with pytest.raises(UnsupportedType, match=r"^a: the dataclass .*Loose has attributes that are no fields: \['extra'\]"):
+    with pytest.raises(
+        UnsupportedType, match=r"^a: the dataclass .*Loose has attributes that are no fields: \['extra'\]"
+    ):
         flatten({"a": value})
 
 
@@ -136,7 +141,9 @@ def test_enums_must_have_the_saved_value():
     changed = enum.Enum("Mode", {"FAST": "slow"}, module=__name__)
 
     assert prepare(tree, entries).finish() == [Mode.FAST]
-    with pytest.raises(ClassUnavailable, match=r"^0: enum .*Mode: member FAST was saved with value 'fast', now it is 'slow'"):
+    with pytest.raises(
+        ClassUnavailable, match=r"^0: enum .*Mode: member FAST was saved with value 'fast', now it is 'slow'"
+    ):
         prepare(tree, entries, types=[changed])
 
 
@@ -198,13 +205,15 @@ def entry(nbytes=16, dtype="float32", shape=(4,), kind="numpy"):
 @pytest.mark.parametrize(
     "tree",
     [
-        ["a", 1], ["a", -1], ["a", "0"], ["a"], [], [1], ["zzz", 1], ["d", ["a"]], ["d", 5], ["l", None], ["m", "module"],
+        ["a", 1], ["a", -1], ["a", "0"], ["a"], [], [1], ["zzz", 1], ["d", ["a"]], ["d", 5], ["l", None],
+        ["m", "module"], ["m", "optimizer", "x", ["d", ["state", ["d"]]], 5],
         ["v", 0, "numpy", "float32", [5], None, 0, "", 0], ["v", 0, "numpy", "float32", [4], None, 4, "", 0],
         ["v", 0, "numpy", "float32", [4], [-4], 0, "", 0], ["v", 0, "numpy", "float32", [2], [4, 4], 0, "", 0],
         ["v", 0, "numpy", "float32", [-1], None, 0, "", 0], ["v", 0, "numpy", "float32", [1e9], None, 0, "", 0],
         ["v", 0, "torch", "float32", [2], None, 2, "", 0], ["v", 0, "numpy", "object", [1], None, 0, "", 0],
         ["v", 0, "evil", "float32", [1], None, 0, "", 0], ["v", 0, "numpy", "record:[[", [1], None, 0, "", 0],
-        ["f", "zz"], ["i", "0xq"], ["b", "*"], ["datetime", "never", None, 0], ["np", "O", ""], ["np", "float32", "AA=="],
+        ["f", "zz"], ["i", "0xq"], ["b", "*"], ["datetime", "never", None, 0], ["np", "O", ""],
+        ["np", "float32", "AA=="],
         ["dc", "os:environ", [], []], ["dc", "builtins:dict", [], []], ["nt", "builtins:int", ["a"], [1]],
         ["e", "builtins:int", "x", 1], ["e", 1], ["x", "posix.system", "true"], ["torch.dtype", "save"],
         ["torch.device", "moon"], ["torch.Size", ["a"]], ["d", [["l", [1]], 2]], ["s", [["l", []]]], ["s", 1],
@@ -287,3 +296,15 @@ def test_numpy_is_all_that_flatten_brings_in():
 def test_object_arrays_in_records_are_refused():
     with pytest.raises(UnsupportedType, match=r"^r: .*holds Python objects"):
         flatten({"r": np.zeros(1, [("a", "O")])})
+
+
+def test_failing_user_code_is_named_with_its_path():
+    class Broken:
+        def state_dict(self):
+            raise KeyError("lost")
+
+        def load_state_dict(self, state):
+            pass
+
+    with pytest.raises(CheckpointException, match=r"^a\.b: state_dict\(\) of .*Broken failed \(KeyError: 'lost'\)"):
+        flatten({"a": {"b": Broken()}})

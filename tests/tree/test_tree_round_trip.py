@@ -72,7 +72,9 @@ numpy_arrays = st.builds(
     dtypes, st.sampled_from([(), (3,), (2, 3), (0, 4), (1, 2, 2)]), st.integers(0, 99),
 )  # fmt: skip
 tensors = st.builds(
-    lambda dtype, shape, turn: torch.arange(int(np.prod(shape))).reshape(shape).to(dtype).permute(tuple(turn(len(shape)))),
+    lambda dtype, shape, turn: (
+        torch.arange(int(np.prod(shape))).reshape(shape).to(dtype).permute(tuple(turn(len(shape))))
+    ),
     st.sampled_from([torch.float32, torch.bfloat16, torch.float8_e4m3fn, torch.int64, torch.bool, torch.complex64]),
     st.sampled_from([(), (3,), (2, 3), (0, 4), (3, 2, 2)]),
     st.sampled_from([lambda n: range(n), lambda n: reversed(range(n))]),

@@ -24,7 +24,9 @@ def test_a_million_tensors_are_taken_apart_and_put_together():
 
     flat = timed("flatten", lambda: flatten(state))
     data = timed("windows", lambda: [bytes(leaf.source.window(0, 8)) for leaf in flat.leaves])
-    entries = [Entry(leaf.name, leaf.kind, leaf.dtype, leaf.shape, leaf.stored, None, 0, 0, 8, "") for leaf in flat.leaves]
+    entries = [
+        Entry(leaf.name, leaf.kind, leaf.dtype, leaf.shape, leaf.stored, None, 0, 0, 8, "") for leaf in flat.leaves
+    ]
     told = timed("specs", lambda: specs(flat.tree, entries))
     live = timed("live_specs", lambda: live_specs(state))
     restore = timed("prepare", lambda: prepare(flat.tree, entries))

@@ -97,9 +97,18 @@ def undo(ref: RefArgument, as_json: JsonOption = False) -> None:
 
 
 @app.command()
+def trash(root: RootArgument, as_json: JsonOption = False) -> None:
+    """List what `mckpt undo` can bring back, e.g. `mckpt trash runs/a`."""
+    from model_checkpoint.cli import render
+    from model_checkpoint.storage.locate import open_store
+
+    render.trashed(open_store(root).trash(), as_json=as_json)
+
+
+@app.command()
 def gc(
     root: RootArgument,
-    trash: Annotated[bool, typer.Option("--trash", help="Empty the trash now, whatever its age.")] = False,
+    empty_trash: Annotated[bool, typer.Option("--trash", help="Empty the trash now, whatever its age.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Clear what dead saves left behind and deletions past their grace, e.g. `mckpt gc runs/a`."""
@@ -107,7 +116,7 @@ def gc(
     from model_checkpoint.engine.recover import collect_garbage
     from model_checkpoint.options import Graces
 
-    render.swept(collect_garbage(root, graces=Graces(trash=0.0) if trash else Graces()), as_json=as_json)
+    render.swept(collect_garbage(root, graces=Graces(trash=0.0) if empty_trash else Graces()), as_json=as_json)
 
 
 def run() -> None:

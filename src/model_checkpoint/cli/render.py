@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import Enum
 from typing import Any, NoReturn
 
@@ -22,7 +22,7 @@ from model_checkpoint.engine.info import CheckpointInfo
 from model_checkpoint.engine.verify import Health
 from model_checkpoint.events import Emit
 from model_checkpoint.events import Progress as Step
-from model_checkpoint.storage.store import Swept
+from model_checkpoint.storage.store import Swept, Trashed
 
 console = Console()
 complaints = Console(stderr=True)
@@ -182,6 +182,18 @@ def moved(info: CheckpointInfo, what: str, *, as_json: bool) -> None:
         print(as_json_text(info))
         return
     console.print(f"{clean(info.path)}: {what}", soft_wrap=True)
+
+
+def trashed(found: Sequence[Trashed], *, as_json: bool) -> None:
+    """The table of `mckpt trash`."""
+    if as_json:
+        print(as_json_text(list(found)))
+        return
+    table = Table("name", "deleted (UTC)", "size")
+    for item in found:
+        when = datetime.fromtimestamp(item.deleted, UTC).strftime("%Y-%m-%d %H:%M:%S")
+        table.add_row(clean(item.name), when, size(item.nbytes))
+    console.print(table if table.row_count else "The trash is empty.")
 
 
 def swept(found: Swept, *, as_json: bool) -> None:

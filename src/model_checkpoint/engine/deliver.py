@@ -16,6 +16,7 @@ from model_checkpoint.manifest import Manifest
 from model_checkpoint.plan import ChunkRead, Piece, plan_reads
 from model_checkpoint.state import Target
 from model_checkpoint.tree import Restore
+from model_checkpoint.tree.collector import collector_paused
 
 _SMALL = 1 << 16  # below this a plain slice copy beats a call that lets go of the GIL
 
@@ -35,7 +36,8 @@ def deliver(
     if mapped:
         left = _adopt(medium, manifest, restore, left, check=check)
     reads = plan_reads(left, manifest.entries, manifest.files)
-    targets = {index: restore.target(index) for index in left}  # allocated here, by one thread
+    with collector_paused():
+        targets = {index: restore.target(index) for index in left}  # allocated here, by one thread
     hand = _Hand(manifest, targets, Meter("load", sum(read.stop - read.start for read in reads), emit))
     try:
         medium.read_chunks(reads, hand.place, hand.take)

@@ -214,7 +214,8 @@ def _fitted(node: Node, manifest: Manifest, where: str, wish: _Wish) -> Node:
     saved = tree.specs(node, manifest.entries)
     every = tree.live_specs(wish.into)
     live = LiveSpecs([spec for spec in every.specs if wanted(spec.name)], every.open_prefixes)
-    report = plan.compare(saved, live)
+    unmet = [name for name in tree.unmet(node, wish.into) if wanted(name)]
+    report = plan.compare(saved, live, unmet=unmet)
     if report.clashes or (wish.strict and not report.fits):
         cure = "" if report.clashes else " Pass parts=[...] for some parts only, rename={...}, or strict=False."
         raise StructureMismatch(

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import threading
+import mmap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 
 import xxhash
 
 from model_checkpoint.engine.info import path_of
-from model_checkpoint.engine.workers import cores, run_all
+from model_checkpoint.engine.workers import Pace, run_all
 from model_checkpoint.errors import ChunkMismatch, TrailingData, Truncated
 from model_checkpoint.format import check_entries, check_files, check_header, sha256_of, xxh3_of
 from model_checkpoint.manifest import Entry, FileRecord, Manifest
@@ -19,6 +19,7 @@ from model_checkpoint.plan import ChunkRead
 from model_checkpoint.storage.store import Reader, Store
 
 _LIMITS = ReaderLimits()
+_MOST_READERS = 16  # one chunk of memory each
 
 
 class Medium:
@@ -31,6 +32,7 @@ class Medium:
         self._readers: dict[int, Reader] = {}
         self._xxh3: dict[int, list[bytes]] = {}
         self._sha256: dict[int, list[bytes]] = {}
+        self._by_file: dict[int, list[Entry]] = {}
 
     def __enter__(self) -> Medium:
         return self
@@ -64,8 +66,15 @@ class Medium:
         header = bytearray(record.ends[0])
         self._readers[index].read_into(0, memoryview(header))
         self.verify_chunk(index, 0, memoryview(header))
-        mine = [entry for entry in self._manifest.entries if entry.file == index]
-        check_header(bytes(header), mine, size=record.size, where=f"{self.where}/{record.name}", limits=_LIMITS)
+        where = f"{self.where}/{record.name}"
+        check_header(bytes(header), self._entries_of(index), size=record.size, where=where, limits=_LIMITS)
+
+    def _entries_of(self, index: int) -> list[Entry]:
+        """The entries of one file; sorted by file once, since there may be a million of them in many files."""
+        if not self._by_file:
+            for entry in self._manifest.entries:
+                self._by_file.setdefault(entry.file, []).append(entry)
+        return self._by_file.get(index, [])
 
     def verify_chunk(self, index: int, chunk: int, data: memoryview) -> None:
         """Raise unless ``data`` has the digest recorded for that chunk."""
@@ -101,31 +110,36 @@ class Medium:
         ``place`` may offer memory for a whole chunk, to be read into directly; else a scratch buffer is used.
         ``take`` is called with each chunk only after it matched.
         """
-        local = threading.local()
+        longest = max((read.stop - read.start for read in reads), default=0)
+        pace = Pace(most=_MOST_READERS)
 
         def worker(items: Iterator[ChunkRead]) -> None:
+            scratch = memoryview(mmap.mmap(-1, longest + 2 * mmap.PAGESIZE))
             for read in items:
                 room = place(read)
-                data = _scratch(local, read.stop - read.start) if room is None else room
-                self.open(read.file).read_into(read.start, data)
+                with pace.waiting():
+                    data = self._read_pages(read, scratch) if room is None else self._read_exactly(read, room)
                 self.verify_chunk(read.file, read.chunk, data)
                 take(read, data)
 
         for index in sorted({read.file for read in reads}):
             self.open(index)
-        run_all(worker, reads, threads=min(cores() + 1, len(reads)))
+        run_all(worker, reads, pace=pace)
+
+    def _read_exactly(self, read: ChunkRead, room: memoryview) -> memoryview:
+        self._readers[read.file].read_into(read.start, room)
+        return room
+
+    def _read_pages(self, read: ChunkRead, scratch: memoryview) -> memoryview:
+        """Read a chunk with the pages it shares: aligned requests need no second copy on their way from a cold disk."""
+        reader, page = self._readers[read.file], mmap.PAGESIZE
+        lower, upper = read.start // page * page, min(reader.size, -(-read.stop // page) * page)
+        reader.read_into(lower, scratch[: upper - lower])
+        return scratch[read.start - lower : read.stop - lower]
 
     def map_file(self, index: int) -> memoryview | None:
         """Map one data file, where that is safe."""
         return self.open(index).map()
-
-
-def _scratch(local: threading.local, size: int) -> memoryview:
-    """A buffer of this thread, reused: fresh pages cost more than the copy."""
-    buffer: bytearray | None = getattr(local, "buffer", None)
-    if buffer is None or len(buffer) < size:
-        buffer = local.buffer = bytearray(size)
-    return memoryview(buffer)[:size]
 
 
 def open_sized(store: Store, name: str, record: FileRecord, where: str) -> Reader:

@@ -72,5 +72,5 @@ def write_index(stage: Stage, manifest: Manifest) -> FileRecord:
     data = msgspec.json.encode({"metadata": {"total_size": total}, "weight_map": weight_map})
     writer = stage.create(INDEX_FILE, len(data))
     job = FileJob(data_format.plain_layout(data), (), writer, writer.alignment)
-    write_files([job], threads=1, emit=ignore)
+    write_files([job], emit=ignore)
     return data_format.file_record(INDEX_FILE, size=len(data), ends=job.layout.ends, digests=job.digests)

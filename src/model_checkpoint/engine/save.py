@@ -18,7 +18,6 @@ from model_checkpoint.engine.record import compose, file_name, write_index
 from model_checkpoint.engine.recover import recover_once
 from model_checkpoint.engine.slabs import FileJob, write_files
 from model_checkpoint.engine.verify import is_healthy
-from model_checkpoint.engine.workers import cores
 from model_checkpoint.errors import CheckpointException, DurabilityUnknown, StepExists
 from model_checkpoint.events import Emit, ignore
 from model_checkpoint.manifest import Manifest, encode
@@ -74,7 +73,7 @@ def save(
     store = open_store(root)
     recover_once(store)
     where = path_of(store, order.name)
-    replace = _may_replace(store, order.name, overwrite)
+    replace = _may_replace(store, order, overwrite)
     log.info("%s: saving", where)
     flat = tree.flatten(state)
     if flat.unshared:
@@ -89,10 +88,17 @@ def save(
     return info
 
 
-def _may_replace(store: Store, name: str, overwrite: Overwrite) -> bool:
+def _may_replace(store: Store, order: Order, overwrite: Overwrite) -> bool:
     """Decide before a byte is staged whether the name is free or may be replaced."""
+    name = order.name
     if name not in store.names():
         return False
+    if overwrite and order.layout is CheckpointFormat.CONSOLIDATED:
+        raise StepExists(
+            f"{path_of(store, name)}: the index of a consolidated model has a fixed name, so it cannot be replaced "
+            "in one step with its data. Delete the old one first, or save under another step.",
+            path_of(store, name),
+        )
     if overwrite is True or (overwrite == "damaged" and not is_healthy(store, name)):
         return True
     cure = "it is healthy, so it is kept" if overwrite == "damaged" else "pass overwrite=True to replace it"
@@ -109,7 +115,7 @@ def _write(store: Store, order: Order, flat: Flat, *, replace: bool, emit: Emit)
     try:
         files = plan.assign(flat.leaves, order.layout, order.limits)
         jobs = _stage_files(stage, order, flat, files)
-        write_files(jobs, threads=cores() + 1, emit=emit)
+        write_files(jobs, emit=emit)
         manifest = compose(order, flat, files, jobs)
         if order.layout is CheckpointFormat.CONSOLIDATED:
             manifest = msgspec.structs.replace(manifest, extras=(write_index(stage, manifest),))

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import xxhash
 
 from model_checkpoint.engine.meter import Meter
-from model_checkpoint.engine.workers import run_all
+from model_checkpoint.engine.workers import Pace, run_all
 from model_checkpoint.events import Emit
 from model_checkpoint.format import ChunkDigest, FileLayout, content_digest, digest_chunk
 from model_checkpoint.options import MIB
@@ -27,6 +27,7 @@ from model_checkpoint.state import Source
 from model_checkpoint.storage.store import Writer
 
 SLAB_BYTES = 16 * MIB
+SLABS_BYTES = 192 * MIB  # of all workers together
 _PAGE = 4096
 
 Bytes = npt.NDArray[np.uint8]
@@ -84,21 +85,23 @@ class Run(NamedTuple):
             yield chunk, start, slab[start - self.base : self.job.layout.ends[chunk] - self.base]
 
 
-def write_files(jobs: Sequence[FileJob], *, threads: int, emit: Emit) -> None:
+def write_files(jobs: Sequence[FileJob], *, emit: Emit) -> None:
     """Write every file of ``jobs`` and seal each as soon as its last run is on the medium."""
     runs = plan_runs(jobs)
     meter = Meter("save", sum(job.layout.size for job in jobs), emit)
     room = slab_bytes(runs)
+    pace = Pace(most=max(1, SLABS_BYTES // room))
 
     def worker(items: Iterator[Run]) -> None:
         slab = new_slab(room)
         for run in items:
             for chunk, start, part in run.rooms(slab):
                 hash_chunk(run.job, chunk, start, part, source=fill_chunk(run.job, start, part))
-            put_run(run, slab)
+            with pace.waiting():
+                put_run(run, slab)
             meter.add(run.end - run.begin)
 
-    run_all(worker, runs, threads=min(threads, len(runs)))
+    run_all(worker, runs, pace=pace)
 
 
 def plan_runs(jobs: Sequence[FileJob], slab: int = SLAB_BYTES) -> list[Run]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -15,33 +18,88 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def run_all(worker: Callable[[Iterator[T]], None], items: Sequence[T], *, threads: int) -> None:
-    """Let ``threads`` workers share ``items``; raise the first error any of them met, after all have stopped."""
-    if threads <= 1:
+class Pace:
+    """Learns from the first items how long workers wait for the medium, and how many keep every core busy meanwhile.
+
+    Example:
+        >>> Pace(most=1).first
+        1
+    """
+
+    def __init__(self, *, most: int) -> None:
+        self.first = min(max(2, cores()), most)  # on one core, too, one can hash while the other writes
+        self._most, self._lessons = most, 2 * self.first
+        self._busy = self._idle = 0.0
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Mark a call to the medium; only there is time without work a reason for more workers."""
+        wall, busy = time.perf_counter(), time.thread_time()
+        yield
+        idle = time.perf_counter() - wall - (time.thread_time() - busy)
+        with self._lock:
+            self._idle += idle
+
+    def learn(self, busy: float) -> int:
+        """Count one finished item and its processor seconds; return how many workers to add, once."""
+        with self._lock:
+            self._busy += busy
+            self._lessons -= 1
+            if self._lessons:
+                return 0
+            ideal = cores() * (self._busy + self._idle) / max(self._busy, 1e-9)
+            return min(self._most, math.ceil(ideal)) - self.first
+
+
+def run_all(worker: Callable[[Iterator[T]], None], items: Sequence[T], *, pace: Pace) -> None:
+    """Let workers share ``items``, as many as ``pace`` says; raise the first error, after all have stopped."""
+    if pace.first <= 1 or len(items) <= 1:
         worker(iter(items))
         return
-    queue = _Queue(items)
-
-    def guarded() -> None:
-        try:
-            worker(iter(queue))
-        except BaseException as error:  # noqa: BLE001  # carried to the caller, who raises it
-            queue.stop(error)
-
-    team = [threading.Thread(target=guarded, name=f"mckpt-worker-{i}", daemon=True) for i in range(threads)]
+    team = _Team(worker, _Queue(items), pace)
     try:
-        for thread in team:
-            thread.start()
-        for thread in team:
-            thread.join()
+        team.grow(min(pace.first, len(items)))
+        team.wait()
     except BaseException as error:  # an interrupt while waiting: the workers must not outlive the call
-        queue.stop(error)
-        for thread in team:
+        team.queue.stop(error)
+        team.wait()
+        raise
+    if team.queue.error is not None:
+        raise team.queue.error
+
+
+class _Team(Generic[T]):
+    """The threads of one call."""
+
+    def __init__(self, worker: Callable[[Iterator[T]], None], queue: _Queue[T], pace: Pace) -> None:
+        self.queue, self._worker, self._pace = queue, worker, pace
+        self._threads: list[threading.Thread] = []
+
+    def grow(self, count: int) -> None:
+        """Start more threads."""
+        for _ in range(count):
+            thread = threading.Thread(target=self._guarded, name=f"mckpt-worker-{len(self._threads)}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def wait(self) -> None:
+        """Return when all have stopped; those that join late are started by one that is waited for."""
+        for thread in self._threads:
             if thread.ident is not None:
                 thread.join()
-        raise
-    if queue.error is not None:
-        raise queue.error
+
+    def _guarded(self) -> None:
+        try:
+            self._worker(self._timed())
+        except BaseException as error:  # noqa: BLE001  # carried to the caller, who raises it
+            self.queue.stop(error)
+
+    def _timed(self) -> Iterator[T]:
+        for item in self.queue:
+            busy = time.thread_time()
+            yield item
+            self.grow(self._pace.learn(time.thread_time() - busy))
 
 
 class _Queue(Generic[T]):

@@ -49,13 +49,18 @@ def _lines(title: str, rows: list[str]) -> list[str]:
     return [f"  {title}: {row}" for row in rows[:_SHOWN]] + more
 
 
-def compare(saved: Sequence[Spec], live: LiveSpecs) -> LoadReport:
-    """Compare leaves by name, shape and dtype; under an open prefix anything saved is welcome."""
+def compare(saved: Sequence[Spec], live: LiveSpecs, *, unmet: Sequence[str] = ()) -> LoadReport:
+    """Compare leaves by name, shape and dtype; what an open prefix covers is welcome; ``unmet`` is missing anyway."""
     have = {spec.name: spec for spec in saved}
     want = {spec.name: spec for spec in live.specs}
-    open_to = tuple(live.open_prefixes)
-    missing = [name for name in want if name not in have and not name.startswith(open_to or ("\0",))]
-    unexpected = [name for name in have if name not in want and not name.startswith(open_to or ("\0",))]
+    exact = {prefix for prefix in live.open_prefixes if prefix and not prefix.endswith(".")}
+    below = tuple(prefix for prefix in live.open_prefixes if prefix not in exact)
+
+    def welcome(name: str) -> bool:
+        return name in exact or (bool(below) and name.startswith(below))
+
+    missing = [*(name for name in want if name not in have and not welcome(name)), *unmet]
+    unexpected = [name for name in have if name not in want and not welcome(name)]
     both = [(have[name], want[name]) for name in want if name in have]
     return LoadReport(
         missing=missing,

@@ -20,6 +20,7 @@ DIRECT = getattr(os, "O_DIRECT", 0)
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _SYNC_FILE_RANGE_WRITE = 2
+_CACHE_PROBES = 64
 
 
 def _foreign(name: str, *types: type[Any]) -> Callable[..., int] | None:
@@ -35,6 +36,7 @@ def _foreign(name: str, *types: type[Any]) -> Callable[..., int] | None:
 
 _fallocate = _foreign("fallocate", ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
 _sync_file_range = _foreign("sync_file_range", ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+_mincore = _foreign("mincore", ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
 _fstatfs = _foreign("fstatfs", ctypes.c_int, ctypes.c_void_p) if os.uname().sysname == "Linux" else None
 
 
@@ -78,7 +80,11 @@ class Calls:
         """Reserve ``size`` bytes on the medium, or raise; never writes zeros instead, as posix_fallocate may."""
         if _fallocate is None:
             raise OSError(errno.ENOTSUP, "fallocate: this system has none")
-        _checked(_fallocate(fd, 0, 0, size), "fallocate")
+        while True:
+            try:
+                return _checked(_fallocate(fd, 0, 0, size), "fallocate")
+            except InterruptedError:  # a signal; Python continues its own calls the same way
+                continue
 
     def ftruncate(self, fd: int, size: int) -> None:
         """Cut or grow to ``size``."""
@@ -108,6 +114,19 @@ class Calls:
     def mmap(self, fd: int, size: int) -> memoryview:
         """Map the whole file, private: writes to the map never reach the file."""
         return memoryview(mmap.mmap(fd, size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE))
+
+    def resident(self, fd: int, size: int) -> float:
+        """Which share of the file the page cache holds, by a few probes; 1.0 where the system does not say."""
+        if _mincore is None:
+            return 1.0
+        with mmap.mmap(fd, size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE) as area:
+            base, page = ctypes.addressof(ctypes.c_char.from_buffer(area)), ctypes.c_ubyte()
+            offsets = range(0, size, -(-size // _CACHE_PROBES // mmap.PAGESIZE) * mmap.PAGESIZE)
+            found = 0
+            for offset in offsets:
+                _checked(_mincore(base + offset, 1, ctypes.addressof(page)), "mincore")
+                found += page.value & 1
+        return found / len(offsets)
 
     def flock(self, fd: int, operation: int) -> None:
         """Lock or unlock."""

@@ -125,7 +125,7 @@ def remove_tree(calls: Calls, path: str) -> int:
         if not stat.S_ISDIR(info.st_mode):
             calls.unlink(path)
             return info.st_size if info.st_nlink == 1 else 0
-        nbytes = sum(remove_tree(calls, f"{path}/{entry}") for entry in calls.listdir(path))
+        nbytes = sum(remove_tree(calls, f"{path}/{entry}") for entry in sorted(calls.listdir(path)))
         calls.rmdir(path)
     except FileNotFoundError:
         return 0

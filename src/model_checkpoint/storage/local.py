@@ -34,8 +34,8 @@ from model_checkpoint.storage.sweep import sweep
 class LocalStore:
     """A root on a file system; see :class:`model_checkpoint.storage.store.Store`.
 
-    ``direct=True`` writes around the page cache where the file system can, and leaves the cache alone elsewhere;
-    ``direct=False`` writes through it, so that what was saved can be read again from memory.
+    ``direct=True`` writes, and reads what is cold, around the page cache where the file system can, and leaves the
+    cache alone elsewhere; ``direct=False`` goes through it, so that what was saved or loaded is read again from memory.
 
     Example:
         >>> import tempfile
@@ -90,7 +90,7 @@ class LocalStore:
     def open(self, name: str, file: str) -> LocalReader:
         """Open one data file."""
         folder = self._folder(name)
-        return open_reader(self._root.calls, folder, check_name(file, folder))
+        return open_reader(self._root.calls, folder, check_name(file, folder), direct=self._direct)
 
     def stage(self, name: str, attempt: str) -> LocalStage:
         """Begin an attempt."""

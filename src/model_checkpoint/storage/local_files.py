@@ -13,12 +13,11 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from model_checkpoint.storage.calls import Calls
+from model_checkpoint.storage.direct_reads import ALIGNMENT as DIRECT_ALIGNMENT
+from model_checkpoint.storage.direct_reads import NO_DIRECT, go_direct, read_direct
 from model_checkpoint.storage.failures import FULL, UNSUPPORTED, ended, misused, typed, typed_errors, typed_reads
 from model_checkpoint.storage.folders import free_bytes, let_go, log, open_regular
 
-DIRECT_ALIGNMENT = 4096
-
-_NO_DIRECT = (errno.EINVAL, *UNSUPPORTED)
 _LOCAL_FILESYSTEMS = frozenset(
     {
         0xEF53,  # ext2, ext3, ext4
@@ -107,7 +106,7 @@ class LocalWriter:
             self._around_cache = True
             self._unit = DIRECT_ALIGNMENT
         except OSError as error:
-            if error.errno not in _NO_DIRECT:
+            if error.errno not in NO_DIRECT:
                 raise
             self._direct.give_up(self._path)
 
@@ -156,7 +155,7 @@ class LocalWriter:
         try:
             count = self._calls.pwrite(self._fd, view, offset)
         except OSError as error:
-            if error.errno not in _NO_DIRECT or not self._around_cache:
+            if error.errno not in NO_DIRECT or not self._around_cache:
                 raise
             self._direct.give_up(self._path)
             self._calls.set_direct(self._fd, False)
@@ -198,19 +197,25 @@ class LocalWriter:
             let_go(self._calls, self._fd)
 
 
-def open_reader(calls: Calls, folder: str, file: str) -> LocalReader:
-    """Open one data file of a checkpoint."""
+def open_reader(calls: Calls, folder: str, file: str, *, direct: bool) -> LocalReader:
+    """Open one data file of a checkpoint; with ``direct``, a cold one is read around the page cache."""
     with typed_reads(folder, file):
         fd, info = open_regular(calls, folder, file)
-    return LocalReader(calls, fd, size=info.st_size, folder=folder, file=file)
+        try:
+            around = direct and is_local(calls, fd) and go_direct(calls, fd, info.st_size)
+        except BaseException:
+            let_go(calls, fd)
+            raise
+    return LocalReader(calls, fd, size=info.st_size, around_cache=around, folder=folder, file=file)
 
 
 class LocalReader:
     """One open data file; see :class:`model_checkpoint.storage.store.Reader`."""
 
-    def __init__(self, calls: Calls, fd: int, *, size: int, folder: str, file: str) -> None:
+    def __init__(self, calls: Calls, fd: int, *, size: int, around_cache: bool, folder: str, file: str) -> None:
         self._calls, self._fd, self._size = calls, fd, size
         self._folder, self._file = folder, file
+        self._around_cache = around_cache
         self._open = True
 
     @property
@@ -220,14 +225,33 @@ class LocalReader:
 
     def read_into(self, offset: int, buffer: memoryview) -> None:
         """Fill ``buffer`` from ``offset``."""
-        view, done = memoryview(buffer).cast("B"), 0
+        view = memoryview(buffer).cast("B")
+        if not view:
+            return
         with typed_reads(self._folder, self._file):
-            while done < len(view):
-                count = self._calls.preadv(self._fd, view[done:], offset + done)
-                if count <= 0:
-                    wanted = range(offset, offset + len(view))
-                    raise ended(self._folder, self._file, wanted=wanted, end=offset + done)
-                done += count
+            done = self._read(offset, view)
+        if done < len(view):
+            wanted = range(offset, offset + len(view))
+            raise ended(self._folder, self._file, wanted=wanted, end=offset + done)
+
+    def _read(self, offset: int, view: memoryview) -> int:
+        """Read around the cache as long as the system lets us, else through it; return how much there was."""
+        if self._around_cache:
+            try:
+                return read_direct(self._calls, self._fd, offset, view)
+            except OSError as error:
+                if error.errno not in NO_DIRECT:
+                    raise
+                log.debug("%s/%s: direct reads are refused, reading through the page cache", self._folder, self._file)
+                self._calls.set_direct(self._fd, False)
+                self._around_cache = False
+        done = 0
+        while done < len(view):
+            count = self._calls.preadv(self._fd, view[done:], offset + done)
+            if count <= 0:
+                break
+            done += count
+        return done
 
     def map(self) -> memoryview | None:
         """The whole file as a private map; None where another machine could cut the file under it."""

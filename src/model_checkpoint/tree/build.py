@@ -13,11 +13,9 @@ from model_checkpoint.tree.codecs import codec_named
 from model_checkpoint.tree.found import c_strides, extent
 from model_checkpoint.tree.memory import Memory, show, stored_form
 from model_checkpoint.tree.names import ROOT
-from model_checkpoint.tree.walk import ABSENT, ARRAYS, children, damaged, tag_of
+from model_checkpoint.tree.walk import ABSENT, ARRAYS, CONTAINERS, DEEPEST, MAPPINGS, children, damaged, tag_of
 
 _TORCH_ATOMS = frozenset(("torch.Size", "torch.dtype", "torch.device"))
-_CONTAINERS = frozenset(("d", "k", "o", "l", "t", "nt", "dc", "m", "x"))
-_DEEPEST = 400
 
 
 class Builder:
@@ -42,25 +40,35 @@ class Builder:
         except CheckpointException as error:
             if getattr(error, "placed", False):
                 raise
-            raise _at(name, error) from error
-        for place, item in children(node, name):
-            if isinstance(item, list) and item != ABSENT:
-                self.check(item, place, depth=depth + 1)
+            raise located(name, error) from error
+        if node[0] in CONTAINERS:
+            for place, item in children(node, name):
+                if isinstance(item, list) and item != ABSENT:
+                    self.check(item, place, depth=depth + 1)
 
     def _check_one(self, node: list[Any], name: str, depth: int) -> None:
         tag = tag_of(node)
         if tag in ARRAYS:
             self.memory(node, name)
-        elif depth > _DEEPEST:
+        elif depth > DEEPEST:
             raise damaged("nesting deeper than any save writes")
-        elif tag in _CONTAINERS:
-            self._check_container(node)
+        elif tag in CONTAINERS:
+            self._check_container(node, name)
         elif tag in ("s", "fs"):
             self._set(node)
         else:
             self._atom(node)
 
-    def _check_container(self, node: list[Any]) -> None:
+    def check_keys(self, keys: Sequence[Node]) -> None:
+        """Refuse nodes that are no dict keys or set members."""
+        for key in keys:
+            if not isinstance(key, str):
+                try:
+                    hash(self._key(key))
+                except (TypeError, IndexError) as error:
+                    raise damaged(key) from error
+
+    def _check_container(self, node: list[Any], name: str) -> None:
         children(node, "")  # refuses a wrong form
         if node[0] in ("nt", "dc"):
             self.classes.record(node[1], node[2])
@@ -68,9 +76,12 @@ class Builder:
                 raise StructureMismatch(f"only some fields of {node[1]} are selected. Select it whole (parts=).")
         elif node[0] == "x":
             codec_named(node[1])
+        elif node[0] == "m" and node[1] == "rng" and tag_of(node[3]) not in MAPPINGS:
+            raise damaged(node)
         elif node[0] in "dko":
-            for key in node[1][::2]:
-                hash(self._key(key))
+            self.check_keys(node[1][::2])
+            for metadata in node[3:]:
+                self.check(metadata, name)
 
     def memory(self, node: list[Any], name: str, kind: str | None = None) -> Memory:
         """Return the stored array an array node shows, checked; ``kind`` is that of the live array it is for."""
@@ -92,15 +103,14 @@ class Builder:
     ) -> tuple[str, str, tuple[int, ...], tuple[int, ...], int]:
         """Return (kind, dtype, shape, strides, offset) of a view, checked to lie inside its array."""
         match node:
-            case ["v", index, str(saved), str(dtype), list(shape), strides, int(offset), str(), int()]:
+            case ["v", index, str(saved), str(dtype), list(shape), list() | None as strides, int(offset), str(), int()]:
                 kind = kind or self._framework or saved
                 form = stored_form(dtype, kind=kind, saved=saved)
-                steps = c_strides(shape, form.itemsize) if strides is None else tuple(strides)
-                whole = [*shape, *steps, offset]
-                if len(steps) == len(shape) and all(type(n) is int for n in whole) and min([*shape, 0]) >= 0:
-                    lead, span = extent(shape, steps, form.itemsize)
-                    if offset >= lead and offset - lead + span <= self._entries[index].nbytes:
-                        return kind, form.name, tuple(shape), steps, offset
+                sides = [side for side in shape if type(side) is int and side >= 0]
+                steps = c_strides(sides, form.itemsize) if strides is None else tuple(strides)
+                sane = len(sides) == len(steps) == len(shape) and all(type(step) is int for step in steps)
+                if sane and _inside(sides, steps, form.itemsize, offset=offset, size=self._entries[index].nbytes):
+                    return kind, form.name, tuple(sides), steps, offset
         raise damaged(node)
 
     def lend(self, index: int, live: Any) -> None:
@@ -166,6 +176,7 @@ class Builder:
     def _set(self, node: list[Any]) -> Any:
         if len(node) != 2 or not isinstance(node[1], list):
             raise damaged(node)
+        self.check_keys(node[1])
         members = [self._key(item) for item in node[1]]
         return set(members) if node[0] == "s" else frozenset(members)
 
@@ -176,6 +187,12 @@ class Builder:
                 memory.finished(self.device)
 
 
+def _inside(shape: Sequence[int], steps: Sequence[int], item: int, *, offset: int, size: int) -> bool:
+    """Tell whether a view stays inside ``size`` bytes, on whole elements."""
+    lead, span = extent(shape, steps, item)
+    return offset >= lead and offset - lead + span <= size and not (item and offset % item)
+
+
 def _flagged(view: Any, kind: str, flags: str) -> Any:
     if kind != "torch" or not flags:
         return view
@@ -184,7 +201,8 @@ def _flagged(view: Any, kind: str, flags: str) -> Any:
     return flagged(view, flags)
 
 
-def _at(name: str, error: CheckpointException) -> CheckpointException:
+def located(name: str, error: CheckpointException) -> CheckpointException:
+    """Return ``error`` with the leaf it concerns at the head of its message."""
     placed = type(error)(f"{name or ROOT}: {error.message}")
     placed.placed = True  # type: ignore[attr-defined]
     return placed

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from model_checkpoint.errors import CheckpointException
 from model_checkpoint.manifest import Node
 from model_checkpoint.tree import values
 from model_checkpoint.tree.classes import dataclass_values, fields_of, is_namedtuple, label
@@ -171,8 +172,11 @@ def _ordered(encoder: Encoder, value: OrderedDict[Any, Any]) -> Node:
         metadata = getattr(value, "_metadata", None)
         if metadata is None:
             return ["o", flat, dots_are_paths(flat[::2], flat[1::2])]
-        text_keys = all(isinstance(key, str) for key in flat[::2])
-        return ["o", flat, text_keys, encoder.encode(metadata)]
+        text_keys, before = all(isinstance(key, str) for key in flat[::2]), len(encoder.found)
+        node = ["o", flat, text_keys, encoder.encode(metadata)]
+        if len(encoder.found) > before:
+            raise Trouble("its _metadata holds arrays, which torch never puts there. Move them into the dict itself.")
+        return node
 
     return encoder.inside(value, make)
 
@@ -214,13 +218,26 @@ def _record(tag: str) -> Encoded:
 
 
 def _coded(codec: Codec) -> Encoded:
-    return lambda encoder, value: encoder.inside(value, lambda: ["x", codec.name, encoder.encode(codec.encode(value))])
+    def handle(encoder: Encoder, value: Any) -> Node:
+        plain = _asked(lambda: codec.encode(value), f"encode of the codec {codec.name}")
+        return encoder.inside(value, lambda: ["x", codec.name, encoder.encode(plain)])
+
+    return handle
+
+
+def _asked(ask: Callable[[], Any], what: str) -> Any:
+    """Return what the caller's own code gives, or say whose code failed where."""
+    try:
+        return ask()
+    except Exception as error:  # a user's code may raise anything
+        raise Trouble(f"{what} failed ({type(error).__name__}: {error}).", CheckpointException) from error
 
 
 def _stateful(kind: str) -> Encoded:
     def handle(encoder: Encoder, value: Any) -> Node:
         def make() -> Node:
-            node: list[Any] = ["m", kind, label(type(value)), encoder.encode(state_of(value))]
+            state = _asked(lambda: state_of(value), f"state_dict() of {type(value).__qualname__}")
+            node: list[Any] = ["m", kind, label(type(value)), encoder.encode(state)]
             if kind == "module":
                 encoder.modules.append((node, value))
             elif kind == "optimizer":

@@ -9,6 +9,7 @@ from typing import Any
 from model_checkpoint.errors import UnsupportedType
 from model_checkpoint.manifest import Node
 from model_checkpoint.state import Flat, Leaf
+from model_checkpoint.tree.collector import collector_paused
 from model_checkpoint.tree.encode import Encoder
 from model_checkpoint.tree.found import Found
 from model_checkpoint.tree.sharing import Stored, share
@@ -16,6 +17,7 @@ from model_checkpoint.tree.trouble import Trouble
 from model_checkpoint.tree.walk import arrays
 
 
+@collector_paused()
 def flatten(state: Any) -> Flat:
     """Take any state apart.
 

@@ -20,6 +20,9 @@ def loaded(name: str) -> bool:
     return module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False)
 
 
+_FINDERS: dict[type, Finder | None] = {}
+
+
 def finder(cls: type) -> Finder | None:
     """Return the function that finds arrays of type ``cls``, or None if it is no array.
 
@@ -27,6 +30,12 @@ def finder(cls: type) -> Finder | None:
         >>> finder(np.ndarray)(np.zeros(3)).shape, finder(int)
         ((3,), None)
     """
+    if cls not in _FINDERS:
+        _FINDERS[cls] = _finder(cls)
+    return _FINDERS[cls]
+
+
+def _finder(cls: type) -> Finder | None:
     if cls is np.ndarray or cls is np.memmap:
         return numpy_arrays.find
     if loaded("torch"):

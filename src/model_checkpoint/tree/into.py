@@ -18,10 +18,11 @@ from model_checkpoint.tree.build import Builder
 from model_checkpoint.tree.classes import fields_of, is_namedtuple
 from model_checkpoint.tree.frameworks import finder, object_kind
 from model_checkpoint.tree.landing import Landing
+from model_checkpoint.tree.live import live_parameter_names, named_items
 from model_checkpoint.tree.names import ROOT, join, segment
 from model_checkpoint.tree.objects import ObjectLoad, match_object
 from model_checkpoint.tree.trouble import Trouble
-from model_checkpoint.tree.walk import ABSENT, ARRAYS, MAPPINGS, leaves, tag_of
+from model_checkpoint.tree.walk import ABSENT, ARRAYS, MAPPINGS, arrays, leaves, tag_of
 
 Make = Callable[[], Any]
 _SHOWN = 10
@@ -53,8 +54,7 @@ class Matcher:
 
     def start(self, tree: Node, into: Any) -> Make:
         """Match everything or raise; the function returned gives the filled ``into``."""
-        from model_checkpoint.tree.live import live_parameter_names
-
+        arrays(tree)  # refuses a container of the wrong form
         self.parameter_names = live_parameter_names(into)
         make = self.match(tree, into, "")
         if not self.problems:
@@ -135,18 +135,19 @@ class Matcher:
             return None
         saved = self.saved_items(node)
         named: dict[str, Node] | None = None
-        for key, value in live.items():
-            part = segment(key) if isinstance(key, (str, int)) else str(key)
+        places = named_items(live, name) or []
+        for key, (place, value) in zip(live, places, strict=True):
             item = saved.get(key, ABSENT)
             if item == ABSENT and isinstance(key, str) and "." in key:
                 named = dict(leaves(node)) if named is None else named
                 item = named.get(key, ABSENT)
-            self._assign(_setter(live, key), self.match(item, value, join(name, part)))
+            self._assign(_setter(live, key), self.match(item, value, place))
         return None
 
     def saved_items(self, node: list[Any]) -> dict[Any, Node]:
         """Return the items of a mapping node by their keys."""
         flat = node[1]
+        self.builder.check_keys(flat[::2])
         return dict(zip((self.builder.key(key) for key in flat[::2]), flat[1::2], strict=True))
 
     def _list(self, node: Node, live: list[Any], name: str) -> Make | None:

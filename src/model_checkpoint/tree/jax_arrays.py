@@ -18,7 +18,7 @@ from model_checkpoint.tree.trouble import Trouble
 
 
 class JaxFound(Found):
-    """A JAX array in a state; ``value`` is its data (for keys, the integers under them)."""
+    """A JAX array in a state."""
 
     __slots__ = ()
     kind = "jax"
@@ -27,14 +27,15 @@ class JaxFound(Found):
         """Return the stored bytes ``[start, stop)``: a view on one CPU device, else a copy of just these."""
         if not self.nbytes:
             return memoryview(b"")
-        if _on_one_host_device(self.value):
-            array = np.asarray(self.value)
+        data = jax.random.key_data(self.value) if self.attributes else self.value
+        if _on_one_host_device(data):
+            array = np.asarray(data)
             if array.flags.c_contiguous:
                 return host_bytes(array)[start:stop]
             return strided_bytes(array, self.dtype.itemsize, start, stop)
         item = self.dtype.itemsize
         first, last = start // item, -(-stop // item)
-        parts = [np.asarray(part).reshape(-1) for part in pieces(self.value, first, last)]
+        parts = [np.asarray(part).reshape(-1) for part in pieces(data, first, last)]
         return host_bytes(np.concatenate(parts))[start - first * item : stop - first * item]
 
 
@@ -44,17 +45,19 @@ def is_array(cls: type) -> bool:
 
 
 def find(array: Any) -> JaxFound:
-    """Return what ``array`` is; JAX arrays never change, so nobody shares their memory in a way that shows."""
+    """Return what ``array`` is; JAX arrays never change, so only one object in two places is sharing."""
     if isinstance(array, jax.core.Tracer):
         raise Trouble("a traced JAX value has no bytes. Save outside of jit, grad and vmap.")
     if not array.is_fully_addressable:
         raise Trouble("parts of this JAX array are on other hosts. Save with the distributed checkpoint.")
     attributes: Node = None
+    data = array
     if jax.numpy.issubdtype(array.dtype, jax.dtypes.prng_key):
         attributes = ["key", str(jax.random.key_impl(array))]
-        array = jax.random.key_data(array)
-    found = JaxFound(array, of_numpy(np.dtype(array.dtype)), tuple(array.shape), array.size * array.dtype.itemsize)
+        data = jax.random.key_data(array)
+    found = JaxFound(array, of_numpy(np.dtype(data.dtype)), tuple(data.shape), data.size * data.dtype.itemsize)
     found.attributes = attributes
+    found.space, found.address, found.span = "jax", id(array), 1  # one object twice is stored once
     return found
 
 

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from model_checkpoint.errors import CheckpointException
 from model_checkpoint.manifest import Node
 from model_checkpoint.state import Target
 from model_checkpoint.tree import numpy_arrays
-from model_checkpoint.tree.build import Builder
+from model_checkpoint.tree.build import Builder, located
 from model_checkpoint.tree.found import HOST, Found
 from model_checkpoint.tree.frameworks import finder
 from model_checkpoint.tree.memory import HostTarget, adapter, show
@@ -50,8 +51,10 @@ class Landing:
             found = find(live)
         except Trouble as trouble:
             return self._problem(name, trouble.what)
-        memory = self._builder.memory(node, name, found.kind)
-        entry = memory.entry
+        try:
+            entry = self._builder.memory(node, name, found.kind).entry
+        except CheckpointException as error:
+            raise located(name, error) from error
         dtype, shape = (entry.dtype, entry.shape) if node[0] == "a" else (node[3], tuple(node[4]))
         if dtype != found.dtype.name or shape != found.shape:
             return self._problem(name, f"saved {dtype} {list(shape)}, live {found.dtype.name} {list(found.shape)}")
@@ -104,8 +107,7 @@ class Landing:
         memory = self._builder.memories[index]
         for use in uses:
             live = use.live
-            whole = use.node[0] == "a" or live.nbytes == memory.entry.nbytes
-            if not whole or live.strides is not None or live.dtype.swapped or use.node[0] != "a":
+            if use.node[0] != "a" or live.strides is not None or live.dtype.swapped:
                 continue
             self.targets[index] = _target(live)
             memory.base = live.value

@@ -10,12 +10,15 @@ from model_checkpoint.errors import StructureMismatch, UnsupportedType
 from model_checkpoint.manifest import Node
 from model_checkpoint.state import LiveSpecs, Spec
 from model_checkpoint.tree.classes import fields_of, is_namedtuple
+from model_checkpoint.tree.collector import collector_paused
 from model_checkpoint.tree.encode import DEEPEST, Encoder
 from model_checkpoint.tree.frameworks import finder, object_kind
-from model_checkpoint.tree.names import dotted, final, join, segment
+from model_checkpoint.tree.names import ROOT, dotted, final, join, segment
 from model_checkpoint.tree.trouble import Trouble
+from model_checkpoint.tree.walk import leaves
 
 
+@collector_paused()
 def live_specs(into: Any) -> LiveSpecs:
     """Return the array leaves of live objects, and where anything is welcome.
 
@@ -56,15 +59,18 @@ def _places(value: Any, name: str, depth: int) -> Iterator[tuple[str, Any]]:
     """Yield (name, value) of whatever is no container."""
     if depth > DEEPEST:
         raise StructureMismatch(f"{final(name)}: the live objects are nested deeper than {DEEPEST} containers.")
-    under = None if object_kind(type(value)) else _children(value, name)
+    under = None if object_kind(type(value)) else named_items(value, name)
     if not under:
         yield name, value if under is None else None
         return
     for place, item in under:
-        yield from _places(item, place, depth + 1)
+        if _is_array(item):
+            yield place, item
+        else:
+            yield from _places(item, place, depth + 1)
 
 
-def _children(value: Any, name: str) -> list[tuple[str, Any]] | None:
+def named_items(value: Any, name: str) -> list[tuple[str, Any]] | None:
     """Return (name, item) of a live container, None for anything else."""
     if isinstance(value, dict):
         label = dotted if _dots_are_paths(value) else _segment
@@ -100,6 +106,22 @@ def _segment(key: Any) -> str:
     except Trouble as trouble:
         raise UnsupportedType(f"into: {trouble.what}") from trouble
     return segment(node)
+
+
+def unmet(tree: Node, into: Any) -> list[str]:
+    """Return the names of live objects and plain values that a saved tree has nothing for (arrays: see live_specs).
+
+    Example:
+        >>> unmet(["d", ["epoch", 3]], {"epoch": 0, "best": 0.5, "any": None})
+        ['best']
+    """
+    have: set[str] = set()
+    for name, _ in leaves(tree):
+        while name not in have:
+            have.add(name)
+            name = name.rpartition(".")[0]
+    wanted = ((final(name), value) for name, value in _places(into, "", 0) if value is not None)
+    return [name for name, value in wanted if name not in have and name != ROOT and not _is_array(value)]
 
 
 def live_parameter_names(into: Any) -> dict[int, str]:

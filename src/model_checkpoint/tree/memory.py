@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import threading
 from collections.abc import Sequence
+from functools import cache, lru_cache
 from math import prod
 from types import ModuleType
 from typing import Any
@@ -19,8 +21,10 @@ from model_checkpoint.tree.numpy_dtypes import from_name, of_numpy
 ADAPTERS = {"torch": "torch_arrays", "jax": "jax_arrays", "tensorflow": "tensorflow_arrays"}
 TEXTS = ("bytes", "bytearray")
 _RANK = 64
+_ALLOCATING = threading.Lock()
 
 
+@cache
 def adapter(kind: str) -> ModuleType:
     """Return the module that makes arrays of ``kind``, importing its framework."""
     if kind == "numpy":
@@ -66,9 +70,10 @@ class Memory:
     def wait(self) -> HostTarget:
         """Return the fresh memory for the bytes."""
         if self.target is None:
-            base, buffer = self._fresh()
-            if self.target is None:  # two workers may ask at once; both must get the same memory
-                self.base, self.target = base, HostTarget(buffer)
+            with _ALLOCATING:  # two workers may ask at once; both must get the same memory
+                if self.target is None:
+                    self.base, buffer = self._fresh()
+                    self.target = HostTarget(buffer)
         return self.target
 
     def _fresh(self) -> tuple[Any, memoryview]:
@@ -118,6 +123,13 @@ class Memory:
 
 def stored_form(name: str, *, kind: str, saved: str) -> DType:
     """Return the dtype an array of ``saved`` kind takes in framework ``kind``; never a cast."""
+    if kind in ("jax", "tensorflow"):  # what they can hold depends on how they are set
+        adapter(kind).refuse(name.removeprefix(">"))
+    return _form(name, kind, saved)
+
+
+@lru_cache(maxsize=4096)
+def _form(name: str, kind: str, saved: str) -> DType:
     if kind in TEXTS:
         return _bytes(name)
     plain = name if kind == "numpy" or name.startswith((">U", "<U")) else name.removeprefix(">")
@@ -128,8 +140,7 @@ def stored_form(name: str, *, kind: str, saved: str) -> DType:
     if kind == "torch":
         form: DType = adapter("torch").logical(plain)
         return form
-    if kind in ADAPTERS:
-        adapter(kind).refuse(plain)
+    adapter(kind)
     return of_numpy(from_name(plain))
 
 

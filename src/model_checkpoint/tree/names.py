@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
+from contextlib import suppress
 from hashlib import blake2b
 from urllib.parse import unquote_to_bytes
 
@@ -71,12 +72,14 @@ def segment(key: Node) -> str:
         return f"%b{key}"
     if isinstance(key, int):
         return f"%i{key}"
-    if key[0] == "i":
-        return f"%i{unpack_number(key)}"
-    if key[0] == "f":
-        return f"%f{escape(repr(unpack_number(key)))}"
-    if key[0] == "b":
-        return f"%x{base64.b64decode(key[1]).hex()}"
+    with suppress(ValueError):  # a damaged key has a name all the same
+        match key:
+            case ["i", str()]:
+                return f"%i{unpack_number(key)}"
+            case ["f", str()]:
+                return f"%f{escape(repr(unpack_number(key)))}"
+            case ["b", str(data)]:
+                return f"%x{base64.b64decode(data, validate=True).hex()}"
     return f"%j{escape(json.dumps(key, separators=(',', ':')))}"
 
 

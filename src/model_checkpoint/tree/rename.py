@@ -12,7 +12,7 @@ from typing import Any
 from model_checkpoint.errors import StructureMismatch
 from model_checkpoint.manifest import Node
 from model_checkpoint.tree.names import ROOT, join, undotted, unescape
-from model_checkpoint.tree.walk import ABSENT, ARRAYS, MAPPINGS, children, leaves, namer, tag_of
+from model_checkpoint.tree.walk import ABSENT, ARRAYS, MAPPINGS, arrays, children, leaves, namer, tag_of
 
 NewName = Callable[[str], str]
 
@@ -29,6 +29,7 @@ def rename(tree: Node, new_name: NewName) -> Node:
         >>> rename(["d", ["model", ["d", ["w", 1, "b", 2]]]], lambda name: name.replace("model.w", "net.w"))
         ['d', ['model', ['d', ['b', 2]], 'net', ['d', ['w', 1]]]]
     """
+    arrays(tree)  # refuses a container of the wrong form
     moved: list[tuple[str, Node]] = []
     left = _left(tree, "", new_name, moved)
     kept: Node = ["d", []] if left == ABSENT else left

@@ -9,11 +9,13 @@ from model_checkpoint.errors import UnsupportedType
 from model_checkpoint.manifest import Entry, Node
 from model_checkpoint.state import Target
 from model_checkpoint.tree.build import Builder
+from model_checkpoint.tree.collector import collector_paused
 from model_checkpoint.tree.into import Matcher
 
 FRAMEWORKS = ("numpy", "torch", "jax", "tensorflow")
 
 
+@collector_paused()
 def prepare(
     tree: Node,
     entries: Sequence[Entry],
@@ -77,6 +79,7 @@ class Restore:
             return False
         return self._builder.memories[entry].adopt(data)
 
+    @collector_paused()
     def finish(self) -> Any:
         """Build the state, or apply it to the live objects, once all bytes have arrived; returns it."""
         if self._matcher is None:

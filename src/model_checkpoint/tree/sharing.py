@@ -121,7 +121,8 @@ def _together(firsts: list[Found], members: list[Found]) -> Stored | None:
     """Return the memory all of them lie in as one stored array, if they cover half of it."""
     low = min(one.address for one in firsts)
     high = max(one.address + one.span for one in firsts)
-    if 2 * _covered(firsts) < high - low:
+    aligned = all((one.address + one.lead - low) % one.dtype.itemsize == 0 for one in firsts)
+    if 2 * _covered(firsts) < high - low or not aligned:
         return None
     frozen = all(one.frozen for one in members)
     for one in firsts:

@@ -7,10 +7,12 @@ from typing import Any
 
 from model_checkpoint.manifest import Entry, Node
 from model_checkpoint.state import Spec
+from model_checkpoint.tree.collector import collector_paused
 from model_checkpoint.tree.names import final
 from model_checkpoint.tree.walk import ABSENT, ARRAYS, arrays, children, damaged, tag_of
 
 
+@collector_paused()
 def specs(tree: Node, entries: Sequence[Entry]) -> list[Spec]:
     """Return every array leaf of a saved tree in order; aliases of one stored array have a Spec each.
 

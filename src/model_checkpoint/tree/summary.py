@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from model_checkpoint.manifest import Entry, Node
 from model_checkpoint.tree.names import ROOT, final
-from model_checkpoint.tree.walk import MAPPINGS, arrays, children, tag_of
+from model_checkpoint.tree.specs import specs
+from model_checkpoint.tree.walk import MAPPINGS, children, tag_of
 
 KINDS = ("module", "optimizer", "scheduler", "scaler", "rng", "data")
 _WANTED = {"model": "module", "optimizer": "optimizer", "scheduler": "scheduler", "scaler": "scaler", "rng": "rng"}
@@ -61,7 +62,7 @@ def summary(tree: Node, entries: Sequence[Entry]) -> TreeSummary:
 
 
 def _part(name: str, node: Node, entries: Sequence[Entry], counted: set[int]) -> PartSummary:
-    found = [leaf[1] for _, leaf in arrays(node)]
+    found = [spec.entry for spec in specs(node, entries)]
     new = [index for index in dict.fromkeys(found) if index not in counted]
     counted.update(new)
     class_name = str(node[2]) if isinstance(node, list) and tag_of(node) == "m" else ""

@@ -45,6 +45,7 @@ def find(tensor: Any) -> TensorFlowFound:
     dtype = of_numpy(np.dtype(tensor.dtype.as_numpy_dtype))
     shape = tuple(int(side) for side in tensor.shape)
     found = TensorFlowFound(tensor, dtype, shape, dtype.nbytes(shape))
+    found.space, found.address, found.span = "tensorflow", id(tensor), 1  # one object twice is stored once
     if isinstance(tensor, tf.Variable):
         found.attributes = ["variable", bool(tensor.trainable), tensor.name.split(":")[0]]
     return found

@@ -27,6 +27,8 @@ _DTYPES = {d: _logical(d) for d in vars(torch).values() if isinstance(d, torch.d
 _BY_NAME = {logical.name: dtype for dtype, logical in _DTYPES.items()}
 _IN_NUMPY = {d for d in _DTYPES if hasattr(np, _DTYPES[d].name) and d is not torch.bool} | {torch.bool}
 _COPYABLE = _IN_NUMPY | {torch.bfloat16, torch.complex32}  # the rest is copied as bytes
+_CASTABLE = {torch.float32, torch.float64, torch.int32, torch.int64, torch.uint8, torch.int8, torch.int16}
+_COMPLEX = {d for d in _DTYPES if d.is_complex}
 _STRIDED = torch.strided
 
 
@@ -63,7 +65,7 @@ def find(tensor: Tensor) -> TorchFound:
     if tensor.requires_grad:
         found.flags = "g"
     found.address = tensor.data_ptr()
-    if not tensor.is_contiguous() or tensor.is_neg() or tensor.is_conj():
+    if not tensor.is_contiguous() or tensor.is_neg() or (tensor.dtype in _COMPLEX and tensor.is_conj()):
         item = dtype.itemsize
         found.strides = tuple(step * item for step in tensor.stride())
         found.span = extent(found.shape, found.strides, item)[1]
@@ -88,6 +90,8 @@ def host_bytes(tensor: Tensor) -> memoryview:
     if tensor.nbytes == 0:
         return NO_BYTES
     bare = tensor.detach() if tensor.requires_grad else tensor
+    if bare.dtype in _CASTABLE:
+        return bare.numpy().data.cast("B")
     if bare.dtype in _IN_NUMPY:
         return bare.numpy().reshape(-1).view(np.uint8).data
     return bare.view(-1).view(torch.uint8).numpy().data

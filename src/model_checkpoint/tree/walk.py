@@ -12,6 +12,8 @@ from model_checkpoint.tree.names import dotted, final, join, segment
 ABSENT = ["-"]  # stands for a list item that was not selected
 MAPPINGS = frozenset("dko")
 ARRAYS = frozenset("av")
+CONTAINERS = frozenset(("d", "k", "o", "l", "t", "nt", "dc", "m", "x"))
+DEEPEST = 400  # nodes inside each other; a save writes fewer
 
 
 def tag_of(node: Node) -> str:
@@ -44,13 +46,18 @@ def children(node: list[Any], prefix: str) -> list[tuple[str, Node]]:
         case ["d" | "k" | "o", list(flat), *_] if len(flat) % 2 == 0:
             name = namer(node)
             start = f"{prefix}." if prefix else ""
-            return [(start + name(key), item) for key, item in zip(flat[::2], flat[1::2], strict=True)]
+            return [
+                (start + (key if key.__class__ is str and key.isidentifier() else name(key)), item)
+                for key, item in zip(flat[::2], flat[1::2], strict=True)
+            ]
         case ["l" | "t", list(items)]:
             return [(join(prefix, str(i)), item) for i, item in enumerate(items)]
         case ["nt" | "dc", str(), list(names), list(items)] if len(names) == len(items):
             return [(join(prefix, segment(name)), item) for name, item in zip(names, items, strict=True)]
-        case ["m", str(kind), str(), inner, *params]:
-            return _optimizer(inner, prefix, params[0]) if kind == "optimizer" and params else [(prefix, inner)]
+        case ["m", "optimizer", str(), ["d", list() as flat] as inner, list(params)] if _sound(flat, params):
+            return _optimizer(inner, prefix, params)
+        case ["m", str(), str(), inner]:
+            return [(prefix, inner)]
         case ["x", str(), inner]:
             return [(prefix, inner)]
         case ["d" | "k" | "o" | "l" | "t" | "nt" | "dc" | "m" | "x", *_]:
@@ -58,30 +65,41 @@ def children(node: list[Any], prefix: str) -> list[tuple[str, Node]]:
     return []
 
 
-def _optimizer(inner: Node, prefix: str, params: list[Any]) -> list[tuple[str, Node]]:
+def _optimizer(inner: list[Any], prefix: str, params: list[Any]) -> list[tuple[str, Node]]:
     """Name the state of each parameter after the parameter, where its name is known."""
     pairs: list[tuple[str, Node]] = []
-    for name, part in children(inner, prefix) if isinstance(inner, list) else []:
-        if name != join(prefix, "state") or not isinstance(part, list) or part[0] != "d" or not part[1]:
+    for name, part in children(inner, prefix):
+        under = children(part, name) if isinstance(part, list) and part and part[0] == "d" else []
+        if name != join(prefix, "state") or not under or not isinstance(part, list):
             pairs.append((name, part))
             continue
-        keys = part[1][::2]
-        for key, (plain, item) in zip(keys, children(part, name), strict=True):
+        for key, (plain, item) in zip(part[1][::2], under, strict=True):
             known = _param_name(params, key)
             pairs.append((plain if known is None else join(name, known), item))
     return pairs
 
 
+def _sound(flat: list[Any], params: list[Any]) -> bool:
+    """Tell whether an optimizer node has pairs, and [name or None, shape] for each parameter."""
+    return len(flat) % 2 == 0 and all(
+        isinstance(one, list)
+        and len(one) == 2
+        and (one[0] is None or isinstance(one[0], str))
+        and isinstance(one[1], list)
+        for one in params
+    )
+
+
 def _param_name(params: list[Any], key: Node) -> str | None:
     if type(key) is not int or not 0 <= key < len(params):
         return None
-    name = params[key][0]
-    return name if isinstance(name, str) else None
+    name: str | None = params[key][0]
+    return name
 
 
 def leaves(node: Node, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Node]]:
     """Yield (name, node) of every array and every atomic value, in order; an empty container is a value too."""
-    if depth > 400:
+    if depth > DEEPEST:
         raise damaged("nesting deeper than any save writes")
     if not isinstance(node, list) or tag_of(node) in ARRAYS:
         yield final(prefix), node
@@ -90,7 +108,7 @@ def leaves(node: Node, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, 
     if not under:
         yield final(prefix), node
     for name, item in under:
-        if not isinstance(item, list) or (item and item[0] in ARRAYS):
+        if not isinstance(item, list) or tag_of(item) in ARRAYS:
             yield final(name), item
         elif item != ABSENT:
             yield from leaves(item, name, depth + 1)
@@ -98,4 +116,18 @@ def leaves(node: Node, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, 
 
 def arrays(node: Node) -> list[tuple[str, list[Any]]]:
     """Return (name, node) of every array leaf in order."""
-    return [(name, leaf) for name, leaf in leaves(node) if isinstance(leaf, list) and leaf[0] in ARRAYS]
+    found: list[tuple[str, list[Any]]] = []
+    _collect([("", node)], found, 0)
+    return found
+
+
+def _collect(nodes: list[tuple[str, Node]], found: list[tuple[str, list[Any]]], depth: int) -> None:
+    if depth > DEEPEST:
+        raise damaged("nesting deeper than any save writes")
+    for name, node in nodes:
+        if isinstance(node, list):
+            tag = tag_of(node)
+            if tag in ARRAYS:
+                found.append((final(name), node))
+            elif tag in CONTAINERS:
+                _collect(children(node, name), found, depth + 1)

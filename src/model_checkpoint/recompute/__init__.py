@@ -1,0 +1,141 @@
+"""Activation recomputation: what is kept, what is dropped and computed again, within a byte budget.
+
+The names below are imported on first use; importing this package imports no framework.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+# public name -> the module here that defines it; this table is the whole front door
+_HOMES = {
+    "CheckpointManager": "manager",
+    "MemoryStats": "memory",
+    "LayerMemoryStats": "memory",
+    "MemoryEvent": "memory",
+    "MemoryLimitEvent": "memory",
+    "MemoryTracker": "tracker",
+    "CheckpointConfig": "config",
+    "CheckpointConfigBuilder": "config",
+    "CheckpointStrategy": "config",
+    "CheckpointStrategyProtocol": "strategies",
+    "CheckpointStrategyBase": "strategies",
+    "IntervalStrategy": "strategies",
+    "SelectiveStrategy": "strategies",
+    "SizeBasedStrategy": "strategies",
+    "MemoryAwareStrategy": "strategies",
+    "SmartStrategy": "strategies",
+    "create_strategy": "strategies",
+    "create_interval": "strategies",
+    "create_selective": "strategies",
+    "create_size_based": "strategies",
+    "create_memory_aware": "strategies",
+    "create_smart": "strategies",
+    "RecomputationEngine": "engine",
+    "RecomputationStats": "engine",
+    "LayerRecomputationStats": "engine",
+    "RecomputationEvent": "engine",
+    "Recomputer": "recomputer",
+    "RecomputationStrategy": "rerun",
+    "ExactReplay": "rerun",
+    "DirectCall": "rerun",
+    "DependencyGraph": "graph",
+    "AsyncRecomputationEngine": "async_engine",
+    "RecomputationHandle": "async_engine",
+    "cancellation_requested": "async_engine",
+    "RecomputationCache": "cache",
+    "CacheStats": "cache",
+    "CachePolicy": "policies",
+    "LRUPolicy": "policies",
+    "LFUPolicy": "policies",
+    "CostAwarePolicy": "policies",
+    "ActivationStore": "stores",
+    "ActivationSlot": "stores",
+    "MemoryStore": "stores",
+    "DeviceStore": "stores",
+    "DiskStore": "spill",
+    "Signal": "signals",
+    "RecomputationException": "errors",
+    "RecomputationCancelled": "errors",
+    "DependencyCycle": "errors",
+    "ClosedError": "errors",
+    "LayerExists": "errors",
+    "LayerIdInvalid": "errors",
+    "LayerNotFound": "errors",
+    "ActivationInvalid": "errors",
+    "SettingInvalid": "errors",
+    "SpillDamaged": "errors",
+}
+
+__all__ = [*_HOMES]  # the table above is the list
+
+if TYPE_CHECKING:
+    from model_checkpoint.recompute.async_engine import AsyncRecomputationEngine as AsyncRecomputationEngine
+    from model_checkpoint.recompute.async_engine import RecomputationHandle as RecomputationHandle
+    from model_checkpoint.recompute.async_engine import cancellation_requested as cancellation_requested
+    from model_checkpoint.recompute.cache import CacheStats as CacheStats
+    from model_checkpoint.recompute.cache import RecomputationCache as RecomputationCache
+    from model_checkpoint.recompute.config import CheckpointConfig as CheckpointConfig
+    from model_checkpoint.recompute.config import CheckpointConfigBuilder as CheckpointConfigBuilder
+    from model_checkpoint.recompute.config import CheckpointStrategy as CheckpointStrategy
+    from model_checkpoint.recompute.engine import LayerRecomputationStats as LayerRecomputationStats
+    from model_checkpoint.recompute.engine import RecomputationEngine as RecomputationEngine
+    from model_checkpoint.recompute.engine import RecomputationEvent as RecomputationEvent
+    from model_checkpoint.recompute.engine import RecomputationStats as RecomputationStats
+    from model_checkpoint.recompute.errors import ActivationInvalid as ActivationInvalid
+    from model_checkpoint.recompute.errors import ClosedError as ClosedError
+    from model_checkpoint.recompute.errors import DependencyCycle as DependencyCycle
+    from model_checkpoint.recompute.errors import LayerExists as LayerExists
+    from model_checkpoint.recompute.errors import LayerIdInvalid as LayerIdInvalid
+    from model_checkpoint.recompute.errors import LayerNotFound as LayerNotFound
+    from model_checkpoint.recompute.errors import RecomputationCancelled as RecomputationCancelled
+    from model_checkpoint.recompute.errors import RecomputationException as RecomputationException
+    from model_checkpoint.recompute.errors import SettingInvalid as SettingInvalid
+    from model_checkpoint.recompute.errors import SpillDamaged as SpillDamaged
+    from model_checkpoint.recompute.graph import DependencyGraph as DependencyGraph
+    from model_checkpoint.recompute.manager import CheckpointManager as CheckpointManager
+    from model_checkpoint.recompute.memory import LayerMemoryStats as LayerMemoryStats
+    from model_checkpoint.recompute.memory import MemoryEvent as MemoryEvent
+    from model_checkpoint.recompute.memory import MemoryLimitEvent as MemoryLimitEvent
+    from model_checkpoint.recompute.memory import MemoryStats as MemoryStats
+    from model_checkpoint.recompute.policies import CachePolicy as CachePolicy
+    from model_checkpoint.recompute.policies import CostAwarePolicy as CostAwarePolicy
+    from model_checkpoint.recompute.policies import LFUPolicy as LFUPolicy
+    from model_checkpoint.recompute.policies import LRUPolicy as LRUPolicy
+    from model_checkpoint.recompute.recomputer import Recomputer as Recomputer
+    from model_checkpoint.recompute.rerun import DirectCall as DirectCall
+    from model_checkpoint.recompute.rerun import ExactReplay as ExactReplay
+    from model_checkpoint.recompute.rerun import RecomputationStrategy as RecomputationStrategy
+    from model_checkpoint.recompute.signals import Signal as Signal
+    from model_checkpoint.recompute.spill import DiskStore as DiskStore
+    from model_checkpoint.recompute.stores import ActivationSlot as ActivationSlot
+    from model_checkpoint.recompute.stores import ActivationStore as ActivationStore
+    from model_checkpoint.recompute.stores import DeviceStore as DeviceStore
+    from model_checkpoint.recompute.stores import MemoryStore as MemoryStore
+    from model_checkpoint.recompute.strategies import CheckpointStrategyBase as CheckpointStrategyBase
+    from model_checkpoint.recompute.strategies import CheckpointStrategyProtocol as CheckpointStrategyProtocol
+    from model_checkpoint.recompute.strategies import IntervalStrategy as IntervalStrategy
+    from model_checkpoint.recompute.strategies import MemoryAwareStrategy as MemoryAwareStrategy
+    from model_checkpoint.recompute.strategies import SelectiveStrategy as SelectiveStrategy
+    from model_checkpoint.recompute.strategies import SizeBasedStrategy as SizeBasedStrategy
+    from model_checkpoint.recompute.strategies import SmartStrategy as SmartStrategy
+    from model_checkpoint.recompute.strategies import create_interval as create_interval
+    from model_checkpoint.recompute.strategies import create_memory_aware as create_memory_aware
+    from model_checkpoint.recompute.strategies import create_selective as create_selective
+    from model_checkpoint.recompute.strategies import create_size_based as create_size_based
+    from model_checkpoint.recompute.strategies import create_smart as create_smart
+    from model_checkpoint.recompute.strategies import create_strategy as create_strategy
+    from model_checkpoint.recompute.tracker import MemoryTracker as MemoryTracker
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,102 @@
+"""Trash suite: deleting, bringing back and recovery, the second half of the store suite.
+
+Inherit :class:`model_checkpoint.testing.store_suite.StoreSuite`, which holds these tests too.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from model_checkpoint.errors import CheckpointNotFound, StepExists
+from model_checkpoint.options import Graces
+from model_checkpoint.storage.store import Store
+from model_checkpoint.testing.blobs import blob_manifest, load_blobs, save_blobs, stage_blobs
+
+AT_ONCE = Graces(local=0.0, foreign=0.0, trash=0.0)
+
+
+class TrashSuite:
+    """What a store owes to what was deleted, and to attempts that are alive."""
+
+    def make_store(self, folder: Path) -> Store:
+        """Return a store on a place that belongs to ``folder``; the same place for the same folder."""
+        raise NotImplementedError("a suite for a store says how to make one")
+
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> Store:
+        """A store nobody has used."""
+        return self.make_store(tmp_path)
+
+    def test_a_discarded_checkpoint_can_be_brought_back(self, store: Store) -> None:
+        """With every byte."""
+        save_blobs(store, "step-1", {"x": b"abc"})
+
+        gone = store.discard("step-1")
+
+        assert store.names() == []
+        assert store.trash() == [gone]
+        assert gone.name == "step-1"
+        assert gone.nbytes > 3
+        assert store.bring_back(gone.token) == "step-1"
+        assert load_blobs(store, "step-1") == {"x": b"abc"}
+        assert store.trash() == []
+
+    def test_bringing_back_onto_a_taken_name_is_refused(self, store: Store) -> None:
+        """Both stay as they are."""
+        save_blobs(store, "step-1", {"x": b"first"})
+        gone = store.discard("step-1")
+        save_blobs(store, "step-1", {"x": b"second"})
+
+        with pytest.raises(StepExists, match=r"step-1: a checkpoint of that name exists"):
+            store.bring_back(gone.token)
+
+        assert load_blobs(store, "step-1") == {"x": b"second"}
+        assert store.trash() == [gone]
+
+    @pytest.mark.parametrize("token", ["", "step-1", "../x", "..~1~0000000000000000", "step-1~1~0000000000000000"])
+    def test_a_key_that_is_not_in_the_trash_is_not_found(self, store: Store, token: str) -> None:
+        """Whatever it looks like."""
+        with pytest.raises(CheckpointNotFound, match=r"mckpt trash"):
+            store.bring_back(token)
+
+    def test_recovery_empties_the_trash_only_after_its_grace(self, store: Store) -> None:
+        """Until then it can be brought back."""
+        save_blobs(store, "step-1", {"x": b"abc"})
+        gone = store.discard("step-1")
+
+        early, late, again = store.sweep(Graces(trash=3600.0)), store.sweep(AT_ONCE), store.sweep(AT_ONCE)
+
+        assert list(early.trashed) == []
+        assert list(late.trashed) == [gone.token]
+        assert late.nbytes == gone.nbytes
+        assert list(again.trashed) == []
+        assert store.trash() == []
+        with pytest.raises(CheckpointNotFound, match=r"no such checkpoint in the trash"):
+            store.bring_back(gone.token)
+
+    def test_recovery_never_touches_a_live_attempt(self, store: Store, tmp_path: Path) -> None:
+        """However short the graces, and whoever runs it."""
+        files = {"x-a1": b"abc"}
+        stage = stage_blobs(store, "step-1", files, attempt="a1")
+
+        swept = self.make_store(tmp_path).sweep(AT_ONCE)
+
+        assert list(swept.alive) == ["a1"]
+        assert list(swept.attempts) == []
+        stage.publish(blob_manifest("step-1", "a1", files))
+        assert load_blobs(store, "step-1") == files
+        assert list(store.sweep(AT_ONCE).alive) == []
+
+    def test_recovery_leaves_published_checkpoints_alone(self, store: Store) -> None:
+        """Also replaced ones, and files nobody listed."""
+        save_blobs(store, "step-1", {"x-1": b"old", "extra": b"kept"})
+        save_blobs(store, "step-1", {"x-2": b"new"}, attempt="2", replace=True, obsolete=["x-1"])
+        save_blobs(store, "step-2", {"y": b"y"})
+        before = {name: store.files(name) for name in store.names()}
+
+        store.sweep(AT_ONCE)
+
+        assert {name: store.files(name) for name in store.names()} == before
+        assert load_blobs(store, "step-1") == {"x-2": b"new"}
