@@ -4,7 +4,7 @@ import pytest
 import torch
 from precision_models import assert_same, bits, build, options, train, wrap
 
-from model_checkpoint.precision import kernels, stepping
+from model_checkpoint.precision import MixedPrecisionOptimizer, kernels, stepping
 from model_checkpoint.precision.kernels import _KERNELS, choose_piece, find_kernel, passes_probe, takes_grad_scale
 from model_checkpoint.precision.stepping import describe_kernel
 
@@ -151,3 +151,32 @@ def test_the_flavour_of_arithmetic_is_described():
 @pytest.mark.usefixtures("no_private_operators")
 def test_training_works_without_private_operators():
     assert trained("adamw", options(), steps=5)["counters"]["step_count"] == 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("half_gradients", [False, True])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_large_tensors_give_the_public_bits_at_the_probed_piece_size(threads, half_gradients, monkeypatch):
+    def masters():
+        torch.manual_seed(0)
+        weights = [torch.nn.Parameter(torch.randn(3_000_017)), torch.nn.Parameter(torch.randn(100, 37))]
+        chosen = options("fp16", accumulate_in_fp32=not half_gradients)
+        optimizer = MixedPrecisionOptimizer(FUSED["adamw"](weights), chosen)
+        for _ in range(3):
+            for weight in weights:
+                gradient = torch.randn(weight.shape) * 0.1
+                weight.grad = gradient.half() if half_gradients else gradient
+            optimizer.scale_loss(torch.ones(()))
+            assert optimizer.step().applied
+        return [slot.master.detach().clone() for slot in optimizer.roster.slots]
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        in_pieces = masters()
+        monkeypatch.setattr(stepping, "find_kernel", lambda base: None)
+        whole = masters()
+    finally:
+        torch.set_num_threads(before)
+
+    assert all(torch.equal(one, other) for one, other in zip(in_pieces, whole, strict=True))
