@@ -56,7 +56,7 @@ def plain_step(base: str):
 
 
 def mixed_step(base: str, precision: Precision, *, half_gradients: bool = False):
-    """Check, unscale, clip, step and cast. Both scale and clip act on every step."""
+    """Check, unscale, clip, step and cast. Every step divides: FP16 by its scale, BF16 to clip."""
     weights = make_weights()
     options = MixedPrecisionOptions.for_fp16(
         precision=precision, growth_interval=10**9, accumulate_in_fp32=not half_gradients, max_grad_norm=1.0
