@@ -1,0 +1,63 @@
+"""Files: a mixed-precision checkpoint as a durable folder of the engine, replaced atomically when saved again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from model_checkpoint.engine.listing import list_checkpoints
+from model_checkpoint.engine.load import load
+from model_checkpoint.engine.recover import collect_garbage
+from model_checkpoint.engine.save import save
+from model_checkpoint.errors import CheckpointNotFound, CorruptedCheckpoint, IncompatibleVersion, StepExists
+from model_checkpoint.options import Graces
+from model_checkpoint.precision.checkpoint import MixedPrecisionCheckpoint
+from model_checkpoint.precision.errors import InvalidArgument
+from model_checkpoint.precision.wire import from_tree, to_tree
+
+_NAME = "mixed-precision"
+
+
+def write_checkpoint(checkpoint: MixedPrecisionCheckpoint, filepath: str) -> None:
+    """Write ``filepath``, or replace what is there in one step; when this returns, it survives power loss."""
+    _require_ours(filepath)
+    metadata = {"precision": checkpoint.target_precision.name, "step_count": checkpoint.step_count}
+    save(filepath, to_tree(checkpoint), name=_NAME, metadata=metadata, overwrite=True)
+    # whoever still reads the version just replaced has a minute; runs that save often must not fill the disk
+    collect_garbage(filepath, graces=Graces(trash=60.0))
+
+
+def _require_ours(filepath: str) -> None:
+    try:
+        others = [info.prefix for info in list_checkpoints(filepath) if info.prefix != _NAME]
+    except CheckpointNotFound:
+        return
+    if others:
+        raise StepExists(
+            f"{filepath}: holds other checkpoints ({others[0]}). Choose a folder for this checkpoint alone; to keep it "
+            "among others, put the optimizer into the state given to model_checkpoint.save().",
+            filepath,
+        )
+
+
+def read_checkpoint(filepath: str) -> MixedPrecisionCheckpoint:
+    """Read what :func:`write_checkpoint` wrote, every chunk verified."""
+    tree = load(filepath)
+    with _naming(filepath):
+        return from_tree(tree)
+
+
+@contextmanager
+def _naming(filepath: str) -> Iterator[None]:
+    """Put the path in front of errors that know only the tree."""
+    try:
+        yield
+    except (CorruptedCheckpoint, IncompatibleVersion) as error:
+        raise type(error)(f"{filepath}: {error}", filepath, inner_exception=error) from error
+
+
+def require_path(filepath: object, where: str) -> str:
+    """The folder meant by ``filepath``; None and blank ones are refused."""
+    if filepath is None or not str(filepath).strip():
+        raise InvalidArgument(f"{where}: filepath is {filepath!r}. Pass the folder of the checkpoint.")
+    return str(filepath)

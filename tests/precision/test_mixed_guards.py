@@ -1,0 +1,229 @@
+"""What the optimizer keeps right or refuses: schedulers, closures, weights changed behind its back."""
+
+import copy
+import math
+import warnings
+
+import pytest
+import torch
+from precision_models import build, loss_of, options, train, wrap
+
+from model_checkpoint.precision import MixedPrecisionOptimizer, StepReason
+from model_checkpoint.precision.errors import InvalidArgument, StepRefused, UnsupportedOptimizer, WeightsChanged
+
+
+def test_a_torch_optimizer_in_every_sense():
+    model = build()
+    optimizer = wrap(model)
+
+    assert isinstance(optimizer, torch.optim.Optimizer)
+    assert optimizer.param_groups is optimizer.base_optimizer.param_groups
+    assert optimizer.state is optimizer.base_optimizer.state
+    assert optimizer.defaults is optimizer.base_optimizer.defaults
+
+
+@pytest.mark.parametrize("order", ["before", "after on base", "after on wrapper"])
+def test_schedulers_made_anywhere_drive_the_learning_rate_without_warnings(order):
+    model = build()
+    base = torch.optim.SGD(model.parameters(), lr=1.0)
+    scheduler = torch.optim.lr_scheduler.StepLR(base, 1, 0.5) if order == "before" else None
+    optimizer = MixedPrecisionOptimizer(base, options(), model=model)
+    if scheduler is None:
+        scheduler = torch.optim.lr_scheduler.StepLR(base if "base" in order else optimizer, 1, 0.5)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for step in range(3):
+            train(model, optimizer, [step])
+            scheduler.step()
+
+    assert optimizer.learning_rate == 0.125
+    assert base.param_groups[0]["lr"] == 0.125
+
+
+def test_an_added_scheduler_rests_while_steps_are_skipped():
+    model = build()
+    optimizer = wrap(model)
+    scheduler = optimizer.add_scheduler(torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5))
+
+    for step in range(4):
+        train(model, optimizer, [step], spoil={1, 2})
+        scheduler.step()
+
+    assert optimizer.skipped_steps == 2
+    assert optimizer.learning_rate == pytest.approx(1e-2 * 0.25)
+
+
+def test_a_metric_scheduler_cannot_be_held():
+    optimizer = wrap(build())
+
+    with pytest.raises(InvalidArgument, match="ReduceLROnPlateau follows a metric"):
+        optimizer.add_scheduler(torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer))
+
+
+def test_stepping_the_base_directly_is_refused():
+    optimizer = wrap(build())
+
+    with pytest.raises(StepRefused, match=r"AdamW.step\(\): this optimizer holds FP32 masters"):
+        optimizer.base_optimizer.step()
+
+
+def test_wrapping_twice_is_refused():
+    optimizer = wrap(build())
+
+    with pytest.raises(UnsupportedOptimizer, match="already wrapped"):
+        MixedPrecisionOptimizer(optimizer.base_optimizer)
+
+
+def test_closures_lbfgs_sparse_and_foreign_optimizers_are_refused_by_name():
+    model = build()
+    with pytest.raises(UnsupportedOptimizer, match="LBFGS: steps by a closure"):
+        wrap(model, torch.optim.LBFGS)
+    with pytest.raises(UnsupportedOptimizer, match="SparseAdam: works on sparse gradients"):
+        wrap(model, lambda p: torch.optim.SparseAdam(list(p)))
+    with pytest.raises(UnsupportedOptimizer, match=r"got str, expected a torch.optim.Optimizer"):
+        MixedPrecisionOptimizer("adam")
+    optimizer = wrap(model)
+    with pytest.raises(UnsupportedOptimizer, match=r"step\(closure\): closures are not supported"):
+        optimizer.step(lambda: 1.0)
+    with pytest.raises(UnsupportedOptimizer, match=r"step\(closure\): closures are not supported"):
+        optimizer.step(closure=lambda: 1.0)
+
+
+def test_sparse_gradients_are_refused_by_name():
+    model = torch.nn.Embedding(10, 4, sparse=True)
+    optimizer = wrap(model, lambda p: torch.optim.SGD(p, lr=0.1))
+    optimizer.backward(model(torch.tensor([1, 2])).sum())
+
+    with pytest.raises(UnsupportedOptimizer, match=r"weight: gradient layout is torch.sparse_coo, expected dense"):
+        optimizer.step()
+
+
+def test_pickling_and_deep_copies_are_refused():
+    with pytest.raises(StepRefused, match="cannot be pickled or deep-copied"):
+        copy.deepcopy(wrap(build()))
+
+
+def test_loading_a_state_dict_behind_its_back_is_noticed_and_can_be_taken_over():
+    model, other = build(), build(seed=1)
+    optimizer = wrap(model)
+    train(model, optimizer, range(2))
+    model.load_state_dict(other.state_dict())
+    optimizer.backward(loss_of(model, 2))
+
+    with pytest.raises(WeightsChanged, match=r"opt.sync_from_model\(\)"):
+        optimizer.step()
+    changed = optimizer.sync_from_model()
+    optimizer.step()
+
+    assert "mix.weight" in changed
+    assert optimizer.skipped_steps == 0
+
+
+def test_synchronising_takes_only_what_changed():
+    model = build()
+    optimizer = wrap(model)
+    before = optimizer.master_weights["out.weight"].clone()
+    with torch.no_grad():
+        model.mix.weight.zero_()
+
+    assert optimizer.sync_from_model() == ["mix.weight"]
+
+    assert optimizer.master_weights["mix.weight"].abs().sum() == 0
+    assert torch.equal(optimizer.master_weights["out.weight"], before)
+
+
+def test_replaced_parameter_objects_are_noticed():
+    model = build()
+    optimizer = wrap(model)
+    model.load_state_dict(build(seed=1).half().state_dict(), assign=True)
+
+    with pytest.raises(WeightsChanged, match="another parameter object"):
+        optimizer.step()
+
+
+def test_a_step_without_a_scaled_loss_is_refused():
+    model = build()
+    optimizer = wrap(model)
+    loss_of(model, 0).backward()
+
+    with pytest.raises(
+        StepRefused, match=r"no loss was scaled since the last step, but gradients would be divided by 1024"
+    ):
+        optimizer.step()
+
+
+def test_bf16_may_be_stepped_after_a_plain_backward():
+    model = build()
+    optimizer = wrap(model, chosen=options("bf16"))
+    loss_of(model, 0).backward()
+
+    assert optimizer.step().applied
+
+
+def test_dropping_a_bad_batch_forgets_its_loss():
+    model = build()
+    optimizer = wrap(model)
+    optimizer.backward(loss_of(model, 0) * math.nan)
+
+    optimizer.zero_grad()
+    optimizer.backward(loss_of(model, 0))
+
+    assert optimizer.step().applied
+
+
+def test_a_write_of_the_same_values_is_no_change():
+    """DistributedDataParallel broadcasts the weights when it is made."""
+    model = build()
+    optimizer = wrap(model)
+    model.load_state_dict(model.state_dict())
+    optimizer.backward(loss_of(model, 0))
+
+    assert optimizer.step().applied
+
+
+def test_converting_the_model_behind_its_back_is_noticed():
+    model = build()
+    optimizer = wrap(model)
+    model.float()
+
+    with pytest.raises(WeightsChanged, match="changed outside the optimizer"):
+        optimizer.step()
+    optimizer.sync_from_model()
+
+    assert model.mix.weight.dtype == torch.float16
+    train(model, optimizer, range(3))
+    assert optimizer.skipped_steps == 0
+
+
+def test_loading_a_model_in_fallback_reaches_the_masters():
+    model, other = build(), build(seed=1)
+    optimizer = wrap(model)
+    optimizer.fallback_to_fp32()
+
+    model.load_state_dict(other.state_dict())
+    train(model, optimizer, [])
+
+    assert torch.equal(optimizer.master_weights["mix.weight"], other.mix.weight)
+
+
+def test_gradients_may_be_zeroed_between_scaling_and_backward():
+    model = build()
+    optimizer = wrap(model)
+
+    for step in range(4):
+        scaled = optimizer.scale_loss(loss_of(model, step))
+        optimizer.zero_grad()
+        scaled.backward()
+        assert optimizer.step().applied
+
+
+def test_a_dropped_bad_loss_does_not_excuse_a_later_overflow():
+    model = build()
+    optimizer = wrap(model)
+    optimizer.backward(loss_of(model, 0) * math.nan)
+    optimizer.zero_grad()
+    optimizer.backward(loss_of(model, 1) * 1e7)
+
+    assert optimizer.step().reason is StepReason.OVERFLOW
+    assert optimizer.loss_scale == 512.0
