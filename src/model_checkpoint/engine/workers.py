@@ -80,13 +80,14 @@ class _Team(Generic[T]):
         """Start more threads."""
         for _ in range(count):
             thread = threading.Thread(target=self._guarded, name=f"mckpt-worker-{len(self._threads)}", daemon=True)
+            self._threads.append(thread)  # before its start, so that an interrupt in between leaves nobody behind
             thread.start()
-            self._threads.append(thread)
 
     def wait(self) -> None:
         """Return when all have stopped; those that join late are started by one that is waited for."""
         for thread in self._threads:
-            thread.join()
+            if thread.ident is not None:  # one that could not be started has nothing to wait for
+                thread.join()
 
     def _guarded(self) -> None:
         try:
