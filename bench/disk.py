@@ -86,7 +86,7 @@ class RawDisk:
 
     def probe(self) -> None:
         """Try every way on part of the size, twice, and keep the fastest for writing and for reading."""
-        full, self.nbytes = self.nbytes, min(self.nbytes, 512 * MIB)
+        full, self.nbytes = self.nbytes, min(self.nbytes, 256 * MIB)
         writes: dict[Way, float] = {}
         reads: dict[Way, float] = {}
         for slab, threads in [*product(_SLABS, _THREADS)] * 2:

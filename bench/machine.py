@@ -17,6 +17,7 @@ def machine(folder: Path) -> dict[str, str]:
         "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB",
         "file system": _file_system(folder),
         "kernel": platform.release().split("-")[0],
+        "load at the start": f"{os.getloadavg()[0]:.1f} runnable",  # figures from a busy machine are no figures
         "python": platform.python_version(),
         **{name: found for name in _PACKAGES if (found := _version(name))},
     }

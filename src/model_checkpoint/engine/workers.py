@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -87,13 +87,13 @@ class _Team(Generic[T]):
         """Start more threads."""
         for _ in range(count):
             thread = threading.Thread(target=self._guarded, name=f"mckpt-worker-{len(self._threads)}", daemon=True)
-            self._threads.append(thread)
+            self._threads.append(thread)  # before its start, so that an interrupt in between leaves nobody behind
             thread.start()
 
     def wait(self) -> None:
         """Return when all have stopped; those that join late are started by one that is waited for."""
         for thread in self._threads:
-            if thread.ident is not None:
+            if thread.ident is not None:  # one that could not be started has nothing to wait for
                 thread.join()
 
     def _guarded(self) -> None:
@@ -106,7 +106,8 @@ class _Team(Generic[T]):
         for item in self.queue:
             busy = time.thread_time()
             yield item
-            self.grow(self._pace.learn(time.thread_time() - busy))
+            with suppress(RuntimeError):  # no more threads to be had: those that run will do
+                self.grow(self._pace.learn(time.thread_time() - busy))
 
 
 class _Queue(Generic[T]):
