@@ -12,7 +12,7 @@ import msgspec
 
 from model_checkpoint import format as data_format
 from model_checkpoint import plan, tree
-from model_checkpoint.engine.incremental import LinkedFile, find_parent, link_file, plan_files
+from model_checkpoint.engine.incremental import LinkedFile, Parent, find_parent, link_file, plan_files
 from model_checkpoint.engine.info import CheckpointInfo, info_of, path_of
 from model_checkpoint.engine.order import Order, place_order
 from model_checkpoint.engine.record import compose, file_name, write_index
@@ -119,7 +119,7 @@ def _may_replace(store: Store, name: str, overwrite: Overwrite) -> bool:
     )
 
 
-def _write(store: Store, order: Order, flat: Flat, *, parent: Manifest | None, replace: bool, emit: Emit) -> Manifest:
+def _write(store: Store, order: Order, flat: Flat, *, parent: Parent | None, replace: bool, emit: Emit) -> Manifest:
     """Stage every file, hash and write it, then publish with the manifest last."""
     obsolete = tuple(store.files(order.name)) if replace else ()
     stage = store.stage(order.name, order.attempt)
@@ -142,7 +142,7 @@ def _write(store: Store, order: Order, flat: Flat, *, parent: Manifest | None, r
 
 
 def _stage_files(
-    stage: Stage, order: Order, flat: Flat, files: Sequence[plan.FilePlan], parent: Manifest | None
+    stage: Stage, order: Order, flat: Flat, files: Sequence[plan.FilePlan], parent: Parent | None
 ) -> list[FileJob | LinkedFile]:
     """Link or lay out every file and reserve its room, so that a full disk is known before the first byte."""
     jobs: list[FileJob | LinkedFile] = []
