@@ -273,6 +273,14 @@ def test_a_parent_that_cannot_be_read_is_passed_over(tmp_path, caplog):
     assert equal(mc.load(tmp_path, step=3), state())
 
 
+def test_a_parent_whose_folder_was_renamed_is_built_on(tmp_path):
+    save(tmp_path, state(), 1)
+    folder(tmp_path, 1).rename(tmp_path / "checkpoints" / "best")
+    save(tmp_path, state(), 2)
+
+    assert inodes(tmp_path, 2) == {p.stat().st_ino for p in (tmp_path / "checkpoints" / "best").glob("*.safetensors")}
+
+
 class NoLinks(Calls):
     """A system that refuses links."""
 

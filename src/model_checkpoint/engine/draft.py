@@ -8,14 +8,13 @@ from dataclasses import dataclass, replace
 
 from model_checkpoint import format as data_format
 from model_checkpoint import plan
-from model_checkpoint.engine.incremental import LinkedFile, link_file, plan_files
+from model_checkpoint.engine.incremental import LinkedFile, Parent, link_file, plan_files
 from model_checkpoint.engine.info import path_of
 from model_checkpoint.engine.order import Order
 from model_checkpoint.engine.record import file_name
 from model_checkpoint.engine.recover import recover_once
 from model_checkpoint.engine.slabs import FileJob
 from model_checkpoint.engine.squeeze import FilePress, Tools
-from model_checkpoint.manifest import Manifest
 from model_checkpoint.options import CompressionLevel, ReaderLimits
 from model_checkpoint.state import Flat
 from model_checkpoint.storage.store import Stage, Store
@@ -33,7 +32,7 @@ class Draft:
     flat: Flat
     files: Sequence[plan.FilePlan]
     jobs: Sequence[FileJob | LinkedFile]
-    parent: Manifest | None = None
+    parent: Parent | None = None
     stage: Stage | None = None  # open already, if something was linked
 
     @property
@@ -81,7 +80,7 @@ class _Gone:
 
 
 def draft_flat(
-    store: Store, order: Order, flat: Flat, *, replacing: bool = False, parent: Manifest | None = None
+    store: Store, order: Order, flat: Flat, *, replacing: bool = False, parent: Parent | None = None
 ) -> Draft:
     """Plan the save of a state that is taken apart already."""
     if flat.unshared:

@@ -29,23 +29,33 @@ log = logging.getLogger("model_checkpoint.save")
 
 
 @dataclass(frozen=True, slots=True)
+class Parent:
+    """The checkpoint an incremental save builds on."""
+
+    name: str  # of its folder
+    manifest: Manifest
+    entries: Mapping[int, Sequence[Entry]]  # by file, in the manifest's order
+
+
+@dataclass(frozen=True, slots=True)
 class LinkedFile:
     """A file of the parent that is also a file of the new checkpoint."""
 
     record: FileRecord
-    entries: Sequence[Entry]  # of the parent, in the order of the file's plan
+    entries: Sequence[Entry]  # of the parent; the file's plan has their order
 
 
-def plan_files(store: Store, order: Order, flat: Flat, parent: Manifest | None) -> list[plan.FilePlan]:
+def plan_files(store: Store, order: Order, flat: Flat, parent: Parent | None) -> list[plan.FilePlan]:
     """Decide which files of ``parent`` are repeated, and how the rest is cut."""
     if not order.incremental:
         return plan.assign(flat.leaves, order.layout, order.limits)
-    unchanged = _unchanged(order, flat, parent) if parent is not None else {}
+    known = parent.manifest if parent is not None else None
+    unchanged = _unchanged(order, flat, known) if known is not None else {}
     usable = _usable(store, order, parent, ReuseLimits()) if parent is not None else set()
-    return plan.reassign(flat.leaves, order.layout, order.limits, unchanged=unchanged, parent=parent, usable=usable)
+    return plan.reassign(flat.leaves, order.layout, order.limits, unchanged=unchanged, parent=known, usable=usable)
 
 
-def find_parent(store: Store) -> Manifest | None:
+def find_parent(store: Store) -> Parent | None:
     """The newest committed checkpoint whose manifest can be used."""
     for found in plan.rank_by_age(scan(store)):
         where = path_of(store, found.name)
@@ -56,8 +66,15 @@ def find_parent(store: Store) -> Manifest | None:
         except CheckpointException as error:
             log.warning("%s: cannot be built on: %s", where, error)
         else:
-            return manifest
+            return Parent(found.name, manifest, _by_file(manifest))
     return None
+
+
+def _by_file(manifest: Manifest) -> dict[int, list[Entry]]:
+    entries: dict[int, list[Entry]] = {}
+    for entry in manifest.entries:
+        entries.setdefault(entry.file, []).append(entry)
+    return entries
 
 
 def _unchanged(order: Order, flat: Flat, parent: Manifest) -> dict[int, int]:
@@ -89,9 +106,9 @@ def _content(parts: Sequence[bytes], *, whole: bool) -> str:
     return parts[0].hex() if whole else content_digest(b"".join(parts))
 
 
-def _usable(store: Store, order: Order, parent: Manifest, limits: ReuseLimits) -> set[int]:
+def _usable(store: Store, order: Order, parent: Parent, limits: ReuseLimits) -> set[int]:
     """Files of the parent that may be linked once more."""
-    if parent.compression != order.compression.value:
+    if parent.manifest.compression != order.compression.value:
         return set()
     try:
         stamps = store.stamps(parent.name)
@@ -99,7 +116,9 @@ def _usable(store: Store, order: Order, parent: Manifest, limits: ReuseLimits) -
         log.warning("%s: cannot be built on: %s", path_of(store, parent.name), error)
         return set()
     now = time.time()
-    return {i for i, record in enumerate(parent.files) if _is_fit(record, stamps.get(record.name), now, limits)}
+    return {
+        i for i, record in enumerate(parent.manifest.files) if _is_fit(record, stamps.get(record.name), now, limits)
+    }
 
 
 def _is_fit(record: FileRecord, stamp: Stamp | None, now: float, limits: ReuseLimits) -> bool:
@@ -112,12 +131,11 @@ def _is_fit(record: FileRecord, stamp: Stamp | None, now: float, limits: ReuseLi
     )
 
 
-def link_file(stage: Stage, file: plan.FilePlan, name: str, parent: Manifest | None) -> LinkedFile | None:
+def link_file(stage: Stage, file: plan.FilePlan, name: str, parent: Parent | None) -> LinkedFile | None:
     """Link the file of ``parent`` that ``file`` repeats; None if there is none, or it must be written after all."""
     if parent is None or file.repeats is None:
         return None
-    record = parent.files[file.repeats]
+    record = parent.manifest.files[file.repeats]
     if not stage.link(name, source=parent.name, source_file=record.name, identity=record.identity):
         return None
-    known = {entry.name: entry for entry in parent.entries if entry.file == file.repeats}
-    return LinkedFile(record, [known[tensor] for tensor in file.names])
+    return LinkedFile(record, parent.entries[file.repeats])

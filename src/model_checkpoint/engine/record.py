@@ -11,7 +11,7 @@ import msgspec
 
 from model_checkpoint import format as data_format
 from model_checkpoint import plan
-from model_checkpoint.engine.incremental import LinkedFile
+from model_checkpoint.engine.incremental import LinkedFile, Parent
 from model_checkpoint.engine.order import Order
 from model_checkpoint.engine.slabs import FileJob, write_files
 from model_checkpoint.events import ignore
@@ -34,7 +34,7 @@ def compose(
     jobs: Sequence[FileJob | LinkedFile],
     *,
     stamps: Mapping[str, Stamp],
-    parent: Manifest | None,
+    parent: Parent | None,
 ) -> Manifest:
     """Gather what the workers found into the record of the checkpoint."""
     entries: list[Entry | None] = [None] * len(flat.leaves)
@@ -73,7 +73,7 @@ def compose(
         tree=flat.tree,
         entries=tuple(entry for entry in entries if entry is not None),
         files=tuple(records),
-        parents=(parent.id,) if linked and parent is not None else (),
+        parents=(parent.manifest.id,) if linked and parent is not None else (),
     )
 
 
