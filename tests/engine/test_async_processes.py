@@ -235,7 +235,7 @@ def test_a_forked_child_steps_without_waiting_for_its_parents_copy(tmp_path):
     child = os.fork()
     if child == 0:
         optimizer.step()
-        os._exit(0 if float(weight[0]) == 0.5 else 1)
+        os._exit(0 if weight[0].item() == 0.5 else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     opened.set()
     job.result()
