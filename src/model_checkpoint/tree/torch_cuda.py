@@ -20,7 +20,7 @@ class _Lane(threading.local):
     def stream(self, device: torch.device) -> Any:
         """The stream of this thread on ``device``."""
         if device not in self.streams:
-            self.streams[device] = torch.cuda.Stream(device)
+            self.streams[device] = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         return self.streams[device]
 
     def room(self, nbytes: int) -> torch.Tensor:
@@ -35,7 +35,7 @@ _lane = _Lane()
 
 def mark(tensor: torch.Tensor) -> Any:
     """Return an event after which ``tensor`` holds what the caller's stream has written to it so far."""
-    event = torch.cuda.Event()
+    event = torch.cuda.Event()  # type: ignore[no-untyped-call]
     event.record(torch.cuda.current_stream(tensor.device))
     return event
 
