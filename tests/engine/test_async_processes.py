@@ -46,6 +46,7 @@ def test_a_save_under_way_at_exit_is_finished(tmp_path):
     assert mc.load(tmp_path)["epoch"] == 3
 
 
+@pytest.mark.slow
 def test_queued_saves_at_exit_are_all_finished(tmp_path):
     done = run(tmp_path, "for i in range(3): save_async(root, state, step=i, progress=slow, busy='queue')")
 
@@ -93,6 +94,7 @@ def test_an_uncaught_exception_keeps_its_code_and_the_save_is_finished(tmp_path)
     assert mc.load(tmp_path)["epoch"] == 3
 
 
+@pytest.mark.slow
 def test_an_interrupt_at_exit_cancels_the_save_cleanly(tmp_path):
     script = """
     save_async(root, state, step=1, progress=lambda event: time.sleep(3))
@@ -173,6 +175,7 @@ def test_a_forked_child_can_leave_without_waiting_for_its_parents_saves(tmp_path
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/clear_refs"), reason="needs /proc to reset the peak of a process")
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.125, 0.5, 2.0])
 def test_peak_memory_of_a_process_stays_below_the_ceiling(tmp_path, share):
     script = f"""
@@ -215,6 +218,7 @@ weight.grad = torch.ones_like(weight)
 """
 
 
+@pytest.mark.slow
 def test_a_lazy_save_is_finished_at_exit_though_nobody_steps_again(tmp_path):
     script = LAZY + "save_async(root, {'w': weight, 'o': optimizer}, step=1, lazy=True, memory_limit=5 << 20)"
 
@@ -224,6 +228,7 @@ def test_a_lazy_save_is_finished_at_exit_though_nobody_steps_again(tmp_path):
     assert mc.load(tmp_path, framework="numpy")["w"].sum() == 3 << 20
 
 
+@pytest.mark.slow
 def test_a_forked_child_steps_without_waiting_for_its_parents_copy(tmp_path):
     script = """
     opened = threading.Event()
