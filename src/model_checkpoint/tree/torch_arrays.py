@@ -35,6 +35,7 @@ class TorchFound(Found):
 
     __slots__ = ("ready",)
     kind = "torch"
+    ready: Any
 
     @property
     def plain(self) -> bool:
