@@ -46,6 +46,7 @@ def test_a_save_under_way_at_exit_is_finished(tmp_path):
     assert mc.load(tmp_path)["epoch"] == 3
 
 
+@pytest.mark.slow
 def test_queued_saves_at_exit_are_all_finished(tmp_path):
     done = run(tmp_path, "for i in range(3): save_async(root, state, step=i, progress=slow, busy='queue')")
 
@@ -93,6 +94,7 @@ def test_an_uncaught_exception_keeps_its_code_and_the_save_is_finished(tmp_path)
     assert mc.load(tmp_path)["epoch"] == 3
 
 
+@pytest.mark.slow
 def test_an_interrupt_at_exit_cancels_the_save_cleanly(tmp_path):
     script = """
     save_async(root, state, step=1, progress=lambda event: time.sleep(3))
@@ -173,6 +175,7 @@ def test_a_forked_child_can_leave_without_waiting_for_its_parents_saves(tmp_path
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/clear_refs"), reason="needs /proc to reset the peak of a process")
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.125, 0.5, 2.0])
 def test_peak_memory_of_a_process_stays_below_the_ceiling(tmp_path, share):
     script = f"""
@@ -181,7 +184,8 @@ def test_peak_memory_of_a_process_stays_below_the_ceiling(tmp_path, share):
         rows = open("/proc/self/status").read().splitlines()
         return next(int(row.split()[1]) * 1024 for row in rows if row.startswith(key))
     size = 128 << 20
-    big = {{"w": np.random.default_rng(0).standard_normal(size // 8), "few": [np.ones(9), np.ones((3, 3))]}}
+    numbers = np.random.default_rng(0).standard_normal(size // 8)
+    big = {{"w": numbers[: size // 16], "turned": numbers[size // 16 :].reshape(2048, -1).T, "few": [np.ones(9)]}}
     save_async(root, {{"a": np.ones(100)}}, step=0).result()  # whatever a first save imports and starts
     finish_saves()
     for step in (1, 2):
@@ -201,4 +205,48 @@ def test_peak_memory_of_a_process_stays_below_the_ceiling(tmp_path, share):
         resident, staged = map(int, line.split())
         assert 0 < staged <= limit
         assert resident <= limit + slack
-    assert np.array_equal(mc.load(tmp_path, step=2)["w"], np.random.default_rng(0).standard_normal(1 << 24))
+    loaded, numbers = mc.load(tmp_path, step=2), np.random.default_rng(0).standard_normal(1 << 24)
+    assert np.array_equal(loaded["w"], numbers[: 1 << 23])
+    assert np.array_equal(loaded["turned"].T.reshape(-1), numbers[1 << 23 :])
+
+
+LAZY = """
+import torch
+weight = torch.nn.Parameter(torch.ones(3 << 20))
+optimizer = torch.optim.SGD([weight], lr=0.5)
+weight.grad = torch.ones_like(weight)
+"""
+
+
+@pytest.mark.slow
+def test_a_lazy_save_is_finished_at_exit_though_nobody_steps_again(tmp_path):
+    script = LAZY + "save_async(root, {'w': weight, 'o': optimizer}, step=1, lazy=True, memory_limit=5 << 20)"
+
+    done = run(tmp_path, script)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert mc.load(tmp_path, framework="numpy")["w"].sum() == 3 << 20
+
+
+@pytest.mark.slow
+def test_a_forked_child_steps_without_waiting_for_its_parents_copy(tmp_path):
+    script = """
+    opened = threading.Event()
+    def gate(event):
+        if optimizer._optimizer_step_pre_hooks:
+            opened.wait(30)
+    job = save_async(root, {'w': weight, 'o': optimizer}, step=1, lazy=True, memory_limit=5 << 20, progress=gate)
+    assert job.state.value == "staging"
+    child = os.fork()
+    if child == 0:
+        optimizer.step()
+        os._exit(0 if weight[0].item() == 0.5 else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    opened.set()
+    job.result()
+    """
+
+    done = run(tmp_path, LAZY + textwrap.dedent(script))
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert mc.load(tmp_path, framework="numpy")["w"].sum() == 3 << 20

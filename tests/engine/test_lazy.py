@@ -495,3 +495,28 @@ def test_jax_arrays_donated_right_after_the_call_are_saved_as_they_were(tmp_path
     job.result()
 
     assert np.array_equal(np.asarray(mc.load(tmp_path)["w"]), expected)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+@pytest.mark.parametrize("lazy", [False, True])
+def test_tensors_of_a_device_are_saved_as_they_were_at_the_call(tmp_path, lazy):
+    net = torch.nn.Linear(WIDTH, WIDTH).cuda()
+    optimizer = torch.optim.Adam(net.parameters(), fused=True)
+    turned = torch.randn(WIDTH, WIDTH, device="cuda").T
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):  # the save must wait for the stream it was called on
+        net(torch.randn(64, WIDTH, device="cuda")).square().mean().backward()
+        optimizer.step()
+        expected = {k: v.cpu() for k, v in net.state_dict().items()}, turned.cpu()
+
+        job = save_async(tmp_path, {"model": net, "o": optimizer, "turned": turned}, step=1, lazy=lazy)
+        for _ in range(3):
+            net(torch.randn(64, WIDTH, device="cuda")).square().mean().backward()
+            optimizer.step()
+        turned.zero_()
+    job.result()
+
+    loaded = mc.load(tmp_path)
+    assert same(dict(loaded["model"]), expected[0])
+    assert same(loaded["turned"], expected[1])

@@ -178,7 +178,7 @@ class _Worker:
         except BaseException as error:  # noqa: BLE001  # raised again there, unless it is the handle's to tell
             self._interrupted(error)
         else:
-            if not self._conveyor.waves:
+            if self._lazy is None and not self._conveyor.waves:
                 self._thread.start()
 
     def _hold_steps(self) -> None:
@@ -204,10 +204,14 @@ class _Worker:
         if self._lazy is None:
             raise AssertionError("only a lazy save has a rest")
         try:
+            if not self._conveyor.waves:
+                self._thread.start()  # here, because starting a thread can take longer than the rest of the call
             self._conveyor.fill(len(self._conveyor.runs), threads=1, check=self._lazy.check)
         except BaseException as error:  # noqa: BLE001  # the writing thread meets it on the conveyor and tells
             self._conveyor.stop(error)
             self._job.copy_failed(error)
+            if self._thread.ident is None:
+                self._job.fail(error)
         else:
             self._job.staged()
 

@@ -24,9 +24,11 @@ from model_checkpoint.engine.slabs import (
 )
 from model_checkpoint.engine.workers import Pace, run_all
 from model_checkpoint.errors import MemoryRefused
+from model_checkpoint.options import MIB
 from model_checkpoint.performance.memory import available_bytes
 
 _LEAST_SLABS = 4  # so many slabs at least, where memory is short: copying and writing shall overlap
+_WINDOW = MIB
 
 Check = Callable[[Run], None]
 
@@ -56,6 +58,13 @@ def slab_target(jobs: Sequence[FileJob], limit: int | None, *, where: str, wante
     return max(longest, min(SLAB_BYTES, limit // _LEAST_SLABS - 2 * PAGE))
 
 
+def _fill(run: Run, slab: Bytes) -> None:
+    """Copy a run, little at a time: arrays that do not lie in order in host memory are copied twice."""
+    for _, start, part in run.rooms(slab):
+        for offset in range(0, len(part), _WINDOW):
+            fill_chunk(run.job, start + offset, part[offset : offset + _WINDOW])
+
+
 class Conveyor:
     """The runs of one save on their way through staging memory."""
 
@@ -78,8 +87,7 @@ class Conveyor:
             for _ in items:
                 index, slab = self._take()
                 try:
-                    for _, start, part in self.runs[index].rooms(slab):
-                        fill_chunk(self.runs[index].job, start, part)
+                    _fill(self.runs[index], slab)
                     if check is not None:
                         check(self.runs[index])
                 except BaseException:

@@ -197,7 +197,10 @@ def begin_of(ends: Sequence[int], chunk: int) -> int:
 
 
 def fill_chunk(job: FileJob, start: int, room: Bytes) -> memoryview | None:
-    """Copy the bytes of the file from ``start`` on into ``room``; return their source if it is one piece."""
+    """Copy the bytes of the file from ``start`` on into ``room``; return their source if it is one piece.
+
+    ``room`` may be a part of a chunk, so that a source which must copy to show its bytes copies little at a time.
+    """
     starts, stop = job.layout.starts, start + len(room)
     if stop <= starts[0]:
         room[:] = np.frombuffer(job.layout.header, dtype=np.uint8)[start:stop]
@@ -209,7 +212,8 @@ def fill_chunk(job: FileJob, start: int, room: Bytes) -> memoryview | None:
         return window
     view = room.data
     for i in _tensors(job, tensor, stop):
-        view[starts[i] - start : starts[i + 1] - start] = job.sources[i].window(0, starts[i + 1] - starts[i])
+        lower, upper = max(starts[i], start), min(starts[i + 1], stop)
+        view[lower - start : upper - start] = job.sources[i].window(lower - starts[i], upper - starts[i])
     return None
 
 

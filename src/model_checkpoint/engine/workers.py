@@ -22,7 +22,8 @@ def cores() -> int:
 def yield_to_others(niceness: int = 10) -> None:
     """Let this thread, and those it starts, run only when nobody else wants the cores (where threads have a rank)."""
     if sys.platform == "linux":
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), niceness)
+        with suppress(OSError):  # a sandbox may forbid it; the save is more important than its rank
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), niceness)
 
 
 class Pace:

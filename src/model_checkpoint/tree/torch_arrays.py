@@ -33,10 +33,11 @@ _STRIDED = torch.strided
 
 
 class TorchFound(Found):
-    """A tensor in a state."""
+    """A tensor in a state; ``ready`` is when a device has finished what was asked of it before the save."""
 
-    __slots__ = ()
+    __slots__ = ("ready",)
     kind = "torch"
+    ready: Any
 
     @property
     def plain(self) -> bool:
@@ -47,7 +48,14 @@ class TorchFound(Found):
         """Return the stored bytes ``[start, stop)``: a view where they lie so in host memory."""
         if self.strides is None and self.space == HOST:
             return host_bytes(self.value)[start:stop]
-        return _strided_bytes(self.value, start, stop)
+        if self.ready is None:
+            return _strided_bytes(self.value, start, stop)
+        from model_checkpoint.tree import torch_cuda  # only where there is a device
+
+        if self.strides is None:
+            return torch_cuda.host_window(flat_bytes(self.value), start, stop, self.ready)
+        with torch_cuda.after(self.ready, self.value.device):
+            return _strided_bytes(self.value, start, stop)
 
 
 def find(tensor: Tensor) -> TorchFound:
@@ -56,10 +64,15 @@ def find(tensor: Tensor) -> TorchFound:
     if dtype is None or tensor.layout is not _STRIDED:
         raise _not_plain(tensor)
     found = TorchFound(tensor, dtype, tuple(tensor.shape), tensor.nbytes)
+    found.ready = None
     if not tensor.is_cpu:
         if tensor.is_meta:
             raise Trouble("a meta tensor has no values to save. Materialise it first (module.to_empty, then fill it).")
         found.space = str(tensor.device)
+        if tensor.is_cuda:
+            from model_checkpoint.tree import torch_cuda
+
+            found.ready = torch_cuda.mark(tensor)
     else:
         found.space = HOST
     if tensor.requires_grad:
