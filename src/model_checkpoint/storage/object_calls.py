@@ -24,6 +24,7 @@ log = logging.getLogger("model_checkpoint.storage")
 SCHEMES = ("s3", "gs", "az")
 PART_BYTES = 8 * MIB
 PARTS_AT_ONCE = 8
+TERM_SECONDS = 120.0
 _MOST_PARTS = 9_000  # stores grant 10,000
 _URL = re.compile(r"(s3|gs|az)://([A-Za-z0-9][A-Za-z0-9._-]{1,253})((?:/[A-Za-z0-9._=+-]+)*)/?")
 
@@ -93,6 +94,7 @@ class Bucket:
 
     address: Address
     client: Any  # a store of obstore, rooted at the bucket
+    term: float = TERM_SECONDS  # whoever was silent for so long on another machine may be dead, never before
     proven: bool = False  # preconditions were seen to be honoured
     proving: threading.Lock = field(default_factory=threading.Lock)
 

@@ -24,7 +24,6 @@ from model_checkpoint.storage.object_failures import ConditionFailed, KeyMissing
 from model_checkpoint.storage.object_keys import CLOCK, LEASE, STAGING, lease_key
 
 BEAT_SECONDS = 30.0
-LEASE_SECONDS = 120.0  # whoever did not beat for so long on another machine may be dead, never before
 
 
 class Work(Enum):
@@ -182,11 +181,14 @@ def _born(pid: int) -> str:
         return ""
 
 
-def is_dead(claim: Claim, age: float, graces: Graces) -> bool:
-    """Whether the owner of a claim last refreshed ``age`` seconds ago is surely no longer at work."""
+def is_dead(claim: Claim, age: float, graces: Graces, *, term: float) -> bool:
+    """Whether the owner of a claim last refreshed ``age`` seconds ago is surely no longer at work.
+
+    On another machine that is certain only after ``term`` seconds of silence, however short the graces.
+    """
     here = (os.uname().nodename, SYSTEM.boot_id(), _pid_space())
     if (claim.host, claim.boot, claim.space) != here or not claim.born:
-        return age >= max(graces.foreign, LEASE_SECONDS)
+        return age >= max(graces.foreign, term)
     if claim.pid == os.getpid() and claim.born == _born(claim.pid):
         return (claim.pid, claim.nonce) not in _alive and age >= graces.local
     return _born(claim.pid) != claim.born and age >= graces.local

@@ -29,7 +29,6 @@ from model_checkpoint.storage.object_keys import (
     trash_key,
 )
 from model_checkpoint.storage.object_leases import (
-    LEASE_SECONDS,
     Claim,
     Work,
     is_dead,
@@ -89,8 +88,8 @@ def _look_around(bucket: Bucket, graces: Graces) -> _Survey:
             folders[name][stored] = item
     survey = _Survey(folders, list_uploads(bucket, CHECKPOINTS), store_time(bucket))
     for attempt, item in leases(bucket).items():
-        claim = read_claim(bucket, item.key)
-        if claim is not None and claim.attempt == attempt and is_dead(claim, survey.age(item.modified), graces):
+        claim, age = read_claim(bucket, item.key), survey.age(item.modified)
+        if claim is not None and claim.attempt == attempt and is_dead(claim, age, graces, term=bucket.term):
             survey.dead[attempt] = claim
         else:
             survey.alive[attempt] = claim
@@ -159,7 +158,7 @@ def _remove(bucket: Bucket, name: str, files: dict[str, Listed], stored: Iterabl
 
 def _clear_orphans(bucket: Bucket, survey: _Survey, graces: Graces) -> int:
     """Remove what no lease speaks for: puts that arrived after their attempt was buried, forgotten uploads, marks."""
-    grace, nbytes = max(graces.foreign, LEASE_SECONDS), 0
+    grace, nbytes = max(graces.foreign, bucket.term), 0
     busy = {claim.name for claim in (*survey.alive.values(), *survey.dead.values()) if claim is not None}
     for name, files in survey.folders.items():
         old = [stored for stored, item in files.items() if survey.age(item.modified) >= grace]
@@ -170,7 +169,7 @@ def _clear_orphans(bucket: Bucket, survey: _Survey, graces: Graces) -> int:
         if name not in busy and survey.age(upload.begun) >= grace:
             abort_upload(bucket, upload)
     for item in bucket.list(STAGING):
-        if item.key.endswith(CLOCK) and survey.age(item.modified) >= LEASE_SECONDS:
+        if item.key.endswith(CLOCK) and survey.age(item.modified) >= bucket.term:
             bucket.delete(item.key)
     return nbytes
 

@@ -12,7 +12,7 @@ from model_checkpoint.options import Graces
 from model_checkpoint.storage import object_trash
 from model_checkpoint.storage.failures import no_such_checkpoint
 from model_checkpoint.storage.names import MANIFEST, check_attempt, check_name
-from model_checkpoint.storage.object_calls import Address, Bucket, connect
+from model_checkpoint.storage.object_calls import TERM_SECONDS, Address, Bucket, connect
 from model_checkpoint.storage.object_commit import InPlace, find
 from model_checkpoint.storage.object_failures import KeyMissing
 from model_checkpoint.storage.object_files import ObjectReader, gone
@@ -26,7 +26,8 @@ class ObjectStore:
     """A root in an object store; see :class:`model_checkpoint.storage.store.Store`.
 
     Credentials and endpoint come from the environment variables obstore reads (``AWS_*``, ``GOOGLE_*``, ``AZURE_*``),
-    or with ``store``, a store object of obstore for the bucket itself, without a prefix.
+    or with ``store``, a store object of obstore for the bucket itself, without a prefix. ``term`` goes with ``store``:
+    how many seconds a silent worker of another machine counts as alive, whatever the graces of a sweep.
 
     Example:
         >>> from obstore.store import S3Store
@@ -35,9 +36,9 @@ class ObjectStore:
         's3://bucket/runs/a'
     """
 
-    def __init__(self, url: str, *, store: Any = None) -> None:
+    def __init__(self, url: str, *, store: Any = None, term: float = TERM_SECONDS) -> None:
         address = Address.parse(url)
-        self._bucket = connect(address) if store is None else Bucket(address, store)
+        self._bucket = connect(address) if store is None else Bucket(address, store, term)
 
     @property
     def url(self) -> str:
