@@ -84,9 +84,8 @@ class _Stream:
         while True:
             if self._error is not None:
                 raise self._error
-            wanted = sum(map(len, self._ready)) if offset == self._next else self._held
-            if not wanted or wanted + size <= WINDOW_BYTES:
-                return True
+            if self._held + size <= WINDOW_BYTES or (offset == self._next and not self._ready):
+                return True  # the slab the upload waits for is always let in
             if self._starving and offset != self._next:
                 return False
             self._changed.wait()
@@ -126,6 +125,10 @@ class _Stream:
             with self._changed:
                 self._error = error
                 self._changed.notify_all()
+
+    @property
+    def held(self) -> int:
+        return self._held
 
     def finish(self) -> None:
         self._thread.join()
@@ -174,6 +177,13 @@ class ObjectWriter:
             self._begin().write(offset, view)
         with self._lock:
             self._written += len(view)
+
+    @property
+    def bytes_held(self) -> int:
+        """Bytes in memory that wait to be sent."""
+        if self._whole is not None:
+            return self._size
+        return self._stream.held if self._stream is not None else 0
 
     def _begin(self) -> _Stream:
         with self._lock:
