@@ -69,16 +69,16 @@ def proxy(seaweed):
         yield proxy
 
 
-@pytest.fixture(params=[0, 2], ids=["no-retries", "two-retries"])
-def each_request(request, seaweed, proxy, tmp_path):
+@pytest.fixture
+def each_request(seaweed, proxy, tmp_path):
     """Call ``prepare``, then ``act`` with the k-th request spoiled, then ``check``, for every k there is."""
 
-    def run(spoil, prepare, act, check):
+    def run(spoil, prepare, act, check, *, retries=0):
         outcomes = {"done": 0, "refused": 0}
         for index in range(MOST_REQUESTS):
             seconds = 1 if spoil is Spoil.HANG else 20
-            folder = f"{tmp_path.name}/{request.param}-{index}"
-            scene = Scene(seaweed, proxy, folder, retries=request.param, seconds=seconds)
+            folder = f"{tmp_path.name}/{retries}-{index}"
+            scene = Scene(seaweed, proxy, folder, retries=retries, seconds=seconds)
             prepare(scene.direct)
             proxy.arm(spoil, index)
             try:
@@ -103,8 +103,9 @@ def each_request(request, seaweed, proxy, tmp_path):
     return run
 
 
+@pytest.mark.parametrize("retries", [0, 2])
 @pytest.mark.parametrize("spoil", Spoil)
-def test_a_save_is_whole_or_refused_whatever_request_goes_wrong(each_request, spoil):
+def test_a_save_is_whole_or_refused_whatever_request_goes_wrong(each_request, spoil, retries):
     def check(scene, answer, done):
         seen = scene.check_what_is_seen()
         assert seen[1] == 1
@@ -115,6 +116,7 @@ def test_a_save_is_whole_or_refused_whatever_request_goes_wrong(each_request, sp
         prepare=lambda store: mc.save(store, OLD, step=1),
         act=lambda store: mc.save(store, NEW, step=2),
         check=check,
+        retries=retries,
     )
 
     assert sum(outcomes.values()) >= 8

@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import random
 import subprocess
 import sys
 import time
@@ -196,6 +197,50 @@ def test_an_aborted_upload_leaves_nothing(moto, root):
     assert bucket.list() == []
 
 
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def test_reads_in_a_row_fetch_ahead_and_scattered_ones_only_their_range(moto, root):
+    data = np.random.default_rng(0).integers(0, 256, 100 * MIB, dtype=np.uint8).tobytes()
+    moto_store = ObjectStore(root, store=moto.client("bucket"))
+    save_blobs(moto_store, "step-1", {"x": data})
+    with FaultProxy(moto.endpoint) as proxy:
+        reader = ObjectStore(root, store=moto.client("bucket", endpoint=proxy.endpoint)).open("step-1", "x")
+        proxy.arm()
+        for start in (90 * MIB, 10 * MIB + 1, 50 * MIB, 0):
+            assert take(reader, start, MIB) == data[start : start + MIB]
+        scattered = len(proxy.seen)
+        proxy.arm()
+
+        whole = b"".join(take(reader, start, MIB) for start in range(0, 100 * MIB, MIB))
+        reader.close()
+
+        assert whole == data
+        assert scattered == 4
+        assert len(proxy.seen) <= 12
+
+
+def test_many_threads_read_in_any_order_what_was_written(moto, root):
+    data = np.random.default_rng(1).integers(0, 256, 70 * MIB + 5, dtype=np.uint8).tobytes()
+    store = ObjectStore(root, store=moto.client("bucket"))
+    save_blobs(store, "step-1", {"x": data})
+    reader = store.open("step-1", "x")
+    starts = [*range(0, len(data), 3 * MIB), *random.Random(0).sample(range(len(data) - MIB), 20)]
+
+    with ThreadPoolExecutor(4) as pool:
+        sizes = [min(3 * MIB, len(data) - start) for start in starts]
+        read = list(pool.map(take, [reader] * len(starts), starts, sizes))
+    reader.close()
+
+    assert all(got == data[start : start + size] for got, start, size in zip(read, starts, sizes, strict=True))
+
+
+def take(reader, start, size):
+    buffer = bytearray(size)
+    reader.read_into(start, memoryview(buffer))
+    return bytes(buffer)
+
+
 # --- death -----------------------------------------------------------------------------------------------------------
 
 DYING = """
@@ -354,6 +399,15 @@ def test_without_obstore_the_error_says_what_to_install(monkeypatch):
 
     with pytest.raises(PackageMissing, match=r"pip install model-checkpoint\[objects\]"):
         open_store("gs://bucket/never-opened-before")
+
+
+@pytest.mark.parametrize("url", ["gs://bucket/runs/a", "az://container/runs/a", "s3://bucket"])
+def test_each_cloud_has_its_scheme(url, monkeypatch):
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")
+    monkeypatch.setenv("GOOGLE_SKIP_SIGNATURE", "true")
+
+    assert isinstance(open_store(url + "/"), ObjectStore)
+    assert open_store(url + "/").url == url
 
 
 def test_obstore_is_imported_only_for_an_object_store():

@@ -162,14 +162,11 @@ class Bucket:
 
         return self._call(key, "could not be read", get)
 
-    def read_into(self, key: str, offset: int, buffer: memoryview) -> int:
-        """Fill ``buffer`` from ``offset`` of an object; return how many bytes there were."""
+    def read(self, key: str, offset: int, length: int) -> memoryview:
+        """The bytes ``[offset, offset + length)`` of an object; fewer where it ends before."""
 
-        def read() -> int:
-            data = memoryview(_obstore().get_range(self.client, self.path(key), start=offset, length=len(buffer)))
-            count = min(len(data), len(buffer))
-            buffer[:count] = data[:count]
-            return count
+        def read() -> memoryview:
+            return memoryview(_obstore().get_range(self.client, self.path(key), start=offset, length=length)).cast("B")
 
         return self._call(key, "could not be read", read)
 

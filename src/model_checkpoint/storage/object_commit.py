@@ -14,7 +14,7 @@ from model_checkpoint.errors import CheckpointException, PermissionRefused, Stor
 from model_checkpoint.manifest import Summary, decode_summary
 from model_checkpoint.storage.failures import name_taken
 from model_checkpoint.storage.names import MANIFEST
-from model_checkpoint.storage.object_calls import Bucket, Condition, log
+from model_checkpoint.storage.object_calls import Bucket, Condition, Fetched, log
 from model_checkpoint.storage.object_failures import ConditionFailed, KeyMissing, undecided
 from model_checkpoint.storage.object_keys import manifest_key
 
@@ -36,6 +36,11 @@ class Draft:
     def remarks(self) -> Mapping[str, str]:
         """What is kept with the object."""
         return {_ATTEMPT: self.attempt, _HOME: self.home}
+
+
+def draft_of(found: Fetched) -> Draft:
+    """A manifest to be put again as it was."""
+    return Draft(data=found.data, attempt=found.remarks.get(_ATTEMPT, ""), home=found.remarks.get(_HOME, ""))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Object files: one data file on its way to an object store, and back.
+"""Object files: one data file on its way to an object store.
 
 Slabs come in any order, an upload wants them in file order. Those that come early wait in memory up to a window, those
 beyond it on the local disk, so that no order can exhaust memory or block for ever; while the network is the slow part,
@@ -13,9 +13,9 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 
-from model_checkpoint.errors import StorageFailure, Truncated
+from model_checkpoint.errors import StorageFailure
 from model_checkpoint.options import MIB
-from model_checkpoint.storage.failures import ended, misused, typed_errors
+from model_checkpoint.storage.failures import misused, typed_errors
 from model_checkpoint.storage.object_calls import PART_BYTES, Bucket, log
 from model_checkpoint.storage.object_failures import KeyMissing
 
@@ -233,48 +233,3 @@ class ObjectWriter:
         self._open = False
         if self._stream is not None and not self.sealed:
             self._stream.give_up()
-
-
-class ObjectReader:
-    """One file; see :class:`model_checkpoint.storage.store.Reader`."""
-
-    def __init__(self, bucket: Bucket, key: str, *, size: int, where: str, file: str) -> None:
-        self._bucket, self._key, self._size = bucket, key, size
-        self._where, self._file = where, file
-
-    @property
-    def size(self) -> int:
-        """Bytes in the file."""
-        return self._size
-
-    def read_into(self, offset: int, buffer: memoryview) -> None:
-        """Fill ``buffer`` from ``offset``, by one ranged request."""
-        view = memoryview(buffer).cast("B")
-        wanted = range(offset, offset + len(view))
-        if wanted.stop > self._size:
-            raise ended(self._where, self._file, wanted=wanted, end=self._size)
-        if not len(view):
-            return
-        try:
-            count = self._bucket.read_into(self._key, offset, view)
-        except KeyMissing as error:
-            raise gone(self._where, self._file) from error
-        if count < len(view):
-            raise ended(self._where, self._file, wanted=wanted, end=offset + count)
-
-    def map(self) -> memoryview | None:
-        """Nothing to map."""
-        return None
-
-    def close(self) -> None:
-        """Nothing to let go of."""
-
-
-def gone(where: str, file: str) -> Truncated:
-    """The error for a file that is not, or no longer, there."""
-    return Truncated(
-        f"{where}: the file {file} is gone. It was deleted or replaced meanwhile, or the checkpoint is damaged: "
-        "read the manifest again, run `mckpt verify`, or load another step.",
-        where,
-        file=file,
-    )

@@ -54,7 +54,7 @@ class _Survey:
     dead: dict[str, Claim] = field(default_factory=dict)
 
     def age(self, modified: datetime) -> float:
-        return (self.now - modified).total_seconds()
+        return max(0.0, (self.now - modified).total_seconds())
 
 
 def sweep(bucket: Bucket, graces: Graces) -> Swept:

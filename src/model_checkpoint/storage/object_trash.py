@@ -13,17 +13,18 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 
-from model_checkpoint.errors import CheckpointException, StorageFailure
+from model_checkpoint.errors import CheckpointException, CheckpointNotFound, StorageFailure
 from model_checkpoint.storage.failures import name_taken, no_such_checkpoint, not_in_trash
 from model_checkpoint.storage.names import MANIFEST, Token
 from model_checkpoint.storage.object_calls import Bucket, Listed, log
-from model_checkpoint.storage.object_commit import Draft, InPlace, commit, find
+from model_checkpoint.storage.object_commit import Draft, InPlace, commit, draft_of, find
 from model_checkpoint.storage.object_failures import ConditionFailed, KeyMissing
 from model_checkpoint.storage.object_keys import (
     CHECKPOINTS,
     TRASH,
     file_key,
     is_of,
+    manifest_key,
     plain_name,
     trash_key,
 )
@@ -69,48 +70,49 @@ def discard(bucket: Bucket, name: str) -> Trashed:
     """Move a published checkpoint to the trash."""
     token = Token.fresh(name)
     lease = Lease(bucket, Work.DISCARD, attempt=f"{secrets.token_hex(12)}{token.salt[:8]}", name=name, token=str(token))
-    clean = False
     try:
-        for _ in range(_TRIES):
-            found = find(bucket, name)
-            if found is None:
-                clean = True
-                raise no_such_checkpoint(bucket.where(f"{CHECKPOINTS}/{name}"), bucket.address.url)
-            try:
-                nbytes = _discard_version(bucket, found, token)
-            except ConditionFailed:
-                empty_token(bucket, str(token))  # it was replaced meanwhile: throw away what is there now
-                continue
-            clean = True
-            return Trashed(name=name, token=str(token), deleted=token.deleted, nbytes=nbytes)
-    finally:
-        if clean:
-            lease.release()
+        found, files = _throw(bucket, token)
+    except CheckpointNotFound:
+        lease.release()
+        raise
+    except BaseException:
+        lease.leave()  # recovery finds out how far it came
+        raise
+    _finish(bucket, lease, lambda: in_parallel(bucket.delete, [file_key(name, stored) for stored in files]))
+    nbytes = len(found.data) + sum(item.size for item in files.values())
+    return Trashed(name=name, token=str(token), deleted=token.deleted, nbytes=nbytes)
+
+
+def _throw(bucket: Bucket, token: Token) -> tuple[InPlace, dict[str, Listed]]:
+    """Copy a checkpoint to the trash and switch its manifest off; return what it was."""
+    name = token.name
+    for _ in range(_TRIES):
+        found = find(bucket, name)
+        if found is None:
+            raise no_such_checkpoint(bucket.where(f"{CHECKPOINTS}/{name}"), bucket.address.url)
+        files = stored_files(bucket, name, found.home)
+        in_parallel(lambda stored: bucket.copy(file_key(name, stored), trash_key(token, stored)), files)
+        # no byte of the manifest passes through here, so none can be spoiled on the way
+        bucket.copy(manifest_key(name), trash_key(token, MANIFEST))
+        try:
+            commit(bucket, name, Draft(data=b"", attempt=str(token), home=found.home), over=found)
+        except ConditionFailed:
+            empty_token(bucket, str(token))  # it was replaced meanwhile: throw away what is there now
         else:
-            lease.leave()
+            return found, files
     where = bucket.where(f"{CHECKPOINTS}/{name}")
     raise StorageFailure(f"{where}: is being replaced all the time. Stop that, then delete it.", where)
 
 
-def _discard_version(bucket: Bucket, found: InPlace, token: Token) -> int:
-    name, files = token.name, stored_files(bucket, token.name, found.home)
-    in_parallel(lambda stored: bucket.copy(file_key(name, stored), trash_key(token, stored)), files)
-    bucket.put(trash_key(token, MANIFEST), found.data, remarks=_remarks_of(found))
-    commit(bucket, name, Draft(data=b"", attempt=str(token), home=found.home), over=found)
-    _remove_quietly(bucket, [file_key(name, stored) for stored in files])
-    return len(found.data) + sum(item.size for item in files.values())
-
-
-def _remarks_of(found: InPlace) -> dict[str, str]:
-    return dict(Draft(data=b"", attempt=found.attempt, home=found.home).remarks)
-
-
-def _remove_quietly(bucket: Bucket, keys: Sequence[str]) -> None:
-    """Remove what is no longer needed; what fails is left to recovery."""
+def _finish(bucket: Bucket, lease: Lease, remove: Callable[[], object]) -> None:
+    """Remove what is no longer needed behind a commit; what fails is left to recovery, and so is the lease then."""
     try:
-        in_parallel(bucket.delete, keys)
+        remove()
     except CheckpointException as error:
         log.warning("%s: leavings stay until the next recovery (%s)", bucket.address.url, error)
+        lease.leave()
+    else:
+        lease.release()
 
 
 def trash_folders(bucket: Bucket) -> dict[str, list[Listed]]:
@@ -142,25 +144,30 @@ def bring_back(bucket: Bucket, text: str) -> str:
     """Undo a discard; return the name."""
     token = Token.parse(text, bucket.where(TRASH))
     _require_finished(bucket, token)
-    try:
-        thrown = bucket.get(trash_key(token, MANIFEST))
-    except KeyMissing:
-        raise not_in_trash(bucket.where(f"{TRASH}/{token}"), bucket.address.url) from None
+    draft = _thrown_manifest(bucket, token)
     if find(bucket, token.name) is not None:
         raise name_taken(bucket.where(f"{CHECKPOINTS}/{token.name}"))
     lease = Lease(bucket, Work.RESTORE, attempt=secrets.token_hex(16), name=token.name, token=str(token))
-    draft = Draft(
-        data=thrown.data, attempt=thrown.remarks.get("mckptattempt", ""), home=thrown.remarks.get("mckpthome", "")
-    )
     try:
         _copy_back(bucket, token)
         commit(bucket, token.name, draft)
     except BaseException:
         lease.leave()  # recovery finds out how far it came
         raise
-    empty_token(bucket, str(token))
-    lease.release()
+    _finish(bucket, lease, lambda: empty_token(bucket, str(token)))
     return token.name
+
+
+def _thrown_manifest(bucket: Bucket, token: Token) -> Draft:
+    """The manifest of what was deleted, read twice: it is put again as it was read, so it must have been read well."""
+    where = bucket.where(f"{TRASH}/{token}")
+    try:
+        first, second = (bucket.get(trash_key(token, MANIFEST)) for _ in range(2))
+    except KeyMissing:
+        raise not_in_trash(where, bucket.address.url) from None
+    if first.data != second.data:
+        raise StorageFailure(f"{where}: its manifest reads differently each time. Check the network, try again.", where)
+    return draft_of(first)
 
 
 def _require_finished(bucket: Bucket, token: Token) -> None:
@@ -214,7 +221,7 @@ def purge(bucket: Bucket, now: datetime, grace: float, *, busy: frozenset[str]) 
     nbytes = 0
     for token, items in trash_folders(bucket).items():
         age = (now - max(item.modified for item in items)).total_seconds()
-        if token not in busy and age >= grace:
+        if token not in busy and max(age, 0.0) >= grace:  # it may have come while we looked around
             nbytes += empty_token(bucket, token)
             gone.append(token)
     return gone, nbytes

@@ -15,8 +15,8 @@ from model_checkpoint.storage.names import MANIFEST, check_attempt, check_name
 from model_checkpoint.storage.object_calls import TERM_SECONDS, Address, Bucket, connect
 from model_checkpoint.storage.object_commit import InPlace, find
 from model_checkpoint.storage.object_failures import KeyMissing
-from model_checkpoint.storage.object_files import ObjectReader, gone
 from model_checkpoint.storage.object_keys import CHECKPOINTS, file_key
+from model_checkpoint.storage.object_reads import ObjectReader, gone
 from model_checkpoint.storage.object_stage import ObjectStage
 from model_checkpoint.storage.object_sweep import sweep
 from model_checkpoint.storage.store import Swept, Trashed

