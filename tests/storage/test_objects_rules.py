@@ -3,6 +3,7 @@
 import os
 import pickle
 import random
+import socket
 import subprocess
 import sys
 import time
@@ -348,6 +349,48 @@ def test_a_lease_is_refreshed_while_its_owner_lives(moto, root, monkeypatch):
     assert bucket.list(".staging")[0].modified > first.modified
     stage.abort()
     assert bucket.list(".staging") == []
+
+
+@pytest.mark.slow
+def test_a_server_does_not_outlive_whoever_started_it(tmp_path):
+    start = "import os, sys; from pathlib import Path; from model_checkpoint.testing import object_servers as o\n"
+    start += "with o.seaweedfs(Path(sys.argv[1])) as s: print(s.endpoint, flush=True); os._exit(0)"
+
+    told = subprocess.run([sys.executable, "-c", start, str(tmp_path)], capture_output=True, text=True, check=True)
+
+    port, deadline = int(told.stdout.rpartition(":")[2]), time.monotonic() + 30
+    while time.monotonic() < deadline:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) != 0:
+                return
+        time.sleep(0.2)
+    raise AssertionError("it still answers")
+
+
+FORKING = """
+import os, signal, sys
+from model_checkpoint.errors import StorageFailure
+from model_checkpoint.storage import open_store
+store = open_store(sys.argv[1])
+store.names()
+child = os.fork()
+if child == 0:
+    signal.alarm(20)
+    try:
+        store.names()
+    except StorageFailure as error:
+        os._exit(7 if "cannot be used after" in str(error) else 8)
+    os._exit(9)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_forked_child_is_told_instead_of_waiting_for_ever(moto, root):
+    env = {**os.environ, **moto.environment()}
+
+    done = subprocess.run([sys.executable, "-c", FORKING, root], env=env, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 7, done.stderr
 
 
 # --- errors ----------------------------------------------------------------------------------------------------------

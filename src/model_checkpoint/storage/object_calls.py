@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar
 
-from model_checkpoint.errors import CheckpointException, ExceptionType
+from model_checkpoint.errors import CheckpointException, ExceptionType, StorageFailure
 from model_checkpoint.options import MIB
 from model_checkpoint.storage.object_failures import KeyMissing, package_missing, secrets_of, typed_answer
 
@@ -251,9 +251,20 @@ def _is_set(name: str) -> bool:
     return any(key.upper() == name for key in os.environ)
 
 
+_first_user: int | None = None  # the process whose threads obstore runs on
+
+
 def _obstore(url: str = "object stores") -> Any:
+    global _first_user
     try:
         import obstore
     except ImportError as error:
         raise package_missing(url) from error
+    _first_user = _first_user or os.getpid()
+    if _first_user != os.getpid():  # its threads did not come along: it would wait for ever
+        raise StorageFailure(
+            f"{url}: obstore was used before this process was forked, and cannot be used after. "
+            "Start processes by spawn or forkserver, or fork before the first save or load.",
+            url,
+        )
     return obstore

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
-from model_checkpoint.errors import StorageFailure
+from model_checkpoint.errors import PermissionRefused, StorageFailure
 from model_checkpoint.storage.object_calls import Bucket, log
 from model_checkpoint.storage.object_failures import ConditionFailed, KeyMissing, redact, secrets_of
 
@@ -28,6 +28,13 @@ _TIMEOUT = 30.0
 _EMPTY = hashlib.sha256(b"").hexdigest()
 _ANSWER_LIMIT = 16 << 20
 _PAGES = 1000
+
+
+class NotOffered(StorageFailure):
+    """The store does not have this request."""
+
+
+_KINDS = {403: PermissionRefused, 404: KeyMissing, 405: NotOffered, 412: ConditionFailed, 501: NotOffered}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,13 +116,25 @@ def _settings(bucket: Bucket) -> dict[str, str]:
 def list_uploads(bucket: Bucket, folder: str) -> list[Upload]:
     """Every unfinished upload below ``folder``, by key relative to the prefix; none where they cannot be known."""
     if _Signer.of(bucket) is None:
-        if bucket.address.scheme != "az":
-            log.info(
-                "%s: unfinished uploads cannot be listed with these credentials; "
-                "let a lifecycle rule of the bucket end them",
-                bucket.address.url,
-            )
+        _say_that_they_stay(bucket, "with these credentials")
         return []
+    try:
+        return _list_pages(bucket, folder)
+    except (PermissionRefused, NotOffered, KeyMissing) as error:
+        _say_that_they_stay(bucket, f"since the store refuses it: {error}")
+        return []
+
+
+def _say_that_they_stay(bucket: Bucket, why: str) -> None:
+    if bucket.address.scheme != "az":
+        log.info(
+            "%s: unfinished uploads cannot be listed %s; let a lifecycle rule of the bucket end them",
+            bucket.address.url,
+            why,
+        )
+
+
+def _list_pages(bucket: Bucket, folder: str) -> list[Upload]:
     found: list[Upload] = []
     query = {"uploads": "", "prefix": bucket.path(folder) + "/"}
     for _ in range(_PAGES):
@@ -208,7 +227,7 @@ def send_signed(
             return bytes(answer.read(_ANSWER_LIMIT))
     except HTTPError as error:
         with error:
-            kind = {404: KeyMissing, 412: ConditionFailed}.get(error.code, StorageFailure)
+            kind = _KINDS.get(error.code, StorageFailure)
             raise kind(f"{where}: {method} failed with status {error.code}. Try again later.", where) from None
     except OSError as error:
         said = redact(str(error), secrets_of(bucket.settings().items()))

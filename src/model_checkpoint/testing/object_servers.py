@@ -26,6 +26,12 @@ from model_checkpoint.storage.object_calls import Address, Bucket
 from model_checkpoint.storage.object_uploads import send_signed
 
 _TRIES = 3
+_PR_SET_PDEATHSIG = 1
+# the server must not outlive us, however we end
+_LAUNCH = (
+    f"import ctypes, os, sys; ctypes.CDLL(None).prctl({_PR_SET_PDEATHSIG}, {int(signal.SIGTERM)});"
+    "os.execv(sys.argv[1], sys.argv[1:])"
+)
 _READY_SECONDS = 60.0
 REGION = "us-east-1"
 
@@ -149,7 +155,11 @@ def _running(command: Callable[[Sequence[int]], list[str]], *, ports: int, log: 
         endpoint = f"http://127.0.0.1:{chosen[0]}"
         with open(log, "ab") as out:
             process = subprocess.Popen(
-                command(chosen), stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
+                [sys.executable, "-c", _LAUNCH, *command(chosen)],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
             )
         try:
             if _answers(process, endpoint):
