@@ -6,6 +6,7 @@ from model_checkpoint.storage.local import LocalStore as LocalStore
 from model_checkpoint.storage.locate import UnknownScheme as UnknownScheme
 from model_checkpoint.storage.locate import open_store as open_store
 from model_checkpoint.storage.memory import MemoryStore as MemoryStore
+from model_checkpoint.storage.objects import ObjectStore as ObjectStore
 from model_checkpoint.storage.store import Reader as Reader
 from model_checkpoint.storage.store import Stage as Stage
 from model_checkpoint.storage.store import Store as Store

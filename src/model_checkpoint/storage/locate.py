@@ -9,6 +9,8 @@ from model_checkpoint.errors import CheckpointException, ExceptionType
 from model_checkpoint.storage.local import LocalStore
 from model_checkpoint.storage.memory import SCHEME as MEMORY
 from model_checkpoint.storage.memory import MemoryStore
+from model_checkpoint.storage.object_calls import SCHEMES
+from model_checkpoint.storage.objects import ObjectStore
 from model_checkpoint.storage.store import Store
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
@@ -24,7 +26,9 @@ Root = str | os.PathLike[str] | Store
 
 
 def open_store(root: Root) -> Store:
-    """Return the store of ``root``: a path, a ``memory://`` URL, or a store itself. Nothing is created or read yet.
+    """Return the store of ``root``: a path, a URL (``memory://``, ``s3://``, ``gs://``, ``az://``), or a store itself.
+
+    Nothing is created or read yet.
 
     Example:
         >>> open_store("memory://example").url
@@ -41,8 +45,11 @@ def open_store(root: Root) -> Store:
         return LocalStore(text)
     if text.startswith(MEMORY):
         return MemoryStore(text)
+    if match[1] in SCHEMES:
+        return ObjectStore(text)
     raise UnknownScheme(
-        f"{text}: unknown scheme {match[1]!r}, expected a path or {MEMORY}name. "
+        f"{text}: unknown scheme {match[1]!r}, expected a path or {MEMORY}name, "
+        f"{', '.join(f'{scheme}://bucket/prefix' for scheme in SCHEMES)}. "
         "Write a path without a scheme to save to a disk.",
         text,
     )

@@ -1,0 +1,121 @@
+"""Object stage: one attempt to save, from its lease to its publication."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from model_checkpoint.errors import CheckpointException, DurabilityUnknown, StepExists, StorageFailure
+from model_checkpoint.storage.failures import attempt_over, misused, not_sealed
+from model_checkpoint.storage.names import MANIFEST, check_name, check_new_file, check_own_files
+from model_checkpoint.storage.object_calls import Bucket, log
+from model_checkpoint.storage.object_commit import Draft, InPlace, commit, find
+from model_checkpoint.storage.object_failures import ConditionFailed
+from model_checkpoint.storage.object_files import ObjectWriter
+from model_checkpoint.storage.object_keys import CHECKPOINTS, file_key, stored_name
+from model_checkpoint.storage.object_leases import Lease, Work
+from model_checkpoint.storage.object_trash import in_parallel, stored_files, throw_files
+
+_TRIES = 16
+
+
+class ObjectStage:
+    """One attempt; see :class:`model_checkpoint.storage.store.Stage`."""
+
+    def __init__(self, bucket: Bucket, name: str, attempt: str) -> None:
+        self._bucket, self._name, self._attempt = bucket, name, attempt
+        self._where = bucket.where(f"{CHECKPOINTS}/{name}")
+        self._writers: dict[str, ObjectWriter] = {}
+        self._over = False
+        self._lease = Lease(bucket, Work.SAVE, attempt=attempt, name=name)
+
+    def create(self, file: str, size: int) -> ObjectWriter:
+        """Open a new file of ``size`` bytes; it goes to a key no other attempt has."""
+        self._require_open()
+        check_new_file(file, {name.casefold() for name in self._writers}, self._where)
+        key = file_key(self._name, stored_name(file, self._attempt))
+        self._writers[file] = ObjectWriter(self._bucket, key, size)
+        return self._writers[file]
+
+    def publish(self, manifest: bytes, *, replace: bool = False, obsolete: Sequence[str] = ()) -> None:
+        """Make the checkpoint visible and durable, by one conditional put."""
+        self._require_open()
+        if loose := [file for file, writer in self._writers.items() if not writer.sealed]:
+            raise not_sealed(self._where, loose)
+        if not manifest:
+            raise misused(self._where, "a manifest of no bytes means a deleted checkpoint")
+        if replace:
+            check_own_files(self._writers, self._attempt, self._where)
+        gone = tuple(check_name(file, self._where) for file in obsolete if file not in (*self._writers, MANIFEST))
+        try:
+            old = self._commit(bytes(manifest), replace=replace, obsolete=gone)
+        except DurabilityUnknown:
+            self._over = True  # both versions stay where they are, and recovery decides which one goes
+            self._lease.leave()
+            raise
+        self._over = True
+        self._tidy(old)
+
+    def _commit(self, manifest: bytes, *, replace: bool, obsolete: tuple[str, ...]) -> tuple[str, ...]:
+        """Commit as new or over the old, whichever the name turns out to be; return the stored files to remove."""
+        for _ in range(_TRIES):
+            found = find(self._bucket, self._name) if replace else None
+            old = self._outdated(found, obsolete) if found is not None else ()
+            if old:
+                self._lease.note_obsolete(old)
+            home = found.home if found is not None else self._attempt
+            draft = Draft(data=manifest, attempt=self._attempt, home=home)
+            try:
+                commit(self._bucket, self._name, draft, over=found)
+            except (ConditionFailed, StepExists):
+                if not replace:
+                    raise
+            else:
+                return old
+        raise StorageFailure(
+            f"{self._where}: the checkpoint was replaced {_TRIES} times meanwhile. Let one process at a time do that.",
+            self._where,
+        )
+
+    def _outdated(self, found: InPlace, obsolete: tuple[str, ...]) -> tuple[str, ...]:
+        """Stored files to remove once ``found`` is replaced.
+
+        A version none of whose files the caller names is one it did not know of: then its own files go.
+        """
+        listed = found.listed() or frozenset()
+        names = set(obsolete) if not listed or listed & set(obsolete) or not obsolete else {*obsolete, *listed}
+        own = {stored_name(file, self._attempt) for file in self._writers}
+        present = stored_files(self._bucket, self._name, found.home)
+        return tuple(stored for stored in present if stored.partition("~")[0] in names and stored not in own)
+
+    def _tidy(self, old: tuple[str, ...]) -> None:
+        """Clean up behind a commit; whatever fails is recovery's to finish, the checkpoint is safe."""
+        try:
+            throw_files(self._bucket, self._name, old)
+        except CheckpointException as error:
+            log.warning("%s: leavings stay until the next recovery (%s)", self._where, error)
+            self._lease.leave()
+        else:
+            self._lease.release()
+
+    def abort(self) -> None:
+        """Remove everything staged; what cannot be removed now, or may still arrive, is left to recovery."""
+        if self._over:
+            return
+        self._over = True
+        touched = [writer for writer in self._writers.values() if writer.touched]
+        clean = all(writer.sealed for writer in touched)
+        try:
+            for writer in self._writers.values():
+                writer.give_up()
+            in_parallel(self._bucket.delete, [writer.key for writer in touched])
+        except CheckpointException as error:
+            log.warning("%s: leavings stay until the next recovery (%s)", self._where, error)
+            clean = False
+        if clean:
+            self._lease.release()
+        else:
+            self._lease.leave()
+
+    def _require_open(self) -> None:
+        if self._over:
+            raise attempt_over(self._where)

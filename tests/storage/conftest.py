@@ -1,0 +1,19 @@
+"""Object store servers, started once for each worker that needs one."""
+
+import pytest
+
+from model_checkpoint.testing import object_servers
+
+
+@pytest.fixture(scope="session")
+def seaweed(tmp_path_factory):
+    with object_servers.seaweedfs(tmp_path_factory.mktemp("seaweedfs")) as server:
+        server.make_bucket("bucket")
+        yield server
+
+
+@pytest.fixture(scope="session")
+def moto(tmp_path_factory):
+    with object_servers.moto(tmp_path_factory.mktemp("moto")) as server:
+        server.make_bucket("bucket")
+        yield server

@@ -1,0 +1,190 @@
+"""One request goes wrong: nothing acknowledged is lost, nothing half-made is seen, nothing is left after recovery."""
+
+from datetime import timedelta
+
+import numpy as np
+import pytest
+
+import model_checkpoint as mc
+from model_checkpoint.errors import CheckpointException
+from model_checkpoint.options import MIB, Graces
+from model_checkpoint.storage import ObjectStore
+from model_checkpoint.storage.object_calls import Address, Bucket
+from model_checkpoint.storage.object_commit import find
+from model_checkpoint.storage.object_uploads import list_uploads
+from model_checkpoint.testing.fault_proxy import FaultProxy, Spoil
+from model_checkpoint.testing.trash_suite import AT_ONCE
+
+pytestmark = [pytest.mark.s3, pytest.mark.slow, pytest.mark.fault, pytest.mark.timeout(900)]
+
+MOST_REQUESTS = 200
+KEEP_TRASH = Graces(local=0.0, foreign=0.0, trash=3600.0)
+QUICK = {"init_backoff": timedelta(milliseconds=5), "max_backoff": timedelta(milliseconds=20), "base": 2}
+
+
+def state(seed, size):
+    return {"w": np.random.default_rng(seed).integers(0, 256, size, dtype=np.uint8), "seed": seed}
+
+
+OLD, NEW = state(1, 1000), state(2, 9 * MIB)  # the new one takes an upload in two parts
+
+
+class Scene:
+    """A root seen directly, and through a proxy that spoils one request."""
+
+    def __init__(self, seaweed, proxy, folder, *, retries, seconds):
+        self.url = f"s3://bucket/{folder}"
+        self.direct = ObjectStore(self.url, store=seaweed.client("bucket"), term=0.0)
+        spoiled = seaweed.client(
+            "bucket",
+            endpoint=proxy.endpoint,
+            retry_config={"max_retries": retries, "backoff": QUICK, "retry_timeout": timedelta(seconds=20)},
+            client_options={"timeout": timedelta(seconds=seconds)},
+        )
+        self.store = ObjectStore(self.url, store=spoiled, term=0.0)
+        self.bucket = Bucket(Address.parse(self.url), seaweed.client("bucket"))
+
+    def check_what_is_seen(self):
+        """Whatever can be seen is whole; return it by step."""
+        found = {info.step: mc.load(self.direct, step=info.step) for info in mc.list_checkpoints(self.direct)}
+        for one in found.values():
+            assert np.array_equal(one["w"], {1: OLD, 2: NEW}[one["seed"]]["w"])
+        return {step: one["seed"] for step, one in found.items()}
+
+    def check_nothing_is_left(self):
+        """After recovery only what manifests list is there."""
+        assert list(self.direct.sweep(AT_ONCE).alive) == []
+        needed = set()
+        for name in self.direct.names():
+            place = find(self.bucket, name)
+            needed |= {f"checkpoints/{name}/{file}" for file in (*place.listed(), "manifest.json")}
+        there = {item.key for item in self.bucket.list() if item.size or not item.key.endswith("/manifest.json")}
+        assert there == needed
+        assert list_uploads(self.bucket, "checkpoints") == []
+
+
+@pytest.fixture(scope="module")
+def proxy(seaweed):
+    with FaultProxy(seaweed.endpoint) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def each_request(seaweed, proxy, tmp_path):
+    """Call ``prepare``, then ``act`` with the k-th request spoiled, then ``check``, for every k there is."""
+
+    def run(spoil, prepare, act, check, *, retries=0):
+        outcomes = {"done": 0, "refused": 0}
+        for index in range(MOST_REQUESTS):
+            seconds = 1 if spoil is Spoil.HANG else 20
+            folder = f"{tmp_path.name}/{retries}-{index}"
+            scene = Scene(seaweed, proxy, folder, retries=retries, seconds=seconds)
+            prepare(scene.direct)
+            proxy.arm(spoil, index)
+            try:
+                answer, done = act(scene.store), True
+            except CheckpointException as error:
+                answer, done = error, False
+            struck, seen = proxy.struck, proxy.seen
+            proxy.arm()
+            if not struck:
+                assert done, answer
+                assert index > 2, "hardly any request went through the proxy"
+                return outcomes
+            try:
+                check(scene, answer, done)
+                scene.check_nothing_is_left()
+            except BaseException as error:
+                error.add_note(f"{spoil} at request {index}, {seen[index : index + 1]}: {answer!r}")
+                raise
+            outcomes["done" if done else "refused"] += 1
+        raise AssertionError("there is no end to the requests")
+
+    return run
+
+
+@pytest.mark.parametrize("retries", [0, 2])
+@pytest.mark.parametrize("spoil", Spoil)
+def test_a_save_is_whole_or_refused_whatever_request_goes_wrong(each_request, spoil, retries):
+    def check(scene, answer, done):
+        seen = scene.check_what_is_seen()
+        assert seen[1] == 1
+        assert seen.get(2) == 2 if done else seen.get(2, 2) == 2
+
+    outcomes = each_request(
+        spoil,
+        prepare=lambda store: mc.save(store, OLD, step=1),
+        act=lambda store: mc.save(store, NEW, step=2),
+        check=check,
+        retries=retries,
+    )
+
+    assert sum(outcomes.values()) >= 8
+
+
+@pytest.mark.parametrize("spoil", Spoil)
+def test_a_load_is_right_or_refused_whatever_request_goes_wrong(each_request, spoil):
+    def check(scene, answer, done):
+        assert not done or np.array_equal(answer["w"], NEW["w"])
+        assert scene.check_what_is_seen() == {2: 2}
+
+    each_request(
+        spoil,
+        prepare=lambda store: mc.save(store, NEW, step=2),
+        act=lambda store: mc.load(store, step=2),
+        check=check,
+    )
+
+
+@pytest.mark.parametrize("spoil", Spoil)
+def test_a_replacement_is_old_or_new_whatever_request_goes_wrong(each_request, spoil):
+    def check(scene, answer, done):
+        seen = scene.check_what_is_seen()
+        assert seen == {1: 2} if done else seen in ({1: 1}, {1: 2})
+
+    each_request(
+        spoil,
+        prepare=lambda store: mc.save(store, OLD, step=1),
+        act=lambda store: mc.save(store, NEW, step=1, overwrite=True),
+        check=check,
+    )
+
+
+@pytest.mark.parametrize("spoil", Spoil)
+def test_a_deletion_loses_nothing_whatever_request_goes_wrong(each_request, spoil):
+    def check(scene, answer, done):
+        scene.direct.sweep(KEEP_TRASH)
+        seen = scene.check_what_is_seen()
+        assert seen == {} if done else seen in ({}, {2: 2})
+        if not seen:
+            mc.undelete(scene.direct, step=2)
+            assert scene.check_what_is_seen() == {2: 2}
+
+    each_request(
+        spoil,
+        prepare=lambda store: mc.save(store, NEW, step=2),
+        act=lambda store: store.discard("step-00000002"),
+        check=check,
+    )
+
+
+@pytest.mark.parametrize("spoil", Spoil)
+def test_bringing_back_loses_nothing_whatever_request_goes_wrong(each_request, spoil):
+    def prepare(store):
+        mc.save(store, NEW, step=2)
+        mc.delete(store, step=2)
+
+    def check(scene, answer, done):
+        scene.direct.sweep(KEEP_TRASH)
+        seen = scene.check_what_is_seen()
+        assert seen == {2: 2} if done else seen in ({}, {2: 2})
+        if not seen:
+            mc.undelete(scene.direct, step=2)
+            assert scene.check_what_is_seen() == {2: 2}
+
+    each_request(
+        spoil,
+        prepare=prepare,
+        act=lambda store: store.bring_back(store.trash()[0].token),
+        check=check,
+    )

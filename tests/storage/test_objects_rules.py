@@ -1,0 +1,459 @@
+"""What an object store must refuse, survive and never show."""
+
+import os
+import pickle
+import random
+import socket
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import model_checkpoint as mc
+from model_checkpoint.errors import CheckpointException, PermissionRefused, StepExists, StorageFailure
+from model_checkpoint.options import MIB, Graces
+from model_checkpoint.storage import ObjectStore, open_store
+from model_checkpoint.storage.object_calls import Address, BadURL, Bucket
+from model_checkpoint.storage.object_commit import Draft, commit, look
+from model_checkpoint.storage.object_failures import PackageMissing, PreconditionsIgnored
+from model_checkpoint.storage.object_files import WINDOW_BYTES
+from model_checkpoint.storage.object_uploads import list_uploads
+from model_checkpoint.testing import object_servers
+from model_checkpoint.testing.blobs import blob_manifest, load_blobs, save_blobs
+from model_checkpoint.testing.fault_proxy import FaultProxy
+from model_checkpoint.testing.trash_suite import AT_ONCE
+
+pytestmark = pytest.mark.s3
+
+FULL_LIFE = Graces()
+
+
+@pytest.fixture
+def root(tmp_path):
+    return f"s3://bucket/rules/{tmp_path.name}"
+
+
+# --- conditions ------------------------------------------------------------------------------------------------------
+
+
+def strip_conditions(key, value):
+    return None if key.lower() in ("if-none-match", "if-match") else value
+
+
+def test_a_store_that_ignores_conditions_is_refused(moto, root):
+    with FaultProxy(moto.endpoint, rewrite=strip_conditions) as careless:
+        store = ObjectStore(root, store=moto.client("bucket", endpoint=careless.endpoint))
+
+        with pytest.raises(
+            PreconditionsIgnored, match=r"wrote over an object.*one could be lost.*honours If-None-Match"
+        ):
+            mc.save(store, {"a": 1}, step=1)
+
+    assert not ObjectStore(root, store=moto.client("bucket")).exists()
+
+
+@pytest.mark.slow
+def test_rclone_which_ignores_conditions_is_refused(tmp_path, root):
+    try:
+        server = object_servers.rclone(tmp_path / "rclone")
+        with server as at:
+            at.make_bucket("bucket")
+            store = ObjectStore(root, store=at.client("bucket"))
+            with pytest.raises(PreconditionsIgnored, match=r"rules/.*: this store wrote over an object"):
+                mc.save(store, {"a": 1}, step=1)
+            assert store.names() == []
+    except FileNotFoundError as missing:
+        pytest.skip(str(missing))
+
+
+def test_conditions_are_tried_once_for_each_connection(moto, root):
+    with FaultProxy(moto.endpoint) as proxy:
+        store = ObjectStore(root, store=moto.client("bucket", endpoint=proxy.endpoint))
+        mc.save(store, {"a": 1}, step=1)
+        first = len(proxy.seen)
+        proxy.arm()
+
+        mc.save(store, {"a": 1}, step=2)
+
+        assert len(proxy.seen) <= first - 2
+
+
+# --- races -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("server", ["moto", "seaweed"])
+def test_of_32_writers_exactly_one_wins_a_step(request, server, root):
+    at = request.getfixturevalue(server)
+    stores = [ObjectStore(root, store=at.client("bucket")) for _ in range(32)]
+
+    def save(number):
+        try:
+            mc.save(stores[number], {"who": number, "w": np.full(5000, number)}, step=1)
+        except StepExists:
+            return False
+        return True
+
+    with ThreadPoolExecutor(32) as pool:
+        won = list(pool.map(save, range(32)))
+
+    assert won.count(True) == 1
+    back = mc.load(stores[0])
+    assert back["who"] == won.index(True)
+    assert set(back["w"].tolist()) == {won.index(True)}
+    assert list(stores[0].sweep(AT_ONCE).alive) == []
+    assert len(stores[0].files("step-00000001")) == 2
+
+
+def test_a_version_the_replacer_did_not_know_of_leaves_no_files(moto, root):
+    store = ObjectStore(root, store=moto.client("bucket"))
+    save_blobs(store, "step-1", {"x-1": b"one"}, attempt="1")
+    stage = store.stage("step-1", "3")
+    writer = stage.create("x-3", 3)
+    writer.write(0, memoryview(b"new"))
+    writer.seal()
+    save_blobs(store, "step-1", {"x-2": b"two"}, attempt="2", replace=True, obsolete=["x-1"])
+
+    stage.publish(blob_manifest("step-1", "3", {"x-3": b"new"}), replace=True, obsolete=["x-1"])
+
+    assert store.files("step-1").keys() == {"x-3", "manifest.json"}
+    assert load_blobs(store, "step-1") == {"x-3": b"new"}
+
+
+def test_files_of_an_attempt_at_work_are_no_files_of_the_checkpoint(moto, root):
+    store = ObjectStore(root, store=moto.client("bucket"))
+    save_blobs(store, "step-1", {"x-1": b"one"}, attempt="1")
+    stage = store.stage("step-1", "2")
+    writer = stage.create("x-2", 3)
+    writer.write(0, memoryview(b"new"))
+    writer.seal()
+
+    assert store.files("step-1").keys() == {"x-1", "manifest.json"}
+
+    stage.abort()
+
+
+def test_a_deletion_that_was_overtaken_by_a_replacement_does_not_take_it(moto, root):
+    store = ObjectStore(root, store=moto.client("bucket"))
+    bucket = Bucket(Address.parse(root), moto.client("bucket"))
+    save_blobs(store, "step-1", {"x-1": b"one"}, attempt="1")
+    old = look(bucket, "step-1")
+    save_blobs(store, "step-1", {"x-2": b"two"}, attempt="2", replace=True, obsolete=["x-1"])
+
+    with pytest.raises(StorageFailure, match=r"changed by somebody else meanwhile"):
+        commit(bucket, "step-1", Draft(data=b"", attempt="deletion", home=""), over=old)
+
+    assert load_blobs(store, "step-1") == {"x-2": b"two"}
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_slabs_in_the_worst_order_take_no_more_memory_than_the_window_and_a_slab(seaweed, root):
+    store = ObjectStore(root, store=seaweed.client("bucket"))
+    slab, count = 8 * MIB, 14
+    assert slab * count > WINDOW_BYTES
+    parts = [bytes([number]) * slab for number in range(count)]
+    stage = store.stage("step-1", "a1")
+    writer = stage.create("x-a1", slab * count)
+
+    held = 0
+    for number in reversed(range(count)):
+        writer.write(number * slab, memoryview(parts[number]))
+        held = max(held, writer.bytes_held)
+    writer.seal()
+    stage.publish(blob_manifest("step-1", "a1", {"x-a1": b"".join(parts)}))
+
+    assert held <= WINDOW_BYTES + slab
+    assert load_blobs(store, "step-1") == {"x-a1": b"".join(parts)}
+
+
+def test_a_slab_written_twice_is_refused(moto, root):
+    stage = ObjectStore(root, store=moto.client("bucket")).stage("step-1", "a1")
+    writer = stage.create("x-a1", 9 * MIB)
+    writer.write(MIB, memoryview(bytes(MIB)))
+
+    with pytest.raises(StorageFailure, match=r"byte 1048576 was written before"):
+        writer.write(MIB, memoryview(bytes(MIB)))
+
+    stage.abort()
+
+
+def test_an_aborted_upload_leaves_nothing(moto, root):
+    store = ObjectStore(root, store=moto.client("bucket"), term=0.0)
+    bucket = Bucket(Address.parse(root), moto.client("bucket"))
+    stage = store.stage("step-1", "a1")
+    writer = stage.create("x-a1", 20 * MIB)
+    writer.write(0, memoryview(bytes(10 * MIB)))
+
+    stage.abort()
+    store.sweep(AT_ONCE)
+
+    assert list_uploads(bucket, "checkpoints") == []
+    assert bucket.list() == []
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def test_reads_in_a_row_fetch_ahead_and_scattered_ones_only_their_range(moto, root):
+    data = np.random.default_rng(0).integers(0, 256, 100 * MIB, dtype=np.uint8).tobytes()
+    moto_store = ObjectStore(root, store=moto.client("bucket"))
+    save_blobs(moto_store, "step-1", {"x": data})
+    with FaultProxy(moto.endpoint) as proxy:
+        reader = ObjectStore(root, store=moto.client("bucket", endpoint=proxy.endpoint)).open("step-1", "x")
+        proxy.arm()
+        for start in (90 * MIB, 10 * MIB + 1, 50 * MIB, 0):
+            assert take(reader, start, MIB) == data[start : start + MIB]
+        scattered = len(proxy.seen)
+        proxy.arm()
+
+        whole = b"".join(take(reader, start, MIB) for start in range(0, 100 * MIB, MIB))
+        reader.close()
+
+        assert whole == data
+        assert scattered == 4
+        assert len(proxy.seen) <= 12
+
+
+def test_many_threads_read_in_any_order_what_was_written(moto, root):
+    data = np.random.default_rng(1).integers(0, 256, 70 * MIB + 5, dtype=np.uint8).tobytes()
+    store = ObjectStore(root, store=moto.client("bucket"))
+    save_blobs(store, "step-1", {"x": data})
+    reader = store.open("step-1", "x")
+    starts = [*range(0, len(data), 3 * MIB), *random.Random(0).sample(range(len(data) - MIB), 20)]
+
+    with ThreadPoolExecutor(4) as pool:
+        sizes = [min(3 * MIB, len(data) - start) for start in starts]
+        read = list(pool.map(take, [reader] * len(starts), starts, sizes))
+    reader.close()
+
+    assert all(got == data[start : start + size] for got, start, size in zip(read, starts, sizes, strict=True))
+
+
+def take(reader, start, size):
+    buffer = bytearray(size)
+    reader.read_into(start, memoryview(buffer))
+    return bytes(buffer)
+
+
+# --- death -----------------------------------------------------------------------------------------------------------
+
+DYING = """
+import os, sys
+from model_checkpoint.storage import open_store
+from model_checkpoint.testing.blobs import write_blob
+stage = open_store(sys.argv[1]).stage("step-1", "deadbeef" * 4)
+small = stage.create("small-" + "deadbeef" * 4, 5)
+write_blob(small, b"small")
+small.seal()
+large = stage.create("large-" + "deadbeef" * 4, 64 << 20)
+large.write(0, memoryview(bytes(20 << 20)))
+import time
+time.sleep(1.5)
+os._exit(9)
+"""
+
+
+def run_and_die(server, root):
+    env = {**os.environ, **server.environment()}
+    done = subprocess.run([sys.executable, "-c", DYING, root], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 9, done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("server", ["moto", "seaweed"])
+def test_recovery_ends_the_upload_and_removes_the_files_of_a_dead_process(request, server, root):
+    at = request.getfixturevalue(server)
+    bucket = Bucket(Address.parse(root), at.client("bucket"))
+    store = ObjectStore(root, store=at.client("bucket"))
+    save_blobs(store, "step-0", {"x": b"kept"})
+    run_and_die(at, root)
+    assert len(list_uploads(bucket, "checkpoints")) == 1
+
+    early = store.sweep(Graces())
+    late = store.sweep(Graces(local=0.0))
+
+    assert list(early.alive) == ["deadbeef" * 4]
+    assert list(late.attempts) == ["deadbeef" * 4]
+    assert late.nbytes == 5
+    assert list_uploads(bucket, "checkpoints") == []
+    assert {item.key.split("/")[1] for item in bucket.list()} == {"step-0"}
+    assert load_blobs(store, "step-0") == {"x": b"kept"}
+
+
+def test_a_lease_of_another_machine_counts_until_its_term_whatever_the_graces(moto, root):
+    bucket = Bucket(Address.parse(root), moto.client("bucket"))
+    store = ObjectStore(root, store=moto.client("bucket"))
+    impatient = ObjectStore(root, store=moto.client("bucket"), term=0.0)
+    claim = (
+        b'{"work":"save","attempt":"far","name":"step-1","host":"elsewhere","boot":"b","pid":1,"born":"1","nonce":"n"}'
+    )
+    bucket.put(".staging/far.lease", claim)
+    bucket.put("checkpoints/step-1/x-far", b"abc")
+
+    assert list(store.sweep(AT_ONCE).alive) == ["far"]
+    assert list(impatient.sweep(FULL_LIFE).alive) == ["far"]
+    assert list(impatient.sweep(AT_ONCE).attempts) == ["far"]
+    assert bucket.list() == []
+
+
+def test_a_put_that_arrives_after_its_attempt_was_buried_is_removed_in_time(moto, root):
+    bucket = Bucket(Address.parse(root), moto.client("bucket"))
+    store = ObjectStore(root, store=moto.client("bucket"))
+    save_blobs(store, "step-1", {"x": b"kept"})
+    late = ["checkpoints/step-1/r0-" + "ab" * 16 + ".bin", "checkpoints/step-2/anything", "checkpoints/step-1/x~other"]
+    for key in [*late, "checkpoints/step-1/notes.txt"]:
+        bucket.put(key, b"late")
+
+    store.sweep(AT_ONCE)
+    assert {item.key for item in bucket.list()} >= set(late)
+    ObjectStore(root, store=moto.client("bucket"), term=0.0).sweep(AT_ONCE)
+
+    assert not {item.key for item in bucket.list()} & set(late)
+    assert store.files("step-1").keys() == {"x", "notes.txt", "manifest.json"}
+    assert load_blobs(store, "step-1") == {"x": b"kept"}
+
+
+def test_the_mark_of_a_deletion_goes_in_time_and_blocks_nobody(moto, root):
+    bucket = Bucket(Address.parse(root), moto.client("bucket"))
+    store = ObjectStore(root, store=moto.client("bucket"), term=0.0)
+    save_blobs(store, "step-1", {"x": b"one"})
+    store.discard("step-1")
+
+    save_blobs(store, "step-1", {"x": b"two"})
+    assert load_blobs(store, "step-1") == {"x": b"two"}
+    store.discard("step-1")
+    store.sweep(Graces())
+    assert [item.key for item in bucket.list("checkpoints")] == ["checkpoints/step-1/manifest.json"]
+    store.sweep(AT_ONCE)
+
+    assert bucket.list() == []
+
+
+def test_a_lease_is_refreshed_while_its_owner_lives(moto, root, monkeypatch):
+    monkeypatch.setattr("model_checkpoint.storage.object_leases.BEAT_SECONDS", 0.2)
+    bucket = Bucket(Address.parse(root), moto.client("bucket"))
+    stage = ObjectStore(root, store=moto.client("bucket")).stage("step-1", "a1")
+    (first,) = bucket.list(".staging")
+
+    deadline = time.monotonic() + 20
+    while bucket.list(".staging")[0].modified == first.modified and time.monotonic() < deadline:
+        time.sleep(0.2)
+
+    assert bucket.list(".staging")[0].modified > first.modified
+    stage.abort()
+    assert bucket.list(".staging") == []
+
+
+@pytest.mark.slow
+def test_a_server_does_not_outlive_whoever_started_it(tmp_path):
+    start = "import os, sys; from pathlib import Path; from model_checkpoint.testing import object_servers as o\n"
+    start += "with o.seaweedfs(Path(sys.argv[1])) as s: print(s.endpoint, flush=True); os._exit(0)"
+
+    told = subprocess.run([sys.executable, "-c", start, str(tmp_path)], capture_output=True, text=True, check=True)
+
+    port, deadline = int(told.stdout.rpartition(":")[2]), time.monotonic() + 30
+    while time.monotonic() < deadline:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) != 0:
+                return
+        time.sleep(0.2)
+    raise AssertionError("it still answers")
+
+
+FORKING = """
+import os, signal, sys
+from model_checkpoint.errors import StorageFailure
+from model_checkpoint.storage import open_store
+store = open_store(sys.argv[1])
+store.names()
+child = os.fork()
+if child == 0:
+    signal.alarm(20)
+    try:
+        store.names()
+    except StorageFailure as error:
+        os._exit(7 if "cannot be used after" in str(error) else 8)
+    os._exit(9)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_forked_child_is_told_instead_of_waiting_for_ever(moto, root):
+    env = {**os.environ, **moto.environment()}
+
+    done = subprocess.run([sys.executable, "-c", FORKING, root], env=env, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 7, done.stderr
+
+
+# --- errors ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_no_secret_is_ever_shown(seaweed, root, caplog):
+    stranger = replace(seaweed, secret="HUSH-wrong-secret-HUSH")
+    store = ObjectStore(root, store=stranger.client("bucket", session_token="HUSH-session-token-HUSH"))
+
+    for ask in (store.names, store.exists, lambda: store.stage("a", "b"), lambda: store.sweep(AT_ONCE)):
+        with pytest.raises(PermissionRefused, match=r"the store refuses it.*Check the credentials") as caught:
+            ask()
+        told = repr(caught.value) + str(caught.value) + repr(pickle.loads(pickle.dumps(caught.value)).__dict__)
+        assert "HUSH" not in told + caplog.text
+        assert caught.value.__suppress_context__
+
+
+def test_a_missing_bucket_is_told_apart_from_an_empty_one(moto, tmp_path):
+    store = ObjectStore("s3://no-such-bucket/x", store=moto.client("no-such-bucket"))
+
+    assert not store.exists()
+    with pytest.raises(StorageFailure, match=r"there is no such object or bucket"):
+        mc.save(store, {"a": 1}, step=1)
+
+
+def test_plain_http_needs_to_be_allowed(moto, monkeypatch, root):
+    for name, value in moto.environment().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("AWS_ALLOW_HTTP")
+
+    with pytest.raises(StorageFailure, match=r"the endpoint is not https.*AWS_ALLOW_HTTP=true"):
+        mc.save(root, {"a": 1}, step=1)
+
+
+@pytest.mark.parametrize(
+    "url", ["s3://", "s3://user:hunter2@bucket/x", "s3://bucket/a?sig=hunter2", "az://b/a//c", "gs://b/../c"]
+)
+def test_a_url_that_is_no_bucket_and_prefix_is_refused_without_repeating_it(url):
+    with pytest.raises(BadURL, match=r"not a URL of an object store.*never in the URL") as caught:
+        open_store(url)
+
+    assert "hunter2" not in str(caught.value)
+    assert isinstance(caught.value, CheckpointException)
+
+
+def test_without_obstore_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "obstore", None)
+
+    with pytest.raises(PackageMissing, match=r"pip install model-checkpoint\[objects\]"):
+        open_store("gs://bucket/never-opened-before")
+
+
+@pytest.mark.parametrize("url", ["gs://bucket/runs/a", "az://container/runs/a", "s3://bucket"])
+def test_each_cloud_has_its_scheme(url, monkeypatch):
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")
+    monkeypatch.setenv("GOOGLE_SKIP_SIGNATURE", "true")
+
+    assert isinstance(open_store(url + "/"), ObjectStore)
+    assert open_store(url + "/").url == url
+
+
+def test_obstore_is_imported_only_for_an_object_store():
+    probe = "import sys, model_checkpoint.storage; sys.exit('obstore' in sys.modules or 'http.client' in sys.modules)"
+
+    assert subprocess.run([sys.executable, "-c", probe], check=False).returncode == 0
