@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from typing import Any, NoReturn
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
-from rich.table import Table
+from rich.table import Column, Table
 
 from model_checkpoint.engine.describe import Description
 from model_checkpoint.engine.diff import Diff
@@ -24,7 +25,9 @@ from model_checkpoint.events import Emit
 from model_checkpoint.events import Progress as Step
 from model_checkpoint.storage.store import Swept, Trashed
 
-console = Console()
+_UNFOLDED = 100_000  # columns where no person looks: a line of a file or pipe is never broken or cut
+
+console = Console(width=None if sys.stdout.isatty() else _UNFOLDED)
 complaints = Console(stderr=True)
 
 
@@ -60,7 +63,16 @@ def as_json_text(value: object) -> str:
             return item.value
         return str(item)
 
-    return json.dumps(value, default=plain)
+    return json.dumps(_finite(json.loads(json.dumps(value, default=plain))), allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    """Say what JSON has no number for as text: "nan", "inf", "-inf"."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list) else value
 
 
 def fail(message: str) -> NoReturn:
@@ -78,7 +90,7 @@ def clean_lines(text: str) -> str:
 def progress(title: str, *, shown: bool) -> Iterator[Emit]:
     """A progress bar on the terminal's error stream; vanishes when done."""
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, console=complaints, transient=True, disable=not shown) as bar:
+    with Progress(*columns, console=complaints, transient=True, disable=not (shown and complaints.is_terminal)) as bar:
         task = bar.add_task(title, total=None)
 
         def emit(step: Step) -> None:
@@ -96,14 +108,14 @@ def listing(root: str, infos: Sequence[CheckpointInfo], *, as_json: bool) -> Non
         console.print(f"{clean(root)}: no committed checkpoint yet.")
         return
     names = sorted({name for info in infos for name in info.metrics})
-    table = Table("step", "name", "saved (UTC)", "size", *map(clean, names), "state")
+    table = _table("name", "step", "saved (UTC)", "size", *map(clean, names), "state")
     for info in infos:
         state = "[red]unusable[/]" if info.problem else "[green]committed[/]"
         when = info.timestamp.strftime("%Y-%m-%d %H:%M:%S") if info.timestamp else "?"
         metrics = [_number(info.metrics.get(name)) for name in names]
         table.add_row(
-            str(info.step if info.step is not None else "-"),
             clean(info.prefix),
+            _step(info),
             when,
             size(info.size_bytes),
             *metrics,
@@ -113,6 +125,15 @@ def listing(root: str, infos: Sequence[CheckpointInfo], *, as_json: bool) -> Non
     for info in infos:
         if info.problem:
             complaints.print(f"[red]{clean_lines(info.problem)}[/]", soft_wrap=True)
+
+
+def _table(name: str, *others: str) -> Table:
+    """A table whose first column, a name, is folded rather than cut when the terminal is too narrow."""
+    return Table(Column(name, overflow="fold"), *others)
+
+
+def _step(info: CheckpointInfo) -> str:
+    return "-" if info.step is None else str(info.step)
 
 
 def _number(value: Any) -> str:
@@ -125,16 +146,18 @@ def description(found: Description, *, tensors: bool, as_json: bool) -> None:
         print(as_json_text(found))
         return
     info = found.info
-    console.print(f"[bold]{clean(info.path)}[/]  step {info.step}  id {info.id[:12]}  {size(info.size_bytes)}")
+    console.print(
+        f"[bold]{clean(info.path)}[/]  step {_step(info)}  id {info.id[:12]}  {size(info.size_bytes)}", soft_wrap=True
+    )
     for title, values in (("metrics", info.metrics), ("metadata", info.metadata)):
         if values:
             console.print(f"{title}: " + ", ".join(f"{clean(k)}={_number(v)}" for k, v in values.items()))
-    table = Table("part", "kind", "class", "tensors", "size")
+    table = _table("part", "kind", "class", "tensors", "size")
     for part in found.parts:
         table.add_row(clean(part.name), part.kind, clean(part.class_name), str(part.tensors), size(part.nbytes))
     console.print(table)
     if tensors:
-        rows = Table("tensor", "dtype", "shape", "size")
+        rows = _table("tensor", "dtype", "shape", "size")
         for spec in found.tensors:
             rows.add_row(clean(spec.name), clean(spec.dtype), str(list(spec.shape)), size(spec.nbytes))
         console.print(rows)
@@ -147,10 +170,10 @@ def health(found: Sequence[Health], *, as_json: bool) -> None:
     if as_json:
         print(as_json_text([{"ok": h.ok, **asdict(h)} for h in found]))
         return
-    table = Table("step", "name", "read", "verdict")
+    table = _table("name", "step", "read", "verdict")
     for h in found:
         verdict = "[green]healthy[/]" if h.ok else f"[red]{len(h.damage)} damaged[/]"
-        table.add_row(str(h.info.step), clean(h.info.prefix), size(h.bytes_read), verdict)
+        table.add_row(clean(h.info.prefix), _step(h.info), size(h.bytes_read), verdict)
     console.print(table)
     for h in found:
         for damage in h.damage:
@@ -162,14 +185,15 @@ def difference(found: Diff, *, as_json: bool) -> None:
     if as_json:
         print(as_json_text(found))
         return
-    table = Table("tensor", "change", "before", "after", "max", "mean")
+    table = _table("tensor", "change", "dtype and shape", "max", "mean")
     for name in found.added:
-        table.add_row(clean(name), "[green]added[/]", "", "", "", "")
+        table.add_row(clean(name), "[green]added[/]", "", "", "")
     for name in found.removed:
-        table.add_row(clean(name), "[red]removed[/]", "", "", "", "")
+        table.add_row(clean(name), "[red]removed[/]", "", "", "")
     for change in found.changed:
         figures = (_number(change.max_change), _number(change.mean_change))
-        table.add_row(clean(change.name), "changed", clean(change.before), clean(change.after), *figures)
+        kind = change.before if change.before == change.after else f"{change.before} -> {change.after}"
+        table.add_row(clean(change.name), "changed", clean(kind), *figures)
     if table.row_count:
         console.print(table)
     counts = f"{len(found.added)} added, {len(found.removed)} removed, {len(found.changed)} changed"
@@ -189,7 +213,7 @@ def trashed(found: Sequence[Trashed], *, as_json: bool) -> None:
     if as_json:
         print(as_json_text(list(found)))
         return
-    table = Table("name", "deleted (UTC)", "size")
+    table = _table("name", "deleted (UTC)", "size")
     for item in found:
         when = datetime.fromtimestamp(item.deleted, UTC).strftime("%Y-%m-%d %H:%M:%S")
         table.add_row(clean(item.name), when, size(item.nbytes))
