@@ -22,26 +22,40 @@ def run_all(worker: Callable[[Iterator[T]], None], items: Sequence[T], *, thread
         return
     queue = _Queue(items)
 
-    def guarded() -> None:
+    def guarded(finished: threading.Event) -> None:
         try:
             worker(iter(queue))
         except BaseException as error:  # noqa: BLE001  # carried to the caller, who raises it
             queue.stop(error)
+        finally:
+            finished.set()
 
-    team = [threading.Thread(target=guarded, name=f"mckpt-worker-{i}", daemon=True) for i in range(threads)]
+    begun: list[threading.Event] = []
     try:
-        for thread in team:
-            thread.start()
-        for thread in team:
-            thread.join()
+        for i in range(threads):
+            begun.append(threading.Event())
+            _start(threading.Thread(target=guarded, args=begun[-1:], name=f"mckpt-worker-{i}", daemon=True), begun[-1])
+        _wait(begun)
     except BaseException as error:  # an interrupt while waiting: the workers must not outlive the call
         queue.stop(error)
-        for thread in team:
-            if thread.ident is not None:
-                thread.join()
+        _wait(begun)
         raise
     if queue.error is not None:
         raise queue.error
+
+
+def _start(thread: threading.Thread, finished: threading.Event) -> None:
+    try:
+        thread.start()
+    except RuntimeError:  # the system has no thread left: nobody will ever finish
+        finished.set()
+        raise
+
+
+def _wait(begun: Sequence[threading.Event]) -> None:
+    """Wait for workers by their own word: a ``join`` that was interrupted takes its thread for dead ever after."""
+    for finished in begun:
+        finished.wait()
 
 
 class _Queue(Generic[T]):
