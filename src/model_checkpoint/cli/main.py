@@ -127,10 +127,15 @@ def gc(
 
 
 def run() -> None:
+    """Run the command as a program of its own."""
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # when the reader of a pipe has seen enough, end as other tools do
+    answer()
+
+
+def answer() -> None:
     """Run the command; our own errors become one message and exit code 2, without a traceback."""
     from model_checkpoint.cli import render
 
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # when the reader of a pipe has seen enough, end as other tools do
     try:
         app()
     except (CheckpointException, ValueError) as error:
