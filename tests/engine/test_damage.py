@@ -48,7 +48,7 @@ def test_every_truncation_and_extension_is_refused(tmp_path):
     path = data_file(tmp_path)
     good = path.read_bytes()
 
-    for length in range(0, len(good), 7):
+    for length in range(len(good)):
         path.write_bytes(good[:length])
         assert isinstance(refused(tmp_path), errors.Truncated)
     path.write_bytes(good + b"\0")
@@ -57,16 +57,30 @@ def test_every_truncation_and_extension_is_refused(tmp_path):
     assert isinstance(refused(tmp_path), errors.Truncated)
 
 
-def test_every_flipped_bit_of_the_manifest_is_refused(tmp_path):
+@pytest.mark.parametrize("stride", [7, pytest.param(1, marks=pytest.mark.slow)])
+def test_every_flipped_bit_of_the_manifest_is_refused(tmp_path, stride):
     mc.save(tmp_path, STATE, step=1)
     path = folder(tmp_path) / "manifest.json"
     good = path.read_bytes()
 
-    for bit in range(0, len(good) * 8, 5):
+    for bit in range(0, len(good) * 8, stride):
         damaged = bytearray(good)
         damaged[bit // 8] ^= 1 << (bit % 8)
         path.write_bytes(damaged)
         refused(tmp_path)
+
+
+@pytest.mark.parametrize("stride", [7, pytest.param(1, marks=pytest.mark.slow)])
+def test_every_truncation_of_the_manifest_is_refused(tmp_path, stride):
+    mc.save(tmp_path, STATE, step=1)
+    path = folder(tmp_path) / "manifest.json"
+    good = path.read_bytes()
+
+    for length in range(0, len(good), stride):
+        path.write_bytes(good[:length])
+        refused(tmp_path)
+    path.write_bytes(good + b"\n")
+    refused(tmp_path)
 
 
 def test_two_swapped_chunks_are_refused(tmp_path):

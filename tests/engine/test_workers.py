@@ -1,5 +1,7 @@
 """Workers share items, grow to the pace of the medium, and stop together."""
 
+import os
+import signal
 import threading
 import time
 
@@ -72,3 +74,39 @@ def test_the_first_failure_stops_all_and_reaches_the_caller():
 
     assert len(done) < 500
     assert not [t for t in threading.enumerate() if t.name.startswith("mckpt-worker")]
+
+
+def test_an_interrupted_call_returns_only_when_no_worker_works_any_more():
+    """A join that was interrupted takes its thread for dead; the worker would go on writing into files let go of."""
+    working, lock = [0], threading.Lock()
+
+    def work(items):
+        for item in items:
+            with lock:
+                working[0] += 1
+            if item == 0:
+                time.sleep(0.1)  # by now the caller waits for this worker, the first
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(0.5)
+            time.sleep(0.01)
+            with lock:
+                working[0] -= 1
+
+    with pytest.raises(KeyboardInterrupt, match=r"^$"):
+        run_all(work, range(50), pace=Pace(most=3))
+
+    assert working == [0]
+
+
+def test_a_thread_that_cannot_start_ends_the_call(monkeypatch):
+    start = threading.Thread.start
+
+    def refuse(thread):
+        if thread.name == "mckpt-worker-1":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        run_all(lambda items: list(items), range(10), pace=Pace(most=3))

@@ -6,7 +6,7 @@ Exit codes: 0 all is well, 1 damage or differences were found, 2 the question co
 
 from __future__ import annotations
 
-import sys
+import signal
 from typing import Annotated
 
 import typer
@@ -53,6 +53,8 @@ def verify(ref: RefArgument, as_json: JsonOption = False) -> None:
 
     parsed = parse_ref(ref)
     health = check(parsed.root, progress=not as_json, **parsed.choice)
+    if not health:
+        render.fail(f"{ref}: no committed checkpoint to verify.")
     render.health(health, as_json=as_json)
     raise typer.Exit(0 if all(h.ok for h in health) else 1)
 
@@ -92,6 +94,8 @@ def undo(ref: RefArgument, as_json: JsonOption = False) -> None:
     from model_checkpoint.engine.refs import parse_ref
 
     parsed = parse_ref(ref)
+    if parsed.best is not None or parsed.id is not None:
+        render.fail(f"{ref}: the trash is searched by step or name only; `mckpt trash {parsed.root}` lists it.")
     render.moved(undelete(parsed.root, step=parsed.step, name=parsed.name), "brought back", as_json=as_json)
 
 
@@ -99,9 +103,12 @@ def undo(ref: RefArgument, as_json: JsonOption = False) -> None:
 def trash(root: RootArgument, as_json: JsonOption = False) -> None:
     """List what `mckpt undo` can bring back, e.g. `mckpt trash runs/a`."""
     from model_checkpoint.cli import render
+    from model_checkpoint.engine.listing import require_root
     from model_checkpoint.storage.locate import open_store
 
-    render.trashed(open_store(root).trash(), as_json=as_json)
+    store = open_store(root)
+    require_root(store)
+    render.trashed(store.trash(), as_json=as_json)
 
 
 @app.command()
@@ -119,6 +126,12 @@ def gc(
 
 
 def run() -> None:
+    """Run the command as a program of its own."""
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # when the reader of a pipe has seen enough, end as other tools do
+    answer()
+
+
+def answer() -> None:
     """Run the command; our own errors become one message and exit code 2, without a traceback."""
     from model_checkpoint.cli import render
 
@@ -126,5 +139,3 @@ def run() -> None:
         app()
     except (CheckpointException, ValueError) as error:
         render.fail(str(error))
-    except BrokenPipeError:  # the reader of a pipe has seen enough
-        sys.exit(0)

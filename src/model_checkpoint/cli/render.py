@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, is_dataclass
@@ -12,7 +13,7 @@ from typing import Any, NoReturn
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from model_checkpoint.engine.describe import Description
 from model_checkpoint.engine.diff import Diff
@@ -21,7 +22,9 @@ from model_checkpoint.engine.sharing import stored_bytes
 from model_checkpoint.engine.verify import Health
 from model_checkpoint.storage.store import Swept, Trashed
 
-console = Console()
+_UNFOLDED = 100_000  # columns where no person looks: a line of a file or pipe is never broken or cut
+
+console = Console(width=None if sys.stdout.isatty() else _UNFOLDED)
 complaints = Console(stderr=True)
 
 
@@ -57,7 +60,16 @@ def as_json_text(value: object) -> str:
             return item.value
         return str(item)
 
-    return json.dumps(value, default=plain)
+    return json.dumps(_finite(json.loads(json.dumps(value, default=plain))), allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    """Say what JSON has no number for as text: "nan", "inf", "-inf"."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list) else value
 
 
 def fail(message: str) -> NoReturn:
@@ -81,7 +93,7 @@ def listing(root: str, infos: Sequence[CheckpointInfo], *, as_json: bool) -> Non
         return
     names = sorted({name for info in infos for name in info.metrics})
     shared = any(info.shared_with for info in infos)
-    table = Table("step", "name", "saved (UTC)", "size", *(["shared"] if shared else []), *map(clean, names), "state")
+    table = _table("name", "step", "saved (UTC)", "size", *(["shared"] if shared else []), *map(clean, names), "state")
     for info in infos:
         state = "[red]unusable[/]" if info.problem else "[green]committed[/]"
         if info.left_out:
@@ -89,8 +101,8 @@ def listing(root: str, infos: Sequence[CheckpointInfo], *, as_json: bool) -> Non
         when = info.timestamp.strftime("%Y-%m-%d %H:%M:%S") if info.timestamp else "?"
         metrics = [_number(info.metrics.get(name)) for name in names]
         table.add_row(
-            str(info.step if info.step is not None else "-"),
             clean(info.prefix),
+            _step(info),
             when,
             size(info.size_bytes),
             *([size(info.shared_bytes)] if shared else []),
@@ -116,6 +128,15 @@ def _one_copy(root: str, infos: Sequence[CheckpointInfo]) -> None:
         )
 
 
+def _table(name: str, *others: str) -> Table:
+    """A table whose first column, a name, is folded rather than cut when the terminal is too narrow."""
+    return Table(Column(name, overflow="fold"), *others)
+
+
+def _step(info: CheckpointInfo) -> str:
+    return "-" if info.step is None else str(info.step)
+
+
 def _number(value: Any) -> str:
     return "" if value is None else f"{value:.6g}" if isinstance(value, float) else clean(value)
 
@@ -126,19 +147,21 @@ def description(found: Description, *, tensors: bool, as_json: bool) -> None:
         print(as_json_text(found))
         return
     info = found.info
-    console.print(f"[bold]{clean(info.path)}[/]  step {info.step}  id {info.id[:12]}  {size(info.size_bytes)}")
+    console.print(
+        f"[bold]{clean(info.path)}[/]  step {_step(info)}  id {info.id[:12]}  {size(info.size_bytes)}", soft_wrap=True
+    )
     for title, values in (("metrics", info.metrics), ("metadata", info.metadata)):
         if values:
             console.print(f"{title}: " + ", ".join(f"{clean(k)}={_number(v)}" for k, v in values.items()))
     if info.shared_with:
         others = ", ".join(map(clean, info.shared_with[:8])) + (", ..." if len(info.shared_with) > 8 else "")
         console.print(f"{size(info.shared_bytes)} are one copy with {others}", soft_wrap=True)
-    table = Table("part", "kind", "class", "tensors", "size")
+    table = _table("part", "kind", "class", "tensors", "size")
     for part in found.parts:
         table.add_row(clean(part.name), part.kind, clean(part.class_name), str(part.tensors), size(part.nbytes))
     console.print(table)
     if tensors:
-        rows = Table("tensor", "dtype", "shape", "size")
+        rows = _table("tensor", "dtype", "shape", "size")
         for spec in found.tensors:
             rows.add_row(clean(spec.name), clean(spec.dtype), str(list(spec.shape)), size(spec.nbytes))
         console.print(rows)
@@ -151,10 +174,10 @@ def health(found: Sequence[Health], *, as_json: bool) -> None:
     if as_json:
         print(as_json_text([{"ok": h.ok, **asdict(h)} for h in found]))
         return
-    table = Table("step", "name", "read", "verdict")
+    table = _table("name", "step", "read", "verdict")
     for h in found:
         verdict = "[green]healthy[/]" if h.ok else f"[red]{len(h.damage)} damaged[/]"
-        table.add_row(str(h.info.step), clean(h.info.prefix), size(h.bytes_read), verdict)
+        table.add_row(clean(h.info.prefix), _step(h.info), size(h.bytes_read), verdict)
     console.print(table)
     for h in found:
         for damage in h.damage:
@@ -166,14 +189,15 @@ def difference(found: Diff, *, as_json: bool) -> None:
     if as_json:
         print(as_json_text(found))
         return
-    table = Table("tensor", "change", "before", "after", "max", "mean")
+    table = _table("tensor", "change", "dtype and shape", "max", "mean")
     for name in found.added:
-        table.add_row(clean(name), "[green]added[/]", "", "", "", "")
+        table.add_row(clean(name), "[green]added[/]", "", "", "")
     for name in found.removed:
-        table.add_row(clean(name), "[red]removed[/]", "", "", "", "")
+        table.add_row(clean(name), "[red]removed[/]", "", "", "")
     for change in found.changed:
         figures = (_number(change.max_change), _number(change.mean_change))
-        table.add_row(clean(change.name), "changed", clean(change.before), clean(change.after), *figures)
+        kind = change.before if change.before == change.after else f"{change.before} -> {change.after}"
+        table.add_row(clean(change.name), "changed", clean(kind), *figures)
     if table.row_count:
         console.print(table)
     counts = f"{len(found.added)} added, {len(found.removed)} removed, {len(found.changed)} changed"
@@ -193,7 +217,7 @@ def trashed(found: Sequence[Trashed], *, as_json: bool) -> None:
     if as_json:
         print(as_json_text(list(found)))
         return
-    table = Table("name", "deleted (UTC)", "size")
+    table = _table("name", "deleted (UTC)", "size")
     for item in found:
         when = datetime.fromtimestamp(item.deleted, UTC).strftime("%Y-%m-%d %H:%M:%S")
         table.add_row(clean(item.name), when, size(item.nbytes))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from model_checkpoint.engine.info import CheckpointInfo, path_of
-from model_checkpoint.engine.listing import candidates, scan, step_name, to_info
+from model_checkpoint.engine.listing import candidates, require_root, scan, step_name, to_info
 from model_checkpoint.errors import CheckpointNotFound
 from model_checkpoint.storage.locate import Root, open_store
 
@@ -42,12 +42,13 @@ def delete(
 def undelete(root: Root, *, step: int | None = None, name: str | None = None) -> CheckpointInfo:
     """Bring back the latest deletion, or the latest of a step or name."""
     store = open_store(root)
+    require_root(store)
     wanted = name or (step_name(step) if step is not None else None)
     hits = [t for t in store.trash() if wanted is None or t.name == wanted]
     if not hits:
         raise CheckpointNotFound(
             f"{store.url}: nothing{'' if wanted is None else f' named {wanted!r}'} in the trash; its grace may be "
-            "over. Look at what is left with `mckpt ls`.",
+            "over. Look at what is left with `mckpt trash`.",
             store.url,
         )
     back = store.bring_back(max(hits, key=lambda t: t.deleted).token)

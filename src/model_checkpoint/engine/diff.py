@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any
@@ -11,14 +12,17 @@ import numpy as np
 import numpy.typing as npt
 
 from model_checkpoint import tree
+from model_checkpoint.engine.deliver import deliver
 from model_checkpoint.engine.info import CheckpointInfo, info_of, path_of
 from model_checkpoint.engine.listing import candidates
-from model_checkpoint.engine.load import load
+from model_checkpoint.engine.medium import Medium
 from model_checkpoint.engine.refs import Ref, parse_ref
 from model_checkpoint.errors import UnsupportedType
+from model_checkpoint.events import ignore
 from model_checkpoint.manifest import Manifest, decode
 from model_checkpoint.state import Spec
 from model_checkpoint.storage.locate import open_store
+from model_checkpoint.tree.walk import arrays
 
 _BLOCK = 1 << 20  # elements compared at a time, so that wide temporaries stay small
 
@@ -57,69 +61,109 @@ def diff(a: str | PathLike[str] | CheckpointInfo, b: str | PathLike[str] | Check
         >>> change.name, change.max_change
         ('w', 1.0)
     """
-    left, right = _Side(parse_ref(a)), _Side(parse_ref(b))
-    both = [name for name in left.specs if name in right.specs]
-    differing = [name for name in both if left.fingerprint(name) != right.fingerprint(name)]
-    return Diff(
-        a=left.info,
-        b=right.info,
-        added=[name for name in right.specs if name not in left.specs],
-        removed=[name for name in left.specs if name not in right.specs],
-        changed=[_change(name, left, right) for name in differing],
-        unchanged=len(both) - len(differing),
-    )
+    with _Side(parse_ref(a)) as left, _Side(parse_ref(b)) as right:
+        both = [name for name in left.specs if name in right.specs]
+        found = (_change(name, left, right) for name in both)
+        changed = [change for change in found if change is not None]
+        return Diff(
+            a=left.info,
+            b=right.info,
+            added=[name for name in right.specs if name not in left.specs],
+            removed=[name for name in left.specs if name not in right.specs],
+            changed=changed,
+            unchanged=len(both) - len(changed),
+        )
 
 
 class _Side:
-    """One of the two checkpoints."""
+    """One of the two checkpoints; a context manager."""
 
     def __init__(self, ref: Ref) -> None:
-        self.ref, store = ref, open_store(ref.root)
+        store = open_store(ref.root)
         found = candidates(store, **ref.choice)[0]
         if found.error is not None:
             raise found.error
         self.manifest: Manifest = decode(store.read_manifest(found.name), path_of(store, found.name))
         self.info = info_of(store, self.manifest)
+        self.nodes = dict(arrays(self.manifest.tree))
         self.specs: dict[str, Spec] = {s.name: s for s in tree.specs(self.manifest.tree, self.manifest.entries)}
+        self._medium = Medium(store, self.manifest, full=False)
+        self._checked: set[int] = set()
+
+    def __enter__(self) -> _Side:
+        return self
+
+    def __exit__(self, *failure: Any) -> None:
+        self._medium.__exit__(*failure)
+
+    def is_view(self, name: str) -> bool:
+        """Whether the tensor is a part of a stored array."""
+        return bool(self.nodes[name][0] == "v")
 
     def fingerprint(self, name: str) -> tuple[object, ...]:
-        """What must be equal for a tensor to be unchanged."""
-        spec = self.specs[name]
-        return spec.dtype, spec.shape, self.manifest.entries[spec.entry].digest
+        """What is equal for an unchanged tensor; for views, the place in the stored array is part of it."""
+        spec, node = self.specs[name], self.nodes[name]
+        place = str(node[2:]) if self.is_view(name) else ""
+        return spec.dtype, spec.shape, self.manifest.entries[spec.entry].digest, place
 
     def label(self, name: str) -> str:
         return f"{self.specs[name].dtype} {list(self.specs[name].shape)}"
 
     def array(self, name: str) -> npt.NDArray[Any]:
-        """The tensor itself, found again by walking the partly loaded state."""
-        part = load(self.ref.root, name=self.manifest.name, parts=[name], framework="numpy")
-        while not isinstance(part, np.ndarray):
-            part = next(iter(part.values() if isinstance(part, dict) else part))
-        return part
+        """The tensor itself, verified."""
+        entry = self.manifest.entries[self.specs[name].entry]
+        if entry.file not in self._checked:
+            self._medium.prepare([entry])
+            self._checked.add(entry.file)
+        restore = tree.prepare(self.nodes[name], self.manifest.entries, framework="numpy")
+        needed = list(restore.needed)
+        deliver(self._medium, self.manifest, restore, needed, mapped=False, check=True, emit=ignore)
+        return np.asarray(restore.finish())
 
 
-def _change(name: str, left: _Side, right: _Side) -> Change:
+def _change(name: str, left: _Side, right: _Side) -> Change | None:
+    """How one tensor changed; None if it did not."""
+    if left.fingerprint(name) == right.fingerprint(name):
+        return None
     worst = mean = None
     if left.specs[name].shape == right.specs[name].shape:
-        try:
-            worst, mean = _distance(left.array(name), right.array(name))
-        except (UnsupportedType, TypeError):
-            worst = mean = None  # no difference is defined for this dtype
+        with suppress(UnsupportedType):  # NumPy has no such dtype, so no difference can be told
+            a, b = left.array(name), right.array(name)
+            views = left.is_view(name) or right.is_view(name)
+            if views and left.label(name) == right.label(name) and a.tobytes() == b.tobytes():
+                return None  # other parts of the storage changed
+            worst, mean = _distance(a, b)
     return Change(name=name, before=left.label(name), after=right.label(name), max_change=worst, mean_change=mean)
 
 
-def _distance(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> tuple[float, float]:
-    """Largest and mean absolute difference, in double precision, block by block."""
+def _distance(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> tuple[float, float] | tuple[None, None]:
+    """Largest and mean absolute difference, block by block; none where no difference is defined."""
+    if not (_is_number(a.dtype) and _is_number(b.dtype)):
+        return None, None
     worst = total = 0.0
     flat_a, flat_b = a.reshape(-1), b.reshape(-1)
     for start in range(0, flat_a.size, _BLOCK):
-        gap = np.abs(_wide(flat_a[start : start + _BLOCK]) - _wide(flat_b[start : start + _BLOCK]))
-        worst = max(worst, float(gap.max()))
-        total += float(gap.sum())
+        gap = _gap(flat_a[start : start + _BLOCK], flat_b[start : start + _BLOCK])
+        worst = float(np.maximum(worst, gap.max()))  # a NaN stays
+        total += float(gap.sum(dtype=np.float64))
     return worst, total / max(1, flat_a.size)
 
 
+def _is_number(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind in "biufc" or dtype.isbuiltin == 2  # 2: a number another library taught NumPy, such as bfloat16
+
+
+def _gap(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Absolute differences; those of whole numbers are exact, equal infinities and NaN in both places are none."""
+    if a.dtype == b.dtype and a.dtype.kind in "iu":
+        whole: npt.NDArray[Any] = np.maximum(a, b).astype(np.uint64) - np.minimum(a, b).astype(np.uint64)
+        return whole  # wrapped to the right value
+    wide_a, wide_b = _wide(a), _wide(b)
+    with np.errstate(invalid="ignore", over="ignore"):
+        gap = np.abs(wide_a - wide_b)
+    alike = (wide_a == wide_b) | (np.isnan(wide_a) & np.isnan(wide_b))
+    return np.where(alike, 0.0, gap)
+
+
 def _wide(block: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    if block.dtype.kind not in "biufcV" or block.dtype.names:
-        raise TypeError(f"no difference is defined for {block.dtype}")
-    return block.astype(np.complex128 if block.dtype.kind == "c" else np.float64)
+    return block.astype(np.complex128 if block.dtype.kind in "cW" else np.float64)

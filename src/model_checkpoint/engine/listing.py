@@ -139,9 +139,21 @@ def candidates(
     if step is not None:
         return _from(store, ranked, [f for f in ranked if f.step == step], f"step {step}")
     if id is not None:
-        hits = [f for f in ranked if f.summary is not None and f.summary.id.startswith(id)]
-        return _from(store, ranked, hits, f"checkpoint with id {id!r}")
+        return _from(store, ranked, _with_id(store, ranked, id), f"checkpoint with id {id!r}")
     return _complete(store, ranked)
+
+
+def _with_id(store: Store, ranked: Sequence[Found], start: str) -> list[Found]:
+    """Those with an id of that beginning; one that fits several chooses nothing."""
+    hits = [f for f in ranked if f.summary is not None and f.summary.id.startswith(start)]
+    if len(hits) > 1:
+        names = ", ".join(f.name for f in hits[:8])
+        raise CheckpointNotFound(
+            f"{store.url}: {len(hits)} checkpoints have an id that begins with {start!r}: {names}"
+            f"{', ...' if len(hits) > 8 else ''}. Give more of the id.",
+            store.url,
+        )
+    return hits
 
 
 def _from(store: Store, ranked: Sequence[Found], hits: Sequence[Found], what: str) -> list[Found]:

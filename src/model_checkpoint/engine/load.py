@@ -28,7 +28,7 @@ from model_checkpoint.errors import (
 from model_checkpoint.manifest import Manifest, Node, decode
 from model_checkpoint.options import Verify
 from model_checkpoint.performance.memory import available_bytes
-from model_checkpoint.state import LiveSpecs, Spec
+from model_checkpoint.state import LiveSpecs
 from model_checkpoint.storage.locate import Root, open_store
 from model_checkpoint.storage.store import Store
 from model_checkpoint.tree.walk import leaves
@@ -123,6 +123,8 @@ def load(
 
 
 def _verify_mode(text: str, *, mmap: bool) -> Verify:
+    if text not in [mode.value for mode in Verify]:
+        raise ValueError(f'verify must be "fast", "full" or, with mmap=True, "off"; got {text!r}')
     mode = Verify(text)
     if mode is Verify.OFF and not mmap:
         raise ValueError('verify="off" exists only with mmap=True; every other load checks what it reads')
@@ -221,15 +223,20 @@ def wanted_tree(
                 where,
             )
     new_name = plan.renamer(rename)
+    if isinstance(rename, Mapping):
+        idle = [old for old in rename if not any(map(plan.matcher(old), (name for name, _ in leaves(node))))]
+        if idle:
+            log.warning("%s: rename= has names that fit nothing in it: %s", where, ", ".join(idle))
     return node if new_name is None else tree.rename(node, new_name)
 
 
 def _fitted(node: Node, manifest: Manifest, where: str, wish: _Wish) -> Node:
     """Compare saved and live leaves before any byte is read; return the tree that will be restored."""
-    wanted = plan.matcher(wish.parts) if wish.rename is None else plan.matcher(None)
+    wanted = plan.live_matcher(wish.parts, wish.rename)
     saved = tree.specs(node, manifest.entries)
     every = tree.live_specs(wish.into)
-    live = LiveSpecs([spec for spec in every.specs if wanted(spec.name)], every.open_prefixes)
+    known = {spec.name for spec in saved}
+    live = LiveSpecs([s for s in every.specs if s.name in known or wanted(s.name)], every.open_prefixes)
     unmet = [name for name in tree.unmet(node, wish.into) if wanted(name)]
     report = plan.compare(saved, live, unmet=unmet)
     if report.clashes or (wish.strict and not report.fits):
@@ -239,15 +246,10 @@ def _fitted(node: Node, manifest: Manifest, where: str, wish: _Wish) -> Node:
             where,
             report=report,
         )
-    if report.unexpected:
+    if not report.fits:
         log.warning("%s: strict=False, leaving out:\n%s", where, report.render())
-        node = tree.select(node, _keeping(saved, report))
-    return node
-
-
-def _keeping(saved: Sequence[Spec], report: plan.LoadReport) -> Callable[[str], bool]:
     dropped = set(report.unexpected)
-    return lambda name: name not in dropped
+    return tree.select(node, lambda name: name not in dropped) if dropped else node
 
 
 def _require_memory(manifest: Manifest, restore: tree.Restore, needed: Sequence[int], where: str) -> None:

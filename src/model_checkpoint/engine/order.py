@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from operator import index
 from typing import Any
 
 from model_checkpoint.engine.listing import step_name
@@ -40,30 +42,58 @@ def place_order(
     incremental: bool = False,
 ) -> Order:
     """Check the caller's wishes before anything is touched."""
-    if step is not None and (isinstance(step, bool) or not isinstance(step, int) or step < 0):
-        raise ValueError(f"step must be a whole number of 0 or more, got {step!r}")
+    number = None if step is None else _as_step(step)
+    if not isinstance(metrics or {}, Mapping) or not isinstance(metadata or {}, Mapping):
+        raise TypeError("metrics and metadata must be mappings, e.g. metrics={'val_loss': 0.3}")
     if incremental and CheckpointFormat(layout) is CheckpointFormat.SINGLE_FILE:
         raise ValueError("incremental=True repeats whole files, so a SINGLE_FILE would be written anew each time")
     numbers = {key: _as_number(key, value) for key, value in (metrics or {}).items()}
     pack(dict(metadata or {}))
     attempt = uuid.uuid4().hex
-    chosen = name or (step_name(step) if step is not None else f"save-{datetime.now(UTC):%Y%m%d-%H%M%S}-{attempt[:8]}")
     return Order(
-        name=chosen,
+        name=_default_name(number, attempt) if name is None else name,
         attempt=attempt,
-        step=step,
+        step=number,
         metrics=numbers,
         metadata=dict(metadata or {}),
-        layout=CheckpointFormat(layout),
+        layout=_as_layout(layout),
         compression=CompressionLevel(compression),
         incremental=incremental,
         limits=LayoutLimits(file_bytes=ReuseLimits().file_bytes) if incremental else LayoutLimits(),
     )
 
 
-def _as_number(key: str, value: Any) -> float | int:
-    """Accept numbers and what turns into one without loss (0-d arrays and tensors)."""
-    number = value.item() if hasattr(value, "item") else value
+def _default_name(step: int | None, attempt: str) -> str:
+    return f"save-{datetime.now(UTC):%Y%m%d-%H%M%S}-{attempt[:8]}" if step is None else step_name(step)
+
+
+def _as_step(step: Any) -> int:
+    """Accept whole numbers of any library."""
+    try:
+        number = -1 if isinstance(step, bool) else index(step)
+    except TypeError:
+        number = -1
+    if number < 0:
+        raise ValueError(f"step must be a whole number of 0 or more, got {step!r}")
+    return number
+
+
+def _as_layout(layout: Any) -> CheckpointFormat:
+    try:
+        return CheckpointFormat(layout)
+    except ValueError as error:
+        known = ", ".join(one.value for one in CheckpointFormat)
+        raise ValueError(f"format must be a CheckpointFormat or one of {known}, got {layout!r}") from error
+
+
+def _as_number(key: Any, value: Any) -> float | int:
+    """Accept numbers and what turns into one without loss (arrays and tensors of one element)."""
+    if not isinstance(key, str):
+        raise TypeError(f"the name of a metric must be a string, got {key!r}")
+    number = value
+    if hasattr(value, "item"):
+        with suppress(TypeError, ValueError, RuntimeError):  # what libraries raise for more than one element
+            number = value.item()
     if isinstance(number, (bool, int, float)):
         return number
     raise TypeError(f"metric {key!r} must be a number, got {type(value).__qualname__}. Put other data into metadata=.")

@@ -6,6 +6,7 @@ import logging
 import os
 import threading
 
+from model_checkpoint.engine.listing import require_root
 from model_checkpoint.errors import CheckpointException
 from model_checkpoint.options import Graces
 from model_checkpoint.storage.locate import Root, open_store
@@ -49,4 +50,6 @@ def collect_garbage(root: Root, *, graces: Graces | None = None) -> Swept:
         >>> mc.collect_garbage("memory://doc-gc").attempts
         ()
     """
-    return open_store(root).sweep(graces or Graces())
+    store = open_store(root)
+    require_root(store)
+    return store.sweep(graces or Graces())

@@ -7,6 +7,7 @@ from os import PathLike, fspath
 from typing import Any
 
 from model_checkpoint.engine.info import CheckpointInfo
+from model_checkpoint.storage.locate import open_store
 
 _FOLDER = "/checkpoints/"
 
@@ -33,7 +34,7 @@ class Ref:
 
 
 def parse_ref(text: str | PathLike[str] | CheckpointInfo) -> Ref:
-    """Read a reference.
+    """Read a reference; what is there decides where a path could be taken two ways.
 
     Example:
         >>> parse_ref("runs/a@100").step, parse_ref("runs/a@best:val_loss").best, parse_ref("runs/a").chosen
@@ -42,15 +43,26 @@ def parse_ref(text: str | PathLike[str] | CheckpointInfo) -> Ref:
         'step-00000100'
     """
     if isinstance(text, CheckpointInfo):
-        return parse_ref(text.path)
-    plain = fspath(text).rstrip("/")
+        return Ref(root=text.path.removesuffix(_FOLDER + text.prefix), name=text.prefix)
+    plain = fspath(text)
+    plain = plain.rstrip("/") or plain
     root, mark, choice = plain.rpartition("@")
-    if mark and choice and "/" not in choice:
+    if mark and choice and "/" not in choice and not _is_folder(plain):
         return _chosen(root, choice)
     root, mark, name = plain.rpartition(_FOLDER)
-    if mark and name and "/" not in name:
+    if mark and name and "/" not in name and not _is_root(plain):
         return Ref(root=root, name=name)
     return Ref(root=plain)
+
+
+def _is_folder(plain: str) -> bool:
+    """Whether the text, ``@`` and all, is the path of a folder."""
+    return "://" not in plain and open_store(plain).exists()
+
+
+def _is_root(plain: str) -> bool:
+    """Whether a folder below one called ``checkpoints`` is itself a root, and no checkpoint."""
+    return bool(open_store(plain).names())
 
 
 def _chosen(root: str, choice: str) -> Ref:

@@ -82,26 +82,36 @@ class _Team(Generic[T]):
 
     def __init__(self, worker: Callable[[Iterator[T]], None], queue: _Queue[T], pace: Pace) -> None:
         self.queue, self._worker, self._pace = queue, worker, pace
-        self._threads: list[threading.Thread] = []
+        self._begun: list[threading.Event] = []
 
     def grow(self, count: int) -> None:
         """Start more threads."""
         for _ in range(count):
-            thread = threading.Thread(target=self._guarded, name=f"mckpt-worker-{len(self._threads)}", daemon=True)
-            self._threads.append(thread)  # before its start, so that an interrupt in between leaves nobody behind
-            thread.start()
+            finished = threading.Event()
+            self._begun.append(finished)  # before the start, so that an interrupt in between leaves nobody behind
+            name = f"mckpt-worker-{len(self._begun)}"
+            thread = threading.Thread(target=self._guarded, args=(finished,), name=name, daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # the system has no thread left: nobody will ever finish
+                finished.set()
+                raise
 
     def wait(self) -> None:
-        """Return when all have stopped; those that join late are started by one that is waited for."""
-        for thread in self._threads:
-            if thread.ident is not None:  # one that could not be started has nothing to wait for
-                thread.join()
+        """Return when all have stopped; those that join late are started by one that is waited for.
 
-    def _guarded(self) -> None:
+        By the workers' own word: a ``join`` that was interrupted takes its thread for dead ever after.
+        """
+        for finished in self._begun:
+            finished.wait()
+
+    def _guarded(self, finished: threading.Event) -> None:
         try:
             self._worker(self._timed())
         except BaseException as error:  # noqa: BLE001  # carried to the caller, who raises it
             self.queue.stop(error)
+        finally:
+            finished.set()
 
     def _timed(self) -> Iterator[T]:
         for item in self.queue:

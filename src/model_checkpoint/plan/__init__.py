@@ -10,6 +10,7 @@ from model_checkpoint.plan.choose import Best as Best
 from model_checkpoint.plan.choose import parse_best as parse_best
 from model_checkpoint.plan.choose import rank_by_age as rank_by_age
 from model_checkpoint.plan.choose import rank_by_metric as rank_by_metric
+from model_checkpoint.plan.parts import live_matcher as live_matcher
 from model_checkpoint.plan.parts import matcher as matcher
 from model_checkpoint.plan.parts import renamer as renamer
 from model_checkpoint.plan.reads import ChunkRead as ChunkRead

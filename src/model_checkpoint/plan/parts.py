@@ -24,6 +24,28 @@ def matcher(parts: str | Sequence[str] | None) -> Callable[[str], bool]:
     return wanted
 
 
+def live_matcher(
+    parts: str | Sequence[str] | None, rename: Mapping[str, str] | Callable[[str], str] | None
+) -> Callable[[str], bool]:
+    """Return a test for the names of live leaves, which are the names after ``rename``.
+
+    A function cannot be run on patterns, so beside one every live leaf is meant.
+
+    Example:
+        >>> wanted = live_matcher("net", {"net": "model", "net.head": "out"})
+        >>> wanted("model.weight"), wanted("out.bias"), wanted("epoch")
+        (True, True, False)
+    """
+    if parts is None or rename is None:
+        return matcher(parts)
+    new_name = renamer(rename)
+    if new_name is None or not isinstance(rename, Mapping):
+        return matcher(None)
+    patterns = [parts] if isinstance(parts, str) else list(parts)
+    moved = [new for old, new in rename.items() if matcher(patterns)(old)]
+    return matcher([*map(new_name, patterns), *moved])
+
+
 def renamer(rename: Mapping[str, str] | Callable[[str], str] | None) -> Callable[[str], str] | None:
     """Return the function from saved names to wanted names; of a mapping, the longest prefix that fits wins.
 

@@ -30,6 +30,8 @@ def open_store(root: Root) -> Store:
 
     Nothing is created or read yet.
 
+    ``~`` at the beginning of a path is the home folder, as in a shell.
+
     Example:
         >>> open_store("memory://example").url
         'memory://example'
@@ -38,11 +40,15 @@ def open_store(root: Root) -> Store:
         model_checkpoint.storage.locate.UnknownScheme: ftp://host/x: unknown scheme 'ftp', expected a path or ...
     """
     if not isinstance(root, (str, os.PathLike)):
+        if not isinstance(root, Store):
+            raise TypeError(f"a root is a path, a URL or a store, got {root!r}")
         return root
     text = os.fspath(root)
+    if not text:
+        raise ValueError("the root is an empty path; write '.' for the current folder")
     match = _SCHEME.match(text)
     if match is None:
-        return LocalStore(text)
+        return LocalStore(os.path.expanduser(text))
     if text.startswith(MEMORY):
         return MemoryStore(text)
     if match[1] in SCHEMES:

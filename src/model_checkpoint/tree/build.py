@@ -12,7 +12,7 @@ from model_checkpoint.tree import classes, values
 from model_checkpoint.tree.codecs import codec_named
 from model_checkpoint.tree.found import c_strides, extent
 from model_checkpoint.tree.memory import Memory, show, stored_form
-from model_checkpoint.tree.names import ROOT
+from model_checkpoint.tree.names import shown
 from model_checkpoint.tree.walk import ABSENT, ARRAYS, CONTAINERS, DEEPEST, MAPPINGS, children, damaged, tag_of
 
 _TORCH_ATOMS = frozenset(("torch.Size", "torch.dtype", "torch.device"))
@@ -73,7 +73,9 @@ class Builder:
         if node[0] in ("nt", "dc"):
             self.classes.record(node[1], node[2])
             if ABSENT in node[3]:
-                raise StructureMismatch(f"only some fields of {node[1]} are selected. Select it whole (parts=).")
+                raise StructureMismatch(
+                    f"only some fields of {node[1]} are selected. Select all of it, or load into= a live one."
+                )
         elif node[0] == "x":
             codec_named(node[1])
         elif node[0] == "m" and node[1] == "rng" and tag_of(node[3]) not in MAPPINGS:
@@ -203,7 +205,7 @@ def _flagged(view: Any, kind: str, flags: str) -> Any:
 
 def located(name: str, error: CheckpointException) -> CheckpointException:
     """Return ``error`` with the leaf it concerns at the head of its message."""
-    placed = type(error)(f"{name or ROOT}: {error.message}")
+    placed = type(error)(f"{name or shown([])}: {error.message}")
     placed.placed = True  # type: ignore[attr-defined]
     return placed
 

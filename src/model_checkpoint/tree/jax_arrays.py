@@ -83,6 +83,17 @@ def _held(name: str, wide: bool) -> str | None:
         return None
 
 
+def require_device(device: Any) -> None:
+    """Refuse a device JAX cannot use here."""
+    try:
+        jax.device_put(np.zeros(0, np.float32), jax.devices(device)[0] if isinstance(device, str) else device)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise UnsupportedType(
+            f"device: JAX cannot use {device!r} here ({str(error).splitlines()[0]}). "
+            "Choose another device, or leave it out."
+        ) from error
+
+
 def make(array: np.ndarray[Any, np.dtype[Any]], attributes: Node, device: Any) -> Any:
     """Return a JAX array with the values of ``array``."""
     place = jax.devices(device)[0] if isinstance(device, str) else device

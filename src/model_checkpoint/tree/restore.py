@@ -11,8 +11,10 @@ from model_checkpoint.state import Target
 from model_checkpoint.tree.build import Builder
 from model_checkpoint.tree.collector import collector_paused
 from model_checkpoint.tree.into import Matcher
+from model_checkpoint.tree.memory import adapter
 
 FRAMEWORKS = ("numpy", "torch", "jax", "tensorflow")
+_ON_DEVICES = frozenset(("torch", "jax"))
 
 
 @collector_paused()
@@ -39,6 +41,7 @@ def prepare(
 
     Raises:
         StructureMismatch: live objects and checkpoint differ.
+        UnsupportedType: a framework or device cannot take the arrays.
         ClassUnavailable: a class, codec or framework is missing.
         ManifestInvalid: the tree is damaged.
 
@@ -51,10 +54,14 @@ def prepare(
     builder = Builder(entries, types=types, framework=framework, device=device)
     if into is None:
         builder.check(tree)
-        return Restore(builder, lambda: builder.build(tree))
-    matcher = Matcher(builder, atomic=atomic)
-    make = matcher.start(tree, into)
-    return Restore(builder, make, matcher)
+        restore = Restore(builder, lambda: builder.build(tree))
+    else:
+        matcher = Matcher(builder, atomic=atomic)
+        restore = Restore(builder, matcher.start(tree, into), matcher)
+    if device is not None:
+        for kind in sorted({memory.kind for memory in builder.memories.values()} & _ON_DEVICES):
+            adapter(kind).require_device(device)
+    return restore
 
 
 class Restore:

@@ -12,6 +12,7 @@ from model_checkpoint.tree.walk import MAPPINGS, children, tag_of
 
 KINDS = ("module", "optimizer", "scheduler", "scaler", "rng", "data")
 _WANTED = {"model": "module", "optimizer": "optimizer", "scheduler": "scheduler", "scaler": "scaler", "rng": "rng"}
+_APART = MAPPINGS | {"dc", "nt"}  # what has parts with names of their own
 _COUNTERS = ("step", "global_step", "epoch", "iteration")
 
 
@@ -44,9 +45,8 @@ def summary(tree: Node, entries: Sequence[Entry]) -> TreeSummary:
         >>> told.parts[0].name, told.absent
         ('epoch', ('model', 'optimizer', 'scheduler', 'scaler', 'rng'))
     """
-    top = children(tree, "") if isinstance(tree, list) and tag_of(tree) in MAPPINGS else [("", tree)]
-    if isinstance(tree, list) and tag_of(tree) in MAPPINGS and _kind(tree) != "data":
-        top = [("", tree)]
+    apart = isinstance(tree, list) and tag_of(tree) in _APART and _kind(tree) == "data"
+    top = children(tree, "") if apart and isinstance(tree, list) else [("", tree)]
     counted: set[int] = set()
     parts = [_part(name, node, entries, counted) for name, node in top]
     present = {part.kind for part in parts}

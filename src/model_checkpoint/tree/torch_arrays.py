@@ -67,7 +67,9 @@ def find(tensor: Tensor) -> TorchFound:
     found.ready = None
     if not tensor.is_cpu:
         if tensor.is_meta:
-            raise Trouble("a meta tensor has no values to save. Materialise it first (module.to_empty, then fill it).")
+            raise Trouble(
+                "a meta tensor has no memory. Materialise it first (module.to_empty), before a save also fill it."
+            )
         found.space = str(tensor.device)
         if tensor.is_cuda:
             from model_checkpoint.tree import torch_cuda
@@ -179,6 +181,17 @@ def view(base: Tensor, dtype: str, shape: Sequence[int], *, strides: Sequence[in
     flat = flat[: flat.numel() // item * item].view(wanted)
     steps = [step // item for step in strides]
     return flat.as_strided(tuple(shape), steps, flat.storage_offset() + offset // item)
+
+
+def require_device(device: Any) -> None:
+    """Refuse a device torch cannot use here."""
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, TypeError, ValueError) as error:
+        raise UnsupportedType(
+            f"device: torch cannot use {device!r} here ({str(error).splitlines()[0]}). "
+            "Choose another device, or leave it out."
+        ) from error
 
 
 def placed(tensor: Tensor, device: Any) -> Tensor:

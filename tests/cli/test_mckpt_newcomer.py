@@ -1,0 +1,200 @@
+"""`mckpt` in the hands of a newcomer: empty and missing roots, damage, odd names, pipes, JSON for strict readers."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import model_checkpoint as mc
+from model_checkpoint.cli.main import answer, app
+
+LONG = "optimizer.state." + "block." * 20 + "weight"
+MCKPT = [sys.executable, "-m", "model_checkpoint"]
+
+
+def invoke(*words):
+    return CliRunner().invoke(app, list(map(str, words)))
+
+
+@pytest.fixture
+def run(capsys, monkeypatch):
+    """The command with its error messages, in this process: starting Python for each would take a second."""
+
+    def answered(*words):
+        monkeypatch.setattr(sys, "argv", ["mckpt", *map(str, words)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:  # noqa: PT011  # any exit code: it is what the tests look at
+            answer()
+        return SimpleNamespace(returncode=ended.value.code, **capsys.readouterr()._asdict())
+
+    return answered
+
+
+def strict(text):
+    def refuse(constant):
+        raise AssertionError(f"{constant} is no JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+@pytest.fixture
+def root(tmp_path):
+    for step in (1, 2):
+        state = {LONG: np.full(3, step), "a[0]*": np.array([float("nan"), step]), "same": np.zeros(2)}
+        metrics = {"val_loss": float("nan") if step == 1 else 0.5, "acc": float("inf")}
+        mc.save(tmp_path / "run", state, step=step, metrics=metrics, metadata={"tags": ["x", None]})
+    mc.save(tmp_path / "run", {"a": 1}, name="no-step")
+    return tmp_path / "run"
+
+
+COMMANDS = [
+    ("ls", "{}"),
+    ("show", "{}@2", "--tensors"),
+    ("verify", "{}"),
+    ("diff", "{}@1", "{}@2"),
+    ("rm", "{}@1"),
+    ("undo", "{}@1"),
+    ("trash", "{}"),
+    ("gc", "{}"),
+]
+
+
+def test_json_is_read_by_strict_readers(root):
+    for words in COMMANDS:
+        result = invoke(*(word.format(root) for word in words), "--json")
+        assert strict(result.stdout) is not None, words
+    rows = strict(invoke("ls", root, "--json").stdout)
+    assert rows[1]["metrics"] == {"val_loss": "nan", "acc": "inf"}
+    assert rows[2]["step"] is None
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[0])
+def test_a_root_that_is_not_there_is_said_and_not_made(tmp_path, words, run):
+    result = run(*(word.format(tmp_path / "none") for word in words))
+
+    assert result.returncode == 2
+    assert result.err.startswith(f"error {tmp_path}/none: no such checkpoint root. Check the path")
+    assert result.out == ""
+    assert not (tmp_path / "none").exists()
+
+
+def test_an_empty_root_is_no_error_to_list_but_nothing_to_verify(tmp_path, run):
+    assert "no committed checkpoint yet" in invoke("ls", tmp_path).output
+    assert "The trash is empty" in invoke("trash", tmp_path).output
+    for words in (("verify", tmp_path), ("show", tmp_path), ("diff", tmp_path, tmp_path), ("rm", f"{tmp_path}@1")):
+        result = run(*words)
+        assert result.returncode == 2, words
+        assert "no committed checkpoint" in result.err
+    assert not list(tmp_path.iterdir())
+
+
+def test_names_are_never_cut_where_no_person_looks(root, run):
+    diff = run("diff", f"{root}@1", f"{root}@2").out
+    tensors = run("show", f"{root}@2", "--tensors").out
+
+    for text in (diff, tensors):
+        assert "\u2026" not in text
+        assert any(LONG in line and "[3]" in line for line in text.splitlines())
+    assert "a[0]*" in diff
+    assert "2 changed, 1 unchanged" in diff
+
+
+def test_on_a_narrow_terminal_names_are_folded_not_cut(root):
+    mine, theirs = pty.openpty()
+    done = subprocess.run(
+        [*MCKPT, "show", f"{root}@2", "--tensors"],
+        stdout=theirs,
+        stderr=theirs,
+        check=False,
+        env={**os.environ, "COLUMNS": "60", "TERM": "xterm"},
+    )
+    os.close(theirs)
+    text = os.read(mine, 1 << 16).decode()
+    os.close(mine)
+
+    assert done.returncode == 0
+    assert "\u2026" not in text
+
+
+def test_the_reader_of_a_pipe_may_leave_early(root):
+    for words in (("show", root, "--tensors"), ("ls", root, "--json")):
+        line = " ".join(map(str, [*MCKPT, *words]))
+        done = subprocess.run(["bash", "-c", f"{line} | true"], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, ""), words
+
+
+def test_verify_keeps_the_error_stream_clean_in_scripts(root, run):
+    done = run("verify", root)
+
+    assert (done.returncode, done.err) == (0, "")
+    assert done.out.count("healthy") == 3
+
+
+def test_each_kind_of_damage_is_told_apart(root, run):
+    for step in (3, 4):
+        mc.save(root, {"w": np.arange(9.0)}, step=step)
+    files = {i: next((root / f"checkpoints/step-0000000{i}").glob("*.safetensors")) for i in (2, 3, 4)}
+    files[2].unlink()
+    files[3].write_bytes(files[3].read_bytes()[:-3])
+    files[4].write_bytes(files[4].read_bytes()[:-1] + b"\xff")
+    (root / "checkpoints/step-00000001/manifest.json").write_text("garbage")
+
+    result, listed = run("verify", root), run("ls", root)
+
+    assert result.returncode == 1
+    for word in (
+        "is gone",
+        "has 4165 bytes, the manifest says 4168",
+        "which holds tensor w",
+        "manifest cannot be used",
+    ):
+        assert word in result.out, word
+    assert listed.returncode == 0
+    assert "unusable" in listed.out
+    assert "manifest cannot be used" in listed.err
+    assert run("show", f"{root}@1").returncode == 2
+    assert "moved to the trash" in invoke("rm", f"{root}@1").output
+
+
+def test_a_reference_can_be_a_root_step_name_metric_id_or_folder(root, run):
+    newest = mc.list_checkpoints(root)[0]
+
+    for ref in (
+        root,
+        f"{root}/",
+        f"{root}@2",
+        f"{root}@latest",
+        f"{root}@best:val_loss",
+        f"{root}@id:{newest.id[:10]}",
+    ):
+        assert strict(invoke("show", ref, "--json").stdout)["info"]["step"] == 2, ref
+    assert strict(invoke("show", newest.path, "--json").stdout)["info"]["step"] == 2
+    assert "step -" in invoke("show", f"{root}@no-step").output
+    assert "Did you mean 'val_loss'" in run("show", f"{root}@best:val_los").err
+    assert "no step 9; there are 3" in run("show", f"{root}@9").err
+
+
+def test_undo_never_brings_back_something_else_than_was_asked_for(root, run):
+    invoke("rm", f"{root}@1")
+
+    result = run("undo", f"{root}@best:val_loss")
+
+    assert result.returncode == 2
+    assert "by step or name only" in result.err
+    assert len(mc.list_checkpoints(root)) == 2
+    assert invoke("undo", root).exit_code == 0
+
+
+def test_a_file_is_no_root(tmp_path, run):
+    (tmp_path / "file").write_text("x")
+
+    assert "no such checkpoint root" in run("ls", Path(tmp_path / "file")).err
+    assert "unknown scheme 'ftp'" in run("ls", "ftp://host/x").err
+    assert "empty path" in run("ls", "").err

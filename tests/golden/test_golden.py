@@ -1,0 +1,77 @@
+"""What an older version wrote is read bit for bit by this one. Never regenerate one to make a test pass."""
+
+import importlib.util
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import model_checkpoint as mc
+from model_checkpoint.manifest.record import FORMAT_VERSION
+
+HERE = Path(__file__).parent
+ROOTS = sorted(HERE.glob("format-*"))
+
+
+def golden_state():
+    spec = importlib.util.spec_from_file_location("golden_make", HERE / "make.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.golden_state()
+
+
+def same(a, b):
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, torch.Tensor):
+        flat = [t.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() if t.numel() else b"" for t in (a, b)]
+        return (a.dtype, a.shape) == (b.dtype, b.shape) and flat[0] == flat[1]
+    if isinstance(a, np.ndarray):
+        return (a.dtype, a.shape) == (b.dtype, b.shape) and a.tobytes() == b.tobytes()
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(type(x) is type(y) and same(a[x], b[y]) for x, y in zip(a, b, strict=True))
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, float):
+        return (math.isnan(a) and math.isnan(b)) or a.hex() == b.hex()
+    return a == b
+
+
+def test_every_format_version_has_a_golden_checkpoint():
+    assert [root.name for root in ROOTS] == [f"format-{version}" for version in range(1, FORMAT_VERSION + 1)]
+
+
+@pytest.mark.parametrize("root", ROOTS, ids=lambda root: root.name)
+def test_a_golden_checkpoint_verifies_and_loads_bit_for_bit(root):
+    info = mc.list_checkpoints(root)[0]
+    state = mc.load(root, verify="full")
+
+    assert mc.verify(root)[0].ok
+    assert (info.step, info.metrics, info.metadata) == (3, {"val_loss": 0.25}, {"note": ["golden", None]})
+    assert f"format-{info.version}" == root.name
+    assert same(state, golden_state())
+
+
+@pytest.mark.parametrize("root", ROOTS, ids=lambda root: root.name)
+def test_tensors_of_a_golden_checkpoint_share_their_memory_again(root):
+    state = mc.load(root)
+
+    state["model"]["weight"].zero_()
+    state["numpy"]["base"][:] = 0
+
+    assert not state["model"]["tied"].any()
+    assert not state["model"]["row"].any()
+    assert not state["numpy"]["view"].any()
+
+
+@pytest.mark.parametrize("root", ROOTS, ids=lambda root: root.name)
+def test_a_golden_checkpoint_fills_live_objects(root):
+    live = {"model": {"weight": torch.zeros(3, 4)}, "numpy": {"big": np.zeros(2, dtype=">u2")}, "step": 0}
+
+    mc.load(root, into=live, strict=False, atomic=True)
+
+    assert same(live["model"]["weight"], golden_state()["model"]["weight"])
+    assert live["numpy"]["big"].tolist() == [1, 2]
+    assert live["step"] == 3
