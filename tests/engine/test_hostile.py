@@ -237,3 +237,38 @@ def test_a_tree_that_names_a_class_never_imports_it(victim):
     with pytest.raises(errors.ClassUnavailable, match="this"):
         mc.load(victim.root)
     assert "this" not in sys.modules
+
+
+NONSENSE = [
+    {"created": "yesterday"},
+    {"created": "2026-01-01T00:00:00"},
+    {"layout": "zip"},
+    {"compression": "zip"},
+    {"metrics": ["d", ["a", ["f", "zz"]]]},
+    {"metrics": ["d", ["a", ["f", "0x1p99999"]]]},
+    {"metrics": ["l", [1]]},
+    {"metadata": 5},
+    {"step": -5},
+    {"world_size": 0},
+]
+
+
+@pytest.mark.parametrize("change", NONSENSE, ids=str)
+def test_a_manifest_of_nonsense_is_refused_and_spoils_no_other(tmp_path, change):
+    mc.save(tmp_path, {"a": 0}, step=0)
+    path = Path(mc.save(tmp_path, {"a": 1}, step=1, metrics={"a": 0.5}).path) / "manifest.json"
+    path.write_bytes(encode(msgspec.structs.replace(decode(path.read_bytes(), ""), **change)))
+
+    assert [bool(info.problem) for info in mc.list_checkpoints(tmp_path)] == [True, False]
+    assert [health.ok for health in mc.verify(tmp_path)] == [False, True]
+    with pytest.raises(errors.ManifestInvalid, match="its fields are not those of a manifest"):
+        mc.load(tmp_path)
+    assert mc.load(tmp_path, fallback=True) == {"a": 0}
+    assert mc.delete(tmp_path, step=1).prefix == "step-00000001"
+
+
+def test_a_metric_beyond_every_float_can_be_compared(tmp_path):
+    for step, value in enumerate([10.0, 2**2000, float("nan")]):
+        mc.save(tmp_path, {"a": step}, step=step, metrics={"n": value})
+
+    assert mc.load(tmp_path, best="max:n") == {"a": 1}

@@ -8,10 +8,9 @@ from math import prod
 from os import PathLike
 
 from model_checkpoint import tree
-from model_checkpoint.engine.info import CheckpointInfo, info_of, path_of
-from model_checkpoint.engine.listing import candidates, scan, tell_shares
+from model_checkpoint.engine.info import CheckpointInfo, info_of
+from model_checkpoint.engine.listing import candidates, read_manifest, scan, tell_shares
 from model_checkpoint.engine.refs import parse_ref
-from model_checkpoint.manifest import decode
 from model_checkpoint.storage.locate import open_store
 
 
@@ -49,7 +48,7 @@ def describe(ref: str | PathLike[str] | CheckpointInfo) -> Description:
     found = candidates(store, **parsed.choice)[0]
     if found.error is not None:
         raise found.error
-    manifest = decode(store.read_manifest(found.name), path_of(store, found.name))
+    manifest = read_manifest(store, found.name)
     summary = tree.summary(manifest.tree, manifest.entries)
     lines = []
     for spec in tree.specs(manifest.tree, manifest.entries):

@@ -13,13 +13,13 @@ import numpy.typing as npt
 
 from model_checkpoint import tree
 from model_checkpoint.engine.deliver import deliver
-from model_checkpoint.engine.info import CheckpointInfo, info_of, path_of
-from model_checkpoint.engine.listing import candidates
+from model_checkpoint.engine.info import CheckpointInfo, info_of
+from model_checkpoint.engine.listing import candidates, read_manifest
 from model_checkpoint.engine.medium import Medium
 from model_checkpoint.engine.refs import Ref, parse_ref
 from model_checkpoint.errors import UnsupportedType
 from model_checkpoint.events import ignore
-from model_checkpoint.manifest import Manifest, decode
+from model_checkpoint.manifest import Manifest
 from model_checkpoint.state import Spec
 from model_checkpoint.storage.locate import open_store
 from model_checkpoint.tree.walk import arrays
@@ -83,7 +83,7 @@ class _Side:
         found = candidates(store, **ref.choice)[0]
         if found.error is not None:
             raise found.error
-        self.manifest: Manifest = decode(store.read_manifest(found.name), path_of(store, found.name))
+        self.manifest: Manifest = read_manifest(store, found.name)
         self.info = info_of(store, self.manifest)
         self.nodes = dict(arrays(self.manifest.tree))
         self.specs: dict[str, Spec] = {s.name: s for s in tree.specs(self.manifest.tree, self.manifest.entries)}

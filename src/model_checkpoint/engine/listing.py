@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
+import msgspec
+
 from model_checkpoint.engine.info import CheckpointInfo, damaged_info, info_of, path_of
 from model_checkpoint.engine.sharing import Share, shares
 from model_checkpoint.errors import CheckpointException, CheckpointNotFound
-from model_checkpoint.manifest import Summary, decode_summary, unpack
+from model_checkpoint.manifest import Manifest, Summary, decode, decode_summary, unpack
 from model_checkpoint.plan import parse_best, rank_by_age, rank_by_metric
 from model_checkpoint.storage.locate import Root, open_store
 from model_checkpoint.storage.store import Store
@@ -69,11 +71,17 @@ def scan(store: Store) -> list[Found]:
 def _read(store: Store, name: str) -> Found | None:
     where = path_of(store, name)
     try:
-        return Found(name, decode_summary(store.read_manifest(name), where))
+        summary = decode_summary(store.read_manifest(name), where)
+        return Found(name, msgspec.structs.replace(summary, name=name))  # a folder may have been renamed or copied
     except CheckpointNotFound:
         return None  # deleted since the names were listed
     except CheckpointException as error:
         return Found(name, None, error)
+
+
+def read_manifest(store: Store, name: str) -> Manifest:
+    """Read the manifest of one checkpoint; its files are those beside it, whatever name it was saved under."""
+    return msgspec.structs.replace(decode(store.read_manifest(name), path_of(store, name)), name=name)
 
 
 def list_checkpoints(root: Root) -> list[CheckpointInfo]:

@@ -11,7 +11,7 @@ from typing import Any
 from model_checkpoint import plan, tree
 from model_checkpoint.engine.deliver import deliver
 from model_checkpoint.engine.info import path_of
-from model_checkpoint.engine.listing import Found, candidates
+from model_checkpoint.engine.listing import Found, candidates, read_manifest
 from model_checkpoint.engine.medium import Medium
 from model_checkpoint.engine.progress import Listen, listening
 from model_checkpoint.engine.sharing import identities, identity_of
@@ -25,7 +25,7 @@ from model_checkpoint.errors import (
     StructureMismatch,
     Truncated,
 )
-from model_checkpoint.manifest import Manifest, Node, decode
+from model_checkpoint.manifest import Manifest, Node
 from model_checkpoint.options import Verify
 from model_checkpoint.performance.memory import available_bytes
 from model_checkpoint.state import LiveSpecs
@@ -163,11 +163,11 @@ def _load_named(store: Store, found: Found, wish: _Wish) -> Any:
         raise found.error
     started, where = time.monotonic(), path_of(store, found.name)
     log.info("%s: loading", where)
-    manifest = decode(store.read_manifest(found.name), where)
+    manifest = read_manifest(store, found.name)
     try:
         state, nbytes = _load_manifest(store, manifest, wish)
     except (Truncated, PartlyLoaded):
-        again = decode(store.read_manifest(found.name), where)
+        again = read_manifest(store, found.name)
         if again.attempt == manifest.attempt:
             raise
         log.warning("%s: was overwritten during the load, reading the new one", where)

@@ -11,10 +11,10 @@ import numpy as np
 
 from model_checkpoint import tree
 from model_checkpoint.engine.info import path_of
-from model_checkpoint.engine.listing import candidates
+from model_checkpoint.engine.listing import candidates, read_manifest
 from model_checkpoint.engine.medium import Medium
 from model_checkpoint.errors import CheckpointNotFound
-from model_checkpoint.manifest import Entry, Manifest, decode
+from model_checkpoint.manifest import Entry, Manifest
 from model_checkpoint.plan import ChunkRead, Index, box_of, plan_reads
 from model_checkpoint.storage.locate import Root, open_store
 
@@ -44,7 +44,7 @@ def load_slice(
     if found.error is not None:
         raise found.error
     where = path_of(store, found.name)
-    manifest = decode(store.read_manifest(found.name), where)
+    manifest = read_manifest(store, found.name)
     number = _entry_of(manifest, tensor, where)
     entry = manifest.entries[number]
     with Medium(store, manifest, full=False) as medium:

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from model_checkpoint.engine.info import CheckpointInfo, path_of
-from model_checkpoint.engine.listing import Found, candidates, require_root, scan, to_info
+from model_checkpoint.engine.listing import Found, candidates, read_manifest, require_root, scan, to_info
 from model_checkpoint.engine.medium import Medium, open_sized, tensors_in
 from model_checkpoint.engine.meter import Meter
 from model_checkpoint.engine.progress import Listen, listening
 from model_checkpoint.errors import CheckpointException, CorruptedCheckpoint
 from model_checkpoint.events import Emit, ignore
 from model_checkpoint.format import check_entries, check_files, sha256_of
-from model_checkpoint.manifest import FileRecord, Manifest, decode
+from model_checkpoint.manifest import FileRecord, Manifest
 from model_checkpoint.options import ReaderLimits
 from model_checkpoint.plan import rank_by_age
 from model_checkpoint.storage.locate import Root, open_store
@@ -90,7 +90,7 @@ def _examine(store: Store, found: Found, meter: Meter) -> Health:
     if found.error is not None:
         return Health(info=info, damage=[_damage(found.error)], bytes_read=0)
     try:
-        manifest = decode(store.read_manifest(found.name), path_of(store, found.name))
+        manifest = read_manifest(store, found.name)
         check_files((*manifest.files, *manifest.extras), info.path, ReaderLimits())
         check_entries(manifest.entries, manifest.files, info.path, ReaderLimits())
     except CheckpointException as error:

@@ -7,6 +7,7 @@ The reader trusts nothing: size, digest, duplicate keys, version and features ar
 from __future__ import annotations
 
 import hashlib
+from datetime import datetime
 from typing import TypeVar
 
 import msgspec
@@ -14,7 +15,8 @@ import zstandard
 
 from model_checkpoint.errors import IncompatibleVersion, LimitExceeded, ManifestInvalid
 from model_checkpoint.manifest.record import FORMAT_VERSION, Manifest, Summary
-from model_checkpoint.options import MIB, ReaderLimits
+from model_checkpoint.manifest.scalars import unpack
+from model_checkpoint.options import MIB, CheckpointFormat, CompressionLevel, ReaderLimits
 
 SQUEEZED = "planes-zstd"  # chunks may be split into byte planes and packed with zstd
 INCOMPLETE = "incomplete"  # parts were left out; never the newest or the best
@@ -50,9 +52,24 @@ def _decode(data: bytes, where: str, limits: ReaderLimits, kind: type[_S]) -> _S
     line = _checked_line(_plain(data, where, limits), where)
     _refuse_foreign(_top_level(line, where), where)
     try:
-        return msgspec.json.decode(line, type=kind)
-    except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+        manifest = msgspec.json.decode(line, type=kind)
+        _refuse_nonsense(manifest)
+    except (msgspec.DecodeError, RecursionError, ValueError, OverflowError) as error:
         raise _invalid(where, f"its fields are not those of a manifest ({error})") from error
+    return manifest
+
+
+def _refuse_nonsense(manifest: Summary) -> None:
+    """Raise ValueError for values no save has written; what a listing shows can then be shown."""
+    if datetime.fromisoformat(manifest.created).tzinfo is None:
+        raise ValueError(f"the time {manifest.created!r} has no zone")
+    CheckpointFormat(manifest.layout)
+    CompressionLevel(manifest.compression)
+    for node in (manifest.metrics, manifest.metadata):
+        if not isinstance(unpack(node), dict | None):
+            raise ValueError("metrics or metadata are no mapping")
+    if (manifest.step is not None and manifest.step < 0) or manifest.world_size < 1:
+        raise ValueError(f"step {manifest.step} of {manifest.world_size} processes")
 
 
 def _invalid(where: str, what: str) -> ManifestInvalid:

@@ -58,7 +58,7 @@ def rank_by_metric(candidates: Sequence[T], metrics: Sequence[Mapping[str, objec
     rated = []
     for candidate, values in zip(candidates, metrics, strict=True):
         value = values.get(best.metric)
-        if isinstance(value, (int, float)) and not math.isnan(value):
+        if isinstance(value, int) or (isinstance(value, float) and not math.isnan(value)):
             rated.append((candidate, -value if best.minimise else value))
     order = {id(candidate): -i for i, candidate in enumerate(rank_by_age([c for c, _ in rated]))}
     return [c for c, _ in sorted(rated, key=lambda pair: (pair[1], order[id(pair[0])]), reverse=True)]
