@@ -1,0 +1,1 @@
+"""Recompute: keep fewer activations and rebuild the rest when backward asks for them."""
