@@ -16,12 +16,12 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 _COLLECTIVES = frozenset({"c10d", "_c10d_functional", "c10d_functional"})
-_depth = 0
+_active: list[PeakTracker] = []
 
 
-def measuring() -> bool:
-    """Whether a tracker is active somewhere; background work then runs inline so that it is counted."""
-    return _depth > 0
+def active_tracker() -> PeakTracker | None:
+    """The tracker at work, if any; background work then runs inline so that it is counted."""
+    return _active[-1] if _active else None
 
 
 def tensors_in(value: Any) -> Iterator[Tensor]:
@@ -60,15 +60,13 @@ class PeakTracker(TorchDispatchMode):
         self._excluded = {tensor.untyped_storage()._cdata for tensor in exclude}
 
     def __enter__(self) -> PeakTracker:
-        global _depth
-        _depth += 1
+        _active.append(self)
         super().__enter__()
         return self
 
     def __exit__(self, *exc: Any) -> None:
-        global _depth
-        _depth -= 1
         super().__exit__(*exc)
+        _active.remove(self)
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

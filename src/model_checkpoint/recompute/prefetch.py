@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from model_checkpoint.recompute.peak import measuring
+from model_checkpoint.recompute.peak import active_tracker
 from model_checkpoint.recompute.statistics import RecomputeStatistics
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ class Prefetcher:
 
     def __init__(self, statistics: RecomputeStatistics) -> None:
         self._statistics = statistics
+        self.overlap = 0
         self._pool: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
 
@@ -55,11 +56,16 @@ class Prefetcher:
         """Begin to run ``frame`` for backward pass ``task``, if that is safe."""
         if frame is None or frame.pending is not None or not _safe(frame):
             return
-        if measuring():
-            # the tracker sees one thread: run here and now, which is also the worst case for memory
+        tracker = active_tracker()
+        if tracker is not None:
+            # the tracker sees one thread: run here and now, with both regions in memory at once
             future: Future[bool] = Future()
             future.set_running_or_notify_cancel()
+            before, tracker.peak = tracker.peak, tracker.live
             future.set_result(_run(weakref.ref(frame), task, torch.get_num_threads()))
+            # on a thread of its own, what a run needs and frees again comes on top of backward
+            self.overlap = max(self.overlap, tracker.peak - tracker.live)
+            tracker.peak = max(before, tracker.peak)
         else:
             future = self._workers().submit(_run, weakref.ref(frame), task, torch.get_num_threads())
         frame.pending = Pending(future, task, self._statistics)
