@@ -27,7 +27,7 @@ from model_checkpoint.recompute.sample import Sample
 from model_checkpoint.recompute.survey import Mark, Survey
 
 _REGION_SECONDS = 6e-5
-_ROUNDS = 3
+_ROUNDS = 5
 _GAIN = 0.98  # a mode that keeps more than this share of the bytes is not worth timing
 
 
@@ -39,6 +39,21 @@ class _Bytes:
     forward_peak: int
     backward_peak: int
     frees_output: bool
+
+
+@dataclass(slots=True, kw_only=True)
+class _Seconds:
+    """The shortest times seen of one mode."""
+
+    forward: float = float("inf")
+    backward: float = float("inf")
+    rebuild: float = float("inf")
+
+    def improve(self, other: _Seconds) -> None:
+        """Take over what the other did quicker."""
+        self.forward = min(self.forward, other.forward)
+        self.backward = min(self.backward, other.backward)
+        self.rebuild = min(self.rebuild, other.rebuild)
 
 
 def profile_chain(sample: Sample, runtime: Runtime, survey: Survey, *, modes: Sequence[str]) -> Chain:
@@ -114,14 +129,14 @@ class _Bench:
         """All costs of the stage."""
         self.leaves, self.spec = flatten_call(args, kwargs)
         bare_peak, output, gradient = self._bare_bytes()
-        bare = min(self._timed(self._run_bare) for _ in range(_ROUNDS))
-        modes: list[Mode] = []
+        sizes: dict[str, _Bytes] = {}
         for name in names:
-            sizes = self._bytes(name)
-            if modes and sizes.saved >= _GAIN * min(mode.saved for mode in modes):
-                continue
-            modes.append(self._mode(name, sizes))
-        return Stage(output=output, gradient=gradient, bare=bare, bare_peak=bare_peak, modes=tuple(modes))
+            found = self._bytes(name)
+            if not sizes or found.saved < _GAIN * min(other.saved for other in sizes.values()):
+                sizes[name] = found
+        bare, times = self._times(list(sizes))
+        modes = tuple(_mode(name, sizes[name], times[name]) for name in sizes)
+        return Stage(output=output, gradient=gradient, bare=bare, bare_peak=bare_peak, modes=modes)
 
     def _fresh(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments cut off from all history; copies where the stage writes into them."""
@@ -179,38 +194,45 @@ class _Bench:
             frees_output=rebuilt,
         )
 
-    def _mode(self, name: str, sizes: _Bytes) -> Mode:
-        """Time a mode whose sizes are known."""
-        forward, backward = [], []
+    def _times(self, names: list[str]) -> tuple[float, dict[str, _Seconds]]:
+        """The shortest of a few rounds; modes take turns, so that a disturbance hits them alike."""
+        bare, best = float("inf"), {name: _Seconds() for name in names}
         for _ in range(_ROUNDS):
-            begin = time.process_time()
-            result = self._run(name)
-            forward.append(time.process_time() - begin)
-            edges, grads = _roots([x for x in leaves_of(result) if isinstance(x, Tensor) and x.requires_grad])
-            saved = [save_or_rebuild(x) for x in leaves_of(result) if isinstance(x, Tensor) and x.requires_grad]
-            del result
-            begin = time.process_time()
-            if edges:
-                torch.autograd.backward(edges, grads)
-            backward.append(time.process_time() - begin)
-        rebuild = 0.0
-        if sizes.frees_output:
-            rebuild = min(self._timed(lambda: [s.open() for s in saved]) for _ in range(_ROUNDS))
-        return Mode(
-            name=name,
-            forward=min(forward),
-            backward=min(backward),
-            saved=sizes.saved,
-            forward_peak=sizes.forward_peak,
-            backward_peak=sizes.backward_peak,
-            frees_output=sizes.frees_output,
-            rebuild=rebuild,
-        )
+            bare = min(bare, _timed(self._run_bare))
+            for name in names:
+                best[name].improve(self._time_once(name))
+        return bare, best
 
-    def _timed(self, run: Callable[[], Any]) -> float:
+    def _time_once(self, name: str) -> _Seconds:
         begin = time.process_time()
-        run()
-        return time.process_time() - begin
+        result = self._run(name)
+        forward = time.process_time() - begin
+        tensors = [x for x in leaves_of(result) if isinstance(x, Tensor) and x.requires_grad]
+        edges, grads = _roots(tensors)
+        saved = [save_or_rebuild(x) for x in tensors] if name.startswith("drop") else []
+        del result, tensors
+        backward = _timed(lambda: torch.autograd.backward(edges, grads)) if edges else 0.0
+        rebuild = _timed(lambda: [entry.open() for entry in saved]) if saved else 0.0
+        return _Seconds(forward=forward, backward=backward, rebuild=rebuild)
+
+
+def _timed(run: Callable[[], Any]) -> float:
+    begin = time.process_time()
+    run()
+    return time.process_time() - begin
+
+
+def _mode(name: str, sizes: _Bytes, seconds: _Seconds) -> Mode:
+    return Mode(
+        name=name,
+        forward=seconds.forward,
+        backward=seconds.backward,
+        saved=sizes.saved,
+        forward_peak=sizes.forward_peak,
+        backward_peak=sizes.backward_peak,
+        frees_output=sizes.frees_output,
+        rebuild=seconds.rebuild if sizes.frees_output else 0.0,
+    )
 
 
 def _roots(tensors: list[Tensor]) -> tuple[list[Any], list[Tensor]]:

@@ -182,6 +182,7 @@ class Runtime:
         with ExitStack() as stack:
             save = self.save
             if step.mode in ("drop", "drop+masks"):
+                save = save_or_rebuild
                 stack.enter_context(DropMode(masks=step.mode == "drop+masks"))
             elif step.mode in ("disk", "host") and self.offloader is not None:
                 save = stack.enter_context(self.offloader.stage(stage.name, step.mode, args, kwargs, stage.module))
