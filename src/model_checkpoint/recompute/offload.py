@@ -106,7 +106,7 @@ class Offloaded(Saved):
         self.tensor = None
         self.group, self.number = group, number
 
-    def open(self, where: str = "saved tensor") -> Tensor:
+    def open(self, where: object = "saved tensor") -> Tensor:
         """Bring the tensor back."""
         assert self.geometry is not None
         data = self.group.read(self.number)

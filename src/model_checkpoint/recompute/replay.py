@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from model_checkpoint.recompute.auto_errors import ValueChanged
 
 Autocast = tuple[str, torch.dtype, bool]
+_NOTHING = nullcontext()
 
 
 class Surroundings:
@@ -77,8 +78,22 @@ class CallState:
         """Whether the call drew random numbers."""
         return self.rng is not None or bool(self.cuda) or self.python is not None
 
+    def is_plain(self) -> bool:
+        """Whether the surroundings now are those of the first call, so that nothing has to be put back."""
+        return (
+            self.rng is None
+            and self.python is None
+            and not self.buffers
+            and not self.cuda
+            and self.autocast is None
+            and autocast_state() is None
+            and self.training == tuple([m.training for m in self.of.modules])
+        )
+
     def check(self) -> None:
         """Refuse to recompute from parameters that were changed since the forward pass."""
+        if self.versions == [p._version for p in self.of.parameters]:
+            return
         for number, (parameter, version) in enumerate(zip(self.of.parameters, self.versions, strict=True)):
             if parameter._version != version:
                 raise ValueChanged(
@@ -159,12 +174,13 @@ def _old_buffers(saved: list[tuple[nn.Module, str, Tensor]]) -> Iterator[None]:
             module._buffers[name] = value
 
 
-@contextmanager
-def generators_kept(states: Sequence[CallState]) -> Iterator[None]:
+def generators_kept(states: Sequence[CallState]) -> AbstractContextManager[None]:
     """Leave every generator that ``states`` will set as it is now."""
-    if not any(state.draws for state in states):
-        yield
-        return
+    return _generators_kept(states) if any(state.draws for state in states) else _NOTHING
+
+
+@contextmanager
+def _generators_kept(states: Sequence[CallState]) -> Iterator[None]:
     rng = torch.default_generator.get_state()
     cuda = [(i, torch.cuda.get_rng_state(i)) for i in {i for s in states for i, _ in s.cuda}]
     python, legacy = random.getstate(), np.random.get_state()

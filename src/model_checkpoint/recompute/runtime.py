@@ -177,8 +177,8 @@ class Runtime:
         self, stage: StageCall, args: tuple[Any, ...], kwargs: dict[str, Any], *, sink: Sink, step: Step
     ) -> Any:
         """Run a stage that is in no region, saving its tensors the way its mode says."""
-        if step.mode == "full" and not step.resolves and isinstance(sink, Root):
-            return stage.original(*args, **kwargs)
+        if step.mode == "full":
+            return self._run_full(stage, args, kwargs, sink=sink, resolves=step.resolves)
         with ExitStack() as stack:
             save = self.save
             if step.mode in ("drop", "drop+masks"):
@@ -191,6 +191,19 @@ class Runtime:
                 stack.enter_context(saved_tensors_hooks(sink.pack, sink.unpack))
             else:
                 stack.enter_context(saved_tensors_hooks(save, _open_saved))
+            return stage.original(*args, **kwargs)
+
+    def _run_full(
+        self, stage: StageCall, args: tuple[Any, ...], kwargs: dict[str, Any], *, sink: Sink, resolves: bool
+    ) -> Any:
+        """Run a stage that keeps all its tensors."""
+        if isinstance(sink, Recorder):
+            sink.save = self.save
+            with saved_tensors_hooks(sink.pack, sink.unpack):
+                return stage.original(*args, **kwargs)
+        if not resolves:
+            return stage.original(*args, **kwargs)
+        with saved_tensors_hooks(self.save, _open_saved):
             return stage.original(*args, **kwargs)
 
 

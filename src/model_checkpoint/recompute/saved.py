@@ -50,7 +50,7 @@ class Saved:
         self.geometry = (self.tensor.size(), self.tensor.stride(), int(self.tensor.storage_offset()))
         self.recipe, self.tensor = recipe, None
 
-    def open(self, where: str = "saved tensor") -> Tensor:
+    def open(self, where: object = "saved tensor") -> Tensor:
         """Give the tensor back.
 
         Raises:

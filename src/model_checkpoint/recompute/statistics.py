@@ -45,7 +45,7 @@ class RecomputeStatistics:
     def __init__(self, *, events: int = 4096) -> None:
         self._lock = threading.Lock()
         self._layers: dict[str, LayerRecord] = {}
-        self._events: deque[TimelineEvent] = deque(maxlen=events)
+        self._events: deque[tuple[float, str, str, float]] = deque(maxlen=events)
         self._start = time.perf_counter()
 
     def _of(self, layer: str) -> LayerRecord:
@@ -81,8 +81,7 @@ class RecomputeStatistics:
             self._note(layer, "prefetch", stall)
 
     def _note(self, layer: str, kind: str, seconds: float) -> None:
-        at = time.perf_counter() - self._start
-        self._events.append(TimelineEvent(at=at, layer=layer, kind=kind, seconds=seconds))
+        self._events.append((time.perf_counter() - self._start, layer, kind, seconds))
 
     def layers(self) -> dict[str, LayerRecord]:
         """A copy of the totals by layer."""
@@ -92,7 +91,7 @@ class RecomputeStatistics:
     def events(self) -> list[TimelineEvent]:
         """The latest events, oldest first."""
         with self._lock:
-            return list(self._events)
+            return [TimelineEvent(at=at, layer=layer, kind=kind, seconds=spent) for at, layer, kind, spent in self._events]
 
     def reset(self) -> None:
         """Start counting again."""
