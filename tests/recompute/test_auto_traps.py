@@ -227,13 +227,14 @@ def test_train_flags_are_those_of_the_forward_pass():
 def test_forward_hooks_run_again_and_can_tell():
     model, x = mlp(8, 6), torch.randn(4, 8)
     seen = []
-    model[0].register_forward_hook(lambda *_: seen.append(is_recomputing()))
+    for position in (0, 5):  # the last stage of a region is not cut short either
+        model[position].register_forward_hook(lambda *_, p=position: seen.append((p, is_recomputing())))
 
     with runtime_of(model) as runtime:
         runtime.use(whole(6))
         step(model, (x,))
 
-    assert seen == [False, True]
+    assert seen == [(0, False), (5, False), (0, True), (5, True)]
     assert not is_recomputing()
 
 

@@ -312,7 +312,7 @@ def _fetch(slot: Any, values: list[Tensor | None], made: dict[tuple[int, int], T
 class Recorder:
     """Fills a frame's holders while its stages run again."""
 
-    __slots__ = ("count", "frame", "save", "stop", "task")
+    __slots__ = ("count", "early", "frame", "save", "stop", "task")
 
     def __init__(self, frame: Frame, task: int) -> None:
         self.frame, self.task = frame, task
@@ -320,6 +320,8 @@ class Recorder:
         self.save: Callable[[Tensor], Saved] = frame.runtime.save
         living = [number for number, holder in enumerate(frame.holders) if holder() is not None]
         self.stop = living[-1] + 1 if living else 0
+        # hooks of the last stage would be cut off by an early stop
+        self.early = not any(module._forward_hooks for module in frame.calls[-1].stage.surroundings.modules)
 
     def pack(self, tensor: Tensor) -> Any:
         """Put the next tensor in the next holder; stop the run when the last living one is filled."""
@@ -334,7 +336,7 @@ class Recorder:
         holder = frame.holders[number]()
         if holder is not None:
             holder.value, holder.task = self.save(tensor), self.task
-        if self.count >= self.stop:
+        if self.count >= self.stop and self.early:
             raise _Stop
         return None
 

@@ -1,9 +1,15 @@
-"""Offload: write a stage's saved tensors to disk or host memory, and fetch them before backward needs them."""
+"""Offload: write a stage's saved tensors to disk or host memory, and fetch them before backward needs them.
+
+The tensors of one stage call form a group. When backward asks for the first of them, the group is read on a worker
+thread, and so is the group of the stage before, which backward needs next. Buffers are made on the asking thread, so
+that a tracker counts them.
+"""
 
 from __future__ import annotations
 
 import tempfile
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -17,72 +23,85 @@ from model_checkpoint.recompute.peak import tensors_in
 from model_checkpoint.recompute.saved import Saved
 
 
+class _Entry:
+    """The bytes of one storage in a group."""
+
+    __slots__ = ("buffer", "device", "host", "offset", "ready", "size", "users")
+
+    def __init__(self, size: int, device: torch.device, offset: int) -> None:
+        self.size, self.device, self.offset = size, device, offset
+        self.host: Tensor | None = None
+        self.buffer: Tensor | None = None
+        self.ready: Future[None] | None = None
+        self.users = 0
+
+
 class Group:
-    """The tensors one stage call put away; all are fetched when the first is asked for."""
+    """The tensors one stage call put away."""
 
     def __init__(self, offloader: Offloader, path: Path | None) -> None:
-        self.offloader, self.path = offloader, path
-        self.previous: Group | None = None
-        self._sizes: list[int] = []
-        self._host: list[Tensor] = []
-        self._devices: list[torch.device] = []
-        self._fetched: list[Tensor] | None = None
-        self._ready: Future[None] | None = None
+        self._offloader, self._path = offloader, path
+        self._entries: list[_Entry] = []
         self._lock = threading.Lock()
+        self.previous: weakref.ref[Group] | None = None
 
-    def write(self, storage: Tensor) -> int:
+    def write(self, data: Tensor) -> int:
         """Put the bytes of a storage away and return their number in this group."""
-        self._sizes.append(storage.numel())
-        self._devices.append(storage.device)
-        if self.path is None:
-            self._host.append(storage.to("cpu", copy=True))
+        last = self._entries[-1] if self._entries else None
+        entry = _Entry(data.numel(), data.device, last.offset + last.size if last is not None else 0)
+        if self._path is None:
+            entry.host = data.to("cpu", copy=True)
         else:
-            with self.path.open("ab") as file:
-                file.write(memoryview(storage.cpu().numpy()))
-        return len(self._sizes) - 1
+            with self._path.open("ab") as file:
+                file.write(memoryview(data.cpu().numpy()))
+        self._entries.append(entry)
+        return len(self._entries) - 1
+
+    def share(self, number: int) -> None:
+        """Note that one more saved tensor lives in a storage."""
+        self._entries[number].users += 1
 
     def fetch(self) -> None:
-        """Begin to bring the bytes back; the buffers are made on this thread, so that a tracker counts them."""
+        """Begin to bring everything back that is not here."""
         with self._lock:
-            if self._fetched is not None:
-                return
-            self._fetched = [
-                torch.empty(n, dtype=torch.uint8, device=d) for n, d in zip(self._sizes, self._devices, strict=True)
-            ]
-            self._ready = self.offloader.submit(self._fill, list(self._fetched))
+            for entry in self._entries:
+                if entry.buffer is None and entry.users > 0:
+                    entry.buffer = torch.empty(entry.size, dtype=torch.uint8, device=entry.device)
+                    entry.ready = self._offloader.submit(self._fill, entry, entry.buffer)
 
-    def _fill(self, buffers: list[Tensor]) -> None:
-        if self.path is None:
-            for buffer, kept in zip(buffers, self._host, strict=True):
-                buffer.copy_(kept)
+    def _fill(self, entry: _Entry, buffer: Tensor) -> None:
+        if entry.host is not None:
+            buffer.copy_(entry.host)
             return
-        with self.path.open("rb", buffering=0) as file:
-            for buffer in buffers:
-                view = memoryview(buffer.numpy()) if buffer.device.type == "cpu" else None
-                data = view if view is not None else bytearray(buffer.numel())
-                _read_all(file, memoryview(data))
-                if view is None:
-                    buffer.copy_(torch.frombuffer(data, dtype=torch.uint8))
+        assert self._path is not None
+        with self._path.open("rb", buffering=0) as file:
+            file.seek(entry.offset)
+            data = buffer if buffer.device.type == "cpu" else torch.empty(entry.size, dtype=torch.uint8)
+            _read_all(file, memoryview(data.numpy()))
+        if data is not buffer:
+            buffer.copy_(data)
 
     def read(self, number: int) -> Tensor:
-        """Wait for the bytes of one storage; the group before this one is then fetched too."""
-        self.fetch()
-        assert self._ready is not None
-        assert self._fetched is not None
-        self._ready.result()
-        if self.previous is not None:
-            self.previous.fetch()
+        """Wait for the bytes of one storage; the last user takes them along."""
+        entry = self._entries[number]
+        if entry.buffer is None:
+            entry.users = max(entry.users, 1)  # asked for again, as a retained graph does
+            self.fetch()
+        before = self.previous() if self.previous is not None else None
+        if before is not None:
+            before.fetch()
             self.previous = None
-        return self._fetched[number]
-
-    def release(self) -> None:
-        """Let go of what was fetched; it can be fetched again."""
-        with self._lock:
-            self._fetched = self._ready = None
+        assert entry.ready is not None
+        assert entry.buffer is not None
+        entry.ready.result()
+        buffer, entry.users = entry.buffer, entry.users - 1
+        if entry.users <= 0:
+            entry.buffer = entry.ready = None
+        return buffer
 
     def __del__(self) -> None:
-        if self.path is not None:
-            self.path.unlink(missing_ok=True)
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
 
 
 def _read_all(file: Any, view: memoryview) -> None:
@@ -97,22 +116,22 @@ def _read_all(file: Any, view: memoryview) -> None:
 class Offloaded(Saved):
     """A saved tensor whose bytes are in a group."""
 
-    __slots__ = ("dtype", "group", "number", "open_count")
+    __slots__ = ("dtype", "group", "number")
 
     def __init__(self, tensor: Tensor, group: Group, number: int) -> None:
         super().__init__(tensor)
         self.geometry = (tensor.size(), tensor.stride(), int(tensor.storage_offset()))
-        self.dtype = tensor.dtype
-        self.tensor = None
+        self.dtype, self.tensor = tensor.dtype, None
         self.group, self.number = group, number
+        group.share(number)
 
     def open(self, where: object = "saved tensor") -> Tensor:
         """Bring the tensor back."""
         assert self.geometry is not None
-        data = self.group.read(self.number)
-        flat = torch.empty(0, dtype=self.dtype, device=data.device).set_(data.untyped_storage())  # type: ignore[call-overload]
-        value: Tensor = flat.as_strided(*self.geometry)
-        return value
+        storage = self.group.read(self.number).untyped_storage()
+        value = torch.empty(0, dtype=self.dtype, device=storage.device)
+        size, stride, offset = self.geometry
+        return value.set_(storage, offset, size, stride)  # type: ignore[call-overload, no-any-return]
 
 
 class Offloader:
@@ -127,25 +146,23 @@ class Offloader:
         self.folder = Path(self._temporary.name if self._temporary is not None else str(folder))
         self.folder.mkdir(parents=True, exist_ok=True)
         self._pool: ThreadPoolExecutor | None = None
-        self._count = 0
-        self._last: Group | None = None
+        self._last: weakref.ref[Group] | None = None
         self._lock = threading.Lock()
 
-    def submit(self, fill: Callable[[list[Tensor]], None], buffers: list[Tensor]) -> Future[None]:
+    def submit(self, fill: Callable[[_Entry, Tensor], None], entry: _Entry, buffer: Tensor) -> Future[None]:
         """Run a read on the worker."""
         with self._lock:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(1, thread_name_prefix="recompute-offload")
-            return self._pool.submit(fill, buffers)
+            return self._pool.submit(fill, entry, buffer)
 
     @contextmanager
     def stage(
-        self, name: str, mode: str, args: tuple[Any, ...], kwargs: dict[str, Any], module: nn.Module
+        self, mode: str, args: tuple[Any, ...], kwargs: dict[str, Any], module: nn.Module
     ) -> Iterator[Callable[[Tensor], Saved]]:
         """Give the function that saves the tensors of one stage call away from memory."""
-        self._count += 1
-        path = self.folder / f"{self._count:08d}.spill" if mode == "disk" else None
-        group = Group(self, path)
+        group = Group(self, self._new_path() if mode == "disk" else None)
+        group.previous, self._last = self._last, weakref.ref(group)
         # what others hold anyway is not worth a write
         held = {t.untyped_storage()._cdata for t in tensors_in([args, kwargs, *module.parameters(), *module.buffers()])}
         numbers: dict[int, int] = {}
@@ -156,12 +173,18 @@ class Offloader:
             if key in held:
                 return Saved(tensor)
             if key not in numbers:
-                flat = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage)  # type: ignore[call-overload]
-                numbers[key] = group.write(flat)
+                data = torch.empty(0, dtype=torch.uint8, device=tensor.device)
+                numbers[key] = group.write(data.set_(storage))  # type: ignore[call-overload]
+                # the address may be used again once the storage is gone
+                weakref.finalize(storage, numbers.pop, key, None)
             return Offloaded(tensor, group, numbers[key])
 
         yield save
-        numbers.clear()
+
+    def _new_path(self) -> Path:
+        handle, name = tempfile.mkstemp(suffix=".spill", dir=self.folder)
+        with open(handle, "wb"):
+            return Path(name)
 
     def close(self) -> None:
         """Stop the worker and remove the temporary folder."""
@@ -171,3 +194,4 @@ class Offloader:
                 self._pool = None
         if self._temporary is not None:
             self._temporary.cleanup()
+            self._temporary = None

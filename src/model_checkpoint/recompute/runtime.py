@@ -185,7 +185,7 @@ class Runtime:
                 save = save_or_rebuild
                 stack.enter_context(DropMode(masks=step.mode == "drop+masks"))
             elif step.mode in ("disk", "host") and self.offloader is not None:
-                save = stack.enter_context(self.offloader.stage(stage.name, step.mode, args, kwargs, stage.module))
+                save = stack.enter_context(self.offloader.stage(step.mode, args, kwargs, stage.module))
             if isinstance(sink, Recorder):
                 sink.save = save
                 stack.enter_context(saved_tensors_hooks(sink.pack, sink.unpack))
