@@ -15,7 +15,7 @@ from torch import nn
 
 from model_checkpoint.recompute.auto_errors import AutoCheckpointWarning, ModelRefused, ValueChanged
 from model_checkpoint.recompute.autocheckpoint import auto_checkpoint
-from model_checkpoint.recompute.executor import is_recomputing, local
+from model_checkpoint.recompute.frame import Frame, is_recomputing, local
 from model_checkpoint.recompute.peak import measure_peak
 from model_checkpoint.recompute.schedule import Keep, Region
 
@@ -463,14 +463,12 @@ def test_nothing_leaks_over_a_thousand_steps():
 def test_frames_die_with_the_graph_without_the_garbage_collector():
     model, x = transformer(8, 4), torch.randn(1, 3, 8)
     made = []
-    from model_checkpoint.recompute import executor
-
     with runtime_of(model) as runtime:
         runtime.use(nested(4))
         gc.disable()
         try:
             output = model(x)
-            made = [weakref.ref(o) for o in gc.get_objects() if type(o) is executor.Frame]
+            made = [weakref.ref(o) for o in gc.get_objects() if type(o) is Frame]
             assert made
             output.sum().backward()
             del output
@@ -535,10 +533,10 @@ def test_functional_calls_are_dropped_too():
     for kind in (Functional, Method):
         model, x = nn.Sequential(*[kind() for _ in range(4)]), torch.randn(64, 64)
         twin = copy.deepcopy(model)
-        plain = measure_peak(model, lambda m=model: m(x).pow(2).mean().backward(), x)
+        plain = measure_peak(model, lambda m=model, x=x: m(x).pow(2).mean().backward(), x)
         with runtime_of(model) as runtime:
             runtime.use(tuple(Keep(stage=i, mode="drop") for i in range(4)))
-            dropped = measure_peak(model, lambda m=model: m(x).pow(2).mean().backward(), x)
+            dropped = measure_peak(model, lambda m=model, x=x: m(x).pow(2).mean().backward(), x)
 
             model.load_state_dict(twin.state_dict())
             got = step(model, (x,))

@@ -5,8 +5,8 @@ import random
 
 import pytest
 import torch
-
 from auto_models import FAMILIES, assert_same_step, random_schedule, runtime_of, stages_by_hand, step
+
 from model_checkpoint.recompute.schedule import describe
 
 MODES = {"recompute": ("full",), "drop": ("full", "drop"), "masks": ("drop", "drop+masks")}

@@ -40,7 +40,9 @@ def random_stage(rng, modes=1):
                 rebuild=rng.randint(0, 2),
             )
         )
-    return Stage(output=output, gradient=output, bare=forward, bare_peak=output + rng.randint(0, 3), modes=tuple(options))
+    return Stage(
+        output=output, gradient=output, bare=forward, bare_peak=output + rng.randint(0, 3), modes=tuple(options)
+    )
 
 
 def random_chain(rng, length, modes=1):

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import inspect
-import time
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-import torch
 from torch import Tensor, nn
 
 from model_checkpoint.recompute.agreement import agree
-from model_checkpoint.recompute.auto_errors import AutoCheckpointWarning, BudgetTooSmall, ModelRefused
+from model_checkpoint.recompute.auto_errors import AutoCheckpointWarning, ModelRefused
 from model_checkpoint.recompute.budget import parse_budget
 from model_checkpoint.recompute.calibrate import Calibration, Candidate
+from model_checkpoint.recompute.clock import now
 from model_checkpoint.recompute.determinism import Determinism
 from model_checkpoint.recompute.offload import Offloader
 from model_checkpoint.recompute.picture import ParetoRow
@@ -179,17 +178,13 @@ def _profile(sample: Sample, options: Options) -> Profile:
     base = survey.marks[0].begin
     measure = _measurer(sample, [mark.facts for mark in survey.marks], found, options=options)
     calibration = Calibration(chain, base=base, plain_peak=agree(survey.peak), measure=measure)
-    return Profile(
-        sample=sample, found=found, survey=survey, chain=chain, calibration=calibration, plain_seconds=plain
-    )
+    return Profile(sample=sample, found=found, survey=survey, chain=chain, calibration=calibration, plain_seconds=plain)
 
 
 def _runtime(model: nn.Module, facts: list[StageFacts], found: FoundStages, options: Options) -> Runtime:
     stages = [StageCall(i, f, s.module) for i, (f, s) in enumerate(zip(facts, found.stages, strict=True))]
     offloader = Offloader(options.spill_dir) if options.offload else None
-    return Runtime(
-        model, stages, determinism=options.determinism, prefetch=options.prefetch, offloader=offloader
-    )
+    return Runtime(model, stages, determinism=options.determinism, prefetch=options.prefetch, offloader=offloader)
 
 
 def _measurer(
@@ -211,9 +206,9 @@ def _timed(sample: Sample, rounds: int = 2) -> float:
     """The shortest of a few plain or patched steps, in CPU seconds."""
     spent = []
     for _ in range(rounds):
-        start = time.process_time()
+        start = now()
         sample.step()
-        spent.append(time.process_time() - start)
+        spent.append(now() - start)
     return min(spent)
 
 
@@ -263,7 +258,9 @@ def _front(profile: Profile) -> tuple[ParetoRow, ...]:
     points = [(base + p.bytes, p.seconds, False) for p in calibration.points]
     points += [(c.peak, c.seconds, True) for c in calibration.candidates]
     return tuple(
-        ParetoRow(bytes=size, share=size / max(plain.peak, 1), slowdown=seconds / max(plain.seconds, 1e-12), measured=run)
+        ParetoRow(
+            bytes=size, share=size / max(plain.peak, 1), slowdown=seconds / max(plain.seconds, 1e-12), measured=run
+        )
         for size, seconds, run in sorted(points)
     )
 
@@ -298,7 +295,9 @@ class _Gate:
                 "budget. Call auto_checkpoint again with a sample of this size."
             )
         if self._takes_cache and (kwargs.get("use_cache") or (self._caches and "use_cache" not in kwargs)):
-            self._warn("use_cache: switched off while training with recomputation, as a second run would fill it again.")
+            self._warn(
+                "use_cache: switched off while training with recomputation, as a second run would fill it again."
+            )
             kwargs = {**kwargs, "use_cache": False}
         return kwargs
 

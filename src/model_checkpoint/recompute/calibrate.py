@@ -47,7 +47,10 @@ class Calibration:
         self.points = self.table.front()
         full = sum(stage.modes[0].forward + stage.modes[0].backward for stage in chain.stages)
         self.plain = Candidate(
-            schedule=keep_all(len(chain.stages) - 1), seconds=full, predicted=base + chain.keep_all_peak, peak=plain_peak
+            schedule=keep_all(len(chain.stages) - 1),
+            seconds=full,
+            predicted=base + chain.keep_all_peak,
+            peak=plain_peak,
         )
         self._tried: dict[Schedule, Candidate] = {self.plain.schedule: self.plain}
         self._answers: list[tuple[int, int]] = []  # budget, peak

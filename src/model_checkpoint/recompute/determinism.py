@@ -55,7 +55,7 @@ def _checksum(tensor: Tensor) -> tuple[Any, ...]:
 
 def _hash(tensor: Tensor) -> tuple[Any, ...]:
     """Shape, type and a 64-bit hash of every byte."""
-    data = _bits(tensor).contiguous().cpu().numpy()
+    data: Any = _bits(tensor).contiguous().cpu().numpy()
     return (*_metadata(tensor), xxhash.xxh3_64_hexdigest(data))
 
 

@@ -101,11 +101,11 @@ class DropMode(TorchFunctionMode):
 
     def __enter__(self) -> DropMode:
         self._outer, _local.mode = _local.mode, self
-        super().__enter__()
+        super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(self, *exc: Any) -> None:
-        super().__exit__(*exc)
+        super().__exit__(*exc)  # type: ignore[no-untyped-call]
         _local.mode = self._outer
 
     def __torch_function__(

@@ -63,7 +63,7 @@ def _join_mode(stages: Sequence[Stage], name: str) -> Mode:
     """Keep every stage of the group in the mode called ``name``."""
     modes = [next(mode for mode in stage.modes if mode.name == name) for stage in stages]
     held = forward_peak = backward_peak = 0
-    for position, (stage, mode) in enumerate(zip(stages, modes, strict=True)):
+    for position, mode in enumerate(modes):
         before = stages[position - 1].output if position and modes[position - 1].frees_output else 0
         forward_peak = max(forward_peak, held + before + mode.forward_peak)
         backward_peak = max(backward_peak, held + before + mode.backward_peak)

@@ -53,7 +53,7 @@ class Group:
             entry.host = data.to("cpu", copy=True)
         else:
             with self._path.open("ab") as file:
-                file.write(memoryview(data.cpu().numpy()))
+                file.write(_view(data.cpu()))
         self._entries.append(entry)
         return len(self._entries) - 1
 
@@ -77,7 +77,7 @@ class Group:
         with self._path.open("rb", buffering=0) as file:
             file.seek(entry.offset)
             data = buffer if buffer.device.type == "cpu" else torch.empty(entry.size, dtype=torch.uint8)
-            _read_all(file, memoryview(data.numpy()))
+            _read_all(file, _view(data))
         if data is not buffer:
             buffer.copy_(data)
 
@@ -102,6 +102,11 @@ class Group:
     def __del__(self) -> None:
         if self._path is not None:
             self._path.unlink(missing_ok=True)
+
+
+def _view(data: Tensor) -> memoryview:
+    array: Any = data.numpy()
+    return memoryview(array)
 
 
 def _read_all(file: Any, view: memoryview) -> None:
@@ -131,7 +136,7 @@ class Offloaded(Saved):
         storage = self.group.read(self.number).untyped_storage()
         value = torch.empty(0, dtype=self.dtype, device=storage.device)
         size, stride, offset = self.geometry
-        return value.set_(storage, offset, size, stride)  # type: ignore[call-overload, no-any-return]
+        return value.set_(storage, offset, size, stride)
 
 
 class Offloader:
@@ -174,7 +179,7 @@ class Offloader:
                 return Saved(tensor)
             if key not in numbers:
                 data = torch.empty(0, dtype=torch.uint8, device=tensor.device)
-                numbers[key] = group.write(data.set_(storage))  # type: ignore[call-overload]
+                numbers[key] = group.write(data.set_(storage))
                 # the address may be used again once the storage is gone
                 weakref.finalize(storage, numbers.pop, key, None)
             return Offloaded(tensor, group, numbers[key])

@@ -11,7 +11,6 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -41,7 +40,7 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
             yield from tensors_in(item)
 
 
-class PeakTracker(TorchDispatchMode):
+class PeakTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Live and peak bytes of the storages created inside the ``with`` block.
 
     Example:
@@ -52,7 +51,7 @@ class PeakTracker(TorchDispatchMode):
     """
 
     def __init__(self, exclude: Iterable[Tensor] = ()) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.live = 0
         self.peak = 0
         self.collective = False
@@ -61,11 +60,11 @@ class PeakTracker(TorchDispatchMode):
 
     def __enter__(self) -> PeakTracker:
         _active.append(self)
-        super().__enter__()
+        super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(self, *exc: Any) -> None:
-        super().__exit__(*exc)
+        super().__exit__(*exc)  # type: ignore[no-untyped-call]
         _active.remove(self)
 
     def __torch_dispatch__(

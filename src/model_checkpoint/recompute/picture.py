@@ -43,9 +43,7 @@ class Pareto:
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """The rows as plain values."""
-        return [
-            {"bytes": r.bytes, "share": r.share, "slowdown": r.slowdown, "measured": r.measured} for r in self.rows
-        ]
+        return [{"bytes": r.bytes, "share": r.share, "slowdown": r.slowdown, "measured": r.measured} for r in self.rows]
 
     def svg(self) -> str:
         """The picture as SVG text."""
@@ -58,7 +56,7 @@ class Pareto:
         ]
         return "\n".join(
             [
-                f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{_HEIGHT}" font-family="sans-serif">',
+                f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{_HEIGHT}" font-family="sans">',
                 '<rect width="100%" height="100%" fill="white"/>',
                 *_axes(xs, ys),
                 f'<polyline points="{line}" fill="none" stroke="#36c" stroke-width="2"/>',

@@ -162,7 +162,9 @@ class Table:
 
     def _can_free(self, stage: int) -> bool:
         return (
-            stage >= 0 and self.chain.stages[stage].linked and any(m.frees_output for m in self.chain.stages[stage].modes)
+            stage >= 0
+            and self.chain.stages[stage].linked
+            and any(m.frees_output for m in self.chain.stages[stage].modes)
         )
 
     def _input_costs(self, first: int, paid: bool) -> tuple[int, float]:

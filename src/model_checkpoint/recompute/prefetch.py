@@ -19,7 +19,7 @@ from model_checkpoint.recompute.peak import active_tracker
 from model_checkpoint.recompute.statistics import RecomputeStatistics
 
 if TYPE_CHECKING:
-    from model_checkpoint.recompute.executor import Frame
+    from model_checkpoint.recompute.frame import Frame
 
 _log = logging.getLogger("model_checkpoint.recompute")
 
@@ -100,7 +100,7 @@ def _run(reference: weakref.ref[Frame], task: int, threads: int) -> bool:
         torch.set_num_threads(threads)
     try:
         frame.recompute(task)
-    except Exception as error:  # worker thread: the region is run again by backward, which reports
+    except Exception as error:  # noqa: BLE001 - worker thread: backward runs the region again and reports
         _log.debug("prefetch of %s failed, backward runs it: %s", frame.name, error)
         return False
     return True

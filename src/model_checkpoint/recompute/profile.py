@@ -6,7 +6,6 @@ Stages of equal structure share one measurement: timer noise between equal layer
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,8 +16,9 @@ from torch.autograd.graph import get_gradient_edge
 
 from model_checkpoint.recompute.arguments import flatten_call, leaves_of, rebuild_call
 from model_checkpoint.recompute.body import Step
+from model_checkpoint.recompute.clock import now
 from model_checkpoint.recompute.drop import recipe_of, save_or_rebuild
-from model_checkpoint.recompute.executor import Root
+from model_checkpoint.recompute.frame import Root
 from model_checkpoint.recompute.peak import PeakTracker, excluded_tensors
 from model_checkpoint.recompute.planner import Chain, Mode, Stage
 from model_checkpoint.recompute.regions import intercepted, nothing_saved
@@ -205,24 +205,23 @@ class _Bench:
         return bare, best
 
     def _time_once(self, name: str) -> _Seconds:
-        # transfers spend time, not CPU time
-        clock = time.perf_counter if name in ("disk", "host") else time.process_time
-        begin = clock()
+        moves = name in ("disk", "host")
+        begin = now(wall=moves)
         result = self._run(name)
-        forward = clock() - begin
+        forward = now(wall=moves) - begin
         tensors = [x for x in leaves_of(result) if isinstance(x, Tensor) and x.requires_grad]
         edges, grads = _roots(tensors)
         saved = [save_or_rebuild(x) for x in tensors] if name.startswith("drop") else []
         del result, tensors
-        backward = _timed(lambda: torch.autograd.backward(edges, grads), clock) if edges else 0.0
+        backward = _timed(lambda: torch.autograd.backward(edges, grads), wall=moves) if edges else 0.0
         rebuild = _timed(lambda: [entry.open() for entry in saved]) if saved else 0.0
         return _Seconds(forward=forward, backward=backward, rebuild=rebuild)
 
 
-def _timed(run: Callable[[], Any], clock: Callable[[], float] = time.process_time) -> float:
-    begin = clock()
+def _timed(run: Callable[[], Any], *, wall: bool = False) -> float:
+    begin = now(wall=wall)
     run()
-    return clock() - begin
+    return now(wall=wall) - begin
 
 
 def _mode(name: str, sizes: _Bytes, seconds: _Seconds) -> Mode:

@@ -20,7 +20,8 @@ from torch.autograd.graph import saved_tensors_hooks
 from model_checkpoint.recompute.body import Body, Step, compile_schedule, modes_in
 from model_checkpoint.recompute.determinism import Determinism, fingerprint_of
 from model_checkpoint.recompute.drop import DropMode, save_or_rebuild
-from model_checkpoint.recompute.executor import Recorder, Root, Sink, Walk, local
+from model_checkpoint.recompute.executor import Walk
+from model_checkpoint.recompute.frame import Recorder, Root, Sink, local
 from model_checkpoint.recompute.offload import Offloader
 from model_checkpoint.recompute.prefetch import Prefetcher
 from model_checkpoint.recompute.replay import Surroundings
@@ -53,9 +54,7 @@ class StageCall:
         self.name = facts.name
         self.writes = frozenset(facts.writes)
         self.original = plain_call(module)
-        self.surroundings = Surroundings(
-            facts.name, module, buffers=facts.buffers, draws_python=facts.draws_python
-        )
+        self.surroundings = Surroundings(facts.name, module, buffers=facts.buffers, draws_python=facts.draws_python)
 
 
 def plain_call(module: nn.Module) -> Callable[..., Any]:
@@ -149,6 +148,10 @@ class Runtime:
     def __exit__(self, *exc: object) -> None:
         self.remove()
 
+    def walk(self, body: Body, *, sink: Sink, shadow: bool) -> Walk:
+        """Begin to run stages by ``body``."""
+        return Walk(self, body, sink=sink, shadow=shadow)
+
     def _call_model(self, *args: Any, **kwargs: Any) -> Any:
         """One forward pass; without gradients, or inside another pass, the model is as it was."""
         original = plain_call(self.model)
@@ -156,7 +159,7 @@ class Runtime:
             return original(*args, **kwargs)
         if self.on_start is not None:
             kwargs = self.on_start(args, kwargs)
-        walk = local.walk = Walk(self, self.body, sink=Root(self.save), shadow=False)
+        walk = local.walk = self.walk(self.body, sink=Root(self.save), shadow=False)
         try:
             single = self._by_module.get(id(self.model))
             return walk.run(single[0], args, kwargs) if single else original(*args, **kwargs)

@@ -71,12 +71,9 @@ class Sample:
     def of(cls, model: nn.Module, sample_input: Any, loss: Loss | None = None) -> Sample:
         """Read ``sample_input``: a tensor, a tuple of arguments or a dict of keyword arguments."""
         if isinstance(sample_input, dict):
-            args, kwargs = (), dict(sample_input)
-        elif isinstance(sample_input, tuple):
-            args, kwargs = sample_input, {}
-        else:
-            args, kwargs = (sample_input,), {}
-        return cls(model=model, args=args, kwargs=kwargs, loss=loss or default_loss)
+            return cls(model=model, args=(), kwargs=dict(sample_input), loss=loss or default_loss)
+        args = sample_input if isinstance(sample_input, tuple) else (sample_input,)
+        return cls(model=model, args=args, kwargs={}, loss=loss or default_loss)
 
     @property
     def input_bytes(self) -> int:

@@ -91,7 +91,9 @@ class RecomputeStatistics:
     def events(self) -> list[TimelineEvent]:
         """The latest events, oldest first."""
         with self._lock:
-            return [TimelineEvent(at=at, layer=layer, kind=kind, seconds=spent) for at, layer, kind, spent in self._events]
+            return [
+                TimelineEvent(at=at, layer=layer, kind=kind, seconds=spent) for at, layer, kind, spent in self._events
+            ]
 
     def reset(self) -> None:
         """Start counting again."""

@@ -90,7 +90,7 @@ class _Surveyor:
 
         for leaf in leaves_of(result):
             if isinstance(leaf, Tensor) and leaf.requires_grad:
-                leaf.register_hook(arrived)
+                leaf.register_hook(arrived)  # type: ignore[no-untyped-call]
 
 
 class _Before:
