@@ -21,9 +21,10 @@ def flatten_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[An
     """
     leaves = [*args, *kwargs.values()]
     # most calls are flat; the general walk costs more than the rest of a region's bookkeeping
-    if not any(isinstance(leaf, _CONTAINERS) for leaf in leaves):
-        return leaves, (len(args), tuple(kwargs))
-    return pytree.tree_flatten((args, kwargs))
+    for leaf in leaves:
+        if isinstance(leaf, _CONTAINERS):
+            return pytree.tree_flatten((args, kwargs))
+    return leaves, (len(args), tuple(kwargs))
 
 
 def rebuild_call(leaves: list[Any], spec: Spec) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -53,9 +54,11 @@ class Walk:
             args, kwargs = rebuild_call(self._protected(stage, leaves), spec)
         del leaves
         inner = self.stack[-1]
+        begin = time.perf_counter()
         with saved_tensors_hooks(inner.pack, inner.unpack):
             result = stage.original(*args, **kwargs)
         if state is not None:
+            state.seconds = time.perf_counter() - begin
             state.settle()
         outputs = leaves_of(result)
         for frame in self.stack:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from model_checkpoint.recompute.runtime import Runtime, StageCall
 
 _task = torch._C._current_graph_task_id
+_WORTH_STOPPING = 3e-4  # seconds of a stage's forward
 
 
 class _Local(threading.local):
@@ -178,6 +179,8 @@ class Frame:
         """Take a tensor autograd wants saved, and keep only its number."""
         if self.shadow:
             return None
+        if type(tensor) is nn.Parameter and tensor.requires_grad:
+            return tensor  # its version is checked with the others of the stage when the region runs again
         if is_parameter(tensor):
             return Saved(tensor)
         holder = Holder(len(self.holders))
@@ -198,6 +201,8 @@ class Frame:
 
     def unpack(self, packed: Any) -> Tensor:
         """Give a tensor to backward, running the region again if it is not there."""
+        if type(packed) is nn.Parameter:
+            return packed
         if type(packed) is Saved:
             return packed.open(self)
         task = _task()
@@ -238,8 +243,10 @@ class Frame:
         recorder = Recorder(self, task)
         outer, local.walk = local.walk, None
         local.recomputing += 1
+        grad = torch.is_grad_enabled()
+        torch._C._set_grad_enabled(True)
         try:
-            with torch.enable_grad(), generators_kept([call.state for call in self.calls]):
+            with generators_kept([call.state for call in self.calls]):
                 self._run_again(recorder, [self._open_input(entry) for entry in self.inputs])
         except _Stop:
             pass
@@ -247,6 +254,7 @@ class Frame:
             recorder.forget()
             raise
         finally:
+            torch._C._set_grad_enabled(grad)
             local.recomputing -= 1
             local.walk = outer
         recorder.finish()
@@ -318,8 +326,11 @@ class Recorder:
         self.save: Callable[[Tensor], Saved] = frame.runtime.save
         living = [number for number, holder in enumerate(frame.holders) if holder() is not None]
         self.stop = living[-1] + 1 if living else 0
-        # hooks of the last stage would be cut off by an early stop
-        self.early = not any(module._forward_hooks for module in frame.calls[-1].stage.surroundings.modules)
+        final = frame.calls[-1]
+        # to stop early costs an exception through C++, and would cut off the hooks of the last stage
+        self.early = final.state.seconds > _WORTH_STOPPING and not any(
+            module._forward_hooks for module in final.stage.surroundings.modules
+        )
 
     def pack(self, tensor: Tensor) -> Any:
         """Put the next tensor in the next holder; stop the run when the last living one is filled."""

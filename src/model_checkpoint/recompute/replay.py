@@ -20,6 +20,7 @@ from model_checkpoint.recompute.auto_errors import ValueChanged
 
 Autocast = tuple[str, torch.dtype, bool]
 _NOTHING = nullcontext()
+_autocast_on = torch.is_autocast_enabled
 
 
 class Surroundings:
@@ -51,10 +52,11 @@ def _owner(module: nn.Module, path: str) -> tuple[nn.Module, str]:
 class CallState:
     """The surroundings of one call as they were before it."""
 
-    __slots__ = ("autocast", "buffers", "cuda", "numpy", "of", "python", "rng", "training", "versions")
+    __slots__ = ("autocast", "buffers", "cuda", "numpy", "of", "python", "rng", "seconds", "training", "versions")
 
     def __init__(self, of: Surroundings) -> None:
         self.of = of
+        self.seconds = 0.0
         self.training = tuple([m.training for m in of.modules])
         self.versions = [p._version for p in of.parameters]
         self.autocast = autocast_state()
@@ -127,12 +129,10 @@ class CallState:
 
 def autocast_state() -> list[Autocast] | None:
     """The devices with autocast on, with dtype and cache flag; None when it is off everywhere."""
-    found = None
-    for device in ("cpu", "cuda"):
-        if torch.is_autocast_enabled(device):
-            entry = (device, torch.get_autocast_dtype(device), torch.is_autocast_cache_enabled())
-            found = [*(found or []), entry]
-    return found
+    if not (_autocast_on("cpu") or _autocast_on("cuda")):
+        return None
+    cache = torch.is_autocast_cache_enabled()
+    return [(device, torch.get_autocast_dtype(device), cache) for device in ("cpu", "cuda") if _autocast_on(device)]
 
 
 @contextmanager

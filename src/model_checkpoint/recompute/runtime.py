@@ -69,6 +69,7 @@ class Patch:
         self.module, self.call = module, call
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call whatever stands in."""
         return self.call(*args, **kwargs)
 
     def __reduce__(self) -> tuple[Any, ...]:
