@@ -53,6 +53,31 @@ for _ in range(3):
         assert torch.equal(a.grad, b.grad)
 record = plan.statistics.layers().get("6")
 assert record is None or record.prefetch_hits == 0
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Replicate, distribute_tensor
+from model_checkpoint.recompute.auto_errors import ModelRefused
+mesh = init_device_mesh("cpu", (world,))
+
+
+def refused(build, words):
+    try:
+        auto_checkpoint(build(), 0.5, x)
+    except ModelRefused as error:
+        assert words in str(error), error
+    else:
+        raise AssertionError(words)
+
+
+def with_dtensor():
+    layer = nn.Linear(16, 16)
+    layer.weight = nn.Parameter(distribute_tensor(layer.weight.detach(), mesh, [Replicate()]))
+    return nn.Sequential(layer)
+
+
+refused(lambda: fully_shard(nn.Sequential(nn.Linear(16, 16)), mesh=mesh), "FSDP")
+refused(with_dtensor, "DTensor")
+refused(lambda: DDP(nn.Linear(16, 16)), "already wrapped in DDP")
 dist.barrier()
 dist.destroy_process_group()
 print("done")

@@ -138,7 +138,7 @@ class Lucky(nn.Module):
 
 
 def test_python_and_numpy_generators_are_replayed():
-    model, x = nn.Sequential(*[Lucky() for _ in range(4)]), torch.randn(4, 8)
+    model, x = nn.Sequential(*[Lucky() for _ in range(4)]), torch.randn(2048, 8)  # states cost 10 kB each
     twin = copy.deepcopy(model)
     leanest(twin, x, determinism="hash")
 
@@ -328,16 +328,11 @@ def test_an_argument_that_a_layer_changes_is_refused_by_name():
         auto_checkpoint(Net(), 0.5, torch.randn(2, 4))
 
 
-def test_compiled_sharded_and_wrapped_models_are_refused_by_name():
-    class FullyShardedDataParallel(nn.Module):
-        pass
-
+def test_compiled_models_are_refused_by_name():
     compiled = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     compiled.compile(backend="eager")
     with pytest.raises(ModelRefused, match=r"^Sequential: compiled by torch.compile"):
         auto_checkpoint(compiled, 0.5, torch.ones(1, 2))
-    with pytest.raises(ModelRefused, match=r"^0: FSDP modules are not supported"):
-        auto_checkpoint(nn.Sequential(FullyShardedDataParallel()), 0.5, torch.ones(1, 2))
 
 
 def test_retain_graph_gives_the_same_gradients_twice():

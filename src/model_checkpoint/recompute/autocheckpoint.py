@@ -89,6 +89,7 @@ def auto_checkpoint(
         ModelRefused: the model cannot be recomputed faithfully (FSDP, torch.compile, changed arguments).
 
     Example:
+        >>> import torch
         >>> model = nn.Sequential(*[nn.Sequential(nn.Linear(64, 64), nn.ReLU()) for _ in range(8)])
         >>> model = auto_checkpoint(model, 0.6, torch.randn(32, 64))
         >>> model.plan.peak_bytes <= model.plan.budget_bytes

@@ -27,6 +27,7 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
     """Yield the tensors in nested lists, tuples and dicts.
 
     Example:
+        >>> import torch
         >>> [t.shape[0] for t in tensors_in({"a": torch.ones(2), "b": [torch.ones(3), None]})]
         [2, 3]
     """
@@ -44,6 +45,7 @@ class PeakTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Live and peak bytes of the storages created inside the ``with`` block.
 
     Example:
+        >>> import torch
         >>> with PeakTracker() as tracker:
         ...     kept = torch.ones(256).exp()
         >>> tracker.live, tracker.peak
@@ -113,6 +115,7 @@ def measure_peak(model: nn.Module, step: Callable[[], object], inputs: Any = ())
     The first run lets every ``.grad`` exist, so that gradients are not counted; ``step`` must not set them to None.
 
     Example:
+        >>> import torch
         >>> layer, x = nn.Linear(4, 4), torch.ones(2, 4)
         >>> measure_peak(layer, lambda: layer(x).sum().backward(), x) > 0
         True

@@ -50,6 +50,7 @@ class Prefetcher:
         self._statistics = statistics
         self.overlap = 0
         self._pool: ThreadPoolExecutor | None = None
+        self._running: Future[bool] | None = None
         self._lock = threading.Lock()
 
     def start(self, frame: Frame | None, task: int) -> None:
@@ -68,7 +69,14 @@ class Prefetcher:
             tracker.peak = max(before, tracker.peak)
         else:
             future = self._workers().submit(_run, weakref.ref(frame), task, torch.get_num_threads())
+        self._running = future
         frame.pending = Pending(future, task, self._statistics)
+
+    def drain(self) -> None:
+        """Wait for what still runs: a new forward pass must find the modules as they are."""
+        running, self._running = self._running, None
+        if running is not None and not running.cancel():
+            running.result()
 
     def _workers(self) -> ThreadPoolExecutor:
         with self._lock:
@@ -85,9 +93,12 @@ class Prefetcher:
 
 
 def _safe(frame: Frame) -> bool:
-    """Whether a region touches nothing that backward may use at the same time."""
-    return frame.closed and not any(
-        call.state.draws or call.stage.facts.collective or call.stage.facts.shared for call in frame.calls
+    """Whether backward will ask for a region, and it touches nothing that backward may use at the same time."""
+    needed = any(holder() is not None for holder in frame.holders)
+    return (
+        needed
+        and frame.closed
+        and not any(call.state.draws or call.stage.facts.collective or call.stage.facts.shared for call in frame.calls)
     )
 
 

@@ -49,10 +49,29 @@ def _owner(module: nn.Module, path: str) -> tuple[nn.Module, str]:
     return module.get_submodule(prefix), name
 
 
+class PythonGenerators:
+    """The state of Python's and NumPy's generators, held in tensors so that a tracker counts it."""
+
+    __slots__ = ("_numpy", "_numpy_rest", "_python", "_python_rest")
+
+    def __init__(self) -> None:
+        version, words, gauss = random.getstate()
+        self._python, self._python_rest = torch.tensor(words), (version, gauss)
+        legacy: Any = np.random.get_state()
+        self._numpy, self._numpy_rest = torch.tensor(legacy[1].astype(np.int64)), (legacy[0], *legacy[2:])
+
+    def restore(self) -> None:
+        """Set both generators back to this state."""
+        version, gauss = self._python_rest
+        random.setstate((version, tuple(self._python.tolist()), gauss))
+        kind, *rest = self._numpy_rest
+        np.random.set_state((kind, self._numpy.numpy().astype(np.uint32), *rest))
+
+
 class CallState:
     """The surroundings of one call as they were before it."""
 
-    __slots__ = ("autocast", "buffers", "cuda", "numpy", "of", "python", "rng", "seconds", "training", "versions")
+    __slots__ = ("autocast", "buffers", "cuda", "of", "python", "rng", "seconds", "training", "versions")
 
     def __init__(self, of: Surroundings) -> None:
         self.of = of
@@ -62,8 +81,7 @@ class CallState:
         self.autocast = autocast_state()
         self.rng: Tensor | None = torch.default_generator.get_state()
         self.cuda = [(index, torch.cuda.get_rng_state(index)) for index in of.devices]
-        self.python = random.getstate() if of.facts_python else None
-        self.numpy: Any = np.random.get_state() if of.facts_python else None
+        self.python = PythonGenerators() if of.facts_python else None
         # clones go through the dispatcher, so that a tracker counts them
         self.buffers = [(m, name, m._buffers[name].clone()) for m, name in of.watched(self.training)]  # type: ignore[union-attr]
 
@@ -123,8 +141,7 @@ class CallState:
         for index, state in self.cuda:
             torch.cuda.set_rng_state(state, index)
         if self.python is not None:
-            random.setstate(self.python)
-            np.random.set_state(self.numpy)
+            self.python.restore()
 
 
 def autocast_state() -> list[Autocast] | None:
@@ -183,12 +200,12 @@ def generators_kept(states: Sequence[CallState]) -> AbstractContextManager[None]
 def _generators_kept(states: Sequence[CallState]) -> Iterator[None]:
     rng = torch.default_generator.get_state()
     cuda = [(i, torch.cuda.get_rng_state(i)) for i in {i for s in states for i, _ in s.cuda}]
-    python, legacy = random.getstate(), np.random.get_state()
+    python = PythonGenerators() if any(state.python is not None for state in states) else None
     try:
         yield
     finally:
         torch.default_generator.set_state(rng)
         for index, state in cuda:
             torch.cuda.set_rng_state(state, index)
-        random.setstate(python)
-        np.random.set_state(legacy)
+        if python is not None:
+            python.restore()

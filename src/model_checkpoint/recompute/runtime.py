@@ -156,6 +156,8 @@ class Runtime:
     def _call_model(self, *args: Any, **kwargs: Any) -> Any:
         """One forward pass; without gradients, or inside another pass, the model is as it was."""
         original = plain_call(self.model)
+        if self.prefetcher is not None and local.walk is None:
+            self.prefetcher.drain()
         if not torch.is_grad_enabled() or local.walk is not None or local.recomputing:
             return original(*args, **kwargs)
         if self.on_start is not None:

@@ -119,8 +119,8 @@ class RecomputeStatistics:
         Example:
             >>> statistics = RecomputeStatistics()
             >>> statistics.recomputed("layer1", 0.002)
-            >>> print(statistics.timeline())
-            ... s  recompute  layer1    2.000 ms  ########################################
+            >>> statistics.timeline(width=4)
+            '... s  recompute  layer1    2.000 ms  ####'
         """
         events = self.events()
         longest = max((event.seconds for event in events), default=0.0) or 1.0
