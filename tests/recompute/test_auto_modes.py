@@ -331,6 +331,25 @@ def test_a_plan_survives_json_and_is_reused_without_profiling():
     assert sum(r.recomputes for r in twin.plan.statistics.layers().values()) > 0
 
 
+def test_a_plan_made_in_evaluation_mode_is_safe_for_training():
+    """In evaluation no batch norm statistics move, so the plan has not seen that they do."""
+    torch.manual_seed(0)
+    build, make_inputs = FAMILIES["cnn"]
+    model, inputs = build().eval(), make_inputs()
+    auto_checkpoint(model, 1.0, inputs)
+    auto_checkpoint(model, model.plan.floor_bytes, profile=model.plan.profile)
+    data = model.plan.to_dict()
+    plain, twin = build().train(), build().train()
+    twin.load_state_dict(plain.state_dict())
+
+    auto_checkpoint(twin, plan=data, sample_input=inputs)
+
+    assert_same_step(step(twin, inputs), step(plain, inputs))
+    model.train()
+    plain.load_state_dict(model.state_dict())
+    assert_same_step(step(model, inputs), step(plain, inputs))
+
+
 def test_a_plan_for_another_model_is_refused():
     auto_checkpoint(model := mlp(16, 6), 0.5, torch.randn(8, 16))
     data = model.plan.to_dict()

@@ -246,6 +246,7 @@ def _install(model: M, profile: Profile, candidate: Candidate, *, budget: int, o
         input_bytes=profile.sample.input_bytes,
         determinism=options.determinism.value,
         prefetch=options.prefetch,
+        training=model.training,
         front=_front(profile),
         profile=profile,
     )
@@ -319,6 +320,11 @@ def _apply_saved(model: M, plan: Plan, sample_input: Any, *, options: Options) -
     plan.check_stages([stage.name for stage in found.stages])
     names = StageFacts.__dataclass_fields__
     facts = [StageFacts(**{name: getattr(line, name) for name in names}) for line in plan.stages]
+    if model.training != plan.training:  # which buffers change was seen in the other mode
+        facts = [
+            replace(fact, buffers=tuple(path for path, _ in stage.module.named_buffers()))
+            for fact, stage in zip(facts, found.stages, strict=True)
+        ]
     chosen = replace(options, determinism=Determinism(plan.determinism), prefetch=plan.prefetch)
     runtime = _runtime(model, facts, found, chosen)
     runtime.use(plan.schedule)

@@ -48,6 +48,7 @@ class Plan:
     input_bytes: int
     determinism: str = "metadata"
     prefetch: bool = False
+    training: bool = True  # the mode the model was profiled in
     front: tuple[ParetoRow, ...] = ()
     profile: Any = field(default=None, repr=False, compare=False)
     on_remove: Callable[[], None] | None = field(default=None, repr=False, compare=False)

@@ -34,10 +34,10 @@ class Pending:
 
     def collect(self, frame: Frame, task: int) -> bool:
         """Wait for the worker; False means that backward must run the region itself."""
-        if task != self.task or self.future.cancel():
+        if self.future.cancel():
             return False
         start = time.perf_counter()
-        done = self.future.result()
+        done = self.future.result() and task == self.task
         if done:
             self.statistics.prefetched(frame.calls[0].stage.name, time.perf_counter() - start)
         return done

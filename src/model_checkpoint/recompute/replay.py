@@ -26,7 +26,7 @@ _autocast_on = torch.is_autocast_enabled
 class Surroundings:
     """What one module reads besides its arguments; gathered once per stage."""
 
-    __slots__ = ("buffers", "devices", "facts_python", "modules", "name", "parameters", "profiled")
+    __slots__ = ("buffers", "devices", "draws_python", "modules", "name", "parameters", "profiled")
 
     def __init__(self, name: str, module: nn.Module, *, buffers: Sequence[str], draws_python: bool) -> None:
         self.name = name
@@ -34,7 +34,7 @@ class Surroundings:
         self.parameters = list(module.parameters())
         self.devices = sorted({p.device.index for p in self.parameters if p.device.type == "cuda"})
         self.buffers = [_owner(module, path) for path in buffers]
-        self.facts_python = draws_python
+        self.draws_python = draws_python
         self.profiled = tuple(m.training for m in self.modules)
 
     def watched(self, training: tuple[bool, ...]) -> list[tuple[nn.Module, str]]:
@@ -81,7 +81,7 @@ class CallState:
         self.autocast = autocast_state()
         self.rng: Tensor | None = torch.default_generator.get_state()
         self.cuda = [(index, torch.cuda.get_rng_state(index)) for index in of.devices]
-        self.python = PythonGenerators() if of.facts_python else None
+        self.python = PythonGenerators() if of.draws_python else None
         # clones go through the dispatcher, so that a tracker counts them
         self.buffers = [(m, name, m._buffers[name].clone()) for m, name in of.watched(self.training)]  # type: ignore[union-attr]
 
