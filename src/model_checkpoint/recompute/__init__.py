@@ -66,6 +66,28 @@ _HOMES = {
     "ActivationInvalid": "errors",
     "SettingInvalid": "errors",
     "SpillDamaged": "errors",
+    "auto_checkpoint": "autocheckpoint",
+    "Profile": "autocheckpoint",
+    "Plan": "plan",
+    "Pareto": "picture",
+    "ParetoRow": "picture",
+    "is_recomputing": "frame",
+    "Determinism": "determinism",
+    "PeakTracker": "peak",
+    "measure_peak": "peak",
+    "RecomputeStatistics": "statistics",
+    "Chain": "planner",
+    "Stage": "planner",
+    "Mode": "planner",
+    "Table": "planner",
+    "Keep": "schedule",
+    "Region": "schedule",
+    "BudgetTooSmall": "auto_errors",
+    "RecomputeDiverged": "auto_errors",
+    "ValueChanged": "auto_errors",
+    "ModelRefused": "auto_errors",
+    "PlanMismatch": "auto_errors",
+    "AutoCheckpointWarning": "auto_errors",
 }
 
 __all__ = [*_HOMES]  # the table above is the list
@@ -74,11 +96,20 @@ if TYPE_CHECKING:
     from model_checkpoint.recompute.async_engine import AsyncRecomputationEngine as AsyncRecomputationEngine
     from model_checkpoint.recompute.async_engine import RecomputationHandle as RecomputationHandle
     from model_checkpoint.recompute.async_engine import cancellation_requested as cancellation_requested
+    from model_checkpoint.recompute.auto_errors import AutoCheckpointWarning as AutoCheckpointWarning
+    from model_checkpoint.recompute.auto_errors import BudgetTooSmall as BudgetTooSmall
+    from model_checkpoint.recompute.auto_errors import ModelRefused as ModelRefused
+    from model_checkpoint.recompute.auto_errors import PlanMismatch as PlanMismatch
+    from model_checkpoint.recompute.auto_errors import RecomputeDiverged as RecomputeDiverged
+    from model_checkpoint.recompute.auto_errors import ValueChanged as ValueChanged
+    from model_checkpoint.recompute.autocheckpoint import Profile as Profile
+    from model_checkpoint.recompute.autocheckpoint import auto_checkpoint as auto_checkpoint
     from model_checkpoint.recompute.cache import CacheStats as CacheStats
     from model_checkpoint.recompute.cache import RecomputationCache as RecomputationCache
     from model_checkpoint.recompute.config import CheckpointConfig as CheckpointConfig
     from model_checkpoint.recompute.config import CheckpointConfigBuilder as CheckpointConfigBuilder
     from model_checkpoint.recompute.config import CheckpointStrategy as CheckpointStrategy
+    from model_checkpoint.recompute.determinism import Determinism as Determinism
     from model_checkpoint.recompute.engine import LayerRecomputationStats as LayerRecomputationStats
     from model_checkpoint.recompute.engine import RecomputationEngine as RecomputationEngine
     from model_checkpoint.recompute.engine import RecomputationEvent as RecomputationEvent
@@ -93,12 +124,22 @@ if TYPE_CHECKING:
     from model_checkpoint.recompute.errors import RecomputationException as RecomputationException
     from model_checkpoint.recompute.errors import SettingInvalid as SettingInvalid
     from model_checkpoint.recompute.errors import SpillDamaged as SpillDamaged
+    from model_checkpoint.recompute.frame import is_recomputing as is_recomputing
     from model_checkpoint.recompute.graph import DependencyGraph as DependencyGraph
     from model_checkpoint.recompute.manager import CheckpointManager as CheckpointManager
     from model_checkpoint.recompute.memory import LayerMemoryStats as LayerMemoryStats
     from model_checkpoint.recompute.memory import MemoryEvent as MemoryEvent
     from model_checkpoint.recompute.memory import MemoryLimitEvent as MemoryLimitEvent
     from model_checkpoint.recompute.memory import MemoryStats as MemoryStats
+    from model_checkpoint.recompute.peak import PeakTracker as PeakTracker
+    from model_checkpoint.recompute.peak import measure_peak as measure_peak
+    from model_checkpoint.recompute.picture import Pareto as Pareto
+    from model_checkpoint.recompute.picture import ParetoRow as ParetoRow
+    from model_checkpoint.recompute.plan import Plan as Plan
+    from model_checkpoint.recompute.planner import Chain as Chain
+    from model_checkpoint.recompute.planner import Mode as Mode
+    from model_checkpoint.recompute.planner import Stage as Stage
+    from model_checkpoint.recompute.planner import Table as Table
     from model_checkpoint.recompute.policies import CachePolicy as CachePolicy
     from model_checkpoint.recompute.policies import CostAwarePolicy as CostAwarePolicy
     from model_checkpoint.recompute.policies import LFUPolicy as LFUPolicy
@@ -107,8 +148,11 @@ if TYPE_CHECKING:
     from model_checkpoint.recompute.rerun import DirectCall as DirectCall
     from model_checkpoint.recompute.rerun import ExactReplay as ExactReplay
     from model_checkpoint.recompute.rerun import RecomputationStrategy as RecomputationStrategy
+    from model_checkpoint.recompute.schedule import Keep as Keep
+    from model_checkpoint.recompute.schedule import Region as Region
     from model_checkpoint.recompute.signals import Signal as Signal
     from model_checkpoint.recompute.spill import DiskStore as DiskStore
+    from model_checkpoint.recompute.statistics import RecomputeStatistics as RecomputeStatistics
     from model_checkpoint.recompute.stores import ActivationSlot as ActivationSlot
     from model_checkpoint.recompute.stores import ActivationStore as ActivationStore
     from model_checkpoint.recompute.stores import DeviceStore as DeviceStore

@@ -1,0 +1,128 @@
+"""Calibrate: turn the planner's model of memory into a promise, by running candidates once under the tracker.
+
+Every candidate's measured peak is remembered. For a budget, the fastest candidate whose *measured* peak fits is taken.
+Answers given before bound later ones, so within one calibration a larger budget never gets a smaller peak.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from model_checkpoint.recompute.auto_errors import BudgetTooSmall
+from model_checkpoint.recompute.merge import merge_chain
+from model_checkpoint.recompute.planner import Chain, Table
+from model_checkpoint.recompute.schedule import Schedule, expand, keep_all
+
+_TRIES = 8
+_SLOTS = 800
+_CLOSE = 0.995  # a peak this near to the budget is not worth another try
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A schedule with what was predicted and measured of it."""
+
+    schedule: Schedule
+    seconds: float  # predicted
+    predicted: int
+    peak: int  # measured
+
+
+class Calibration:
+    """All candidates of one profile.
+
+    Args:
+        chain: the stages with the tail as the last one.
+        base: bytes held before the first stage.
+        plain_peak: measured peak of plain training.
+        measure: runs one step by a schedule and returns its peak.
+    """
+
+    def __init__(self, chain: Chain, *, base: int, plain_peak: int, measure: Callable[[Schedule], int]) -> None:
+        self._short, self._groups = merge_chain(chain)
+        self._base, self._measure = base, measure
+        self.table = Table(self._short, budget=max(chain.keep_all_peak, plain_peak, 1), slots=_SLOTS)
+        self.points = self.table.front()
+        full = sum(stage.modes[0].forward + stage.modes[0].backward for stage in chain.stages)
+        self.plain = Candidate(
+            schedule=keep_all(len(chain.stages) - 1),
+            seconds=full,
+            predicted=base + chain.keep_all_peak,
+            peak=plain_peak,
+        )
+        self._tried: dict[Schedule, Candidate] = {self.plain.schedule: self.plain}
+        self._answers: list[tuple[int, int]] = []  # budget, peak
+        self._floor_known = False
+
+    @property
+    def candidates(self) -> list[Candidate]:
+        """Everything measured so far."""
+        return list(self._tried.values())
+
+    def floor(self) -> int:
+        """The smallest measured peak; the leanest plans are tried on first use."""
+        if not self._floor_known:
+            least = self.points[0].bytes if self.points else 0
+            for share in (1.0, 1.03, 1.08):
+                if self.points:
+                    self._try(self._index(int(least * share)))
+            self._floor_known = True
+        return min(candidate.peak for candidate in self._tried.values())
+
+    def choose(self, budget: int) -> Candidate:
+        """The fastest candidate whose measured peak is within ``budget``.
+
+        Raises:
+            BudgetTooSmall: even the leanest plan needs more.
+        """
+        floor = self.floor()
+        if budget < floor:
+            raise BudgetTooSmall(
+                f"memory_budget: {budget} bytes is below the floor of {floor} bytes for this model and input. "
+                "Ask for at least that, or use a smaller batch.",
+                floor_bytes=floor,
+            )
+        if budget < self.plain.peak:
+            self._search(budget)
+        low = max((peak for asked, peak in self._answers if asked <= budget), default=0)
+        high = min((peak for asked, peak in self._answers if asked >= budget), default=budget)
+        fitting = [c for c in self._tried.values() if low <= c.peak <= min(budget, high)]
+        best = min(fitting, key=lambda c: (c.seconds, c.peak))
+        self._answers.append((budget, best.peak))
+        return best
+
+    def _search(self, budget: int) -> None:
+        """Try schedules around the budget, each aimed by the error of the one before."""
+        low, high = -1, len(self.points)
+        index = self._index(budget - self._base)
+        for _ in range(_TRIES):
+            index = min(max(index, low + 1), high - 1)
+            peak = self._try(index).peak
+            if peak <= budget:
+                low = index
+            else:
+                high = index
+            if low + 1 >= high or _CLOSE * budget <= peak <= budget:
+                return
+            aimed = self._index(self.points[index].bytes + (budget - peak))
+            index = aimed if low < aimed < high else (low + high) // 2
+
+    def _index(self, size: int) -> int:
+        """The last point of the front within ``size`` bytes, or the first of all."""
+        return max(bisect_right(self.points, size, key=lambda point: point.bytes) - 1, 0)
+
+    def _try(self, index: int) -> Candidate:
+        point = self.points[index]
+        merged = self.table.schedule(point.bytes)
+        assert merged is not None
+        schedule = expand(merged, self._groups)[:-1]  # the tail is no stage of the model
+        if schedule not in self._tried:
+            self._tried[schedule] = Candidate(
+                schedule=schedule,
+                seconds=point.seconds,
+                predicted=self._base + point.bytes,
+                peak=self._measure(schedule),
+            )
+        return self._tried[schedule]
