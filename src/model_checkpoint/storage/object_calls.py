@@ -46,6 +46,7 @@ class Listed:
     key: str
     size: int
     modified: datetime
+    version: str = ""  # the store's own mark for this content, where it has one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,7 +216,7 @@ class Bucket:
         key = str(meta["path"])
         if self.address.prefix:
             key = key.removeprefix(self.address.prefix + "/")
-        return Listed(key=key, size=int(meta["size"]), modified=meta["last_modified"])
+        return Listed(key=key, size=int(meta["size"]), modified=meta["last_modified"], version=meta.get("e_tag") or "")
 
 
 _buckets: dict[tuple[object, ...], Bucket] = {}

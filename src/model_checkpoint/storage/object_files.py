@@ -16,8 +16,9 @@ from collections.abc import Iterator
 from model_checkpoint.errors import StorageFailure
 from model_checkpoint.options import MIB
 from model_checkpoint.storage.failures import misused, typed_errors
-from model_checkpoint.storage.object_calls import PART_BYTES, Bucket, log
+from model_checkpoint.storage.object_calls import PART_BYTES, Bucket, Listed, log
 from model_checkpoint.storage.object_failures import KeyMissing
+from model_checkpoint.storage.store import Stamp
 
 WINDOW_BYTES = 64 * MIB
 
@@ -59,7 +60,7 @@ class _Stream:
         self._changed = threading.Condition()
         self._ready: deque[bytes] = deque()  # next to upload
         self._early: dict[int, bytes | int] = {}  # offset -> slab, or its length if it is on the disk
-        self._next = self._held = 0  # first byte still missing; bytes in memory
+        self._next = self._held = self._sent = 0  # first byte still missing; bytes in memory; bytes handed on
         self._starving = self._over = False
         self._error: BaseException | None = None
         self._spill: _Spill | None = None
@@ -103,19 +104,21 @@ class _Stream:
         self._changed.notify_all()
 
     def _blocks(self) -> Iterator[bytes]:
-        sent = 0
-        while sent < self._size:
+        self._sent = 0
+        while self._sent < self._size:
             with self._changed:
                 self._starving = not self._ready
                 self._changed.notify_all()
-                self._changed.wait_for(lambda: self._ready or self._over)
+                self._changed.wait_for(lambda: self._ready or self._over or self._sent >= self._size)
                 self._starving = False
                 if self._over:
                     raise _GivenUp
+                if not self._ready:
+                    return  # the file ended up shorter than announced, and all of it is sent
                 block = self._ready.popleft()
                 self._held -= len(block)
                 self._line_up()
-            sent += len(block)
+                self._sent += len(block)
             yield block
 
     def _upload(self) -> None:
@@ -130,7 +133,10 @@ class _Stream:
     def held(self) -> int:
         return self._held
 
-    def finish(self) -> None:
+    def finish(self, size: int) -> None:
+        with self._changed:
+            self._size = size
+            self._changed.notify_all()
         self._thread.join()
         self._close()
         if self._error is not None:
@@ -149,6 +155,23 @@ class _Stream:
             self._spill.close()
 
 
+def stamp_of(found: Listed) -> Stamp:
+    """What the store tells of an object; a copy on the server is a copy of its own, so keys are part of identity."""
+    return Stamp(size=found.size, identity=f"{found.key}#{found.version}", links=1)
+
+
+class ObjectCopy:
+    """One file that the server copied from another checkpoint."""
+
+    sealed = touched = True
+
+    def __init__(self, key: str, stamp: Stamp) -> None:
+        self.key, self.stamp = key, stamp
+
+    def give_up(self) -> None:
+        """Nothing is under way."""
+
+
 class ObjectWriter:
     """One file being written; see :class:`model_checkpoint.storage.store.Writer`."""
 
@@ -163,6 +186,7 @@ class ObjectWriter:
         self._stream: _Stream | None = None
         self.sealed = False
         self.touched = False  # something of it may be in the store
+        self.stamp: Stamp | None = None  # known once it is sealed
 
     def write(self, offset: int, data: memoryview) -> None:
         """Take all of ``data`` for ``offset``."""
@@ -192,13 +216,14 @@ class ObjectWriter:
                 self._stream = _Stream(self._bucket, self.key, self._size)
             return self._stream
 
-    def seal(self) -> None:
-        """Finish the upload and make sure that the object is there, whole."""
+    def seal(self, size: int | None = None) -> None:
+        """Finish the upload at ``size``, or at the announced size, and make sure that the object is there, whole."""
         if not self._open:
             raise misused(self._where, "it was sealed, or failed, before")
-        if self._written < self._size:
-            raise misused(self._where, f"only {self._written} of the {self._size} bytes announced were written")
-        self._open = False
+        final = self._size if size is None else size
+        if not 0 <= final <= min(self._written, self._size):
+            raise misused(self._where, f"only {self._written} of the {final} bytes announced were written")
+        self._open, self._size = False, final
         try:
             self._send()
         except StorageFailure as error:
@@ -218,15 +243,17 @@ class ObjectWriter:
     def _send(self) -> None:
         self.touched = True
         if self._whole is not None:
-            self._bucket.put(self.key, memoryview(self._whole))
+            self._bucket.put(self.key, memoryview(self._whole)[: self._size])
         elif self._stream is not None:
-            self._stream.finish()
+            self._stream.finish(self._size)
 
     def _is_there(self) -> bool:
         try:
-            return self._bucket.head(self.key).size == self._size
+            found = self._bucket.head(self.key)
         except KeyMissing:
             return False
+        self.stamp = stamp_of(found)
+        return found.size == self._size
 
     def give_up(self) -> None:
         """Stop an upload under way."""

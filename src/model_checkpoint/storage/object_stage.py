@@ -9,13 +9,15 @@ from model_checkpoint.storage.failures import attempt_over, misused, not_sealed
 from model_checkpoint.storage.names import MANIFEST, check_name, check_new_file, check_own_files
 from model_checkpoint.storage.object_calls import Bucket, log
 from model_checkpoint.storage.object_commit import Draft, InPlace, commit, find
-from model_checkpoint.storage.object_failures import ConditionFailed
-from model_checkpoint.storage.object_files import ObjectWriter
+from model_checkpoint.storage.object_failures import ConditionFailed, KeyMissing
+from model_checkpoint.storage.object_files import ObjectCopy, ObjectWriter, stamp_of
 from model_checkpoint.storage.object_keys import CHECKPOINTS, file_key, stored_name
 from model_checkpoint.storage.object_leases import Lease, Work
 from model_checkpoint.storage.object_trash import in_parallel, stored_files, throw_files
+from model_checkpoint.storage.store import Stamp
 
 _TRIES = 16
+_COPY_BYTES = 4 << 30  # the most a server copies in one request
 
 
 class ObjectStage:
@@ -24,7 +26,7 @@ class ObjectStage:
     def __init__(self, bucket: Bucket, name: str, attempt: str) -> None:
         self._bucket, self._name, self._attempt = bucket, name, attempt
         self._where = bucket.where(f"{CHECKPOINTS}/{name}")
-        self._writers: dict[str, ObjectWriter] = {}
+        self._writers: dict[str, ObjectWriter | ObjectCopy] = {}
         self._over = False
         self._lease = Lease(bucket, Work.SAVE, attempt=attempt, name=name)
 
@@ -33,8 +35,31 @@ class ObjectStage:
         self._require_open()
         check_new_file(file, {name.casefold() for name in self._writers}, self._where)
         key = file_key(self._name, stored_name(file, self._attempt))
-        self._writers[file] = ObjectWriter(self._bucket, key, size)
-        return self._writers[file]
+        writer = self._writers[file] = ObjectWriter(self._bucket, key, size)
+        return writer
+
+    def link(self, file: str, *, source: str, source_file: str, identity: str) -> bool:
+        """Let the server copy ``source_file`` of ``source``; saves the upload, not the space."""
+        self._require_open()
+        check_new_file(file, {name.casefold() for name in self._writers}, self._where)
+        origin = file_key(check_name(source, self._where), check_name(source_file, self._where))
+        key = file_key(self._name, stored_name(file, self._attempt))
+        try:
+            found = self._bucket.head(origin)
+            if stamp_of(found).identity != identity or found.size > _COPY_BYTES:
+                return False
+            self._bucket.copy(origin, key)
+            self._writers[file] = ObjectCopy(key, stamp_of(self._bucket.head(key)))
+        except KeyMissing:
+            return False
+        except StorageFailure as error:
+            log.warning("%s: the store did not copy %s, so it is uploaded (%s)", self._where, origin, error)
+            return False
+        return True
+
+    def stamps(self) -> dict[str, Stamp]:
+        """Stamps of the files that are in the store so far."""
+        return {file: writer.stamp for file, writer in self._writers.items() if writer.stamp is not None}
 
     def publish(self, manifest: bytes, *, replace: bool = False, obsolete: Sequence[str] = ()) -> None:
         """Make the checkpoint visible and durable, by one conditional put."""

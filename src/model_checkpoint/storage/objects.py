@@ -15,11 +15,12 @@ from model_checkpoint.storage.names import MANIFEST, check_attempt, check_name
 from model_checkpoint.storage.object_calls import TERM_SECONDS, Address, Bucket, connect
 from model_checkpoint.storage.object_commit import InPlace, find
 from model_checkpoint.storage.object_failures import KeyMissing
-from model_checkpoint.storage.object_keys import CHECKPOINTS, file_key
+from model_checkpoint.storage.object_files import stamp_of
+from model_checkpoint.storage.object_keys import CHECKPOINTS, file_key, manifest_key
 from model_checkpoint.storage.object_reads import ObjectReader, gone
 from model_checkpoint.storage.object_stage import ObjectStage
 from model_checkpoint.storage.object_sweep import sweep
-from model_checkpoint.storage.store import Swept, Trashed
+from model_checkpoint.storage.store import Stamp, Swept, Trashed
 
 
 class ObjectStore:
@@ -68,6 +69,13 @@ class ObjectStore:
         stored = object_trash.stored_files(self._bucket, name, found.home)
         sizes = {file.partition("~")[0]: item.size for file, item in stored.items()}
         return sizes | {MANIFEST: len(found.data)}
+
+    def stamps(self, name: str) -> dict[str, Stamp]:
+        """Every file of ``name``, its manifest included, with its stamp."""
+        found = self._find(name)
+        stored = object_trash.stored_files(self._bucket, name, found.home)
+        stamps = {file.partition("~")[0]: stamp_of(item) for file, item in stored.items()}
+        return stamps | {MANIFEST: stamp_of(self._bucket.head(manifest_key(name)))}
 
     def open(self, name: str, file: str) -> ObjectReader:
         """Open one data file."""
