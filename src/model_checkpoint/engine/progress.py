@@ -34,8 +34,10 @@ def _bar(title: str) -> Iterator[Emit]:
     from rich import progress as rich  # only who asks for a bar pays for it
     from rich.console import Console
 
-    columns = (rich.TextColumn("{task.description}"), rich.BarColumn(), rich.DownloadColumn())
-    with rich.Progress(*columns, rich.TransferSpeedColumn(), console=Console(stderr=True), transient=True) as bar:
+    console = Console(stderr=True)
+    text, bar_column = rich.TextColumn("{task.description}"), rich.BarColumn()
+    columns = (text, bar_column, rich.DownloadColumn(), rich.TransferSpeedColumn())
+    with rich.Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(title, total=None)
 
         def emit(event: Progress) -> None:
