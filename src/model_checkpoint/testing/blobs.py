@@ -23,7 +23,14 @@ def blob_manifest(name: str, attempt: str, files: Mapping[str, bytes]) -> bytes:
         for file, data in files.items()
     )
     manifest = Manifest(
-        id=attempt, attempt=attempt, name=name, step=None, created="", layout="", compression="", files=records
+        id=attempt,
+        attempt=attempt,
+        name=name,
+        step=None,
+        created="2026-01-01T00:00:00+00:00",
+        layout="multi_shard",
+        compression="none",
+        files=records,
     )
     return encode(manifest)
 
