@@ -11,13 +11,15 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
+import numpy as np
+
 from model_checkpoint.errors import Truncated
 from model_checkpoint.options import MIB
 from model_checkpoint.storage.failures import ended
 from model_checkpoint.storage.object_calls import Bucket
 from model_checkpoint.storage.object_failures import KeyMissing
 
-BLOCK_BYTES = 16 * MIB
+BLOCK_BYTES = 8 * MIB
 BLOCKS_AHEAD = 4
 _STREAK = 3  # so many reads in a row are no accident
 
@@ -57,9 +59,9 @@ class ObjectReader:
             for block, start, stop in self._claim(offset, offset + len(view)):
                 room = view[start - offset : stop - offset]
                 if block is None:
-                    room[:] = self._fetch(start, stop)
+                    _copy(room, self._fetch(start, stop))
                 else:
-                    room[:] = block.data.result()[start - block.start : stop - block.start]
+                    _copy(room, block.data.result()[start - block.start : stop - block.start])
         except KeyMissing as error:
             raise gone(self._where, self._file) from error
 
@@ -73,8 +75,8 @@ class ObjectReader:
         """Cut ``[start, stop)`` into pieces that blocks ahead hold and pieces to ask for; look further ahead."""
         with self._lock:
             pieces = list(self._cut(start, stop))
-            if any(block is not None for block, _, _ in pieces) or abs(start - self._front) <= BLOCK_BYTES:
-                self._streak += 1  # threads may overtake each other a little
+            if start <= self._front + BLOCK_BYTES or any(block is not None for block, _, _ in pieces):
+                self._streak += self._front - BLOCK_BYTES <= start  # threads overtake each other; one may come late
             else:
                 self._streak, self._front = 1, 0
                 self._blocks.clear()
@@ -118,6 +120,11 @@ class ObjectReader:
             if self._pool is not None:
                 self._pool.shutdown(wait=False, cancel_futures=True)
                 self._pool = None
+
+
+def _copy(room: memoryview, data: memoryview) -> None:
+    """Copy without holding up other threads, which plain assignment does."""
+    np.copyto(np.frombuffer(room, dtype=np.uint8), np.frombuffer(data, dtype=np.uint8))
 
 
 def gone(where: str, file: str) -> Truncated:
