@@ -18,7 +18,8 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 _SECTIONS = {"state": "training_state", "slice": "slices", "small": "small_tensors", "million": "million"}
-_OTHERS = ("async_stall", "squeeze", "objects", "recompute", "precision")  # benchmarks with a report of their own, where they are present
+# benchmarks with a report of their own, where they are present
+_OTHERS = ("async_stall", "squeeze", "objects", "recompute", "precision")
 _DOCS = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
 
 
