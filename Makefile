@@ -5,7 +5,7 @@ BIN := .venv/bin
 export ONEDNN_MAX_CPU_ISA := AVX512_CORE_BF16
 export TF_CPP_MIN_LOG_LEVEL := 3
 
-.PHONY: setup demo test fast check bench docs clean
+.PHONY: setup demo test fast coverage check bench docs clean
 setup: .venv/ready
 
 .venv/ready: pyproject.toml constraints.txt
@@ -20,7 +20,10 @@ demo: setup
 
 test: setup
 	tests/install_servers.sh
-	$(BIN)/pytest -m "" -n 2 --cov --cov-report=term
+	$(BIN)/pytest -m "" -n 2 --dist worksteal
+
+coverage: setup
+	$(BIN)/pytest -n 2 --cov --cov-report=term
 
 fast: setup
 	$(BIN)/pytest -n 2
