@@ -237,3 +237,14 @@ def test_the_state_of_a_plain_optimizer_is_refused_with_the_way_to_take_it_over(
 
     with pytest.raises(CorruptedCheckpoint, match=r"It is of a plain optimizer: load it into opt.base_optimizer"):
         run[1].load_state_dict(plain)
+
+
+def test_background_and_incremental_saves_hold_the_same_checkpoint(run, tmp_path):
+    checkpoint = Manager.create_checkpoint(run[1])
+
+    Manager.save_checkpoint(checkpoint, tmp_path / "blocking", incremental=True)
+    Manager.save_checkpoint(checkpoint, tmp_path / "blocking", incremental=True)
+    Manager.save_checkpoint_async(checkpoint, tmp_path / "background").result()
+
+    for folder in ("blocking", "background"):
+        assert_same(to_tree(Manager.load_checkpoint(tmp_path / folder)), to_tree(checkpoint))

@@ -75,7 +75,7 @@ def test_the_classes_work_without_any_framework():
     """Neither importing nor using them on bytes may load torch or NumPy."""
     probe = """
 import json, sys
-from model_checkpoint.recompute import *
+from model_checkpoint.recompute import CheckpointConfig, CheckpointManager, DiskStore
 with CheckpointManager(CheckpointConfig(use_async_recomputation=True), store=DiskStore()) as manager:
     manager.register_checkpoint("a", b"abc")
     manager.engine.register_recompute_function("b", lambda: manager.retrieve_or_recompute("a") + b"d")

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from os import PathLike
 from typing import Any
 
+from model_checkpoint.engine.job import SaveJob
 from model_checkpoint.precision.capture import PendingPolicy, capture
 from model_checkpoint.precision.checkpoint import MixedPrecisionCheckpoint
 from model_checkpoint.precision.errors import InvalidArgument
-from model_checkpoint.precision.files import read_checkpoint, require_path, write_checkpoint
+from model_checkpoint.precision.files import read_checkpoint, require_path, write_checkpoint, write_checkpoint_async
 from model_checkpoint.precision.inspection import Finding, inspect_alone, inspect_fit, list_errors
 from model_checkpoint.precision.optimizer import MixedPrecisionOptimizer
 from model_checkpoint.precision.restore import restore
@@ -47,10 +48,18 @@ class MixedPrecisionCheckpointManager:
         return capture(optimizer, base_optimizer_state=base_optimizer_state, metadata=metadata, pending=pending)
 
     @staticmethod
-    def save_checkpoint(checkpoint: MixedPrecisionCheckpoint, filepath: str | PathLike[str]) -> None:
-        """Write the folder ``filepath``; one saved there before is replaced atomically."""
+    def save_checkpoint(
+        checkpoint: MixedPrecisionCheckpoint, filepath: str | PathLike[str], *, incremental: bool = False
+    ) -> None:
+        """Write the folder ``filepath``; one saved there before is replaced atomically, unchanged files by link."""
         _require(checkpoint, "save_checkpoint", "checkpoint")
-        write_checkpoint(checkpoint, require_path(filepath, "save_checkpoint"))
+        write_checkpoint(checkpoint, require_path(filepath, "save_checkpoint"), incremental=incremental)
+
+    @staticmethod
+    def save_checkpoint_async(checkpoint: MixedPrecisionCheckpoint, filepath: str | PathLike[str]) -> SaveJob:
+        """Write the folder ``filepath`` in the background; ``result()`` of the handle returns when it is durable."""
+        _require(checkpoint, "save_checkpoint_async", "checkpoint")
+        return write_checkpoint_async(checkpoint, require_path(filepath, "save_checkpoint_async"))
 
     @staticmethod
     def load_checkpoint(filepath: str | PathLike[str]) -> MixedPrecisionCheckpoint:

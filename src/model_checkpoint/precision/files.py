@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from model_checkpoint.engine.background import save_async
+from model_checkpoint.engine.job import SaveJob
 from model_checkpoint.engine.listing import list_checkpoints
 from model_checkpoint.engine.load import load
 from model_checkpoint.engine.recover import collect_garbage
@@ -18,13 +20,23 @@ from model_checkpoint.precision.wire import from_tree, to_tree
 _NAME = "mixed-precision"
 
 
-def write_checkpoint(checkpoint: MixedPrecisionCheckpoint, filepath: str) -> None:
+def write_checkpoint(checkpoint: MixedPrecisionCheckpoint, filepath: str, *, incremental: bool = False) -> None:
     """Write ``filepath``, or replace what is there in one step; when this returns, it survives power loss."""
     _require_ours(filepath)
-    metadata = {"precision": checkpoint.target_precision.name, "step_count": checkpoint.step_count}
-    save(filepath, to_tree(checkpoint), name=_NAME, metadata=metadata, overwrite=True)
+    metadata = _metadata(checkpoint)
+    save(filepath, to_tree(checkpoint), name=_NAME, metadata=metadata, overwrite=True, incremental=incremental)
     # whoever still reads the version just replaced has a minute; runs that save often must not fill the disk
     collect_garbage(filepath, graces=Graces(trash=60.0))
+
+
+def write_checkpoint_async(checkpoint: MixedPrecisionCheckpoint, filepath: str) -> SaveJob:
+    """Write ``filepath`` in the background; the handle's ``result()`` returns when it survives power loss."""
+    _require_ours(filepath)
+    return save_async(filepath, to_tree(checkpoint), name=_NAME, metadata=_metadata(checkpoint), overwrite=True)
+
+
+def _metadata(checkpoint: MixedPrecisionCheckpoint) -> dict[str, str | int]:
+    return {"precision": checkpoint.target_precision.name, "step_count": checkpoint.step_count}
 
 
 def _require_ours(filepath: str) -> None:
