@@ -42,6 +42,7 @@ class ObjectReader:
         self._where, self._file = where, file
         self._lock = threading.Lock()
         self._front = self._streak = 0  # how far reads came that follow one another, and how many they are
+        self._late = 0  # reads in a row from far behind: so many, and they are the new streak
         self._blocks: list[_Block] = []  # in file order, one behind the other
         self._pool: ThreadPoolExecutor | None = None
 
@@ -75,12 +76,7 @@ class ObjectReader:
         """Cut ``[start, stop)`` into pieces that blocks ahead hold and pieces to ask for; look further ahead."""
         with self._lock:
             pieces = list(self._cut(start, stop))
-            if start <= self._front + BLOCK_BYTES or any(block is not None for block, _, _ in pieces):
-                self._streak += self._front - BLOCK_BYTES <= start  # threads overtake each other; one may come late
-            else:
-                self._streak, self._front = 1, 0
-                self._blocks.clear()
-            self._front = max(self._front, stop)
+            self._follow(start, stop, known=any(block is not None for block, _, _ in pieces))
             for block, lower, upper in pieces:
                 if block is not None:
                     block.left -= upper - lower
@@ -88,6 +84,18 @@ class ObjectReader:
             if self._streak >= _STREAK:
                 self._look_ahead()
         return pieces
+
+    def _follow(self, start: int, stop: int, *, known: bool) -> None:
+        """Note whether a read continues those before it; threads overtake each other, and one may come late."""
+        if known or abs(start - self._front) <= BLOCK_BYTES:
+            self._streak, self._late = self._streak + 1, 0
+        elif start < self._front and self._late < _STREAK - 1:
+            self._late += 1
+            return
+        else:
+            self._streak, self._late, self._front = 1, 0, 0
+            self._blocks.clear()
+        self._front = max(self._front, stop)
 
     def _cut(self, start: int, stop: int) -> Iterator[tuple[_Block | None, int, int]]:
         for block in self._blocks:
