@@ -4,7 +4,6 @@ set -euo pipefail
 missing=()
 command -v mkfs.ext4 >/dev/null || missing+=(e2fsprogs)
 command -v mkfs.xfs >/dev/null || missing+=(xfsprogs)
-command -v rclone >/dev/null || missing+=(rclone)
 [ ${#missing[@]} -eq 0 ] && exit 0
 if [ "$(id -u)" -ne 0 ]; then
   echo "not root: tests that need ${missing[*]} will skip"
