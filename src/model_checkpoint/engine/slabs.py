@@ -27,7 +27,7 @@ from model_checkpoint.options import MIB
 from model_checkpoint.state import Source
 from model_checkpoint.storage.store import Writer
 
-SLAB_BYTES = 8 * MIB
+SLAB_BYTES = 16 * MIB
 SLABS_BYTES = 192 * MIB  # of all workers together
 PAGE = 4096
 
@@ -129,7 +129,7 @@ def write_files(jobs: Sequence[FileJob], *, emit: Emit) -> None:
     runs = plan_runs(jobs)
     meter = Meter("save", sum(job.layout.size for job in jobs), emit)
     room = slab_bytes(runs)
-    pace = Pace(most=max(1, SLABS_BYTES // room))
+    pace = Pace(most=max(1, SLABS_BYTES // room), per_core=2)  # half of them wait for the medium from the start
 
     def worker(items: Iterator[Run]) -> None:
         slab = new_slab(room)

@@ -34,8 +34,8 @@ class Pace:
         1
     """
 
-    def __init__(self, *, most: int) -> None:
-        self.first = min(max(2, cores()), most)  # on one core, too, one can hash while the other writes
+    def __init__(self, *, most: int, per_core: int = 1) -> None:
+        self.first = min(max(2, per_core * cores()), most)  # on one core, too, one can hash while the other writes
         self._most, self._lessons = most, 2 * self.first
         self._busy = self._idle = 0.0
         self._lock = threading.Lock()
