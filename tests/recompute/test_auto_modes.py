@@ -16,6 +16,7 @@ from torch import nn
 from model_checkpoint.recompute.auto_errors import PlanMismatch, RecomputeDiverged
 from model_checkpoint.recompute.autocheckpoint import auto_checkpoint
 from model_checkpoint.recompute.determinism import Determinism, fingerprint_of
+from model_checkpoint.recompute.frame import is_recomputing
 from model_checkpoint.recompute.offload import Offloader
 from model_checkpoint.recompute.peak import measure_peak
 from model_checkpoint.recompute.plan import Plan
@@ -40,17 +41,27 @@ def test_prefetch_gives_the_gradients_of_plain_training(family):
 
 
 def test_prefetch_runs_regions_on_a_worker_and_counts_them():
+    """Backward waits at each boundary until the worker has begun, so that every region but the last is a hit."""
     model, x = mlp(256, 6), torch.randn(512, 256)
-    threads = set()
-    model[1].register_forward_hook(lambda *_: threads.add(threading.current_thread().name))
+    begun, on_worker = threading.Semaphore(0), []
+
+    def watch(stage, _, output):
+        if threading.current_thread().name.startswith("recompute-prefetch"):
+            on_worker.append(stage)
+            begun.release()
+        elif not is_recomputing() and stage is not model[5]:
+            output.register_hook(lambda _: begun.acquire(timeout=60) and None)
+
+    for stage in model:
+        stage.register_forward_hook(watch)
     with runtime_of(model, prefetch=True) as runtime:
         runtime.use(every_stage(6))
         for _ in range(5):
             step(model, (x,))
         layers = runtime.statistics.layers()
 
-    assert any(name.startswith("recompute-prefetch") for name in threads)
-    assert sum(record.prefetch_hits for record in layers.values()) > 0
+    assert len(on_worker) == 5 * 5
+    assert sum(record.prefetch_hits for record in layers.values()) == 5 * 5
     assert not any(t.name.startswith("recompute-prefetch") for t in threading.enumerate())
 
 

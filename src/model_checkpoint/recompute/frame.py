@@ -206,8 +206,8 @@ class Frame:
         if type(packed) is Saved:
             return packed.open(self)
         task = _task()
-        if packed.value is None or packed.task != task:
-            self._refill(task)
+        if self.pending is not None or packed.value is None or packed.task != task:
+            self._refill(task)  # what the worker has filled is collected too: that starts it on the next region
         else:
             self.runtime.statistics.hit(self.calls[0].stage.name)
         value = packed.value
