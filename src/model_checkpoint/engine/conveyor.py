@@ -18,7 +18,7 @@ from model_checkpoint.engine.slabs import (
     FileJob,
     Run,
     begin_of,
-    fill_chunk,
+    fill,
     finish_run,
     slab_bytes,
 )
@@ -60,9 +60,9 @@ def slab_target(jobs: Sequence[FileJob], limit: int | None, *, where: str, wante
 
 def _fill(run: Run, slab: Bytes) -> None:
     """Copy a run, little at a time: arrays that do not lie in order in host memory are copied twice."""
-    for _, start, part in run.rooms(slab):
-        for offset in range(0, len(part), _WINDOW):
-            fill_chunk(run.job, start + offset, part[offset : offset + _WINDOW])
+    for _, start, data in run.rooms(slab):
+        for offset in range(0, len(data), _WINDOW):
+            fill(run.job, start + offset, data[offset : offset + _WINDOW])
 
 
 class Conveyor:

@@ -1,7 +1,7 @@
 """Slabs: move the bytes of many leaves into files, hashing each chunk on the way.
 
-Workers take runs of whole chunks, copy them into an aligned slab, fingerprint them while they are hot, and write the
-slab; all three release the GIL. Pages that two runs share (chunks end anywhere, direct writes only on page borders)
+Workers take runs of whole chunks, copy them into an aligned slab while they fingerprint them, and write the slab; both
+release the GIL. Pages that two runs share (chunks end anywhere, direct writes only on page borders)
 are gathered as edges and written when the file is complete. Memory is one slab per worker, whatever the state's size.
 """
 
@@ -11,6 +11,7 @@ import mmap
 import threading
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -19,17 +20,19 @@ import numpy.typing as npt
 import xxhash
 
 from model_checkpoint.engine.meter import Meter
-from model_checkpoint.engine.workers import Pace, run_all
+from model_checkpoint.engine.workers import Pace, cores, run_all
 from model_checkpoint.events import Emit
-from model_checkpoint.format import ChunkDigest, FileLayout, content_digest, digest_chunk
+from model_checkpoint.format import ChunkDigest, FileLayout, content_digest, digest_chunks
 from model_checkpoint.manifest import Frame
 from model_checkpoint.options import MIB
 from model_checkpoint.state import Source
 from model_checkpoint.storage.store import Writer
 
-SLAB_BYTES = 16 * MIB
+SLAB_BYTES = 24 * MIB
 SLABS_BYTES = 192 * MIB  # of all workers together
+_PER_CORE = 3  # one that hashes, two that wait for the medium
 PAGE = 4096
+_SMALL = 1 << 16  # below this a plain slice copy beats a call that lets go of the GIL
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -95,6 +98,14 @@ class FileJob:
         return content_digest(b"".join(d.xxh3 for d in self.digests[first : last + 1]))
 
 
+class Room(NamedTuple):
+    """Where the bytes of one chunk are on their way."""
+
+    chunk: int
+    start: int  # in the file
+    data: Bytes
+
+
 class Run(NamedTuple):
     """A few whole chunks ``[first, stop)`` of one file, about a slab of them."""
 
@@ -117,19 +128,20 @@ class Run(NamedTuple):
         """The byte of the file that the slab's first byte stands for: the page the run begins in."""
         return self.begin // self.job.unit * self.job.unit
 
-    def rooms(self, slab: Bytes) -> Iterator[tuple[int, int, Bytes]]:
-        """Yield each chunk, where it starts in the file, and its room in the slab."""
+    def rooms(self, slab: Bytes) -> Iterator[Room]:
+        """Yield each chunk's room in the slab."""
         for chunk in range(self.first, self.stop):
             start = begin_of(self.job.layout.ends, chunk)
-            yield chunk, start, slab[start - self.base : self.job.layout.ends[chunk] - self.base]
+            yield Room(chunk, start, slab[start - self.base : self.job.layout.ends[chunk] - self.base])
 
 
 def write_files(jobs: Sequence[FileJob], *, emit: Emit) -> None:
     """Write every file of ``jobs`` and seal each as soon as its last run is on the medium."""
-    runs = plan_runs(jobs)
-    meter = Meter("save", sum(job.layout.size for job in jobs), emit)
+    total = sum(job.layout.size for job in jobs)
+    runs = plan_runs(jobs, min(SLAB_BYTES, total // (2 * _PER_CORE * cores())))
+    meter = Meter("save", total, emit)
     room = slab_bytes(runs)
-    pace = Pace(most=max(1, SLABS_BYTES // room), per_core=2)  # half of them wait for the medium from the start
+    pace = Pace(most=max(1, SLABS_BYTES // room), per_core=_PER_CORE)
 
     def worker(items: Iterator[Run]) -> None:
         slab = new_slab(room)
@@ -149,8 +161,7 @@ def _write_run(run: Run, slab: Bytes, pace: Pace) -> None:
     if run.job.press is not None:
         run.job.press.put(run, slab)
         return
-    for chunk, start, part in run.rooms(slab):
-        hash_chunk(run.job, chunk, start, part, source=fill_chunk(run.job, start, part))
+    pour(run.job, list(run.rooms(slab)))
     with pace.waiting():
         put_run(run, slab)
 
@@ -160,8 +171,7 @@ def finish_run(run: Run, slab: Bytes) -> None:
     if run.job.press is not None:
         run.job.press.finish(run, slab)
         return
-    for chunk, start, part in run.rooms(slab):
-        hash_chunk(run.job, chunk, start, part)
+    fingerprint(run.job, list(run.rooms(slab)))
     put_run(run, slab)
 
 
@@ -188,7 +198,11 @@ def slab_bytes(runs: Sequence[Run]) -> int:
 
 def new_slab(nbytes: int) -> Bytes:
     """Page-aligned memory of this process alone, as direct writes want it."""
-    return np.frombuffer(mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), dtype=np.uint8)
+    memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # only advice
+            memory.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(memory, dtype=np.uint8)
 
 
 def begin_of(ends: Sequence[int], chunk: int) -> int:
@@ -196,25 +210,48 @@ def begin_of(ends: Sequence[int], chunk: int) -> int:
     return ends[chunk - 1] if chunk else 0
 
 
-def fill_chunk(job: FileJob, start: int, room: Bytes) -> memoryview | None:
-    """Copy the bytes of the file from ``start`` on into ``room``; return their source if it is one piece.
+def pour(job: FileJob, rooms: Sequence[Room]) -> None:
+    """Copy chunks into their rooms and fingerprint them, from their sources, so that a bad copy shows."""
+    whole = [(room, source) for room in rooms if (source := _whole_source(job, room)) is not None]
+    digests = digest_chunks([source for _, source in whole], [room.data.data for room, _ in whole])
+    for (room, _), digest in zip(whole, digests, strict=True):
+        job.digests[room.chunk] = digest
+        _fingerprint_small(job, room)
+    poured = {room.chunk for room, _ in whole}
+    gathered = [room for room in rooms if room.chunk not in poured]
+    for room in gathered:
+        fill(job, room.start, room.data)
+    fingerprint(job, gathered)
 
-    ``room`` may be a part of a chunk, so that a source which must copy to show its bytes copies little at a time.
-    """
-    starts, stop = job.layout.starts, start + len(room)
+
+def _whole_source(job: FileJob, room: Room) -> memoryview | None:
+    """The bytes of a chunk where they lie, if one tensor holds them all."""
+    starts, stop = job.layout.starts, room.start + len(room.data)
     if stop <= starts[0]:
-        room[:] = np.frombuffer(job.layout.header, dtype=np.uint8)[start:stop]
         return None
-    tensor = bisect_right(starts, start) - 1
-    if starts[tensor + 1] >= stop:
-        window = job.sources[tensor].window(start - starts[tensor], stop - starts[tensor])
-        np.copyto(room, np.frombuffer(window, dtype=np.uint8))
-        return window
-    view = room.data
-    for i in _tensors(job, tensor, stop):
+    tensor = bisect_right(starts, room.start) - 1
+    if starts[tensor + 1] < stop:
+        return None
+    return job.sources[tensor].window(room.start - starts[tensor], stop - starts[tensor])
+
+
+def fill(job: FileJob, start: int, data: Bytes) -> None:
+    """Copy the bytes of the file from ``start`` on into ``data``.
+
+    It may be a part of a chunk, so that a source which must copy to show its bytes copies little at a time.
+    """
+    starts, stop = job.layout.starts, start + len(data)
+    if stop <= starts[0]:
+        data[:] = np.frombuffer(job.layout.header, dtype=np.uint8)[start:stop]
+        return
+    view = data.data
+    for i in _tensors(job, bisect_right(starts, start) - 1, stop):
         lower, upper = max(starts[i], start), min(starts[i + 1], stop)
-        view[lower - start : upper - start] = job.sources[i].window(lower - starts[i], upper - starts[i])
-    return None
+        window = job.sources[i].window(lower - starts[i], upper - starts[i])
+        if len(window) < _SMALL:
+            view[lower - start : upper - start] = window
+        else:
+            np.copyto(data[lower - start : upper - start], np.frombuffer(window, dtype=np.uint8))
 
 
 def _tensors(job: FileJob, first: int, stop: int) -> Iterator[int]:
@@ -226,17 +263,26 @@ def _tensors(job: FileJob, first: int, stop: int) -> Iterator[int]:
         first += 1
 
 
-def hash_chunk(job: FileJob, chunk: int, start: int, room: Bytes, *, source: memoryview | None = None) -> None:
-    """Fingerprint a chunk, from its source where there is one, so that a bad copy shows; and small tensors in it."""
-    job.digests[chunk] = digest_chunk(room.data if source is None else source)
-    starts, view = job.layout.starts, room.data
-    if chunk == 0:
+def fingerprint(job: FileJob, rooms: Sequence[Room]) -> None:
+    """Fingerprint chunks that are in their rooms, and the small tensors in them."""
+    for room, digest in zip(rooms, digest_chunks([room.data.data for room in rooms]), strict=True):
+        job.digests[room.chunk] = digest
+        _fingerprint_small(job, room)
+
+
+def _fingerprint_small(job: FileJob, room: Room) -> None:
+    """Fingerprint the tensors that lie whole within a chunk."""
+    starts, view = job.layout.starts, room.data.data
+    if room.chunk == 0:
         return
-    tensor = bisect_right(starts, start) - 1
-    if starts[tensor] < start or starts[tensor + 1] > start + len(room):
+    tensor, stop = bisect_right(starts, room.start) - 1, room.start + len(room.data)
+    if starts[tensor] < room.start or starts[tensor + 1] > stop:
         return  # a piece of a tensor that fills several chunks
-    for i in _tensors(job, tensor, start + len(room)):
-        job.contents[i] = xxhash.xxh3_128_hexdigest(view[starts[i] - start : starts[i + 1] - start])
+    if starts[tensor] == room.start and starts[tensor + 1] == stop:
+        job.contents[tensor] = job.digests[room.chunk].xxh3.hex()
+        return
+    for i in _tensors(job, tensor, stop):
+        job.contents[i] = xxhash.xxh3_128_hexdigest(view[starts[i] - room.start : starts[i + 1] - room.start])
 
 
 def put_run(run: Run, slab: Bytes) -> None:

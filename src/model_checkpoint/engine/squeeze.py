@@ -14,12 +14,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import xxhash
 
-from model_checkpoint.engine.slabs import Bytes, FileJob, Run, fill_chunk, hash_chunk, new_slab
+from model_checkpoint.engine.slabs import Bytes, FileJob, Room, Run, fingerprint, new_slab, pour
 from model_checkpoint.format import (
     MOST_WIDTH,
     FileLayout,
     Squeezer,
-    digest_chunk,
+    digest_chunks,
     frame_header,
     planes_frame,
     raw_frame,
@@ -67,15 +67,15 @@ class FilePress:
         """Copy, squeeze and write one run (of one chunk, since plans for squeezed files are made so)."""
         raw = self._tools.room(run.end - run.begin)
         if run.first:
-            hash_chunk(run.job, run.first, run.begin, raw, source=fill_chunk(run.job, run.begin, raw))
+            pour(run.job, [Room(run.first, run.begin, raw)])
         self._put(run, raw, slab)
 
     def finish(self, run: Run, slab: Bytes) -> None:
         """Squeeze and write one run that is in ``slab`` already."""
-        _, start, raw = next(run.rooms(slab))
+        room = next(run.rooms(slab))
         if run.first:
-            hash_chunk(run.job, run.first, start, raw)
-        self._put(run, raw, self._tools.room(max(len(raw), self._header_size) + 2 * run.job.unit))
+            fingerprint(run.job, [room])
+        self._put(run, room.data, self._tools.room(max(len(room.data), self._header_size) + 2 * run.job.unit))
 
     def _put(self, run: Run, raw: Bytes, slab: Bytes) -> None:
         placed = run.first == 0 or self._put_chunk(run, raw, slab)
@@ -121,7 +121,7 @@ class FilePress:
             _join(page, self._tail, [])
             job.writer.write(self.size - len(self._tail), page.data)
         header = frame_header(self._frames, metadata=self._metadata, room=self._header_size)
-        job.digests[0] = digest_chunk(memoryview(header))
+        (job.digests[0],) = digest_chunks([memoryview(header)])
         _join(slab, header, [])
         job.writer.write(0, slab[: len(header)].data)
         job.writer.seal(self.size)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from model_checkpoint.format.digests import ChunkDigest as ChunkDigest
 from model_checkpoint.format.digests import content_digest as content_digest
-from model_checkpoint.format.digests import digest_chunk as digest_chunk
+from model_checkpoint.format.digests import digest_chunks as digest_chunks
 from model_checkpoint.format.digests import file_record as file_record
 from model_checkpoint.format.digests import sha256_of as sha256_of
 from model_checkpoint.format.digests import xxh3_of as xxh3_of

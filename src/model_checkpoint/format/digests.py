@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import xxhash
 
+from model_checkpoint.format.sha256 import copy_each, sha256_each
 from model_checkpoint.manifest import FileRecord, Frame
 
 SHA_BYTES = 32
@@ -26,14 +27,15 @@ class ChunkDigest(NamedTuple):
     xxh3: bytes
 
 
-def digest_chunk(data: memoryview) -> ChunkDigest:
-    """Fingerprint one chunk.
+def digest_chunks(chunks: Sequence[memoryview], rooms: Sequence[memoryview] | None = None) -> list[ChunkDigest]:
+    """Fingerprint chunks and, if there are ``rooms``, copy each chunk into its own on the way.
 
     Example:
-        >>> digest_chunk(memoryview(b"abc")).sha256.hex()[:8]
-        'ba7816bf'
+        >>> [digest.sha256.hex()[:8] for digest in digest_chunks([memoryview(b"abc"), memoryview(b"")])]
+        ['ba7816bf', 'e3b0c442']
     """
-    return ChunkDigest(hashlib.sha256(data).digest(), xxhash.xxh3_128_digest(data))
+    digests = sha256_each(chunks) if rooms is None else copy_each(chunks, rooms)
+    return [ChunkDigest(sha, xxhash.xxh3_128_digest(chunk)) for sha, chunk in zip(digests, chunks, strict=True)]
 
 
 def content_digest(data: memoryview | bytes) -> str:

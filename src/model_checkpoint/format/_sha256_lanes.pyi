@@ -1,0 +1,6 @@
+"""SHA-256 of several buffers side by side; see the C source beside this file."""
+
+from collections.abc import Sequence
+
+def sha256_each(chunks: Sequence[memoryview], /) -> list[bytes]: ...
+def copy_each(chunks: Sequence[memoryview], rooms: Sequence[memoryview], /) -> list[bytes]: ...
