@@ -13,7 +13,7 @@ import pytest
 
 import model_checkpoint as mc
 from model_checkpoint import errors
-from model_checkpoint.format import ChunkDigest, digest_chunk, file_record
+from model_checkpoint.format import ChunkDigest, digest_chunks, file_record
 from model_checkpoint.manifest import decode, encode
 
 STATE = {"w": np.arange(8, dtype=np.float32), "v": np.arange(4, dtype=np.float32)}
@@ -40,7 +40,7 @@ class Victim:
         end = min(header_end or self.manifest.files[0].ends[0], len(data))
         ends = [end, len(data)] if end < len(data) else [end]
         bounds = zip([0, *ends], ends, strict=False)
-        digests = [digest_chunk(memoryview(data)[a:b]) for a, b in bounds]
+        digests = digest_chunks([memoryview(data)[a:b] for a, b in bounds])
         self.forge_manifest(files=(file_record(self.data.name, size=len(data), ends=ends, digests=digests),))
 
     def forge_header(self, header):
@@ -212,7 +212,7 @@ def test_digest_tables_that_do_not_fit(victim, field, text):
 def test_a_sha256_that_disagrees_with_an_honest_xxh3_is_found_by_full_verification(victim):
     data = victim.data.read_bytes()
     end = victim.manifest.files[0].ends[0]
-    good = [digest_chunk(memoryview(data)[:end]), digest_chunk(memoryview(data)[end:])]
+    good = digest_chunks([memoryview(data)[:end], memoryview(data)[end:]])
     forged = [good[0], ChunkDigest(hashlib.sha256(b"other").digest(), good[1].xxh3)]
     victim.forge_manifest(files=(file_record(victim.data.name, size=len(data), ends=[end, len(data)], digests=forged),))
 

@@ -7,7 +7,7 @@ import time
 import uuid
 from collections import defaultdict, deque
 
-from model_checkpoint.engine.slabs import new_slab
+from model_checkpoint.engine.pages import new_slab
 from model_checkpoint.options import MIB
 from model_checkpoint.storage.store import Store
 

@@ -10,11 +10,11 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 
 from model_checkpoint.engine.meter import Meter
+from model_checkpoint.engine.pages import Bytes
 from model_checkpoint.engine.pool import POOL
 from model_checkpoint.engine.slabs import (
     PAGE,
     SLAB_BYTES,
-    Bytes,
     FileJob,
     Run,
     begin_of,

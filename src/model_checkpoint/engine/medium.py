@@ -12,6 +12,7 @@ import numpy as np
 import xxhash
 
 from model_checkpoint.engine.info import path_of
+from model_checkpoint.engine.pages import new_slab
 from model_checkpoint.engine.workers import Pace, run_all
 from model_checkpoint.errors import ChunkMismatch, TrailingData, Truncated
 from model_checkpoint.format import (
@@ -147,7 +148,7 @@ class Medium:
         pace = Pace(most=_MOST_READERS)
 
         def worker(items: Iterator[ChunkRead]) -> None:
-            scratch = memoryview(mmap.mmap(-1, longest + 2 * mmap.PAGESIZE))
+            scratch = new_slab(longest + 2 * mmap.PAGESIZE).data
             for read in items:
                 data = self._fetch(read, place(read), scratch, pace)
                 self.verify_chunk(read.file, read.chunk, data)

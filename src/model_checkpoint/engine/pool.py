@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from model_checkpoint.engine.slabs import Bytes, new_slab
+from model_checkpoint.engine.pages import Bytes, new_slab
 
 _POLL_SECONDS = 0.1
 

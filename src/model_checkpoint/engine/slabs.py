@@ -7,19 +7,17 @@ are gathered as edges and written when the file is complete. Memory is one slab 
 
 from __future__ import annotations
 
-import mmap
 import threading
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import xxhash
 
 from model_checkpoint.engine.meter import Meter
+from model_checkpoint.engine.pages import Bytes, new_slab
 from model_checkpoint.engine.workers import Pace, cores, run_all
 from model_checkpoint.events import Emit
 from model_checkpoint.format import ChunkDigest, FileLayout, content_digest, digest_chunks
@@ -33,8 +31,6 @@ SLABS_BYTES = 192 * MIB  # of all workers together
 _PER_CORE = 3  # one that hashes, two that wait for the medium
 PAGE = 4096
 _SMALL = 1 << 16  # below this a plain slice copy beats a call that lets go of the GIL
-
-Bytes = npt.NDArray[np.uint8]
 
 
 class Press(Protocol):
@@ -194,15 +190,6 @@ def slab_bytes(runs: Sequence[Run]) -> int:
     """How large a slab must be to take any of ``runs``."""
     longest = max((run.end - run.begin for run in runs), default=0)
     return (longest // PAGE + 2) * PAGE
-
-
-def new_slab(nbytes: int) -> Bytes:
-    """Page-aligned memory of this process alone, as direct writes want it."""
-    memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        with suppress(OSError):  # only advice
-            memory.madvise(mmap.MADV_HUGEPAGE)
-    return np.frombuffer(memory, dtype=np.uint8)
 
 
 def begin_of(ends: Sequence[int], chunk: int) -> int:

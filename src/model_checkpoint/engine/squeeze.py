@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import xxhash
 
-from model_checkpoint.engine.slabs import Bytes, FileJob, Room, Run, fingerprint, new_slab, pour
+from model_checkpoint.engine.pages import Bytes, new_slab
+from model_checkpoint.engine.slabs import FileJob, Room, Run, fingerprint, pour
 from model_checkpoint.format import (
     MOST_WIDTH,
     FileLayout,
