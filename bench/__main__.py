@@ -6,10 +6,10 @@ import argparse
 import json
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 
 # bf16 matrix products die on machines that advertise AMX but cannot run it.
@@ -18,31 +18,52 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 _SECTIONS = {"state": "training_state", "slice": "slices", "small": "small_tensors", "million": "million"}
-# benchmarks with a report of their own, where they are present
-_OTHERS = ("async_stall", "squeeze", "objects", "recompute", "precision")
+# programs of their own, since they want a process to themselves: one thread, a tuned allocator, a server
+_PROGRAMS = {
+    "async_stall": "Background saves",
+    "squeeze": "Compression and incremental saves",
+    "objects": "Object stores",
+    "recompute": "Activation recomputation",
+    "precision": "Mixed precision",
+}
 _DOCS = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure what was asked for, print it, and after a full run at full scale write it to the docs."""
     wish = _parser().parse_args(argv)
-    others = [name for name in _OTHERS if find_spec(f"bench.{name}") is not None]
-    known = [*_SECTIONS, *others]
+    known = [*_SECTIONS, *_PROGRAMS]
     unknown = [name for name in wish.names if name not in known]
     if unknown:
         print(f"unknown benchmark {unknown[0]!r}; there are {', '.join(known)}", file=sys.stderr)
         return 2
-    chosen = wish.names or known
-    code = _run_own([name for name in chosen if name in _SECTIONS], wish, full=not wish.names)
-    for name in chosen:
-        if name in others:
-            code = import_module(f"bench.{name}").main([]) or code
-    return code
+    from bench import report
+    from bench.machine import machine
+
+    wish.folder.mkdir(parents=True, exist_ok=True)
+    here, sections = machine(wish.folder), _measure(wish.names or known, wish, _say(quiet=wish.json))
+    if wish.json:
+        print(json.dumps(report.as_json(sections, here), indent=1))
+    else:
+        report.terminal(sections)
+    if not wish.names and wish.scale == 1.0:
+        _DOCS.write_text(report.markdown(sections, here, rounds=wish.rounds, scale=wish.scale), encoding="utf-8")
+    return 0 if all(verdict.holds for section in sections for verdict in section.verdicts) else 1
+
+
+def _measure(names: Sequence[str], wish: argparse.Namespace, say: Callable[[str], None]):
+    folder: Path = wish.folder.resolve()
+    try:
+        return [
+            _run(name, folder / "files", wish, say) if name in _SECTIONS else _run_program(name, say) for name in names
+        ]
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="bench", description=__doc__)
-    parser.add_argument("names", nargs="*", help=f"which: {', '.join((*_SECTIONS, *_OTHERS))} (default: all)")
+    parser.add_argument("names", nargs="*", help=f"which: {', '.join((*_SECTIONS, *_PROGRAMS))} (default: all)")
     parser.add_argument("--rounds", type=int, default=5, help="interleaved rounds (default: 5)")
     parser.add_argument("--scale", type=float, default=1.0, help="fraction of the full sizes, for quick runs")
     parser.add_argument("--folder", type=Path, default=Path("bench-run"), help="where to save; on the disk in question")
@@ -50,32 +71,24 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _run_own(names: Sequence[str], wish: argparse.Namespace, *, full: bool) -> int:
-    if not names:
-        return 0
-    from bench import report
-    from bench.machine import machine
-
-    folder: Path = wish.folder.resolve()
-    folder.mkdir(parents=True, exist_ok=True)
-    here, say = machine(folder), _say(quiet=wish.json)
-    try:
-        sections = [_run(name, folder / "files", wish, say) for name in names]
-    finally:
-        shutil.rmtree(folder)
-    if wish.json:
-        print(json.dumps(report.as_json(sections, here), indent=1))
-    else:
-        report.terminal(sections)
-    if full and wish.scale == 1.0:
-        _DOCS.parent.mkdir(exist_ok=True)
-        _DOCS.write_text(report.markdown(sections, here, rounds=wish.rounds, scale=wish.scale), encoding="utf-8")
-    return 0
-
-
 def _run(name: str, folder: Path, wish: argparse.Namespace, say: Callable[[str], None]):
     say(f"== {name}")
     return import_module(f"bench.{_SECTIONS[name]}").run(folder, rounds=wish.rounds, scale=wish.scale, say=say)
+
+
+def _run_program(name: str, say: Callable[[str], None]):
+    from bench.results import Section, Verdict
+
+    say(f"== {name}")
+    lines = []
+    with subprocess.Popen([sys.executable, "-m", f"bench.{name}"], stdout=subprocess.PIPE, text=True) as program:
+        for line in program.stdout:
+            say(line.rstrip())
+            lines.append(line)
+    title = _PROGRAMS[name]
+    missed = Verdict(claim=f"{title}: targets missed, see below", value=abs(program.returncode), limit=0, unit="")
+    intro = f"As `python -m bench.{name}` prints it."
+    return Section(title=title, intro=intro, text="".join(lines).strip("\n"), verdicts=[missed])
 
 
 def _say(*, quiet: bool) -> Callable[[str], None]:

@@ -7,6 +7,8 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from model_checkpoint.format.sha256 import SIDE_BY_SIDE
+
 _PACKAGES = ("torch", "numpy", "safetensors", "orbax-checkpoint", "jax", "xxhash")
 
 
@@ -18,6 +20,7 @@ def machine(folder: Path) -> dict[str, str]:
         "file system": _file_system(folder),
         "kernel": platform.release().split("-")[0],
         "load at the start": f"{os.getloadavg()[0]:.1f} runnable",  # figures from a busy machine are no figures
+        "SHA-256": "several chunks side by side" if SIDE_BY_SIDE else "one chunk after the other",
         "python": platform.python_version(),
         **{name: found for name in _PACKAGES if (found := _version(name))},
     }

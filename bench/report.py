@@ -33,6 +33,8 @@ def markdown(sections: Sequence[Section], machine: Mapping[str, str], *, rounds:
             parts += [f"### {table.title.capitalize()}\n", _grid(rows_of(table)), ""]
         if section.grid:
             parts += [_grid(section.grid), ""]
+        if section.text:
+            parts += ["```text", section.text, "```", ""]
         parts += [f"- {key}: {value}" for key, value in section.facts.items()]
         parts += [f"- {note}" for note in section.notes]
     return "\n".join(parts).rstrip() + "\n"

@@ -53,4 +53,5 @@ class Section:
     facts: Mapping[str, str] = field(default_factory=dict)  # figures that fit no table
     grid: Sequence[Sequence[str]] = ()  # a table of its own shape, first row the heading
     notes: Sequence[str] = ()
+    text: str = ""  # what a program of its own printed
     verdicts: Sequence[Verdict] = ()
