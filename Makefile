@@ -8,7 +8,7 @@ export TF_CPP_MIN_LOG_LEVEL := 3
 .PHONY: setup demo test fast coverage check bench docs clean
 setup: .venv/ready
 
-.venv/ready: pyproject.toml constraints.txt
+.venv/ready: pyproject.toml setup.py constraints.txt src/model_checkpoint/format/_sha256_lanes.c
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install -q --upgrade pip -c constraints.txt
 	$(BIN)/pip install -q -c constraints.txt torch==2.13.0
