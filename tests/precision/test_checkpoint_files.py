@@ -20,6 +20,7 @@ from model_checkpoint.errors import (
 from model_checkpoint.precision import MixedPrecisionCheckpointManager as Manager
 from model_checkpoint.precision import to_tree
 from model_checkpoint.precision.errors import CheckpointRefused, InvalidArgument
+from model_checkpoint.precision.wire import LAYOUT
 
 
 @pytest.fixture
@@ -154,11 +155,13 @@ def test_a_foreign_checkpoint_is_refused_by_name(tmp_path):
         Manager.load_checkpoint(tmp_path / "run")
 
 
-def test_a_newer_version_is_refused_by_name(run, tmp_path):
-    newer = {**to_tree(Manager.create_checkpoint(run[1])), "version": 3}
+@pytest.mark.parametrize(("field", "number", "newest"), [("layout", LAYOUT + 1, LAYOUT), ("version", 2, 1)])
+def test_a_newer_file_is_refused_by_name_with_the_cure(run, tmp_path, field, number, newest):
+    newer = {**to_tree(Manager.create_checkpoint(run[1])), field: number}
     mc.save(tmp_path / "new", newer, name="mixed-precision")
 
-    with pytest.raises(IncompatibleVersion, match=r"new: .*version is 3, this library reads up to 2"):
+    message = rf"new: .*{field} is {number}, this library reads up to {newest}\. Update model-checkpoint"
+    with pytest.raises(IncompatibleVersion, match=message):
         Manager.load_checkpoint(tmp_path / "new")
 
 
@@ -180,17 +183,36 @@ def test_a_refused_file_leaves_the_optimizer_as_it_was(saved):
     assert_same(before, bits(optimizer))
 
 
-@pytest.mark.parametrize("version", ["version1", "version2"])
-def test_golden_checkpoints_of_every_version_are_read_and_resumed(version, tmp_path):
-    shutil.copytree(precision_golden.GOLDEN / version, tmp_path / "golden")
-    expected = json.loads((precision_golden.GOLDEN / "expected.json").read_text())
-    model, optimizer = precision_golden.make_run()
+@pytest.fixture
+def golden(request, tmp_path):
+    shutil.copytree(precision_golden.GOLDEN / request.param, tmp_path / "golden")
+    return tmp_path / "golden"
 
-    Manager.load_and_restore(optimizer, tmp_path / "golden")
 
-    assert precision_golden.expect(optimizer) == expected
+def assert_golden(model, optimizer):
+    assert precision_golden.expect(optimizer) == json.loads((precision_golden.GOLDEN / "expected.json").read_text())
     precision_golden.train_a_little(model, optimizer)
     assert optimizer.step_count == 12
+
+
+@pytest.mark.parametrize("golden", [f"layout{layout}" for layout in range(1, LAYOUT + 1)], indirect=True)
+def test_golden_checkpoints_of_every_layout_are_read_as_version_1_and_resumed(golden):
+    model, optimizer = precision_golden.make_run()
+
+    stored = Manager.load_checkpoint(golden)
+    Manager.restore_checkpoint(optimizer, stored)
+
+    assert (stored.version, stored.metadata["version"]) == (1, "1.0")
+    assert_golden(model, optimizer)
+
+
+@pytest.mark.parametrize("golden", [f"layout{layout}-part" for layout in range(2, LAYOUT + 1)], indirect=True)
+def test_golden_parts_of_a_larger_state_are_read_and_resumed(golden):
+    model, optimizer = precision_golden.make_run()
+
+    mc.load(golden, into={"optimizer": optimizer})
+
+    assert_golden(model, optimizer)
 
 
 def test_the_optimizer_is_saved_and_loaded_as_a_part_of_any_state(run, tmp_path):
