@@ -24,7 +24,7 @@ def _run_one(rank, work, folder, world, args):
     torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=world)
     try:
         outcome = work(rank, world, *args)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - handed to the parent, which raises it
         outcome = error
     written = _outcome(folder, rank).with_suffix(".part")
     written.write_bytes(pickle.dumps(outcome))

@@ -56,8 +56,8 @@ class Replicas:
         for handle in self._bonds.get(wrapper, _Bond()).handles:
             handle.remove()
         _require_copies(wrapper)
-        crossings = [_Crossing(one, wrapper) for one in _trained(wrapper) if one.dtype != torch.float32]
-        handles = [handle for crossing in crossings for handle in crossing.place()]
+        halves = [parameter for parameter in _trained(wrapper) if parameter.dtype != torch.float32]
+        handles = [handle for parameter in halves for handle in _Crossing(parameter, wrapper).place(parameter)]
         self._bonds[wrapper] = _Bond(_dtypes_of(wrapper), handles)
 
 
@@ -68,10 +68,8 @@ class _Crossing:
         self._parameter, self._wrapper = ref(parameter), ref(wrapper)
         self._wide: torch.Tensor | None = None
 
-    def place(self) -> Sequence[Any]:
+    def place(self, parameter: Any) -> Sequence[Any]:
         """Hook in before and after the reducer, which listens behind the accumulation of this parameter."""
-        parameter = self._parameter()
-        assert parameter is not None  # noqa: S101 - the caller holds it
         node = torch.autograd.graph.get_gradient_edge(parameter).node
         return parameter.register_post_accumulate_grad_hook(self._enter), node.register_hook(self._leave)
 
@@ -92,7 +90,7 @@ class _Crossing:
 
 def _replace_gradient(parameter: torch.Tensor, gradient: torch.Tensor) -> None:
     parameter.grad = None
-    parameter.grad_dtype = gradient.dtype  # type: ignore[attr-defined]
+    parameter.grad_dtype = gradient.dtype
     parameter.grad = gradient
 
 
@@ -128,9 +126,10 @@ def remake_reducer(wrapper: DistributedDataParallel) -> None:
             "again: now, and after each fallback."
         )
     hooks = list(getattr(wrapper, "_comm_hooks", ()))
-    wrapper.__setstate__({**wrapper.__getstate__(), "_comm_hooks": []})
-    for hook, state in hooks:
-        wrapper.register_comm_hook(state, hook)
+    state = wrapper.__getstate__()  # type: ignore[no-untyped-call]
+    wrapper.__setstate__({**state, "_comm_hooks": []})  # type: ignore[no-untyped-call]
+    for hook, its_state in hooks:
+        wrapper.register_comm_hook(its_state, hook)
 
 
 def find_active() -> DistributedDataParallel | None:
