@@ -118,7 +118,7 @@ def test_ddp_gradients_accumulate_and_are_reduced_whatever_was_made_first(tmp_pa
         assert_equal_ranks(one, other)
         assert set(one["reasons"]) == {"applied"}
         assert one["dtypes"] == dtypes
-        assert one["error"] < 0.02  # of BF16, in which the reducer sums; a gradient not reduced is off by 0.2
+        assert one["error"] < 0.02  # of BF16, in which the reducer sums; gradients not reduced are off by 0.8
 
 
 def fall_back_rank(rank, world, hooked):
