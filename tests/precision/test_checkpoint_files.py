@@ -1,9 +1,5 @@
 """Checkpoints on disk: round trip, size, replacement, and every kind of bad file refused by name."""
 
-import json
-import shutil
-
-import precision_golden
 import pytest
 import torch
 from precision_models import assert_same, bits, build, options, train, wrap
@@ -12,7 +8,6 @@ import model_checkpoint as mc
 from model_checkpoint.errors import (
     CheckpointNotFound,
     CorruptedCheckpoint,
-    IncompatibleVersion,
     StepExists,
     StructureMismatch,
     Truncated,
@@ -20,7 +15,6 @@ from model_checkpoint.errors import (
 from model_checkpoint.precision import MixedPrecisionCheckpointManager as Manager
 from model_checkpoint.precision import to_tree
 from model_checkpoint.precision.errors import CheckpointRefused, InvalidArgument
-from model_checkpoint.precision.wire import LAYOUT
 
 
 @pytest.fixture
@@ -155,16 +149,6 @@ def test_a_foreign_checkpoint_is_refused_by_name(tmp_path):
         Manager.load_checkpoint(tmp_path / "run")
 
 
-@pytest.mark.parametrize(("field", "number", "newest"), [("layout", LAYOUT + 1, LAYOUT), ("version", 2, 1)])
-def test_a_newer_file_is_refused_by_name_with_the_cure(run, tmp_path, field, number, newest):
-    newer = {**to_tree(Manager.create_checkpoint(run[1])), field: number}
-    mc.save(tmp_path / "new", newer, name="mixed-precision")
-
-    message = rf"new: .*{field} is {number}, this library reads up to {newest}\. Update model-checkpoint"
-    with pytest.raises(IncompatibleVersion, match=message):
-        Manager.load_checkpoint(tmp_path / "new")
-
-
 def test_a_folder_of_other_checkpoints_is_not_written_into(run, tmp_path):
     mc.save(tmp_path / "run", {"model": torch.ones(2)}, step=1)
 
@@ -181,38 +165,6 @@ def test_a_refused_file_leaves_the_optimizer_as_it_was(saved):
         Manager.load_and_restore(optimizer, saved)
 
     assert_same(before, bits(optimizer))
-
-
-@pytest.fixture
-def golden(request, tmp_path):
-    shutil.copytree(precision_golden.GOLDEN / request.param, tmp_path / "golden")
-    return tmp_path / "golden"
-
-
-def assert_golden(model, optimizer):
-    assert precision_golden.expect(optimizer) == json.loads((precision_golden.GOLDEN / "expected.json").read_text())
-    precision_golden.train_a_little(model, optimizer)
-    assert optimizer.step_count == 12
-
-
-@pytest.mark.parametrize("golden", [f"layout{layout}" for layout in range(1, LAYOUT + 1)], indirect=True)
-def test_golden_checkpoints_of_every_layout_are_read_as_version_1_and_resumed(golden):
-    model, optimizer = precision_golden.make_run()
-
-    stored = Manager.load_checkpoint(golden)
-    Manager.restore_checkpoint(optimizer, stored)
-
-    assert (stored.version, stored.metadata["version"]) == (1, "1.0")
-    assert_golden(model, optimizer)
-
-
-@pytest.mark.parametrize("golden", [f"layout{layout}-part" for layout in range(2, LAYOUT + 1)], indirect=True)
-def test_golden_parts_of_a_larger_state_are_read_and_resumed(golden):
-    model, optimizer = precision_golden.make_run()
-
-    mc.load(golden, into={"optimizer": optimizer})
-
-    assert_golden(model, optimizer)
 
 
 def test_the_optimizer_is_saved_and_loaded_as_a_part_of_any_state(run, tmp_path):
