@@ -1,9 +1,5 @@
 """Checkpoints on disk: round trip, size, replacement, and every kind of bad file refused by name."""
 
-import json
-import shutil
-
-import precision_golden
 import pytest
 import torch
 from precision_models import assert_same, bits, build, options, train, wrap
@@ -12,7 +8,6 @@ import model_checkpoint as mc
 from model_checkpoint.errors import (
     CheckpointNotFound,
     CorruptedCheckpoint,
-    IncompatibleVersion,
     StepExists,
     StructureMismatch,
     Truncated,
@@ -154,14 +149,6 @@ def test_a_foreign_checkpoint_is_refused_by_name(tmp_path):
         Manager.load_checkpoint(tmp_path / "run")
 
 
-def test_a_newer_version_is_refused_by_name(run, tmp_path):
-    newer = {**to_tree(Manager.create_checkpoint(run[1])), "version": 3}
-    mc.save(tmp_path / "new", newer, name="mixed-precision")
-
-    with pytest.raises(IncompatibleVersion, match=r"new: .*version is 3, this library reads up to 2"):
-        Manager.load_checkpoint(tmp_path / "new")
-
-
 def test_a_folder_of_other_checkpoints_is_not_written_into(run, tmp_path):
     mc.save(tmp_path / "run", {"model": torch.ones(2)}, step=1)
 
@@ -178,19 +165,6 @@ def test_a_refused_file_leaves_the_optimizer_as_it_was(saved):
         Manager.load_and_restore(optimizer, saved)
 
     assert_same(before, bits(optimizer))
-
-
-@pytest.mark.parametrize("version", ["version1", "version2"])
-def test_golden_checkpoints_of_every_version_are_read_and_resumed(version, tmp_path):
-    shutil.copytree(precision_golden.GOLDEN / version, tmp_path / "golden")
-    expected = json.loads((precision_golden.GOLDEN / "expected.json").read_text())
-    model, optimizer = precision_golden.make_run()
-
-    Manager.load_and_restore(optimizer, tmp_path / "golden")
-
-    assert precision_golden.expect(optimizer) == expected
-    precision_golden.train_a_little(model, optimizer)
-    assert optimizer.step_count == 12
 
 
 def test_the_optimizer_is_saved_and_loaded_as_a_part_of_any_state(run, tmp_path):

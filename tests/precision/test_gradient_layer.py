@@ -1,7 +1,7 @@
 """Gradients: the finite check, provenance, unscaling, clipping; and the step clock."""
 
 import math
-import time
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model_checkpoint.precision import finite
+from model_checkpoint.precision import monitor as monitoring
 from model_checkpoint.precision.errors import InvalidArgument, StepRefused
 from model_checkpoint.precision.finite import judge_gradients, name_offenders
 from model_checkpoint.precision.gradients import GradientConversionLayer
@@ -183,20 +184,20 @@ def test_reset_forgets_clips_and_scale():
     assert (one.loss_scale, one.get_stats().clip_count, one.last_gradient_norm) == (65536.0, 0, 0.0)
 
 
-def test_the_monitor_measures_what_happened():
+def test_the_monitor_measures_what_happened(monkeypatch):
+    clock = iter([0.0, 1.0, 10.0, 12.0, 20.0, 24.0])  # steps of one, two and four seconds
+    monkeypatch.setattr(monitoring, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
     monitor = PerformanceMonitor(MixedPrecisionOptions(performance_log_interval=2))
 
-    for pause in (0.0, 0.002, 0.004):
+    for _ in range(3):
         monitor.start_step()
-        time.sleep(pause)
         monitor.end_step()
 
     stats = monitor.get_stats()
-    assert stats.step_count == 3
-    assert stats.min_step_time_ms <= stats.average_step_time_ms <= stats.max_step_time_ms
-    assert stats.last_step_time_ms == stats.max_step_time_ms
-    assert stats.std_dev_step_time_ms > 0
-    assert stats.steps_per_second > 0
+    assert (stats.step_count, stats.total_time_seconds) == (3, 7.0)
+    assert (stats.min_step_time_ms, stats.max_step_time_ms, stats.last_step_time_ms) == (1000.0, 4000.0, 4000.0)
+    assert (stats.average_step_time_ms, stats.std_dev_step_time_ms) == (3000.0, 1000.0)  # of the last two
+    assert stats.steps_per_second == 3 / 7
     assert "3 steps" in monitor.get_summary()
 
 

@@ -1,26 +1,37 @@
-"""Several processes: one verdict for all, whichever rank sees the trouble."""
+"""Several processes: one verdict for all, whichever rank sees the trouble; and gradients that are really reduced."""
 
+import contextlib
 import math
-import os
+import re
 
 import pytest
 import torch
-import torch.multiprocessing as mp
 from precision_models import build, loss_of, options, wrap
+from precision_ranks import run_ranks
+from torch.nn.parallel import DistributedDataParallel
 
 from model_checkpoint.precision import StepReason
+from model_checkpoint.precision.errors import StepRefused
 
 pytestmark = [pytest.mark.distributed, pytest.mark.slow]
 
 
-def run_rank(rank, folder, case):
-    torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
+def collect(optimizer, results, **more):
+    masters = {name: weight.clone() for name, weight in optimizer.master_weights.items()}
+    return {
+        "reasons": [result.reason.value for result in results],
+        "masters": masters,
+        "scale": optimizer.loss_scale,
+        "modes": optimizer.session.fallback.to_tree(),
+        **more,
+    }
+
+
+def train_rank(rank, world, case):
+    """Twelve steps in which rank 1 alone meets the trouble of ``case``."""
     model = build()
-    in_fp32 = case in ("local", "fp32 gradients")
-    chosen = options(max_consecutive_overflows=3, recovery_steps=4, accumulate_in_fp32=in_fp32)
-    optimizer = wrap(model, chosen=chosen)
-    trained = torch.nn.parallel.DistributedDataParallel(model) if case != "local" else model
+    optimizer = wrap(model, chosen=options(max_consecutive_overflows=3, recovery_steps=4))
+    trained = DistributedDataParallel(model) if case != "local" else model
     results = []
     for step in range(12):
         optimizer.zero_grad()
@@ -32,34 +43,27 @@ def run_rank(rank, folder, case):
         optimizer.backward(loss)
         if case == "local" and rank == 1 and step in (2, 3, 4):
             model.mix.weight.grad[0, 0] = math.nan
-        results.append(optimizer.step().reason)
-    masters = {name: weight.clone() for name, weight in optimizer.master_weights.items()}
-    torch.save({"reasons": [r.value for r in results], "masters": masters, "scale": optimizer.loss_scale,
-                "fallback": optimizer.has_fallback, "modes": optimizer.session.fallback.to_tree()},
-               f"{folder}/rank{rank}.pt")  # fmt: skip
-    torch.distributed.barrier()  # a rank that leaves first would take the other's connection with it
-    torch.distributed.destroy_process_group()
-    os._exit(0)  # gloo's threads may outlive the interpreter and abort it
-
-
-def both_ranks(folder, case):
-    mp.start_processes(run_rank, args=(str(folder), case), nprocs=2, start_method="spawn")
-    return [torch.load(folder / f"rank{rank}.pt") for rank in range(2)]
+        results.append(optimizer.step())
+    return collect(optimizer, results)
 
 
 @pytest.mark.parametrize("case", ["none", "overflow", "bad loss"])
 def test_ddp_ranks_skip_together_and_stay_equal(tmp_path, case):
-    first, second = both_ranks(tmp_path, case)
+    first, second = run_ranks(train_rank, tmp_path, case)
 
-    assert first["reasons"] == second["reasons"]
-    assert first["scale"] == second["scale"]
-    assert all(torch.equal(weight, second["masters"][name]) for name, weight in first["masters"].items())
+    assert_equal_ranks(first, second)
     skipped = [reason for reason in first["reasons"] if reason != "applied"]
     assert skipped == {"none": [], "overflow": ["overflow"] * 2, "bad loss": ["bad_loss"]}[case]
 
 
+def assert_equal_ranks(first, second):
+    assert first["reasons"] == second["reasons"]
+    assert (first["scale"], first["modes"]) == (second["scale"], second["modes"])
+    assert all(torch.equal(weight, second["masters"][name]) for name, weight in first["masters"].items())
+
+
 def test_a_rank_that_alone_sees_nan_makes_the_other_skip_and_fall_back_too(tmp_path):
-    first, second = both_ranks(tmp_path, "local")
+    first, second = run_ranks(train_rank, tmp_path, "local")
 
     assert first["reasons"][2:5] == [StepReason.OTHER_RANK.value] * 3
     assert second["reasons"][2:5] == [StepReason.OVERFLOW.value] * 3
@@ -67,6 +71,117 @@ def test_a_rank_that_alone_sees_nan_makes_the_other_skip_and_fall_back_too(tmp_p
     assert first["scale"] == second["scale"]
 
 
-def test_fp32_gradients_under_ddp_are_refused_with_the_cure(tmp_path):
-    with pytest.raises(mp.ProcessRaisedException, match=r"StepRefused: backward: .*accumulate_in_fp32=False"):
-        both_ranks(tmp_path, "fp32 gradients")
+def make_in_order(order, chosen):
+    """The three orders in which people make a model, its wrapper and its optimizer."""
+    model = build()
+    wrapper = None if order == "optimizer first" else DistributedDataParallel(model)
+    optimizer = wrap(wrapper if order == "optimizer around the wrapper" else model, chosen=chosen)
+    return model, wrapper or DistributedDataParallel(model), optimizer
+
+
+def accumulate_rank(rank, world, order):
+    return [accumulate(rank, order, in_fp32=in_fp32) for in_fp32 in (True, False)]
+
+
+def accumulate(rank, order, *, in_fp32):
+    """Windows of two micro-batches, the first without reduction; beside each its mean over ranks by hand."""
+    model, wrapper, optimizer = make_in_order(order, options("bf16", accumulate_in_fp32=in_fp32, max_grad_norm=0.0))
+    results, dtypes, errors = [], set(), []
+    for step in range(4):
+        optimizer.zero_grad()
+        windows = [(4 * step + rank, wrapper.no_sync()), (4 * step + 2 + rank, contextlib.nullcontext())]
+        expected = average_by_hand(model, [batch for batch, _ in windows])
+        for batch, context in windows:
+            with context:
+                optimizer.backward(loss_of(wrapper, batch))
+        errors += [float((p.grad.float() - expected[n]).norm()) for n, p in model.named_parameters()]
+        dtypes |= {p.grad.dtype for p in model.parameters()}
+        results.append(optimizer.step())
+    return collect(optimizer, results, dtypes=dtypes, error=max(errors))
+
+
+def average_by_hand(model, batches):
+    """The gradients of several batches, summed in FP32 and averaged over ranks, without the wrapper."""
+    parameters = dict(model.named_parameters())
+    loss = sum(loss_of(model, batch) for batch in batches)
+    gradients = [one.float() for one in torch.autograd.grad(loss, list(parameters.values()))]
+    for gradient in gradients:
+        torch.distributed.all_reduce(gradient)
+    return {name: gradient / 2 for name, gradient in zip(parameters, gradients, strict=True)}
+
+
+@pytest.mark.parametrize("order", ["optimizer first", "wrapper first", "optimizer around the wrapper"])
+def test_ddp_gradients_accumulate_and_are_reduced_whatever_was_made_first(tmp_path, order):
+    first, second = run_ranks(accumulate_rank, tmp_path, order)
+
+    for one, other, dtypes in zip(first, second, [{torch.float32}, {torch.float32, torch.bfloat16}], strict=True):
+        assert_equal_ranks(one, other)
+        assert set(one["reasons"]) == {"applied"}
+        assert one["dtypes"] == dtypes
+        assert one["error"] < 0.02  # of BF16, in which the reducer sums; gradients not reduced are off by 0.8
+
+
+def fall_back_rank(rank, world, hooked):
+    """Rank 1 overflows until all fall back; they return on probation and go on."""
+    model, wrapper, optimizer = make_in_order("optimizer first", options(max_consecutive_overflows=2, recovery_steps=4))
+    calls = []
+    if hooked:
+        wrapper.register_comm_hook(calls, count_and_reduce)
+    results, dtypes = [], []
+    for step in range(14):
+        optimizer.zero_grad()
+        loss = loss_of(wrapper, 2 * step + rank)
+        optimizer.backward(loss * 1e7 if rank == 1 and step in (3, 4) else loss)
+        results.append(optimizer.step())
+        dtypes.append(model.mix.weight.dtype)
+    return collect(optimizer, results, dtypes=dtypes, calls=len(calls))
+
+
+def count_and_reduce(calls, bucket):
+    calls.append(bucket.index())
+    future = torch.distributed.all_reduce(bucket.buffer().div_(2), async_op=True).get_future()
+    return future.then(lambda done: done.value()[0])
+
+
+@pytest.mark.parametrize("hooked", [False, True])
+def test_ddp_ranks_fall_back_and_return_together_without_being_wrapped_again(tmp_path, hooked):
+    first, second = run_ranks(fall_back_rank, tmp_path, hooked)
+
+    assert_equal_ranks(first, second)
+    assert first["dtypes"] == [torch.float16] * 4 + [torch.float32] * 4 + [torch.float16] * 6
+    assert [reason for reason in first["reasons"] if reason != "applied"] == ["overflow"] * 2
+    assert (first["calls"] >= 14) is hooked
+
+
+def refused_rank(rank, world):
+    return {case: refuse(case) for case in REFUSED}
+
+
+def refuse(case):
+    """The message for a wrapper whose reducer cannot follow."""
+    model = build()
+    try:
+        if case == "unknown":  # the wrapper is around the parts, so that the model itself is never called
+            optimizer = wrap(model)
+            wrapper = DistributedDataParallel(torch.nn.Sequential(*model.children()))
+            optimizer.backward(wrapper(torch.arange(12)).float().square().mean())
+        elif case == "group":
+            wrap(DistributedDataParallel(model, process_group=torch.distributed.new_group(backend="gloo")))
+        else:
+            wrap(DistributedDataParallel(model, **{case: True}))
+    except StepRefused as error:
+        return str(error)
+
+
+REFUSED = {
+    "group": "process group of its own: .*wrap that again",
+    "static_graph": r"static_graph=True\): .*accumulate_in_fp32=False",
+    "gradient_as_bucket_view": r"gradient_as_bucket_view=True\): .*accumulate_in_fp32=False",
+    "unknown": r"backward: Expected .*Make the optimizer with it as model=, or choose accumulate_in_fp32=False",
+}
+
+
+def test_wrappers_that_cannot_follow_are_refused_with_the_cure(tmp_path):
+    for messages in run_ranks(refused_rank, tmp_path):
+        for case, message in REFUSED.items():
+            assert re.search(message, messages[case]), case

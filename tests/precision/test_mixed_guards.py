@@ -12,6 +12,22 @@ from model_checkpoint.precision import MixedPrecisionOptimizer, StepReason
 from model_checkpoint.precision.errors import InvalidArgument, StepRefused, UnsupportedOptimizer, WeightsChanged
 
 
+def test_clipping_by_default_is_said_in_the_first_line_of_the_docstring():
+    first = MixedPrecisionOptimizer.__doc__.splitlines()[0]
+
+    assert "clips gradients to norm 1.0 unless" in first
+
+
+def test_a_torch_that_does_not_tell_which_wrapper_runs_is_no_harm(monkeypatch):
+    monkeypatch.delattr(torch.nn.parallel.DistributedDataParallel, "_get_active_ddp_module")
+    model = build()
+    optimizer = wrap(model)
+
+    train(model, optimizer, range(2))
+
+    assert optimizer.skipped_steps == 0
+
+
 def test_a_torch_optimizer_in_every_sense():
     model = build()
     optimizer = wrap(model)

@@ -103,6 +103,10 @@ def test_default_options_are_those_of_the_contract():
     assert (options.max_loss_scale, options.min_loss_scale, options.growth_interval) == (1e9, 1, 2000)
     assert options.fp32_layer_patterns == ("BatchNorm", "LayerNorm", "InstanceNorm", "GroupNorm")
     assert (options.max_grad_norm, options.max_consecutive_overflows) == (1.0, 10)
+    assert (options.max_fp32_failures, options.performance_log_interval) == (50, 100)
+    assert options.enable_gradient_clipping
+    assert options.auto_exclude_sensitive_layers
+    assert options.log_fallback_events
     assert options.enable_dynamic_loss_scaling
     assert options.enable_auto_fallback
     assert not options.enable_performance_monitoring

@@ -27,6 +27,7 @@ BASES = {
     "rprop": lambda p: torch.optim.Rprop(p, lr=1e-3),
     "muon": lambda p: torch.optim.Muon([one for one in p if one.ndim == 2], lr=1e-2),
 }
+MAIN = ["adamw", "adamw_fused", "sgd_momentum", "adagrad", "adafactor"]
 SPOILED = {3, 4, 11, 30, 31}
 
 
@@ -55,12 +56,12 @@ def resume_equals_unbroken(make_base, chosen, *, cut, more=200, spoil=frozenset(
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
-@pytest.mark.parametrize("base", ["adamw", "adamw_fused", "sgd_momentum", "adagrad", "adafactor"])
+@pytest.mark.parametrize("base", MAIN)
 def test_the_next_200_steps_equal_an_unbroken_run(base, precision):
     resume_equals_unbroken(BASES[base], options(precision), cut=20)
 
 
-@pytest.mark.parametrize("base", sorted(set(BASES) - {"adamw", "adamw_fused", "sgd_momentum", "adagrad", "adafactor"}))
+@pytest.mark.parametrize("base", sorted(set(BASES) - set(MAIN)))
 def test_every_dense_optimizer_of_torch_resumes(base):
     resume_equals_unbroken(BASES[base], options(), cut=15, more=40)
 
@@ -124,11 +125,49 @@ def run(model, optimizer, steps, spoil, precision):
     return losses
 
 
-@pytest.mark.parametrize("half_gradients", [False, True])
-def test_a_window_of_pending_gradients_is_refused_or_saved_and_continued(half_gradients):
-    chosen = options(accumulate_in_fp32=not half_gradients)
+PHASES = {
+    0: "before the first step",
+    2: "warm-up",
+    4: "just after an overflow",
+    5: "just fallen back",
+    8: "in fallback",
+    11: "just on probation",
+    18: "trusted again",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+@pytest.mark.parametrize("base", ["adamw_fused", "sgd_momentum", "adagrad", "adafactor"])
+def test_every_phase_resumes_for_200_steps_with_every_main_optimizer(base, precision):
+    chosen = options(precision, max_consecutive_overflows=2, recovery_steps=6, hysteresis=2)
+    model = build()
+    optimizer = wrap(model, BASES[base], chosen)
+    stored, reached, modes = {}, {}, []
+    for step in range(max(PHASES) + 200):
+        if step in PHASES:
+            stored[step] = through_tree(optimizer)
+            modes.append(optimizer.session.fallback.groups[0].mode.value)
+        run(model, optimizer, [step], {3, 4}, precision)
+        if step - 199 in PHASES:
+            reached[step - 199] = bits(optimizer)
+
+    for cut, phase in PHASES.items():
+        other = build(seed=99)
+        fresh = wrap(other, BASES[base], chosen)
+        Manager.restore_checkpoint(fresh, stored[cut])
+        run(other, fresh, range(cut, cut + 200), {3, 4}, precision)
+        assert_same(reached[cut], bits(fresh), phase)
+    assert modes == ["low"] * 3 + ["fp32"] * 2 + ["probation", "low"]
+
+
+@pytest.mark.parametrize("half_gradients", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("precision", ["fp16", pytest.param("bf16", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("base", MAIN)
+def test_a_window_of_pending_gradients_is_refused_or_saved_and_continued(base, precision, half_gradients):
+    chosen = options(precision, accumulate_in_fp32=not half_gradients)
     model, other = build(), build(seed=3)
-    optimizer, fresh = wrap(model, chosen=chosen), wrap(other, chosen=chosen)
+    optimizer, fresh = wrap(model, BASES[base], chosen), wrap(other, BASES[base], chosen)
     train(model, optimizer, range(5))
     optimizer.zero_grad()
     optimizer.backward(loss_of(model, 5))
@@ -139,7 +178,7 @@ def test_a_window_of_pending_gradients_is_refused_or_saved_and_continued(half_gr
     for one, its in ((optimizer, model), (fresh, other)):
         one.backward(loss_of(its, 6))
         assert one.step().applied
-        train(its, one, range(7, 60))
+        train(its, one, range(7, 206))
 
     assert_same(bits(optimizer), bits(fresh))
 

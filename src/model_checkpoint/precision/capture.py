@@ -10,8 +10,8 @@ import torch
 
 from model_checkpoint.precision.base_state import capture_base, name_torch_state
 from model_checkpoint.precision.checkpoint import (
-    FORMAT_VERSION,
     SYSTEM_KEYS,
+    VERSION,
     MixedPrecisionCheckpoint,
     Numerics,
     PendingWindow,
@@ -83,7 +83,7 @@ def _join_metadata(metadata: Mapping[str, str] | None, optimizer: MixedPrecision
     odd = sorted(key for key, value in given.items() if not (isinstance(key, str) and isinstance(value, str)))
     if odd:
         raise InvalidArgument(f"metadata: keys and values must be text, got other types at {odd}. Convert them.")
-    return {**given, "precision": optimizer.target_precision.name, "version": f"{FORMAT_VERSION}.0"}
+    return {**given, "precision": optimizer.target_precision.name, "version": f"{VERSION}.0"}
 
 
 def _take_pending(optimizer: MixedPrecisionOptimizer, policy: PendingPolicy, leaf: Any) -> PendingWindow | None:

@@ -17,6 +17,7 @@ import torch
 from torch.nn import Module, Parameter
 
 from model_checkpoint.precision.exclusions import PrecisionManager
+from model_checkpoint.precision.replicas import Replicas, find_active
 from model_checkpoint.precision.slots import strip_wrappers
 
 _CASTERS: WeakKeyDictionary[Module, ModelCaster] = WeakKeyDictionary()
@@ -42,6 +43,16 @@ class _Leave:
         return cast_floats(output, self.dtype)
 
 
+@dataclass(frozen=True, slots=True)
+class _Meet:
+    """Notices the DistributedDataParallel module a model is called by; stateless, for the same reason."""
+
+    def __call__(self, module: Module, args: tuple[Any, ...]) -> None:
+        wrapper, caster = find_active(), _CASTERS.get(module)
+        if wrapper is not None and caster is not None:
+            caster.replicas.meet(wrapper)
+
+
 class ModelCaster:
     """Keeps a model's dtypes and hooks in agreement; optimizers that train one model share one caster.
 
@@ -53,6 +64,7 @@ class ModelCaster:
         self._bound: WeakKeyDictionary[object, frozenset[int]] = WeakKeyDictionary()  # ids an optimizer trains
         self._originals: dict[int, tuple[torch.Tensor, int]] = {}
         self._handles: list[Any] = []
+        self.replicas = Replicas()
 
     @classmethod
     def of(cls, model: Module) -> ModelCaster:
@@ -111,6 +123,8 @@ class ModelCaster:
                 self._hook(module, inside=dtype, outside=flow)
         if cast_io:
             self._hook(model, inside=flow, outside=torch.float32)
+        self._handles.append(model.register_forward_pre_hook(_Meet()))
+        self.replicas.follow(model)
 
     def _hook(self, module: Module, *, inside: torch.dtype, outside: torch.dtype) -> None:
         # the border of the model is hooked last: it enters first and leaves last

@@ -16,7 +16,7 @@ from model_checkpoint.precision.options import MixedPrecisionOptions
 from model_checkpoint.precision.scaler import ScalerState
 from model_checkpoint.precision.weights import StoredWeight
 
-FORMAT_VERSION = 2
+VERSION = 1  # of the record; how files are laid out is numbered apart, in wire
 SYSTEM_KEYS = ("precision", "version")
 
 
@@ -50,7 +50,7 @@ class MixedPrecisionCheckpoint:
     read from them, so that nothing is stored twice.
     """
 
-    version: int = FORMAT_VERSION
+    version: int = VERSION
     timestamp: datetime = field(default_factory=lambda: datetime.now(UTC))
     master_weights: Mapping[str, StoredWeight]
     training_weights: Mapping[str, StoredWeight]

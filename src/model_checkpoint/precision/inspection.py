@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from model_checkpoint.precision.capture import describe_numerics
-from model_checkpoint.precision.checkpoint import FORMAT_VERSION, MixedPrecisionCheckpoint
+from model_checkpoint.precision.checkpoint import VERSION, MixedPrecisionCheckpoint
 from model_checkpoint.precision.finite import judge_gradients
 from model_checkpoint.precision.options import MixedPrecisionOptions
 from model_checkpoint.precision.preflight import check_precision_change
@@ -44,8 +44,8 @@ def inspect_alone(checkpoint: MixedPrecisionCheckpoint | None) -> list[Finding]:
     """What is wrong with a checkpoint by itself."""
     if checkpoint is None:
         return [_error("checkpoint", "is None")]
-    if checkpoint.version <= 0 or checkpoint.version > FORMAT_VERSION:
-        return [_error("version", f"is {checkpoint.version}, expected 1 to {FORMAT_VERSION}")]
+    if checkpoint.version <= 0 or checkpoint.version > VERSION:
+        return [_error("version", f"is {checkpoint.version}, expected 1 to {VERSION}")]
     if checkpoint.options is None or not checkpoint.master_weights:
         missing = "options" if checkpoint.options is None else "master_weights"
         return [_error(missing, "is missing or empty")]

@@ -232,7 +232,8 @@ class MixedPrecisionOptimizer(torch.optim.Optimizer):
                 raise
             raise StepRefused(
                 f"backward: {error}. DistributedDataParallel reduces gradients only in the dtype its parameters had "
-                "when it was made. Choose accumulate_in_fp32=False, and wrap the model in it again after a fallback."
+                "when it was made, and the optimizer does not know it. Make the optimizer with it as model=, or "
+                "choose accumulate_in_fp32=False and wrap the model again after a fallback."
             ) from error
 
     @torch.no_grad()

@@ -47,7 +47,7 @@ class MixedPrecisionOptions:
         max_grad_norm: largest global L2 norm of the true gradients; 0 switches clipping off.
         enable_gradient_clipping: False switches clipping off.
         accumulate_in_fp32: let ``param.grad`` be FP32, so that many micro-batches add up without loss.
-            DistributedDataParallel cannot reduce such gradients of half parameters; choose False there.
+            DistributedDataParallel still reduces them in half, as its buckets have the parameters' dtype.
         cast_model_io: cast the model's floating inputs to its precision and its outputs to FP32.
         max_consecutive_overflows: skipped steps in a row before the affected groups fall back to FP32.
         enable_auto_fallback: False never falls back by itself.

@@ -1,7 +1,8 @@
-"""Wire: a checkpoint as a plain tree of dicts, lists, scalars and tensors, and back from any known version.
+"""Wire: a checkpoint as a plain tree of dicts, lists, scalars and tensors, and back from any known layout.
 
-Version 1 is the flat layout of fourteen fields with both weight maps by value; version 2 keeps the whole scaler,
-modes, names and timeline, and training weights only where they are not the cast of their masters.
+Layout 1 is flat, fourteen fields with both weight maps by value; layout 2 keeps the whole scaler, modes, names and
+timeline, and training weights only where they are not the cast of their masters; layout 3 says its number apart from
+the version of the record, which in 1 and 2 had to serve for both.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from typing import Any
 
 import torch
 
-from model_checkpoint.errors import CorruptedCheckpoint, IncompatibleVersion
+from model_checkpoint.errors import CheckpointException, CorruptedCheckpoint, IncompatibleVersion
 from model_checkpoint.precision.base_state import rekey_by_position
 from model_checkpoint.precision.checkpoint import (
-    FORMAT_VERSION,
+    VERSION,
     MixedPrecisionCheckpoint,
     Numerics,
     PendingWindow,
@@ -28,6 +29,7 @@ from model_checkpoint.precision.scaler import ScalerState
 from model_checkpoint.precision.weights import StoredWeight, same_bits
 
 FORMAT = "model_checkpoint.mixed_precision"
+LAYOUT = 3
 Tree = dict[str, Any]
 
 
@@ -36,6 +38,7 @@ def to_tree(checkpoint: MixedPrecisionCheckpoint) -> Tree:
     training = checkpoint.training_weights
     return {
         "format": FORMAT,
+        "layout": LAYOUT,
         "version": checkpoint.version,
         "timestamp": checkpoint.timestamp.isoformat(),
         "precision": checkpoint.target_precision.value,
@@ -72,15 +75,16 @@ def _pack_pending(pending: PendingWindow | None) -> Tree | None:
 
 
 def from_tree(tree: Mapping[str, Any]) -> MixedPrecisionCheckpoint:
-    """The checkpoint a tree describes, migrated from an older version where needed.
+    """The checkpoint a tree describes, migrated from an older layout where needed.
 
     Raises:
-        IncompatibleVersion: it was written by a newer version.
+        IncompatibleVersion: its layout or its version is newer than this library.
         CorruptedCheckpoint: it is not a mixed-precision checkpoint, or lacks a part.
     """
-    current = migrate(tree)
     try:
-        return _read(current)
+        return _read(migrate(tree))
+    except CheckpointException:
+        raise
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise CorruptedCheckpoint(
             f"mixed-precision checkpoint: cannot be read: {type(error).__name__}: {error}. Load another one.",
@@ -89,24 +93,35 @@ def from_tree(tree: Mapping[str, Any]) -> MixedPrecisionCheckpoint:
 
 
 def migrate(tree: Mapping[str, Any]) -> Tree:
-    """The same checkpoint in the current version."""
+    """The same checkpoint in the current layout."""
     if not isinstance(tree, Mapping) or not _is_ours(tree):
         found = sorted(map(str, tree))[:5] if isinstance(tree, Mapping) else type(tree).__name__
         raise CorruptedCheckpoint(
             f"mixed-precision checkpoint: this is something else, it holds {found}. "
             "Load what MixedPrecisionCheckpointManager.save_checkpoint wrote."
         )
-    version = tree["version"]
-    if not isinstance(version, int) or version < 1:
-        raise CorruptedCheckpoint(f"mixed-precision checkpoint: version is {version!r}, expected 1 or more.")
-    if version > FORMAT_VERSION:
-        raise IncompatibleVersion(
-            f"mixed-precision checkpoint: version is {version}, this library reads up to {FORMAT_VERSION}. Update it."
-        )
     current = dict(tree)
-    while current["version"] < FORMAT_VERSION:
-        current = MIGRATIONS[current["version"]](current)
+    for layout in range(_read_number("layout", _find_layout(tree), newest=LAYOUT), LAYOUT):
+        current = MIGRATIONS[layout](current)
+    _read_number("version", current["version"], newest=VERSION)
     return current
+
+
+def _find_layout(tree: Mapping[str, Any]) -> Any:
+    return tree.get("layout", tree["version"])  # before layout 3 the version told the layout
+
+
+def _read_number(field: str, number: Any, *, newest: int) -> int:
+    if not isinstance(number, int) or number < 1:
+        raise CorruptedCheckpoint(
+            f"mixed-precision checkpoint: {field} is {number!r}, expected 1 to {newest}. Load another one."
+        )
+    if number > newest:
+        raise IncompatibleVersion(
+            f"mixed-precision checkpoint: {field} is {number}, this library reads up to {newest}. "
+            "Update model-checkpoint, or load an older checkpoint."
+        )
+    return number
 
 
 def _is_ours(tree: Mapping[str, Any]) -> bool:
@@ -155,7 +170,7 @@ _FIRST_FIELDS = {
 
 
 def _from_1_to_2(tree: Tree) -> Tree:
-    """Version 1 restarted its one step counter at overflow and at growth: it is the growth tracker."""
+    """Layout 1 restarted its one step counter at overflow and at growth: it is the growth tracker."""
     options = MixedPrecisionOptions.from_tree(tree["options"])
     masters, training = tree["master_weights"], tree["training_weights"] or {}
     base = _name_first_base(tree["base_optimizer_state"], list(masters))
@@ -204,4 +219,9 @@ def _name_first_base(state: Mapping[str, Any] | None, names: list[str]) -> Tree 
     return None if state is None else rekey_by_position(state, names, "unknown", leaf=torch.Tensor.detach)
 
 
-MIGRATIONS: Mapping[int, Callable[[Tree], Tree]] = {1: _from_1_to_2}
+def _from_2_to_3(tree: Tree) -> Tree:
+    """Layout 2 wrote its number where the version of the record belongs."""
+    return {**tree, "layout": 3, "version": 1, "metadata": {**tree["metadata"], "version": "1.0"}}
+
+
+MIGRATIONS: Mapping[int, Callable[[Tree], Tree]] = {1: _from_1_to_2, 2: _from_2_to_3}
