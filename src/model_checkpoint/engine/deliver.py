@@ -35,8 +35,8 @@ def deliver(
     left = list(needed)
     if mapped:
         left = _adopt(medium, manifest, restore, left, check=check)
-    reads = plan_reads(left, manifest.entries, manifest.files)
     with collector_paused():
+        reads = plan_reads(left, manifest.entries, manifest.files)
         targets = {index: restore.target(index) for index in left}  # allocated here, by one thread
     hand = _Hand(manifest, targets, Meter("load", sum(read.stop - read.start for read in reads), emit))
     try:

@@ -66,7 +66,17 @@ def check_header(data: bytes, entries: Sequence[Entry], *, size: int, where: str
             file=where,
         )
     for name, entry in expected.items():
-        _compare(name, rows[name], entry, base=length, where=where)
+        row = rows[name]
+        start, stop = row.data_offsets
+        got = (row.dtype, row.shape, start + length, stop + length)
+        shape = entry.shape if entry.stored_shape is None else entry.stored_shape
+        told = (entry.stored, shape, entry.start, entry.stop)
+        if got != told:
+            raise ManifestMismatch(
+                f"{where}: tensor {name!r} is {got} in the header, {told} in the manifest. Load another step.",
+                file=where,
+                tensor=name,
+            )
 
 
 def _rows(text: bytes, where: str, limits: ReaderLimits) -> dict[str, _Row]:
@@ -123,16 +133,4 @@ def _refuse_gaps(rows: dict[str, _Row], data_bytes: int, where: str) -> None:
     if offset != data_bytes:
         raise LayoutInvalid(
             f"{where}: the tensors cover {offset} bytes of {data_bytes}. Load another step.", file=where
-        )
-
-
-def _compare(name: str, row: _Row, entry: Entry, *, base: int, where: str) -> None:
-    got = (row.dtype, row.shape, row.data_offsets[0] + base, row.data_offsets[1] + base)
-    shape = entry.shape if entry.stored_shape is None else entry.stored_shape
-    expected = (entry.stored, shape, entry.start, entry.stop)
-    if got != expected:
-        raise ManifestMismatch(
-            f"{where}: tensor {name!r} is {got} in the header, {expected} in the manifest. Load another step.",
-            file=where,
-            tensor=name,
         )
