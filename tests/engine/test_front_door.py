@@ -152,7 +152,7 @@ def test_metrics_and_metadata_are_checked_before_anything_is_written(tmp_path):
         mc.save(tmp_path, {}, step=1, metadata=[1])
     with pytest.raises(errors.UnsupportedType, match=r"metadata\.x: .*got object"):
         mc.save(tmp_path, {}, step=1, metadata={"x": object()})
-    with pytest.raises(ValueError, match=r"format must be .* single_file, multi_shard, consolidated, got 'zip'"):
+    with pytest.raises(ValueError, match=r"format must be single_file, multi_shard or consolidated, got 'zip'"):
         mc.save(tmp_path, {}, step=1, format="zip")
     assert not list(tmp_path.iterdir())
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from model_checkpoint import plan, tree
+from model_checkpoint.engine.choices import require
 from model_checkpoint.engine.deliver import deliver
 from model_checkpoint.engine.info import path_of
 from model_checkpoint.engine.listing import Found, candidates, read_manifest
@@ -20,6 +21,7 @@ from model_checkpoint.errors import (
     CorruptedCheckpoint,
     IncompatibleVersion,
     MemoryRefused,
+    OptionInvalid,
     PartlyLoaded,
     StorageFailure,
     StructureMismatch,
@@ -103,6 +105,7 @@ def load(
         >>> mc.load("memory://doc-load")
         {'epoch': 3, 'names': ('a', 'b')}
     """
+    require(mmap=mmap, verify=verify, strict=strict, fallback=fallback, atomic=atomic, progress=progress)
     wish = _Wish(
         into=into,
         parts=parts,
@@ -124,11 +127,9 @@ def load(
 
 
 def _verify_mode(text: str, *, mmap: bool) -> Verify:
-    if text not in [mode.value for mode in Verify]:
-        raise ValueError(f'verify must be "fast", "full" or, with mmap=True, "off"; got {text!r}')
     mode = Verify(text)
     if mode is Verify.OFF and not mmap:
-        raise ValueError('verify="off" exists only with mmap=True; every other load checks what it reads')
+        raise OptionInvalid('verify="off" exists only with mmap=True; every other load checks what it reads')
     return mode
 
 
