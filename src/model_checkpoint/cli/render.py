@@ -74,7 +74,7 @@ def _finite(value: Any) -> Any:
 
 def fail(message: str) -> NoReturn:
     """Say what went wrong and leave with exit code 2."""
-    complaints.print(f"[bold red]error[/] {clean_lines(message)}", soft_wrap=True)
+    complaints.print(f"[bold red]error:[/] {clean_lines(message)}", soft_wrap=True)
     sys.exit(2)
 
 
@@ -209,7 +209,7 @@ def moved(info: CheckpointInfo, what: str, *, as_json: bool) -> None:
     if as_json:
         print(as_json_text(info))
         return
-    console.print(f"{clean(info.path)}: {what}", soft_wrap=True)
+    console.print(f"{clean(info.path)}: {clean(what)}", soft_wrap=True)
 
 
 def trashed(found: Sequence[Trashed], *, as_json: bool) -> None:

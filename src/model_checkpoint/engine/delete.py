@@ -48,15 +48,12 @@ def undelete(root: Root, *, step: int | None = None, name: str | None = None) ->
     if step is not None and name is not None:
         raise ValueError("choose what to bring back by step= or name=, not by both")
     hits = [
-        t
-        for t in store.trash()
-        if (name is None or t.name == name) and (step is None or _step_of(store, t) == step)
+        t for t in store.trash() if (name is None or t.name == name) and (step is None or _step_of(store, t) == step)
     ]
     if not hits:
         what = f" named {name!r}" if name is not None else "" if step is None else f" of step {step}"
         raise CheckpointNotFound(
-            f"{store.url}: nothing{what} in the trash; its grace may be over. "
-            "Look at what is left with `mckpt trash`.",
+            f"{store.url}: nothing{what} in the trash; its grace may be over. Look at what is left with `mckpt trash`.",
             store.url,
         )
     back = store.bring_back(max(hits, key=lambda t: t.deleted).token)

@@ -63,7 +63,9 @@ class _Hand:
     def __init__(self, manifest: Manifest, targets: Mapping[int, Target], meter: Meter) -> None:
         self._manifest, self._targets, self._meter = manifest, targets, meter
         self._written: Counter[int] = Counter()
-        self._begun: list[int] = []  # live entries that lie in one chunk: only one worker has them, so no lock is needed
+        self._begun: list[
+            int
+        ] = []  # live entries that lie in one chunk: only one worker has them, so no lock is needed
         self._done: list[int] = []
         self._lock = threading.Lock()
 

@@ -24,7 +24,6 @@ from model_checkpoint.format.stored import tensor_bytes
 from model_checkpoint.manifest import Entry
 from model_checkpoint.options import ReaderLimits
 
-
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 

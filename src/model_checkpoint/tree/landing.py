@@ -40,9 +40,7 @@ class Landing:
         self._direct: list[_Use] = []
         self.targets: dict[int, Target] = {}
 
-    def match(
-        self, node: Node, live: Any, name: str, find: Finder | None = None
-    ) -> Callable[[], Any] | None:
+    def match(self, node: Node, live: Any, name: str, find: Finder | None = None) -> Callable[[], Any] | None:
         """Note that ``node`` fills ``live``, after comparing dtype and shape."""
         find = find or finder(type(live))
         if find is None or not isinstance(node, list):
