@@ -42,7 +42,7 @@ def flipped(path, bits):
 
 
 def cut(path, lengths):
-    """Yield each length, the longest first, while the file has it: nothing is written, so the disk has no part in it."""
+    """Yield each length, the longest first, while the file has it; nothing is written."""
     for length in sorted(lengths, reverse=True):
         os.truncate(path, length)
         yield length

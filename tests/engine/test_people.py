@@ -4,6 +4,7 @@ import logging
 import os
 import re
 import subprocess
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
@@ -257,3 +258,31 @@ def test_a_step_whose_manifest_is_damaged_is_undeleted_by_the_name_of_its_folder
     mc.delete(tmp_path, step=7)
 
     assert mc.undelete(tmp_path, step=7).problem
+
+
+def test_a_save_returns_all_that_is_to_be_known_of_the_checkpoint(tmp_path):
+    before = datetime.now(UTC)
+    info = mc.save(
+        tmp_path, {"w": np.zeros(3)}, step=7, metrics={"val_loss": 0.5}, metadata={"host": "a"}, format="single_file"
+    )
+
+    assert (info.prefix, info.version, info.world_size, info.step) == ("step-00000007", 1, 1, 7)
+    assert info.format is mc.CheckpointFormat.SINGLE_FILE
+    assert before <= info.timestamp <= datetime.now(UTC)
+    assert info.size_bytes == sum(path.stat().st_size for path in Path(info.path).glob("*.safetensors"))
+    assert Path(info.path) == tmp_path / "checkpoints" / "step-00000007"
+    assert (info.metrics, info.metadata, info.problem) == ({"val_loss": 0.5}, {"host": "a"}, "")
+    assert re.fullmatch(r"[0-9a-f]{32}", info.id)
+    assert mc.list_checkpoints(tmp_path) == [info]
+
+
+def test_the_plan_of_a_load_is_made_before_any_data_is_read(tmp_path):
+    info = mc.save(tmp_path, {"layers": {"weight": np.zeros(3)}}, step=1)
+    next(Path(info.path).glob("*.safetensors")).unlink()
+    live = {"layers": {"wieght": np.ones(3)}}
+
+    with pytest.raises(errors.StructureMismatch, match=r"missing: layers.wieght \(nearest: layers.weight\)") as caught:
+        mc.load(tmp_path, into=live)
+
+    assert caught.value.report.suggestions == [("layers.wieght", "layers.weight")]
+    assert live["layers"]["wieght"].all()

@@ -165,6 +165,8 @@ def description(found: Description, *, tensors: bool, as_json: bool) -> None:
         for spec in found.tensors:
             rows.add_row(clean(spec.name), clean(spec.dtype), str(list(spec.shape)), size(spec.nbytes))
         console.print(rows)
+    if found.unshared:
+        console.print(f"shared memory, stored apart: {', '.join(map(clean, found.unshared))}", soft_wrap=True)
     if found.lacking:
         console.print(f"[yellow]a resume would lack:[/] {', '.join(found.lacking)}")
 
