@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import model_checkpoint as mc
 from model_checkpoint import CheckpointFormat, errors
