@@ -78,6 +78,12 @@ class StepExists(CheckpointException, FileExistsError):
     default_type = ExceptionType.SAVE_FAILED
 
 
+class OptionInvalid(CheckpointException, ValueError):
+    """An argument has a value it does not take; nothing was done."""
+
+    default_type = ExceptionType.VALIDATION_FAILED
+
+
 # --- the state tree --------------------------------------------------------------------------------------------------
 
 

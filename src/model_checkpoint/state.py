@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from model_checkpoint.manifest import Node
 
@@ -26,8 +26,7 @@ class Source(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Leaf:
+class Leaf(NamedTuple):
     """One array to store (each shared storage once)."""
 
     name: str  # unique; the tensor's name in the data file
@@ -75,8 +74,7 @@ class Target(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Spec:
+class Spec(NamedTuple):
     """What one array leaf of a tree looks like, saved or live; aliases of one storage have a Spec each."""
 
     name: str  # dotted, escaped path in the tree

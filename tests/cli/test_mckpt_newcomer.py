@@ -80,7 +80,7 @@ def test_a_root_that_is_not_there_is_said_and_not_made(tmp_path, words, run):
     result = run(*(word.format(tmp_path / "none") for word in words))
 
     assert result.returncode == 2
-    assert result.err.startswith(f"error {tmp_path}/none: no such checkpoint root. Check the path")
+    assert result.err.startswith(f"error: {tmp_path}/none: no such checkpoint root. Check the path")
     assert result.out == ""
     assert not (tmp_path / "none").exists()
 

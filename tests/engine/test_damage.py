@@ -1,6 +1,8 @@
 """Whatever happens to the bytes on the medium, a load gives exactly what was saved or refuses with an address."""
 
+import os
 import shutil
+from bisect import bisect_right
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +10,9 @@ import pytest
 
 import model_checkpoint as mc
 from model_checkpoint import errors
+from model_checkpoint.engine.listing import read_manifest
+from model_checkpoint.engine.medium import Medium
+from model_checkpoint.storage.locate import open_store
 
 STATE = {"model": {"w": np.arange(200, dtype=np.float32), "b": np.arange(7, dtype=np.int8)}, "epoch": 3}
 
@@ -26,16 +31,45 @@ def refused(root):
     return caught.value
 
 
-@pytest.mark.slow
-def test_every_flipped_bit_of_the_data_file_is_refused_with_file_tensor_and_chunk(tmp_path):
+def flipped(path, bits):
+    """Yield each bit while it is flipped on the medium."""
+    good = path.read_bytes()
+    with path.open("r+b", buffering=0) as file:
+        for bit in bits:
+            os.pwrite(file.fileno(), bytes([good[bit // 8] ^ (1 << (bit % 8))]), bit // 8)
+            yield bit
+            os.pwrite(file.fileno(), good[bit // 8 : bit // 8 + 1], bit // 8)
+
+
+def cut(path, lengths):
+    """Yield each length, the longest first, while the file has it; nothing is written."""
+    for length in sorted(lengths, reverse=True):
+        os.truncate(path, length)
+        yield length
+
+
+def test_every_flipped_bit_of_the_data_file_is_found_by_the_reader_of_chunks(tmp_path):
+    """All loads go through this reader; the next test flips fewer bits and loads."""
+    mc.save(tmp_path, STATE, step=1)
+    path, store = data_file(tmp_path), open_store(tmp_path)
+    manifest = read_manifest(store, "step-00000001")
+    ends = manifest.files[0].ends
+
+    with Medium(store, manifest, full=False) as medium:
+        for bit in flipped(path, range(path.stat().st_size * 8)):
+            chunk = bisect_right(ends, bit // 8)
+            room = bytearray(ends[chunk] - (ends[chunk - 1] if chunk else 0))
+            with pytest.raises(errors.ChunkMismatch, match="recorded digest") as caught:
+                medium.read_chunk(0, chunk, memoryview(room))
+            assert (caught.value.file, caught.value.chunk) == (path.name, chunk)
+            assert bool(caught.value.tensor) == (chunk > 0)
+
+
+def test_a_flipped_bit_anywhere_in_the_data_file_is_refused_with_file_tensor_and_chunk(tmp_path):
     mc.save(tmp_path, STATE, step=1)
     path = data_file(tmp_path)
-    good = path.read_bytes()
 
-    for bit in range(len(good) * 8):
-        damaged = bytearray(good)
-        damaged[bit // 8] ^= 1 << (bit % 8)
-        path.write_bytes(damaged)
+    for bit in flipped(path, range(0, path.stat().st_size * 8, 61)):  # a prime, so that every place in a byte comes up
         error = refused(tmp_path)
         assert error.file == path.name
         assert error.chunk == (0 if bit < 4096 * 8 else 1)
@@ -48,8 +82,7 @@ def test_every_truncation_and_extension_is_refused(tmp_path):
     path = data_file(tmp_path)
     good = path.read_bytes()
 
-    for length in range(len(good)):
-        path.write_bytes(good[:length])
+    for _ in cut(path, range(len(good))):
         assert isinstance(refused(tmp_path), errors.Truncated)
     path.write_bytes(good + b"\0")
     assert isinstance(refused(tmp_path), errors.TrailingData)
@@ -61,12 +94,8 @@ def test_every_truncation_and_extension_is_refused(tmp_path):
 def test_every_flipped_bit_of_the_manifest_is_refused(tmp_path, stride):
     mc.save(tmp_path, STATE, step=1)
     path = folder(tmp_path) / "manifest.json"
-    good = path.read_bytes()
 
-    for bit in range(0, len(good) * 8, stride):
-        damaged = bytearray(good)
-        damaged[bit // 8] ^= 1 << (bit % 8)
-        path.write_bytes(damaged)
+    for _ in flipped(path, range(0, path.stat().st_size * 8, stride)):
         refused(tmp_path)
 
 
@@ -76,8 +105,7 @@ def test_every_truncation_of_the_manifest_is_refused(tmp_path, stride):
     path = folder(tmp_path) / "manifest.json"
     good = path.read_bytes()
 
-    for length in range(0, len(good), stride):
-        path.write_bytes(good[:length])
+    for _ in cut(path, range(0, len(good), stride)):
         refused(tmp_path)
     path.write_bytes(good + b"\n")
     refused(tmp_path)
@@ -144,9 +172,7 @@ def test_damage_in_a_part_that_is_not_loaded_does_not_matter(tmp_path):
         mc.load(tmp_path, parts="b")
 
 
-@pytest.mark.parametrize(
-    "make", [lambda p: p.symlink_to("/etc/passwd"), lambda p: __import__("os").mkfifo(p), lambda p: p.mkdir()]
-)
+@pytest.mark.parametrize("make", [lambda p: p.symlink_to("/etc/passwd"), os.mkfifo, lambda p: p.mkdir()])
 def test_what_is_no_regular_file_is_refused_quickly(tmp_path, make):
     mc.save(tmp_path, STATE, step=1)
     path = data_file(tmp_path)

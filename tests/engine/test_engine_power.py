@@ -14,7 +14,7 @@ from model_checkpoint.options import Graces
 from model_checkpoint.testing.power import Disk, PowerUnavailable
 
 pytestmark = [pytest.mark.slow, pytest.mark.fault]
-CUTS = 25
+CUTS = 50
 
 
 @pytest.fixture(params=["ext4", "xfs"])

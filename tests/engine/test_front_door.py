@@ -152,7 +152,7 @@ def test_metrics_and_metadata_are_checked_before_anything_is_written(tmp_path):
         mc.save(tmp_path, {}, step=1, metadata=[1])
     with pytest.raises(errors.UnsupportedType, match=r"metadata\.x: .*got object"):
         mc.save(tmp_path, {}, step=1, metadata={"x": object()})
-    with pytest.raises(ValueError, match=r"format must be .* single_file, multi_shard, consolidated, got 'zip'"):
+    with pytest.raises(ValueError, match=r"format must be single_file, multi_shard or consolidated, got 'zip'"):
         mc.save(tmp_path, {}, step=1, format="zip")
     assert not list(tmp_path.iterdir())
 
@@ -222,8 +222,12 @@ def test_an_interrupt_in_the_middle_of_a_save_leaves_nothing(tmp_path):
             seen.append(progress)
             os.kill(os.getpid(), signal.SIGINT)
 
-    with pytest.raises(KeyboardInterrupt, match=r"^$"):
-        mc.save(tmp_path, {"w": np.zeros(20 << 20)}, step=2, progress=interrupt)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell ignores SIGINT
+    try:
+        with pytest.raises(KeyboardInterrupt, match=r"^$"):
+            mc.save(tmp_path, {"w": np.zeros(20 << 20)}, step=2, progress=interrupt)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
     assert not list((tmp_path / ".staging").iterdir())
     assert [info.step for info in mc.list_checkpoints(tmp_path)] == [1]

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import model_checkpoint as mc
 from model_checkpoint import CheckpointFormat, errors
@@ -91,6 +92,19 @@ def test_views_that_are_stored_apart_are_told(tmp_path, caplog):
 
     assert "these views share memory but are stored apart: even, odd" in caplog.text
     assert info.size_bytes < 10_000
+    assert mc.describe(info).unshared == ("even", "odd")
+
+
+def test_disjoint_views_of_one_storage_come_back_each_with_memory_of_its_own(tmp_path):
+    fused = torch.arange(12.0)
+    left, right = fused.chunk(2)
+
+    info = mc.save(tmp_path, {"left": left, "right": right}, step=1)
+    back = mc.load(tmp_path)
+
+    assert torch.equal(torch.cat([back["left"], back["right"]]), fused)
+    assert back["left"].untyped_storage().nbytes() == left.nbytes
+    assert [tensor.name for tensor in mc.describe(info).tensors] == ["left", "right"]
 
 
 def test_progress_counts_every_byte_of_every_operation(tmp_path):

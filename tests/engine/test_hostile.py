@@ -1,5 +1,6 @@
 """Files an enemy made: each is refused with a typed error, quickly, in little memory, and nothing runs."""
 
+import ast
 import hashlib
 import json
 import resource
@@ -272,3 +273,72 @@ def test_a_metric_beyond_every_float_can_be_compared(tmp_path):
         mc.save(tmp_path, {"a": step}, step=step, metrics={"n": value})
 
     assert mc.load(tmp_path, best="max:n") == {"a": 1}
+
+
+def rows(count):
+    row = b'{"dtype":"F32","shape":[0],"data_offsets":[0,0]}'
+    return b"{" + b",".join(b'"%d":%s' % (i, row) for i in range(count)) + b"}"
+
+
+def test_more_tensors_in_a_header_than_a_reader_grants(victim):
+    victim.forge_header(rows(100_002))
+
+    victim.refused(errors.LimitExceeded, "the limit is 100000")
+
+
+def test_a_tensor_of_absurd_rank_in_a_header(victim):
+    victim.forge_header(changed(victim.header(), "w", shape=[1] * 1000))
+
+    victim.refused(errors.LimitExceeded, "has 1000 dimensions, the limit is 64")
+
+
+@pytest.mark.parametrize("number", [b"1e999", b"Infinity", b"-Infinity", b"9" * 5000, b"1.5", b"true"])
+def test_numbers_no_header_has(victim, number):
+    victim.forge_header(b'{"w":{"dtype":"F32","shape":[' + number + b'],"data_offsets":[0,32]}}')
+
+    victim.refused(errors.LayoutInvalid, "not readable|twice")
+
+
+def test_a_header_nested_without_end(victim):
+    victim.forge_header(b'{"w":' + b"[" * 100_000 + b"]" * 100_000 + b"}")
+
+    victim.refused(errors.LayoutInvalid, "not readable")
+
+
+@pytest.mark.parametrize(
+    "tail", [b"PK\x05\x06" + bytes(18), b"\x80\x04cos\nsystem\n(S'touch pwned'\ntR."], ids=["zip", "pickle"]
+)
+def test_a_file_that_is_something_else_as_well(victim, tail):
+    victim.data.write_bytes(victim.data.read_bytes() + tail)
+
+    victim.refused(errors.TrailingData, "the manifest says")
+
+
+def test_the_manifest_of_another_run_is_refused(victim, tmp_path):
+    other = mc.save(tmp_path / "other", {"w": np.ones(8, np.float32), "v": np.ones(4, np.float32)}, step=1)
+    (victim.data.parent / "manifest.json").write_bytes((Path(other.path) / "manifest.json").read_bytes())
+
+    victim.refused(errors.CorruptedCheckpoint, "step-00000001")
+
+
+def test_no_room_of_the_engine_can_run_what_it_reads():
+    """No pickle, and nothing else that turns data into code."""
+    rooms = ("tree", "manifest", "plan", "format", "storage", "engine", "cli")
+    sources = [path for room in rooms for path in (Path(mc.__file__).parent / room).rglob("*.py")]
+    dangerous = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "yaml", "eval", "exec", "compile"}
+
+    found = [(path.name, name) for path in sources for name in used_in(path) if name.split(".")[0] in dangerous]
+
+    assert len(sources) > 80
+    assert found == []
+
+
+def used_in(path):
+    """Modules a source file imports, and functions it calls by their bare name."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module or ""
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            yield node.func.id

@@ -54,22 +54,27 @@ def test_of_many_that_want_one_step_exactly_one_wins(tmp_path):
 
 
 def test_overwriting_while_others_read_never_shows_a_torn_state(tmp_path):
+    """One replacement runs beside each load, never two: a load reads the manifest anew once, no more."""
     mc.save(tmp_path, {"w": np.full(500_000, 0.0), "who": 0}, step=1)
     context = mp.get_context("fork")
-    writer = context.Process(target=overwrite, args=(tmp_path, 20))
+    asked, done = context.Semaphore(0), context.Semaphore(0)
+    writer = context.Process(target=overwrite, args=(tmp_path, 20, asked, done))
     writer.start()
 
-    seen = set()
-    while writer.is_alive():
+    for turn in range(1, 21):
+        asked.release()
         state = mc.load(tmp_path, step=1)
+        assert done.acquire(timeout=120)
+        assert state["who"] in (turn - 1, turn)
         assert np.all(state["w"] == state["who"])
-        seen.add(state["who"])
     writer.join()
 
     assert writer.exitcode == 0
-    assert len(seen) > 1
+    assert mc.load(tmp_path, step=1)["who"] == 20
 
 
-def overwrite(root, times):
+def overwrite(root, times, asked, done):
     for i in range(1, times + 1):
+        asked.acquire()
         mc.save(root, {"w": np.full(500_000, float(i)), "who": i}, step=1, overwrite=True)
+        done.release()

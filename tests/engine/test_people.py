@@ -4,6 +4,7 @@ import logging
 import os
 import re
 import subprocess
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
@@ -208,3 +209,80 @@ def test_nothing_is_printed(tmp_path, capfd):
     mc.verify(tmp_path)
 
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("call", "problem"),
+    [
+        (lambda root: mc.save(root, {}, step=2, overwrite="yes"), r'overwrite must be True, False or "damaged", got'),
+        (lambda root: mc.save(root, {}, step=2, overwrite=1), r"overwrite must be .*got 1"),
+        (lambda root: mc.save(root, {}, step=2, incremental="no"), r"incremental must be True or False, got 'no'"),
+        (lambda root: mc.save(root, {}, step=2, compression="zip"), r"compression must be none, fast, .*got 'zip'"),
+        (lambda root: mc.save(root, {}, step=2, progress="bar"), r"progress must be .*a callable, got 'bar'"),
+        (lambda root: mc.save_async(root, {}, step=2, lazy=None), r"lazy must be True or False, got None"),
+        (lambda root: mc.save_async(root, {}, step=2, overwrite="no"), r"overwrite must be .*got 'no'"),
+        (lambda root: mc.load(root, mmap=0), r"mmap must be True or False, got 0"),
+        (lambda root: mc.load(root, strict="no"), r"strict must be True or False, got 'no'"),
+        (lambda root: mc.load(root, fallback="yes"), r"fallback must be"),
+        (lambda root: mc.load(root, atomic=[]), r"atomic must be"),
+        (lambda root: mc.load(root, verify=True), r'verify must be "fast", "full" or "off", got True'),
+        (lambda root: mc.verify(root, progress=3), r"progress must be"),
+    ],
+)
+def test_an_option_with_a_value_it_does_not_take_is_refused_by_name(tmp_path, call, problem):
+    mc.save(tmp_path, {"epoch": 1}, step=1)
+
+    with pytest.raises(errors.OptionInvalid, match=problem):
+        call(tmp_path)
+
+    assert [info.step for info in mc.list_checkpoints(tmp_path)] == [1]
+
+
+def test_a_step_is_undeleted_whatever_its_folder_was_called(tmp_path):
+    mc.save(tmp_path, {"epoch": 1}, step=7, name="before-the-change")
+    mc.save(tmp_path, {"epoch": 2}, step=8, name="after-the-change")
+    mc.delete(tmp_path, step=7)
+    mc.delete(tmp_path, step=8)
+
+    assert mc.undelete(tmp_path, step=7).prefix == "before-the-change"
+    with pytest.raises(errors.CheckpointNotFound, match=r"nothing of step 7 in the trash.*mckpt trash"):
+        mc.undelete(tmp_path, step=7)
+    with pytest.raises(ValueError, match=r"by step= or name=, not by both"):
+        mc.undelete(tmp_path, step=8, name="after-the-change")
+    assert mc.load(tmp_path, step=7) == {"epoch": 1}
+
+
+def test_a_step_whose_manifest_is_damaged_is_undeleted_by_the_name_of_its_folder(tmp_path):
+    info = mc.save(tmp_path, {"epoch": 1}, step=7)
+    (Path(info.path) / "manifest.json").write_bytes(b"{}")
+    mc.delete(tmp_path, step=7)
+
+    assert mc.undelete(tmp_path, step=7).problem
+
+
+def test_a_save_returns_all_that_is_to_be_known_of_the_checkpoint(tmp_path):
+    before = datetime.now(UTC)
+    info = mc.save(
+        tmp_path, {"w": np.zeros(3)}, step=7, metrics={"val_loss": 0.5}, metadata={"host": "a"}, format="single_file"
+    )
+
+    assert (info.prefix, info.version, info.world_size, info.step) == ("step-00000007", 1, 1, 7)
+    assert info.format is mc.CheckpointFormat.SINGLE_FILE
+    assert before <= info.timestamp <= datetime.now(UTC)
+    assert info.size_bytes == sum(path.stat().st_size for path in Path(info.path).glob("*.safetensors"))
+    assert Path(info.path) == tmp_path / "checkpoints" / "step-00000007"
+    assert (info.metrics, info.metadata, info.problem) == ({"val_loss": 0.5}, {"host": "a"}, "")
+    assert re.fullmatch(r"[0-9a-f]{32}", info.id)
+    assert mc.list_checkpoints(tmp_path) == [info]
+
+
+def test_the_plan_of_a_load_is_made_before_any_data_is_read(tmp_path):
+    info = mc.save(tmp_path, {"layers": {"weight": np.zeros(3)}}, step=1)
+    next(Path(info.path).glob("*.safetensors")).unlink()
+    live = {"layers": {"wieght": np.ones(3)}}
+
+    with pytest.raises(errors.StructureMismatch, match=r"missing: layers.wieght \(nearest: layers.weight\)") as caught:
+        mc.load(tmp_path, into=live)
+
+    assert caught.value.report.suggestions == [("layers.wieght", "layers.weight")]
+    assert live["layers"]["wieght"].all()

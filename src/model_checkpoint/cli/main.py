@@ -7,6 +7,7 @@ Exit codes: 0 all is well, 1 damage or differences were found, 2 the question co
 from __future__ import annotations
 
 import signal
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -83,7 +84,8 @@ def rm(ref: RefArgument, as_json: JsonOption = False) -> None:
     if not parsed.chosen:
         render.fail(f"{ref}: say which checkpoint to remove, e.g. {ref}@100; `mckpt ls {ref}` lists them.")
     name = candidates(open_store(parsed.root), **parsed.choice)[0].name
-    render.moved(delete(parsed.root, name=name), "moved to the trash; `mckpt undo` brings it back", as_json=as_json)
+    done = f"moved to the trash; `mckpt undo {quote(f'{parsed.root}@{name}')}` brings it back"
+    render.moved(delete(parsed.root, name=name), done, as_json=as_json)
 
 
 @app.command()
@@ -136,6 +138,6 @@ def answer() -> None:
     from model_checkpoint.cli import render
 
     try:
-        app()
+        app(prog_name="mckpt")
     except (CheckpointException, ValueError) as error:
         render.fail(str(error))

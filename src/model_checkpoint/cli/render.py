@@ -74,7 +74,7 @@ def _finite(value: Any) -> Any:
 
 def fail(message: str) -> NoReturn:
     """Say what went wrong and leave with exit code 2."""
-    complaints.print(f"[bold red]error[/] {clean_lines(message)}", soft_wrap=True)
+    complaints.print(f"[bold red]error:[/] {clean_lines(message)}", soft_wrap=True)
     sys.exit(2)
 
 
@@ -165,6 +165,8 @@ def description(found: Description, *, tensors: bool, as_json: bool) -> None:
         for spec in found.tensors:
             rows.add_row(clean(spec.name), clean(spec.dtype), str(list(spec.shape)), size(spec.nbytes))
         console.print(rows)
+    if found.unshared:
+        console.print(f"shared memory, stored apart: {', '.join(map(clean, found.unshared))}", soft_wrap=True)
     if found.lacking:
         console.print(f"[yellow]a resume would lack:[/] {', '.join(found.lacking)}")
 
@@ -209,7 +211,7 @@ def moved(info: CheckpointInfo, what: str, *, as_json: bool) -> None:
     if as_json:
         print(as_json_text(info))
         return
-    console.print(f"{clean(info.path)}: {what}", soft_wrap=True)
+    console.print(f"{clean(info.path)}: {clean(what)}", soft_wrap=True)
 
 
 def trashed(found: Sequence[Trashed], *, as_json: bool) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from model_checkpoint.engine import inflight
+from model_checkpoint.engine.choices import require
 from model_checkpoint.engine.conveyor import Conveyor, slab_target, staging_limit
 from model_checkpoint.engine.draft import Draft
 from model_checkpoint.engine.inflight import Busy
@@ -85,6 +86,7 @@ def save_async(
         (1, 'durable')
     """
     started = time.monotonic()
+    require(overwrite=overwrite, lazy=lazy, progress=progress)
     order = place_order(
         step=step,
         name=name,

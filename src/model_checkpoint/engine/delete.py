@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 
 from model_checkpoint.engine.info import CheckpointInfo, path_of
-from model_checkpoint.engine.listing import candidates, require_root, scan, step_name, to_info
-from model_checkpoint.errors import CheckpointNotFound
+from model_checkpoint.engine.listing import Found, candidates, require_root, scan, to_info
+from model_checkpoint.errors import CheckpointException, CheckpointNotFound
+from model_checkpoint.manifest import decode_summary
 from model_checkpoint.storage.locate import Root, open_store
+from model_checkpoint.storage.store import Store, Trashed
 
 log = logging.getLogger("model_checkpoint.delete")
 
@@ -43,14 +45,26 @@ def undelete(root: Root, *, step: int | None = None, name: str | None = None) ->
     """Bring back the latest deletion, or the latest of a step or name."""
     store = open_store(root)
     require_root(store)
-    wanted = name or (step_name(step) if step is not None else None)
-    hits = [t for t in store.trash() if wanted is None or t.name == wanted]
+    if step is not None and name is not None:
+        raise ValueError("choose what to bring back by step= or name=, not by both")
+    hits = [
+        t for t in store.trash() if (name is None or t.name == name) and (step is None or _step_of(store, t) == step)
+    ]
     if not hits:
+        what = f" named {name!r}" if name is not None else "" if step is None else f" of step {step}"
         raise CheckpointNotFound(
-            f"{store.url}: nothing{'' if wanted is None else f' named {wanted!r}'} in the trash; its grace may be "
-            "over. Look at what is left with `mckpt trash`.",
+            f"{store.url}: nothing{what} in the trash; its grace may be over. Look at what is left with `mckpt trash`.",
             store.url,
         )
     back = store.bring_back(max(hits, key=lambda t: t.deleted).token)
     log.info("%s: brought back from the trash", path_of(store, back))
     return to_info(store, next(found for found in scan(store) if found.name == back))
+
+
+def _step_of(store: Store, gone: Trashed) -> int | None:
+    """The step of a deleted checkpoint, by its folder's name where the manifest cannot be read."""
+    try:
+        summary = decode_summary(store.read_trashed(gone.token), path_of(store, gone.name))
+    except CheckpointException as error:
+        return Found(gone.name, None, error).step
+    return summary.step

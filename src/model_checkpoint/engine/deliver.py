@@ -35,8 +35,8 @@ def deliver(
     left = list(needed)
     if mapped:
         left = _adopt(medium, manifest, restore, left, check=check)
-    reads = plan_reads(left, manifest.entries, manifest.files)
     with collector_paused():
+        reads = plan_reads(left, manifest.entries, manifest.files)
         targets = {index: restore.target(index) for index in left}  # allocated here, by one thread
     hand = _Hand(manifest, targets, Meter("load", sum(read.stop - read.start for read in reads), emit))
     try:
@@ -63,6 +63,10 @@ class _Hand:
     def __init__(self, manifest: Manifest, targets: Mapping[int, Target], meter: Meter) -> None:
         self._manifest, self._targets, self._meter = manifest, targets, meter
         self._written: Counter[int] = Counter()
+        self._begun: list[
+            int
+        ] = []  # live entries that lie in one chunk: only one worker has them, so no lock is needed
+        self._done: list[int] = []
         self._lock = threading.Lock()
 
     def place(self, read: ChunkRead) -> memoryview | None:
@@ -79,7 +83,11 @@ class _Hand:
         """Distribute one verified chunk."""
         for piece in read.pieces:
             target = self._targets[piece.entry]
-            if target.live:
+            if target.live and piece.length == self._manifest.entries[piece.entry].nbytes:
+                self._begun.append(piece.entry)
+                _copy(target, piece, data)
+                self._done.append(piece.entry)
+            elif target.live:
                 with self._lock:
                     self._written[piece.entry] += 0  # touched from here on
                 _copy(target, piece, data)
@@ -92,9 +100,9 @@ class _Hand:
     def touched(self) -> tuple[list[str], list[str]]:
         """Names of live leaves replaced whole, and in part."""
         entries = self._manifest.entries
-        whole = [entries[i].name for i, n in self._written.items() if n == entries[i].nbytes]
-        part = [entries[i].name for i, n in self._written.items() if n < entries[i].nbytes]
-        return sorted(whole), sorted(part)
+        whole = {i for i, n in self._written.items() if n == entries[i].nbytes} | set(self._done)
+        part = {*self._written, *self._begun} - whole
+        return sorted(entries[i].name for i in whole), sorted(entries[i].name for i in part)
 
 
 def _copy(target: Target, piece: Piece, data: memoryview) -> None:

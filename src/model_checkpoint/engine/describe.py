@@ -11,6 +11,7 @@ from model_checkpoint import tree
 from model_checkpoint.engine.info import CheckpointInfo, info_of
 from model_checkpoint.engine.listing import candidates, read_manifest, scan, tell_shares
 from model_checkpoint.engine.refs import parse_ref
+from model_checkpoint.manifest import Manifest
 from model_checkpoint.storage.locate import open_store
 
 
@@ -32,6 +33,7 @@ class Description:
     parts: Sequence[tree.PartSummary]
     tensors: Sequence[TensorLine]
     lacking: Sequence[str]
+    unshared: Sequence[str] = ()  # views that shared memory and are stored apart, since together they cover too little
 
 
 def describe(ref: str | PathLike[str] | CheckpointInfo) -> Description:
@@ -56,4 +58,11 @@ def describe(ref: str | PathLike[str] | CheckpointInfo) -> Description:
         itemsize = entry.nbytes // max(1, prod(entry.shape))
         lines.append(TensorLine(name=spec.name, dtype=spec.dtype, shape=spec.shape, nbytes=itemsize * prod(spec.shape)))
     (info,) = tell_shares(store, [info_of(store, manifest)], scan(store))
-    return Description(info=info, parts=summary.parts, tensors=lines, lacking=summary.absent)
+    return Description(
+        info=info, parts=summary.parts, tensors=lines, lacking=summary.absent, unshared=_unshared(manifest)
+    )
+
+
+def _unshared(manifest: Manifest) -> tuple[str, ...]:
+    specs = tree.specs(manifest.tree, manifest.entries)
+    return tuple(spec.name for spec in specs if manifest.entries[spec.entry].attributes == "apart")

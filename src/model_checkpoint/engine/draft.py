@@ -65,7 +65,7 @@ class Draft:
         """Drop the caller's arrays once their bytes are staged, so that a background save does not keep them alive."""
         for job in self.writing:
             job.sources = ()
-        self.flat = replace(self.flat, leaves=[replace(leaf, source=_Gone(leaf.nbytes)) for leaf in self.flat.leaves])
+        self.flat = replace(self.flat, leaves=[leaf._replace(source=_Gone(leaf.nbytes)) for leaf in self.flat.leaves])
 
 
 @dataclass(frozen=True, slots=True)

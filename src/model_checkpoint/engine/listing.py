@@ -17,6 +17,7 @@ from model_checkpoint.manifest import Manifest, Summary, decode, decode_summary,
 from model_checkpoint.plan import parse_best, rank_by_age, rank_by_metric
 from model_checkpoint.storage.locate import Root, open_store
 from model_checkpoint.storage.store import Store
+from model_checkpoint.tree.collector import collector_paused
 
 _STEP_NAME = re.compile(r"step-(\d{8,})")
 
@@ -79,6 +80,7 @@ def _read(store: Store, name: str) -> Found | None:
         return Found(name, None, error)
 
 
+@collector_paused()
 def read_manifest(store: Store, name: str) -> Manifest:
     """Read the manifest of one checkpoint; its files are those beside it, whatever name it was saved under."""
     return msgspec.structs.replace(decode(store.read_manifest(name), path_of(store, name)), name=name)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from model_checkpoint import plan, tree
+from model_checkpoint.engine.choices import require
 from model_checkpoint.engine.deliver import deliver
 from model_checkpoint.engine.info import path_of
 from model_checkpoint.engine.listing import Found, candidates, read_manifest
@@ -20,6 +21,7 @@ from model_checkpoint.errors import (
     CorruptedCheckpoint,
     IncompatibleVersion,
     MemoryRefused,
+    OptionInvalid,
     PartlyLoaded,
     StorageFailure,
     StructureMismatch,
@@ -31,6 +33,7 @@ from model_checkpoint.performance.memory import available_bytes
 from model_checkpoint.state import LiveSpecs
 from model_checkpoint.storage.locate import Root, open_store
 from model_checkpoint.storage.store import Store
+from model_checkpoint.tree.collector import collector_paused
 from model_checkpoint.tree.walk import leaves
 
 log = logging.getLogger("model_checkpoint.load")
@@ -102,6 +105,7 @@ def load(
         >>> mc.load("memory://doc-load")
         {'epoch': 3, 'names': ('a', 'b')}
     """
+    require(mmap=mmap, verify=verify, strict=strict, fallback=fallback, atomic=atomic, progress=progress)
     wish = _Wish(
         into=into,
         parts=parts,
@@ -123,11 +127,9 @@ def load(
 
 
 def _verify_mode(text: str, *, mmap: bool) -> Verify:
-    if text not in [mode.value for mode in Verify]:
-        raise ValueError(f'verify must be "fast", "full" or, with mmap=True, "off"; got {text!r}')
     mode = Verify(text)
     if mode is Verify.OFF and not mmap:
-        raise ValueError('verify="off" exists only with mmap=True; every other load checks what it reads')
+        raise OptionInvalid('verify="off" exists only with mmap=True; every other load checks what it reads')
     return mode
 
 
@@ -178,21 +180,9 @@ def _load_named(store: Store, found: Found, wish: _Wish) -> Any:
 
 def _load_manifest(store: Store, manifest: Manifest, wish: _Wish) -> tuple[Any, int]:
     where = path_of(store, manifest.name)
-    node = wanted_tree(manifest, where, parts=wish.parts, rename=wish.rename)
-    if wish.into is not None:
-        node = _fitted(node, manifest, where, wish)
     with Medium(store, manifest, full=wish.verify is Verify.FULL) as medium:
-        held = {spec.entry for spec in tree.specs(node, manifest.entries)}
-        medium.prepare(manifest.entries[i] for i in sorted(held))
-        restore = tree.prepare(
-            node,
-            manifest.entries,
-            into=wish.into,
-            types=wish.types,
-            framework=wish.framework,
-            device=wish.device,
-            atomic=wish.atomic,
-        )
+        with collector_paused():
+            restore = _prepared(medium, manifest, where, wish)
         needed = list(restore.needed)
         if not wish.mmap:
             _require_memory(manifest, restore, needed, where)
@@ -200,6 +190,23 @@ def _load_manifest(store: Store, manifest: Manifest, wish: _Wish) -> tuple[Any, 
         with listening(wish.progress, "loading") as emit:
             nbytes = deliver(medium, manifest, restore, needed, mapped=wish.mmap, check=check, emit=emit)
         return restore.finish(), nbytes
+
+
+def _prepared(medium: Medium, manifest: Manifest, where: str, wish: _Wish) -> tree.Restore:
+    """Check all that can be checked without reading data: names, shapes, dtypes, classes, sizes, headers."""
+    node = wanted_tree(manifest, where, parts=wish.parts, rename=wish.rename)
+    if wish.into is not None:
+        node = _fitted(node, manifest, where, wish)
+    medium.prepare(manifest.entries[i] for i in tree.entries_in(node, manifest.entries))
+    return tree.prepare(
+        node,
+        manifest.entries,
+        into=wish.into,
+        types=wish.types,
+        framework=wish.framework,
+        device=wish.device,
+        atomic=wish.atomic,
+    )
 
 
 def wanted_tree(

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from operator import index
 from typing import Any
 
+from model_checkpoint.engine.choices import require
 from model_checkpoint.engine.listing import step_name
 from model_checkpoint.manifest import pack
 from model_checkpoint.options import CheckpointFormat, CompressionLevel, LayoutLimits, ReuseLimits
@@ -42,6 +43,7 @@ def place_order(
     incremental: bool = False,
 ) -> Order:
     """Check the caller's wishes before anything is touched."""
+    require(format=layout, compression=compression, incremental=incremental)
     number = None if step is None else _as_step(step)
     if not isinstance(metrics or {}, Mapping) or not isinstance(metadata or {}, Mapping):
         raise TypeError("metrics and metadata must be mappings, e.g. metrics={'val_loss': 0.3}")
@@ -56,7 +58,7 @@ def place_order(
         step=number,
         metrics=numbers,
         metadata=dict(metadata or {}),
-        layout=_as_layout(layout),
+        layout=CheckpointFormat(layout),
         compression=CompressionLevel(compression),
         incremental=incremental,
         limits=LayoutLimits(file_bytes=ReuseLimits().file_bytes) if incremental else LayoutLimits(),
@@ -76,14 +78,6 @@ def _as_step(step: Any) -> int:
     if number < 0:
         raise ValueError(f"step must be a whole number of 0 or more, got {step!r}")
     return number
-
-
-def _as_layout(layout: Any) -> CheckpointFormat:
-    try:
-        return CheckpointFormat(layout)
-    except ValueError as error:
-        known = ", ".join(one.value for one in CheckpointFormat)
-        raise ValueError(f"format must be a CheckpointFormat or one of {known}, got {layout!r}") from error
 
 
 def _as_number(key: Any, value: Any) -> float | int:

@@ -16,6 +16,7 @@ import msgspec
 
 from model_checkpoint import tree
 from model_checkpoint.engine import bandwidth, inflight
+from model_checkpoint.engine.choices import require
 from model_checkpoint.engine.draft import Draft, draft_flat
 from model_checkpoint.engine.incremental import find_parent
 from model_checkpoint.engine.info import CheckpointInfo, info_of, path_of
@@ -79,6 +80,7 @@ def save(
         >>> info.prefix, info.step
         ('step-00000100', 100)
     """
+    require(overwrite=overwrite, progress=progress)
     order = place_order(
         step=step,
         name=name,

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from model_checkpoint.engine.choices import require
 from model_checkpoint.engine.info import CheckpointInfo, path_of
 from model_checkpoint.engine.listing import Found, candidates, read_manifest, require_root, scan, to_info
 from model_checkpoint.engine.medium import Medium, open_sized, tensors_in
@@ -62,6 +63,7 @@ def verify(
         >>> [health.ok for health in mc.verify("memory://doc-verify")]
         [True]
     """
+    require(progress=progress)
     store = open_store(root)
     if step is None and id is None and best is None and name is None:
         require_root(store)

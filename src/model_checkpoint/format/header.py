@@ -5,8 +5,10 @@ Nothing is allocated or believed before it is checked against the file's real si
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Sequence
+from functools import lru_cache
 
 import msgspec
 
@@ -22,8 +24,10 @@ from model_checkpoint.format.stored import tensor_bytes
 from model_checkpoint.manifest import Entry
 from model_checkpoint.options import ReaderLimits
 
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
-class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+
+class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     dtype: str
     shape: tuple[int, ...]
     data_offsets: tuple[int, int]
@@ -61,7 +65,17 @@ def check_header(data: bytes, entries: Sequence[Entry], *, size: int, where: str
             file=where,
         )
     for name, entry in expected.items():
-        _compare(name, rows[name], entry, base=length, where=where)
+        row = rows[name]
+        start, stop = row.data_offsets
+        got = (row.dtype, row.shape, start + length, stop + length)
+        shape = entry.shape if entry.stored_shape is None else entry.stored_shape
+        told = (entry.stored, shape, entry.start, entry.stop)
+        if got != told:
+            raise ManifestMismatch(
+                f"{where}: tensor {name!r} is {got} in the header, {told} in the manifest. Load another step.",
+                file=where,
+                tensor=name,
+            )
 
 
 def _rows(text: bytes, where: str, limits: ReaderLimits) -> dict[str, _Row]:
@@ -69,24 +83,30 @@ def _rows(text: bytes, where: str, limits: ReaderLimits) -> dict[str, _Row]:
         raise LayoutInvalid(f"{where}: the header does not start with '{{'. Load another step.", file=where)
     try:
         raw = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
-        pad = len(text) - len(text.rstrip(b" "))
         if len(raw) > limits.tensors_per_file + 1:
             raise LimitExceeded(f"{where}: {len(raw)} tensors, the limit is {limits.tensors_per_file}.", file=where)
-        inner = sum(len(msgspec.json.encode(key)) + len(bytes(value)) + 2 for key, value in raw.items())
-        if inner + 1 + pad != len(text):
+        if msgspec.json.encode(raw) != text.rstrip(b" "):  # a dict keeps only one of two equal names
             raise LayoutInvalid(
                 f"{where}: a tensor name stands twice in the header, or blanks stand in it.", file=where
             )
         raw.pop("__metadata__", None)
-        return {_named(key, where, limits): msgspec.json.decode(value, type=_Row) for key, value in raw.items()}
+        rows = msgspec.json.decode(msgspec.json.encode(raw), type=dict[str, _Row])
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
         raise LayoutInvalid(f"{where}: the header is not readable ({error}). Load another step.", file=where) from error
+    for name, row in rows.items():
+        if len(name.encode()) > limits.name_bytes or _CONTROL.search(name):
+            raise UnsafeName(f"{where}: tensor name {name[:40]!r} is too long or has control characters.", file=where)
+        if len(row.shape) > limits.rank:
+            raise LimitExceeded(
+                f"{where}: tensor {name!r} has {len(row.shape)} dimensions, the limit is {limits.rank}.", file=where
+            )
+    return rows
 
 
-def _named(name: str, where: str, limits: ReaderLimits) -> str:
-    if len(name.encode()) > limits.name_bytes or any(ord(c) < 32 or ord(c) == 127 for c in name):
-        raise UnsafeName(f"{where}: tensor name {name[:40]!r} is too long or has control characters.", file=where)
-    return name
+@lru_cache(maxsize=1024)
+def _bytes_of(dtype: str, shape: tuple[int, ...]) -> int | None:
+    """Bytes a tensor takes; the many small ones of a file have few shapes."""
+    return tensor_bytes(dtype, shape)
 
 
 def _refuse_gaps(rows: dict[str, _Row], data_bytes: int, where: str) -> None:
@@ -101,7 +121,7 @@ def _refuse_gaps(rows: dict[str, _Row], data_bytes: int, where: str) -> None:
                 file=where,
                 tensor=name,
             )
-        needed = tensor_bytes(row.dtype, row.shape)
+        needed = _bytes_of(row.dtype, row.shape)
         if needed != stop - start:
             raise LayoutInvalid(
                 f"{where}: tensor {name!r} of {row.dtype} {list(row.shape)} needs {needed} bytes, has {stop - start}.",
@@ -112,16 +132,4 @@ def _refuse_gaps(rows: dict[str, _Row], data_bytes: int, where: str) -> None:
     if offset != data_bytes:
         raise LayoutInvalid(
             f"{where}: the tensors cover {offset} bytes of {data_bytes}. Load another step.", file=where
-        )
-
-
-def _compare(name: str, row: _Row, entry: Entry, *, base: int, where: str) -> None:
-    got = (row.dtype, row.shape, row.data_offsets[0] + base, row.data_offsets[1] + base)
-    shape = entry.shape if entry.stored_shape is None else entry.stored_shape
-    expected = (entry.stored, shape, entry.start, entry.stop)
-    if got != expected:
-        raise ManifestMismatch(
-            f"{where}: tensor {name!r} is {got} in the header, {expected} in the manifest. Load another step.",
-            file=where,
-            tensor=name,
         )

@@ -1,7 +1,8 @@
 """Record: the values a manifest is made of.
 
 Everything below the top level is an array in JSON (``array_like``): smaller, faster, and without room for duplicate
-keys. New fields go to the end of a record, with a default, so that older manifests stay readable.
+keys. New fields go to the end of a record, with a default, so that older manifests stay readable. A record can be part
+of no cycle, and there may be a million of them, so the cycle collector is told to leave them alone (``gc=False``).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from model_checkpoint.manifest.scalars import Node
 FORMAT_VERSION = 1
 
 
-class Entry(msgspec.Struct, frozen=True, array_like=True):
+class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One stored array: what it is, and the bytes ``[start, stop)`` of one data file that hold it."""
 
     name: str
@@ -34,7 +35,7 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
         return self.stop - self.start
 
 
-class Frame(msgspec.Struct, frozen=True, array_like=True):
+class Frame(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Where one chunk of a squeezed file lies, and how it is packed."""
 
     start: int  # bytes of the file as stored
@@ -44,7 +45,7 @@ class Frame(msgspec.Struct, frozen=True, array_like=True):
     xxh3: str  # base64 xxh3-128 of the stored bytes; empty for a chunk stored as it is
 
 
-class FileRecord(msgspec.Struct, frozen=True, array_like=True):
+class FileRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One data file: its size, and the digests of the chunks it is cut into."""
 
     name: str

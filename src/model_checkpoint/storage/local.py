@@ -131,6 +131,10 @@ class LocalStore:
         """What can be brought back, oldest first."""
         return trash.contents(self._root)
 
+    def read_trashed(self, token: str) -> bytes:
+        """The manifest of what lies in the trash under ``token``."""
+        return trash.read(self._root, token)
+
     def bring_back(self, token: str) -> str:
         """Undo a ``discard``."""
         return trash.bring_back(self._root, token)

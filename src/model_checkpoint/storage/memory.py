@@ -279,6 +279,14 @@ class MemoryStore:
             found = [self._describe(Token.parse(text)) for text in self._bucket.trash]
         return sorted(found, key=lambda item: item.deleted)
 
+    def read_trashed(self, token: str) -> bytes:
+        """The manifest of what lies in the trash under ``token``."""
+        with self._bucket.guard:
+            files = self._bucket.trash.get(token)
+            if files is None:
+                raise not_in_trash(f"{self._url}/.trash/{token}", self._url)
+            return bytes(files[MANIFEST])
+
     def bring_back(self, token: str) -> str:
         """Undo a ``discard``."""
         bucket, name = self._bucket, Token.parse(token, self._url).name

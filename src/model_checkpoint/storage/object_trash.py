@@ -140,6 +140,11 @@ def contents(bucket: Bucket) -> list[Trashed]:
     return sorted(found, key=lambda item: item.deleted)
 
 
+def read(bucket: Bucket, text: str) -> bytes:
+    """The manifest of what lies in the trash under a token."""
+    return _thrown_manifest(bucket, Token.parse(text, bucket.where(TRASH))).data
+
+
 def bring_back(bucket: Bucket, text: str) -> str:
     """Undo a discard; return the name."""
     token = Token.parse(text, bucket.where(TRASH))

@@ -116,6 +116,10 @@ class ObjectStore:
         """What can be brought back, oldest first."""
         return object_trash.contents(self._bucket)
 
+    def read_trashed(self, token: str) -> bytes:
+        """The manifest of what lies in the trash under ``token``."""
+        return object_trash.read(self._bucket, token)
+
     def bring_back(self, token: str) -> str:
         """Undo a ``discard``."""
         return object_trash.bring_back(self._bucket, token)

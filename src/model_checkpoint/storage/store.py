@@ -172,6 +172,10 @@ class Store(Protocol):
         """What can be brought back."""
         ...
 
+    def read_trashed(self, token: str) -> bytes:
+        """The manifest of what lies in the trash under ``token``."""
+        ...
+
     def bring_back(self, token: str) -> str:
         """Undo a ``discard``; return the name; raise ``StepExists`` when the name is taken again."""
         ...

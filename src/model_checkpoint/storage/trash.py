@@ -21,6 +21,7 @@ from model_checkpoint.storage.folders import (
     list_folder,
     log,
     make_folder,
+    read_manifest,
     regular_files,
     remove_tree,
 )
@@ -74,6 +75,16 @@ def _describe(root: Root, token: Token) -> Trashed | None:
     if MANIFEST not in files:
         return None
     return Trashed(name=token.name, token=str(token), deleted=token.deleted, nbytes=sum(files.values()))
+
+
+def read(root: Root, text: str) -> bytes:
+    """The manifest of what lies in the trash under a token."""
+    folder = f"{root.trash}/{Token.parse(text, root.trash)}"
+    with typed_errors(folder, "could not be read"):
+        try:
+            return read_manifest(root.calls, folder)
+        except FileNotFoundError as error:
+            raise not_in_trash(folder, root.path) from error
 
 
 def bring_back(root: Root, text: str) -> str:

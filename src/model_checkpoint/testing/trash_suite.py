@@ -33,12 +33,14 @@ class TrashSuite:
         """With every byte."""
         save_blobs(store, "step-1", {"x": b"abc"})
 
+        written = store.read_manifest("step-1")
         gone = store.discard("step-1")
 
         assert store.names() == []
         assert store.trash() == [gone]
         assert gone.name == "step-1"
         assert gone.nbytes > 3
+        assert store.read_trashed(gone.token) == written
         assert store.bring_back(gone.token) == "step-1"
         assert load_blobs(store, "step-1") == {"x": b"abc"}
         assert store.trash() == []
@@ -60,6 +62,8 @@ class TrashSuite:
         """Whatever it looks like."""
         with pytest.raises(CheckpointNotFound, match=r"mckpt trash"):
             store.bring_back(token)
+        with pytest.raises(CheckpointNotFound, match=r"mckpt trash"):
+            store.read_trashed(token)
 
     def test_recovery_empties_the_trash_only_after_its_grace(self, store: Store) -> None:
         """Until then it can be brought back."""

@@ -15,6 +15,7 @@ from model_checkpoint.tree.restore import Restore as Restore
 from model_checkpoint.tree.restore import prepare as prepare
 from model_checkpoint.tree.rng import RngState as RngState
 from model_checkpoint.tree.rng import rng_state as rng_state
+from model_checkpoint.tree.specs import entries_in as entries_in
 from model_checkpoint.tree.specs import select as select
 from model_checkpoint.tree.specs import specs as specs
 from model_checkpoint.tree.summary import PartSummary as PartSummary

@@ -87,13 +87,13 @@ class Builder:
 
     def memory(self, node: list[Any], name: str, kind: str | None = None) -> Memory:
         """Return the stored array an array node shows, checked; ``kind`` is that of the live array it is for."""
-        match node:
-            case ["a", int(index)] | ["a", int(index), str()] if 0 <= index < len(self._entries):
-                pass
-            case ["v", int(index), *_] if 0 <= index < len(self._entries):
-                self.geometry(node, kind)
-            case _:
-                raise damaged(node)
+        index = node[1] if len(node) > 1 else None
+        if type(index) is not int or not 0 <= index < len(self._entries):
+            raise damaged(node)
+        if node[0] == "v":
+            self.geometry(node, kind)
+        elif len(node) > 3 or (len(node) == 3 and not isinstance(node[2], str)):
+            raise damaged(node)
         known = self.memories.get(index)
         if known is None:
             known = Memory(self._entries[index], name=name, framework=kind or self._framework)

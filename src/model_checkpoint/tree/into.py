@@ -22,7 +22,7 @@ from model_checkpoint.tree.live import live_parameter_names, named_items
 from model_checkpoint.tree.names import ROOT, join, segment
 from model_checkpoint.tree.objects import ObjectLoad, match_object
 from model_checkpoint.tree.trouble import Trouble
-from model_checkpoint.tree.walk import ABSENT, ARRAYS, MAPPINGS, arrays, leaves, tag_of
+from model_checkpoint.tree.walk import ABSENT, ARRAYS, MAPPINGS, array_nodes, leaves, tag_of
 
 Make = Callable[[], Any]
 _SHOWN = 10
@@ -54,7 +54,7 @@ class Matcher:
 
     def start(self, tree: Node, into: Any) -> Make:
         """Match everything or raise; the function returned gives the filled ``into``."""
-        arrays(tree)  # refuses a container of the wrong form
+        array_nodes(tree)  # refuses a container of the wrong form
         self.parameter_names = live_parameter_names(into)
         make = self.match(tree, into, "")
         if not self.problems:
@@ -81,7 +81,7 @@ class Matcher:
         except Trouble as trouble:
             return self.problem(name, trouble.what)
         if find is not None:
-            return self.landing.match(node, live, name) if self._is_array(node, live, name) else None
+            return self.landing.match(node, live, name, find) if self._is_array(node, live, name) else None
         kind = object_kind(cls)
         if kind is not None:
             match_object(self, node, live, name=name, kind=kind)
@@ -125,6 +125,12 @@ class Matcher:
         if make is not None:
             self._assigns.append(_Assign(put, make))
 
+    def _match_item(self, node: Node, live: Any, key: Any, name: str) -> None:
+        """Lay ``node`` over ``live[key]``."""
+        make = self.match(node, live[key], name)
+        if make is not None:
+            self._assigns.append(_Assign(lambda value: live.__setitem__(key, value), make))
+
     def _mapping(self, node: Node, live: dict[Any, Any], name: str) -> Make | None:
         while isinstance(node, list) and tag_of(node) == "m" and len(node) > 3:
             node = node[3]
@@ -136,12 +142,12 @@ class Matcher:
         saved = self.saved_items(node)
         named: dict[str, Node] | None = None
         places = named_items(live, name) or []
-        for key, (place, value) in zip(live, places, strict=True):
+        for key, (place, _) in zip(live, places, strict=True):
             item = saved.get(key, ABSENT)
             if item == ABSENT and isinstance(key, str) and "." in key:
                 named = dict(leaves(node)) if named is None else named
                 item = named.get(key, ABSENT)
-            self._assign(_setter(live, key), self.match(item, value, place))
+            self._match_item(item, live, key, place)
         return None
 
     def saved_items(self, node: list[Any]) -> dict[Any, Node]:
@@ -158,8 +164,8 @@ class Matcher:
                 return self.problem(name, f"saved with {len(node[1])} items, live it has {len(live)}")
             self._assign(_replacer(live), self.fresh(node, name))
             return None
-        for i, (item, value) in enumerate(zip(node[1], live, strict=True)):
-            self._assign(_setter(live, i), self.match(item, value, join(name, str(i))))
+        for i, item in enumerate(node[1]):
+            self._match_item(item, live, i, join(name, str(i)))
         return None
 
     def _tuple(self, node: Node, live: tuple[Any, ...], name: str) -> Make | None:
@@ -233,10 +239,6 @@ def _what(node: Node) -> str:
 
 def _is_atom(value: Any) -> bool:
     return value is None or isinstance(value, (bool, int, float, complex, str, bytes))
-
-
-def _setter(container: Any, key: Any) -> Callable[[Any], None]:
-    return lambda value: container.__setitem__(key, value)
 
 
 def _attribute(live: Any, field: str) -> Callable[[Any], None]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from model_checkpoint.state import Target
 from model_checkpoint.tree import numpy_arrays
 from model_checkpoint.tree.build import Builder, located
 from model_checkpoint.tree.found import HOST, Found
-from model_checkpoint.tree.frameworks import finder
+from model_checkpoint.tree.frameworks import Finder, finder
 from model_checkpoint.tree.memory import HostTarget, adapter, show
 from model_checkpoint.tree.names import ROOT
 from model_checkpoint.tree.sharing import overlapping
@@ -23,8 +22,7 @@ from model_checkpoint.tree.trouble import Trouble
 IN_PLACE = ("torch", "numpy")  # arrays of other kinds never change; they are replaced
 
 
-@dataclass(frozen=True, slots=True)
-class _Use:
+class _Use(NamedTuple):
     """One live array and the array node that is to fill it."""
 
     name: str
@@ -42,9 +40,9 @@ class Landing:
         self._direct: list[_Use] = []
         self.targets: dict[int, Target] = {}
 
-    def match(self, node: Node, live: Any, name: str) -> Callable[[], Any] | None:
+    def match(self, node: Node, live: Any, name: str, find: Finder | None = None) -> Callable[[], Any] | None:
         """Note that ``node`` fills ``live``, after comparing dtype and shape."""
-        find = finder(type(live))
+        find = find or finder(type(live))
         if find is None or not isinstance(node, list):
             raise TypeError("only arrays land")
         try:

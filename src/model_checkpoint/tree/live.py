@@ -33,7 +33,7 @@ def live_specs(into: Any) -> LiveSpecs:
     """
     specs: list[Spec] = []
     opened: list[str] = []
-    for name, value in _places(into, "", 0):
+    for name, value in _places(into):
         _describe(name, value, specs, opened)
     return LiveSpecs(specs, tuple(opened))
 
@@ -55,26 +55,32 @@ def _describe(name: str, value: Any, specs: list[Spec], opened: list[str]) -> No
         opened.extend([final(name), f"{name}."] if name else [""])
 
 
-def _places(value: Any, name: str, depth: int) -> Iterator[tuple[str, Any]]:
-    """Yield (name, value) of whatever is no container."""
+def _places(value: Any, name: str = "", depth: int = 0, *, arrays: bool = True) -> Iterator[tuple[str, Any]]:
+    """Yield (name, value) of whatever is no container, with ``arrays`` or without."""
     if depth > DEEPEST:
         raise StructureMismatch(f"{final(name)}: the live objects are nested deeper than {DEEPEST} containers.")
+    if not arrays and type(value) in (dict, list) and _only_arrays(value):
+        return
     under = None if object_kind(type(value)) else named_items(value, name)
     if not under:
         yield name, value if under is None else None
         return
     for place, item in under:
-        if _is_array(item):
+        if not _is_array(item):
+            yield from _places(item, place, depth + 1, arrays=arrays)
+        elif arrays:
             yield place, item
-        else:
-            yield from _places(item, place, depth + 1)
 
 
 def named_items(value: Any, name: str) -> list[tuple[str, Any]] | None:
     """Return (name, item) of a live container, None for anything else."""
     if isinstance(value, dict):
         label = dotted if _dots_are_paths(value) else _segment
-        return [(join(name, label(key)), item) for key, item in value.items()]
+        start = f"{name}." if name else ""
+        return [
+            (start + (key if key.__class__ is str and key.isidentifier() else label(key)), item)
+            for key, item in value.items()
+        ]
     if type(value) is list or type(value) is tuple:
         return [(join(name, str(i)), item) for i, item in enumerate(value)]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -89,12 +95,22 @@ def _dots_are_paths(value: dict[Any, Any]) -> bool:
         return False
     if getattr(value, "_metadata", None) is not None:
         return True
-    return any("." in key for key in value) and all(_is_array(item) for item in value.values())
+    return any("." in key for key in value) and _only_arrays(value)
+
+
+def _only_arrays(value: dict[Any, Any] | list[Any]) -> bool:
+    """Tell whether a container holds arrays and nothing else (not even nothing)."""
+    classes = set(map(type, value.values() if isinstance(value, dict) else value))
+    return bool(classes) and all(map(_is_array_class, classes))
 
 
 def _is_array(value: Any) -> bool:
+    return _is_array_class(type(value))
+
+
+def _is_array_class(cls: type) -> bool:
     try:
-        return finder(type(value)) is not None
+        return finder(cls) is not None
     except Trouble:
         return False
 
@@ -115,18 +131,18 @@ def unmet(tree: Node, into: Any) -> list[str]:
         >>> unmet(["d", ["epoch", 3]], {"epoch": 0, "best": 0.5, "any": None})
         ['best']
     """
+    wanted = [final(name) for name, value in _places(into, arrays=False) if value is not None and not _is_array(value)]
     have: set[str] = set()
-    for name, _ in leaves(tree):
+    for name, _ in leaves(tree) if wanted else ():
         while name not in have:
             have.add(name)
             name = name.rpartition(".")[0]
-    wanted = ((final(name), value) for name, value in _places(into, "", 0) if value is not None)
-    return [name for name, value in wanted if name not in have and name != ROOT and not _is_array(value)]
+    return [name for name in wanted if name not in have and name != ROOT]
 
 
 def live_parameter_names(into: Any) -> dict[int, str]:
     """Return the dotted name of every parameter owned by a module of the live objects, by identity."""
-    modules = [(name, value) for name, value in _places(into, "", 0) if object_kind(type(value)) == "module"]
+    modules = [(name, value) for name, value in _places(into, arrays=False) if object_kind(type(value)) == "module"]
     if not modules:
         return {}
     from model_checkpoint.tree.torch_owners import parameter_names

@@ -62,7 +62,7 @@ class Memory:
         self.kind = entry.kind if framework is None or entry.kind in TEXTS else framework
         self.dtype = stored_form(entry.dtype, kind=self.kind, saved=entry.kind)
         sides = entry.shape
-        if len(sides) > _RANK or any(side < 0 for side in sides) or prod(sides) * self.dtype.itemsize != entry.nbytes:
+        if len(sides) > _RANK or min(sides, default=0) < 0 or prod(sides) * self.dtype.itemsize != entry.nbytes:
             raise LimitExceeded(f"shape {list(sides)} of {entry.dtype} does not take {entry.nbytes} bytes")
         self.base: Any = None
         self.target: HostTarget | None = None

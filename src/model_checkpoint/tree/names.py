@@ -90,7 +90,7 @@ def join(prefix: str, part: str) -> str:
 
 def final(name: str) -> str:
     """Return ``name`` as it is written: never empty, never reserved, never longer than 200 bytes."""
-    if len(name) <= _LONGEST // 4 and name != _RESERVED and name:
+    if 0 < len(name) <= _LONGEST // 4 and name != _RESERVED:
         return name
     if not name:
         return ROOT

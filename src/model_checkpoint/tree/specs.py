@@ -9,7 +9,7 @@ from model_checkpoint.manifest import Entry, Node
 from model_checkpoint.state import Spec
 from model_checkpoint.tree.collector import collector_paused
 from model_checkpoint.tree.names import final
-from model_checkpoint.tree.walk import ABSENT, ARRAYS, arrays, children, damaged, tag_of
+from model_checkpoint.tree.walk import ABSENT, ARRAYS, array_nodes, arrays, children, damaged, tag_of
 
 
 @collector_paused()
@@ -24,13 +24,32 @@ def specs(tree: Node, entries: Sequence[Entry]) -> list[Spec]:
 
 
 def _spec(name: str, node: list[Any], entries: Sequence[Entry]) -> Spec:
+    index = _entry_of(node, entries)
+    if node[0] == "a":
+        entry = entries[index]
+        return Spec(name, entry.dtype, entry.shape, index, entry.kind)
     match node:
-        case ["a", int(index), *_] if 0 <= index < len(entries):
-            entry = entries[index]
-            return Spec(name, entry.dtype, entry.shape, index, entry.kind)
-        case ["v", int(index), str(kind), str(dtype), list(shape), *_] if 0 <= index < len(entries):
+        case ["v", _, str(kind), str(dtype), list(shape), *_]:
             return Spec(name, dtype, tuple(shape), index, kind)
     raise damaged(node)
+
+
+def _entry_of(node: list[Any], entries: Sequence[Entry]) -> int:
+    """Return which stored array an array node shows."""
+    if len(node) > 1 and type(node[1]) is int and 0 <= node[1] < len(entries):
+        return node[1]
+    raise damaged(node)
+
+
+@collector_paused()
+def entries_in(tree: Node, entries: Sequence[Entry]) -> list[int]:
+    """Return which stored arrays a saved tree needs, in their order.
+
+    Example:
+        >>> entries_in(["d", ["epoch", 3]], [])
+        []
+    """
+    return sorted({_entry_of(node, entries) for node in array_nodes(tree)})
 
 
 def select(tree: Node, keep: Callable[[str], bool]) -> Node:

@@ -233,5 +233,4 @@ def copy_into(live: Tensor, saved: Tensor) -> None:
 
 def touched(tensors: Sequence[Tensor]) -> None:
     """Tell autograd that memory changed behind its back."""
-    for tensor in tensors:
-        torch.autograd.graph.increment_version(tensor)
+    torch.autograd.graph.increment_version(tensors)

@@ -114,6 +114,33 @@ def leaves(node: Node, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, 
             yield from leaves(item, name, depth + 1)
 
 
+def array_nodes(node: Node, depth: int = 0) -> list[list[Any]]:
+    """Return the node of every array leaf in order, without the cost of their names; refuses a wrong form."""
+    if depth > DEEPEST:
+        raise damaged("nesting deeper than any save writes")
+    tag = tag_of(node)
+    if not isinstance(node, list) or tag not in CONTAINERS:
+        return [node] if isinstance(node, list) and tag in ARRAYS else []
+    found: list[list[Any]] = []
+    for item in _items(node):
+        if isinstance(item, list) and item:
+            if item[0] == "a" or item[0] == "v":
+                found.append(item)
+                continue
+            found += array_nodes(item, depth + 1)
+    return found
+
+
+def _items(node: list[Any]) -> list[Node]:
+    """Return the nodes right under a container."""
+    match node:
+        case ["d" | "k" | "o", list(flat), *_] if len(flat) % 2 == 0:
+            return flat[1::2]
+        case ["l" | "t", list(items)]:
+            return items
+    return [item for _, item in children(node, "")]
+
+
 def arrays(node: Node) -> list[tuple[str, list[Any]]]:
     """Return (name, node) of every array leaf in order."""
     found: list[tuple[str, list[Any]]] = []
