@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from model_checkpoint.recompute.auto_errors import BudgetTooSmall
-from model_checkpoint.recompute.forecast import Lanes, forecast
+from model_checkpoint.recompute.forecast import Forecaster, Lanes
 from model_checkpoint.recompute.merge import merge_chain
 from model_checkpoint.recompute.planner import Chain
 from model_checkpoint.recompute.points import plan_points
@@ -54,7 +54,7 @@ class Calibration:
         short, self._groups = merge_chain(chain)
         self._base, self._measure = base, measure
         self.points = plan_points(short, budget=max(chain.keep_all_peak, plain_peak, 1), lanes=lanes)
-        plain = forecast(chain, keep_all(len(chain.stages)))
+        plain = Forecaster(chain).take(keep_all(len(chain.stages)))
         self.plain = Candidate(
             schedule=keep_all(len(chain.stages) - 1),
             seconds=plain.seconds,

@@ -8,7 +8,6 @@ planner's schedules are candidates, and this module says what each of them takes
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from model_checkpoint.recompute.planner import Chain, Mode, Stage, lone_bytes
@@ -31,23 +30,42 @@ class Forecast:
 
     seconds: float
     peak: int
+    crowded: int | None = None  # first stage of the region that, run ahead, adds to the peak
 
 
-def forecast(chain: Chain, schedule: Schedule, lanes: Lanes | None = None) -> Forecast:
-    """Say what one step by ``schedule`` takes.
+class Forecaster:
+    """Forecasts for many schedules of one chain; second runs that they share are looked at once.
 
     Example:
         >>> mode = Mode(name="full", forward=1, backward=2, saved=10, forward_peak=10, backward_peak=14)
         >>> chain = Chain(stages=(Stage(output=4, gradient=4, bare=1, bare_peak=4, modes=(mode,)),) * 3)
         >>> again = tuple(Region(start=i, stop=i, body=(Keep(stage=i),)) for i in (0, 1))
-        >>> forecast(chain, (*again, Keep(stage=2)))
-        Forecast(seconds=11.0, peak=22)
-        >>> forecast(chain, (*again, Keep(stage=2)), Lanes(overlap=1.0, prefetch=True))
-        Forecast(seconds=10.0, peak=28)
+        >>> Forecaster(chain).take((*again, Keep(stage=2)))
+        Forecast(seconds=11.0, peak=22, crowded=None)
+        >>> Forecaster(chain, Lanes(overlap=1.0, prefetch=True)).take((*again, Keep(stage=2)))
+        Forecast(seconds=10.0, peak=28, crowded=0)
     """
-    span = _Span(chain, schedule, lanes or Lanes(), base=0, top=True)
-    peak = max(span.forward_peak, span.backward_peak) + span.transient
-    return Forecast(seconds=span.forward + span.backward, peak=peak)
+
+    def __init__(self, chain: Chain, lanes: Lanes | None = None) -> None:
+        self.chain, self.lanes = chain, lanes or Lanes()
+        self._modes = [{mode.name: mode for mode in stage.modes} for stage in chain.stages]
+        self._inner: dict[Schedule, _Span] = {}
+
+    def take(self, schedule: Schedule) -> Forecast:
+        """Say what one step by ``schedule`` takes."""
+        span = _Span(self, schedule, top=True)
+        peak = max(span.forward_peak, span.backward_peak) + span.transient
+        return Forecast(seconds=span.forward + span.backward, peak=peak, crowded=span.crowded())
+
+    def mode(self, node: Keep) -> Mode:
+        """The mode of a kept stage."""
+        return self._modes[node.stage][node.mode]
+
+    def inner(self, body: Schedule) -> _Span:
+        """The second run of a region; its bytes come on top of what is held then."""
+        if body not in self._inner:
+            self._inner[body] = _Span(self, body)
+        return self._inner[body]
 
 
 def exposed(chain: Chain, share: float) -> Chain:
@@ -78,30 +96,28 @@ class _Visit:
     backward: float = 0.0
     early: int = 0  # bytes of other groups, read before their time
     ahead: int = 0  # bytes of another region, run before its time
+    guest: int | None = None  # the first stage of that region
     inner: _Span | None = None  # the second run of a region
 
 
 class _Span:
-    """Stages in a row: all forward, then all backward."""
+    """Stages in a row: all forward, then all backward; bytes count from what is held before."""
 
-    def __init__(self, chain: Chain, nodes: Sequence[Node], lanes: Lanes, *, base: int, top: bool = False) -> None:
-        self.chain, self.lanes, self.top = chain, lanes, top
+    def __init__(self, book: Forecaster, nodes: Schedule, *, top: bool = False) -> None:
+        self.book, self.stages, self.lanes, self.top = book, book.chain.stages, book.lanes, top
         self.held = self.transient = self.forward_peak = 0
-        last = stages_of(tuple(nodes))[-1]
-        self.gradient = chain.stages[last].gradient if last < len(chain.stages) - 1 else 0
-        self.visits = self._go(nodes, base)
+        self.briefest = -1  # the region with the largest transient
+        self.first, last = (order := stages_of(nodes))[0], order[-1]
+        self.gradient = self.stages[last].gradient if last < len(self.stages) - 1 else 0
+        self.visits = self._go(nodes)
         self.forward = sum(visit.forward for visit in self.visits) - self._hide_writes()
         self.backward = self._return()
         self.backward_peak = max(self._way_back(visit) for visit in self.visits)
 
-    def mode(self, node: Keep) -> Mode:
-        """The mode of a kept stage."""
-        return next(mode for mode in self.chain.stages[node.stage].modes if mode.name == node.mode)
-
-    def _go(self, nodes: Sequence[Node], base: int) -> list[_Visit]:
+    def _go(self, nodes: Schedule) -> list[_Visit]:
         """Forward: seconds, and what each node leaves behind."""
         visits: list[_Visit] = []
-        held, missing, rebuild, waiting = base, 0, 0.0, 0
+        held, missing, rebuild, waiting = 0, 0, 0.0, 0
         for node in nodes:
             visit = _Visit(node=node, base=held + missing, backward=rebuild)
             visits.append(visit)
@@ -109,19 +125,19 @@ class _Span:
                 held += self._pass_by(visit, node, waiting)
                 missing, rebuild, waiting = 0, 0.0, 0
                 continue
-            stage, mode = self.chain.stages[node.stage], self.mode(node)
+            stage, mode = self.stages[node.stage], self.book.mode(node)
             visit.forward = mode.forward + mode.write
             self._forward_needs(visit.base + waiting + mode.forward_peak)
             missing, rebuild = (stage.output, mode.rebuild) if mode.frees_output and stage.linked else (0, 0.0)
             kept = mode.saved if missing or not mode.frees_output else mode.saved + stage.output
             held, waiting = held + (lone_bytes(mode) if node is nodes[-1] else kept), mode.moved
-        self.held = held - base
+        self.held = held
         return visits
 
     def _pass_by(self, visit: _Visit, node: Region, waiting: int) -> int:
         """A region's first run, which leaves only its output."""
-        stages = self.chain.stages
-        visit.forward = self.chain.region_cost
+        stages = self.stages
+        visit.forward = self.book.chain.region_cost
         for index in range(node.start, node.stop + 1):
             carried = stages[index - 1].output if index > node.start else waiting
             self._forward_needs(visit.base + carried + stages[index].bare_peak)
@@ -137,23 +153,23 @@ class _Span:
         for visit, after in zip(self.visits, self.visits[1:], strict=False):
             if isinstance(visit.node, Keep):
                 node = after.node
-                runs = self.mode(node).forward if isinstance(node, Keep) else self.chain.stages[node.start].bare
-                hidden += min(self.mode(visit.node).write, self.lanes.overlap * runs)
+                runs = self.book.mode(node).forward if isinstance(node, Keep) else self.stages[node.start].bare
+                hidden += min(self.book.mode(visit.node).write, self.lanes.overlap * runs)
         return hidden
 
     def _return(self) -> float:
         """Seconds of backward; what is early is held from the node on that started it."""
         for visit in self.visits:
             if isinstance(visit.node, Keep):
-                visit.backward += self.mode(visit.node).backward
+                visit.backward += self.book.mode(visit.node).backward
             else:
-                visit.inner = _Span(self.chain, visit.node.body, self.lanes, base=visit.base)
+                visit.inner = self.book.inner(visit.node.body)
                 visit.backward += visit.inner.backward
         return sum(visit.backward for visit in self.visits) + self._wait_for_reads() + self._wait_for_regions()
 
     def _wait_for_reads(self) -> float:
         """Seconds that backward waits for bytes to come back."""
-        modes = [self.mode(visit.node) if isinstance(visit.node, Keep) else None for visit in self.visits]
+        modes = [self.book.mode(visit.node) if isinstance(visit.node, Keep) else None for visit in self.visits]
         stall, later = 0.0, None
         for position in reversed(range(len(modes))):
             mode = modes[position]
@@ -176,29 +192,33 @@ class _Span:
             between: list[_Visit] = []
             if later is not None and self._runs_ahead(position):
                 between = self.visits[position + 1 : later + 1]
-                self.transient = max(self.transient, inner.forward_peak - inner.base_and_gradient - inner.held)
+                brief = inner.forward_peak - inner.gradient - inner.held
+                self.transient, self.briefest = max((self.transient, self.briefest), (brief, inner.first))
             for visit in between:
-                visit.ahead += inner.held
+                visit.ahead, visit.guest = inner.held, inner.first
             stall += self._stall(inner.forward, between)
             later = position
         return stall
+
+    def crowded(self) -> int | None:
+        """The first stage of a region that would lower the peak by not being run ahead, if one can be told."""
+        fullest = max(self.visits, key=self._way_back)
+        if self.backward_peak > self.forward_peak and fullest.guest is not None:
+            return fullest.guest
+        return self.briefest if self.transient else None
 
     def _stall(self, work: float, between: list[_Visit]) -> float:
         """What is left of a worker's work when backward has passed ``between``."""
         return max(work - self.lanes.overlap * sum(visit.backward for visit in between), 0.0)
 
     def _runs_ahead(self, position: int) -> bool:
-        stages = stages_of((self.visits[position].node,))
-        return self.top and self.lanes.prefetch and all(self.chain.stages[index].ahead for index in stages)
-
-    @property
-    def base_and_gradient(self) -> int:
-        """What is held before the span runs."""
-        return self.visits[0].base + self.gradient
+        node = self.visits[position].node
+        wanted = self.top and self.lanes.prefetch and isinstance(node, Region) and node.ahead
+        return wanted and all(self.stages[index].ahead for index in stages_of((node,)))
 
     def _way_back(self, visit: _Visit) -> int:
         """The most that is held while backward is at a node."""
         if visit.inner is not None:
-            return visit.early + max(visit.inner.forward_peak, visit.inner.backward_peak + visit.ahead)
+            return visit.base + visit.early + max(visit.inner.forward_peak, visit.inner.backward_peak + visit.ahead)
         assert isinstance(visit.node, Keep)
-        return visit.base + self.mode(visit.node).backward_peak + visit.early + visit.ahead
+        return visit.base + self.book.mode(visit.node).backward_peak + visit.early + visit.ahead

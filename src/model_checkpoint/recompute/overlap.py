@@ -7,8 +7,8 @@ import time
 
 import torch
 
-_ROUNDS = 3
-_BURST = 0.001  # seconds
+_ROUNDS = 5
+_BURST = 0.002  # seconds
 
 
 def measure_overlap() -> float:

@@ -85,6 +85,11 @@ class Plan:
             f"{self.plain_seconds * 1e3:.1f} ms plain",
             f"plan   {describe(self.schedule)}",
         ]
+        if self.prefetch:
+            early = [node.start for node in self.schedule if isinstance(node, Region) and node.ahead]
+            lines.append(
+                f"ahead  regions run before backward asks: {', '.join(map(str, early)) or 'none'} (first stage)"
+            )
         if not self.chain:
             lines.append("note   the model is no chain of layers: regions are single modules")
         for stage, fate, count in zip(self.stages, self.fates(), runs, strict=True):
