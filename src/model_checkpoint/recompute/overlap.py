@@ -7,8 +7,9 @@ import time
 
 import torch
 
-_ROUNDS = 5
-_BURST = 0.002  # seconds
+_ROUNDS = 10
+_BURST = 0.004  # seconds; shorter ones end before the system has spread the threads
+_ENOUGH = 0.9
 
 
 def measure_overlap() -> float:
@@ -25,6 +26,8 @@ def measure_overlap() -> float:
     for _ in range(_ROUNDS):
         alone = _timed(1, times)
         best = max(best, 2.0 - _timed(2, times) / alone)
+        if best >= _ENOUGH:
+            break
     return min(max(best, 0.0), 1.0)
 
 
