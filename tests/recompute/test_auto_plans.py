@@ -3,18 +3,23 @@
 import copy
 import json
 import threading
+from dataclasses import replace
 
 import pytest
 import torch
 from auto_models import (
     FAMILIES,
     assert_same_step,
+    cnn,
     every_stage,
     mlp,
     runtime_of,
     step,
+    transformer,
 )
+from torch import nn
 
+import model_checkpoint as mc
 from model_checkpoint.recompute.auto_errors import PlanMismatch
 from model_checkpoint.recompute.autocheckpoint import auto_checkpoint
 from model_checkpoint.recompute.plan import Plan
@@ -150,3 +155,91 @@ def test_a_thread_of_its_own_can_train_a_patched_model():
         worker.join(60)
 
     assert failures == []
+
+
+def test_a_plan_travels_with_a_checkpoint_and_needs_no_sample(tmp_path):
+    torch.manual_seed(0)
+    model, x = cnn(4, 6), torch.randn(2, 3, 8, 8)
+    auto_checkpoint(model, 0.6, x)
+    mc.save(tmp_path / "run", {"model": model, "plan": model.plan.to_dict()}, step=1)
+    twin, calls = cnn(4, 6), []
+    twin[0].register_forward_hook(lambda *_: calls.append(1))
+
+    state = mc.load(tmp_path / "run")
+    twin.load_state_dict(state["model"])
+    auto_checkpoint(twin, plan=state["plan"])
+
+    assert calls == []
+    assert twin.plan == model.plan
+    assert twin.plan.explain() == model.plan.explain()
+    assert_same_step(step(twin, (x,)), step(model, (x,)))
+    assert sum(record.recomputes for record in twin.plan.statistics.layers().values()) > 0
+
+
+def test_a_plan_is_refused_by_name_when_a_layer_differs():
+    auto_checkpoint(model := mlp(16, 6), 0.5, torch.randn(8, 16))
+    data = model.plan.to_dict()
+    wider, other = mlp(16, 6), mlp(16, 6)
+    wider[3] = nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 16))
+    other[5] = nn.Identity()
+
+    with pytest.raises(PlanMismatch, match=r"^plan: made for other layers: '3' is another layer here, a Sequential"):
+        auto_checkpoint(wider, plan=data)
+    with pytest.raises(PlanMismatch, match=r"^plan: made for other layers: '5' is another layer here, a Identity"):
+        auto_checkpoint(other, plan=data)
+    with pytest.raises(PlanMismatch, match=r"^plan: made for other layers: '5' is not in this model"):
+        auto_checkpoint(mlp(16, 5), plan=data)
+    with pytest.raises(PlanMismatch, match=r"^plan: made for other layers: the 6 planned layers are there, but"):
+        auto_checkpoint(mlp(16, 7), plan=data)
+    assert all("plan" not in refused.__dict__ for refused in (wider, other))
+
+
+def test_a_plan_finds_a_module_used_twice_and_a_model_that_is_one_stage():
+    torch.manual_seed(0)
+    shared = nn.Sequential(nn.Linear(8, 8), nn.Tanh())
+    for model in (nn.Sequential(shared, nn.Linear(8, 8), shared, nn.Linear(8, 8)), nn.Linear(8, 8)):
+        twin, x = copy.deepcopy(model), torch.randn(32, 8)
+        auto_checkpoint(model, 1.0, x)
+        auto_checkpoint(model, model.plan.floor_bytes, profile=model.plan.profile)
+
+        auto_checkpoint(twin, plan=model.plan.to_dict())
+
+        assert twin.plan.schedule == model.plan.schedule
+        assert_same_step(step(twin, (x,)), step(model, (x,)))
+
+
+def test_a_plan_with_a_sample_also_checks_the_order_of_calls():
+    class Chosen(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.ModuleList([nn.Linear(8, 8) for _ in range(4)])
+            self.order = (0, 1, 2, 3)
+
+        def forward(self, x):
+            for number in self.order:
+                x = self.layers[number](x).tanh()
+            return x
+
+    model, x = Chosen(), torch.randn(4, 8)
+    auto_checkpoint(model, 1.0, x)
+    data, turned = model.plan.to_dict(), Chosen()
+    turned.order = (3, 2, 1, 0)
+
+    with pytest.raises(PlanMismatch, match=r"^plan: made for other layers: the first difference is at 'layers.0'"):
+        auto_checkpoint(turned, plan=data, sample_input=x)
+
+
+def test_a_plan_that_offloads_does_so_again(tmp_path):
+    torch.manual_seed(0)
+    model, x = transformer(32, 6, rate=0.0), torch.randn(4, 16, 32)
+    auto_checkpoint(model, 1.0, x, offload="disk", spill_dir=tmp_path / "one")
+    plan = replace(model.plan, schedule=tuple(Keep(stage=i, mode="disk") for i in range(6)))
+    model.plan.remove()
+
+    auto_checkpoint(model, plan=plan.to_dict(), spill_dir=tmp_path / "two")
+    output = model(x)
+
+    assert len(list((tmp_path / "two").iterdir())) == 6
+    assert "offloaded" in model.plan.fates()
+    del output
+    assert list((tmp_path / "two").iterdir()) == []

@@ -6,6 +6,7 @@ import random
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 
 import pytest
 import torch
@@ -21,6 +22,7 @@ from auto_models import (
     transformer,
 )
 
+from model_checkpoint.recompute.autocheckpoint import auto_checkpoint
 from model_checkpoint.recompute.frame import is_recomputing
 from model_checkpoint.recompute.peak import measure_peak
 
@@ -126,3 +128,48 @@ def test_resident_memory_with_prefetch_stays_within_the_budget():
 
     assert grown <= 1.02 * budget, (grown, budget)
     assert grown < 0.5 * plain
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.5])
+def test_with_prefetch_the_predicted_peak_is_the_measured_one(share):
+    torch.manual_seed(0)
+    model, x = mlp(64, 12), torch.randn(256, 64)
+    auto_checkpoint(model, 1.0, x, prefetch=True)
+    profile, floor, plain = model.plan.profile, model.plan.floor_bytes, model.plan.plain_bytes
+
+    auto_checkpoint(model, int(floor + share * (plain - floor)), profile=profile, prefetch=True)
+
+    assert model.plan.peak_bytes <= model.plan.budget_bytes
+    assert model.plan.predicted_bytes == pytest.approx(model.plan.peak_bytes, rel=0.1)
+    assert "ahead" in model.plan.explain()
+
+
+def test_prefetch_does_not_raise_the_floor():
+    torch.manual_seed(0)
+    model, x = mlp(64, 12), torch.randn(256, 64)
+    floors = {}
+    for prefetch in (False, True):
+        auto_checkpoint(model, 1.0, x, prefetch=prefetch)
+        floors[prefetch] = model.plan.floor_bytes
+
+    assert floors[True] == pytest.approx(floors[False], rel=0.05)
+
+
+def test_a_region_that_the_plan_leaves_to_backward_is_not_run_ahead():
+    model, x = mlp(32, 4), torch.randn(64, 32)
+    with runtime_of(model, prefetch=True) as runtime:
+        runtime.use(tuple(replace(node, ahead=False) for node in every_stage(4)))
+        step(model, (x,))
+        layers = runtime.statistics.layers()
+
+    assert sum(record.prefetch_hits for record in layers.values()) == 0
+
+
+def test_a_profile_without_prefetch_answers_no_question_about_it():
+    model, x = mlp(16, 6), torch.randn(8, 16)
+    auto_checkpoint(model, 0.6, x)
+
+    with pytest.raises(
+        ValueError, match=r"^profile: made with prefetch, offload = \(False, None\), got \(True, None\)"
+    ):
+        auto_checkpoint(model, 0.5, profile=model.plan.profile, prefetch=True)
