@@ -197,7 +197,7 @@ def test_where_plain_training_fits_the_layers_run_as_they_are(budget):
     auto_checkpoint(model, budget, x, prefetch=True)
 
     assert model.plan.plain
-    assert model.plan.fates() == ["kept"] * 6
+    assert set(model.plan.fates()) == {"kept"}
     assert [name for name, module in model.named_modules() if "_call_impl" in module.__dict__] == [""]
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
     assert torch.is_tensor(model(x).grad_fn._saved_input)  # autograd holds the tensor itself: no hook packed it

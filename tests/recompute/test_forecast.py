@@ -3,12 +3,14 @@
 import itertools
 import math
 import random
+import time
 from dataclasses import replace
 
 import pytest
 from test_planner import every_schedule, random_chain, simulate
 
 from model_checkpoint.recompute.forecast import Forecaster, Lanes
+from model_checkpoint.recompute.merge import merge_chain
 from model_checkpoint.recompute.planner import Chain, Mode, Stage, Table
 from model_checkpoint.recompute.points import plan_points
 from model_checkpoint.recompute.schedule import Keep, Region
@@ -157,3 +159,17 @@ def test_on_a_long_even_chain_prefetch_is_planned_for():
         mine, other = (min(p.seconds for p in ps if p.bytes <= budget) for ps in (points, alone))
         assert mine < other
     assert points[0].bytes == alone[0].bytes
+
+
+@pytest.mark.slow
+def test_planning_with_workers_stays_quick():
+    """The chain of 200 merged stages, with every forecast, in two seconds of CPU time."""
+    chain = random_chain(random.Random(5), 200, modes=2)
+    spent = []
+    for _ in range(3):
+        start = time.process_time()
+        short, _ = merge_chain(chain)
+        plan_points(short, budget=chain.keep_all_peak, lanes=Lanes(overlap=0.9, prefetch=True))
+        spent.append(time.process_time() - start)
+
+    assert min(spent) < 2.0

@@ -74,13 +74,15 @@ def test_layers_are_recomputed_in_parallel(engine):
 
 @pytest.mark.parametrize("degree", [1, 2, 3])
 def test_no_more_run_at_once_than_allowed(degree):
-    running, most, lock = [], [], threading.Lock()
+    running, most, lock, full = [], [], threading.Lock(), threading.Event()
 
     def work():
         with lock:
             running.append(1)
             most.append(len(running))
-        time.sleep(0.005)
+            if len(running) == degree:
+                full.set()
+        assert full.wait(60)  # the first ones wait until as many run as may
         with lock:
             running.pop()
         return b"x"

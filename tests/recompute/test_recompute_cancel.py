@@ -236,20 +236,26 @@ def test_stats_are_those_of_the_engine(engine):
 
 
 def test_closing_cancels_what_is_queued_and_waits_for_what_runs():
-    go_on, started, finished = threading.Event(), threading.Event(), []
+    started, finished = threading.Event(), []
     engine = AsyncRecomputationEngine(1)
-    engine.register_recompute_function(
-        "long", lambda: (started.set(), go_on.wait(30), time.sleep(0.02), finished.append(1)) and b"long"
-    )
-    engine.register_recompute_function("queued", lambda: b"x")
+
+    def long():
+        started.set()
+        end = time.monotonic() + 60
+        while not cancellation_requested() and time.monotonic() < end:  # until close is under way
+            time.sleep(0.001)
+        finished.append(cancellation_requested())
+        return b"long"
+
+    engine.register_recompute_function("long", long)
+    engine.register_recompute_function("queued", lambda: finished.append("queued") or b"x")
     running, queued = engine.recompute_async("long"), engine.recompute_async("queued")
-    assert started.wait(30)
-    threading.Timer(0.02, go_on.set).start()
+    assert started.wait(60)
 
     engine.close()
 
-    assert finished == [1]
-    assert running.result(0) == b"long"
+    assert finished == [True]
+    assert running.done()
     with pytest.raises(RecomputationCancelled, match="was cancelled"):
         queued.result(0)
 
