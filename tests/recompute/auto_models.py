@@ -4,6 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from model_checkpoint.recompute.autocheckpoint import auto_checkpoint
 from model_checkpoint.recompute.runtime import Runtime, StageCall, StageFacts
 from model_checkpoint.recompute.schedule import Keep, Region
 
@@ -149,3 +150,35 @@ def random_schedule(rng, first, last, modes=("full",), depth=0):
         nodes.append(Region(start=first, stop=stop, body=tuple(body)))
         first = stop + 1
     return tuple(nodes)
+
+
+def leanest(model, sample, **options):
+    """Plan for the smallest peak, so that everything is recomputed."""
+    auto_checkpoint(model, 1.0, sample, **options)
+    auto_checkpoint(model, model.plan.floor_bytes, profile=model.plan.profile, **options)
+    assert "recomputed" in model.plan.fates()
+    return model
+
+
+def every_stage(count):
+    return tuple(Region(start=i, stop=i, body=(Keep(stage=i),)) for i in range(count))
+
+
+def whole(count):
+    return (Region(start=0, stop=count - 1, body=tuple(Keep(stage=i) for i in range(count))),)
+
+
+def nested(count):
+    inner = Region(start=1, stop=count - 2, body=tuple(Keep(stage=i) for i in range(1, count - 1)))
+    return (Region(start=0, stop=count - 1, body=(Keep(stage=0), inner, Keep(stage=count - 1))),)
+
+
+def runtime_of_plan(model, **options):
+    """A runtime with the facts found by planning, to try any schedule."""
+    plan = model.plan
+    plan.remove()
+    names = StageFacts.__dataclass_fields__
+    facts = [StageFacts(**{n: getattr(line, n) for n in names}) for line in plan.stages]
+    modules = [stage.module for stage in plan.profile.found.stages]
+    stages = [StageCall(i, f, m) for i, (f, m) in enumerate(zip(facts, modules, strict=True))]
+    return Runtime(model, stages, **options)

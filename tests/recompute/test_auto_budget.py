@@ -186,3 +186,23 @@ def test_a_model_that_is_no_chain_gets_module_regions_and_is_told_so():
 
     assert "no chain" in twin.plan.explain()
     assert_same_step(step(twin, (x,)), step(model, (x,)))
+
+
+@pytest.mark.parametrize("budget", [1.0, "1GB"])
+def test_where_plain_training_fits_the_layers_run_as_they_are(budget):
+    torch.manual_seed(0)
+    model, x = mlp(32, 6), torch.randn(64, 32)
+    plain = train_peak(model, (x,))
+
+    auto_checkpoint(model, budget, x, prefetch=True)
+
+    assert model.plan.plain
+    assert set(model.plan.fates()) == {"kept"}
+    assert [name for name, module in model.named_modules() if "_call_impl" in module.__dict__] == [""]
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+    assert torch.is_tensor(model(x).grad_fn._saved_input)  # autograd holds the tensor itself: no hook packed it
+    assert model.plan.peak_bytes == plain == train_peak(model, (x,))
+    with pytest.warns(AutoCheckpointWarning, match=r"^input: "):
+        model(torch.randn(128, 32))
+    model.plan.remove()
+    assert all("_call_impl" not in module.__dict__ for module in model.modules())

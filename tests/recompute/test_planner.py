@@ -214,7 +214,7 @@ def test_planner_is_never_below_the_exact_optimum_and_close_to_it():
 def test_24_stages_are_planned_in_a_tenth_of_a_second():
     chain = random_chain(random.Random(4), 24, modes=2)
     spent = []
-    for _ in range(3):
+    for _ in range(10):  # the least of many: a neighbour on the same core doubles CPU time
         start = time.process_time()
         Table(chain, budget=chain.keep_all_peak, slots=600)
         spent.append(time.process_time() - start)
@@ -225,12 +225,14 @@ def test_24_stages_are_planned_in_a_tenth_of_a_second():
 @pytest.mark.slow
 def test_200_stages_are_merged_and_planned_in_two_seconds():
     chain = random_chain(random.Random(5), 200, modes=2)
-    start = time.process_time()
-    short, groups = merge_chain(chain)
-    table = Table(short, budget=chain.keep_all_peak, slots=600)
-    spent = time.process_time() - start
+    spent = []
+    for _ in range(3):
+        start = time.process_time()
+        short, groups = merge_chain(chain)
+        table = Table(short, budget=chain.keep_all_peak, slots=600)
+        spent.append(time.process_time() - start)
 
-    assert spent < 2.0
+    assert min(spent) < 2.0
     schedule = expand(table.schedule(chain.keep_all_peak // 3), groups)
     assert stages_of(schedule) == list(range(200))
 

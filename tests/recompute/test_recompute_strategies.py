@@ -82,7 +82,7 @@ def test_size_based_keeps_what_is_large_enough():
         create_size_based(0)
 
 
-def test_memory_aware_keeps_less_above_the_limit_and_more_well_below_it():
+def test_memory_aware_checkpoints_more_often_above_the_limit_and_less_often_well_below_it():
     usage, clock = [50], [0.0]
     strategy = MemoryAwareStrategy(lambda: usage[0], lambda: 100, clock=lambda: clock[0])
 
@@ -91,16 +91,16 @@ def test_memory_aware_keeps_less_above_the_limit_and_more_well_below_it():
         strategy.should_checkpoint("a", b"x", 0)
         return strategy.current_interval
 
-    assert [after(101), after(101), after(100), after(90), after(80), after(79)] == [3, 4, 4, 4, 4, 3]
-    assert [after(200) for _ in range(12)][-1] == 10
-    assert [after(0) for _ in range(12)][-1] == 1
+    assert [after(79), after(0), after(80), after(90), after(100), after(101)] == [3, 4, 4, 4, 4, 3]
+    assert [after(0) for _ in range(12)][-1] == 10
+    assert [after(200) for _ in range(12)][-1] == 1
     strategy.reset()
     assert strategy.current_interval == 2
 
 
 def test_memory_aware_moves_at_most_once_in_ten_seconds():
     clock = [0.0]
-    strategy = MemoryAwareStrategy(lambda: 200, lambda: 100, clock=lambda: clock[0])
+    strategy = MemoryAwareStrategy(lambda: 0, lambda: 100, clock=lambda: clock[0])
 
     for moment in (0.0, 1.0, 9.9):
         clock[0] = moment
@@ -113,7 +113,7 @@ def test_memory_aware_moves_at_most_once_in_ten_seconds():
 
 
 def test_memory_aware_follows_its_interval():
-    strategy = MemoryAwareStrategy(lambda: 200, lambda: 100)
+    strategy = MemoryAwareStrategy(lambda: 0, lambda: 100)
 
     assert answers(strategy, 7) == [True, False, False, True, False, False, True]
 
@@ -124,12 +124,12 @@ def test_memory_aware_takes_usage_and_limit_from_the_tracker():
     strategy = create_memory_aware(0.5, tracker, total_memory=2000)
 
     answers(strategy, 1)
-    assert strategy.current_interval == 1
+    assert strategy.current_interval == 3
     strategy.reset()
     tracker.set_memory_limit(400)
     answers(strategy, 1)
 
-    assert strategy.current_interval == 3
+    assert strategy.current_interval == 1
 
 
 def test_memory_aware_without_a_tracker_measures_this_process():
@@ -137,7 +137,7 @@ def test_memory_aware_without_a_tracker_measures_this_process():
 
     answers(strategy, 1)
 
-    assert strategy.current_interval == 3
+    assert strategy.current_interval == 1
     assert 1 << 20 < process_memory() < machine_memory()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -17,19 +16,23 @@ from model_checkpoint.recompute.budget import parse_budget
 from model_checkpoint.recompute.calibrate import Calibration, Candidate
 from model_checkpoint.recompute.clock import now
 from model_checkpoint.recompute.determinism import Determinism
+from model_checkpoint.recompute.forecast import Lanes
+from model_checkpoint.recompute.gate import Gate, guard, without_cache
 from model_checkpoint.recompute.offload import Offloader
+from model_checkpoint.recompute.outline import modules_of, outline_of
+from model_checkpoint.recompute.overlap import measure_overlap
 from model_checkpoint.recompute.picture import ParetoRow
 from model_checkpoint.recompute.plan import Plan, StageLine
 from model_checkpoint.recompute.planner import Chain
 from model_checkpoint.recompute.profile import profile_chain
-from model_checkpoint.recompute.regions import FoundStages, find_stages
+from model_checkpoint.recompute.regions import FoundStage, FoundStages, find_stages
 from model_checkpoint.recompute.runtime import Runtime, StageCall, StageFacts
-from model_checkpoint.recompute.sample import Sample, input_bytes
+from model_checkpoint.recompute.sample import Sample
 from model_checkpoint.recompute.schedule import Schedule
+from model_checkpoint.recompute.statistics import RecomputeStatistics
 from model_checkpoint.recompute.survey import Survey, survey_step
 
 M = TypeVar("M", bound=nn.Module)
-_GROWTH = 1.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +45,15 @@ class Profile:
     chain: Chain
     calibration: Calibration
     plain_seconds: float
+    options: Options
+
+    def check(self, options: Options) -> None:
+        """Refuse to be asked for plans that run otherwise than what was measured."""
+        asked, measured = (options.prefetch, options.offload), (self.options.prefetch, self.options.offload)
+        if asked != measured:
+            raise ValueError(
+                f"profile: made with prefetch, offload = {measured}, got {asked}. Pass the same, or a sample_input."
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +64,11 @@ class Options:
     prefetch: bool = False
     offload: str | None = None
     spill_dir: str | Path | None = None
+
+    @property
+    def lanes(self) -> bool:
+        """Whether something runs beside the main thread, so that only wall time tells how long a step takes."""
+        return self.prefetch or self.offload is not None
 
 
 def auto_checkpoint(
@@ -77,7 +94,8 @@ def auto_checkpoint(
         memory_budget: ``"2GB"`` (10^9), ``"2GiB"`` (2^30), bytes, or a fraction of the plain peak in (0, 1].
         sample_input: a tensor, a tuple of arguments or a dict of keyword arguments, as large as training will use.
         loss: turns the model's output into a scalar; by default its ``.loss`` or the mean of squares.
-        plan: a plan (or its ``to_dict()``) made earlier for this model; nothing is profiled then.
+        plan: a plan (or its ``to_dict()``) made earlier for this model; nothing is profiled then, and nothing but
+            ``spill_dir`` is needed besides. With a ``sample_input`` one forward checks the order of the layers too.
         profile: ``model.plan.profile`` of an earlier call on this model, to ask it for another budget.
         determinism: ``off``, ``metadata``, ``checksum`` or ``hash``: how closely second runs are compared.
         prefetch: run the region backward needs next on a worker thread.
@@ -86,6 +104,7 @@ def auto_checkpoint(
 
     Raises:
         BudgetTooSmall: no plan fits; the error states the floor.
+        PlanMismatch: ``plan`` was made for another model.
         ModelRefused: the model cannot be recomputed faithfully (FSDP, torch.compile, changed arguments).
 
     Example:
@@ -109,7 +128,8 @@ def auto_checkpoint(
     if memory_budget is None or (sample_input is None and profile is None):
         raise TypeError("auto_checkpoint: expected memory_budget and sample_input, or plan=.")
     if profile is None:
-        profile = _profile(Sample.of(model, _without_cache(model, sample_input), loss), options)
+        profile = _profile(Sample.of(model, without_cache(model, sample_input), loss), options)
+    profile.check(options)
     budget = parse_budget(memory_budget, plain_peak=profile.survey.peak)
     candidate = profile.calibration.choose(budget)
     return _install(model, profile, candidate, budget=budget, options=options)
@@ -139,22 +159,6 @@ def _checked(offload: str | None, model: nn.Module) -> str | None:
     return offload
 
 
-def _without_cache(model: nn.Module, sample_input: Any) -> Any:
-    """Hugging Face models fill a cache by default, which a second run would fill again."""
-    if not _caches(model):
-        return sample_input
-    if isinstance(sample_input, dict):
-        return {**sample_input, "use_cache": False}
-    names = list(inspect.signature(model.forward).parameters)
-    given = sample_input if isinstance(sample_input, tuple) else (sample_input,)
-    return {**dict(zip(names, given, strict=False)), "use_cache": False}
-
-
-def _caches(model: nn.Module) -> bool:
-    takes = "use_cache" in inspect.signature(model.forward).parameters
-    return takes and bool(getattr(getattr(model, "config", None), "use_cache", False))
-
-
 def _profile(sample: Sample, options: Options) -> Profile:
     """Look at the model, run a plain step, measure the stages, plan; leaves no trace in the model."""
     with sample.untouched():
@@ -168,7 +172,7 @@ def _profile(sample: Sample, options: Options) -> Profile:
             chain = agree(profile_chain(sample, runtime, survey, modes=modes))
         finally:
             runtime.remove()
-        plain = _timed(sample)
+        plain = _timed(sample, wall=options.lanes)
     if not found.chain:
         warnings.warn(
             f"{type(sample.model).__name__}: not seen as a chain of layers; its {len(found.stages)} modules become "
@@ -178,8 +182,17 @@ def _profile(sample: Sample, options: Options) -> Profile:
         )
     base = survey.marks[0].begin
     measure = _measurer(sample, [mark.facts for mark in survey.marks], found, options=options)
-    calibration = Calibration(chain, base=base, plain_peak=agree(survey.peak), measure=measure)
-    return Profile(sample=sample, found=found, survey=survey, chain=chain, calibration=calibration, plain_seconds=plain)
+    lanes = Lanes(overlap=agree(measure_overlap()), prefetch=options.prefetch) if options.lanes else None
+    calibration = Calibration(chain, base=base, plain_peak=agree(survey.peak), measure=measure, lanes=lanes)
+    return Profile(
+        sample=sample,
+        found=found,
+        survey=survey,
+        chain=chain,
+        calibration=calibration,
+        plain_seconds=plain,
+        options=options,
+    )
 
 
 def _runtime(model: nn.Module, facts: list[StageFacts], found: FoundStages, options: Options) -> Runtime:
@@ -203,37 +216,22 @@ def _measurer(
     return measure
 
 
-def _timed(sample: Sample, rounds: int = 2) -> float:
-    """The shortest of a few plain or patched steps, in CPU seconds."""
+def _timed(sample: Sample, *, wall: bool, rounds: int = 2) -> float:
+    """The shortest of a few plain or patched steps, in CPU seconds or by the clock."""
     spent = []
     for _ in range(rounds):
-        start = now()
+        start = now(wall=wall)
         sample.step()
-        spent.append(now() - start)
+        spent.append(now(wall=wall) - start)
     return min(spent)
 
 
 def _install(model: M, profile: Profile, candidate: Candidate, *, budget: int, options: Options) -> M:
     """Put a candidate in force and describe it as the model's plan."""
-    facts = [mark.facts for mark in profile.survey.marks]
-    runtime = _runtime(model, facts, profile.found, options)
-    runtime.use(candidate.schedule)
-    runtime.install()
-    with profile.sample.untouched():
-        seconds = _timed(profile.sample)
-    runtime.statistics.reset()
-    lines = tuple(
-        StageLine(
-            **asdict(fact),
-            saved_bytes=stage.modes[0].saved,
-            output_bytes=stage.output,
-            forward_seconds=stage.modes[0].forward,
-        )
-        for fact, stage in zip(facts, profile.chain.stages, strict=False)
-    )
     plan = Plan(
         schedule=candidate.schedule,
-        stages=lines,
+        stages=_lines(profile),
+        outline=outline_of(model, without=[stage.module for stage in profile.found.stages]),
         chain=profile.found.chain,
         budget_bytes=budget,
         peak_bytes=candidate.peak,
@@ -241,16 +239,48 @@ def _install(model: M, profile: Profile, candidate: Candidate, *, budget: int, o
         floor_bytes=profile.calibration.floor(),
         plain_bytes=profile.survey.peak,
         predicted_seconds=candidate.seconds,
-        measured_seconds=seconds,
+        measured_seconds=profile.plain_seconds,
         plain_seconds=profile.plain_seconds,
         input_bytes=profile.sample.input_bytes,
         determinism=options.determinism.value,
         prefetch=options.prefetch,
+        offload=options.offload,
         training=model.training,
         front=_front(profile),
         profile=profile,
     )
-    return _attach(model, plan, runtime)
+    facts = [mark.facts for mark in profile.survey.marks]
+    _attach(model, plan, facts, profile.found, options=options)
+    if not plan.plain:
+        _time_plan(model, profile, options)
+    return model
+
+
+def _time_plan(model: nn.Module, profile: Profile, options: Options) -> None:
+    """Measure a step by the plan in force; if it fails, the model is as it was."""
+    attached: Plan = model.__dict__["plan"]
+    try:
+        with profile.sample.untouched():
+            seconds = _timed(profile.sample, wall=options.lanes)
+    except BaseException:
+        attached.remove()
+        raise
+    attached.statistics.reset()
+    model.__dict__["plan"] = replace(attached, measured_seconds=seconds)
+
+
+def _lines(profile: Profile) -> tuple[StageLine, ...]:
+    facts = (mark.facts for mark in profile.survey.marks)
+    return tuple(
+        StageLine(
+            **asdict(fact),
+            outline=outline_of(found.module),
+            saved_bytes=stage.modes[0].saved,
+            output_bytes=stage.output,
+            forward_seconds=stage.modes[0].forward,
+        )
+        for fact, found, stage in zip(facts, profile.found.stages, profile.chain.stages, strict=False)
+    )
 
 
 def _front(profile: Profile) -> tuple[ParetoRow, ...]:
@@ -267,66 +297,50 @@ def _front(profile: Profile) -> tuple[ParetoRow, ...]:
     )
 
 
-def _attach(model: M, plan: Plan, runtime: Runtime) -> M:
-    """Make the plan the model's, and let each forward pass be looked at before it starts."""
+def _attach(model: nn.Module, plan: Plan, facts: list[StageFacts], found: FoundStages, *, options: Options) -> None:
+    """Make the plan the model's; a plan of plain training leaves the layers alone."""
+    gate = Gate(model, plan.input_bytes)
+    if plan.plain:
+        undo, statistics = guard(model, gate).remove, RecomputeStatistics()
+    else:
+        runtime = _runtime(model, facts, found, options)
+        runtime.use(plan.schedule)
+        runtime.on_start = gate
+        runtime.install()
+        undo, statistics = runtime.remove, runtime.statistics
 
     def remove() -> None:
-        runtime.remove()
-        if model.__dict__.get("plan") is attached:
+        undo()
+        current = model.__dict__.get("plan")
+        if isinstance(current, Plan) and current.on_remove is remove:
             del model.__dict__["plan"]
 
-    attached = replace(plan, on_remove=remove, statistics=runtime.statistics)
-    runtime.on_start = _Gate(model, plan.input_bytes)
-    model.__dict__["plan"] = attached
-    return model
-
-
-class _Gate:
-    """Looks at each call of the model before it runs; every warning is given once."""
-
-    def __init__(self, model: nn.Module, planned: int) -> None:
-        self._planned = planned
-        self._caches = _caches(model)
-        self._takes_cache = "use_cache" in inspect.signature(model.forward).parameters
-        self._warned: set[str] = set()
-
-    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        if self._planned and input_bytes(args, kwargs) > _GROWTH * self._planned:
-            self._warn(
-                f"input: {input_bytes(args, kwargs)} bytes, planned for {self._planned}; the peak will exceed the "
-                "budget. Call auto_checkpoint again with a sample of this size."
-            )
-        if self._takes_cache and (kwargs.get("use_cache") or (self._caches and "use_cache" not in kwargs)):
-            self._warn(
-                "use_cache: switched off while training with recomputation, as a second run would fill it again."
-            )
-            kwargs = {**kwargs, "use_cache": False}
-        return kwargs
-
-    def _warn(self, message: str) -> None:
-        key = message.split(":", 1)[0]
-        if key not in self._warned:
-            self._warned.add(key)
-            warnings.warn(message, AutoCheckpointWarning, stacklevel=5)
+    model.__dict__["plan"] = replace(plan, on_remove=remove, statistics=statistics)
 
 
 def _apply_saved(model: M, plan: Plan, sample_input: Any, *, options: Options) -> M:
-    """Run a model by a plan made earlier; one forward finds its stages."""
-    if sample_input is None:
-        raise TypeError("auto_checkpoint: plan= needs sample_input too, to find the layers by one forward.")
-    sample = Sample.of(model, _without_cache(model, sample_input))
-    with sample.untouched():
-        found = find_stages(model, sample.forward)
-    plan.check_stages([stage.name for stage in found.stages])
+    """Run a model by a plan made earlier; a sample lets one forward check that its layers are called in that order."""
+    modules = modules_of(model, plan)
+    if sample_input is not None:
+        sample = Sample.of(model, without_cache(model, sample_input))
+        with sample.untouched():
+            plan.check_stages([stage.name for stage in find_stages(model, sample.forward).stages])
     names = StageFacts.__dataclass_fields__
     facts = [StageFacts(**{name: getattr(line, name) for name in names}) for line in plan.stages]
     if model.training != plan.training:  # which buffers change was seen in the other mode
         facts = [
-            replace(fact, buffers=tuple(path for path, _ in stage.module.named_buffers()))
-            for fact, stage in zip(facts, found.stages, strict=True)
+            replace(fact, buffers=tuple(path for path, _ in module.named_buffers()))
+            for fact, module in zip(facts, modules, strict=True)
         ]
-    chosen = replace(options, determinism=Determinism(plan.determinism), prefetch=plan.prefetch)
-    runtime = _runtime(model, facts, found, chosen)
-    runtime.use(plan.schedule)
-    runtime.install()
-    return _attach(model, plan, runtime)
+    stages = tuple(
+        FoundStage(name=fact.name, module=module, linked=fact.linked)
+        for fact, module in zip(facts, modules, strict=True)
+    )
+    chosen = replace(
+        options,
+        determinism=Determinism(plan.determinism),
+        prefetch=plan.prefetch,
+        offload=_checked(plan.offload, model),
+    )
+    _attach(model, plan, facts, FoundStages(stages=stages, chain=plan.chain), options=chosen)
+    return model

@@ -14,6 +14,7 @@ class Part:
     start: int
     stop: int
     body: Body
+    ahead: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +49,7 @@ def compile_schedule(schedule: Schedule) -> Body:
             steps[node.stage] = Step(regions=(), mode=node.mode, resolves=drops or dropped)
             dropped = drops
             continue
-        part = Part(start=node.start, stop=node.stop, body=compile_schedule(node.body))
+        part = Part(start=node.start, stop=node.stop, body=compile_schedule(node.body), ahead=node.ahead)
         for stage, inner in part.body.steps.items():
             steps[stage] = Step(regions=(part, *inner.regions), mode="full", resolves=False)
         dropped = False

@@ -11,12 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from model_checkpoint.recompute.auto_errors import BudgetTooSmall
+from model_checkpoint.recompute.forecast import Forecaster, Lanes
 from model_checkpoint.recompute.merge import merge_chain
-from model_checkpoint.recompute.planner import Chain, Table
+from model_checkpoint.recompute.planner import Chain
+from model_checkpoint.recompute.points import plan_points
 from model_checkpoint.recompute.schedule import Schedule, expand, keep_all
 
 _TRIES = 8
-_SLOTS = 800
 _CLOSE = 0.995  # a peak this near to the budget is not worth another try
 
 
@@ -38,18 +39,26 @@ class Calibration:
         base: bytes held before the first stage.
         plain_peak: measured peak of plain training.
         measure: runs one step by a schedule and returns its peak.
+        lanes: what runs beside the main thread; nothing when None.
     """
 
-    def __init__(self, chain: Chain, *, base: int, plain_peak: int, measure: Callable[[Schedule], int]) -> None:
-        self._short, self._groups = merge_chain(chain)
+    def __init__(
+        self,
+        chain: Chain,
+        *,
+        base: int,
+        plain_peak: int,
+        measure: Callable[[Schedule], int],
+        lanes: Lanes | None = None,
+    ) -> None:
+        short, self._groups = merge_chain(chain)
         self._base, self._measure = base, measure
-        self.table = Table(self._short, budget=max(chain.keep_all_peak, plain_peak, 1), slots=_SLOTS)
-        self.points = self.table.front()
-        full = sum(stage.modes[0].forward + stage.modes[0].backward for stage in chain.stages)
+        self.points = plan_points(short, budget=max(chain.keep_all_peak, plain_peak, 1), lanes=lanes)
+        plain = Forecaster(chain).take(keep_all(len(chain.stages)))
         self.plain = Candidate(
             schedule=keep_all(len(chain.stages) - 1),
-            seconds=full,
-            predicted=base + chain.keep_all_peak,
+            seconds=plain.seconds,
+            predicted=base + plain.peak,
             peak=plain_peak,
         )
         self._tried: dict[Schedule, Candidate] = {self.plain.schedule: self.plain}
@@ -72,7 +81,7 @@ class Calibration:
         return min(candidate.peak for candidate in self._tried.values())
 
     def choose(self, budget: int) -> Candidate:
-        """The fastest candidate whose measured peak is within ``budget``.
+        """The fastest candidate whose measured peak is within ``budget``; plain training where that fits.
 
         Raises:
             BudgetTooSmall: even the leanest plan needs more.
@@ -84,8 +93,10 @@ class Calibration:
                 "Ask for at least that, or use a smaller batch.",
                 floor_bytes=floor,
             )
-        if budget < self.plain.peak:
-            self._search(budget)
+        if budget >= self.plain.peak:
+            self._answers.append((budget, self.plain.peak))
+            return self.plain
+        self._search(budget)
         low = max((peak for asked, peak in self._answers if asked <= budget), default=0)
         high = min((peak for asked, peak in self._answers if asked >= budget), default=budget)
         fitting = [c for c in self._tried.values() if low <= c.peak <= min(budget, high)]
@@ -115,9 +126,7 @@ class Calibration:
 
     def _try(self, index: int) -> Candidate:
         point = self.points[index]
-        merged = self.table.schedule(point.bytes)
-        assert merged is not None
-        schedule = expand(merged, self._groups)[:-1]  # the tail is no stage of the model
+        schedule = expand(point.schedule, self._groups)[:-1]  # the tail is no stage of the model
         if schedule not in self._tried:
             self._tried[schedule] = Candidate(
                 schedule=schedule,

@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 class Walk:
     """Runs stages one by one and opens and closes the regions around them."""
 
-    __slots__ = ("body", "busy", "latest", "previous", "runtime", "shadow", "sink", "stack")
+    __slots__ = ("body", "busy", "convoy", "latest", "previous", "runtime", "shadow", "sink", "stack")
 
     def __init__(self, runtime: Runtime, body: Body, *, sink: Sink, shadow: bool) -> None:
         self.runtime, self.body, self.sink, self.shadow = runtime, body, sink, shadow
+        self.convoy = runtime.convoy()
         self.stack: list[Frame] = []
         self.latest = -1
         self.busy = False
@@ -37,13 +38,17 @@ class Walk:
             self._open(stage.index, step.regions)
         self.latest, self.busy, local.stage = stage.index, True, stage.name
         try:
-            if not self.stack:
-                return self.runtime.run_kept(stage, args, kwargs, sink=self.sink, step=step)
-            return self._run_in_frames(stage, args, kwargs)
+            if self.stack:
+                result = self._run_in_frames(stage, args, kwargs)
+            else:
+                result = self.runtime.run_kept(stage, args, kwargs, sink=self.sink, step=step, convoy=self.convoy)
         finally:
             self.busy = False
             if self.stack:
                 self._close(stage.index)
+        if self.convoy is not None:
+            self.convoy.settle()
+        return result
 
     def _run_in_frames(self, stage: StageCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         leaves, spec = flatten_call(args, kwargs)
@@ -100,5 +105,13 @@ class Walk:
         del self.stack[depth:]
 
     def finish(self) -> None:
-        """Close what is still open when the forward pass ends."""
+        """Close what is still open when the run ends."""
         self._pop_to(0)
+        if self.convoy is not None:
+            self.convoy.finish()
+
+    def abandon(self) -> None:
+        """Close what is still open when the run has failed."""
+        self._pop_to(0)
+        if self.convoy is not None:
+            self.convoy.abandon()

@@ -12,6 +12,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -245,12 +246,13 @@ class Frame:
         local.recomputing += 1
         grad = torch.is_grad_enabled()
         torch._C._set_grad_enabled(True)
+        walk = self.runtime.walk(self.part.body, sink=recorder, shadow=True)
         try:
-            with generators_kept([call.state for call in self.calls]):
-                self._run_again(recorder, [self._open_input(entry) for entry in self.inputs])
-        except _Stop:
-            pass
+            with generators_kept([call.state for call in self.calls]), suppress(_Stop):
+                self._run_again(walk, [self._open_input(entry) for entry in self.inputs])
+            walk.finish()
         except BaseException:
+            walk.abandon()
             recorder.forget()
             raise
         finally:
@@ -267,8 +269,7 @@ class Frame:
             value.requires_grad_()
         return value.clone() if copied else value
 
-    def _run_again(self, recorder: Recorder, values: list[Tensor | None]) -> None:
-        walk = self.runtime.walk(self.part.body, sink=recorder, shadow=True)
+    def _run_again(self, walk: Walk, values: list[Tensor | None]) -> None:
         made: dict[tuple[int, int], Tensor] = {}
         last = self._last_uses()
         for number, call in enumerate(self.calls):

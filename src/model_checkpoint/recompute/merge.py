@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from model_checkpoint.recompute.planner import Chain, Mode, Stage
+from model_checkpoint.recompute.planner import Chain, Mode, Stage, lone_bytes
 
 
 def merge_chain(chain: Chain, *, limit: int = 48) -> tuple[Chain, list[range]]:
@@ -56,6 +56,7 @@ def _join(stages: Sequence[Stage]) -> Stage:
         modes=tuple(modes),
         linked=stages[-1].linked,
         recomputable=all(stage.recomputable for stage in stages),
+        ahead=all(stage.ahead for stage in stages),
     )
 
 
@@ -65,8 +66,9 @@ def _join_mode(stages: Sequence[Stage], name: str) -> Mode:
     held = forward_peak = backward_peak = 0
     for position, mode in enumerate(modes):
         before = stages[position - 1].output if position and modes[position - 1].frees_output else 0
-        forward_peak = max(forward_peak, held + before + mode.forward_peak)
-        backward_peak = max(backward_peak, held + before + mode.backward_peak)
+        waiting, early = (modes[position - 1].moved, modes[position - 1].fetched) if position else (0, 0)
+        forward_peak = max(forward_peak, held + before + waiting + mode.forward_peak)
+        backward_peak = max(backward_peak, held + before + early + mode.backward_peak)
         held += mode.saved
     return Mode(
         name=name,
@@ -77,4 +79,9 @@ def _join_mode(stages: Sequence[Stage], name: str) -> Mode:
         backward_peak=backward_peak,
         frees_output=modes[-1].frees_output,
         rebuild=modes[-1].rebuild,
+        alone=held - modes[-1].saved + lone_bytes(modes[-1]),
+        moved=modes[-1].moved,
+        fetched=modes[-1].fetched,
+        write=sum(mode.write for mode in modes),
+        read=sum(mode.read for mode in modes),
     )

@@ -1,12 +1,14 @@
-"""Offload: write a stage's saved tensors to disk or host memory, and fetch them before backward needs them.
+"""Offload: write what stages save to disk or host memory, one stage behind forward and one stage ahead of backward.
 
-The tensors of one stage call form a group. When backward asks for the first of them, the group is read on a worker
-thread, and so is the group of the stage before, which backward needs next. Buffers are made on the asking thread, so
-that a tracker counts them.
+The tensors of one stage call form a group. It is written by a worker while the next stage runs, and is out of memory
+when that stage ends: at most one group waits. When backward comes to a group, the worker begins to read the group
+before it: at most one is read ahead. Under a tracker nothing runs in the background and every write comes as late as
+it may, so that what is counted is the most that can be held.
 """
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 import threading
 import weakref
@@ -16,187 +18,148 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-from model_checkpoint.recompute.peak import tensors_in
+from model_checkpoint.recompute.parcels import Errand, Group, Offloaded
+from model_checkpoint.recompute.peak import active_tracker, tensors_in
 from model_checkpoint.recompute.saved import Saved
+from model_checkpoint.recompute.statistics import RecomputeStatistics
 
 
-class _Entry:
-    """The bytes of one storage in a group."""
+class _Folder:
+    """Where spill files go; a temporary one is removed with the last that uses it."""
 
-    __slots__ = ("buffer", "device", "host", "offset", "ready", "size", "users")
+    def __init__(self, given: str | Path | None) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix="recompute-") if given is None else given)
+        self.path.mkdir(parents=True, exist_ok=True)
+        if given is None:
+            weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
 
-    def __init__(self, size: int, device: torch.device, offset: int) -> None:
-        self.size, self.device, self.offset = size, device, offset
-        self.host: Tensor | None = None
-        self.buffer: Tensor | None = None
-        self.ready: Future[None] | None = None
-        self.users = 0
-
-
-class Group:
-    """The tensors one stage call put away."""
-
-    def __init__(self, offloader: Offloader, path: Path | None) -> None:
-        self._offloader, self._path = offloader, path
-        self._entries: list[_Entry] = []
-        self._lock = threading.Lock()
-        self.previous: weakref.ref[Group] | None = None
-
-    def write(self, data: Tensor) -> int:
-        """Put the bytes of a storage away and return their number in this group."""
-        last = self._entries[-1] if self._entries else None
-        entry = _Entry(data.numel(), data.device, last.offset + last.size if last is not None else 0)
-        if self._path is None:
-            entry.host = data.to("cpu", copy=True)
-        else:
-            with self._path.open("ab") as file:
-                file.write(_view(data.cpu()))
-        self._entries.append(entry)
-        return len(self._entries) - 1
-
-    def share(self, number: int) -> None:
-        """Note that one more saved tensor lives in a storage."""
-        self._entries[number].users += 1
-
-    def fetch(self) -> None:
-        """Begin to bring everything back that is not here."""
-        with self._lock:
-            for entry in self._entries:
-                if entry.buffer is None and entry.users > 0:
-                    entry.buffer = torch.empty(entry.size, dtype=torch.uint8, device=entry.device)
-                    entry.ready = self._offloader.submit(self._fill, entry, entry.buffer)
-
-    def _fill(self, entry: _Entry, buffer: Tensor) -> None:
-        if entry.host is not None:
-            buffer.copy_(entry.host)
-            return
-        assert self._path is not None
-        with self._path.open("rb", buffering=0) as file:
-            file.seek(entry.offset)
-            data = buffer if buffer.device.type == "cpu" else torch.empty(entry.size, dtype=torch.uint8)
-            _read_all(file, _view(data))
-        if data is not buffer:
-            buffer.copy_(data)
-
-    def read(self, number: int) -> Tensor:
-        """Wait for the bytes of one storage; the last user takes them along."""
-        entry = self._entries[number]
-        if entry.buffer is None:
-            entry.users = max(entry.users, 1)  # asked for again, as a retained graph does
-            self.fetch()
-        before = self.previous() if self.previous is not None else None
-        if before is not None:
-            before.fetch()
-            self.previous = None
-        assert entry.ready is not None
-        assert entry.buffer is not None
-        entry.ready.result()
-        buffer, entry.users = entry.buffer, entry.users - 1
-        if entry.users <= 0:
-            entry.buffer = entry.ready = None
-        return buffer
-
-    def __del__(self) -> None:
-        if self._path is not None:
-            self._path.unlink(missing_ok=True)
-
-
-def _view(data: Tensor) -> memoryview:
-    array: Any = data.numpy()
-    return memoryview(array)
-
-
-def _read_all(file: Any, view: memoryview) -> None:
-    done = 0
-    while done < len(view):
-        count = file.readinto(view[done:])
-        if not count:
-            raise EOFError(f"{file.name}: spill file ends after {done} bytes of a tensor, expected {len(view)}.")
-        done += count
-
-
-class Offloaded(Saved):
-    """A saved tensor whose bytes are in a group."""
-
-    __slots__ = ("dtype", "group", "number")
-
-    def __init__(self, tensor: Tensor, group: Group, number: int) -> None:
-        super().__init__(tensor)
-        self.geometry = (tensor.size(), tensor.stride(), int(tensor.storage_offset()))
-        self.dtype, self.tensor = tensor.dtype, None
-        self.group, self.number = group, number
-        group.share(number)
-
-    def open(self, where: object = "saved tensor") -> Tensor:
-        """Bring the tensor back."""
-        assert self.geometry is not None
-        storage = self.group.read(self.number).untyped_storage()
-        value = torch.empty(0, dtype=self.dtype, device=storage.device)
-        size, stride, offset = self.geometry
-        return value.set_(storage, offset, size, stride)
+    def new_file(self) -> Path:
+        """Make an empty file."""
+        handle, name = tempfile.mkstemp(suffix=".spill", dir=self.path)
+        with open(handle, "wb"):
+            return Path(name)
 
 
 class Offloader:
-    """Puts tensors away for stages in the modes ``disk`` and ``host``.
+    """Puts tensors away for stages in the modes ``disk`` and ``host``, with one worker thread.
 
     Args:
         folder: where spill files go; a temporary folder when None.
     """
 
     def __init__(self, folder: str | Path | None = None) -> None:
-        self._temporary = tempfile.TemporaryDirectory(prefix="recompute-") if folder is None else None
-        self.folder = Path(self._temporary.name if self._temporary is not None else str(folder))
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self._given = folder
+        self._folder: _Folder | None = None
         self._pool: ThreadPoolExecutor | None = None
-        self._last: weakref.ref[Group] | None = None
+        self._early: weakref.ref[Group] | None = None
         self._lock = threading.Lock()
 
-    def submit(self, fill: Callable[[_Entry, Tensor], None], entry: _Entry, buffer: Tensor) -> Future[None]:
-        """Run a read on the worker."""
+    def convoy(self, statistics: RecomputeStatistics, *, background: bool = True) -> Convoy:
+        """The groups of one run through the stages; without ``background`` all is done when it must be."""
+        return Convoy(self, statistics, background=background and active_tracker() is None)
+
+    def submit(self, errand: Errand) -> Future[None]:
+        """Have an errand run by the worker; after :meth:`close`, by whoever needs it done."""
         with self._lock:
-            if self._pool is None:
+            return self._pool.submit(errand) if self._pool is not None else Future()
+
+    def new_group(self, layer: str, mode: str, convoy: Convoy) -> Group:
+        """A group for one stage call; its folder stays as long as it does."""
+        with self._lock:
+            if self._folder is None:
+                self._folder = _Folder(self._given)
                 self._pool = ThreadPoolExecutor(1, thread_name_prefix="recompute-offload")
-            return self._pool.submit(fill, entry, buffer)
+            folder = self._folder
+        path = folder.new_file() if mode == "disk" else None
+        return Group(layer, path, home=folder, submit=convoy.submit, statistics=convoy.statistics)
+
+    def look_ahead(self, reference: weakref.ref[Group]) -> None:
+        """Begin to read the group that backward needs next; one at most."""
+        group = reference()
+        if group is not None and group.fetch_early():
+            self._early = weakref.ref(group)
+
+    def drain(self) -> None:
+        """Let go of what a former backward had read ahead and never asked for."""
+        group = self._early() if self._early is not None else None
+        self._early = None
+        if group is not None:
+            group.release()
+
+    def close(self) -> None:
+        """Stop the worker; a temporary folder goes with the last graph that needs it."""
+        self.drain()
+        with self._lock:
+            pool, self._pool, self._folder = self._pool, None, None
+        if pool is not None:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+class Convoy:
+    """The groups of one run through the stages, in order."""
+
+    __slots__ = ("_current", "_former", "_last", "_offloader", "statistics", "submit")
+
+    def __init__(self, offloader: Offloader, statistics: RecomputeStatistics, *, background: bool) -> None:
+        self._offloader, self.statistics = offloader, statistics
+        self.submit: Callable[[Errand], Future[None]] = offloader.submit if background else _later
+        self._current: Group | None = None
+        self._former: Group | None = None
+        self._last: weakref.ref[Group] | None = None
+
+    @property
+    def group(self) -> Group | None:
+        """The group of the latest stage, until the stage after it has ended."""
+        return self._current or self._former
 
     @contextmanager
     def stage(
-        self, mode: str, args: tuple[Any, ...], kwargs: dict[str, Any], module: nn.Module
+        self, layer: str, mode: str, *, args: tuple[Any, ...], kwargs: dict[str, Any], module: nn.Module
     ) -> Iterator[Callable[[Tensor], Saved]]:
         """Give the function that saves the tensors of one stage call away from memory."""
-        group = Group(self, self._new_path() if mode == "disk" else None)
-        group.previous, self._last = self._last, weakref.ref(group)
+        group = self._current = self._offloader.new_group(layer, mode, self)
+        if self._last is not None:
+            before, offloader = self._last, self._offloader
+            group.on_read = lambda: offloader.look_ahead(before)
+        self._last = weakref.ref(group)
         # what others hold anyway is not worth a write
         held = {t.untyped_storage()._cdata for t in tensors_in([args, kwargs, *module.parameters(), *module.buffers()])}
-        numbers: dict[int, int] = {}
+        numbers: dict[tuple[int, int], int] = {}
 
         def save(tensor: Tensor) -> Saved:
             storage = tensor.untyped_storage()
-            key = int(storage._cdata)
-            if key in held:
+            key = int(storage._cdata), tensor._version  # written into since: other bytes
+            if key[0] in held:
                 return Saved(tensor)
             if key not in numbers:
-                data = torch.empty(0, dtype=torch.uint8, device=tensor.device)
-                numbers[key] = group.write(data.set_(storage))
+                numbers[key] = group.put(tensor)
                 # the address may be used again once the storage is gone
                 weakref.finalize(storage, numbers.pop, key, None)
             return Offloaded(tensor, group, numbers[key])
 
         yield save
 
-    def _new_path(self) -> Path:
-        handle, name = tempfile.mkstemp(suffix=".spill", dir=self.folder)
-        with open(handle, "wb"):
-            return Path(name)
+    def settle(self) -> None:
+        """A stage has ended: what the stage before it saved must be out of memory."""
+        if self._former is not None:
+            self._former.settle()
+        self._former, self._current = self._current, None
 
-    def close(self) -> None:
-        """Stop the worker and remove the temporary folder."""
-        with self._lock:
-            if self._pool is not None:
-                self._pool.shutdown(wait=True)
-                self._pool = None
-        if self._temporary is not None:
-            self._temporary.cleanup()
-            self._temporary = None
+    def finish(self) -> None:
+        """The last stage has ended: nothing may wait any more."""
+        self.settle()
+        self.settle()
+
+    def abandon(self) -> None:
+        """The run failed: forget what waits."""
+        for group in (self._former, self._current):
+            if group is not None:
+                group.abandon()
+        self._former = self._current = None
+
+
+def _later(errand: Errand) -> Future[None]:
+    """An errand that nobody begins before it must be done."""
+    return Future()

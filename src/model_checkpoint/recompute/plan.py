@@ -10,7 +10,7 @@ from model_checkpoint.recompute.auto_errors import PlanMismatch
 from model_checkpoint.recompute.picture import Pareto, ParetoRow
 from model_checkpoint.recompute.schedule import Keep, Region, Schedule, decode, describe, encode
 
-_VERSION = 1
+_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +25,7 @@ class StageLine:
     buffers: tuple[str, ...] = ()
     collective: bool = False
     shared: bool = False
+    outline: str = ""
     saved_bytes: int = 0
     output_bytes: int = 0
     forward_seconds: float = 0.0
@@ -36,6 +37,7 @@ class Plan:
 
     schedule: Schedule
     stages: tuple[StageLine, ...]
+    outline: str  # of the model around its stages
     chain: bool
     budget_bytes: int
     peak_bytes: int
@@ -48,11 +50,17 @@ class Plan:
     input_bytes: int
     determinism: str = "metadata"
     prefetch: bool = False
+    offload: str | None = None
     training: bool = True  # the mode the model was profiled in
     front: tuple[ParetoRow, ...] = ()
     profile: Any = field(default=None, repr=False, compare=False)
     on_remove: Callable[[], None] | None = field(default=None, repr=False, compare=False)
     statistics: Any = field(default=None, repr=False, compare=False)
+
+    @property
+    def plain(self) -> bool:
+        """Whether this is plain training: everything kept as it is."""
+        return all(isinstance(node, Keep) and node.mode == "full" for node in self.schedule)
 
     def fates(self) -> list[str]:
         """Per stage: ``kept``, ``dropped`` (in part, rebuilt cheaply), ``offloaded`` or ``recomputed``."""
@@ -77,6 +85,11 @@ class Plan:
             f"{self.plain_seconds * 1e3:.1f} ms plain",
             f"plan   {describe(self.schedule)}",
         ]
+        if self.prefetch:
+            early = [node.start for node in self.schedule if isinstance(node, Region) and node.ahead]
+            lines.append(
+                f"ahead  regions run before backward asks: {', '.join(map(str, early)) or 'none'} (first stage)"
+            )
         if not self.chain:
             lines.append("note   the model is no chain of layers: regions are single modules")
         for stage, fate, count in zip(self.stages, self.fates(), runs, strict=True):
@@ -117,13 +130,13 @@ class Plan:
         return cls(**values)
 
     def check_stages(self, names: Sequence[str]) -> None:
-        """Refuse a model with other stages than those planned."""
+        """Refuse a model that calls its stages otherwise than planned."""
         planned = [stage.name for stage in self.stages]
         if planned != list(names):
             differing = next((a for a, b in zip(planned, names, strict=False) if a != b), f"{len(planned)} stages")
             raise PlanMismatch(
-                f"plan: made for other layers, the first difference is at {differing!r} "
-                f"({len(planned)} stages planned, the model has {len(names)}). Plan this model anew."
+                f"plan: made for other layers: the first difference is at {differing!r} "
+                f"({len(planned)} calls planned, the model makes {len(names)}). Plan this model anew."
             )
 
     def remove(self) -> None:

@@ -3,6 +3,8 @@
 Pure arithmetic over measured costs; knows no tensors. The recurrence is the persistent-schedule dynamic programme for
 heterogeneous chains, extended by several modes per stage and by modes whose output can be rebuilt, so that the next
 stage pays for its input only while it runs. Sizes are rounded up to slots, so a plan never needs more than it says.
+What workers do beside the main thread does not fit the recurrence: the table takes the seconds of ``forward``,
+``backward`` and ``bare`` as they are, and :mod:`forecast` says what a schedule really takes.
 """
 
 from __future__ import annotations
@@ -32,6 +34,16 @@ class Mode:
     backward_peak: int
     frees_output: bool = False  # ``saved`` then excludes the output, which can be rebuilt in ``rebuild`` seconds
     rebuild: float = 0.0
+    alone: int | None = None  # ``saved`` when nobody holds the output; None: the same
+    moved: int = 0  # bytes on their way out while the next stage runs
+    fetched: int = 0  # bytes that come back ahead of backward
+    write: float = 0.0  # seconds of the way out and back, not part of ``forward`` and ``backward``
+    read: float = 0.0
+
+
+def lone_bytes(mode: Mode) -> int:
+    """What a kept stage holds when nobody holds its output."""
+    return mode.saved if mode.alone is None else mode.alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +57,7 @@ class Stage:
     modes: tuple[Mode, ...]
     linked: bool = True  # the next stage takes this output directly, so a region may span both
     recomputable: bool = True
+    ahead: bool = True  # a worker may run it while backward is elsewhere
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

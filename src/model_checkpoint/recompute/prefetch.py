@@ -98,6 +98,7 @@ def _safe(frame: Frame) -> bool:
     return (
         needed
         and frame.closed
+        and frame.part.ahead
         and not any(call.state.draws or call.stage.facts.collective or call.stage.facts.shared for call in frame.calls)
     )
 

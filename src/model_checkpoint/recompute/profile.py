@@ -19,8 +19,9 @@ from model_checkpoint.recompute.body import Step
 from model_checkpoint.recompute.clock import now
 from model_checkpoint.recompute.drop import recipe_of, save_or_rebuild
 from model_checkpoint.recompute.frame import Root
+from model_checkpoint.recompute.parcels import Group
 from model_checkpoint.recompute.peak import PeakTracker, excluded_tensors
-from model_checkpoint.recompute.planner import Chain, Mode, Stage
+from model_checkpoint.recompute.planner import Chain, Mode, Stage, lone_bytes
 from model_checkpoint.recompute.regions import intercepted, nothing_saved
 from model_checkpoint.recompute.runtime import Runtime, StageCall
 from model_checkpoint.recompute.sample import Sample
@@ -36,9 +37,12 @@ class _Bytes:
     """Sizes of one run of one mode."""
 
     saved: int
+    alone: int
     forward_peak: int
     backward_peak: int
     frees_output: bool
+    moved: int = 0
+    fetched: int = 0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -48,12 +52,13 @@ class _Seconds:
     forward: float = float("inf")
     backward: float = float("inf")
     rebuild: float = float("inf")
+    write: float = float("inf")
+    read: float = float("inf")
 
     def improve(self, other: _Seconds) -> None:
         """Take over what the other did quicker."""
-        self.forward = min(self.forward, other.forward)
-        self.backward = min(self.backward, other.backward)
-        self.rebuild = min(self.rebuild, other.rebuild)
+        for name in self.__slots__:
+            setattr(self, name, min(getattr(self, name), getattr(other, name)))
 
 
 def profile_chain(sample: Sample, runtime: Runtime, survey: Survey, *, modes: Sequence[str]) -> Chain:
@@ -68,7 +73,7 @@ def profile_chain(sample: Sample, runtime: Runtime, survey: Survey, *, modes: Se
 def _with_glue(stage: Stage, marks: list[Mark], number: int) -> Stage:
     """Charge what is saved between two stages to the first of them."""
     glue = max(marks[number + 1].begin - marks[number].end, 0) if number + 1 < len(marks) else 0
-    modes = tuple(replace(mode, saved=mode.saved + glue) for mode in stage.modes)
+    modes = tuple(replace(mode, saved=mode.saved + glue, alone=lone_bytes(mode) + glue) for mode in stage.modes)
     linked = marks[number].facts.linked and number + 1 < len(marks)
     return replace(stage, output=stage.output + glue, modes=modes, linked=linked)
 
@@ -137,7 +142,9 @@ class _Bench:
                 sizes[name] = found
         bare, times = self._times(list(sizes))
         modes = tuple(_mode(name, sizes[name], times[name]) for name in sizes)
-        return Stage(output=output, gradient=gradient, bare=bare, bare_peak=bare_peak, modes=modes)
+        return Stage(
+            output=output, gradient=gradient, bare=bare, bare_peak=bare_peak, modes=modes, ahead=self.stage.facts.quiet
+        )
 
     def _fresh(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments cut off from all history; copies where the stage writes into them."""
@@ -156,11 +163,14 @@ class _Bench:
         with nothing_saved():
             return self.stage.original(*args, **kwargs)
 
-    def _run(self, mode: str) -> Any:
+    def _run(self, mode: str) -> tuple[Any, Group | None]:
+        """One forward, with what it put away; that is still in memory, as nobody has begun to write it."""
         args, kwargs = self._fresh()
         step = Step(regions=(), mode=mode, resolves=False)
+        convoy, sink = self.runtime.convoy(background=False), Root(save_or_rebuild)
         with torch.enable_grad():
-            return self.runtime.run_kept(self.stage, args, kwargs, sink=Root(save_or_rebuild), step=step)
+            result = self.runtime.run_kept(self.stage, args, kwargs, sink=sink, step=step, convoy=convoy)
+        return result, convoy.group if convoy is not None else None
 
     def _tracker(self) -> PeakTracker:
         return PeakTracker([*excluded_tensors(self.model), *(x for x in self.leaves if isinstance(x, Tensor))])
@@ -176,8 +186,11 @@ class _Bench:
     def _bytes(self, mode: str) -> _Bytes:
         """Sizes of one forward and backward."""
         with self._tracker() as tracker:
-            result = self._run(mode)
-            forward_peak, with_output = tracker.peak, tracker.live
+            result, group = self._run(mode)
+            forward_peak, before = tracker.peak, tracker.live
+            if group is not None:
+                group.settle()
+            with_output = tracker.live
             tensors = [x for x in leaves_of(result) if isinstance(x, Tensor) and x.requires_grad]
             rebuilt = mode.startswith("drop") and bool(tensors) and all(recipe_of(x) is not None for x in tensors)
             edges, grads = _roots(tensors)
@@ -190,6 +203,9 @@ class _Bench:
             del grads
         return _Bytes(
             saved=saved if rebuilt else with_output,
+            alone=saved,
+            moved=before - with_output,
+            fetched=group.nbytes if group is not None else 0,
             forward_peak=forward_peak,
             backward_peak=backward_peak,
             frees_output=rebuilt,
@@ -205,17 +221,18 @@ class _Bench:
         return bare, best
 
     def _time_once(self, name: str) -> _Seconds:
-        moves = name in ("disk", "host")
-        begin = now(wall=moves)
-        result = self._run(name)
-        forward = now(wall=moves) - begin
+        begin = now()
+        result, group = self._run(name)
+        forward = now() - begin
+        write = _timed(group.settle, wall=True) if group is not None else 0.0
         tensors = [x for x in leaves_of(result) if isinstance(x, Tensor) and x.requires_grad]
         edges, grads = _roots(tensors)
         saved = [save_or_rebuild(x) for x in tensors] if name.startswith("drop") else []
         del result, tensors
-        backward = _timed(lambda: torch.autograd.backward(edges, grads), wall=moves) if edges else 0.0
+        read = _timed(group.bring, wall=True) if group is not None else 0.0
+        backward = _timed(lambda: torch.autograd.backward(edges, grads)) if edges else 0.0
         rebuild = _timed(lambda: [entry.open() for entry in saved]) if saved else 0.0
-        return _Seconds(forward=forward, backward=backward, rebuild=rebuild)
+        return _Seconds(forward=forward, backward=backward, rebuild=rebuild, write=write, read=read)
 
 
 def _timed(run: Callable[[], Any], *, wall: bool = False) -> float:
@@ -234,6 +251,11 @@ def _mode(name: str, sizes: _Bytes, seconds: _Seconds) -> Mode:
         backward_peak=sizes.backward_peak,
         frees_output=sizes.frees_output,
         rebuild=seconds.rebuild if sizes.frees_output else 0.0,
+        alone=sizes.alone,
+        moved=sizes.moved,
+        fetched=sizes.fetched,
+        write=seconds.write,
+        read=seconds.read,
     )
 
 

@@ -22,7 +22,7 @@ from model_checkpoint.recompute.determinism import Determinism, fingerprint_of
 from model_checkpoint.recompute.drop import DropMode, save_or_rebuild
 from model_checkpoint.recompute.executor import Walk
 from model_checkpoint.recompute.frame import Recorder, Root, Sink, local
-from model_checkpoint.recompute.offload import Offloader
+from model_checkpoint.recompute.offload import Convoy, Offloader
 from model_checkpoint.recompute.prefetch import Prefetcher
 from model_checkpoint.recompute.replay import Surroundings
 from model_checkpoint.recompute.saved import Saved
@@ -42,6 +42,11 @@ class StageFacts:
     buffers: tuple[str, ...] = ()  # buffers it changes
     collective: bool = False
     shared: bool = False  # its module is used by another stage too
+
+    @property
+    def quiet(self) -> bool:
+        """Whether it touches nothing that belongs to the whole process, so that a worker may run it again."""
+        return not (self.draws or self.draws_python or self.collective or self.shared)
 
 
 class StageCall:
@@ -156,8 +161,8 @@ class Runtime:
     def _call_model(self, *args: Any, **kwargs: Any) -> Any:
         """One forward pass; without gradients, or inside another pass, the model is as it was."""
         original = plain_call(self.model)
-        if self.prefetcher is not None and local.walk is None:
-            self.prefetcher.drain()
+        if local.walk is None:
+            self._drain()
         if not torch.is_grad_enabled() or local.walk is not None or local.recomputing:
             return original(*args, **kwargs)
         if self.on_start is not None:
@@ -165,10 +170,21 @@ class Runtime:
         walk = local.walk = self.walk(self.body, sink=Root(self.save), shadow=False)
         try:
             single = self._by_module.get(id(self.model))
-            return walk.run(single[0], args, kwargs) if single else original(*args, **kwargs)
+            result = walk.run(single[0], args, kwargs) if single else original(*args, **kwargs)
+            walk.finish()
+            return result
+        except BaseException:
+            walk.abandon()
+            raise
         finally:
             local.walk = None
-            walk.finish()
+
+    def _drain(self) -> None:
+        """End what a former backward left under way: a new forward pass must find the modules as they are."""
+        if self.prefetcher is not None:
+            self.prefetcher.drain()
+        if self.offloader is not None:
+            self.offloader.drain()
 
     def _call_stage(self, key: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         stages = self._by_module[key]
@@ -179,8 +195,19 @@ class Runtime:
         stage = next((stage for stage in stages if stage.index > walk.latest), stages[0])
         return walk.run(stage, args, kwargs)
 
+    def convoy(self, *, background: bool = True) -> Convoy | None:
+        """What carries tensors away for one run through the stages, if anything does."""
+        return self.offloader.convoy(self.statistics, background=background) if self.offloader is not None else None
+
     def run_kept(
-        self, stage: StageCall, args: tuple[Any, ...], kwargs: dict[str, Any], *, sink: Sink, step: Step
+        self,
+        stage: StageCall,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        sink: Sink,
+        step: Step,
+        convoy: Convoy | None,
     ) -> Any:
         """Run a stage that is in no region, saving its tensors the way its mode says."""
         if step.mode == "full":
@@ -190,8 +217,9 @@ class Runtime:
             if step.mode in ("drop", "drop+masks"):
                 save = save_or_rebuild
                 stack.enter_context(DropMode(masks=step.mode == "drop+masks"))
-            elif step.mode in ("disk", "host") and self.offloader is not None:
-                save = stack.enter_context(self.offloader.stage(step.mode, args, kwargs, stage.module))
+            elif convoy is not None:
+                moved = convoy.stage(stage.name, step.mode, args=args, kwargs=kwargs, module=stage.module)
+                save = stack.enter_context(moved)
             if isinstance(sink, Recorder):
                 sink.save = save
                 stack.enter_context(saved_tensors_hooks(sink.pack, sink.unpack))

@@ -22,6 +22,7 @@ class Region:
     start: int
     stop: int
     body: tuple[Keep | Region, ...]
+    ahead: bool = True  # where regions are prefetched, this one is
 
 
 Schedule = tuple[Keep | Region, ...]
@@ -51,7 +52,7 @@ def encode(schedule: Schedule) -> list[Any]:
         True
     """
     return [
-        {"start": n.start, "stop": n.stop, "body": encode(n.body)}
+        {"start": n.start, "stop": n.stop, "body": encode(n.body), "ahead": n.ahead}
         if isinstance(n, Region)
         else {"stage": n.stage, "mode": n.mode}
         for n in schedule
@@ -61,7 +62,7 @@ def encode(schedule: Schedule) -> list[Any]:
 def decode(nodes: Sequence[Any]) -> Schedule:
     """Rebuild a schedule from what :func:`encode` made."""
     return tuple(
-        Region(start=n["start"], stop=n["stop"], body=decode(n["body"]))
+        Region(start=n["start"], stop=n["stop"], body=decode(n["body"]), ahead=n["ahead"])
         if "body" in n
         else Keep(stage=n["stage"], mode=n["mode"])
         for n in nodes
@@ -87,7 +88,7 @@ def expand(schedule: Schedule, groups: Sequence[range]) -> Schedule:
     for node in schedule:
         if isinstance(node, Region):
             start, stop = groups[node.start].start, groups[node.stop].stop - 1
-            nodes.append(Region(start=start, stop=stop, body=expand(node.body, groups)))
+            nodes.append(Region(start=start, stop=stop, body=expand(node.body, groups), ahead=node.ahead))
         else:
             nodes.extend(Keep(stage=index, mode=node.mode) for index in groups[node.stage])
     return tuple(nodes)

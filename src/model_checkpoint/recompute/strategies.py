@@ -133,8 +133,9 @@ class SizeBasedStrategy(CheckpointStrategyBase):
 class MemoryAwareStrategy(CheckpointStrategyBase):
     """Keeps every n-th layer, where n follows memory use.
 
-    Above the limit n grows by one, so less is kept; below four fifths of the limit it shrinks by one. It stays
-    within 1 and 10 and moves at most once in ten seconds, so that a move can show its effect before the next.
+    Above the limit n shrinks by one, so that fewer layers run again between two checkpoints; below four fifths of the
+    limit it grows by one. It stays within 1 and 10 and moves at most once in ten seconds, so that a move can show its
+    effect before the next.
 
     Example:
         >>> strategy = MemoryAwareStrategy(lambda: 90, lambda: 100)
@@ -172,7 +173,7 @@ class MemoryAwareStrategy(CheckpointStrategyBase):
         if self._clock() - self._moved_at < self.settle_seconds:
             return
         usage, limit = self._usage(), self._limit()
-        step = 1 if usage > limit else -1 if usage < 0.8 * limit else 0
+        step = -1 if usage > limit else 1 if usage < 0.8 * limit else 0
         moved = min(self.widest, max(self.narrowest, self._interval + step))
         if moved != self._interval:
             self._interval, self._moved_at = moved, self._clock()

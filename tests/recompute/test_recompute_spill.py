@@ -1,0 +1,269 @@
+"""Stores that spill, move to a device, or are the user's own."""
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+import weakref
+
+import numpy as np
+import pytest
+import torch
+
+from model_checkpoint.errors import StorageFailure
+from model_checkpoint.recompute import (
+    CheckpointManager,
+    ClosedError,
+    DeviceStore,
+    DiskStore,
+)
+
+
+def same(one, other):
+    """Whether two activations have equal structure, types, dtypes, shapes and bytes."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, tuple | list):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, dict):
+        return list(one) == list(other) and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, torch.Tensor):
+        return (
+            (one.dtype, one.shape, one.device, one.requires_grad)
+            == (other.dtype, other.shape, other.device, other.requires_grad)
+        ) and torch.equal(
+            one.detach().contiguous().view(-1).view(torch.uint8), other.detach().view(-1).view(torch.uint8)
+        )
+    if isinstance(one, np.ndarray | np.generic):
+        return (one.dtype, one.shape) == (other.dtype, other.shape) and one.tobytes() == other.tobytes()
+    return one == other
+
+
+@pytest.fixture
+def store(tmp_path):
+    with DiskStore(tmp_path) as store:
+        yield store
+
+
+def test_up_to_a_limit_activations_stay_in_memory_as_the_same_object(tmp_path):
+    with DiskStore(tmp_path, memory_bytes=100) as store:
+        one, two = np.zeros(50, np.uint8), np.ones(50, np.uint8)
+        first, second = store.put("a", one), store.put("b", two)
+
+        assert first.read() is one
+        assert second.read() is two
+        assert store.spilled_bytes == 0
+
+
+def test_beyond_it_the_least_recently_used_is_spilled(tmp_path):
+    with DiskStore(tmp_path, memory_bytes=100) as store:
+        one, two, three = (np.full(50, value, np.uint8) for value in (1, 2, 3))
+        first, second = store.put("a", one), store.put("b", two)
+        first.read()
+
+        third = store.put("c", three)
+
+        assert first.read() is one
+        assert third.read() is three
+        assert second.read() is not two
+        assert second.read().tolist() == two.tolist()
+        assert store.spilled_bytes == 50
+
+
+def test_one_larger_than_the_limit_goes_to_disk_and_all_others_with_it_stay_readable(tmp_path):
+    with DiskStore(tmp_path, memory_bytes=100) as store:
+        slots = [store.put(str(size), bytes(size)) for size in (40, 200, 60)]
+
+        assert [len(slot.read()) for slot in slots] == [40, 200, 60]
+        assert store.spilled_bytes == 240
+
+
+def test_a_negative_limit_is_refused():
+    with pytest.raises(ValueError, match="memory_bytes is -1"):
+        DiskStore(memory_bytes=-1)
+
+
+def test_what_is_released_leaves_memory_and_disk(tmp_path):
+    with DiskStore(tmp_path, memory_bytes=10) as store:
+        in_memory, on_disk = store.put("a", np.ones(1)), store.put("b", np.ones(100))
+        watch = weakref.ref(in_memory.read())
+
+        in_memory.release()
+        on_disk.release()
+        gc.collect()
+
+        assert watch() is None
+        assert os.listdir(store.folder) == []
+        assert store.spilled_bytes == 0
+
+
+def test_closing_deletes_the_folder_and_ends_all_slots(tmp_path):
+    store = DiskStore(tmp_path, memory_bytes=10)
+    slots = [store.put("a", bytes(5)), store.put("b", bytes(50))]
+
+    store.dispose()
+    store.close()
+
+    assert os.listdir(tmp_path) == []
+    for slot in slots:
+        with pytest.raises(LookupError, match="released"):
+            slot.read()
+        slot.release()
+    with pytest.raises(ClosedError, match="disk store: it is closed"):
+        store.put("c", b"x")
+    assert store.spilled_bytes == 0
+
+
+def test_a_forgotten_store_cleans_up_after_itself(tmp_path):
+    store = DiskStore(tmp_path)
+    store.put("a", bytes(10))
+
+    del store
+    gc.collect()
+
+    assert os.listdir(tmp_path) == []
+
+
+def test_the_end_of_the_process_deletes_the_files_but_that_of_a_child_does_not(tmp_path):
+    probe = f"""
+import os
+from model_checkpoint.recompute import DiskStore
+store = DiskStore({str(tmp_path)!r})
+slot = store.put("a", b"abc")
+child = os.fork()
+if child == 0:
+    raise SystemExit(0)
+os.waitpid(child, 0)
+print(slot.read(), len(os.listdir(store.folder)))
+"""
+    out = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True, timeout=120)
+
+    assert out.stdout.strip() == "b'abc' 1"
+    assert os.listdir(tmp_path) == []
+
+
+def test_threads_spill_and_read_without_losing_one(tmp_path):
+    with DiskStore(tmp_path, memory_bytes=500) as store, CheckpointManager(store=store) as manager:
+
+        def churn(thread):
+            for index in range(60):
+                layer = f"{thread}/{index}"
+                manager.register_checkpoint(layer, np.full(100, thread, np.uint8))
+                assert manager.retrieve_or_recompute(f"{thread}/{index // 2}").tolist() == [thread] * 100
+                if index % 3 == 0:
+                    manager.remove(layer)
+                    manager.register_checkpoint(layer, np.full(100, thread, np.uint8))
+
+        errors = []
+
+        def run(thread):
+            try:
+                churn(thread)
+            except BaseException as error:  # noqa: BLE001 - told to the main thread
+                errors.append(error)
+
+        threads = [threading.Thread(target=run, args=(t,)) for t in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+        assert errors == []
+        assert manager.checkpoint_count == 480
+        assert store.spilled_bytes == 48000 - 500
+        assert len(os.listdir(store.folder)) == 475
+
+
+def test_the_device_store_gives_tensors_back_where_they_were():
+    store = DeviceStore("cpu")
+    tensor = torch.ones(3)
+
+    slot = store.put("a", tensor)
+
+    assert slot.read() is tensor
+    assert store.spilled_bytes == 0
+
+
+def test_the_device_store_moves_to_another_device_and_counts_what_it_moved():
+    """The meta device stands in for a second one: it has no data, but moving there is real."""
+    store = DeviceStore("meta")
+
+    slot = store.put("a", torch.ones(3))
+
+    assert store.spilled_bytes == 12
+    slot.release()
+    slot.release()
+    assert store.spilled_bytes == 0
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+def test_the_device_store_keeps_gpu_tensors_on_the_host():
+    with DeviceStore("cpu") as store:
+        tensor = torch.arange(1000.0, device="cuda")
+        slot = store.put("a", tensor)
+
+        assert store.spilled_bytes == 4000
+        assert slot.read().device == tensor.device
+        assert torch.equal(slot.read(), tensor)
+
+
+def test_the_device_store_takes_torch_tensors_only():
+    with pytest.raises(ValueError, match="is a ndarray, expected a torch tensor"):
+        DeviceStore().put("a", np.ones(3))
+
+
+def test_a_closed_device_store_takes_no_more():
+    with DeviceStore() as store:
+        pass
+
+    with pytest.raises(ClosedError, match="device store: it is closed"):
+        store.put("a", torch.ones(1))
+
+
+def test_a_store_of_ones_own_keeps_the_activations_of_a_manager():
+    class Slot:
+        def __init__(self, kept, layer):
+            self.kept, self.layer = kept, layer
+
+        def read(self):
+            return self.kept[self.layer]
+
+        def release(self):
+            self.kept.pop(self.layer, None)
+
+    class Shelf:
+        borrows, spilled_bytes = True, 0
+
+        def __init__(self):
+            self.kept = {}
+
+        def put(self, layer_id, activation):
+            self.kept[layer_id] = activation
+            return Slot(self.kept, layer_id)
+
+        def close(self):
+            self.kept.clear()
+
+    shelf = Shelf()
+    manager = CheckpointManager(store=shelf)
+
+    manager.register_checkpoint("a", b"x")
+
+    assert shelf.kept == {"a": b"x"}
+    assert manager.retrieve_or_recompute("a") == b"x"
+    manager.clear_checkpoints()
+    assert shelf.kept == {}
+
+
+def test_a_folder_that_cannot_be_read_is_a_storage_failure(store):
+    slot = store.put("a", bytes(10))
+    (file,) = store.folder.iterdir()
+    file.unlink()
+    file.mkdir()
+
+    with pytest.raises(StorageFailure, match="could not be read"):
+        slot.read()
+    file.rmdir()
+    file.write_bytes(b"")
