@@ -268,6 +268,23 @@ def test_when_a_reply_is_lost_the_attempt_id_in_the_manifest_decides(folder, ope
 
 
 @pytest.mark.fault
+@pytest.mark.parametrize(("code", "lasting"), [(errno.EIO, False), (errno.EIO, True), (errno.ESTALE, False)])
+@pytest.mark.parametrize("operation", [DISCARD, BRING_BACK], ids=str)
+def test_when_the_reply_to_a_move_is_lost_the_folder_in_place_decides(folder, operation, code, lasting):
+    ground = Ground(folder, operation)
+    fault = Fault(kind=Kind.LOSE_REPLY, at=0, code=code, lasting=lasting)
+
+    lost = []
+    for at, outcome in each_call(ground.work, fault, prepare=ground.prepare):
+        ground.verify(outcome)
+        if outcome.trace[at - 1].name == "rename":
+            lost.append(outcome.acknowledged or isinstance(outcome.error, DurabilityUnknown))
+            assert outcome.acknowledged or lasting
+
+    assert lost == [True]
+
+
+@pytest.mark.fault
 def test_each_data_file_is_flushed_exactly_once(folder):
     calls = FaultyCalls()
 
