@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 import model_checkpoint as mc
+from model_checkpoint.engine import recover
 from model_checkpoint.errors import CheckpointException
 from model_checkpoint.options import MIB, Graces
 from model_checkpoint.storage import ObjectStore
 from model_checkpoint.storage.object_calls import Address, Bucket
 from model_checkpoint.storage.object_commit import find
-from model_checkpoint.storage.object_uploads import list_uploads
+from model_checkpoint.storage.object_uploads import list_uploads, send_signed
 from model_checkpoint.testing.fault_proxy import FaultProxy, Spoil
 from model_checkpoint.testing.trash_suite import AT_ONCE
 
@@ -70,16 +71,18 @@ def proxy(seaweed):
 
 
 @pytest.fixture
-def each_request(seaweed, proxy, tmp_path):
+def each_request(seaweed, proxy, tmp_path, monkeypatch):
     """Call ``prepare``, then ``act`` with the k-th request spoiled, then ``check``, for every k there is."""
 
     def run(spoil, prepare, act, check, *, retries=0):
         outcomes = {"done": 0, "refused": 0}
+        seconds = 1 if spoil is Spoil.HANG else 20
+        monkeypatch.setattr("model_checkpoint.storage.object_uploads._TIMEOUT", seconds)
         for index in range(MOST_REQUESTS):
-            seconds = 1 if spoil is Spoil.HANG else 20
             folder = f"{tmp_path.name}/{retries}-{index}"
             scene = Scene(seaweed, proxy, folder, retries=retries, seconds=seconds)
             prepare(scene.direct)
+            recover._done.clear()  # the first save of a process recovers what others left, and that may go wrong too
             proxy.arm(spoil, index)
             try:
                 answer, done = act(scene.store), True
@@ -119,7 +122,7 @@ def test_a_save_is_whole_or_refused_whatever_request_goes_wrong(each_request, sp
         retries=retries,
     )
 
-    assert sum(outcomes.values()) >= 8
+    assert sum(outcomes.values()) >= 14  # with those of the recovery
 
 
 @pytest.mark.parametrize("spoil", Spoil)
@@ -188,3 +191,36 @@ def test_bringing_back_loses_nothing_whatever_request_goes_wrong(each_request, s
         act=lambda store: store.bring_back(store.trash()[0].token),
         check=check,
     )
+
+
+CLAIM = (
+    b'{"work":"save","attempt":"%b","name":"step-0000000%d","host":"elsewhere","boot":"b","pid":1,"born":"1",'
+    b'"nonce":"n"}'
+)
+
+
+def leave_remains(bucket):
+    """What a machine that died left: of a save of step 3 and of a replacement of step 1."""
+    for attempt, step in ((b"e" * 32, 3), (b"f" * 32, 1)):
+        folder = f"checkpoints/step-0000000{step}"
+        bucket.put(f".staging/{attempt.decode()}.lease", CLAIM % (attempt, step))
+        bucket.put(f"{folder}/r0-0-{attempt.decode()}.safetensors", b"half")
+        send_signed(bucket, "POST", f"{folder}/r0-1-{attempt.decode()}.safetensors", query={"uploads": ""})
+
+
+@pytest.mark.parametrize("spoil", Spoil)
+def test_a_recovery_takes_only_what_is_dead_whatever_request_goes_wrong(each_request, seaweed, spoil):
+    def prepare(store):
+        mc.save(store, OLD, step=1)
+        mc.save(store, OLD, step=2)
+        mc.delete(store, step=2)
+        bucket = Bucket(Address.parse(store.url), seaweed.client("bucket"))
+        leave_remains(bucket)
+        assert len(list_uploads(bucket, "checkpoints")) == 2
+
+    def check(scene, answer, done):
+        assert scene.check_what_is_seen() == {1: 1}
+
+    outcomes = each_request(spoil, prepare=prepare, act=lambda store: store.sweep(AT_ONCE), check=check)
+
+    assert sum(outcomes.values()) >= 15

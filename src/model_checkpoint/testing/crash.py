@@ -113,6 +113,6 @@ def each_call(
     for at in itertools.count(1):
         prepare()
         outcome = run(work, replace(fault, at=at))
-        if outcome.ended is not Ended.KILLED and len(outcome.trace) < at:
+        if outcome.ended is not Ended.KILLED and all(call.index != at for call in outcome.trace):
             return
         yield at, outcome
