@@ -140,7 +140,7 @@ class Ground:
         self.untouched = {step: stamps(self.root, step) for step in self.epochs}
 
     def leave_remains(self):
-        """What kills leave just after and just before the switch of an overwrite, and before that of a save; and trash."""
+        """What kills leave just after and before the switch of an overwrite and before that of a save; and trash."""
         self.way.save(self.pristine, 4, step=4)
         mc.delete(self.pristine, step=4)
         for operation, kind in [(OVERWRITE_FIRST, KILLS[1]), (OVERWRITE, KILLS[0]), (SAVE, KILLS[0])]:
