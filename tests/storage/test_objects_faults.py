@@ -8,6 +8,7 @@ import pytest
 import model_checkpoint as mc
 from model_checkpoint.engine import recover
 from model_checkpoint.errors import CheckpointException
+from model_checkpoint.manifest import decode
 from model_checkpoint.options import MIB, Graces
 from model_checkpoint.storage import ObjectStore
 from model_checkpoint.storage.object_calls import Address, Bucket
@@ -24,10 +25,11 @@ QUICK = {"init_backoff": timedelta(milliseconds=5), "max_backoff": timedelta(mil
 
 
 def state(seed, size):
-    return {"w": np.random.default_rng(seed).integers(0, 256, size, dtype=np.uint8), "seed": seed}
+    noise = np.random.default_rng(seed).integers(0, 256, size, dtype=np.uint8)
+    return {"w": noise, "frozen": np.arange(500), "seed": seed}
 
 
-OLD, NEW = state(1, 1000), state(2, 9 * MIB)  # the new one takes an upload in two parts
+OLD, NEW, OTHER = state(1, 1000), state(2, 9 * MIB), state(3, 1000)  # the new one takes an upload in two parts
 
 
 class Scene:
@@ -49,7 +51,8 @@ class Scene:
         """Whatever can be seen is whole; return it by step."""
         found = {info.step: mc.load(self.direct, step=info.step) for info in mc.list_checkpoints(self.direct)}
         for one in found.values():
-            assert np.array_equal(one["w"], {1: OLD, 2: NEW}[one["seed"]]["w"])
+            assert np.array_equal(one["w"], {1: OLD, 2: NEW, 3: OTHER}[one["seed"]]["w"])
+            assert np.array_equal(one["frozen"], OLD["frozen"])
         return {step: one["seed"] for step, one in found.items()}
 
     def check_nothing_is_left(self):
@@ -123,6 +126,31 @@ def test_a_save_is_whole_or_refused_whatever_request_goes_wrong(each_request, sp
     )
 
     assert sum(outcomes.values()) >= 14  # with those of the recovery
+
+
+@pytest.mark.parametrize("spoil", Spoil)
+def test_a_background_incremental_squeezed_save_is_whole_or_refused_too(each_request, spoil):
+    """Its unchanged file is copied by the server."""
+
+    def save(store, state, step):
+        level = mc.CompressionLevel.FAST
+        return mc.save_async(store, state, step=step, incremental=True, compression=level).result()
+
+    def prepare(store):
+        save(store, OTHER, 0)
+        save(store, OLD, 1)
+
+    def check(scene, answer, done):
+        seen = scene.check_what_is_seen()
+        assert {0: 3, 1: 1}.items() <= seen.items()
+        assert seen.get(2) == 2 if done else seen.get(2, 2) == 2
+        built_on.update(decode(scene.direct.read_manifest("step-00000002"), "").parents if done else ())
+
+    built_on = set()
+    outcomes = each_request(spoil, prepare=prepare, act=lambda store: save(store, NEW, 2), check=check)
+
+    assert sum(outcomes.values()) >= 16
+    assert 5 < len(built_on) <= outcomes["done"]  # where the parent cannot be read, all is written again
 
 
 @pytest.mark.parametrize("spoil", Spoil)
