@@ -34,6 +34,11 @@ def test_ls_says_what_is_shared_and_what_all_take_in_truth(root):
     }
 
 
+def test_show_says_which_others_are_the_same_copy(root):
+    assert "8.39 MB are one copy with step-00000001" in invoke("show", f"{root}@2")
+    assert "one copy" not in invoke("show", f"{root}@3")
+
+
 def test_ls_is_silent_about_sharing_where_there_is_none(tmp_path):
     mc.save(tmp_path, {"w": np.zeros(10)}, step=1)
 

@@ -40,6 +40,20 @@ class Gate:
         assert self.opened.wait(60)
 
 
+class HeldCalls(FaultyCalls):
+    """The system, held before the rename that publishes."""
+
+    def __init__(self):
+        super().__init__()
+        self.reached, self.opened = threading.Event(), threading.Event()
+
+    def perform(self, name, action, *args, **kwargs):
+        if name == "rename" and "manifest" not in args[0]:
+            self.reached.set()
+            assert self.opened.wait(60)
+        return super().perform(name, action, *args, **kwargs)
+
+
 @pytest.fixture
 def gate():
     gate = Gate()
@@ -105,6 +119,31 @@ def test_the_handle_passes_staged_and_is_done_only_when_durable(tmp_path, gate):
     assert job.done()
     assert job.state is SaveState.DURABLE
     assert [i.step for i in mc.list_checkpoints(tmp_path)] == [1]
+
+
+def test_written_is_when_every_byte_is_there_and_only_the_commit_is_left_which_nobody_can_cancel(tmp_path):
+    calls = HeldCalls()
+    job = save_async(LocalStore(tmp_path, calls=calls), state_of(1), step=1)
+
+    assert calls.reached.wait(30)
+    seen, cancelled, names = job.state, job.cancel(), [call.name for call in calls.trace]
+    calls.opened.set()
+
+    assert (seen, cancelled) == (SaveState.WRITTEN, False)
+    assert names.count("fsync") == 2  # the data file and the manifest
+    assert job.result(30).step == 1
+    assert job.state is SaveState.DURABLE
+
+
+def test_the_second_save_is_staged_in_the_memory_of_the_first(tmp_path):
+    finish_saves()
+    places = []
+    for step in (1, 2, 3):
+        save_async(tmp_path, state_of(step, mib=24), step=step).result()
+        places.append({slab.ctypes.data for slab in POOL._idle})
+
+    assert places[0] == places[1] == places[2]
+    assert 24 * MIB <= POOL.total < 32 * MIB
 
 
 def test_a_handle_can_be_awaited(tmp_path, gate):

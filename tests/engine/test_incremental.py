@@ -468,6 +468,15 @@ def test_listing_and_totals_say_that_n_linked_checkpoints_are_one_copy(tmp_path)
     assert stored_bytes(tmp_path) < 2.1 * infos[3].size_bytes
 
 
+def test_a_description_says_which_others_are_the_same_copy(tmp_path):
+    for step in (1, 2):
+        save(tmp_path, {"base": np.zeros(MIB)}, step)
+
+    info = mc.describe(f"{tmp_path}@2").info
+
+    assert (info.shared_with, info.shared_bytes) == (("step-00000001",), info.size_bytes)
+
+
 def test_names_are_durable_before_the_checkpoint_is_visible(tmp_path):
     """Power loss: a link is flushed with its folder before the rename that commits."""
     save(tmp_path, state(moving=1), 1)

@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 
 import model_checkpoint as mc
+from model_checkpoint.engine import recover
 from model_checkpoint.errors import CheckpointException
+from model_checkpoint.manifest import decode
 from model_checkpoint.options import MIB, Graces
 from model_checkpoint.storage import ObjectStore
 from model_checkpoint.storage.object_calls import Address, Bucket
 from model_checkpoint.storage.object_commit import find
-from model_checkpoint.storage.object_uploads import list_uploads
+from model_checkpoint.storage.object_uploads import list_uploads, send_signed
 from model_checkpoint.testing.fault_proxy import FaultProxy, Spoil
 from model_checkpoint.testing.trash_suite import AT_ONCE
 
@@ -23,10 +25,11 @@ QUICK = {"init_backoff": timedelta(milliseconds=5), "max_backoff": timedelta(mil
 
 
 def state(seed, size):
-    return {"w": np.random.default_rng(seed).integers(0, 256, size, dtype=np.uint8), "seed": seed}
+    noise = np.random.default_rng(seed).integers(0, 256, size, dtype=np.uint8)
+    return {"w": noise, "frozen": np.arange(500), "seed": seed}
 
 
-OLD, NEW = state(1, 1000), state(2, 9 * MIB)  # the new one takes an upload in two parts
+OLD, NEW, OTHER = state(1, 1000), state(2, 9 * MIB), state(3, 1000)  # the new one takes an upload in two parts
 
 
 class Scene:
@@ -48,7 +51,8 @@ class Scene:
         """Whatever can be seen is whole; return it by step."""
         found = {info.step: mc.load(self.direct, step=info.step) for info in mc.list_checkpoints(self.direct)}
         for one in found.values():
-            assert np.array_equal(one["w"], {1: OLD, 2: NEW}[one["seed"]]["w"])
+            assert np.array_equal(one["w"], {1: OLD, 2: NEW, 3: OTHER}[one["seed"]]["w"])
+            assert np.array_equal(one["frozen"], OLD["frozen"])
         return {step: one["seed"] for step, one in found.items()}
 
     def check_nothing_is_left(self):
@@ -70,16 +74,18 @@ def proxy(seaweed):
 
 
 @pytest.fixture
-def each_request(seaweed, proxy, tmp_path):
+def each_request(seaweed, proxy, tmp_path, monkeypatch):
     """Call ``prepare``, then ``act`` with the k-th request spoiled, then ``check``, for every k there is."""
 
     def run(spoil, prepare, act, check, *, retries=0):
         outcomes = {"done": 0, "refused": 0}
+        seconds = 1 if spoil is Spoil.HANG else 20
+        monkeypatch.setattr("model_checkpoint.storage.object_uploads._TIMEOUT", seconds)
         for index in range(MOST_REQUESTS):
-            seconds = 1 if spoil is Spoil.HANG else 20
             folder = f"{tmp_path.name}/{retries}-{index}"
             scene = Scene(seaweed, proxy, folder, retries=retries, seconds=seconds)
             prepare(scene.direct)
+            recover._done.clear()  # the first save of a process recovers what others left, and that may go wrong too
             proxy.arm(spoil, index)
             try:
                 answer, done = act(scene.store), True
@@ -119,7 +125,32 @@ def test_a_save_is_whole_or_refused_whatever_request_goes_wrong(each_request, sp
         retries=retries,
     )
 
-    assert sum(outcomes.values()) >= 8
+    assert sum(outcomes.values()) >= 14  # with those of the recovery
+
+
+@pytest.mark.parametrize("spoil", Spoil)
+def test_a_background_incremental_squeezed_save_is_whole_or_refused_too(each_request, spoil):
+    """Its unchanged file is copied by the server."""
+
+    def save(store, state, step):
+        level = mc.CompressionLevel.FAST
+        return mc.save_async(store, state, step=step, incremental=True, compression=level).result()
+
+    def prepare(store):
+        save(store, OTHER, 0)
+        save(store, OLD, 1)
+
+    def check(scene, answer, done):
+        seen = scene.check_what_is_seen()
+        assert {0: 3, 1: 1}.items() <= seen.items()
+        assert seen.get(2) == 2 if done else seen.get(2, 2) == 2
+        built_on.update(decode(scene.direct.read_manifest("step-00000002"), "").parents if done else ())
+
+    built_on = set()
+    outcomes = each_request(spoil, prepare=prepare, act=lambda store: save(store, NEW, 2), check=check)
+
+    assert sum(outcomes.values()) >= 16
+    assert 5 < len(built_on) <= outcomes["done"]  # where the parent cannot be read, all is written again
 
 
 @pytest.mark.parametrize("spoil", Spoil)
@@ -188,3 +219,36 @@ def test_bringing_back_loses_nothing_whatever_request_goes_wrong(each_request, s
         act=lambda store: store.bring_back(store.trash()[0].token),
         check=check,
     )
+
+
+CLAIM = (
+    b'{"work":"save","attempt":"%b","name":"step-0000000%d","host":"elsewhere","boot":"b","pid":1,"born":"1",'
+    b'"nonce":"n"}'
+)
+
+
+def leave_remains(bucket):
+    """What a machine that died left: of a save of step 3 and of a replacement of step 1."""
+    for attempt, step in ((b"e" * 32, 3), (b"f" * 32, 1)):
+        folder = f"checkpoints/step-0000000{step}"
+        bucket.put(f".staging/{attempt.decode()}.lease", CLAIM % (attempt, step))
+        bucket.put(f"{folder}/r0-0-{attempt.decode()}.safetensors", b"half")
+        send_signed(bucket, "POST", f"{folder}/r0-1-{attempt.decode()}.safetensors", query={"uploads": ""})
+
+
+@pytest.mark.parametrize("spoil", Spoil)
+def test_a_recovery_takes_only_what_is_dead_whatever_request_goes_wrong(each_request, seaweed, spoil):
+    def prepare(store):
+        mc.save(store, OLD, step=1)
+        mc.save(store, OLD, step=2)
+        mc.delete(store, step=2)
+        bucket = Bucket(Address.parse(store.url), seaweed.client("bucket"))
+        leave_remains(bucket)
+        assert len(list_uploads(bucket, "checkpoints")) == 2
+
+    def check(scene, answer, done):
+        assert scene.check_what_is_seen() == {1: 1}
+
+    outcomes = each_request(spoil, prepare=prepare, act=lambda store: store.sweep(AT_ONCE), check=check)
+
+    assert sum(outcomes.values()) >= 15

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from model_checkpoint.engine import inflight
 from model_checkpoint.engine.choices import require
-from model_checkpoint.engine.conveyor import Conveyor, slab_target, staging_limit
+from model_checkpoint.engine.conveyor import Conveyor, plan_budget
 from model_checkpoint.engine.draft import Draft
 from model_checkpoint.engine.inflight import Busy
 from model_checkpoint.engine.info import path_of
@@ -20,7 +20,7 @@ from model_checkpoint.engine.order import place_order
 from model_checkpoint.engine.pool import POOL
 from model_checkpoint.engine.progress import Listen, listening
 from model_checkpoint.engine.save import Overwrite, commit, draft
-from model_checkpoint.engine.slabs import FileJob, Run, plan_runs
+from model_checkpoint.engine.slabs import FileJob, plan_runs
 from model_checkpoint.engine.workers import cores, yield_to_others
 from model_checkpoint.errors import StateChanged
 from model_checkpoint.events import Emit
@@ -137,13 +137,6 @@ def finish_saves(root: Root | None = None) -> None:
         POOL.release()
 
 
-def _plan_runs(planned: Draft, wanted: int | None) -> tuple[list[Run], int | None]:
-    """Cut the files into runs of which several fit the ceiling; return them and the ceiling."""
-    limit = staging_limit(wanted)
-    target = slab_target(planned.writing, limit, where=planned.where, wanted=wanted)
-    return plan_runs(planned.writing, target), limit
-
-
 class _Worker:
     """Brings one planned save to its end."""
 
@@ -158,12 +151,14 @@ class _Worker:
         progress: Listen,
     ) -> None:
         self._job, self._planned, self._ahead, self._progress = job, planned, ahead, progress
-        runs, ceiling = _plan_runs(planned, limit)
+        most = min(cores(), _WRITE_THREADS)
+        self._budget = plan_budget(planned.writing, limit, where=planned.where, threads=most)
+        runs = plan_runs(planned.writing, self._budget.run_bytes)
         self._guard = guard
         self._lazy = None if guard is None else Lazy(planned, guard, runs)
         ordered = runs if self._lazy is None else [*self._lazy.eager, *self._lazy.later]
         self._at_call = len(runs) if self._lazy is None else len(self._lazy.eager)
-        self._conveyor = Conveyor(ordered, limit=ceiling)
+        self._conveyor = Conveyor(ordered, limit=self._budget.limit)
         self._thread = threading.Thread(target=self._run, name=f"mckpt-save-{planned.order.name}", daemon=True)
         job.on_cancel(self._conveyor.stop)
 
@@ -250,7 +245,7 @@ class _Worker:
         if self._job.state is not SaveState.STAGING:
             self._planned.let_go()
         meter = Meter("save", sum(job.layout.size for job in jobs), emit)
-        self._conveyor.drain(meter, threads=min(cores(), _WRITE_THREADS))
+        self._conveyor.drain(meter, threads=self._budget.threads)
         self._job.copied()
         if self._lazy is not None:
             self._lazy.settle()

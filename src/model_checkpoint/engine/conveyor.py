@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from model_checkpoint.engine.meter import Meter
 from model_checkpoint.engine.pages import Bytes
@@ -17,11 +18,11 @@ from model_checkpoint.engine.slabs import (
     SLAB_BYTES,
     FileJob,
     Run,
-    begin_of,
     fill,
     finish_run,
     slab_bytes,
 )
+from model_checkpoint.engine.squeeze import longest_chunk, scratch_bytes
 from model_checkpoint.engine.workers import Pace, run_all
 from model_checkpoint.errors import MemoryRefused
 from model_checkpoint.options import MIB
@@ -41,21 +42,37 @@ def staging_limit(wanted: int | None) -> int | None:
     return None if room is None else POOL.total + room // 2
 
 
-def slab_target(jobs: Sequence[FileJob], limit: int | None, *, where: str, wanted: int | None) -> int:
-    """How long runs may be, so that several slabs fit ``limit``; raise if a ``wanted`` limit has no room for one."""
-    ends = [job.layout.ends for job in jobs]
-    longest = max((e[i] - begin_of(e, i) for e in ends for i in range(len(e))), default=0)
-    total = sum(job.layout.size for job in jobs)
-    least = (longest // PAGE + 2) * PAGE
-    if wanted is not None and least > wanted:
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What a save may take: staging memory (None: no limit is known), runs of which length, and how many writers."""
+
+    limit: int | None
+    run_bytes: int
+    threads: int
+
+
+def plan_budget(jobs: Sequence[FileJob], wanted: int | None, *, where: str, threads: int) -> Budget:
+    """Share the ceiling between slabs, of which several shall fit, and the scratch memory of at most ``threads``.
+
+    Raises MemoryRefused if a ``wanted`` ceiling has no room for one slab and one thread.
+    """
+    longest, scratch = longest_chunk(jobs), scratch_bytes(jobs)
+    total, least = sum(job.layout.size for job in jobs), (longest // PAGE + 2) * PAGE
+    if wanted is not None and least + scratch > wanted:
         raise MemoryRefused(
-            f"{where}: memory_limit is {wanted} bytes, but its longest chunk needs {least}. Raise the limit to at "
-            "least that, or use the blocking save.",
+            f"{where}: memory_limit is {wanted} bytes, but its longest chunk needs {least + scratch}. Raise the limit "
+            "to at least that, or use the blocking save.",
             where,
         )
-    if limit is None or total + 2 * PAGE <= limit:
-        return SLAB_BYTES
-    return max(longest, min(SLAB_BYTES, limit // _LEAST_SLABS - 2 * PAGE))
+    limit = staging_limit(wanted)
+    if limit is None:
+        return Budget(None, SLAB_BYTES, threads)
+    while threads > 1 and threads * (least + scratch) > limit:
+        threads -= 1
+    limit = max(0, limit - threads * scratch)
+    if total + 2 * PAGE <= limit:
+        return Budget(limit, SLAB_BYTES, threads)
+    return Budget(limit, max(longest, min(SLAB_BYTES, limit // _LEAST_SLABS - 2 * PAGE)), threads)
 
 
 def _fill(run: Run, slab: Bytes) -> None:

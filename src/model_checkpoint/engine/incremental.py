@@ -21,11 +21,13 @@ from model_checkpoint.engine.workers import Pace, cores, run_all
 from model_checkpoint.errors import CheckpointException
 from model_checkpoint.format import check_entries, check_files, content_digest
 from model_checkpoint.manifest import Entry, FileRecord, Manifest, decode
-from model_checkpoint.options import ReaderLimits, ReuseLimits
+from model_checkpoint.options import MIB, ReaderLimits, ReuseLimits
 from model_checkpoint.state import Flat, Leaf
 from model_checkpoint.storage.store import Stage, Stamp, Store
 
 log = logging.getLogger("model_checkpoint.save")
+
+_WINDOW = MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +93,21 @@ def fingerprint(leaves: Mapping[int, Leaf], chunk_bytes: int) -> dict[int, str]:
 
     def worker(items: Iterator[tuple[int, int]]) -> None:
         for i, start in items:
-            window = leaves[i].source.window(start, min(leaves[i].nbytes, start + chunk_bytes))
-            found[i, start] = xxhash.xxh3_128_digest(window)
+            found[i, start] = _digest(leaves[i], start, min(leaves[i].nbytes, start + chunk_bytes))
 
     run_all(worker, cuts, pace=Pace(most=cores()))
     digests: dict[int, list[bytes]] = {}
     for i, start in cuts:
         digests.setdefault(i, []).append(found[i, start])
     return {i: _content(parts, whole=leaves[i].nbytes < chunk_bytes) for i, parts in digests.items()}
+
+
+def _digest(leaf: Leaf, start: int, stop: int) -> bytes:
+    """Hash a little at a time: arrays that do not lie in order in host memory are copied for it."""
+    digest = xxhash.xxh3_128()
+    for offset in range(start, stop, _WINDOW):
+        digest.update(leaf.source.window(offset, min(stop, offset + _WINDOW)))
+    return digest.digest()
 
 
 def _content(parts: Sequence[bytes], *, whole: bool) -> str:

@@ -26,7 +26,7 @@ from model_checkpoint.engine.record import compose, write_index
 from model_checkpoint.engine.recover import recover_once
 from model_checkpoint.engine.slabs import FileJob, write_files
 from model_checkpoint.engine.verify import is_healthy
-from model_checkpoint.errors import CheckpointException, DurabilityUnknown, StepExists
+from model_checkpoint.errors import CheckpointException, StepExists
 from model_checkpoint.manifest import Manifest, encode
 from model_checkpoint.options import CheckpointFormat, CompressionLevel
 from model_checkpoint.storage.locate import Root, open_store
@@ -144,9 +144,9 @@ def commit(planned: Draft, move: Move) -> CheckpointInfo:
 def _write(planned: Draft, move: Move) -> Manifest:
     """Stage every file, move its bytes, then publish with the manifest last."""
     store, order = planned.store, planned.order
-    obsolete = tuple(store.files(order.name)) if planned.replace else ()
     stage = planned.take_stage()
     try:
+        obsolete = tuple(store.files(order.name)) if planned.replace else ()
         for name, job in planned.named_jobs():
             job.writer = stage.create(name, job.layout.size)  # a full disk is known before the first byte
         move(planned.writing)
@@ -157,10 +157,8 @@ def _write(planned: Draft, move: Move) -> Manifest:
             manifest = msgspec.structs.replace(manifest, extras=(write_index(stage, manifest),))
         kept = {record.name for record in (*manifest.files, *manifest.extras)} | {"manifest.json"}
         stage.publish(encode(manifest), replace=planned.replace, obsolete=[f for f in obsolete if f not in kept])
-    except DurabilityUnknown:
-        raise  # published: the folder stays, whatever the last flush said
     except BaseException:
         with suppress(CheckpointException):  # the first error is the one to tell; recovery sweeps what is left
-            stage.abort()
+            stage.abort()  # lets go of the lock; what is, or may be, published stays
         raise
     return manifest

@@ -15,7 +15,7 @@ import numpy as np
 import xxhash
 
 from model_checkpoint.engine.pages import Bytes, new_slab
-from model_checkpoint.engine.slabs import FileJob, Room, Run, fingerprint, pour
+from model_checkpoint.engine.slabs import FileJob, Room, Run, begin_of, fingerprint, pour
 from model_checkpoint.format import (
     MOST_WIDTH,
     FileLayout,
@@ -26,7 +26,20 @@ from model_checkpoint.format import (
     raw_frame,
 )
 from model_checkpoint.manifest import Frame
-from model_checkpoint.options import CompressionLevel
+from model_checkpoint.options import MIB, CompressionLevel
+
+_CODER_BYTES = 2 * MIB
+
+
+def longest_chunk(jobs: Sequence[FileJob]) -> int:
+    """The longest chunk of any of the files, in bytes."""
+    ends = [job.layout.ends for job in jobs]
+    return max((e[i] - begin_of(e, i) for e in ends for i in range(len(e))), default=0)
+
+
+def scratch_bytes(jobs: Sequence[FileJob]) -> int:
+    """Memory a thread takes beside the slab it squeezes: planes, what became of them, and the coder's own."""
+    return 2 * longest_chunk(jobs) + _CODER_BYTES if any(job.press is not None for job in jobs) else 0
 
 
 class Tools(threading.local):
@@ -76,7 +89,7 @@ class FilePress:
         room = next(run.rooms(slab))
         if run.first:
             fingerprint(run.job, [room])
-        self._put(run, room.data, self._tools.room(max(len(room.data), self._header_size) + 2 * run.job.unit))
+        self._put(run, room.data, slab)  # in place: a frame is made elsewhere, and a chunk that stays raw only moves
 
     def _put(self, run: Run, raw: Bytes, slab: Bytes) -> None:
         placed = run.first == 0 or self._put_chunk(run, raw, slab)
@@ -134,11 +147,12 @@ def _width(layout: FileLayout, start: int) -> int:
 
 
 def _join(room: Bytes, head: bytes, parts: Sequence[memoryview]) -> None:
-    """Copy ``head`` and then ``parts`` to the start of ``room``."""
-    at = 0
-    for part in (memoryview(head), *parts):
+    """Copy ``head`` and then ``parts`` to the start of ``room``; a single part may lie in ``room`` itself."""
+    at = len(head)
+    for part in parts:
         room[at : at + len(part)] = np.frombuffer(part, dtype=np.uint8)
         at += len(part)
+    room[: len(head)] = np.frombuffer(head, dtype=np.uint8)
 
 
 def _xxh3(parts: Sequence[memoryview]) -> bytes:

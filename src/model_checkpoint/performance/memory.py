@@ -1,11 +1,18 @@
-"""Memory: how much this process may still take, by the machine and by its control group."""
+"""Memory: how much this process may still take, by the machine and by its control groups."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 _MEMINFO = Path("/proc/meminfo")
+_MEMBERSHIP = Path("/proc/self/cgroup")
 _CGROUP = Path("/sys/fs/cgroup")
+
+_NAMES = (  # limit, use, and the page cache that could be dropped; of the second version and of the first
+    ("memory.max", "memory.current", ("inactive_file", "active_file")),
+    ("memory.limit_in_bytes", "memory.usage_in_bytes", ("total_inactive_file", "total_active_file")),
+)
 
 
 def available_bytes() -> int | None:
@@ -15,8 +22,9 @@ def available_bytes() -> int | None:
         >>> available_bytes() is None or available_bytes() > 0
         True
     """
-    limits = [room for room in (_machine_room(), _cgroup_room()) if room is not None]
-    return min(limits) if limits else None
+    groups = (_group_room(folder) for folder in _groups())
+    limits = [room for room in (_machine_room(), *groups) if room is not None]
+    return min(limits, default=None)
 
 
 def _machine_room() -> int | None:
@@ -30,14 +38,34 @@ def _machine_room() -> int | None:
     return None
 
 
-def _cgroup_room() -> int | None:
-    """Room left below the control group's limit; page cache it could drop counts as room."""
+def _groups() -> Iterator[Path]:
+    """The control groups that may limit this process: its own and all above, of either version.
+
+    Inside a container the path may be one of the host, and the group is what is mounted: that one always counts.
+    """
     try:
-        limit = (_CGROUP / "memory.max").read_text().strip()
-        used = int((_CGROUP / "memory.current").read_text())
-        stat = dict(row.split() for row in (_CGROUP / "memory.stat").read_text().splitlines())
-    except (OSError, ValueError):
-        return None
-    if limit == "max":
-        return None
-    return max(0, int(limit) - used + int(stat.get("inactive_file", 0)) + int(stat.get("active_file", 0)))
+        rows = [row.split(":", 2) for row in _MEMBERSHIP.read_text().splitlines()]
+    except OSError:
+        rows = []
+    paths = {_CGROUP: "/", _CGROUP / "memory": "/"}
+    for _, controllers, path in rows:
+        if not controllers:
+            paths[_CGROUP] = path
+        elif "memory" in controllers.split(","):
+            paths[_CGROUP / "memory"] = path
+    for mount, path in paths.items():
+        own = mount / path.strip("/")
+        yield from [own, *(above for above in own.parents if above.is_relative_to(mount))]
+
+
+def _group_room(group: Path) -> int | None:
+    """Room left below the limit of a group; page cache it could drop counts as room."""
+    for limit, use, caches in _NAMES:
+        try:
+            most = (group / limit).read_text().strip()
+            used = int((group / use).read_text())
+            stat = dict(row.split() for row in (group / "memory.stat").read_text().splitlines())
+        except (OSError, ValueError):
+            continue
+        return None if most == "max" else max(0, int(most) - used + sum(int(stat.get(cache, 0)) for cache in caches))
+    return None

@@ -13,7 +13,14 @@ import time
 from collections.abc import Sequence
 
 from model_checkpoint.errors import StorageFailure
-from model_checkpoint.storage.failures import in_doubt, name_taken, no_such_checkpoint, not_in_trash, typed_errors
+from model_checkpoint.storage.failures import (
+    doubt,
+    in_doubt,
+    name_taken,
+    no_such_checkpoint,
+    not_in_trash,
+    typed_errors,
+)
 from model_checkpoint.storage.folders import (
     Root,
     flush_folder,
@@ -53,10 +60,20 @@ def _move(root: Root, source: str, target: str) -> None:
     identity = root.calls.lstat(source)
     try:
         root.calls.rename(source, target)
-    except FileNotFoundError:
-        if not os.path.samestat(identity, root.calls.lstat(target)):
+    except OSError as error:
+        if not _has_arrived(root, identity, target, error):
             raise
-        log.warning("%s: the reply to its rename was lost, but it arrived", target)
+        log.warning("%s: its rename reported %s, but it arrived", target, error)
+
+
+def _has_arrived(root: Root, identity: os.stat_result, target: str, error: OSError) -> bool:
+    """Let what is in place decide what became of a rename; if it cannot be looked at, nobody knows."""
+    try:
+        return os.path.samestat(identity, root.calls.lstat(target))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as second:
+        raise doubt(error, target, "it may have been moved there") from second
 
 
 def contents(root: Root) -> list[Trashed]:

@@ -28,6 +28,9 @@ class Kind(Enum):
     SHORT_WRITE = "short_write"  # write only a part; other calls are made as they are
 
 
+KILLS = (Kind.KILL_BEFORE, Kind.KILL_AFTER)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
     """One fault: at call number ``at`` (the first is 1), and from then on if ``lasting``.
