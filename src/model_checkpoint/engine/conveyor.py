@@ -15,7 +15,6 @@ from model_checkpoint.engine.pages import Bytes
 from model_checkpoint.engine.pool import POOL
 from model_checkpoint.engine.slabs import (
     PAGE,
-    SLAB_BYTES,
     FileJob,
     Run,
     fill,
@@ -30,6 +29,7 @@ from model_checkpoint.performance.memory import available_bytes
 
 _LEAST_SLABS = 4  # so many slabs at least, where memory is short: copying and writing shall overlap
 _WINDOW = MIB
+_RUN_BYTES = 13 * MIB  # three chunks, which are hashed side by side, and small ones beside them
 
 Check = Callable[[Run], None]
 
@@ -66,13 +66,13 @@ def plan_budget(jobs: Sequence[FileJob], wanted: int | None, *, where: str, thre
         )
     limit = staging_limit(wanted)
     if limit is None:
-        return Budget(None, SLAB_BYTES, threads)
+        return Budget(None, _RUN_BYTES, threads)
     while threads > 1 and threads * (least + scratch) > limit:
         threads -= 1
     limit = max(0, limit - threads * scratch)
     if total + 2 * PAGE <= limit:
-        return Budget(limit, SLAB_BYTES, threads)
-    return Budget(limit, max(longest, min(SLAB_BYTES, limit // _LEAST_SLABS - 2 * PAGE)), threads)
+        return Budget(limit, _RUN_BYTES, threads)
+    return Budget(limit, max(longest, min(_RUN_BYTES, limit // _LEAST_SLABS - 2 * PAGE)), threads)
 
 
 def _fill(run: Run, slab: Bytes) -> None:
