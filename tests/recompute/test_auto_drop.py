@@ -88,3 +88,51 @@ def test_a_dropped_result_that_is_written_into_is_saved_instead():
     with runtime_of(model) as runtime:
         runtime.use(tuple(Keep(stage=i, mode="drop") for i in range(3)))
         assert_same_step(step(model, (x,)), expected)
+
+
+class Cheap(nn.Module):
+    """A linear layer, something cheap, and another linear layer that saves the cheap result."""
+
+    def __init__(self, cheap):
+        super().__init__()
+        self.a, self.b, self.cheap = nn.Linear(32, 32), nn.Linear(32, 32), cheap
+
+    def forward(self, x):
+        return self.b(self.cheap(self.a(x)))
+
+
+class Cast(nn.Module):
+    """Down to bfloat16 and up again, the way mixed precision is written by hand."""
+
+    def forward(self, x):
+        return x.to(torch.bfloat16).float().sin()
+
+
+CHEAP = {
+    "GELU": nn.GELU,
+    "SiLU": nn.SiLU,
+    "ReLU": nn.ReLU,
+    "LayerNorm": lambda: nn.LayerNorm(32),
+    "Dropout": lambda: nn.Dropout(0.3),
+    "cast": Cast,
+}
+
+
+@pytest.mark.parametrize("name", CHEAP)
+def test_each_cheap_result_is_rebuilt_and_not_held(name):
+    torch.manual_seed(0)
+    model, x = nn.Sequential(*[Cheap(CHEAP[name]()) for _ in range(3)]), torch.randn(128, 32)
+    twin = copy.deepcopy(model)
+
+    def one():
+        model(x).pow(2).mean().backward()
+
+    held = {}
+    for mode in ("full", "drop+masks"):
+        with runtime_of(model) as runtime:
+            runtime.use(tuple(Keep(stage=i, mode=mode) for i in range(3)))
+            held[mode] = measure_peak(model, one, x)
+            got = step(model, (x,))
+        assert_same_step(got, step(twin, (x,)))
+
+    assert held["full"] - held["drop+masks"] >= 3 * x.nbytes // 2  # a cast to bfloat16 has half the bytes
