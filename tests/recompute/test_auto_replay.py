@@ -4,7 +4,6 @@ import copy
 import random
 
 import numpy as np
-import pytest
 import torch
 from auto_models import (
     assert_same_step,
@@ -150,23 +149,3 @@ def test_forward_hooks_run_again_and_can_tell():
 
     assert seen == [(0, False), (5, False), (0, True), (5, True)]
     assert not is_recomputing()
-
-
-@pytest.mark.parametrize("cache", [False, True])
-def test_autocast_is_replayed_with_its_dtype_and_cache_flag(cache):
-    model, x, seen = mlp(16, 3), torch.randn(4, 16), []
-
-    def note(*_):
-        seen.append(
-            (torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu"), torch.is_autocast_cache_enabled())
-        )
-
-    model[1].register_forward_hook(note)
-    with runtime_of(model) as runtime:
-        runtime.use(whole(3))
-        with torch.autocast("cpu", dtype=torch.bfloat16, cache_enabled=cache):
-            loss = model(x).float().sum()
-        loss.backward()
-
-    assert seen == [(True, torch.bfloat16, cache)] * 2
-    assert not torch.is_autocast_enabled("cpu")
