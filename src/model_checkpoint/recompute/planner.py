@@ -92,7 +92,7 @@ class Table:
         >>> table.seconds(40), table.seconds(28)
         (9.0, 10.0)
         >>> table.schedule(28)
-        (Keep(stage=0, mode='full'), Region(start=1, stop=1, body=(Keep(stage=1, mode='full'),)), ...)
+        (Keep(stage=0, mode='full'), Region(start=1, stop=1, body=(Keep(stage=1, mode='full'),), ...), ...)
     """
 
     def __init__(self, chain: Chain, *, budget: int, slots: int = 600) -> None:
