@@ -165,16 +165,24 @@ def refuse(case):
             optimizer = wrap(model)
             wrapper = DistributedDataParallel(torch.nn.Sequential(*model.children()))
             optimizer.backward(wrapper(torch.arange(12)).float().square().mean())
+        elif case == "wrapper first":
+            wrapper = DistributedDataParallel(model, static_graph=True)
+            wrap(model, chosen=options(accumulate_in_fp32=False))
+            wrapper(torch.arange(12))
+        elif case == "static_graph":
+            wrap(model)
+            DistributedDataParallel(model, static_graph=True)(torch.arange(12))
         elif case == "group":
             wrap(DistributedDataParallel(model, process_group=torch.distributed.new_group(backend="gloo")))
         else:
-            wrap(DistributedDataParallel(model, **{case: True}))
+            wrap(DistributedDataParallel(model, gradient_as_bucket_view=True))
     except StepRefused as error:
         return str(error)
 
 
 REFUSED = {
-    "group": "process group of its own: .*wrap that again",
+    "group": "process group of its own: .*Make the optimizer around the plain model",
+    "wrapper first": "static_graph=True or .*Make the optimizer around the plain model",
     "static_graph": r"static_graph=True\): .*accumulate_in_fp32=False",
     "gradient_as_bucket_view": r"gradient_as_bucket_view=True\): .*accumulate_in_fp32=False",
     "unknown": r"backward: Expected .*Make the optimizer with it as model=, or choose accumulate_in_fp32=False",
@@ -185,3 +193,40 @@ def test_wrappers_that_cannot_follow_are_refused_with_the_cure(tmp_path):
     for messages in run_ranks(refused_rank, tmp_path):
         for case, message in REFUSED.items():
             assert re.search(message, messages[case]), case
+
+
+def cured_rank(rank, world):
+    group = torch.distributed.new_group(backend="gloo")
+    return [
+        train_cured(rank, gradient_as_bucket_view=True),
+        train_cured(rank, must_wrap_again=True, static_graph=True),
+        train_cured(rank, must_wrap_again=True, process_group=group),
+    ]
+
+
+def train_cured(rank, *, must_wrap_again=False, **settings):
+    """What the refusals advise, through a fallback that is asked for and the return from it."""
+    model = build()
+    optimizer = wrap(model, chosen=options(recovery_steps=3, accumulate_in_fp32=False))
+    wrapper, results, refused = DistributedDataParallel(model, **settings), [], 0
+    for step in range(8):
+        optimizer.zero_grad()
+        optimizer.backward(loss_of(wrapper, 2 * step + rank))
+        try:
+            results.append(optimizer.step())
+            if step == 2:
+                optimizer.fallback_to_fp32()
+        except StepRefused:
+            refused += 1
+            wrapper = DistributedDataParallel(model, **settings)
+    assert refused == (2 if must_wrap_again else 0)
+    return collect(optimizer, [], applied=optimizer.step_count - optimizer.skipped_steps)
+
+
+def test_what_the_refusals_advise_trains_through_a_fallback_and_back(tmp_path):
+    first, second = run_ranks(cured_rank, tmp_path)
+
+    for one, other in zip(first, second, strict=True):
+        assert_equal_ranks(one, other)
+        assert one["applied"] == 8
+        assert one["modes"]["groups"][0]["mode"] == "probation"

@@ -38,6 +38,7 @@ class Replicas:
         inside = [module for module in model.modules() if isinstance(module, DistributedDataParallel)]
         for wrapper in {*self._bonds, *inside}:
             if self._is_outdated(wrapper):
+                self._release(wrapper)
                 remake_reducer(wrapper)
                 self._bind(wrapper)
 
@@ -45,16 +46,18 @@ class Replicas:
         """Take in a wrapper that was made around the model by someone else, at its first forward."""
         if wrapper in self._bonds:
             return
-        if _may_remake(wrapper):  # it may have been made before the weights were cast
-            remake_reducer(wrapper)
+        if _may_remake(wrapper) or not all(map(_is_heard, _trained(wrapper))):
+            remake_reducer(wrapper)  # it may have been made before the weights were cast
         self._bind(wrapper)
 
     def _is_outdated(self, wrapper: DistributedDataParallel) -> bool:
         return self._bonds.get(wrapper, _Bond()).dtypes != _dtypes_of(wrapper)
 
-    def _bind(self, wrapper: DistributedDataParallel) -> None:
-        for handle in self._bonds.get(wrapper, _Bond()).handles:
+    def _release(self, wrapper: DistributedDataParallel) -> None:
+        for handle in self._bonds.pop(wrapper, _Bond()).handles:
             handle.remove()
+
+    def _bind(self, wrapper: DistributedDataParallel) -> None:
         _require_copies(wrapper)
         halves = [parameter for parameter in _trained(wrapper) if parameter.dtype != torch.float32]
         handles = [handle for parameter in halves for handle in _Crossing(parameter, wrapper).place(parameter)]
@@ -114,16 +117,26 @@ def _require_copies(wrapper: DistributedDataParallel) -> None:
 
 
 def _may_remake(wrapper: DistributedDataParallel) -> bool:
-    return wrapper.process_group is torch.distributed.group.WORLD
+    return wrapper.process_group is torch.distributed.group.WORLD and not wrapper.static_graph
+
+
+def _is_heard(parameter: Parameter) -> bool:
+    """Whether someone keeps the node that accumulates this gradient, as the reducer that listens to it does."""
+    _metadata_of(parameter)[__name__] = True
+    return __name__ in _metadata_of(parameter)
+
+
+def _metadata_of(parameter: Parameter) -> Any:
+    return torch.autograd.graph.get_gradient_edge(parameter).node.metadata
 
 
 def remake_reducer(wrapper: DistributedDataParallel) -> None:
     """Give the wrapper a reducer for its parameters as they are now, the way unpickling does."""
     if not _may_remake(wrapper):
         raise StepRefused(
-            "DistributedDataParallel with a process group of its own: its reducer does not follow weights that change "
-            "their dtype, and ranks would drift apart. Make the optimizer around the plain model, and wrap that "
-            "again: now, and after each fallback."
+            "DistributedDataParallel with static_graph=True or a process group of its own: its reducer cannot follow "
+            "weights that change their dtype, and ranks would drift apart. Make the optimizer around the plain model, "
+            "then wrap that; and wrap it again after each fallback."
         )
     hooks = list(getattr(wrapper, "_comm_hooks", ()))
     state = wrapper.__getstate__()  # type: ignore[no-untyped-call]
