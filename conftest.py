@@ -1,6 +1,7 @@
 """Settings every test needs before the first framework is imported."""
 
 import os
+import signal
 
 # bf16 matrix products die on machines that advertise AMX but cannot run it.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
@@ -8,3 +9,5 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# a shell starts its background jobs deaf to interrupts, and children inherit that; tests interrupt themselves and others
+signal.signal(signal.SIGINT, signal.default_int_handler)
