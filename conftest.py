@@ -9,5 +9,5 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-# a shell starts its background jobs deaf to interrupts, and children inherit that; tests interrupt themselves and others
+# a shell starts its background jobs deaf to interrupts, which children inherit; tests interrupt themselves
 signal.signal(signal.SIGINT, signal.default_int_handler)
