@@ -64,6 +64,7 @@ class FaultProxy:
         self._lock = threading.Lock()
         self._count, self._index, self._spoil = 0, -1, Spoil.RESET
         self.seen: list[str] = []  # request lines since arming
+        self._serving: set[asyncio.Task[Any] | None] = set()  # the loop itself keeps no task alive
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="fault-proxy", daemon=True)
         self._listening = threading.Event()
@@ -110,6 +111,13 @@ class FaultProxy:
             self._loop.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._serving.add(asyncio.current_task())
+        try:
+            await self._talk(reader, writer)
+        finally:
+            self._serving.discard(asyncio.current_task())
+
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while (request := await _receive(reader)) is not None:
                 if not await self._handle(request, writer):
