@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -151,7 +152,7 @@ class Ground:
             link_tree(self.root, self.pristine)
         assert len(list((self.pristine / ".staging").iterdir())) == 6  # three locks, three stages
 
-    @property
+    @cached_property
     def labels(self):
         """The attempts there were from the beginning, by their steps."""
         manifests = sorted(self.pristine.glob("checkpoints/*/manifest.json"))
@@ -181,8 +182,8 @@ class Ground:
     def check(self, outcome):
         """Other steps are untouched; the one in question is new if acknowledged, old if it failed, else one of both."""
         seen, operation = self.seen(), self.operation
-        now = seen.pop(operation.step, None)
-        assert seen == {step: epoch for step, epoch in self.epochs.items() if step != operation.step}
+        now, others = seen.get(operation.step), {step: seen[step] for step in seen if step != operation.step}
+        assert others == {step: epoch for step, epoch in self.epochs.items() if step != operation.step}
         if outcome.acknowledged:
             assert now == operation.after
         elif outcome.ended is Ended.RAISED and not isinstance(outcome.error, DurabilityUnknown):
@@ -190,6 +191,7 @@ class Ground:
             assert isinstance(outcome.error, StorageFailure), repr(outcome.error)
         else:
             assert now in (operation.before, operation.after)
+        return seen
 
     def check_recovered(self):
         """Recovery changes nothing a reader sees, and loses no deletion before its grace; after it nothing is left."""

@@ -75,12 +75,11 @@ def _content(path: Path) -> str:
     """All of a file that a recovery goes by."""
     if not path.is_file():
         return "folder"
-    data = path.read_bytes()
     if path.suffix == ".lock":
-        return _owner(data)
+        return _owner(path.read_bytes())
     if path.name.startswith("manifest."):
-        return _committed(data)
-    return "data" if data else "empty"
+        return _committed(path.read_bytes())
+    return "data" if path.stat().st_size else "empty"
 
 
 def _owner(data: bytes) -> str:
