@@ -140,6 +140,7 @@ class Leavings:
 
 
 @pytest.mark.parametrize("operation", [SAVE, OVERWRITE, DELETE], ids=str)
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("ways", [UNLINKED, LINKING], ids=["unlinked", "linking"])
 def test_recovery_may_be_killed_at_any_call_again_and_again(folder, ways, operation):
     """However a save is made; leavings that another way to save has left in the same shape are looked at once."""
