@@ -82,7 +82,7 @@ class RawDisk:
 
     def __init__(self, folder: Path, nbytes: int) -> None:
         self.folder, self.nbytes = folder, nbytes - nbytes % _SLABS[-1] + _SLABS[-1]
-        self.writes, self.reads = Way(_SLABS[0], 1, True), Way(_SLABS[0], 1, True)
+        self.writes, self.reads = Way(_SLABS[0], 1, True), [Way(_SLABS[0], 1, True)]
 
     def probe(self) -> None:
         """Try every way on part of the size, twice, and keep the fastest for writing and for reading."""
@@ -95,7 +95,9 @@ class RawDisk:
             for way in (direct, Way(slab, threads, False)):
                 reads[way] = max(reads.get(way, 0.0), self.read(way).speed)
         self.nbytes = full
-        self.writes, self.reads = max(writes, key=writes.__getitem__), max(reads, key=reads.__getitem__)
+        self.writes = max(writes, key=writes.__getitem__)
+        kinds = [[way for way in reads if way.direct is direct] for direct in (True, False)]
+        self.reads = [max(kind, key=reads.__getitem__) for kind in kinds]  # which is faster depends on the size
 
     def write(self, way: Way | None = None) -> Sample:
         """Write the file anew and flush it."""
@@ -113,8 +115,9 @@ class RawDisk:
         return measure(run, self.nbytes)
 
     def read(self, way: Way | None = None) -> Sample:
-        """Read the file, cold."""
-        way = way or self.reads
+        """Read the file, cold; without a ``way`` the fastest of those probed."""
+        if way is None:
+            return max((self.read(one) for one in self.reads), key=lambda sample: sample.speed)
         chill(self.folder)
         buffers = _buffers(way)
 

@@ -134,7 +134,8 @@ class Run(NamedTuple):
 def write_files(jobs: Sequence[FileJob], *, emit: Emit) -> None:
     """Write every file of ``jobs`` and seal each as soon as its last run is on the medium."""
     total = sum(job.layout.size for job in jobs)
-    runs = plan_runs(jobs, min(SLAB_BYTES, total // (2 * _PER_CORE * cores())))
+    workers = _PER_CORE * cores()
+    runs = plan_runs(jobs, min(SLAB_BYTES, total // (2 * workers)), single=workers)
     meter = Meter("save", total, emit)
     room = slab_bytes(runs)
     pace = Pace(most=max(1, SLABS_BYTES // room), per_core=_PER_CORE)
@@ -171,14 +172,17 @@ def finish_run(run: Run, slab: Bytes) -> None:
     put_run(run, slab)
 
 
-def plan_runs(jobs: Sequence[FileJob], slab: int = SLAB_BYTES) -> list[Run]:
-    """Group chunks into runs of at most a slab (or one chunk, if longer), in file order; squeezed ones one by one."""
+def plan_runs(jobs: Sequence[FileJob], slab: int = SLAB_BYTES, *, single: int = 0) -> list[Run]:
+    """Group chunks into runs of at most a slab (or one chunk, if longer), in file order; squeezed ones one by one.
+
+    The first ``single`` runs are one chunk each: the sooner they are filled, the sooner the medium has work.
+    """
     runs: list[Run] = []
     for job in jobs:
         ends, first = job.layout.ends, 0
         job.digests = [ChunkDigest(b"", b"")] * len(ends)
         for i in range(len(ends)):
-            alone = job.press is not None or i == len(ends) - 1
+            alone = job.press is not None or i == len(ends) - 1 or len(runs) < single
             if alone or ends[i + 1] - begin_of(ends, first) > slab:
                 runs.append(Run(job, first, i + 1))
                 job.open_runs += 1
