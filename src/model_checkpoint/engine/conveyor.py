@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from model_checkpoint.engine.meter import Meter
-from model_checkpoint.engine.pages import Bytes
+from model_checkpoint.engine.pages import PAGE, Bytes
 from model_checkpoint.engine.pool import POOL
 from model_checkpoint.engine.slabs import (
-    PAGE,
     FileJob,
     Run,
     fill,

@@ -1,8 +1,7 @@
 """Slabs: move the bytes of many leaves into files, hashing each chunk on the way.
 
 Workers take runs of whole chunks, copy them into an aligned slab while they fingerprint them, and write the slab; both
-release the GIL. Pages that two runs share (chunks end anywhere, direct writes only on page borders)
-are gathered as edges and written when the file is complete. Memory is one slab per worker, whatever the state's size.
+release the GIL. Memory is one slab per worker, whatever the state's size.
 """
 
 from __future__ import annotations
@@ -16,8 +15,9 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import xxhash
 
+from model_checkpoint.engine.edges import Edges
 from model_checkpoint.engine.meter import Meter
-from model_checkpoint.engine.pages import Bytes, new_slab
+from model_checkpoint.engine.pages import PAGE, Bytes, new_slab
 from model_checkpoint.engine.workers import Pace, cores, run_all
 from model_checkpoint.events import Emit
 from model_checkpoint.format import ChunkDigest, FileLayout, content_digest, digest_chunks
@@ -29,7 +29,6 @@ from model_checkpoint.storage.store import Writer
 SLAB_BYTES = 24 * MIB
 SLABS_BYTES = 192 * MIB  # of all workers together
 _PER_CORE = 3  # one that hashes, two that wait for the medium
-PAGE = 4096
 _SMALL = 1 << 16  # below this a plain slice copy beats a call that lets go of the GIL
 
 
@@ -66,13 +65,15 @@ class FileJob:
     layout: FileLayout
     sources: Sequence[Source]  # in file order; let go of once their bytes are staged
     writer: Writer = field(init=False)  # set when the stage is open, before the first run is put
-    unit: int = PAGE  # alignment of writes; every writer's own alignment divides it
     digests: list[ChunkDigest] = field(default_factory=list)
     contents: dict[int, str] = field(default_factory=dict)  # digests of tensors that fit a chunk, by file order
-    edges: dict[int, bytearray] = field(default_factory=dict)  # page start -> page, shared by two runs
+    edges: Edges = field(init=False)
     open_runs: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
     press: Press | None = None  # squeezes the file, if it is to be squeezed
+
+    def __post_init__(self) -> None:
+        self.edges = Edges(self.layout.size)
 
     @property
     def size(self) -> int:
@@ -122,7 +123,7 @@ class Run(NamedTuple):
     @property
     def base(self) -> int:
         """The byte of the file that the slab's first byte stands for: the page the run begins in."""
-        return self.begin // self.job.unit * self.job.unit
+        return self.begin // PAGE * PAGE
 
     def rooms(self, slab: Bytes) -> Iterator[Room]:
         """Yield each chunk's room in the slab."""
@@ -133,18 +134,18 @@ class Run(NamedTuple):
 
 def write_files(jobs: Sequence[FileJob], *, emit: Emit) -> None:
     """Write every file of ``jobs`` and seal each as soon as its last run is on the medium."""
-    total = sum(job.layout.size for job in jobs)
-    workers = _PER_CORE * cores()
-    runs = plan_runs(jobs, min(SLAB_BYTES, total // (2 * workers)), single=workers)
-    meter = Meter("save", total, emit)
+    runs = plan_runs(jobs, SLAB_BYTES, hands=_PER_CORE * cores())
+    meter = Meter("save", sum(job.layout.size for job in jobs), emit)
     room = slab_bytes(runs)
     pace = Pace(most=max(1, SLABS_BYTES // room), per_core=_PER_CORE)
+
+    turns = threading.Semaphore(cores())  # sharing a core, all would be ready at once, and the medium idle until then
 
     def worker(items: Iterator[Run]) -> None:
         slab = new_slab(room)
         try:
             for run in items:
-                _write_run(run, slab, pace)
+                _write_run(run, slab, pace, turns)
                 meter.add(run.end - run.begin)
         except BaseException:
             for press in [job.press for job in jobs if job.press is not None]:
@@ -154,11 +155,12 @@ def write_files(jobs: Sequence[FileJob], *, emit: Emit) -> None:
     run_all(worker, runs, pace=pace)
 
 
-def _write_run(run: Run, slab: Bytes, pace: Pace) -> None:
+def _write_run(run: Run, slab: Bytes, pace: Pace, turns: threading.Semaphore) -> None:
     if run.job.press is not None:
         run.job.press.put(run, slab)
         return
-    pour(run.job, list(run.rooms(slab)))
+    with turns:
+        pour(run.job, list(run.rooms(slab)))
     with pace.waiting():
         put_run(run, slab)
 
@@ -172,22 +174,35 @@ def finish_run(run: Run, slab: Bytes) -> None:
     put_run(run, slab)
 
 
-def plan_runs(jobs: Sequence[FileJob], slab: int = SLAB_BYTES, *, single: int = 0) -> list[Run]:
+def plan_runs(jobs: Sequence[FileJob], slab: int, *, hands: int | None = None) -> list[Run]:
     """Group chunks into runs of at most a slab (or one chunk, if longer), in file order; squeezed ones one by one.
 
-    The first ``single`` runs are one chunk each: the sooner they are filled, the sooner the medium has work.
+    With ``hands``, so many workers fill and write their runs at once, and those at both ends are shorter.
     """
     runs: list[Run] = []
+    before, after = 0, sum(job.layout.size for job in jobs)
     for job in jobs:
         ends, first = job.layout.ends, 0
         job.digests = [ChunkDigest(b"", b"")] * len(ends)
         for i in range(len(ends)):
-            alone = job.press is not None or i == len(ends) - 1 or len(runs) < single
-            if alone or ends[i + 1] - begin_of(ends, first) > slab:
+            begin = begin_of(ends, first)
+            most = slab if hands is None else _most(slab, hands, len(runs), before + begin, after - begin)
+            if job.press is not None or i == len(ends) - 1 or ends[i + 1] - begin > most:
                 runs.append(Run(job, first, i + 1))
                 job.open_runs += 1
                 first = i + 1
+        before, after = before + job.layout.size, after - job.layout.size
     return runs
+
+
+def _most(slab: int, hands: int, runs: int, before: int, after: int) -> int:
+    """Bytes of the next run: the sooner the first is filled, the sooner the medium has work; the last keep all busy.
+
+    Half a slab still has the chunks that are hashed side by side; a single one takes more time for each byte.
+    """
+    if runs <= cores():
+        return 0
+    return slab if before >= hands * slab // 2 and after >= hands * slab else slab // 2
 
 
 def slab_bytes(runs: Sequence[Run]) -> int:
@@ -277,15 +292,19 @@ def _fingerprint_small(job: FileJob, room: Room) -> None:
 
 
 def put_run(run: Run, slab: Bytes) -> None:
-    """Write a filled and fingerprinted run; the last run of a file seals it."""
-    job, base, unit = run.job, run.base, run.job.unit
-    inner, outer = -(-run.begin // unit) * unit, run.end // unit * unit
-    if inner < outer:
-        job.writer.write(inner, slab[inner - base : outer - base].data)
-    for lower, upper in _edge_parts(run.begin, run.end, inner, outer):
-        _keep_edge(job, lower, slab[lower - base : upper - base])
+    """Write a filled and fingerprinted run, with the shared pages it completes; the last run of a file seals it."""
+    job, base = run.job, run.base
+    lower, upper = -(-run.begin // PAGE) * PAGE, run.end // PAGE * PAGE
+    for begin, end in _edge_parts(run.begin, run.end, lower, upper):
+        page = begin // PAGE * PAGE
+        if job.edges.complete(page, slab[page - base : page - base + PAGE], slice(begin - page, end - page)):
+            lower, upper = min(lower, page), max(upper, page + PAGE)
+    if lower < upper:
+        alignment = job.writer.alignment
+        upper = min(upper, -(-job.layout.size // alignment) * alignment)
+        job.writer.write(lower, slab[lower - base : upper - base].data)
     if job.close_run():
-        _seal(job, slab)
+        job.writer.seal()
 
 
 def _edge_parts(begin: int, end: int, inner: int, outer: int) -> list[tuple[int, int]]:
@@ -293,22 +312,3 @@ def _edge_parts(begin: int, end: int, inner: int, outer: int) -> list[tuple[int,
     if inner > outer:  # the run lies within one page
         return [(begin, end)]
     return [(a, b) for a, b in ((begin, inner), (outer, end)) if a < b]
-
-
-def _keep_edge(job: FileJob, start: int, data: Bytes) -> None:
-    page = start // job.unit * job.unit
-    with job.lock:
-        edge = job.edges.setdefault(page, bytearray(job.unit))
-        edge[start - page : start - page + len(data)] = data.data
-
-
-def _seal(job: FileJob, slab: Bytes) -> None:
-    """Write the gathered edges, the last one cut to what the writer takes, and flush the file."""
-    alignment = job.writer.alignment
-    room = -(-job.layout.size // alignment) * alignment
-    for page, edge in sorted(job.edges.items()):
-        length = min(len(edge), room - page)
-        slab[:length] = np.frombuffer(edge, dtype=np.uint8)[:length]
-        job.writer.write(page, slab[:length].data)
-    job.edges.clear()
-    job.writer.seal()

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import xxhash
 
-from model_checkpoint.engine.pages import Bytes, new_slab
+from model_checkpoint.engine.pages import PAGE, Bytes, new_slab
 from model_checkpoint.engine.slabs import FileJob, Room, Run, begin_of, fingerprint, pour
 from model_checkpoint.format import (
     MOST_WIDTH,
@@ -110,7 +110,7 @@ class FilePress:
             start = self.size
             base, stop = start - len(self._tail), start + sum(map(len, parts))
             _join(slab, self._tail, parts)
-            full = (stop - base) // job.unit * job.unit
+            full = (stop - base) // PAGE * PAGE
             self._tail = slab[full : stop - base].tobytes()
             self._frames.append(
                 planes_frame(start, stop, width=width, xxh3=digest) if packed else raw_frame(start, stop)
