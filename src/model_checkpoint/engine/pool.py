@@ -6,11 +6,9 @@ ends; a forked child starts with an empty pool.
 
 from __future__ import annotations
 
-import mmap
 import os
 import threading
 from collections.abc import Callable
-from typing import Any
 
 from model_checkpoint.engine.pages import Bytes, new_slab
 
@@ -73,21 +71,10 @@ class Pool:
         self._shrink(limit - nbytes)
         if self.total + nbytes > limit:
             return None
-        slab = _unforked_slab(nbytes)
+        slab = new_slab(nbytes, inherited=False)
         self.total += nbytes
         self.peak = max(self.peak, self.total)
         return (slab,)
-
-
-def _unforked_slab(nbytes: int) -> Bytes:
-    """Memory that children do not inherit: a fork would make every later write to it fault once more."""
-    slab = new_slab(nbytes)
-    view: Any = slab.base
-    block: mmap.mmap = view.obj
-    for advice in ("MADV_HUGEPAGE", "MADV_DONTFORK"):
-        if hasattr(mmap, advice):
-            block.madvise(getattr(mmap, advice))
-    return slab
 
 
 POOL = Pool()
