@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from bench import disk
 from bench.contenders import Contender
-from bench.measure import measure
+from bench.measure import Sample, measure
 from bench.results import Table
 from bench.states import State, many_small
 
@@ -51,11 +51,20 @@ class Trial:
         self._say(f"  {one.name:30} {table.title:24} {sample.wall:8.3f} s")
 
     def load(self, one: Contender, table: Table, *, cold: bool) -> None:
-        """Measure a load into existing tensors, with the page cache in the same state for everyone."""
+        """Measure a load into existing tensors, with the page cache in the same state for everyone.
+
+        A cold one is the better of two, as the raw read is the better of two ways: whether a buffer gets memory that
+        suits the disk's driver is a matter of luck on a machine that has run for hours.
+        """
+        tries = [self._load(one, table, cold=cold) for _ in range(2 if cold else 1)]
+        sample = min(tries, key=lambda sample: sample.wall)
+        table.add(one.name, sample)
+        self._say(f"  {one.name:30} {table.title:24} {sample.wall:8.3f} s")
+
+    def _load(self, one: Contender, table: Table, *, cold: bool) -> Sample:
         self.live.wipe()
         (disk.chill if cold else disk.warm)(self.folder)
         sample = measure(lambda: one.load(self.folder, self.live), self.state.nbytes)
         if not self.live.equals(self.state):
             raise WrongBytes(f"{one.name}: {table.title} did not bring back what was saved")
-        table.add(one.name, sample)
-        self._say(f"  {one.name:30} {table.title:24} {sample.wall:8.3f} s")
+        return sample

@@ -1,5 +1,6 @@
 """What happens seldom: folders renamed or copied by hand, checkpoints replaced under a load, damage beside the data."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import torch
 
 import model_checkpoint as mc
 from model_checkpoint import CheckpointFormat, errors
+from model_checkpoint.storage import LocalStore
+from model_checkpoint.storage.calls import Calls
 
 
 def damage(info, pattern="*.safetensors"):
@@ -120,3 +123,20 @@ def test_progress_counts_every_byte_of_every_operation(tmp_path):
     assert all(step.done == step.total for step in last.values())
     assert last["verify"].total == info.size_bytes
     assert all(step.rate >= 0 for step in told)
+
+
+class Cutting(Calls):
+    """Cuts a file to half the moment it is mapped, as another process might."""
+
+    def mmap(self, fd, size):
+        view = super().mmap(fd, size)
+        os.truncate(f"/proc/self/fd/{fd}", size // 2)
+        return view
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc to find the file of a descriptor")
+def test_a_file_that_shrinks_under_its_map_is_truncated_and_kills_nobody(tmp_path):
+    mc.save(tmp_path, {"w": np.arange(3_000_000, dtype=np.float64)}, step=1)
+
+    with pytest.raises(errors.Truncated, match=r"safetensors ends at byte \d+, expected bytes"):
+        mc.load(LocalStore(tmp_path, calls=Cutting()), mmap=True)

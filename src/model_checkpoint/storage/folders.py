@@ -68,17 +68,35 @@ class Root:
 
 
 def make_folder(calls: Calls, path: str) -> None:
-    """Make ``path`` and what is missing above it; every folder that got a new name in it is flushed."""
-    missing = []
-    while not _exists(calls, path):
-        missing.append(path)
-        path = os.path.dirname(path)
+    """Make ``path`` and what is missing above it; every folder that got a new name in it is flushed.
+
+    A link in its place is :class:`UnsafeName`; above it, links are the user's to make.
+    """
+    missing, above = [], path
+    while not _exists(calls, above):
+        missing.append(above)
+        above = os.path.dirname(above)
     for folder in reversed(missing):
         try:
             calls.mkdir(folder, _SHARED_MODE)
         except FileExistsError:
             log.debug("%s: another process made it first", folder)
         flush_folder(calls, os.path.dirname(folder))
+    refuse_link(calls, path)
+
+
+def refuse_link(calls: Calls, path: str) -> None:
+    """Raise :class:`UnsafeName` if a link stands where a folder of ours should be, below which we write and remove."""
+    try:
+        linked = stat.S_ISLNK(calls.lstat(path).st_mode)
+    except FileNotFoundError:
+        return
+    if linked:
+        raise UnsafeName(
+            f"{path}: is a link, so what is written or removed there lies elsewhere; nothing was touched. Put a real "
+            "folder in its place, or link the root as a whole.",
+            path,
+        )
 
 
 def _exists(calls: Calls, path: str) -> bool:

@@ -261,6 +261,9 @@ class LocalReader:
         with typed_reads(self._folder, self._file):
             if not is_local(self._calls, self._fd):
                 return None
+            if self._around_cache:  # the map reads through the page cache: what is read besides shall fill it
+                self._calls.set_direct(self._fd, False)
+                self._around_cache = False
             return self._calls.mmap(self._fd, self._size)
 
     def close(self) -> None:

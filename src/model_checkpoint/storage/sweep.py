@@ -17,6 +17,7 @@ from model_checkpoint.storage.folders import (
     flush_folder,
     list_folder,
     log,
+    refuse_link,
     regular_files,
     remove_tree,
 )
@@ -39,6 +40,8 @@ def sweep(root: Root, graces: Graces) -> Swept:
     """Remove leavings; see :meth:`model_checkpoint.storage.store.Store.sweep`."""
     tally = _Tally()
     with typed_errors(root.staging, "could not be swept"):
+        for folder in (root.staging, root.trash):
+            refuse_link(root.calls, folder)
         for attempt in _attempts(root):
             _sweep_attempt(root, attempt, graces, tally)
         trashed, nbytes = purge(root, graces.trash)
