@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import mmap
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from types import TracebackType
 
 import numpy as np
@@ -14,7 +14,7 @@ import xxhash
 from model_checkpoint.engine.info import path_of
 from model_checkpoint.engine.pages import new_slab
 from model_checkpoint.engine.workers import Pace, run_all
-from model_checkpoint.errors import ChunkMismatch, TrailingData, Truncated
+from model_checkpoint.errors import CheckpointException, ChunkMismatch, TrailingData, Truncated
 from model_checkpoint.format import (
     RAW,
     FrameBroken,
@@ -22,6 +22,7 @@ from model_checkpoint.format import (
     check_files,
     check_header,
     frame_entries,
+    sha256_each,
     sha256_of,
     stored_xxh3,
     unsqueeze,
@@ -34,6 +35,11 @@ from model_checkpoint.storage.store import Reader, Store
 
 _LIMITS = ReaderLimits()
 _MOST_READERS = 16  # one chunk of memory each
+_LANES = 3  # chunks whose SHA-256 is computed side by side
+
+
+def _raise(_: ChunkRead, error: Exception) -> None:
+    raise error
 
 
 class Medium:
@@ -112,10 +118,7 @@ class Medium:
 
     def verify_chunk(self, index: int, chunk: int, data: memoryview) -> None:
         """Raise unless ``data`` has the digest recorded for that chunk."""
-        good = xxhash.xxh3_128_digest(data) == self._xxh3[index][chunk]
-        if good and self.full:
-            good = hashlib.sha256(data).digest() == self._sha256[index][chunk]
-        if not good:
+        if not all(self._match([(index, chunk)], [data])):
             raise self._mismatch(index, chunk)
 
     def _mismatch(self, index: int, chunk: int, because: str = "") -> ChunkMismatch:
@@ -138,25 +141,43 @@ class Medium:
         reads: Sequence[ChunkRead],
         place: Callable[[ChunkRead], memoryview | None],
         take: Callable[[ChunkRead, memoryview], None],
+        *,
+        blame: Callable[[ChunkRead, Exception], None] = _raise,
     ) -> None:
-        """Read and verify ``reads`` in a few threads.
+        """Read and verify ``reads`` in a few threads, several chunks side by side where SHA-256 is compared too.
 
         ``place`` may offer memory for a whole chunk, to be read into directly; else a scratch buffer is used.
-        ``take`` is called with each chunk only after it matched.
+        ``take`` is called with each chunk only after it matched, ``blame`` with the error of one that cannot be had.
         """
-        longest = max((read.stop - read.start for read in reads), default=0)
-        pace = Pace(most=_MOST_READERS)
+        lanes = _LANES if self.full else 1
+        room = max((read.stop - read.start for read in reads), default=0) + 2 * mmap.PAGESIZE
+        pace = Pace(most=_MOST_READERS // lanes)
 
         def worker(items: Iterator[ChunkRead]) -> None:
-            scratch = new_slab(longest + 2 * mmap.PAGESIZE).data
-            for read in items:
-                data = self._fetch(read, place(read), scratch, pace)
-                self.verify_chunk(read.file, read.chunk, data)
-                take(read, data)
+            slab = new_slab(lanes * room).data
+            while group := list(islice(items, lanes)):
+                found: list[tuple[ChunkRead, memoryview]] = []
+                for lane, read in enumerate(group):
+                    try:
+                        scratch = slab[lane * room : (lane + 1) * room]
+                        found.append((read, self._fetch(read, place(read), scratch, pace)))
+                    except (CheckpointException, OSError) as error:
+                        blame(read, error)
+                good = self._match([(read.file, read.chunk) for read, _ in found], [data for _, data in found])
+                for (read, data), fine in zip(found, good, strict=True):
+                    take(read, data) if fine else blame(read, self._mismatch(read.file, read.chunk))
 
         for index in sorted({read.file for read in reads}):
             self.open(index)
         run_all(worker, reads, pace=pace)
+
+    def _match(self, chunks: Sequence[tuple[int, int]], data: Sequence[memoryview]) -> list[bool]:
+        """Whether each chunk, by file and number, has the digests recorded for it."""
+        good = [xxhash.xxh3_128_digest(d) == self._xxh3[f][c] for (f, c), d in zip(chunks, data, strict=True)]
+        if self.full:
+            digests = zip(good, chunks, sha256_each(data), strict=True)
+            good = [same and sha == self._sha256[f][c] for same, (f, c), sha in digests]
+        return good
 
     def _fetch(self, read: ChunkRead, room: memoryview | None, scratch: memoryview, pace: Pace) -> memoryview:
         """Bring one chunk into ``room``, or else into ``scratch``, unpacked if it is stored squeezed."""

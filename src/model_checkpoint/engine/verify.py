@@ -17,7 +17,7 @@ from model_checkpoint.events import Emit, ignore
 from model_checkpoint.format import check_entries, check_files, sha256_of
 from model_checkpoint.manifest import FileRecord, Manifest
 from model_checkpoint.options import ReaderLimits
-from model_checkpoint.plan import rank_by_age
+from model_checkpoint.plan import ChunkRead, rank_by_age
 from model_checkpoint.storage.locate import Root, open_store
 from model_checkpoint.storage.store import Store
 
@@ -119,15 +119,17 @@ def _examine_file(medium: Medium, manifest: Manifest, index: int, meter: Meter) 
     except CheckpointException as error:
         damage.append(_damage(error))
     meter.add(record.ends[0])
-    bounds = zip(record.ends, record.ends[1:], strict=False)
-    for chunk, (start, stop) in enumerate(bounds, start=1):
-        try:
-            medium.read_chunk(index, chunk, memoryview(bytearray(stop - start)))
-        except (CheckpointException, OSError) as error:
-            names = tensors_in(manifest.entries, index, start, stop)
-            damage.append(Damage(problem=str(error), file=record.name, chunk=chunk, tensors=names))
-        meter.add(stop - start)
-    return damage
+    found: dict[int, Damage] = {}
+
+    def note(read: ChunkRead, error: Exception) -> None:
+        names = tensors_in(manifest.entries, index, read.start, read.stop)
+        found[read.chunk] = Damage(problem=str(error), file=record.name, chunk=read.chunk, tensors=names)
+        meter.add(read.stop - read.start)
+
+    bounds = enumerate(zip(record.ends, record.ends[1:], strict=False), start=1)
+    reads = [ChunkRead(index, chunk, start, stop, []) for chunk, (start, stop) in bounds]
+    medium.read_chunks(reads, lambda _: None, lambda read, _: meter.add(read.stop - read.start), blame=note)
+    return [*damage, *(found[chunk] for chunk in sorted(found))]
 
 
 def _examine_extra(store: Store, manifest: Manifest, record: FileRecord, meter: Meter) -> list[Damage]:

@@ -24,5 +24,6 @@ from model_checkpoint.format.planes import RAW as RAW
 from model_checkpoint.format.planes import FrameBroken as FrameBroken
 from model_checkpoint.format.planes import Squeezer as Squeezer
 from model_checkpoint.format.planes import unsqueeze as unsqueeze
+from model_checkpoint.format.sha256 import sha256_each as sha256_each
 from model_checkpoint.format.soundness import check_entries as check_entries
 from model_checkpoint.format.soundness import check_files as check_files
