@@ -12,6 +12,7 @@ import model_checkpoint
 
 ROOT = Path(__file__).parent.parent
 MODULES = sorted((ROOT / "src").rglob("*.py"))
+FILES = sorted(path for folder in ("src", "tests", "bench", "demo") for path in (ROOT / folder).rglob("*.py"))
 PUBLIC_NAMES = [
     "__version__",
     "save",
@@ -40,8 +41,8 @@ PUBLIC_NAMES = [
 ]
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT / "src")))
-def test_every_module_is_short_and_says_what_it_is(path):
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_every_file_is_short_and_says_what_it_is(path):
     text = path.read_text()
 
     assert text.count("\n") <= 400

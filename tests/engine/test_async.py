@@ -7,15 +7,15 @@ import threading
 
 import numpy as np
 import pytest
+from array_states import same, state_of
 
 import model_checkpoint as mc
 from model_checkpoint.engine.background import finish_saves, save_async
 from model_checkpoint.engine.inflight import settle
 from model_checkpoint.engine.job import SaveState
-from model_checkpoint.engine.pool import POOL, Pool
+from model_checkpoint.engine.pool import POOL
 from model_checkpoint.errors import (
     BackgroundSaveFailed,
-    MemoryRefused,
     SaveCancelled,
     SaveSkipped,
     StepExists,
@@ -24,20 +24,6 @@ from model_checkpoint.errors import (
 )
 from model_checkpoint.storage.local import LocalStore
 from model_checkpoint.testing.faults import Fault, FaultyCalls, Kind
-
-MIB = 1 << 20
-
-
-class Gate:
-    """A progress listener that holds the background threads until it is opened."""
-
-    def __init__(self):
-        self.opened, self.reached, self.events = threading.Event(), threading.Event(), []
-
-    def __call__(self, event):
-        self.events.append(event)
-        self.reached.set()
-        assert self.opened.wait(60)
 
 
 class HeldCalls(FaultyCalls):
@@ -52,23 +38,6 @@ class HeldCalls(FaultyCalls):
             self.reached.set()
             assert self.opened.wait(60)
         return super().perform(name, action, *args, **kwargs)
-
-
-@pytest.fixture
-def gate():
-    gate = Gate()
-    yield gate
-    gate.opened.set()
-    finish_saves()
-
-
-def state_of(seed, mib=6):
-    rng = np.random.default_rng(seed)
-    return {"w": rng.standard_normal(mib * MIB // 8), "small": rng.standard_normal((30, 7))[:, ::2], "epoch": seed}
-
-
-def same(state, expected):
-    return all(np.array_equal(state[key], expected[key]) for key in expected)
 
 
 def failing_store(path):
@@ -133,17 +102,6 @@ def test_written_is_when_every_byte_is_there_and_only_the_commit_is_left_which_n
     assert names.count("fsync") == 2  # the data file and the manifest
     assert job.result(30).step == 1
     assert job.state is SaveState.DURABLE
-
-
-def test_the_second_save_is_staged_in_the_memory_of_the_first(tmp_path):
-    finish_saves()
-    places = []
-    for step in (1, 2, 3):
-        save_async(tmp_path, state_of(step, mib=24), step=step).result()
-        places.append({slab.ctypes.data for slab in POOL._idle})
-
-    assert places[0] == places[1] == places[2]
-    assert 24 * MIB <= POOL.total < 32 * MIB
 
 
 def test_a_handle_can_be_awaited(tmp_path, gate):
@@ -384,75 +342,6 @@ def test_progress_ends_at_the_total(tmp_path, gate):
     assert gate.events[-1].operation == "save"
 
 
-@pytest.mark.parametrize("share", [1 / 8, 1 / 2, 2])
-def test_staging_memory_stays_below_its_ceiling_and_all_is_saved(tmp_path, share):
-    finish_saves()
-    state, POOL.peak = state_of(1, mib=64), 0
-    limit = int(share * 64 * MIB)
-
-    job = save_async(tmp_path, state, step=1, memory_limit=limit)
-    job.result()
-
-    assert 0 < POOL.peak <= limit
-    assert same(mc.load(tmp_path, verify="full"), state)
-
-
-def test_a_smaller_ceiling_makes_the_pool_let_go(tmp_path):
-    save_async(tmp_path, state_of(1, mib=64), step=1, memory_limit=128 * MIB).result()
-    assert POOL.total >= 64 * MIB
-
-    save_async(tmp_path, state_of(1, mib=64), step=2, memory_limit=20 * MIB).result()
-
-    assert POOL.total <= 20 * MIB
-    finish_saves()
-    assert POOL.total == 0
-
-
-def test_a_ceiling_below_one_chunk_is_refused_with_the_least_that_works(tmp_path):
-    state = state_of(1, mib=16)
-
-    with pytest.raises(MemoryRefused, match="longest chunk needs 4202496") as caught:
-        save_async(tmp_path, state, step=1, memory_limit=MIB)
-
-    assert caught.value.checkpoint_path.endswith("step-00000001")
-    save_async(tmp_path, state, step=1, memory_limit=4202496).result()
-    assert same(mc.load(tmp_path), state)
-
-
-def test_queued_saves_share_a_small_ceiling_without_a_deadlock(tmp_path):
-    states = [state_of(i, mib=16) for i in range(4)]
-
-    jobs = [save_async(tmp_path, s, step=i, memory_limit=9 * MIB, busy="queue") for i, s in enumerate(states)]
-
-    for i, job in enumerate(jobs):
-        job.result()
-        assert same(mc.load(tmp_path, step=i), states[i])
-
-
-def test_a_background_failure_in_the_middle_of_waves_reaches_the_handle(tmp_path):
-    store = LocalStore(tmp_path, calls=FaultyCalls(Fault(kind=Kind.FAIL, at=25, code=errno.EIO, lasting=True)))
-
-    job = save_async(store, state_of(1, mib=64), step=1, memory_limit=9 * MIB)
-
-    with pytest.raises(StorageFailure, match="Input/output error"):
-        job.result()
-    finish_saves()
-    assert POOL.total == 0
-
-
-def test_an_array_that_cannot_be_read_fails_the_call_and_leaves_nothing(tmp_path):
-    jax = pytest.importorskip("jax")
-    gone = jax.numpy.arange(3_000_000)
-    gone.delete()
-
-    with pytest.raises(RuntimeError, match="deleted"):
-        save_async(tmp_path, {"a": np.zeros(MIB), "b": gone}, step=1)
-
-    finish_saves()
-    assert POOL.total == 0
-    assert not (tmp_path / "checkpoints").exists()
-
-
 def test_every_layout_works_in_the_background(tmp_path):
     for layout in mc.CheckpointFormat:
         state = {"model": {"a": np.arange(7.0)}, "epoch": 1}
@@ -460,35 +349,3 @@ def test_every_layout_works_in_the_background(tmp_path):
 
         assert np.array_equal(mc.load(tmp_path / layout.value)["model"]["a"], np.arange(7.0))
         assert [h.ok for h in mc.verify(tmp_path / layout.value)] == [True]
-
-
-def test_the_arrays_of_the_caller_are_let_go_of_once_staged(tmp_path, gate):
-    import weakref
-
-    class Array(np.ndarray):
-        pass
-
-    owner = np.zeros(MIB).view(Array)
-    gone = weakref.ref(owner)
-    job = save_async(tmp_path, {"w": np.asarray(owner)}, step=1, progress=gate)
-    assert gate.reached.wait(30)
-
-    del owner
-
-    assert gone() is None
-    gate.opened.set()
-    job.result()
-
-
-def test_a_pool_never_holds_more_than_its_ceiling():
-    pool = Pool()
-    first = pool.take(8192, limit=16384, stopped=lambda: False)
-    second = pool.take(8192, limit=16384, stopped=lambda: False)
-
-    assert pool.take(4096, limit=16384, stopped=iter([False, True]).__next__) is None
-    pool.give(first)
-    assert pool.take(4096, limit=16384, stopped=lambda: False) is first
-    pool.give(first)
-    assert len(pool.take(12288, limit=20480, stopped=lambda: False)) == 12288
-    assert pool.total == pool.peak == 20480
-    assert second is not None

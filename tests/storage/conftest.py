@@ -1,4 +1,4 @@
-"""Object store servers, started once for each worker that needs one."""
+"""Object store servers, started once for each worker that needs one, and a root of its own for each test."""
 
 import pytest
 
@@ -17,3 +17,8 @@ def moto(tmp_path_factory):
     with object_servers.moto(tmp_path_factory.mktemp("moto")) as server:
         server.make_bucket("bucket")
         yield server
+
+
+@pytest.fixture
+def root(tmp_path):
+    return f"s3://bucket/rules/{tmp_path.name}"

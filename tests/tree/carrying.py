@@ -50,6 +50,11 @@ def trip(state, **options):
     return fill(prepare(tree, entries, **options), blobs)
 
 
+def loaded(state, into, **options):
+    """Return ``into`` after a save of ``state`` and a load into it."""
+    return trip(state, into=into, **options)
+
+
 def same(a, b):
     """Assert that two values are exactly alike: types, order, bits."""
     assert type(a) is type(b), (a, b)

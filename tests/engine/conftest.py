@@ -1,0 +1,36 @@
+"""A gate before the threads of a background save, opened when the test is over."""
+
+import threading
+
+import pytest
+
+from model_checkpoint.engine.background import finish_saves
+
+
+class Gate:
+    """A progress listener that holds the writing threads, and so a copy that waits for their memory.
+
+    Where it has guards, what is copied at the call passes: the gate shuts when a guard is hooked.
+    """
+
+    def __init__(self):
+        self.opened, self.reached = threading.Event(), threading.Event()
+        self.events, self.guards = [], []
+
+    def __call__(self, event):
+        self.events.append(event)
+        if self.guards and not any(guard._optimizer_step_pre_hooks for guard in self.guards):
+            return
+        self.reached.set()
+        assert self.opened.wait(60)
+
+    def open_soon(self):
+        threading.Timer(0.15, self.opened.set).start()
+
+
+@pytest.fixture
+def gate():
+    gate = Gate()
+    yield gate
+    gate.opened.set()
+    finish_saves()
