@@ -82,6 +82,15 @@ class ParetoPoint:
     seconds: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kept:
+    """A stage kept in one mode, as the tables see it."""
+
+    node: Keep
+    slots: int  # what it leaves behind
+    freed: bool  # nobody holds its output
+
+
 class Table:
     """All optimal schedules of one chain for every budget up to ``budget``.
 
@@ -115,7 +124,7 @@ class Table:
         slot = self._slot_of(budget)
         if slot < 0 or not math.isfinite(self._held[0][-1, slot]):
             return None
-        return tuple(self._rebuild(0, len(self.chain.stages) - 1, slot=slot, paid=True))
+        return self._rebuild(0, len(self.chain.stages) - 1, slot=slot, paid=True)
 
     def front(self) -> tuple[ParetoPoint, ...]:
         """Every budget at which the best time improves, smallest first."""
@@ -153,10 +162,13 @@ class Table:
         self._free_choice: dict[int, Choices] = {}
         stages = self.chain.stages
         self._gradients = [stage.gradient for stage in stages[:-1]] + [0]
+        self._outputs = [self._units(stage.output) for stage in stages]
+        self._kept = [[self._keep_of(number, mode) for mode in stage.modes] for number, stage in enumerate(stages)]
+        self._regions: dict[tuple[int, int, int], Region] = {}
         for first in reversed(range(len(stages))):
             self._held[first], self._held_choice[first] = self._best_from(first, paid=True)
             if first > 0:
-                self._shifted[first] = _shift(self._held[first], self._units(stages[first - 1].output))
+                self._shifted[first] = _shift(self._held[first], self._outputs[first - 1])
             if self._can_free(first - 1):
                 self._free[first], self._free_choice[first] = self._best_from(first, paid=False)
 
@@ -188,18 +200,17 @@ class Table:
         for number, mode in enumerate(self.chain.stages[first].modes):
             rows = np.zeros_like(best)
             if len(rows) > 1:
-                rest, saved = self._after(first, mode)
-                rows[1:] = _shift(rest, self._units(saved))
+                kept = self._kept[first][number]
+                rows[1:] = _shift((self._free if kept.freed else self._held)[first + 1], kept.slots)
             rows += mode.forward + mode.backward + rebuild
             needs = [size + max(mode.forward_peak + gradient, mode.backward_peak) for gradient in self._gradients[first:]]
             self._improve(best, choice, rows, needs=needs, pick=_KEEP + number)
 
-    def _after(self, first: int, mode: Mode) -> tuple[Rows, int]:
-        """The rows of what follows a kept stage, and the bytes the stage leaves behind."""
-        stage = self.chain.stages[first]
-        if mode.frees_output and stage.linked:
-            return self._free[first + 1], mode.saved
-        return self._held[first + 1], mode.saved + (stage.output if mode.frees_output else 0)
+    def _keep_of(self, number: int, mode: Mode) -> _Kept:
+        stage = self.chain.stages[number]
+        freed = mode.frees_output and stage.linked
+        left = mode.saved + (stage.output if mode.frees_output and not freed else 0)
+        return _Kept(node=Keep(stage=number, mode=mode.name), slots=self._units(left), freed=freed)
 
     def _recompute(self, first: int, best: Rows, choice: Choices, *, paid: bool) -> None:
         """Improve the rows by every region from ``first``; a region's own row is final when its turn comes."""
@@ -233,25 +244,28 @@ class Table:
                 break
         return stop
 
-    def _rebuild(self, first: int, last: int, *, slot: int, paid: bool) -> list[Keep | Region]:
+    def _rebuild(self, first: int, last: int, *, slot: int, paid: bool) -> Schedule:
         """Read the chosen schedule of ``first..last`` back from the tables."""
         nodes: list[Keep | Region] = []
         while first <= last:
             pick = int((self._held_choice if paid else self._free_choice)[first][last - first, slot])
             if pick >= _KEEP:
-                mode = self.chain.stages[first].modes[pick - _KEEP]
-                nodes.append(Keep(stage=first, mode=mode.name))
-                if first < last:
-                    slot -= self._units(self._after(first, mode)[1])
-                paid = not (mode.frees_output and self.chain.stages[first].linked)
-                first += 1
+                kept = self._kept[first][pick - _KEEP]
+                nodes.append(kept.node)
+                slot, paid, first = slot - kept.slots, not kept.freed, first + 1
                 continue
-            inner = slot if paid else slot - self._units(self.chain.stages[first - 1].output)
-            body = self._rebuild(first, pick, slot=inner, paid=True)
-            nodes.append(Region(start=first, stop=pick, body=tuple(body)))
-            slot -= self._units(self.chain.stages[pick].output)
-            first, paid = pick + 1, True
-        return nodes
+            inner = slot if paid else slot - self._outputs[first - 1]
+            nodes.append(self._region(first, pick, inner))
+            slot, paid, first = slot - self._outputs[pick], True, pick + 1
+        return tuple(nodes)
+
+    def _region(self, first: int, last: int, slot: int) -> Region:
+        """A region by its best body; schedules share their regions."""
+        key = first, last, slot
+        if key not in self._regions:
+            body = self._rebuild(first, last, slot=slot, paid=True)
+            self._regions[key] = Region(start=first, stop=last, body=body)
+        return self._regions[key]
 
 
 def _shift(rows: Rows, by: int) -> Rows:
