@@ -15,6 +15,7 @@ from itertools import pairwise
 from model_checkpoint.recompute.planner import Chain, Mode, Stage, lone_bytes
 from model_checkpoint.recompute.schedule import Keep, Region, Schedule
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lanes:
     """What runs beside the main thread; ``overlap`` is the share of its time that a worker really gets."""

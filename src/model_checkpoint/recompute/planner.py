@@ -203,7 +203,9 @@ class Table:
                 kept = self._kept[first][number]
                 rows[1:] = _shift((self._free if kept.freed else self._held)[first + 1], kept.slots)
             rows += mode.forward + mode.backward + rebuild
-            needs = [size + max(mode.forward_peak + gradient, mode.backward_peak) for gradient in self._gradients[first:]]
+            needs = [
+                size + max(mode.forward_peak + gradient, mode.backward_peak) for gradient in self._gradients[first:]
+            ]
             self._improve(best, choice, rows, needs=needs, pick=_KEEP + number)
 
     def _keep_of(self, number: int, mode: Mode) -> _Kept:
