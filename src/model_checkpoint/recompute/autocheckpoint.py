@@ -172,7 +172,8 @@ def _profile(sample: Sample, options: Options) -> Profile:
             chain = agree(profile_chain(sample, runtime, survey, modes=modes))
         finally:
             runtime.remove()
-        plain = _timed(sample, wall=options.lanes)
+        busy = agree(_timed(sample, wall=False))  # by the clock of the stages: what others do meanwhile is no cost
+        plain = _timed(sample, wall=True) if options.lanes else busy
     if not found.chain:
         warnings.warn(
             f"{type(sample.model).__name__}: not seen as a chain of layers; its {len(found.stages)} modules become "
@@ -183,7 +184,9 @@ def _profile(sample: Sample, options: Options) -> Profile:
     base = survey.marks[0].begin
     measure = _measurer(sample, [mark.facts for mark in survey.marks], found, options=options)
     lanes = Lanes(overlap=agree(measure_overlap()), prefetch=options.prefetch) if options.lanes else None
-    calibration = Calibration(chain, base=base, plain_peak=agree(survey.peak), measure=measure, lanes=lanes)
+    calibration = Calibration(
+        chain, base=base, plain_peak=agree(survey.peak), plain_seconds=busy, measure=measure, lanes=lanes
+    )
     return Profile(
         sample=sample,
         found=found,
@@ -287,7 +290,7 @@ def _front(profile: Profile) -> tuple[ParetoRow, ...]:
     """Predicted points of the table and the measured candidates, by size."""
     calibration, base = profile.calibration, profile.survey.marks[0].begin
     plain = calibration.plain
-    points = [(base + p.bytes, p.seconds, False) for p in calibration.points]
+    points = [(base + p.bytes, calibration.seconds(p), False) for p in calibration.points]
     points += [(c.peak, c.seconds, True) for c in calibration.candidates]
     return tuple(
         ParetoRow(

@@ -14,7 +14,7 @@ from model_checkpoint.recompute.auto_errors import BudgetTooSmall
 from model_checkpoint.recompute.forecast import Forecaster, Lanes
 from model_checkpoint.recompute.merge import merge_chain
 from model_checkpoint.recompute.planner import Chain
-from model_checkpoint.recompute.points import plan_points
+from model_checkpoint.recompute.points import Point, plan_points
 from model_checkpoint.recompute.schedule import Schedule, expand, keep_all
 
 _TRIES = 8
@@ -38,6 +38,7 @@ class Calibration:
         chain: the stages with the tail as the last one.
         base: bytes held before the first stage.
         plain_peak: measured peak of plain training.
+        plain_seconds: measured time of a plain step; what it takes beyond the stages (head, loss) is in every plan.
         measure: runs one step by a schedule and returns its peak.
         lanes: what runs beside the main thread; nothing when None.
     """
@@ -48,6 +49,7 @@ class Calibration:
         *,
         base: int,
         plain_peak: int,
+        plain_seconds: float,
         measure: Callable[[Schedule], int],
         lanes: Lanes | None = None,
     ) -> None:
@@ -57,10 +59,11 @@ class Calibration:
         plain = Forecaster(chain).take(keep_all(len(chain.stages)))
         self.plain = Candidate(
             schedule=keep_all(len(chain.stages) - 1),
-            seconds=plain.seconds,
+            seconds=plain_seconds,
             predicted=base + plain.peak,
             peak=plain_peak,
         )
+        self._beyond = plain_seconds - plain.seconds
         self._tried: dict[Schedule, Candidate] = {self.plain.schedule: self.plain}
         self._answers: list[tuple[int, int]] = []  # budget, peak
         self._floor_known = False
@@ -69,6 +72,10 @@ class Calibration:
     def candidates(self) -> list[Candidate]:
         """Everything measured so far."""
         return list(self._tried.values())
+
+    def seconds(self, point: Point) -> float:
+        """The predicted time of a whole step by a point of the front."""
+        return point.seconds + self._beyond
 
     def floor(self) -> int:
         """The smallest measured peak; the leanest plans are tried on first use."""
@@ -130,7 +137,7 @@ class Calibration:
         if schedule not in self._tried:
             self._tried[schedule] = Candidate(
                 schedule=schedule,
-                seconds=point.seconds,
+                seconds=self.seconds(point),
                 predicted=self._base + point.bytes,
                 peak=self._measure(schedule),
             )

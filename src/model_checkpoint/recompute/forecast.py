@@ -8,12 +8,12 @@ planner's schedules are candidates, and this module says what each of them takes
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from model_checkpoint.recompute.planner import Chain, Mode, Stage, lone_bytes
-from model_checkpoint.recompute.schedule import Keep, Region, Schedule, stages_of
-
-Node = Keep | Region
+from model_checkpoint.recompute.schedule import Keep, Region, Schedule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,42 +30,69 @@ class Forecast:
 
     seconds: float
     peak: int
-    crowded: int | None = None  # first stage of the region that, run ahead, adds to the peak
+    least: int  # the peak if no region were run ahead
+    late: frozenset[int] = frozenset()  # positions of regions left to backward by :meth:`Forecaster.thin`
 
 
 class Forecaster:
-    """Forecasts for many schedules of one chain; second runs that they share are looked at once.
+    """Forecasts for many schedules of one chain; nodes that they share are looked at once.
 
     Example:
         >>> mode = Mode(name="full", forward=1, backward=2, saved=10, forward_peak=10, backward_peak=14)
         >>> chain = Chain(stages=(Stage(output=4, gradient=4, bare=1, bare_peak=4, modes=(mode,)),) * 3)
         >>> again = tuple(Region(start=i, stop=i, body=(Keep(stage=i),)) for i in (0, 1))
         >>> Forecaster(chain).take((*again, Keep(stage=2)))
-        Forecast(seconds=11.0, peak=22, crowded=None)
-        >>> Forecaster(chain, Lanes(overlap=1.0, prefetch=True)).take((*again, Keep(stage=2)))
-        Forecast(seconds=10.0, peak=28, crowded=0)
+        Forecast(seconds=11.0, peak=22, least=22, late=frozenset())
+        >>> book = Forecaster(chain, Lanes(overlap=1.0, prefetch=True))
+        >>> [(takes.seconds, takes.peak) for takes in book.thin((*again, Keep(stage=2)))]
+        [(10.0, 28), (11.0, 22)]
     """
 
     def __init__(self, chain: Chain, lanes: Lanes | None = None) -> None:
         self.chain, self.lanes = chain, lanes or Lanes()
-        self._modes = [{mode.name: mode for mode in stage.modes} for stage in chain.stages]
-        self._inner: dict[Schedule, _Span] = {}
+        self._kept = [{mode.name: _keep_costs(stage, mode) for mode in stage.modes} for stage in chain.stages]
+        self._again: dict[Schedule, _Costs] = {}
 
     def take(self, schedule: Schedule) -> Forecast:
         """Say what one step by ``schedule`` takes."""
-        span = _Span(self, schedule, top=True)
-        peak = max(span.forward_peak, span.backward_peak) + span.transient
-        return Forecast(seconds=span.forward + span.backward, peak=peak, crowded=span.crowded())
+        return next(self.thin(schedule))
 
-    def mode(self, node: Keep) -> Mode:
-        """The mode of a kept stage."""
-        return self._modes[node.stage][node.mode]
+    def thin(self, schedule: Schedule) -> Iterator[Forecast]:
+        """What ``schedule`` takes, then with fewer and fewer regions run ahead, while that means less memory."""
+        ahead = _Ahead(self.lanes, _Span(self, schedule), schedule)
+        while True:
+            yield ahead.forecast()
+            crowded = ahead.crowded()
+            if crowded is None:
+                return
+            ahead.leave(crowded)
 
-    def inner(self, body: Schedule) -> _Span:
-        """The second run of a region; its bytes come on top of what is held then."""
-        if body not in self._inner:
-            self._inner[body] = _Span(self, body)
-        return self._inner[body]
+    def costs(self, node: Keep | Region) -> _Costs:
+        """What a node takes, wherever it stands."""
+        if isinstance(node, Keep):
+            return self._kept[node.stage][node.mode]
+        if node.body not in self._again:
+            self._again[node.body] = self._region_costs(node)
+        return self._again[node.body]
+
+    def _region_costs(self, node: Region) -> _Costs:
+        """A region: its first run leaves only its output, its second is a span of its own."""
+        stages = self.chain.stages[node.start : node.stop + 1]
+        inner = _Span(self, node.body)
+        return _Costs(
+            forward=sum((stage.bare for stage in stages), self.chain.region_cost),
+            entry=stages[0].bare,
+            entry_peak=stages[0].bare_peak,
+            forward_peak=max(
+                (before.output + stage.bare_peak for before, stage in pairwise(stages)), default=stages[0].bare_peak
+            ),
+            left=stages[-1].output,
+            left_last=stages[-1].output,
+            backward=inner.backward,
+            backward_peak=inner.backward_peak,
+            again=inner,
+            quiet=all(stage.ahead for stage in stages),
+        )
 
 
 def exposed(chain: Chain, share: float) -> Chain:
@@ -86,139 +113,166 @@ def hidden_again(chain: Chain, share: float) -> Chain:
     return replace(chain, stages=tuple(replace(s, bare=(1 - share) * s.bare) if s.ahead else s for s in chain.stages))
 
 
-@dataclass(slots=True, kw_only=True)
-class _Visit:
-    """One node of a span: what is held before it, and what its way back takes."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Costs:
+    """Seconds and bytes of one node; all bytes exclude what is held before it."""
 
-    node: Node
-    base: int
-    forward: float = 0.0
-    backward: float = 0.0
-    early: int = 0  # bytes of other groups, read before their time
-    ahead: int = 0  # bytes of another region, run before its time
-    guest: int | None = None  # the first stage of that region
-    inner: _Span | None = None  # the second run of a region
+    forward: float
+    entry: float  # seconds of its first stage, behind which the writes of the node before hide
+    entry_peak: int  # of its first stage, to which comes what the node before has on its way out
+    forward_peak: int
+    left: int
+    left_last: int  # what it leaves behind when nothing follows
+    backward: float
+    backward_peak: int
+    missing: int = 0  # size of an output that nobody holds, and the seconds to have it again
+    rebuild: float = 0.0
+    moved: int = 0
+    fetched: int = 0
+    write: float = 0.0
+    read: float = 0.0
+    again: _Span | None = None  # the second run of a region
+    quiet: bool = False  # a worker may do that
+
+
+def _keep_costs(stage: Stage, mode: Mode) -> _Costs:
+    free = mode.frees_output and stage.linked
+    return _Costs(
+        forward=mode.forward + mode.write,
+        entry=mode.forward,
+        entry_peak=mode.forward_peak,
+        forward_peak=mode.forward_peak,
+        left=mode.saved if free or not mode.frees_output else mode.saved + stage.output,
+        left_last=lone_bytes(mode),
+        backward=mode.backward,
+        backward_peak=mode.backward_peak,
+        missing=stage.output if free else 0,
+        rebuild=mode.rebuild if free else 0.0,
+        moved=mode.moved,
+        fetched=mode.fetched,
+        write=mode.write,
+        read=mode.read,
+    )
 
 
 class _Span:
-    """Stages in a row: all forward, then all backward; bytes count from what is held before."""
+    """Stages in a row: all forward, then all backward by one thread; bytes count from what is held before."""
 
-    def __init__(self, book: Forecaster, nodes: Schedule, *, top: bool = False) -> None:
-        self.book, self.stages, self.lanes, self.top = book, book.chain.stages, book.lanes, top
-        self.held = self.transient = self.forward_peak = 0
-        self.briefest = -1  # the region with the largest transient
-        self.first, last = (order := stages_of(nodes))[0], order[-1]
-        self.gradient = self.stages[last].gradient if last < len(self.stages) - 1 else 0
-        self.visits = self._go(nodes)
-        self.forward = sum(visit.forward for visit in self.visits) - self._hide_writes()
-        self.backward = self._return()
-        self.backward_peak = max(self._way_back(visit) for visit in self.visits)
+    def __init__(self, book: Forecaster, nodes: Schedule) -> None:
+        self.nodes = [book.costs(node) for node in nodes]
+        last = nodes[-1].stage if isinstance(nodes[-1], Keep) else nodes[-1].stop
+        self.gradient = book.chain.stages[last].gradient if last < len(book.chain.stages) - 1 else 0
+        self.held = self.forward_peak = 0
+        self.bases: list[int] = []  # per node: what is held before it
+        self.returns: list[float] = []  # and the seconds of its way back
+        self.forward = self._go(book.lanes.overlap)
+        self.regions = [(at, node.again) for at, node in enumerate(self.nodes) if node.again is not None]
+        self.seconds = sum(self.returns) + self._wait_for_reads(book.lanes.overlap)  # of backward, less second runs
+        self.backward = self.seconds + sum(again.forward for _, again in reversed(self.regions))
+        self.needs = [self.way_back(at) for at in range(len(self.nodes))]
+        self.backward_peak = max(self.needs)
 
-    def _go(self, nodes: Schedule) -> list[_Visit]:
-        """Forward: seconds, and what each node leaves behind."""
-        visits: list[_Visit] = []
-        held, missing, rebuild, waiting = 0, 0, 0.0, 0
-        for node in nodes:
-            visit = _Visit(node=node, base=held + missing, backward=rebuild)
-            visits.append(visit)
-            if isinstance(node, Region):
-                held += self._pass_by(visit, node, waiting)
-                missing, rebuild, waiting = 0, 0.0, 0
+    def _go(self, overlap: float) -> float:
+        """Forward: what each node finds and leaves, and the seconds, less the writing that passes behind the next."""
+        seconds = hidden = write = rebuild = 0.0
+        held = missing = moved = peak = 0
+        for node in self.nodes:
+            base = held + missing
+            self.bases.append(base)
+            self.returns.append(rebuild + node.backward)
+            peak = max(peak, base + node.forward_peak, base + moved + node.entry_peak)
+            seconds += node.forward
+            hidden += min(write, overlap * node.entry)
+            held += node.left
+            missing, rebuild, moved, write = node.missing, node.rebuild, node.moved, node.write
+        self.held = held - node.left + node.left_last
+        self.forward_peak = peak + self.gradient
+        return seconds - hidden
+
+    def _wait_for_reads(self, overlap: float) -> float:
+        """Seconds that backward waits for bytes to come back; they are held from the read before on."""
+        waited, later = 0.0, -1
+        for at in reversed(range(len(self.nodes))):
+            node = self.nodes[at]
+            if not node.fetched:
                 continue
-            stage, mode = self.stages[node.stage], self.book.mode(node)
-            visit.forward = mode.forward + mode.write
-            self._forward_needs(visit.base + waiting + mode.forward_peak)
-            missing, rebuild = (stage.output, mode.rebuild) if mode.frees_output and stage.linked else (0, 0.0)
-            kept = mode.saved if missing or not mode.frees_output else mode.saved + stage.output
-            held, waiting = held + (lone_bytes(mode) if node is nodes[-1] else kept), mode.moved
-        self.held = held
-        return visits
+            for other in range(at + 1, later + 1):
+                self.bases[other] += node.fetched
+            waited += _stall(node.read, overlap, self.returns[at + 1 : later + 1])
+            later = at
+        return waited
 
-    def _pass_by(self, visit: _Visit, node: Region, waiting: int) -> int:
-        """A region's first run, which leaves only its output."""
-        stages = self.stages
-        visit.forward = self.book.chain.region_cost
-        for index in range(node.start, node.stop + 1):
-            carried = stages[index - 1].output if index > node.start else waiting
-            self._forward_needs(visit.base + carried + stages[index].bare_peak)
-            visit.forward += stages[index].bare
-        return stages[node.stop].output
+    def way_back(self, at: int, ahead: int = 0) -> int:
+        """The most that is held while backward is at a node, with ``ahead`` bytes of another region."""
+        node = self.nodes[at]
+        need = node.backward_peak + ahead
+        return self.bases[at] + (need if node.again is None else max(node.again.forward_peak, need))
 
-    def _forward_needs(self, size: int) -> None:
-        self.forward_peak = max(self.forward_peak, size + self.gradient)
 
-    def _hide_writes(self) -> float:
-        """Seconds of writing that pass while the next stage runs."""
-        hidden = 0.0
-        for visit, after in zip(self.visits, self.visits[1:], strict=False):
-            if isinstance(visit.node, Keep):
-                node = after.node
-                runs = self.book.mode(node).forward if isinstance(node, Keep) else self.stages[node.start].bare
-                hidden += min(self.book.mode(visit.node).write, self.lanes.overlap * runs)
-        return hidden
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Guest:
+    """A region that runs ahead: the nodes at which backward is meanwhile, and what it takes besides."""
 
-    def _return(self) -> float:
-        """Seconds of backward; what is early is held from the node on that started it."""
-        for visit in self.visits:
-            if isinstance(visit.node, Keep):
-                visit.backward += self.book.mode(visit.node).backward
-            else:
-                visit.inner = self.book.inner(visit.node.body)
-                visit.backward += visit.inner.backward
-        return sum(visit.backward for visit in self.visits) + self._wait_for_reads() + self._wait_for_regions()
+    beside: range
+    late: float  # seconds that backward waits if the region is left to it
+    brief: int  # bytes on top while it runs
 
-    def _wait_for_reads(self) -> float:
-        """Seconds that backward waits for bytes to come back."""
-        modes = [self.book.mode(visit.node) if isinstance(visit.node, Keep) else None for visit in self.visits]
-        stall, later = 0.0, None
-        for position in reversed(range(len(modes))):
-            mode = modes[position]
-            if mode is None or not mode.fetched:
-                continue
-            between: list[_Visit] = self.visits[position + 1 : later + 1] if later is not None else []
-            for visit in between:
-                visit.early += mode.fetched
-            stall += self._stall(mode.read, between)
-            later = position
-        return stall
 
-    def _wait_for_regions(self) -> float:
-        """Seconds that backward waits for second runs, or does them itself."""
-        stall, later = 0.0, None
-        for position in reversed(range(len(self.visits))):
-            inner = self.visits[position].inner
-            if inner is None:
-                continue
-            between: list[_Visit] = []
-            if later is not None and self._runs_ahead(position):
-                between = self.visits[position + 1 : later + 1]
-                brief = inner.forward_peak - inner.gradient - inner.held
-                self.transient, self.briefest = max((self.transient, self.briefest), (brief, inner.first))
-            for visit in between:
-                visit.ahead, visit.guest = inner.held, inner.first
-            stall += self._stall(inner.forward, between)
-            later = position
-        return stall
+class _Ahead:
+    """The regions of one step that run ahead of backward, by their position in the schedule."""
+
+    def __init__(self, lanes: Lanes, span: _Span, schedule: Schedule) -> None:
+        self._span, self._needs = span, list(span.needs)
+        self._stalls: dict[int, float] = {}  # seconds that backward waits for second runs, or does them itself
+        self._guests: dict[int, _Guest] = {}
+        self._hosts: dict[int, int] = {}  # which region is there while backward is at a node
+        self._late: frozenset[int] = frozenset()
+        later = -1
+        for at, again in reversed(span.regions):
+            node, self._stalls[at] = schedule[at], again.forward
+            if lanes.prefetch and later >= 0 and isinstance(node, Region) and node.ahead and span.nodes[at].quiet:
+                self._stalls[at] = _stall(again.forward, lanes.overlap, span.returns[at + 1 : later + 1])
+                self._invite(at, again, range(at + 1, later + 1))
+            later = at
+
+    def _invite(self, at: int, again: _Span, beside: range) -> None:
+        brief = again.forward_peak - again.gradient - again.held
+        self._guests[at] = _Guest(beside=beside, late=again.forward, brief=brief)
+        for other in beside:
+            self._needs[other] = self._span.way_back(other, again.held)
+            self._hosts[other] = at
+
+    def forecast(self) -> Forecast:
+        """What the step takes now."""
+        span = self._span
+        brief = max((guest.brief for guest in self._guests.values()), default=0)
+        return Forecast(
+            seconds=span.forward + (span.seconds + sum(self._stalls.values())),
+            peak=max(span.forward_peak, *self._needs) + max(brief, 0),
+            least=max(span.forward_peak, span.backward_peak),
+            late=self._late,
+        )
 
     def crowded(self) -> int | None:
-        """The first stage of a region that would lower the peak by not being run ahead, if one can be told."""
-        fullest = max(self.visits, key=self._way_back)
-        if self.backward_peak > self.forward_peak and fullest.guest is not None:
-            return fullest.guest
-        return self.briefest if self.transient else None
+        """The region that would lower the peak by not being run ahead, if one can be told."""
+        if not self._guests:
+            return None
+        fullest = self._needs.index(max(self._needs))
+        if self._needs[fullest] > self._span.forward_peak and fullest in self._hosts:
+            return self._hosts[fullest]
+        brief, at = max((guest.brief, at) for at, guest in self._guests.items())
+        return at if brief > 0 else None
 
-    def _stall(self, work: float, between: list[_Visit]) -> float:
-        """What is left of a worker's work when backward has passed ``between``."""
-        return max(work - self.lanes.overlap * sum(visit.backward for visit in between), 0.0)
+    def leave(self, at: int) -> None:
+        """Leave a region to backward."""
+        guest = self._guests.pop(at)
+        self._late |= {at}
+        self._stalls[at] = guest.late
+        for other in guest.beside:
+            self._needs[other] = self._span.needs[other]
+            del self._hosts[other]
 
-    def _runs_ahead(self, position: int) -> bool:
-        node = self.visits[position].node
-        wanted = self.top and self.lanes.prefetch and isinstance(node, Region) and node.ahead
-        return wanted and all(self.stages[index].ahead for index in stages_of((node,)))
 
-    def _way_back(self, visit: _Visit) -> int:
-        """The most that is held while backward is at a node."""
-        if visit.inner is not None:
-            return visit.base + visit.early + max(visit.inner.forward_peak, visit.inner.backward_peak + visit.ahead)
-        assert isinstance(visit.node, Keep)
-        return visit.base + self.book.mode(visit.node).backward_peak + visit.early + visit.ahead
+def _stall(work: float, overlap: float, beside: list[float]) -> float:
+    """What is left of a worker's work when backward has passed the nodes beside it."""
+    return max(work - overlap * sum(beside), 0.0)

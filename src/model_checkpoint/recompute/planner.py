@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from model_checkpoint.recompute.schedule import Keep, Region, Schedule
 
-Row = npt.NDArray[np.float64]
+Rows = npt.NDArray[np.float64]  # seconds: a row per last stage, an entry per number of slots
+Choices = npt.NDArray[np.int16]
 _KEEP = 10_000  # a choice below this is the last stage of a region, above it the mode of a kept stage
 
 
@@ -82,6 +82,15 @@ class ParetoPoint:
     seconds: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kept:
+    """A stage kept in one mode, as the tables see it."""
+
+    node: Keep
+    slots: int  # what it leaves behind
+    freed: bool  # nobody holds its output
+
+
 class Table:
     """All optimal schedules of one chain for every budget up to ``budget``.
 
@@ -108,18 +117,18 @@ class Table:
     def seconds(self, budget: int) -> float:
         """The least time within ``budget`` bytes; infinity if nothing fits."""
         slot = self._slot_of(budget)
-        return float(self._held[0, -1, slot]) if slot >= 0 else math.inf
+        return float(self._held[0][-1, slot]) if slot >= 0 else math.inf
 
     def schedule(self, budget: int) -> Schedule | None:
         """The fastest schedule within ``budget`` bytes, or None if nothing fits."""
         slot = self._slot_of(budget)
-        if slot < 0 or not math.isfinite(self._held[0, -1, slot]):
+        if slot < 0 or not math.isfinite(self._held[0][-1, slot]):
             return None
-        return tuple(self._rebuild(0, len(self.chain.stages) - 1, slot=slot, paid=True))
+        return self._rebuild(0, len(self.chain.stages) - 1, slot=slot, paid=True)
 
     def front(self) -> tuple[ParetoPoint, ...]:
         """Every budget at which the best time improves, smallest first."""
-        row = self._held[0, -1]
+        row = self._held[0][-1]
         points, best = [], math.inf
         for slot, seconds in enumerate(row):
             if seconds < best:
@@ -140,38 +149,36 @@ class Table:
         return math.ceil(size / self.slot_bytes - 1e-9)
 
     def _solve(self) -> None:
-        """Fill the tables span by span.
+        """Fill the tables, from the last first stage to the first.
 
-        ``_held[s, t, m]``: input of ``s`` is paid for by the caller; ``_free``: it can be rebuilt and is not held.
-        ``_shifted[s, t]`` is ``_held`` moved up by that input's size: the cost when it is paid out of ``m``.
+        ``_held[s][t - s, m]``: stages ``s..t`` in ``m`` slots, when the input of ``s`` is paid for by the caller;
+        ``_free``: that input can be rebuilt and is not held. ``_shifted`` is ``_held`` moved up by the size of that
+        input: the cost when it is paid out of ``m``. The choices say which candidate each entry came from.
         """
-        count = len(self.chain.stages)
-        shape = (count, count, self.slots + 1)
-        self._held = np.full(shape, np.inf)
-        self._free = np.full(shape, np.inf)
-        self._shifted = np.full(shape, np.inf)
-        self._held_choice = np.full(shape, -1, dtype=np.int16)
-        self._free_choice = np.full(shape, -1, dtype=np.int16)
-        self._index = np.arange(self.slots + 1)
-        for span in range(count):
-            for first in range(count - span):
-                self._solve_span(first, first + span)
-
-    def _solve_span(self, first: int, last: int) -> None:
+        self._held: dict[int, Rows] = {}
+        self._free: dict[int, Rows] = {}
+        self._shifted: dict[int, Rows] = {}
+        self._held_choice: dict[int, Choices] = {}
+        self._free_choice: dict[int, Choices] = {}
         stages = self.chain.stages
-        gradient = stages[last].gradient if last < len(stages) - 1 else 0
-        for paid in (True, False):
-            table, choice = (self._held, self._held_choice) if paid else (self._free, self._free_choice)
-            if not paid and not self._can_free(first - 1):
-                continue
-            rows = self._keep_rows(first, last, gradient=gradient, paid=paid)
-            rows += self._region_rows(first, last, gradient=gradient, paid=paid)
-            for row, pick in rows:
-                better = row < table[first, last]
-                table[first, last][better] = row[better]
-                choice[first, last][better] = pick if isinstance(pick, int) else pick[better]
-        if first > 0:
-            self._shifted[first, last] = _shift(self._held[first, last], self._units(stages[first - 1].output))
+        self._gradients = [stage.gradient for stage in stages[:-1]] + [0]
+        self._outputs = [self._units(stage.output) for stage in stages]
+        self._kept = [[self._keep_of(number, mode) for mode in stage.modes] for number, stage in enumerate(stages)]
+        self._regions: dict[tuple[int, int, int], Region] = {}
+        for first in reversed(range(len(stages))):
+            self._held[first], self._held_choice[first] = self._best_from(first, paid=True)
+            if first > 0:
+                self._shifted[first] = _shift(self._held[first], self._outputs[first - 1])
+            if self._can_free(first - 1):
+                self._free[first], self._free_choice[first] = self._best_from(first, paid=False)
+
+    def _best_from(self, first: int, *, paid: bool) -> tuple[Rows, Choices]:
+        """The best of keeping ``first`` and of all regions that start there, for every last stage at once."""
+        shape = (len(self.chain.stages) - first, self.slots + 1)
+        best, choice = np.full(shape, np.inf), np.full(shape, -1, dtype=np.int16)
+        self._keep(first, best, choice, paid=paid)
+        self._recompute(first, best, choice, paid=paid)
+        return best, choice
 
     def _can_free(self, stage: int) -> bool:
         return (
@@ -187,51 +194,48 @@ class Table:
         before = self.chain.stages[first - 1]
         return before.output, max(m.rebuild for m in before.modes if m.frees_output)
 
-    def _keep_rows(self, first: int, last: int, *, gradient: int, paid: bool) -> list[tuple[Row, Any]]:
-        """One candidate row per mode of ``first``, kept."""
-        rows = []
-        stage = self.chain.stages[first]
+    def _keep(self, first: int, best: Rows, choice: Choices, *, paid: bool) -> None:
+        """Improve the rows by each mode of ``first``, kept."""
         size, rebuild = self._input_costs(first, paid)
-        for number, mode in enumerate(stage.modes):
-            need = self._units(size + max(mode.forward_peak + gradient, mode.backward_peak))
-            if need > self.slots:
-                continue
-            if first == last:
-                row = np.zeros(self.slots + 1)
-            else:
-                rest, saved = self._after(first, last, mode)
-                row = _shift(rest, self._units(saved))
-            row = row + (mode.forward + mode.backward + rebuild)
-            row[:need] = np.inf
-            rows.append((row, _KEEP + number))
-        return rows
+        for number, mode in enumerate(self.chain.stages[first].modes):
+            rows = np.zeros_like(best)
+            if len(rows) > 1:
+                kept = self._kept[first][number]
+                rows[1:] = _shift((self._free if kept.freed else self._held)[first + 1], kept.slots)
+            rows += mode.forward + mode.backward + rebuild
+            needs = [
+                size + max(mode.forward_peak + gradient, mode.backward_peak) for gradient in self._gradients[first:]
+            ]
+            self._improve(best, choice, rows, needs=needs, pick=_KEEP + number)
 
-    def _after(self, first: int, last: int, mode: Mode) -> tuple[Row, int]:
-        """The table row of what follows a kept stage, and the bytes the stage leaves behind."""
-        stage = self.chain.stages[first]
-        if mode.frees_output and stage.linked:
-            return self._free[first + 1, last], mode.saved
-        return self._held[first + 1, last], mode.saved + (stage.output if mode.frees_output else 0)
+    def _keep_of(self, number: int, mode: Mode) -> _Kept:
+        stage = self.chain.stages[number]
+        freed = mode.frees_output and stage.linked
+        left = mode.saved + (stage.output if mode.frees_output and not freed else 0)
+        return _Kept(node=Keep(stage=number, mode=mode.name), slots=self._units(left), freed=freed)
 
-    def _region_rows(self, first: int, last: int, *, gradient: int, paid: bool) -> list[tuple[Row, Any]]:
-        """The best of all regions that start at ``first``, over where they stop."""
-        stop = min(self._reach(first), last - 1)
-        if stop < first:
-            return []
-        stages, size = self.chain.stages, self._input_costs(first, paid)
-        peaks, times, needs = 0, 0.0, []
-        total = np.empty(stop - first + 1)
-        for index in range(first, stop + 1):
-            carried = stages[index - 1].output if index > first else 0
-            peaks = max(peaks, carried + stages[index].bare_peak)
-            times += stages[index].bare
-            needs.append(self._units(size[0] + gradient + peaks))
-            total[index - first] = times + size[1] + self.chain.region_cost
-        inner = self._held if paid else self._shifted
-        rows = inner[first, first : stop + 1] + self._shifted[first + 1 : stop + 2, last] + total[:, None]
-        rows[self._index[None, :] < np.asarray(needs)[:, None]] = np.inf
-        best = np.argmin(rows, axis=0)
-        return [(rows[best, self._index], best + first)]
+    def _recompute(self, first: int, best: Rows, choice: Choices, *, paid: bool) -> None:
+        """Improve the rows by every region from ``first``; a region's own row is final when its turn comes."""
+        stages, (size, rebuild) = self.chain.stages, self._input_costs(first, paid)
+        inner = best if paid else self._shifted[first]
+        peak, seconds, carried = 0, 0.0, 0
+        for stop in range(first, min(self._reach(first), len(stages) - 2) + 1):
+            peak = max(peak, carried + stages[stop].bare_peak)
+            seconds += stages[stop].bare
+            carried = stages[stop].output
+            rows = self._shifted[stop + 1] + inner[stop - first]
+            rows += seconds + rebuild + self.chain.region_cost
+            needs = [size + gradient + peak for gradient in self._gradients[stop + 1 :]]
+            after = stop + 1 - first
+            self._improve(best[after:], choice[after:], rows, needs=needs, pick=stop)
+
+    def _improve(self, best: Rows, choice: Choices, rows: Rows, *, needs: list[int], pick: int) -> None:
+        """Take over what is quicker in ``rows``, each of which takes ``needs`` bytes at least."""
+        for row, need in zip(rows, needs, strict=True):
+            row[: self._units(need)] = np.inf
+        better = rows < best
+        np.copyto(best, rows, where=better)
+        np.copyto(choice, pick, where=better)
 
     def _reach(self, first: int) -> int:
         """The last stage a region from ``first`` may include; ``first - 1`` if it may not start there."""
@@ -242,31 +246,34 @@ class Table:
                 break
         return stop
 
-    def _rebuild(self, first: int, last: int, *, slot: int, paid: bool) -> list[Keep | Region]:
+    def _rebuild(self, first: int, last: int, *, slot: int, paid: bool) -> Schedule:
         """Read the chosen schedule of ``first..last`` back from the tables."""
         nodes: list[Keep | Region] = []
         while first <= last:
-            pick = int((self._held_choice if paid else self._free_choice)[first, last, slot])
+            pick = int((self._held_choice if paid else self._free_choice)[first][last - first, slot])
             if pick >= _KEEP:
-                mode = self.chain.stages[first].modes[pick - _KEEP]
-                nodes.append(Keep(stage=first, mode=mode.name))
-                if first < last:
-                    slot -= self._units(self._after(first, last, mode)[1])
-                paid = not (mode.frees_output and self.chain.stages[first].linked)
-                first += 1
+                kept = self._kept[first][pick - _KEEP]
+                nodes.append(kept.node)
+                slot, paid, first = slot - kept.slots, not kept.freed, first + 1
                 continue
-            inner = slot if paid else slot - self._units(self.chain.stages[first - 1].output)
-            body = self._rebuild(first, pick, slot=inner, paid=True)
-            nodes.append(Region(start=first, stop=pick, body=tuple(body)))
-            slot -= self._units(self.chain.stages[pick].output)
-            first, paid = pick + 1, True
-        return nodes
+            inner = slot if paid else slot - self._outputs[first - 1]
+            nodes.append(self._region(first, pick, inner))
+            slot, paid, first = slot - self._outputs[pick], True, pick + 1
+        return tuple(nodes)
+
+    def _region(self, first: int, last: int, slot: int) -> Region:
+        """A region by its best body; schedules share their regions."""
+        key = first, last, slot
+        if key not in self._regions:
+            body = self._rebuild(first, last, slot=slot, paid=True)
+            self._regions[key] = Region(start=first, stop=last, body=body)
+        return self._regions[key]
 
 
-def _shift(row: Row, by: int) -> Row:
-    """``row`` as seen with ``by`` slots less: entry m is ``row[m - by]``."""
-    moved = np.full_like(row, np.inf)
+def _shift(rows: Rows, by: int) -> Rows:
+    """``rows`` as seen with ``by`` slots less: entry m is ``rows[..., m - by]``."""
     if by <= 0:
-        return row.copy()
-    moved[by:] = row[: max(len(row) - by, 0)]
+        return rows.copy()
+    moved = np.full_like(rows, np.inf)
+    moved[..., by:] = rows[..., : max(rows.shape[-1] - by, 0)]
     return moved

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from model_checkpoint.recompute.forecast import Forecast, Forecaster, Lanes, exposed, hidden_again
+from model_checkpoint.recompute.forecast import Forecaster, Lanes, exposed, hidden_again
 from model_checkpoint.recompute.planner import Chain, Table
 from model_checkpoint.recompute.schedule import Region, Schedule
 
@@ -38,29 +38,45 @@ def plan_points(chain: Chain, *, budget: int, lanes: Lanes | None = None, slots:
         [(18, 12.0), (22, 11.0), (28, 10.0), (34, 9.0)]
     """
     lanes = lanes or Lanes()
-    book = Forecaster(chain, lanes)
-    found: dict[Schedule, Forecast] = {}
+    book, front = Forecaster(chain, lanes), _Front()
     for schedule in dict.fromkeys(_schedules(chain, budget, lanes, slots)):
-        found.update(_thinned(book, schedule))
-    points, best = [], math.inf
-    for schedule, takes in sorted(found.items(), key=lambda item: (item[1].peak, item[1].seconds)):
-        if takes.seconds < best:
-            best = takes.seconds
-            points.append(Point(bytes=takes.peak, seconds=takes.seconds, schedule=schedule))
-    return tuple(points)
+        for takes in book.thin(schedule):
+            if front.beats(takes.least, takes.seconds):
+                break  # with less prefetch it takes no less than that
+            if not front.beats(takes.peak, takes.seconds):
+                front.add(Point(bytes=takes.peak, seconds=takes.seconds, schedule=_without(schedule, takes.late)))
+    return tuple(front.points)
 
 
-def _thinned(book: Forecaster, schedule: Schedule) -> Iterator[tuple[Schedule, Forecast]]:
-    """A schedule, and what is left of its prefetch while less of it means less memory."""
-    while True:
-        takes = book.take(schedule)
-        yield schedule, takes
-        if takes.crowded is None:
-            return
-        schedule = tuple(
-            replace(node, ahead=False) if isinstance(node, Region) and node.start == takes.crowded else node
-            for node in schedule
-        )
+class _Front:
+    """Points of which none is as small and as fast as another: larger and larger, faster and faster."""
+
+    def __init__(self) -> None:
+        self.points: list[Point] = []
+
+    def beats(self, size: int, seconds: float) -> bool:
+        """Whether some point is as small and as fast."""
+        after = bisect_right(self.points, size, key=_size)
+        return after > 0 and self.points[after - 1].seconds <= seconds
+
+    def add(self, point: Point) -> None:
+        """Take in a point that no other beats; those that it beats go."""
+        start = end = bisect_left(self.points, point.bytes, key=_size)
+        while end < len(self.points) and self.points[end].seconds >= point.seconds:
+            end += 1
+        self.points[start:end] = [point]
+
+
+def _size(point: Point) -> int:
+    return point.bytes
+
+
+def _without(schedule: Schedule, late: frozenset[int]) -> Schedule:
+    """The schedule with some of its regions left to backward."""
+    return tuple(
+        replace(node, ahead=False) if at in late and isinstance(node, Region) else node
+        for at, node in enumerate(schedule)
+    )
 
 
 def _schedules(chain: Chain, budget: int, lanes: Lanes, slots: int) -> Iterator[Schedule]:
