@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+import torch.nn.functional as F
 from auto_models import (
     FAMILIES,
     assert_same_step,
@@ -21,10 +22,12 @@ from auto_models import (
     step,
     transformer,
 )
+from torch import nn
 
 from model_checkpoint.recompute.autocheckpoint import auto_checkpoint
 from model_checkpoint.recompute.frame import is_recomputing
-from model_checkpoint.recompute.peak import measure_peak
+from model_checkpoint.recompute.peak import PeakTracker, measure_peak
+from model_checkpoint.recompute.schedule import Keep
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -73,6 +76,32 @@ def test_regions_that_draw_random_numbers_are_never_prefetched():
         layers = runtime.statistics.layers()
 
     assert sum(record.prefetch_hits for record in layers.values()) == 0
+
+
+class Noisy(nn.Module):
+    """Ends in dropout of something that is held anyway."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(16, 16)
+
+    def forward(self, x):
+        return F.dropout(self.linear(x).tanh(), 0.5)
+
+
+@pytest.mark.parametrize(("mode", "hits"), [("drop", 1), ("drop+masks", 0)])
+def test_a_region_whose_input_must_be_drawn_again_is_left_to_backward(mode, hits):
+    """Generators belong to the whole process: two threads that set them back and draw spoil each other's numbers."""
+    torch.manual_seed(0)
+    model, x = nn.Sequential(Noisy(), *mlp(16, 2)), torch.randn(8, 16)
+    expected = step(copy.deepcopy(model), (x,))
+    with runtime_of(model, prefetch=True) as runtime, PeakTracker():  # under a tracker ahead means at once
+        runtime.use((Keep(stage=0, mode=mode), *every_stage(3)[1:]))
+        got = step(model, (x,))
+        layers = runtime.statistics.layers()
+
+    assert layers["1"].prefetch_hits == hits
+    assert_same_step(got, expected)
 
 
 def test_prefetch_looks_one_region_ahead_at_most():
