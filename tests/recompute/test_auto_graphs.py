@@ -59,6 +59,20 @@ def test_a_parameter_changed_before_backward_is_detected_and_named():
             loss.backward()
 
 
+def test_what_a_partial_backward_left_is_not_used_by_the_next():
+    """It may be out of date: the second walk looks at the parameters anew."""
+    model, x = mlp(8, 4), torch.randn(4, 8)
+    with runtime_of(model) as runtime:
+        runtime.use(whole(4))
+        loss = model(x).sum()
+        torch.autograd.grad(loss, model[3][2].weight, retain_graph=True)
+        with torch.no_grad():
+            model[0][0].weight.add_(1)
+
+        with pytest.raises(ValueChanged, match=r"^0: parameter 0 \(shape \(8, 8\)\) was changed in place"):
+            loss.backward()
+
+
 def test_frames_die_with_the_graph_without_the_garbage_collector():
     model, x = transformer(8, 4), torch.randn(1, 3, 8)
     made = []

@@ -248,27 +248,28 @@ class Fails(nn.Module):
         raise RuntimeError("asked to fail")
 
 
-def risen_in_backward(model, x):
+def risen_in_backward(model, x, *, retain):
     """How far memory rises above what waits for backward."""
     model(x).sum().backward()  # every gradient exists
     with PeakTracker(excluded_tensors(model, x)) as tracker:
         loss = model(x).sum()
         begin = tracker.live
         tracker.reset_peak()
-        loss.backward()
+        loss.backward(retain_graph=retain)
     return tracker.peak - begin
 
 
+@pytest.mark.parametrize("retain", [False, True])
 @pytest.mark.parametrize("mode", ["disk", "host"])
-def test_at_most_two_stages_are_read_back_at_once(mode, tmp_path):
+def test_at_most_two_stages_are_read_back_at_once(mode, retain, tmp_path):
     """The one that backward is in, and the one before it."""
     hidden = 64 * 256 * 4
     layers = [nn.Sequential(nn.Linear(8, 256), nn.Tanh(), nn.Linear(256, 8)) for _ in range(10)]
     model, x = nn.Sequential(*layers), torch.randn(64, 8)
-    plain = risen_in_backward(model, x)
+    plain = risen_in_backward(model, x, retain=retain)
     with runtime_of(model, offloader=Offloader(tmp_path)) as runtime:
         runtime.use(kept(10, mode))
-        risen = risen_in_backward(model, x)
+        risen = risen_in_backward(model, x, retain=retain)
 
     assert hidden <= risen - plain <= 2.2 * hidden
 
