@@ -1,10 +1,13 @@
 """Small models of every family the recomputation tests train."""
 
+import time
+
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from model_checkpoint.recompute.autocheckpoint import auto_checkpoint
+from model_checkpoint.recompute.offload import Offloader
 from model_checkpoint.recompute.runtime import Runtime, StageCall, StageFacts
 from model_checkpoint.recompute.schedule import Keep, Region
 
@@ -182,3 +185,38 @@ def runtime_of_plan(model, **options):
     modules = [stage.module for stage in plan.profile.found.stages]
     stages = [StageCall(i, f, m) for i, (f, m) in enumerate(zip(facts, modules, strict=True))]
     return Runtime(model, stages, **options)
+
+
+def kept(count, mode):
+    return tuple(Keep(stage=i, mode=mode) for i in range(count))
+
+
+def spilled_regions(count):
+    """Regions that put their tensors on disk when they run again."""
+    return tuple(Region(start=i, stop=i, body=(Keep(stage=i, mode="disk"),)) for i in range(count))
+
+
+EVERY_MODE = {
+    "recompute": nested,
+    "prefetch": every_stage,
+    "drop": lambda count: kept(count, "drop"),
+    "drop+masks": lambda count: kept(count, "drop+masks"),
+    "disk": lambda count: kept(count, "disk"),
+    "host": lambda count: kept(count, "host"),
+    "disk in regions, prefetched": spilled_regions,
+}
+
+
+def runtime_in(model, mode, folder):
+    """A runtime with every stage in one mode; spill files go to ``folder``."""
+    runtime = runtime_of(model, prefetch="prefetch" in mode, offloader=Offloader(folder))
+    runtime.use(EVERY_MODE[mode](len(runtime.stages)))
+    return runtime
+
+
+def wait_until(fact, seconds=60):
+    """Whether a fact comes true before a generous limit."""
+    end = time.monotonic() + seconds
+    while not fact() and time.monotonic() < end:
+        time.sleep(0.001)
+    return fact()

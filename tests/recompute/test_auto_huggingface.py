@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 
-from model_checkpoint.recompute.auto_errors import AutoCheckpointWarning
+from model_checkpoint.recompute.auto_errors import AutoCheckpointWarning, ModelRefused
 from model_checkpoint.recompute.autocheckpoint import auto_checkpoint
 
 transformers = pytest.importorskip("transformers")
@@ -78,3 +78,11 @@ def test_the_cache_is_switched_off_in_training_with_one_warning_and_generate_wor
     with torch.no_grad():
         assert model(input_ids=tokens, use_cache=True).past_key_values is not None
     assert model.generate(tokens, max_new_tokens=3, do_sample=False).shape[1] <= 11
+
+
+def test_a_cache_handed_in_is_refused_by_name():
+    tokens = torch.randint(3, 50, (1, 8))
+    batch = {"input_ids": tokens, "labels": tokens, "past_key_values": transformers.DynamicCache(), "use_cache": False}
+
+    with pytest.raises(ModelRefused, match=r"the layer changes its past_key_values \(DynamicCache\)"):
+        auto_checkpoint(llama(), 0.8, batch)

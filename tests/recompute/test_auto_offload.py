@@ -6,12 +6,22 @@ import gc
 import os
 import random
 import threading
-import time
 from dataclasses import replace
 
 import pytest
 import torch
-from auto_models import FAMILIES, assert_same_step, mlp, random_schedule, runtime_of, stages_by_hand, step, transformer
+from auto_models import (
+    FAMILIES,
+    assert_same_step,
+    kept,
+    mlp,
+    random_schedule,
+    runtime_of,
+    stages_by_hand,
+    step,
+    transformer,
+    wait_until,
+)
 from torch import nn
 
 from model_checkpoint.errors import StorageFailure
@@ -26,16 +36,17 @@ from model_checkpoint.recompute.points import plan_points
 from model_checkpoint.recompute.schedule import Keep, describe, keep_all
 
 
+@pytest.mark.parametrize("prefetch", [False, True])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_disk_offload_gives_the_gradients_of_plain_training(family, tmp_path):
+def test_offload_gives_the_gradients_of_plain_training(family, prefetch, tmp_path):
     torch.manual_seed(1)
     build, make_inputs = FAMILIES[family]
     model, inputs = build(), make_inputs()
     twin, rng = copy.deepcopy(model), random.Random(family)
     count = len(stages_by_hand(model))
-    with runtime_of(twin, offloader=Offloader(tmp_path)) as runtime:
+    with runtime_of(twin, offloader=Offloader(tmp_path), prefetch=prefetch) as runtime:
         for _ in range(8):
-            runtime.use(random_schedule(rng, 0, count - 1, ("full", "disk", "drop")))
+            runtime.use(random_schedule(rng, 0, count - 1, ("full", "disk", "host", "drop")))
             assert_same_step(step(twin, inputs), step(model, inputs))
 
     assert list(tmp_path.iterdir()) == []
@@ -50,7 +61,7 @@ def test_disk_offload_holds_less_and_writes_the_rest(tmp_path):
 
     plain = measure_peak(model, one, x)
     with runtime_of(model, offloader=Offloader(tmp_path)) as runtime:
-        runtime.use(tuple(Keep(stage=i, mode="disk") for i in range(8)))
+        runtime.use(all_disk(8))
         spilled = measure_peak(model, one, x)
         output = model(x)
         written = sum(file.stat().st_size for file in tmp_path.iterdir())
@@ -72,7 +83,7 @@ def test_a_retained_graph_reads_spilled_tensors_again(tmp_path):
         return [p.grad for p in model.parameters()]
 
     with runtime_of(twin, offloader=Offloader(tmp_path)) as runtime:
-        runtime.use(tuple(Keep(stage=i, mode="disk") for i in range(4)))
+        runtime.use(all_disk(4))
         got = one(twin)
 
     assert all(torch.equal(a, b) for a, b in zip(got, one(model), strict=True))
@@ -100,7 +111,7 @@ def test_host_offload_is_no_mode_of_a_cpu_model():
 
 
 def all_disk(count):
-    return tuple(Keep(stage=i, mode="disk") for i in range(count))
+    return kept(count, "disk")
 
 
 class Held:
@@ -129,14 +140,6 @@ class Held:
 
 def sizes(folder):
     return sorted(file.stat().st_size for file in folder.iterdir())
-
-
-def wait_until(fact, seconds=60):
-    """Whether a fact comes true before a generous limit."""
-    end = time.monotonic() + seconds
-    while not fact() and time.monotonic() < end:
-        time.sleep(0.001)
-    return fact()
 
 
 def test_a_stage_is_written_by_the_worker_while_the_next_one_runs(tmp_path):
@@ -198,12 +201,13 @@ def test_what_waits_to_be_written_counts_as_memory_held(tmp_path):
     assert all(size >= x.nbytes for size in saved[2:])
 
 
-def test_backward_reads_one_stage_ahead(tmp_path):
+@pytest.mark.parametrize("mode", ["disk", "host"])
+def test_backward_reads_one_stage_ahead(mode, tmp_path):
     torch.manual_seed(0)
     model, x = mlp(16, 5), torch.randn(8, 16)
     twin = copy.deepcopy(model)
     with runtime_of(twin, offloader=Offloader(tmp_path)) as runtime:
-        runtime.use(all_disk(5))
+        runtime.use(kept(5, mode))
         for _ in range(3):
             assert_same_step(step(twin, (x,)), step(model, (x,)))
         layers = runtime.statistics.layers()
@@ -244,14 +248,41 @@ class Fails(nn.Module):
         raise RuntimeError("asked to fail")
 
 
+def risen_in_backward(model, x, *, retain):
+    """How far memory rises above what waits for backward."""
+    model(x).sum().backward()  # every gradient exists
+    with PeakTracker(excluded_tensors(model, x)) as tracker:
+        loss = model(x).sum()
+        begin = tracker.live
+        tracker.reset_peak()
+        loss.backward(retain_graph=retain)
+    return tracker.peak - begin
+
+
+@pytest.mark.parametrize("retain", [False, True])
+@pytest.mark.parametrize("mode", ["disk", "host"])
+def test_at_most_two_stages_are_read_back_at_once(mode, retain, tmp_path):
+    """The one that backward is in, and the one before it."""
+    hidden = 64 * 256 * 4
+    layers = [nn.Sequential(nn.Linear(8, 256), nn.Tanh(), nn.Linear(256, 8)) for _ in range(10)]
+    model, x = nn.Sequential(*layers), torch.randn(64, 8)
+    plain = risen_in_backward(model, x, retain=retain)
+    with runtime_of(model, offloader=Offloader(tmp_path)) as runtime:
+        runtime.use(kept(10, mode))
+        risen = risen_in_backward(model, x, retain=retain)
+
+    assert hidden <= risen - plain <= 2.2 * hidden
+
+
+@pytest.mark.parametrize("mode", ["disk", "host"])
 @pytest.mark.parametrize("when", ["forward", "backward"])
 @pytest.mark.parametrize("blocked", [False, True])
-def test_after_an_error_no_bytes_files_or_reads_stay_behind(when, blocked, tmp_path):
+def test_after_an_error_no_bytes_files_or_reads_stay_behind(when, blocked, mode, tmp_path):
     torch.manual_seed(0)
     model, x = nn.Sequential(*[Fails() for _ in range(5)]), torch.randn(4, 8)
     expected = step(copy.deepcopy(model), (x,))
     with runtime_of(model, offloader=Offloader(tmp_path)) as runtime:
-        runtime.use(all_disk(5))
+        runtime.use(kept(5, mode))
         guard = Held(runtime, model, x) if blocked else contextlib.nullcontext()
         model[2].when = when
         with guard, pytest.raises(RuntimeError, match="asked to fail"):

@@ -1,5 +1,6 @@
 """Prefetch: regions run ahead on a worker, one at a time, within the budget."""
 
+import contextlib
 import copy
 import os
 import random
@@ -10,6 +11,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+import torch.nn.functional as F
 from auto_models import (
     FAMILIES,
     assert_same_step,
@@ -21,10 +23,12 @@ from auto_models import (
     step,
     transformer,
 )
+from torch import nn
 
 from model_checkpoint.recompute.autocheckpoint import auto_checkpoint
 from model_checkpoint.recompute.frame import is_recomputing
-from model_checkpoint.recompute.peak import measure_peak
+from model_checkpoint.recompute.peak import PeakTracker, measure_peak
+from model_checkpoint.recompute.schedule import Keep
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -73,6 +77,33 @@ def test_regions_that_draw_random_numbers_are_never_prefetched():
         layers = runtime.statistics.layers()
 
     assert sum(record.prefetch_hits for record in layers.values()) == 0
+
+
+class Noisy(nn.Module):
+    """Dropout of something that is held anyway, and something cheap after it."""
+
+    def __init__(self, after):
+        super().__init__()
+        self.linear, self.after = nn.Linear(16, 16), after
+
+    def forward(self, x):
+        return self.after(F.dropout(self.linear(x).tanh(), 0.5))
+
+
+@pytest.mark.parametrize("after", [nn.Identity, nn.ReLU])
+@pytest.mark.parametrize(("mode", "hits"), [("drop", 1), ("drop+masks", 0)])
+def test_a_region_whose_input_must_be_drawn_again_is_left_to_backward(mode, hits, after):
+    """Generators belong to the whole process: two threads that set them back and draw spoil each other's numbers."""
+    torch.manual_seed(0)
+    model, x = nn.Sequential(Noisy(after()), *mlp(16, 2)), torch.randn(8, 16)
+    expected = step(copy.deepcopy(model), (x,))
+    with runtime_of(model, prefetch=True) as runtime, PeakTracker():  # under a tracker ahead means at once
+        runtime.use((Keep(stage=0, mode=mode), *every_stage(3)[1:]))
+        got = step(model, (x,))
+        layers = runtime.statistics.layers()
+
+    assert layers["1"].prefetch_hits == hits
+    assert_same_step(got, expected)
 
 
 def test_prefetch_looks_one_region_ahead_at_most():
@@ -163,6 +194,37 @@ def test_a_region_that_the_plan_leaves_to_backward_is_not_run_ahead():
         layers = runtime.statistics.layers()
 
     assert sum(record.prefetch_hits for record in layers.values()) == 0
+
+
+class Explodes(nn.Module):
+    """Fails in backward, before anything of this stage has been computed."""
+
+    def forward(self, x):
+        result = x.sin()
+        result.register_hook(self._raise)
+        return result.cos()
+
+    def _raise(self, gradient):
+        raise RuntimeError("asked to fail")
+
+
+def test_after_an_error_a_region_that_waits_for_the_worker_is_not_run():
+    torch.manual_seed(0)
+    model, x = nn.Sequential(*mlp(16, 3), Explodes()), torch.randn(8, 16)
+    begun, gate, again = threading.Event(), threading.Event(), []
+    model[2].register_forward_hook(lambda *_: again.append(is_recomputing()))
+    with runtime_of(model, prefetch=True) as runtime:
+        runtime.use(every_stage(4))
+        worker = runtime.prefetcher._workers()
+        blocked = worker.submit(lambda: begun.set() or gate.wait(60))
+        assert begun.wait(60)
+        with contextlib.suppress(RuntimeError):
+            model(x).sum().backward()  # nobody holds the graph after it
+        gate.set()
+        assert blocked.result(60)
+        assert worker.submit(lambda: "all before it is done").result(60)
+
+    assert again == [False]
 
 
 def test_a_profile_without_prefetch_answers_no_question_about_it():

@@ -4,6 +4,7 @@ import copy
 import random
 
 import numpy as np
+import pytest
 import torch
 from auto_models import (
     assert_same_step,
@@ -149,3 +150,41 @@ def test_forward_hooks_run_again_and_can_tell():
 
     assert seen == [(0, False), (5, False), (0, True), (5, True)]
     assert not is_recomputing()
+
+
+def autocast_now():
+    return torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu"), torch.is_autocast_cache_enabled()
+
+
+@pytest.mark.parametrize("cache", [False, True])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("prefetch", [False, True])
+def test_autocast_is_replayed_with_its_dtype_and_cache_flag(prefetch, dtype, cache):
+    """Backward runs outside of it; the worker thread of prefetch has never been in it."""
+    model, x, seen = mlp(16, 4), torch.randn(4, 16), []
+    for stage in model:
+        stage.register_forward_hook(lambda *_: seen.append((is_recomputing(), *autocast_now())))
+    before = autocast_now()
+    with runtime_of(model, prefetch=prefetch) as runtime:
+        runtime.use(every_stage(4) if prefetch else whole(4))
+        with torch.autocast("cpu", dtype=dtype, cache_enabled=cache):
+            loss = model(x).float().sum()
+        loss.backward()
+
+    assert seen == [(again, True, dtype, cache) for again in (False, True) for _ in range(4)]
+    assert autocast_now() == before
+
+
+@pytest.mark.parametrize("cache", [False, True])
+def test_what_ran_outside_autocast_runs_outside_again_with_backward_inside(cache):
+    model, x, seen = mlp(16, 4), torch.randn(4, 16), []
+    model[1].register_forward_hook(lambda *_: seen.append(torch.is_autocast_enabled("cpu")))
+    with runtime_of(model) as runtime:
+        runtime.use(nested(4))
+        loss = model(x).sum()
+        with torch.autocast("cpu", dtype=torch.bfloat16, cache_enabled=cache):
+            within = autocast_now()
+            loss.backward()
+            assert autocast_now() == within
+
+    assert seen == [False, False, False]

@@ -128,29 +128,55 @@ def test_a_larger_input_is_warned_about_once():
     model(torch.randn(16, 16)).sum().backward()
 
 
-def test_an_argument_that_a_layer_changes_is_refused_by_name():
-    class Remember(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.linear = nn.Linear(4, 4)
+def test_an_input_up_to_a_tenth_larger_is_not_warned_about():
+    model = mlp(16, 6)
+    auto_checkpoint(model, 0.6, torch.randn(20, 16))
 
-        def forward(self, x, log):
-            log.append(1)
-            return self.linear(x)
+    model(torch.randn(22, 16)).sum().backward()  # a warning would be an error
+    with pytest.warns(AutoCheckpointWarning, match=r"^input: 1472 bytes, planned for 1280"):
+        model(torch.randn(23, 16)).sum().backward()
 
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layers = nn.ModuleList([Remember() for _ in range(4)])
 
-        def forward(self, x):
-            log = []
-            for layer in self.layers:
-                x = layer(x, log=log)
-            return x
+class Cache:
+    """Keys of former calls, as models for text keep them."""
 
-    with pytest.raises(ModelRefused, match=r"^layers\.0: the layer changes its log \(list\)"):
-        auto_checkpoint(Net(), 0.5, torch.randn(2, 4))
+    def __init__(self):
+        self.keys = [[], []]
+
+    def append(self, value):
+        self.keys[1].append(value)
+
+
+class Remember(nn.Module):
+    """Notes something in an argument."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x, log):
+        log.update({len(log): 1}) if isinstance(log, dict) else log.append(1)
+        return self.linear(x)
+
+
+class Remembering(nn.Module):
+    """Hands one changing argument to all layers."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.layers, self.kind = nn.ModuleList([Remember() for _ in range(4)]), kind
+
+    def forward(self, x):
+        log = self.kind()
+        for layer in self.layers:
+            x = layer(x, log=log)
+        return x
+
+
+@pytest.mark.parametrize("kind", [list, dict, Cache])
+def test_an_argument_that_a_layer_changes_is_refused_by_name(kind):
+    with pytest.raises(ModelRefused, match=rf"^layers\.0: the layer changes its log \({kind.__name__}\)"):
+        auto_checkpoint(Remembering(kind), 0.5, torch.randn(2, 4))
 
 
 def test_compiled_models_are_refused_by_name():

@@ -133,11 +133,13 @@ class DropMode(TorchFunctionMode):
         self.pending = []
         return result
 
-    def _give_recipe(self, source: Tensor, result: Tensor, repeat: Callable[[Saved], Any]) -> None:
+    def _give_recipe(
+        self, source: Tensor, result: Tensor, repeat: Callable[[Saved], Any], *, draws: bool = False
+    ) -> None:
         ingredient = _source(source)
         if ingredient is None:
             return
-        recipe = Recipe(repeat(ingredient), version=result._version)
+        recipe = Recipe(repeat(ingredient), version=result._version, draws=draws or ingredient.draws)
         _note(result, recipe)
         # an operation that saves its own result did so before the recipe was known
         key = _storage(result)
@@ -160,9 +162,9 @@ class DropMode(TorchFunctionMode):
         if len(masks) == 1 and masks[0].tensor is not None and masks[0].tensor.shape == source.shape:
             mask = masks[0]
             if state is not None:
-                mask.replace_by(Recipe(_repeat_mask(source, rate, state), version=0))
+                mask.replace_by(Recipe(_repeat_mask(source, rate, state), version=0, draws=True))
             if _worth(source, result):
-                self._give_recipe(source, result, lambda held: lambda: held.open() * mask.open())
+                self._give_recipe(source, result, lambda held: lambda: held.open() * mask.open(), draws=mask.draws)
         self.pending = []
         return result
 

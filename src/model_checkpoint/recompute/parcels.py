@@ -91,6 +91,7 @@ class Group:
         self._parcels.append(parcel)
         if self._path is None:
             parcel.host = parcel.copy_to_host()
+            self._statistics.dropped(self.layer, parcel.size)
             return number
         if parcel.device.type != "cpu":  # a device is read in order with its own work: here and now
             parcel.source = parcel.copy_to_host()

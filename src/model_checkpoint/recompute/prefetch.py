@@ -1,7 +1,8 @@
 """Prefetch: run the region that backward needs next on a worker thread.
 
-At most one region ahead, so memory grows by one region. Regions that draw random numbers, talk to other processes or
-share a module stay with backward: generators and modules belong to the whole process.
+At most one region ahead, so memory grows by one region. Regions that draw random numbers (or whose inputs do when they
+are made again), talk to other processes or share a module stay with backward: generators and modules belong to the
+whole process.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from model_checkpoint.recompute.peak import active_tracker
+from model_checkpoint.recompute.saved import Saved
 from model_checkpoint.recompute.statistics import RecomputeStatistics
 
 if TYPE_CHECKING:
@@ -100,6 +102,7 @@ def _safe(frame: Frame) -> bool:
         and frame.closed
         and frame.part.ahead
         and not any(call.state.draws or call.stage.facts.collective or call.stage.facts.shared for call in frame.calls)
+        and not any(isinstance(packed, Saved) and packed.draws for packed, _, _ in frame.inputs)
     )
 
 

@@ -49,6 +49,11 @@ def _owner(module: nn.Module, path: str) -> tuple[nn.Module, str]:
     return module.get_submodule(prefix), name
 
 
+def _counted(words: Any) -> Tensor:
+    """An array as a tensor that was made by the dispatcher: a tracker does not see those made from data."""
+    return torch.from_numpy(words).clone()
+
+
 class PythonGenerators:
     """The state of Python's and NumPy's generators, held in tensors so that a tracker counts it."""
 
@@ -56,9 +61,9 @@ class PythonGenerators:
 
     def __init__(self) -> None:
         version, words, gauss = random.getstate()
-        self._python, self._python_rest = torch.tensor(words), (version, gauss)
+        self._python, self._python_rest = _counted(np.array(words, dtype=np.int64)), (version, gauss)
         legacy: Any = np.random.get_state()
-        self._numpy, self._numpy_rest = torch.tensor(legacy[1].astype(np.int64)), (legacy[0], *legacy[2:])
+        self._numpy, self._numpy_rest = _counted(legacy[1].astype(np.int64)), (legacy[0], *legacy[2:])
 
     def restore(self) -> None:
         """Set both generators back to this state."""

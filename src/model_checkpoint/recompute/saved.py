@@ -14,12 +14,13 @@ from model_checkpoint.recompute.auto_errors import ValueChanged
 class Recipe:
     """How to make a tensor again from tensors that are held anyway; the result is shared while someone uses it."""
 
-    __slots__ = ("_build", "_shared", "version")
+    __slots__ = ("_build", "_shared", "draws", "version")
 
-    def __init__(self, build: Callable[[], Tensor], *, version: int) -> None:
+    def __init__(self, build: Callable[[], Tensor], *, version: int, draws: bool = False) -> None:
         self._build = build
         self._shared: weakref.ref[Tensor] | None = None
         self.version = version
+        self.draws = draws  # sets the generators, which belong to the whole process
 
     def make(self) -> Tensor:
         """Return the tensor, rebuilt unless a former result is still in use."""
@@ -49,6 +50,11 @@ class Saved:
             return
         self.geometry = (self.tensor.size(), self.tensor.stride(), int(self.tensor.storage_offset()))
         self.recipe, self.tensor = recipe, None
+
+    @property
+    def draws(self) -> bool:
+        """Whether random numbers must be drawn to have the tensor again."""
+        return self.recipe is not None and self.recipe.draws
 
     def open(self, where: object = "saved tensor") -> Tensor:
         """Give the tensor back.
