@@ -1,5 +1,7 @@
 """Object store servers, started once for each worker that needs one, and a root of its own for each test."""
 
+import shutil
+
 import pytest
 
 from model_checkpoint.testing import object_servers
@@ -7,9 +9,11 @@ from model_checkpoint.testing import object_servers
 
 @pytest.fixture(scope="session")
 def seaweed(tmp_path_factory):
-    with object_servers.seaweedfs(tmp_path_factory.mktemp("seaweedfs")) as server:
+    folder = tmp_path_factory.mktemp("seaweedfs")
+    with object_servers.seaweedfs(folder) as server:
         server.make_bucket("bucket")
         yield server
+    shutil.rmtree(folder, ignore_errors=True)  # gigabytes: it keeps what was deleted
 
 
 @pytest.fixture(scope="session")
