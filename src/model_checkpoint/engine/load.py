@@ -145,6 +145,8 @@ def _load_first_healthy(store: Store, choices: Sequence[Found], wish: _Wish) -> 
         try:
             return _load_named(store, found, wish)
         except _PASSED_OVER as error:
+            if isinstance(error, PartlyLoaded) and not isinstance(error.inner_exception, _PASSED_OVER):
+                raise  # an object of the caller's refused a healthy state
             failures.append(error)
             damaged |= _damaged_copy(store, found.name, error)
             if older is not None:
