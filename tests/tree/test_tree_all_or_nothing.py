@@ -5,8 +5,8 @@ import pytest
 import torch
 from carrying import fill, stored
 
-from model_checkpoint.errors import ManifestInvalid, PartlyLoaded, StructureMismatch
-from model_checkpoint.tree import prepare
+from model_checkpoint.errors import ManifestInvalid, PartlyLoaded, StructureMismatch, UnsupportedType
+from model_checkpoint.tree import prepare, unmet
 from model_checkpoint.tree.codecs import register_codec
 
 
@@ -174,3 +174,28 @@ def test_full_precision_history_in_lists_stays_full():
     assert torch.equal(mine["pair"][0], history["pair"][0])
     assert mine["pair"][1] == 4
     assert torch.equal(mine["deep"]["in"][0], history["deep"]["in"][0])
+
+
+class Counting(torch.nn.Linear):
+    """A module with a state beside its tensors."""
+
+    calls = 0
+
+    def get_extra_state(self):
+        return {"calls": self.calls}
+
+    def set_extra_state(self, state):
+        self.calls = state["calls"]
+
+
+def test_extra_state_the_checkpoint_has_nothing_for_is_missing():
+    plain, counting = stored({"m": {"in": torch.nn.Linear(2, 2)}})[0], stored({"m": {"in": Counting(2, 2)}})[0]
+
+    assert unmet(plain, {"m": {"in": Counting(2, 2)}}) == ["m.in._extra_state"]
+    assert unmet(counting, {"m": {"in": Counting(2, 2)}}) == []
+    assert unmet(plain, torch.nn.Sequential(torch.nn.Linear(2, 2))) == []
+
+
+def test_a_set_that_holds_what_no_set_can_give_back_is_refused_as_a_set():
+    with pytest.raises(UnsupportedType, match=r"^s: a set member of type Tensor cannot be saved"):
+        stored({"s": {torch.ones(1)}})

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from model_checkpoint import plan, tree
-from model_checkpoint.engine.choices import require
+from model_checkpoint.engine.choices import require, require_selection
 from model_checkpoint.engine.deliver import deliver
 from model_checkpoint.engine.info import path_of
 from model_checkpoint.engine.listing import Found, candidates, read_manifest
@@ -106,6 +106,7 @@ def load(
         {'epoch': 3, 'names': ('a', 'b')}
     """
     require(mmap=mmap, verify=verify, strict=strict, fallback=fallback, atomic=atomic, progress=progress)
+    require_selection(parts=parts, rename=rename, types=types)
     wish = _Wish(
         into=into,
         parts=parts,

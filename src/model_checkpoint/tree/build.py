@@ -137,6 +137,12 @@ class Builder:
             self._views[key] = _flagged(view, kind, node[7])
         return self._views[key]
 
+    def leaves_torch(self, node: list[Any]) -> bool:
+        """Tell whether a checked array node was saved from torch and becomes an array of another framework."""
+        if node[0] == "a":
+            return self._entries[node[1]].kind == "torch" and self.memories[node[1]].kind != "torch"
+        return bool(node[2] == "torch") and self.geometry(node)[0] != "torch"
+
     def place_of(self, node: list[Any]) -> str:
         """Return the name of a checked codec value."""
         return self._coded_at.get(id(node)) or shown([])

@@ -131,13 +131,24 @@ def unmet(tree: Node, into: Any) -> list[str]:
         >>> unmet(["d", ["epoch", 3]], {"epoch": 0, "best": 0.5, "any": None})
         ['best']
     """
-    wanted = [final(name) for name, value in _places(into, arrays=False) if value is not None and not _is_array(value)]
+    places = [(name, value) for name, value in _places(into, arrays=False) if value is not None]
+    wanted = [final(name) for name, value in places if not _is_array(value)]
+    wanted += [final(part) for name, value in places for part in _extra_parts(name, value)]
     have: set[str] = set()
     for name, _ in leaves(tree) if wanted else ():
         while name not in have:
             have.add(name)
             name = name.rpartition(".")[0]
     return [name for name in wanted if name not in have and name != ROOT]
+
+
+def _extra_parts(name: str, value: Any) -> list[str]:
+    """Return the names of what a module keeps in its state_dict beside tensors."""
+    if object_kind(type(value)) != "module":
+        return []
+    from model_checkpoint.tree.torch_modules import extra_keys
+
+    return [join(name, dotted(key)) for key in extra_keys(value)]
 
 
 def live_parameter_names(into: Any) -> dict[int, str]:

@@ -186,7 +186,8 @@ def view(base: Tensor, dtype: str, shape: Sequence[int], *, strides: Sequence[in
 def require_device(device: Any) -> None:
     """Refuse a device torch cannot use here."""
     try:
-        torch.empty(0, device=device)
+        if torch.empty(0, device=device).is_meta:
+            raise ValueError("meta tensors have no memory, so nothing would be left of what was loaded")
     except (RuntimeError, AssertionError, TypeError, ValueError) as error:
         raise UnsupportedType(
             f"device: torch cannot use {device!r} here ({str(error).splitlines()[0]}). "

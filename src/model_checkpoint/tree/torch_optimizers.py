@@ -9,7 +9,7 @@ import torch
 
 from model_checkpoint.manifest import Node
 from model_checkpoint.tree.classes import label
-from model_checkpoint.tree.objects import ObjectLoad, inner_of
+from model_checkpoint.tree.objects import ObjectLoad, inner_of, stays_torch
 from model_checkpoint.tree.torch_owners import parameters
 from model_checkpoint.tree.walk import MAPPINGS, tag_of
 
@@ -39,7 +39,7 @@ def match_optimizer(matcher: Matcher, node: Node, live: torch.optim.Optimizer, *
     if places is None or not _settings_fit(matcher, saved, live, name=name, node=node):
         return
     make = matcher.fresh(inner, name)
-    if make is None:
+    if make is None or not stays_torch(matcher, inner, name):
         return
 
     def apply(state: Any) -> None:
