@@ -143,3 +143,30 @@ def test_a_module_that_misses_its_extra_state_is_told_unless_not_strict(tmp_path
 
     mc.load(tmp_path, into={"m": live}, strict=False)
     assert torch.equal(live.weight, saved.weight)
+
+
+def test_extra_state_the_live_module_has_no_place_for_is_unexpected_unless_not_strict(tmp_path):
+    saved, live = Counting(2, 2), torch.nn.Linear(2, 2)
+    mc.save(tmp_path, {"m": saved, "bare": {"note": 1}}, step=1)
+
+    with pytest.raises(errors.StructureMismatch, match=r"unexpected: m\._extra_state\.calls$"):
+        mc.load(tmp_path, into={"m": live})
+    assert not torch.equal(live.weight, saved.weight)
+
+    mc.load(tmp_path, into={"m": live}, strict=False)
+    assert torch.equal(live.weight, saved.weight)
+    mc.save(tmp_path, torch.nn.Identity(), step=2)
+    mc.load(tmp_path, into=torch.nn.Identity())
+
+
+@pytest.mark.parametrize("place", ["disk", "memory://test-selecting-undelete"])
+def test_what_was_deleted_stays_in_the_trash_while_another_has_its_name(tmp_path, place):
+    root = tmp_path if place == "disk" else place
+    mc.save(root, {"a": 1}, step=1)
+    mc.delete(root, step=1)
+    mc.save(root, {"a": 2}, step=1)
+
+    with pytest.raises(errors.StepExists, match=r"step-00000001: .*stays in the trash; nothing was changed\. Give the"):
+        mc.undelete(root, step=1)
+
+    assert mc.load(root) == {"a": 2}

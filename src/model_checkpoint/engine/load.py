@@ -248,7 +248,7 @@ def _fitted(node: Node, manifest: Manifest, where: str, wish: _Wish) -> Node:
     known = {spec.name for spec in saved}
     live = LiveSpecs([s for s in every.specs if s.name in known or wanted(s.name)], every.open_prefixes)
     unmet = [name for name in tree.unmet(node, wish.into) if wanted(name)]
-    report = plan.compare(saved, live, unmet=unmet)
+    report = plan.compare(saved, live, unmet=unmet, unasked=tree.unasked(node, wish.into))
     if report.clashes or (wish.strict and not report.fits):
         cure = "" if report.clashes else " Pass parts=[...] for some parts only, rename={...}, or strict=False."
         raise StructureMismatch(

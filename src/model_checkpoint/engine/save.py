@@ -61,8 +61,8 @@ def save(
         metrics: Numbers to choose by later (``load(best="val_loss")``).
         metadata: Plain data to keep beside the state.
         name: Folder name, instead of one made from the step.
-        overwrite: Replace a checkpoint of that name; ``"damaged"`` only if verification proves damage, not if it is of a
-            newer format or cannot be read just now.
+        overwrite: Replace a checkpoint of that name; ``"damaged"`` only if verification proves damage, not if it is of
+            a newer format or cannot be read just now.
         format: How tensors are spread over files.
         compression: How hard to squeeze the files, without loss; a consolidated model stays as other tools read it.
         incremental: Repeat files of the newest checkpoint that did not change, by link; each stays whole by itself, but
