@@ -69,13 +69,6 @@ def test_what_is_refused_is_refused_with_an_error_of_ours(root, call):
     assert [info.step for info in mc.list_checkpoints(root)] == [1]
 
 
-def test_a_device_without_memory_is_refused(tmp_path):
-    mc.save(tmp_path, {"w": torch.ones(3)}, step=1)
-
-    with pytest.raises(errors.UnsupportedType, match=r"torch cannot use 'meta' here \(meta tensors have no memory"):
-        mc.load(tmp_path, device="meta")
-
-
 @pytest.mark.parametrize("framework", ["numpy", "jax"])
 @pytest.mark.parametrize("hooked", [False, True])
 def test_a_framework_that_torch_objects_do_not_take_is_refused_before_anything_changes(tmp_path, framework, hooked):

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from model_checkpoint.errors import StructureMismatch, UnsupportedType
 from model_checkpoint.tree import flatten, rename, rng_state, select, specs, summary
 from model_checkpoint.tree.names import dotted, escape, undotted, unescape
+from model_checkpoint.tree.plain import plain_values, said
 
 
 class Way(enum.Enum):
@@ -174,3 +175,21 @@ def test_a_typed_jax_key_is_a_random_generator():
     tree, entries, _, _ = stored({"anything": jax.random.key(3), "other": jax.numpy.ones(3)})
 
     assert "rng" not in summary(tree, entries).absent
+
+
+def test_plain_values_are_said_shortly_whatever_they_are():
+    state = {"way": Way.UP, "sizes": {(1, 2), (3,)}, "none": None, "empty": [], "text": "x" * 200, "rate": 0.5}
+    nodes = plain_values(stored({**state, "dtype": torch.bfloat16, "shape": torch.Size([2, 3]), "w": np.ones(2)})[0])
+
+    assert {name: said(node) for name, node in nodes.items()} == {
+        "way": f"{__name__}:Way.UP", "sizes": "[[1, 2], [3]]", "none": "None", "empty": "[]", "rate": "0.5",
+        "text": f"'{'x' * 76}...", "dtype": "torch.dtype bfloat16", "shape": "torch.Size [2, 3]",
+    }  # fmt: skip
+
+
+def test_a_plain_value_no_save_has_written_is_said_all_the_same():
+    deep = 1
+    for _ in range(5000):
+        deep = ["s", [deep]]
+
+    assert [said(node) for node in (deep, ["zz"], ["f", "x"])] == ["?", "?", "?"]

@@ -27,16 +27,21 @@ def said(node: Node) -> str:
         >>> said(["f", "0x1.0000000000000p-1"]), said(["e", "runs:Mode", "FAST", 1]), said(["d", []])
         ('0.5', 'runs:Mode.FAST', '{}')
     """
+    try:
+        text = _text(node)
+    except (CheckpointException, RecursionError):  # no value any save has written
+        text = "?"
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+
+
+def _text(node: Node) -> str:
     match node:
         case ["e", str(cls), str(name), *_]:
-            text = f"{cls}.{name}"
+            return f"{cls}.{name}"
         case ["d" | "k" | "o", *_]:
-            text = "{}"
+            return "{}"
         case ["l" | "t" | "s" | "fs", [*members]]:
-            text = f"[{', '.join(map(said, members))}]"
-        case _:
-            try:
-                text = repr(values.unpack(node))
-            except CheckpointException:  # no value of its own, such as an empty object: its node tells most
-                text = str(node)
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+            return f"[{', '.join(map(_text, members))}]"
+        case [str(tag), *_] if tag.startswith("torch."):
+            return " ".join(map(str, node))
+    return repr(values.unpack(node))

@@ -186,8 +186,7 @@ def view(base: Tensor, dtype: str, shape: Sequence[int], *, strides: Sequence[in
 def require_device(device: Any) -> None:
     """Refuse a device torch cannot use here."""
     try:
-        if torch.empty(0, device=device).is_meta:
-            raise ValueError("meta tensors have no memory, so nothing would be left of what was loaded")
+        torch.empty(0, device=device)
     except (RuntimeError, AssertionError, TypeError, ValueError) as error:
         raise UnsupportedType(
             f"device: torch cannot use {device!r} here ({str(error).splitlines()[0]}). "
