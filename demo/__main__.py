@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from rich.table import Column, Table
 
 import model_checkpoint as mc
 from model_checkpoint.errors import ChunkMismatch
@@ -121,7 +122,8 @@ def prove_damage(folder: Path) -> list[Claim]:
         error = None
     except ChunkMismatch as caught:
         error = caught
-        console.print(f"[yellow]{type(caught).__name__}[/]: {str(caught).replace(str(folder), '...')}", soft_wrap=True)
+        told = escape(str(caught).replace(str(folder), "..."))
+        console.print(f"[yellow]{type(caught).__name__}[/]: {told}", soft_wrap=True)
     logging.getLogger("model_checkpoint.load").setLevel(logging.ERROR)
     state = mc.load(folder / "run", fallback=True)
     named = error is not None and bool(error.tensor) and error.chunk is not None
@@ -138,7 +140,8 @@ def main() -> int:
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mckpt-demo-") as folder:
         claims = [*prove_resume(Path(folder)), *prove_damage(Path(folder))]
-    table = Table("claim", "evidence", "held", title=f"model_checkpoint demo, {time.monotonic() - started:.0f} s")
+    evidence = Column("evidence", overflow="fold")
+    table = Table("claim", evidence, "held", title=f"model_checkpoint demo, {time.monotonic() - started:.0f} s")
     for claim in claims:
         table.add_row(claim.text, claim.evidence, "[green]yes[/]" if claim.held else "[red]NO[/]")
     console.print(table)

@@ -123,3 +123,16 @@ def test_every_command_has_help_with_an_example_and_an_entry_in_the_docs():
         name = command.callback.__name__
         assert f"`mckpt {name}" in command.callback.__doc__, name
         assert f"mckpt {name}" in page, name
+
+
+def test_diff_leaves_with_1_when_only_plain_values_differ(tmp_path):
+    for step, rate in ((1, 0.5), (2, 0.25)):
+        mc.save(tmp_path, {"w": np.zeros(2), "[red]lr": rate}, step=step)
+
+    result = invoke("diff", f"{tmp_path}@1", f"{tmp_path}@2")
+    data = json.loads(invoke("diff", f"{tmp_path}@1", f"{tmp_path}@2", "--json").output)
+
+    assert result.exit_code == 1
+    assert "[red]lr" in result.output
+    assert "0 changed, 1 unchanged; 1 plain values differ" in result.output
+    assert data["values"] == [{"name": "[red]lr", "before": "0.5", "after": "0.25"}]

@@ -5,6 +5,7 @@ import os
 import pty
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -106,20 +107,28 @@ def test_names_are_never_cut_where_no_person_looks(root, run):
     assert "2 changed, 1 unchanged" in diff
 
 
-def test_on_a_narrow_terminal_names_are_folded_not_cut(root):
+def on_terminal(columns, *words):
+    """Run the command on a terminal of its own; return its exit code and what a person saw."""
     mine, theirs = pty.openpty()
-    done = subprocess.run(
-        [*MCKPT, "show", f"{root}@2", "--tensors"],
-        stdout=theirs,
-        stderr=theirs,
-        check=False,
-        env={**os.environ, "COLUMNS": "60", "TERM": "xterm"},
-    )
+    env = {**os.environ, "COLUMNS": columns, "TERM": "xterm"}
+    process = subprocess.Popen([*MCKPT, *words], stdout=theirs, stderr=theirs, env=env)
     os.close(theirs)
-    text = os.read(mine, 1 << 16).decode()
+    seen = b""
+    with suppress(OSError):  # how a terminal says that nobody writes to it any more
+        while part := os.read(mine, 1 << 16):
+            seen += part
     os.close(mine)
+    return process.wait(), seen.decode()
 
-    assert done.returncode == 0
+
+@pytest.mark.parametrize("columns", ["40", "60"])
+@pytest.mark.parametrize(
+    "words", [["show", "{}@2", "--tensors"], ["ls", "{}"], ["verify", "{}"], ["diff", "{}@1", "{}@2"]]
+)
+def test_on_a_narrow_terminal_everything_is_folded_and_nothing_cut(root, columns, words):
+    code, text = on_terminal(columns, *(word.format(root) for word in words))
+
+    assert code == (1 if words[0] == "diff" else 0)
     assert "\u2026" not in text
 
 

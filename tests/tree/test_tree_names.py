@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model_checkpoint.errors import StructureMismatch, UnsupportedType
-from model_checkpoint.tree import flatten, rename, select, specs, summary
+from model_checkpoint.tree import flatten, rename, rng_state, select, specs, summary
 from model_checkpoint.tree.names import dotted, escape, undotted, unescape
+from model_checkpoint.tree.plain import plain_values, said
 
 
 class Way(enum.Enum):
@@ -115,3 +116,80 @@ def test_summary_tells_parts_and_what_a_resume_would_lack():
     ]  # fmt: skip
     assert told.parts[0].class_name == "torch.nn.modules.linear:Linear"
     assert told.absent == ("scheduler", "scaler", "rng", "step")
+
+
+class Trainer:
+    """An object of the caller's with the parts of a run inside."""
+
+    def __init__(self, parts):
+        self.parts = parts
+
+    def state_dict(self):
+        return self.parts
+
+    def load_state_dict(self, state):
+        self.parts = state
+
+
+def run_parts():
+    model = torch.nn.Linear(2, 2)
+    adam = torch.optim.Adam(model.parameters())
+    schedule = torch.optim.lr_scheduler.StepLR(adam, 1)
+    scaler = torch.amp.GradScaler("cpu")
+    return {"net": model, "adam": adam, "plan": schedule, "amp": scaler, "generators": rng_state(), "epoch": 3}
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        lambda parts: {"trainer": parts},
+        lambda parts: {"trainer": Trainer(parts)},
+        lambda parts: [parts, {}],
+        lambda parts: {k: v.state_dict() if hasattr(v, "state_dict") else v for k, v in parts.items()},
+        lambda parts: {"models": [parts["net"]], "rest": {k: v for k, v in parts.items() if k != "net"}},
+    ],
+)
+def test_a_resume_lacks_nothing_that_is_anywhere_in_the_state(shape):
+    tree, entries, _, _ = stored(shape(run_parts()))
+
+    assert summary(tree, entries).absent == ()
+
+
+def test_plain_data_is_known_by_the_name_of_its_part():
+    parts = {"params": {"w": np.ones(2)}, "opt_state": ({"m": np.ones(2)},), "lr_scheduler": {"a": 1}, "step": 4}
+    tree, entries, _, _ = stored({**parts, "rng": np.ones(2)})
+
+    assert summary(tree, entries).absent == ("scaler",)
+
+
+def test_what_is_empty_or_none_is_lacking():
+    tree, entries, _, _ = stored(
+        {"model": None, "optimizer": {}, "scheduler": [], "scaler": None, "rng": 0, "epoch": 0}
+    )
+
+    assert summary(tree, entries).absent == ("model", "optimizer", "scheduler", "scaler", "rng")
+
+
+def test_a_typed_jax_key_is_a_random_generator():
+    jax = pytest.importorskip("jax")
+    tree, entries, _, _ = stored({"anything": jax.random.key(3), "other": jax.numpy.ones(3)})
+
+    assert "rng" not in summary(tree, entries).absent
+
+
+def test_plain_values_are_said_shortly_whatever_they_are():
+    state = {"way": Way.UP, "sizes": {(1, 2), (3,)}, "none": None, "empty": [], "text": "x" * 200, "rate": 0.5}
+    nodes = plain_values(stored({**state, "dtype": torch.bfloat16, "shape": torch.Size([2, 3]), "w": np.ones(2)})[0])
+
+    assert {name: said(node) for name, node in nodes.items()} == {
+        "way": f"{__name__}:Way.UP", "sizes": "[[1, 2], [3]]", "none": "None", "empty": "[]", "rate": "0.5",
+        "text": f"'{'x' * 76}...", "dtype": "torch.dtype bfloat16", "shape": "torch.Size [2, 3]",
+    }  # fmt: skip
+
+
+def test_a_plain_value_no_save_has_written_is_said_all_the_same():
+    deep = 1
+    for _ in range(5000):
+        deep = ["s", [deep]]
+
+    assert [said(node) for node in (deep, ["zz"], ["f", "x"])] == ["?", "?", "?"]

@@ -62,13 +62,13 @@ def verify(ref: RefArgument, as_json: JsonOption = False) -> None:
 
 @app.command()
 def diff(a: RefArgument, b: RefArgument, as_json: JsonOption = False) -> None:
-    """Compare two checkpoints tensor by tensor, e.g. `mckpt diff runs/a@100 runs/a@200`."""
+    """Compare two checkpoints, tensors and plain values, e.g. `mckpt diff runs/a@100 runs/a@200`."""
     from model_checkpoint.cli import render
     from model_checkpoint.engine.diff import diff as compare
 
     found = compare(a, b)
     render.difference(found, as_json=as_json)
-    raise typer.Exit(1 if found.added or found.removed or found.changed else 0)
+    raise typer.Exit(0 if found.same else 1)
 
 
 @app.command()

@@ -128,9 +128,9 @@ def _one_copy(root: str, infos: Sequence[CheckpointInfo]) -> None:
         )
 
 
-def _table(name: str, *others: str) -> Table:
-    """A table whose first column, a name, is folded rather than cut when the terminal is too narrow."""
-    return Table(Column(name, overflow="fold"), *others)
+def _table(*columns: str) -> Table:
+    """A table whose cells are folded rather than cut when the terminal is too narrow."""
+    return Table(*(Column(title, overflow="fold") for title in columns))
 
 
 def _step(info: CheckpointInfo) -> str:
@@ -178,12 +178,18 @@ def health(found: Sequence[Health], *, as_json: bool) -> None:
         return
     table = _table("name", "step", "read", "verdict")
     for h in found:
-        verdict = "[green]healthy[/]" if h.ok else f"[red]{len(h.damage)} damaged[/]"
-        table.add_row(clean(h.info.prefix), _step(h.info), size(h.bytes_read), verdict)
+        table.add_row(clean(h.info.prefix), _step(h.info), size(h.bytes_read), _verdict(h))
     console.print(table)
     for h in found:
         for damage in h.damage:
             console.print(f"[red]{clean(h.info.prefix)}[/]: {clean_lines(damage.problem)}", soft_wrap=True)
+
+
+def _verdict(found: Health) -> str:
+    if found.ok:
+        return "[green]healthy[/]"
+    proven = sum(not damage.unread for damage in found.damage)
+    return f"[red]{proven} damaged[/]" if proven else "[yellow]not readable here[/]"
 
 
 def difference(found: Diff, *, as_json: bool) -> None:
@@ -202,8 +208,19 @@ def difference(found: Diff, *, as_json: bool) -> None:
         table.add_row(clean(change.name), "changed", clean(kind), *figures)
     if table.row_count:
         console.print(table)
+    if found.values:
+        console.print(_value_table(found))
     counts = f"{len(found.added)} added, {len(found.removed)} removed, {len(found.changed)} changed"
-    console.print(f"{counts}, {found.unchanged} unchanged")
+    plain = f"; {len(found.values)} plain values differ" if found.values else ""
+    console.print(f"{counts}, {found.unchanged} unchanged{plain}")
+
+
+def _value_table(found: Diff) -> Table:
+    table = _table("value", "before", "after")
+    for change in found.values:
+        sides = ("-" if side is None else clean(side) for side in (change.before, change.after))
+        table.add_row(clean(change.name), *sides)
+    return table
 
 
 def moved(info: CheckpointInfo, what: str, *, as_json: bool) -> None:

@@ -22,7 +22,7 @@ from model_checkpoint.engine.progress import Listen, listening
 from model_checkpoint.engine.save import Overwrite, commit, draft
 from model_checkpoint.engine.slabs import FileJob, plan_runs
 from model_checkpoint.engine.workers import cores, yield_to_others
-from model_checkpoint.errors import StateChanged
+from model_checkpoint.errors import OptionInvalid, StateChanged
 from model_checkpoint.events import Emit
 from model_checkpoint.options import CheckpointFormat, CompressionLevel
 from model_checkpoint.storage.locate import Root, open_store
@@ -97,7 +97,7 @@ def save_async(
         incremental=incremental,
     )
     if lazy and order.compression is not CompressionLevel.NONE:
-        raise ValueError("lazy=True copies chunks out of order, squeezed files are written in order: choose one")
+        raise OptionInvalid("lazy=True copies chunks out of order, squeezed files are written in order: choose one")
     store = open_store(root)
     planned: Draft | None = None
     job, ahead = inflight.admit(store.url, path_of(store, order.name), busy)

@@ -5,7 +5,9 @@ A word such as ``"yes"`` would otherwise count as true here and as false there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from operator import index
+from typing import Any
 
 from model_checkpoint.errors import OptionInvalid
 from model_checkpoint.options import CheckpointFormat, CompressionLevel, Verify
@@ -39,6 +41,51 @@ def require(**options: object) -> None:
         known = _KNOWN[name]
         if not _takes(known, value) and not (name == "progress" and callable(value)):
             raise OptionInvalid(f"{name} must be {_words(name, known)}, got {value!r}. Nothing was done.")
+
+
+def as_step(step: Any) -> int:
+    """Return a training step as an int; whole numbers of any library are steps, truth values are not.
+
+    Example:
+        >>> as_step(100)
+        100
+    """
+    try:
+        number = -1 if isinstance(step, bool) else index(step)
+    except TypeError:
+        number = -1
+    if number < 0:
+        raise OptionInvalid(f"step must be a whole number of 0 or more, got {step!r}. Nothing was done.")
+    return number
+
+
+def require_words(**options: object) -> None:
+    """Raise :class:`OptionInvalid` for the first option that is neither a text nor left out."""
+    for name, value in options.items():
+        if value is not None and not isinstance(value, str):
+            raise OptionInvalid(f"{name} must be a text, got {value!r}. Nothing was done.")
+
+
+def require_selection(*, parts: object, rename: object, types: object) -> None:
+    """Refuse what selects, renames or allows nothing that a tree could have.
+
+    Example:
+        >>> require_selection(parts=["model"], rename={"net": "model"}, types=[])
+        >>> require_selection(parts=3, rename=None, types=())
+        Traceback (most recent call last):
+        model_checkpoint.errors.OptionInvalid: parts must be a text or a list of texts, got 3. Nothing was done.
+    """
+    if parts is not None and not isinstance(parts, str) and not _all(parts, str):
+        raise OptionInvalid(f"parts must be a text or a list of texts, got {parts!r}. Nothing was done.")
+    pairs = [*rename.keys(), *rename.values()] if isinstance(rename, Mapping) else None
+    if rename is not None and not callable(rename) and not _all(pairs, str):
+        raise OptionInvalid(f"rename must map texts to texts, or be a function of a text, got {rename!r}.")
+    if not _all(types, type):
+        raise OptionInvalid(f"types must be a list of classes, got {types!r}. Nothing was done.")
+
+
+def _all(values: object, kind: type) -> bool:
+    return isinstance(values, Collection) and all(isinstance(value, kind) for value in values)
 
 
 def _takes(known: Sequence[object], value: object) -> bool:

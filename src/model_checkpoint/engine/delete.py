@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 
+from model_checkpoint.engine.choices import as_step, require_words
 from model_checkpoint.engine.info import CheckpointInfo, path_of
 from model_checkpoint.engine.listing import Found, candidates, require_root, scan, to_info
-from model_checkpoint.errors import CheckpointException, CheckpointNotFound
+from model_checkpoint.errors import CheckpointException, CheckpointNotFound, OptionInvalid
 from model_checkpoint.manifest import decode_summary
 from model_checkpoint.storage.locate import Root, open_store
 from model_checkpoint.storage.store import Store, Trashed
@@ -32,7 +33,7 @@ def delete(
         1
     """
     if step is None and id is None and name is None:
-        raise ValueError("say which checkpoint to delete: step=, id= or name=; nothing is deleted by default")
+        raise OptionInvalid("say which checkpoint to delete: step=, id= or name=; nothing is deleted by default")
     store = open_store(root)
     found = candidates(store, step=step, id=id, name=name)[0]
     info = to_info(store, found)
@@ -46,7 +47,9 @@ def undelete(root: Root, *, step: int | None = None, name: str | None = None) ->
     store = open_store(root)
     require_root(store)
     if step is not None and name is not None:
-        raise ValueError("choose what to bring back by step= or name=, not by both")
+        raise OptionInvalid("choose what to bring back by step= or name=, not by both")
+    require_words(name=name)
+    step = None if step is None else as_step(step)
     hits = [
         t for t in store.trash() if (name is None or t.name == name) and (step is None or _step_of(store, t) == step)
     ]

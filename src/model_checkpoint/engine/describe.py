@@ -58,9 +58,9 @@ def describe(ref: str | PathLike[str] | CheckpointInfo) -> Description:
         itemsize = entry.nbytes // max(1, prod(entry.shape))
         lines.append(TensorLine(name=spec.name, dtype=spec.dtype, shape=spec.shape, nbytes=itemsize * prod(spec.shape)))
     (info,) = tell_shares(store, [info_of(store, manifest)], scan(store))
-    return Description(
-        info=info, parts=summary.parts, tensors=lines, lacking=summary.absent, unshared=_unshared(manifest)
-    )
+    known = {"step"} if manifest.step is not None else set()
+    lacking = tuple(what for what in summary.absent if what not in known)
+    return Description(info=info, parts=summary.parts, tensors=lines, lacking=lacking, unshared=_unshared(manifest))
 
 
 def _unshared(manifest: Manifest) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from os import PathLike
@@ -19,9 +19,10 @@ from model_checkpoint.engine.medium import Medium
 from model_checkpoint.engine.refs import Ref, parse_ref
 from model_checkpoint.errors import UnsupportedType
 from model_checkpoint.events import ignore
-from model_checkpoint.manifest import Manifest
+from model_checkpoint.manifest import Manifest, Node
 from model_checkpoint.state import Spec
 from model_checkpoint.storage.locate import open_store
+from model_checkpoint.tree.plain import plain_values, said
 from model_checkpoint.tree.walk import arrays
 
 _BLOCK = 1 << 20  # elements compared at a time, so that wide temporaries stay small
@@ -39,8 +40,17 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ValueChange:
+    """One plain value, such as a learning rate, that differs; None where a side does not have it."""
+
+    name: str
+    before: str | None
+    after: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Diff:
-    """How checkpoint ``b`` differs from ``a``."""
+    """How checkpoint ``b`` differs from ``a``: tensors added, removed, changed, and plain values that differ."""
 
     a: CheckpointInfo
     b: CheckpointInfo
@@ -48,6 +58,12 @@ class Diff:
     removed: Sequence[str]
     changed: Sequence[Change]
     unchanged: int
+    values: Sequence[ValueChange] = ()
+
+    @property
+    def same(self) -> bool:
+        """Whether there is no difference at all."""
+        return not (self.added or self.removed or self.changed or self.values)
 
 
 def diff(a: str | PathLike[str] | CheckpointInfo, b: str | PathLike[str] | CheckpointInfo) -> Diff:
@@ -72,7 +88,18 @@ def diff(a: str | PathLike[str] | CheckpointInfo, b: str | PathLike[str] | Check
             removed=[name for name in left.specs if name not in right.specs],
             changed=changed,
             unchanged=len(both) - len(changed),
+            values=_value_changes(left.values, right.values),
         )
+
+
+def _value_changes(a: Mapping[str, Node], b: Mapping[str, Node]) -> list[ValueChange]:
+    """What differs among the values that are no tensors, in the order of the trees."""
+    missing = object()
+    return [
+        ValueChange(name=name, before=said(a[name]) if name in a else None, after=said(b[name]) if name in b else None)
+        for name in dict.fromkeys([*a, *b])
+        if a.get(name, missing) != b.get(name, missing) or type(a[name]) is not type(b[name])
+    ]
 
 
 class _Side:
@@ -86,6 +113,7 @@ class _Side:
         self.manifest: Manifest = read_manifest(store, found.name)
         self.info = info_of(store, self.manifest)
         self.nodes = dict(arrays(self.manifest.tree))
+        self.values = plain_values(self.manifest.tree)
         self.specs: dict[str, Spec] = {s.name: s for s in tree.specs(self.manifest.tree, self.manifest.entries)}
         self._medium = Medium(store, self.manifest, full=False)
         self._checked: set[int] = set()

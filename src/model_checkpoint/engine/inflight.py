@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from model_checkpoint.engine.job import Counts, SaveJob, SaveState
-from model_checkpoint.errors import BackgroundSaveFailed
+from model_checkpoint.errors import BackgroundSaveFailed, OptionInvalid
 
 log = logging.getLogger("model_checkpoint.save")
 
@@ -42,7 +42,7 @@ def admit(url: str, where: str, busy: Busy) -> tuple[SaveJob, SaveJob | None]:
     Raises the failure of an earlier save that nobody has learnt of. A save that is to be skipped comes back ended.
     """
     if busy not in ("wait", "skip", "queue"):
-        raise ValueError(f"busy must be 'wait', 'skip' or 'queue', got {busy!r}")
+        raise OptionInvalid(f"busy must be 'wait', 'skip' or 'queue', got {busy!r}")
     _watch_exit()
     waited = False
     while True:

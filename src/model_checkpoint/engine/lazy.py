@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from model_checkpoint.engine.draft import Draft
 from model_checkpoint.engine.slabs import FileJob, Run
-from model_checkpoint.errors import StateChanged
+from model_checkpoint.errors import StateChanged, UnsupportedType
 from model_checkpoint.tree.frameworks import loaded
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def find_guard(planned: Draft, guard: Sequence[object]) -> Guard | None:
         if found is not None:
             return found
     elif guard:
-        raise TypeError(f"guard: expected torch optimizers, got {type(guard[0]).__qualname__}")
+        raise UnsupportedType(f"guard: expected torch optimizers, got {type(guard[0]).__qualname__}")
     log.warning("%s: lazy=True, but no optimizer guards the state, so all is copied at the call", planned.where)
     return None
 

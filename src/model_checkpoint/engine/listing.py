@@ -10,9 +10,10 @@ from typing import Any
 
 import msgspec
 
+from model_checkpoint.engine.choices import as_step, require_words
 from model_checkpoint.engine.info import CheckpointInfo, damaged_info, info_of, path_of
 from model_checkpoint.engine.sharing import Share, shares
-from model_checkpoint.errors import CheckpointException, CheckpointNotFound
+from model_checkpoint.errors import CheckpointException, CheckpointNotFound, OptionInvalid
 from model_checkpoint.manifest import Manifest, Summary, decode, decode_summary, unpack
 from model_checkpoint.plan import parse_best, rank_by_age, rank_by_metric
 from model_checkpoint.storage.locate import Root, open_store
@@ -133,7 +134,9 @@ def candidates(
 ) -> list[Found]:
     """Return what answers the question, first choice first; raise when nothing does."""
     if sum(choice is not None for choice in (step, id, best, name)) > 1:
-        raise ValueError("choose a checkpoint by one of step=, id=, best= or name, not by several at once")
+        raise OptionInvalid("choose a checkpoint by one of step=, id=, best= or name=, not by several at once.")
+    require_words(id=id, best=best, name=name)
+    step = None if step is None else as_step(step)
     require_root(store)
     found = scan(store)
     if not found:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from model_checkpoint import plan, tree
-from model_checkpoint.engine.choices import require
+from model_checkpoint.engine.choices import require, require_selection
 from model_checkpoint.engine.deliver import deliver
 from model_checkpoint.engine.info import path_of
 from model_checkpoint.engine.listing import Found, candidates, read_manifest
@@ -106,6 +106,7 @@ def load(
         {'epoch': 3, 'names': ('a', 'b')}
     """
     require(mmap=mmap, verify=verify, strict=strict, fallback=fallback, atomic=atomic, progress=progress)
+    require_selection(parts=parts, rename=rename, types=types)
     wish = _Wish(
         into=into,
         parts=parts,
@@ -145,6 +146,8 @@ def _load_first_healthy(store: Store, choices: Sequence[Found], wish: _Wish) -> 
         try:
             return _load_named(store, found, wish)
         except _PASSED_OVER as error:
+            if isinstance(error, PartlyLoaded) and not isinstance(error.inner_exception, _PASSED_OVER):
+                raise  # an object of the caller's refused a healthy state
             failures.append(error)
             damaged |= _damaged_copy(store, found.name, error)
             if older is not None:
@@ -245,7 +248,7 @@ def _fitted(node: Node, manifest: Manifest, where: str, wish: _Wish) -> Node:
     known = {spec.name for spec in saved}
     live = LiveSpecs([s for s in every.specs if s.name in known or wanted(s.name)], every.open_prefixes)
     unmet = [name for name in tree.unmet(node, wish.into) if wanted(name)]
-    report = plan.compare(saved, live, unmet=unmet)
+    report = plan.compare(saved, live, unmet=unmet, unasked=tree.unasked(node, wish.into))
     if report.clashes or (wish.strict and not report.fits):
         cure = "" if report.clashes else " Pass parts=[...] for some parts only, rename={...}, or strict=False."
         raise StructureMismatch(

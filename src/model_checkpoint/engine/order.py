@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from operator import index
 from typing import Any
 
-from model_checkpoint.engine.choices import require
+from model_checkpoint.engine.choices import as_step, require
 from model_checkpoint.engine.listing import step_name
+from model_checkpoint.errors import OptionInvalid, UnsupportedType
 from model_checkpoint.manifest import pack
 from model_checkpoint.options import CheckpointFormat, CompressionLevel, LayoutLimits, ReuseLimits
 
@@ -44,11 +44,13 @@ def place_order(
 ) -> Order:
     """Check the caller's wishes before anything is touched."""
     require(format=layout, compression=compression, incremental=incremental)
-    number = None if step is None else _as_step(step)
+    number = None if step is None else as_step(step)
     if not isinstance(metrics or {}, Mapping) or not isinstance(metadata or {}, Mapping):
-        raise TypeError("metrics and metadata must be mappings, e.g. metrics={'val_loss': 0.3}")
+        raise UnsupportedType(
+            "metrics and metadata must be mappings, e.g. metrics={'val_loss': 0.3}. Nothing was done."
+        )
     if incremental and CheckpointFormat(layout) is CheckpointFormat.SINGLE_FILE:
-        raise ValueError("incremental=True repeats whole files, so a SINGLE_FILE would be written anew each time")
+        raise OptionInvalid("incremental=True repeats whole files, so a SINGLE_FILE would be written anew each time")
     numbers = {key: _as_number(key, value) for key, value in (metrics or {}).items()}
     pack(dict(metadata or {}))
     attempt = uuid.uuid4().hex
@@ -69,25 +71,16 @@ def _default_name(step: int | None, attempt: str) -> str:
     return f"save-{datetime.now(UTC):%Y%m%d-%H%M%S}-{attempt[:8]}" if step is None else step_name(step)
 
 
-def _as_step(step: Any) -> int:
-    """Accept whole numbers of any library."""
-    try:
-        number = -1 if isinstance(step, bool) else index(step)
-    except TypeError:
-        number = -1
-    if number < 0:
-        raise ValueError(f"step must be a whole number of 0 or more, got {step!r}")
-    return number
-
-
 def _as_number(key: Any, value: Any) -> float | int:
     """Accept numbers and what turns into one without loss (arrays and tensors of one element)."""
     if not isinstance(key, str):
-        raise TypeError(f"the name of a metric must be a string, got {key!r}")
+        raise UnsupportedType(f"the name of a metric must be a string, got {key!r}. Nothing was done.")
     number = value
     if hasattr(value, "item"):
         with suppress(TypeError, ValueError, RuntimeError):  # what libraries raise for more than one element
             number = value.item()
     if isinstance(number, (bool, int, float)):
         return number
-    raise TypeError(f"metric {key!r} must be a number, got {type(value).__qualname__}. Put other data into metadata=.")
+    raise UnsupportedType(
+        f"metric {key!r} must be a number, got {type(value).__qualname__}. Put other data into metadata=."
+    )

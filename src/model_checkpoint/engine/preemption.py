@@ -24,7 +24,7 @@ from model_checkpoint.engine.listing import candidates, step_name, to_info
 from model_checkpoint.engine.order import place_order
 from model_checkpoint.engine.save import commit, save
 from model_checkpoint.engine.slabs import write_files
-from model_checkpoint.errors import BackgroundSaveFailed
+from model_checkpoint.errors import BackgroundSaveFailed, OptionInvalid
 from model_checkpoint.events import ignore
 from model_checkpoint.state import Flat
 from model_checkpoint.storage.locate import Root, open_store
@@ -60,7 +60,7 @@ class Preemption:
 
     def __init__(self, *, deadline: float, signals: Sequence[signal.Signals], parts: Sequence[str]) -> None:
         if not deadline > 0:
-            raise ValueError(f"deadline must be more than 0 seconds, got {deadline!r}")
+            raise OptionInvalid(f"deadline must be more than 0 seconds, got {deadline!r}")
         self._deadline, self._parts, self._pid = (
             deadline,
             [parts] if isinstance(parts, str) else list(parts),
@@ -72,7 +72,7 @@ class Preemption:
             for number in signals:
                 self._before[number] = signal.signal(number, self._on_signal)
         except ValueError as error:
-            raise ValueError(f"signal handlers can only be installed in the main thread: {error}") from error
+            raise OptionInvalid(f"signal handlers can only be installed in the main thread: {error}") from error
         _active.add(self)
 
     def __enter__(self) -> Preemption:

@@ -25,7 +25,7 @@ from model_checkpoint.engine.progress import Listen, listening
 from model_checkpoint.engine.record import compose, write_index
 from model_checkpoint.engine.recover import recover_once
 from model_checkpoint.engine.slabs import FileJob, write_files
-from model_checkpoint.engine.verify import is_healthy
+from model_checkpoint.engine.verify import damage_of
 from model_checkpoint.errors import CheckpointException, StepExists
 from model_checkpoint.manifest import Manifest, encode
 from model_checkpoint.options import CheckpointFormat, CompressionLevel
@@ -61,7 +61,8 @@ def save(
         metrics: Numbers to choose by later (``load(best="val_loss")``).
         metadata: Plain data to keep beside the state.
         name: Folder name, instead of one made from the step.
-        overwrite: Replace a checkpoint of that name; ``"damaged"`` only if it fails verification.
+        overwrite: Replace a checkpoint of that name; ``"damaged"`` only if verification proves damage, not if it is of
+            a newer format or cannot be read just now.
         format: How tensors are spread over files.
         compression: How hard to squeeze the files, without loss; a consolidated model stays as other tools read it.
         incremental: Repeat files of the newest checkpoint that did not change, by link; each stays whole by itself, but
@@ -116,9 +117,12 @@ def _may_replace(store: Store, order: Order, overwrite: Overwrite) -> bool:
             "in one step with its data. Delete the old one first, or save under another step.",
             path_of(store, name),
         )
-    if overwrite is True or (overwrite == "damaged" and not is_healthy(store, name)):
+    damage = damage_of(store, name) if overwrite == "damaged" else ()
+    if overwrite is True or not all(one.unread for one in damage):
         return True
     cure = "it is healthy, so it is kept" if overwrite == "damaged" else "pass overwrite=True to replace it"
+    if damage:
+        cure = f"it cannot be judged here, so it is kept ({damage[0].problem}); pass overwrite=True to replace it"
     raise StepExists(
         f"{path_of(store, name)}: already committed; {cure}, or choose another step. Nothing was written.",
         path_of(store, name),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from model_checkpoint.engine.listing import Found, candidates, read_manifest, re
 from model_checkpoint.engine.medium import Medium, open_sized, tensors_in
 from model_checkpoint.engine.meter import Meter
 from model_checkpoint.engine.progress import Listen, listening
-from model_checkpoint.errors import CheckpointException, CorruptedCheckpoint
+from model_checkpoint.errors import CheckpointException, CorruptedCheckpoint, IncompatibleVersion
 from model_checkpoint.events import Emit, ignore
 from model_checkpoint.format import check_entries, check_files, sha256_of
 from model_checkpoint.manifest import FileRecord, Manifest
@@ -30,6 +31,7 @@ class Damage:
     file: str = ""
     chunk: int | None = None
     tensors: Sequence[str] = ()
+    unread: bool = False  # it could not be read here and now, which does not prove that it is damaged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,10 +77,10 @@ def verify(
         return [_examine(store, found, meter) for found in chosen]
 
 
-def is_healthy(store: Store, name: str) -> bool:
-    """Whether a checkpoint passes verification."""
+def damage_of(store: Store, name: str) -> Sequence[Damage]:
+    """What verification finds in one checkpoint; nothing if it is healthy or gone."""
     found = [f for f in scan(store) if f.name == name]
-    return bool(found) and _examine(store, found[0], _meter(found, ignore)).ok
+    return [damage for one in found for damage in _examine(store, one, _meter([one], ignore)).damage]
 
 
 def _meter(chosen: Sequence[Found], emit: Emit) -> Meter:
@@ -113,7 +115,7 @@ def _examine_file(medium: Medium, manifest: Manifest, index: int, meter: Meter) 
         medium.open(index)
     except CheckpointException as error:
         names = [entry.name for entry in manifest.entries if entry.file == index]
-        return [Damage(problem=str(error), file=record.name, tensors=names)]
+        return [Damage(problem=str(error), file=record.name, tensors=names, unread=_is_unread(error))]
     try:
         medium.check_header(index)
     except CheckpointException as error:
@@ -123,7 +125,8 @@ def _examine_file(medium: Medium, manifest: Manifest, index: int, meter: Meter) 
 
     def note(read: ChunkRead, error: Exception) -> None:
         names = tensors_in(manifest.entries, index, read.start, read.stop)
-        found[read.chunk] = Damage(problem=str(error), file=record.name, chunk=read.chunk, tensors=names)
+        unread = _is_unread(error)
+        found[read.chunk] = Damage(problem=str(error), file=record.name, chunk=read.chunk, tensors=names, unread=unread)
         meter.add(read.stop - read.start)
 
     bounds = enumerate(zip(record.ends, record.ends[1:], strict=False), start=1)
@@ -150,4 +153,9 @@ def _damage(error: CheckpointException) -> Damage:
     if isinstance(error, CorruptedCheckpoint):
         tensors = (error.tensor,) if error.tensor else ()
         return Damage(problem=str(error), file=error.file, chunk=error.chunk, tensors=tensors)
-    return Damage(problem=str(error))
+    return Damage(problem=str(error), unread=_is_unread(error))
+
+
+def _is_unread(error: Exception) -> bool:
+    """Whether an error speaks of this reader or the way to the medium: a newer format, no permission, no answer."""
+    return isinstance(error, (IncompatibleVersion, OSError)) and getattr(error, "errno", None) != errno.EIO

@@ -49,9 +49,14 @@ def _lines(title: str, rows: list[str]) -> list[str]:
     return [f"  {title}: {row}" for row in rows[:_SHOWN]] + more
 
 
-def compare(saved: Sequence[Spec], live: LiveSpecs, *, unmet: Sequence[str] = ()) -> LoadReport:
-    """Compare leaves by name, shape and dtype; what an open prefix covers is welcome; ``unmet`` is missing anyway."""
-    if not unmet and [spec[:3] for spec in saved] == [spec[:3] for spec in live.specs]:
+def compare(
+    saved: Sequence[Spec], live: LiveSpecs, *, unmet: Sequence[str] = (), unasked: Sequence[str] = ()
+) -> LoadReport:
+    """Compare leaves by name, shape and dtype; what an open prefix covers is welcome.
+
+    ``unmet`` is missing and ``unasked`` unexpected anyway.
+    """
+    if not unmet and not unasked and [spec[:3] for spec in saved] == [spec[:3] for spec in live.specs]:
         return LoadReport()  # the usual case, and quickly told: the same names, dtypes and shapes in the same order
     have = {spec.name: spec for spec in saved}
     want = {spec.name: spec for spec in live.specs}
@@ -62,7 +67,7 @@ def compare(saved: Sequence[Spec], live: LiveSpecs, *, unmet: Sequence[str] = ()
         return name in exact or (bool(below) and name.startswith(below))
 
     missing = [*(name for name in want if name not in have and not welcome(name)), *unmet]
-    unexpected = [name for name in have if name not in want and not welcome(name)]
+    unexpected = [*(name for name in have if name not in want and not welcome(name)), *unasked]
     both = [(have[name], want[name]) for name in want if name in have]
     return LoadReport(
         missing=missing,

@@ -148,6 +148,15 @@ def name_taken(where: str) -> StepExists:
     )
 
 
+def name_taken_again(where: str) -> StepExists:
+    """The error for bringing something back to a name that has been given to another since."""
+    return StepExists(
+        f"{where}: a checkpoint of that name exists, so the deleted one stays in the trash; nothing was changed. "
+        "Give the present one another name first (rename its folder), then bring the deleted one back.",
+        where,
+    )
+
+
 def attempt_over(where: str) -> StorageFailure:
     """The error for a stage that was published or aborted."""
     return StorageFailure(f"{where}: the attempt is over. Begin a new one.", where)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 
-from model_checkpoint.errors import CheckpointException, ExceptionType
+from model_checkpoint.errors import CheckpointException, ExceptionType, OptionInvalid, UnsupportedType
 from model_checkpoint.storage.local import LocalStore
 from model_checkpoint.storage.memory import SCHEME as MEMORY
 from model_checkpoint.storage.memory import MemoryStore
@@ -41,11 +41,11 @@ def open_store(root: Root) -> Store:
     """
     if not isinstance(root, (str, os.PathLike)):
         if not isinstance(root, Store):
-            raise TypeError(f"a root is a path, a URL or a store, got {root!r}")
+            raise UnsupportedType(f"a root is a path, a URL or a store, got {root!r}")
         return root
     text = os.fspath(root)
     if not text:
-        raise ValueError("the root is an empty path; write '.' for the current folder")
+        raise OptionInvalid("the root is an empty path; write '.' for the current folder")
     match = _SCHEME.match(text)
     if match is None:
         return LocalStore(os.path.expanduser(text))

@@ -19,6 +19,7 @@ from model_checkpoint.storage.failures import (
     ended,
     misused,
     name_taken,
+    name_taken_again,
     no_such_checkpoint,
     not_in_trash,
     not_sealed,
@@ -294,7 +295,7 @@ class MemoryStore:
             if token not in bucket.trash:
                 raise not_in_trash(f"{self._url}/.trash/{token}", self._url)
             if name in bucket.published:
-                raise name_taken(f"{self._url}/{name}")
+                raise name_taken_again(f"{self._url}/{name}")
             bucket.published[name] = bucket.trash.pop(token)
         return name
 

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 
 from model_checkpoint.errors import CheckpointException, CheckpointNotFound, StorageFailure
-from model_checkpoint.storage.failures import name_taken, no_such_checkpoint, not_in_trash
+from model_checkpoint.storage.failures import name_taken_again, no_such_checkpoint, not_in_trash
 from model_checkpoint.storage.names import MANIFEST, Token
 from model_checkpoint.storage.object_calls import Bucket, Listed, log
 from model_checkpoint.storage.object_commit import Draft, InPlace, commit, draft_of, find
@@ -151,7 +151,7 @@ def bring_back(bucket: Bucket, text: str) -> str:
     _require_finished(bucket, token)
     draft = _thrown_manifest(bucket, token)
     if find(bucket, token.name) is not None:
-        raise name_taken(bucket.where(f"{CHECKPOINTS}/{token.name}"))
+        raise name_taken_again(bucket.where(f"{CHECKPOINTS}/{token.name}"))
     lease = Lease(bucket, Work.RESTORE, attempt=secrets.token_hex(16), name=token.name, token=str(token))
     try:
         _copy_back(bucket, token)

@@ -16,7 +16,7 @@ from model_checkpoint.errors import StorageFailure
 from model_checkpoint.storage.failures import (
     doubt,
     in_doubt,
-    name_taken,
+    name_taken_again,
     no_such_checkpoint,
     not_in_trash,
     typed_errors,
@@ -127,7 +127,7 @@ def _move_back(root: Root, source: str, name: str) -> None:
             if error.errno not in (*_TAKEN, errno.ENOTDIR):
                 raise
             if not clear_the_way(root, name):
-                raise name_taken(root.checkpoint(name)) from error
+                raise name_taken_again(root.checkpoint(name)) from error
     raise StorageFailure(f"{source}: something keeps filling {root.checkpoint(name)}. Stop it, then try again.", source)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from model_checkpoint.tree.codecs import register_codec as register_codec
 from model_checkpoint.tree.flatten import flatten as flatten
 from model_checkpoint.tree.live import live_specs as live_specs
+from model_checkpoint.tree.live import unasked as unasked
 from model_checkpoint.tree.live import unmet as unmet
 from model_checkpoint.tree.rename import rename as rename
 from model_checkpoint.tree.restore import Restore as Restore

@@ -30,6 +30,7 @@ class Builder:
         self.memories: dict[int, Memory] = {}
         self._wholes: dict[int, Any] = {}
         self._views: dict[tuple[int, int], Any] = {}
+        self._coded_at: dict[int, str] = {}
 
     def check(self, node: Node, name: str = "", *, depth: int = 0) -> None:
         """Refuse whatever could not be built, naming the leaf; note which stored arrays are needed."""
@@ -78,6 +79,7 @@ class Builder:
                 )
         elif node[0] == "x":
             codec_named(node[1])
+            self._coded_at[id(node)] = name
         elif node[0] == "m" and node[1] == "rng" and tag_of(node[3]) not in MAPPINGS:
             raise damaged(node)
         elif node[0] in "dko":
@@ -134,6 +136,16 @@ class Builder:
             view = show(self.memories[index].base, kind, self.device, geometry=geometry)
             self._views[key] = _flagged(view, kind, node[7])
         return self._views[key]
+
+    def leaves_torch(self, node: list[Any]) -> bool:
+        """Tell whether a checked array node was saved from torch and becomes an array of another framework."""
+        if node[0] == "a":
+            return self._entries[node[1]].kind == "torch" and self.memories[node[1]].kind != "torch"
+        return bool(node[2] == "torch") and self.geometry(node)[0] != "torch"
+
+    def place_of(self, node: list[Any]) -> str:
+        """Return the name of a checked codec value."""
+        return self._coded_at.get(id(node)) or shown([])
 
     def build(self, node: Node) -> Any:
         """Return the value of a checked node."""
@@ -235,11 +247,15 @@ def _object(builder: Builder, node: list[Any]) -> Any:
 
 
 def _coded(builder: Builder, node: list[Any]) -> Any:
-    codec = codec_named(node[1])
+    codec, plain = codec_named(node[1]), builder.build(node[2])
     try:
-        return codec.decode(builder.build(node[2]))
+        return codec.decode(plain)
     except Exception as error:  # a user's decode may raise anything
-        raise ManifestInvalid(f"codec {codec.name}: decode failed ({error}).", inner_exception=error) from error
+        raise ManifestInvalid(
+            f"{builder.place_of(node)}: decode of the codec {codec.name} failed ({type(error).__name__}: {error}). "
+            "Register a decode that takes what was saved, or load without this part (parts=).",
+            inner_exception=error,
+        ) from error
 
 
 _BUILDERS: dict[str, Callable[[Builder, list[Any]], Any]] = {

@@ -94,8 +94,8 @@ class Encoder:
             raise
         return flat
 
-    def key(self, key: Any) -> Node:
-        """Return the node of a dict key: a scalar, an enum, or a tuple of those."""
+    def key(self, key: Any, what: str = "dict key") -> Node:
+        """Return the node of a dict key or set member: a scalar, an enum, or a tuple of those."""
         cls = type(key)
         if cls in values.PACKERS and cls is not np.dtype:
             return values.PACKERS[cls](key)
@@ -110,7 +110,7 @@ class Encoder:
         if isinstance(key, np.generic):
             return values.pack_numpy(key)
         raise Trouble(
-            f"a dict key of type {cls.__qualname__} cannot be saved, got {str(key)[:60]!r}. "
+            f"a {what} of type {cls.__qualname__} cannot be saved, got {str(key)[:60]!r}. "
             "Use str, int, float, bool, None, bytes (up to 4 KiB), an enum, or a tuple of those."
         )
 
@@ -196,7 +196,7 @@ def _sequence(tag: str) -> Encoded:
 
 def _set(tag: str) -> Encoded:
     def handle(encoder: Encoder, value: Any) -> Node:
-        return [tag, sorted((encoder.key(item) for item in value), key=repr)]
+        return [tag, sorted((encoder.key(item, "set member") for item in value), key=repr)]
 
     return handle
 

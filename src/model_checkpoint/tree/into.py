@@ -7,8 +7,8 @@ read in place, loads of objects through their own ``load_state_dict``, and assig
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any
 
 from model_checkpoint.errors import CheckpointException, PartlyLoaded, StructureMismatch
@@ -17,7 +17,7 @@ from model_checkpoint.state import Target
 from model_checkpoint.tree.build import Builder
 from model_checkpoint.tree.classes import fields_of, is_namedtuple
 from model_checkpoint.tree.frameworks import finder, object_kind
-from model_checkpoint.tree.landing import Landing
+from model_checkpoint.tree.landing import Assign, Landing
 from model_checkpoint.tree.live import live_parameter_names, named_items
 from model_checkpoint.tree.names import ROOT, join, segment
 from model_checkpoint.tree.objects import ObjectLoad, match_object
@@ -26,14 +26,6 @@ from model_checkpoint.tree.walk import ABSENT, ARRAYS, MAPPINGS, array_nodes, le
 
 Make = Callable[[], Any]
 _SHOWN = 10
-
-
-@dataclass(frozen=True, slots=True)
-class _Assign:
-    """A plain value to put into a live container."""
-
-    put: Callable[[Any], None]
-    make: Make
 
 
 class Matcher:
@@ -45,7 +37,8 @@ class Matcher:
         self.landing = Landing(builder, atomic=atomic)
         self.loads: list[ObjectLoad] = []
         self.parameter_names: dict[int, str] = {}
-        self._assigns: list[_Assign] = []
+        self._assigns = self.landing.assigns
+        self._fresh: list[Make] = []
 
     @property
     def targets(self) -> dict[int, Target]:
@@ -119,17 +112,19 @@ class Matcher:
         except CheckpointException as error:
             self.problems.append(error.message)
             return None
-        return lambda: self.builder.build(node)
+        make = cache(lambda: self.builder.build(node))
+        self._fresh.append(make)
+        return make
 
     def _assign(self, put: Callable[[Any], None], make: Make | None) -> None:
         if make is not None:
-            self._assigns.append(_Assign(put, make))
+            self._assigns.append(Assign(put, make))
 
     def _match_item(self, node: Node, live: Any, key: Any, name: str) -> None:
         """Lay ``node`` over ``live[key]``."""
         make = self.match(node, live[key], name)
         if make is not None:
-            self._assigns.append(_Assign(lambda value: live.__setitem__(key, value), make))
+            self._assigns.append(Assign(lambda value: live.__setitem__(key, value), make))
 
     def _mapping(self, node: Node, live: dict[Any, Any], name: str) -> Make | None:
         while isinstance(node, list) and tag_of(node) == "m" and len(node) > 3:
@@ -198,26 +193,47 @@ class Matcher:
     def finish(self, make: Make) -> Any:
         """Apply everything; with ``atomic`` a failing ``load_state_dict`` undoes those before it."""
         self.builder.finish(self.targets)
-        done: list[ObjectLoad] = []
-        if self.atomic:
+        self._build()
+        values: Iterable[tuple[Assign, Any]] = ((assign, assign.make()) for assign in self._assigns)
+        made = make() if self.atomic else None
+        if self.atomic:  # else one by one, so that an array goes when its successor is there
+            values = list(values)
             for load in self.loads:
                 load.remember()
+        self._load_objects()
+        self.landing.land()
+        for assign, value in values:
+            assign.put(value)
+        return made if self.atomic else make()
+
+    def _build(self) -> None:
+        """Build all plain values: what a codec of the caller's refuses is refused before an object changes."""
+        try:
+            for make in self._fresh:
+                make()
+        except CheckpointException as error:
+            replaced = self.landing.direct_names()
+            if not replaced:
+                raise
+            raise PartlyLoaded(
+                f"{error.message} {len(replaced)} arrays were replaced before. "
+                "Load again with atomic=True to change all or nothing.",
+                replaced=replaced,
+                inner_exception=error,
+            ) from error
+
+    def _load_objects(self) -> None:
+        done: list[ObjectLoad] = []
         for load in self.loads:
             try:
                 load.run()
             except Exception as error:  # a user's load_state_dict may raise anything
                 raise self._failed(load, done, error) from error
             done.append(load)
-        self.landing.land()
-        for assign in self._assigns:
-            assign.put(assign.make())
-        return make()
 
     def _failed(self, load: ObjectLoad, done: list[ObjectLoad], error: Exception) -> CheckpointException:
         if self.atomic:
-            for one in [load, *reversed(done)]:
-                one.undo()
-            return StructureMismatch(f"{load.name}: load_state_dict failed ({error}). The live objects are as before.")
+            return _undone(load, done, error)
         replaced = [*self.landing.direct_names(), *(one.name for one in done)]
         return PartlyLoaded(
             f"{load.name}: load_state_dict failed ({error}) after {len(replaced)} leaves and objects were replaced. "
@@ -226,6 +242,25 @@ class Matcher:
             partial=[load.name],
             inner_exception=error,
         )
+
+
+def _undone(load: ObjectLoad, done: list[ObjectLoad], error: Exception) -> CheckpointException:
+    """Bring every object back to what it was, and say which did not let itself be brought back."""
+    stuck = []
+    for one in [load, *reversed(done)]:
+        try:
+            one.undo()
+        except Exception:  # noqa: BLE001 - a user's load_state_dict may raise anything; the others go back still
+            stuck.append(one.name)
+    what = f"{load.name}: load_state_dict failed ({error})."
+    if not stuck:
+        return StructureMismatch(f"{what} The live objects are as before.")
+    return PartlyLoaded(
+        f"{what} It failed again for the earlier state of {', '.join(stuck)}, which may be changed in part; all else "
+        "is as before. Make a new object before you load again.",
+        partial=stuck,
+        inner_exception=error,
+    )
 
 
 def _what(node: Node) -> str:

@@ -104,6 +104,11 @@ def make(array: np.ndarray[Any, np.dtype[Any]], attributes: Node, device: Any) -
     return made
 
 
+def setter(live: Any) -> Callable[[Any], None] | None:
+    """Return None: a JAX array never changes, it has a successor."""
+    return None
+
+
 def successor(live: Any, build: Callable[[], Any]) -> Callable[[], Any]:
     """Return what makes the array that takes the place of ``live``, on its devices."""
     return lambda: jax.device_put(build(), live.sharding)

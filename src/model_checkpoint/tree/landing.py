@@ -22,6 +22,13 @@ from model_checkpoint.tree.trouble import Trouble
 IN_PLACE = ("torch", "numpy")  # arrays of other kinds never change; they are replaced
 
 
+class Assign(NamedTuple):
+    """A value to put into a live container or variable."""
+
+    put: Callable[[Any], None]
+    make: Callable[[], Any]
+
+
 class _Use(NamedTuple):
     """One live array and the array node that is to fill it."""
 
@@ -39,6 +46,7 @@ class Landing:
         self._uses: dict[int, list[_Use]] = {}
         self._direct: list[_Use] = []
         self.targets: dict[int, Target] = {}
+        self.assigns: list[Assign] = []  # live variables, which take a whole value
 
     def match(self, node: Node, live: Any, name: str, find: Finder | None = None) -> Callable[[], Any] | None:
         """Note that ``node`` fills ``live``, after comparing dtype and shape."""
@@ -62,6 +70,8 @@ class Landing:
             return self._problem(name, "the live array is read-only. Pass a writable copy")
         if found.kind == "torch" and live.is_inference() and not live.is_cpu:
             return self._problem(name, "the live tensor is an inference tensor. Clone it outside inference_mode")
+        if _folded(found):
+            return self._problem(name, "elements of the live array share memory (expanded?). Pass a contiguous copy")
         self._uses.setdefault(node[1], []).append(_Use(name, node, found))
         return None
 
@@ -72,8 +82,13 @@ class Landing:
             return self._problem(
                 name, f"saved as {saved.attributes or 'numbers'}, live {found.attributes or 'numbers'}"
             )
-        make: Callable[[], Any] = adapter(found.kind).successor(found.value, lambda: self._builder.array(node))
-        return make
+        made = adapter(found.kind)
+        make: Callable[[], Any] = made.successor(found.value, lambda: self._builder.array(node))
+        put = made.setter(found.value)
+        if put is None:
+            return make
+        self.assigns.append(Assign(put, make))
+        return None
 
     def _problem(self, name: str, what: str) -> Callable[[], Any] | None:
         self._problems.append(f"{name or ROOT}: {what}")
@@ -138,6 +153,12 @@ class Landing:
             return
         saved = show(base, "numpy", None, geometry=geometry)
         np.copyto(live.value, saved, casting="equiv")
+
+
+def _folded(found: Found) -> bool:
+    """Tell whether an array shows one place of its memory twice, so that no values can be written to it."""
+    steps = zip(found.shape, found.strides or (), strict=False)
+    return found.nbytes > 0 and any(side > 1 and step == 0 for side, step in steps)
 
 
 def _as_view(use: _Use) -> list[Any]:

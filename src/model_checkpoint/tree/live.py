@@ -14,6 +14,7 @@ from model_checkpoint.tree.collector import collector_paused
 from model_checkpoint.tree.encode import DEEPEST, Encoder
 from model_checkpoint.tree.frameworks import finder, object_kind
 from model_checkpoint.tree.names import ROOT, dotted, final, join, segment
+from model_checkpoint.tree.plain import plain_values
 from model_checkpoint.tree.trouble import Trouble
 from model_checkpoint.tree.walk import leaves
 
@@ -131,13 +132,42 @@ def unmet(tree: Node, into: Any) -> list[str]:
         >>> unmet(["d", ["epoch", 3]], {"epoch": 0, "best": 0.5, "any": None})
         ['best']
     """
-    wanted = [final(name) for name, value in _places(into, arrays=False) if value is not None and not _is_array(value)]
+    places = [(name, value) for name, value in _places(into, arrays=False) if value is not None]
+    wanted = [final(name) for name, value in places if not _is_array(value)]
+    wanted += [final(part) for name, value in places for part in _extra_parts(name, value)]
     have: set[str] = set()
     for name, _ in leaves(tree) if wanted else ():
         while name not in have:
             have.add(name)
             name = name.rpartition(".")[0]
     return [name for name in wanted if name not in have and name != ROOT]
+
+
+def unasked(tree: Node, into: Any) -> list[str]:
+    """Return the plain values saved inside a module, such as its extra state, that the live module has no place for.
+
+    Example:
+        >>> unasked(["d", ["epoch", 3]], {"epoch": 0})
+        []
+    """
+    modules = [(name, value) for name, value in _places(into, arrays=False) if object_kind(type(value)) == "module"]
+    saved = [name for name in plain_values(tree) if name != ROOT] if modules else []
+    found: list[str] = []
+    for name, module in modules:
+        inside = [leaf for leaf in saved if not name or leaf.startswith(f"{name}.")]
+        places = _extra_parts(name, module) if inside else []
+        under = tuple(f"{place}." for place in places)
+        found += [leaf for leaf in inside if leaf not in places and not leaf.startswith(under)]
+    return found
+
+
+def _extra_parts(name: str, value: Any) -> list[str]:
+    """Return the names of what a module keeps in its state_dict beside tensors."""
+    if object_kind(type(value)) != "module":
+        return []
+    from model_checkpoint.tree.torch_modules import extra_keys
+
+    return [join(name, dotted(key)) for key in extra_keys(value)]
 
 
 def live_parameter_names(into: Any) -> dict[int, str]:

@@ -136,7 +136,9 @@ def _form(name: str, kind: str, saved: str) -> DType:
     crossing = (kind == "torch") != (saved == "torch")
     known = number(plain.removeprefix(">"))
     if crossing and (known is None or known.packed):
-        raise UnsupportedType(f"dtype {name} of {saved}: {kind} cannot say it exactly")
+        raise UnsupportedType(
+            f"dtype {name} of {saved}: {kind} cannot say it exactly. Leave framework= out, or load without it (parts=)."
+        )
     if kind == "torch":
         form: DType = adapter("torch").logical(plain)
         return form

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from model_checkpoint.manifest import Node
 from model_checkpoint.tree.classes import label
 from model_checkpoint.tree.frameworks import state_of
-from model_checkpoint.tree.walk import ARRAYS, tag_of
+from model_checkpoint.tree.walk import ARRAYS, array_nodes, tag_of
 
 if TYPE_CHECKING:
     from model_checkpoint.tree.into import Matcher
@@ -48,6 +48,14 @@ def match_object(matcher: Matcher, node: Node, live: Any, *, name: str, kind: st
         torch_optimizers.match_optimizer(matcher, node, live, name=name)
     else:
         _match_any(matcher, node, live, name=name, kind=kind)
+
+
+def stays_torch(matcher: Matcher, inner: Node, name: str) -> bool:
+    """Note the tensors of a torch object that framework= would turn into arrays its load_state_dict does not take."""
+    gone = sum(map(matcher.builder.leaves_torch, array_nodes(inner)))
+    if gone:
+        matcher.problem(name, f"framework= would give it {gone} arrays that are no torch tensors. Leave framework= out")
+    return not gone
 
 
 def inner_of(node: Node) -> Node:

@@ -30,12 +30,27 @@ def rename(tree: Node, new_name: NewName) -> Node:
         ['d', ['model', ['d', ['b', 2]], 'net', ['d', ['w', 1]]]]
     """
     arrays(tree)  # refuses a container of the wrong form
+    new_name = _texts_only(new_name)
     moved: list[tuple[str, Node]] = []
     left = _left(tree, "", new_name, moved)
     kept: Node = ["d", []] if left == ABSENT else left
     for name, node in moved:
         kept = _insert(kept, name, node, whole=name)
     return kept
+
+
+def _texts_only(new_name: NewName) -> NewName:
+    """Return ``new_name``, but refusing what is no name."""
+
+    def checked(name: str) -> str:
+        new = new_name(name)
+        if not isinstance(new, str):
+            raise StructureMismatch(
+                f"{name}: rename= must return a text, got {new!r}. Return the name itself to keep it."
+            )
+        return new
+
+    return checked
 
 
 def _left(node: Node, name: str, new_name: NewName, moved: list[tuple[str, Node]]) -> Node:

@@ -69,13 +69,12 @@ def make(array: np.ndarray[Any, np.dtype[Any]], attributes: Node, device: Any) -
     return tf.constant(array)
 
 
+def setter(live: Any) -> Callable[[Any], None] | None:
+    """Return what gives a live variable its new value, None for a tensor, which never changes."""
+    assign: Callable[[Any], None] | None = live.assign if isinstance(live, tf.Variable) else None
+    return assign
+
+
 def successor(live: Any, build: Callable[[], Any]) -> Callable[[], Any]:
-    """Return what fills a live variable, or makes the tensor that takes the place of ``live``."""
-    if not isinstance(live, tf.Variable):
-        return build
-
-    def assigned() -> Any:
-        live.assign(build())
-        return live
-
-    return assigned
+    """Return what makes the value that takes the place of ``live``."""
+    return build

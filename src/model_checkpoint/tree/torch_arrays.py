@@ -223,7 +223,7 @@ class DeviceTarget:
 
 def copy_into(live: Tensor, saved: Tensor) -> None:
     """Copy values over a live tensor of the same dtype and shape, without a trace in autograd."""
-    with torch.no_grad():
+    with torch.inference_mode() if live.is_inference() else torch.no_grad():
         if live.dtype in _COPYABLE:
             live.copy_(saved)
         else:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from model_checkpoint.errors import LazyRefused
+from model_checkpoint.errors import LazyRefused, UnsupportedType
 from model_checkpoint.state import Flat
 from model_checkpoint.tree.found import HOST
 from model_checkpoint.tree.torch_arrays import TorchFound
@@ -89,7 +89,7 @@ def find_guard(flat: Flat, more: Sequence[Any]) -> Guard | None:
 def _optimizers(owners: Sequence[Any], more: Sequence[Any]) -> list[Any]:
     for one in more:
         if not (hasattr(one, "register_step_pre_hook") and hasattr(one, "param_groups")):
-            raise TypeError(f"guard: expected torch optimizers, got {type(one).__qualname__}")
+            raise UnsupportedType(f"guard: expected torch optimizers, got {type(one).__qualname__}")
     found = [one for one in owners if isinstance(one, torch.optim.Optimizer)]
     return list({id(one): one for one in (*found, *more)}.values())
 

@@ -10,7 +10,7 @@ import torch
 from model_checkpoint.manifest import Node
 from model_checkpoint.tree.build import Builder
 from model_checkpoint.tree.names import dotted, final, join, undotted
-from model_checkpoint.tree.objects import ObjectLoad, inner_of
+from model_checkpoint.tree.objects import ObjectLoad, inner_of, stays_torch
 from model_checkpoint.tree.walk import ARRAYS, MAPPINGS, leaves, tag_of
 
 if TYPE_CHECKING:
@@ -60,6 +60,13 @@ def _needs_its_own_load(module: torch.nn.Module) -> bool:
     )
 
 
+def extra_keys(module: torch.nn.Module) -> list[str]:
+    """Return the keys of a module's state_dict that hold no tensors: extra state, or what hooks add."""
+    if not any(map(_needs_its_own_load, module.modules())):
+        return []
+    return [key for key, value in module.state_dict().items() if not isinstance(value, torch.Tensor)]
+
+
 def _compare(matcher: Matcher, both: list[tuple[str, Node, Any]], name: str) -> None:
     """Note tensors that torch would refuse late, or cast without a word."""
     for key, item, value in both:
@@ -81,7 +88,7 @@ def described(builder: Builder, node: list[Any], name: str) -> tuple[str, tuple[
 
 def _load_whole(matcher: Matcher, inner: list[Any], module: torch.nn.Module, *, name: str, live: Any) -> None:
     make = matcher.fresh(inner, name)
-    if make is None:
+    if make is None or not stays_torch(matcher, inner, name):
         return
     nested = any(isinstance(item, list) and item[0] in MAPPINGS for item in inner[1][1::2])
 

@@ -9,7 +9,7 @@ import torch
 
 from model_checkpoint.manifest import Node
 from model_checkpoint.tree.classes import label
-from model_checkpoint.tree.objects import ObjectLoad, inner_of
+from model_checkpoint.tree.objects import ObjectLoad, inner_of, stays_torch
 from model_checkpoint.tree.torch_owners import parameters
 from model_checkpoint.tree.walk import MAPPINGS, tag_of
 
@@ -39,7 +39,7 @@ def match_optimizer(matcher: Matcher, node: Node, live: torch.optim.Optimizer, *
     if places is None or not _settings_fit(matcher, saved, live, name=name, node=node):
         return
     make = matcher.fresh(inner, name)
-    if make is None:
+    if make is None or not stays_torch(matcher, inner, name):
         return
 
     def apply(state: Any) -> None:
@@ -170,8 +170,16 @@ def load_exactly(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> Non
 
 def _restore_dtypes(mine: dict[Any, Any], saved: dict[Any, Any]) -> None:
     for key, value in saved.items():
-        present = mine.get(key)
-        if isinstance(value, torch.Tensor) and isinstance(present, torch.Tensor) and present.dtype != value.dtype:
-            mine[key] = value.to(present.device)
-        elif isinstance(value, dict) and isinstance(present, dict):
-            _restore_dtypes(present, value)
+        if key in mine:
+            mine[key] = _as_saved(mine[key], value)
+
+
+def _as_saved(present: Any, saved: Any) -> Any:
+    """Return ``present``, but tensors whose dtype is not the saved one as they were saved."""
+    if isinstance(saved, torch.Tensor) and isinstance(present, torch.Tensor):
+        return present if present.dtype == saved.dtype else saved.to(present.device)
+    if isinstance(saved, dict) and isinstance(present, dict):
+        _restore_dtypes(present, saved)
+    elif type(saved) in (list, tuple) and type(present) is type(saved) and len(present) == len(saved):
+        return type(saved)(map(_as_saved, present, saved))
+    return present
