@@ -72,6 +72,16 @@ def test_a_users_own_system_key_is_refused(run, key):
         Manager.create_checkpoint(run[1], metadata={key: "mine"})
 
 
+def test_only_known_ways_with_pending_gradients_are_taken(run):
+    with pytest.raises(InvalidArgument, match="pending is 'keep', expected 'refuse' or 'save'"):
+        Manager.create_checkpoint(run[1], pending="keep")
+
+
+def test_metadata_keys_of_several_types_are_refused_too(run):
+    with pytest.raises(InvalidArgument, match=r"other types at \[1, 'b'\]"):
+        Manager.create_checkpoint(run[1], metadata={1: "a", "b": 2})
+
+
 def test_metadata_must_be_text(run):
     with pytest.raises(InvalidArgument, match=r"metadata: keys and values must be text.*'epochs'"):
         Manager.create_checkpoint(run[1], metadata={"epochs": 3})
@@ -195,6 +205,16 @@ def test_a_sound_checkpoint_is_valid_and_its_tree_too(checkpoint):
         ({"options": None}, "options"),
         ({"scaler": ScalerState(scale=math.nan)}, "scaler"),
         ({"counters": {"step_count": 1, "skipped_steps": 2, "bad_losses": 0, "clip_count": 0}}, "counters"),
+        ({"version": "1"}, "version"),
+        ({"master_weights": None}, "master_weights"),
+        ({"training_weights": None}, "embed.weight"),
+        ({"training_weights": {"embed.weight": b""}}, "training_weights"),
+        ({"scaler": None}, "scaler"),
+        ({"fallback": {}}, "fallback"),
+        ({"counters": {}}, "counters"),
+        ({"base_optimizer_state": {"state": {}}}, "base_optimizer_state"),
+        ({"base_optimizer_state": {"kind": "SGD", "state": [], "groups": []}}, "base_optimizer_state"),
+        ({"pending": {}}, "pending"),
     ],
 )
 def test_an_unsound_checkpoint_is_invalid_and_says_where(checkpoint, change, name):
@@ -204,8 +224,13 @@ def test_an_unsound_checkpoint_is_invalid_and_says_where(checkpoint, change, nam
     assert errors_of(broken)[0].name == name
 
 
-def test_nothing_is_no_checkpoint():
+def test_nothing_and_something_else_are_no_checkpoint(run):
     assert Manager.validate_checkpoint(None) is False
+    assert Manager.validate_checkpoint("run/checkpoint") is False
+    with pytest.raises(InvalidArgument, match="save_checkpoint: checkpoint is a str, expected"):
+        Manager.save_checkpoint("state", "folder")
+    with pytest.raises(InvalidArgument, match="create_checkpoint: optimizer is a AdamW, expected"):
+        Manager.create_checkpoint(run[1].base_optimizer)
 
 
 @pytest.mark.parametrize(

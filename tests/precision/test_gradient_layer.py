@@ -163,8 +163,20 @@ def test_none_options_are_refused():
 
 
 def test_none_gradients_are_refused():
-    with pytest.raises(InvalidArgument, match="process_gradients: gradients is None"):
+    with pytest.raises(InvalidArgument, match="process_gradients: got None, expected a mapping"):
         layer().process_gradients(None)
+
+
+def test_missing_gradients_are_left_out_and_other_things_refused():
+    layer = GradientConversionLayer(MixedPrecisionOptions.for_fp16(initial_loss_scale=4.0))
+
+    gradients, skip = layer.process_gradients({"w": torch.ones(1), "frozen": None})
+
+    assert (list(gradients), skip) == (["w"], False)
+    with pytest.raises(InvalidArgument, match="clip_gradients: got a list, expected a mapping"):
+        layer.clip_gradients([torch.ones(1)])
+    with pytest.raises(InvalidArgument, match="process_gradients: w is a float, expected a dense tensor"):
+        layer.process_gradients({"w": 1.0})
 
 
 def test_clipping_alone_refuses_what_is_not_finite():
@@ -210,6 +222,25 @@ def test_the_monitor_logs_each_interval(caplog):
             monitor.end_step()
 
     assert len(caplog.records) == 2
+
+
+def test_a_restored_monitor_continues_totals_and_extremes(monkeypatch):
+    clock = iter([0.0, 1.0, 10.0, 12.0, 20.0, 21.5])  # one and two seconds, then one and a half
+    monkeypatch.setattr(monitoring, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    first, second = PerformanceMonitor(), PerformanceMonitor()
+    for _ in range(2):
+        first.start_step()
+        first.end_step()
+
+    second.restore(first.get_stats())
+    second.start_step()
+    second.end_step()
+
+    stats = second.get_stats()
+    assert (stats.step_count, stats.total_time_seconds, stats.last_step_time_ms) == (3, 4.5, 1500.0)
+    assert (stats.min_step_time_ms, stats.max_step_time_ms) == (1000.0, 2000.0)
+    second.restore(PerformanceMonitor().get_stats())
+    assert second.get_stats() == PerformanceMonitor().get_stats()
 
 
 def test_the_monitor_refuses_an_end_without_a_start_and_resets():

@@ -114,6 +114,25 @@ def test_check_and_update_does_both():
     assert scaler.current_scale == 32768.0
 
 
+def test_losses_are_forgotten_at_each_update():
+    scaler = DynamicLossScaler()
+    loss = torch.ones(())
+    bad = torch.tensor(math.nan)
+    scaler.scale_loss(bad)
+    assert scaler.saw_bad_loss
+
+    scaler.update_scale(False)
+    scaler.scale_loss(loss)
+
+    assert not scaler.saw_bad_loss
+
+
+@pytest.mark.parametrize("loss", [3.0, [1.0]])
+def test_a_loss_that_is_no_tensor_is_refused(loss):
+    with pytest.raises(InvalidArgument, match=rf"scale_loss: loss is a {type(loss).__name__}, expected a tensor"):
+        DynamicLossScaler().scale_loss(loss)
+
+
 def test_stability_ends_when_overflows_in_a_row_reach_the_limit():
     scaler = make(max_consecutive_overflows=2)
     scaler.update_scale(True)

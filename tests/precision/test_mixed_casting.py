@@ -69,6 +69,66 @@ def test_outputs_are_fp32_and_inputs_are_cast():
     assert model[1].running_mean.dtype == torch.float32
 
 
+class Widening(torch.nn.Module):
+    """An FP32 buffer and an FP32 function between half layers, as position codes and softmax often are."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.third = (torch.nn.Linear(4, 4) for _ in range(3))
+        self.register_buffer("positions", torch.arange(4.0))
+
+    def forward(self, values):
+        moved = self.second(self.first(values) + self.positions)
+        return self.third(moved.float().softmax(-1))
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+@pytest.mark.parametrize("fallen", [False, True])
+def test_buffers_and_functions_that_widen_activations_do_no_harm(precision, fallen):
+    model = build(model=Widening)
+    optimizer = wrap(model, chosen=options(precision))
+    if fallen:
+        optimizer.fallback_to_fp32()
+
+    optimizer.backward(model(torch.ones(3, 4)).square().mean())
+
+    assert optimizer.step().applied
+    assert all(one.grad is not None for one in model.parameters())
+    assert model.positions.dtype == torch.float32
+    with torch.no_grad():
+        assert model.second(torch.ones(3, 4)).dtype == model.second.weight.dtype
+
+
+@pytest.mark.parametrize("half_gradients", [False, True])
+@pytest.mark.parametrize("first_steps", [True, False])
+def test_layers_two_optimizers_share_fall_back_and_return_as_one(half_gradients, first_steps):
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 2))
+    chosen = options(accumulate_in_fp32=not half_gradients)
+    matrices = [one for one in model.parameters() if one.ndim == 2]
+    vectors = [one for one in model.parameters() if one.ndim == 1]
+    first = wrap(model, lambda _: torch.optim.Muon(matrices, lr=0.01), chosen)
+    second = wrap(model, lambda _: torch.optim.AdamW(vectors, lr=0.01), chosen, scaler=first.scaler)
+
+    def go(between=None):
+        before = second.master_weights["0.bias"].clone()
+        for one in (first, second):
+            one.zero_grad()
+        first.backward(model(torch.ones(3, 4)).square().mean())
+        for one in (first, second) if first_steps else (second, first):
+            assert one.step().applied
+            if one is first and between is not None:
+                between()
+        assert not torch.equal(second.master_weights["0.bias"], before)
+
+    go()
+    go(first.fallback_to_fp32)  # its window is done, that of the other may be open
+    assert {one.dtype for one in model.parameters()} == {torch.float32}
+    go()
+    go(first.reset)
+    assert {one.dtype for one in model.parameters()} == {torch.float16}
+    go()
+
+
 def test_without_io_casting_the_model_speaks_half():
     model = torch.nn.Sequential(torch.nn.Linear(4, 4))
     wrap(model, chosen=options(cast_model_io=False))

@@ -8,8 +8,15 @@ import pytest
 import torch
 from precision_models import build, loss_of, options, train, wrap
 
+from model_checkpoint.errors import CorruptedCheckpoint
 from model_checkpoint.precision import MixedPrecisionOptimizer, StepReason
-from model_checkpoint.precision.errors import InvalidArgument, StepRefused, UnsupportedOptimizer, WeightsChanged
+from model_checkpoint.precision.errors import (
+    InvalidArgument,
+    PendingGradients,
+    StepRefused,
+    UnsupportedOptimizer,
+    WeightsChanged,
+)
 
 
 def test_clipping_by_default_is_said_in_the_first_line_of_the_docstring():
@@ -82,6 +89,93 @@ def test_stepping_the_base_directly_is_refused():
 
     with pytest.raises(StepRefused, match=r"AdamW.step\(\): this optimizer holds FP32 masters"):
         optimizer.base_optimizer.step()
+
+
+def test_groups_and_zeroing_of_the_base_directly_are_refused():
+    optimizer = wrap(build())
+
+    with pytest.raises(StepRefused, match=r"AdamW.add_param_group\(\): .* would get no masters"):
+        optimizer.base_optimizer.add_param_group({"params": [torch.nn.Parameter(torch.ones(1))]})
+    with pytest.raises(StepRefused, match=r"AdamW.zero_grad\(\): the gradients are at the model's weights"):
+        optimizer.base_optimizer.zero_grad()
+
+    assert len(optimizer.param_groups) == 1
+
+
+def test_zeroed_gradients_that_are_kept_are_not_pending():
+    model = build()
+    optimizer = wrap(model)
+    train(model, optimizer, range(2))
+
+    optimizer.zero_grad(set_to_none=False)
+    optimizer.state_dict()
+
+    assert model.mix.weight.grad.count_nonzero() == 0
+    optimizer.backward(loss_of(model, 2))
+    with pytest.raises(PendingGradients, match="gradients that were not stepped"):
+        optimizer.state_dict()
+
+
+def change_by_fallback(optimizer):
+    optimizer.fallback_to_fp32()
+
+
+def change_by_reset(optimizer):
+    optimizer.reset()
+
+
+@pytest.mark.parametrize("change", [change_by_fallback, change_by_reset])
+def test_gradients_of_a_window_in_which_the_precision_changes_are_dropped_all(change, caplog):
+    model = build()
+    optimizer = wrap(model)
+    if change is change_by_reset:
+        optimizer.fallback_to_fp32()
+    optimizer.backward(loss_of(model, 0))  # the norm is in FP32 before and after, its gradient would survive
+
+    change(optimizer)
+
+    assert [name for name, one in model.named_parameters() if one.grad is not None] == []
+    assert "gradients that were not stepped are dropped" in caplog.text
+    train(model, optimizer, range(1))
+    assert optimizer.last_result.applied
+
+
+@pytest.mark.parametrize("group", [{"lr": 0.1}, [torch.nn.Parameter(torch.ones(1))]])
+def test_a_group_without_parameters_is_refused(group):
+    with pytest.raises(InvalidArgument, match="add_param_group: got no dict with 'params'"):
+        wrap(build()).add_param_group(group)
+
+
+def test_a_refused_group_changes_nothing():
+    model = build()
+    optimizer = wrap(model)
+
+    with pytest.raises(InvalidArgument, match=r"dtype is torch.float64"):
+        optimizer.add_param_group({"params": [torch.nn.Parameter(torch.ones(2, dtype=torch.float64))]})
+
+    assert len(optimizer.param_groups) == 1
+    train(model, optimizer, range(2))
+    optimizer.fallback_to_fp32()
+    assert optimizer.master_weights is optimizer.training_weights
+
+
+@pytest.mark.parametrize("wrong", [{"precision": "fp16"}, "bf16"])
+def test_options_of_another_kind_are_refused(wrong):
+    with pytest.raises(InvalidArgument, match=r"options: got .*, expected MixedPrecisionOptions. Pass"):
+        wrap(build(), chosen=wrong)
+
+
+def test_wrong_kinds_of_arguments_are_refused_by_name():
+    optimizer = wrap(build())
+
+    with pytest.raises(InvalidArgument, match="step: got a list, expected a mapping"):
+        optimizer.step([torch.ones(1)])
+    with pytest.raises(InvalidArgument, match="set_parameters: got a list, expected a mapping"):
+        optimizer.set_parameters([torch.ones(1)])
+    with pytest.raises(InvalidArgument, match="set_parameters: w is a NoneType, expected a dense tensor"):
+        optimizer.set_parameters({"w": None})
+    with pytest.raises(CorruptedCheckpoint, match="state_dict: got NoneType, expected a mapping"):
+        optimizer.load_state_dict(None)
 
 
 def test_wrapping_twice_is_refused():

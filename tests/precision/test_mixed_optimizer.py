@@ -113,8 +113,11 @@ def test_half_tensors_are_refused_as_fp32_weights_in_fallback():
     optimizer = make()
     optimizer.fallback_to_fp32()
 
-    with pytest.raises(InvalidArgument, match="expected float32 in fallback"):
+    with pytest.raises(InvalidArgument, match=r"in fallback: w is torch.float16, expected torch.float32"):
         optimizer.set_parameters({"w": torch.ones(2).half()})
+
+    assert optimizer.master_weights is optimizer.training_weights
+    assert optimizer.master_weights["w"].tolist() == [1.0, 2.0]
 
 
 def test_a_step_moves_masters_by_the_true_gradient_and_recasts():

@@ -4,6 +4,7 @@ import os
 import pickle
 from dataclasses import fields
 
+import numpy as np
 import pytest
 import torch
 
@@ -142,11 +143,27 @@ def test_presets_are_those_of_the_contract():
         ("performance_log_interval", 0),
         ("recovery_steps", -1),
         ("fp32_layer_patterns", (" ",)),
+        ("fp32_layer_patterns", "LayerNorm"),  # would be nine patterns of one letter
+        ("fp32_layer_patterns", (7,)),
+        ("precision", "bf16"),
+        ("precision", torch.bfloat16),
+        ("hysteresis_refill", "growth"),
+        ("growth_interval", 2.5),
+        ("growth_interval", "2000"),
+        ("hysteresis", True),
+        ("max_grad_norm", None),
+        ("enable_auto_fallback", 1),
     ],
 )
 def test_an_option_out_of_range_is_refused_by_name(field, value):
     with pytest.raises(InvalidOptions, match=rf"^options\.{field}: got .*, expected"):
         MixedPrecisionOptions(**{field: value})
+
+
+def test_whole_and_foreign_numbers_and_lists_of_patterns_are_taken():
+    chosen = MixedPrecisionOptions(max_grad_norm=2, growth_interval=np.int64(5), fp32_layer_patterns=["head"])
+
+    assert (chosen.max_grad_norm, chosen.growth_interval, chosen.fp32_layer_patterns) == (2, 5, ("head",))
 
 
 def test_a_clone_is_equal_and_another_object():

@@ -257,6 +257,45 @@ def test_the_optimizers_own_state_dict_resumes_too():
     assert_same(bits(optimizer), bits(fresh))
 
 
+def share(seed):
+    """One model under two optimizers with one scaler: matrices to Muon, vectors to AdamW, layers shared by both."""
+    model, chosen = build(seed), options(max_consecutive_overflows=2, recovery_steps=6)
+    matrices = [model.mix.weight, model.out.weight]
+    rest = [one for one in model.parameters() if all(one is not other for other in matrices)]
+    first = wrap(model, lambda _: torch.optim.Muon(matrices, lr=0.01), chosen)
+    return model, first, wrap(model, lambda _: torch.optim.AdamW(rest, lr=0.01), chosen, scaler=first.scaler)
+
+
+def go_together(model, first, second, steps):
+    for step in steps:
+        for one in (first, second):
+            one.zero_grad()
+        first.backward(loss_of(model, step) * (1e7 if step in (3, 4) else 1))
+        for one in (first, second):
+            one.step()
+
+
+@pytest.mark.parametrize("order", ["first second", "second first"])
+@pytest.mark.parametrize("cut", [2, 4, 5, 8, 12])
+def test_two_optimizers_that_share_layers_and_scale_resume_in_every_mode(cut, order):
+    unbroken, resumed = share(0), share(7)
+    go_together(*unbroken, range(cut))
+    saved = [Manager.create_checkpoint(one) for one in unbroken[1:]]
+
+    places = (0, 1) if order == "first second" else (1, 0)
+    findings = [Manager.restore_checkpoint(resumed[1 + place], saved[place]) for place in places]
+
+    for run in (unbroken, resumed):
+        go_together(*run, range(cut, 40))
+    for before, after in zip(unbroken[1:], resumed[1:], strict=True):
+        assert_same(bits(before), bits(after))
+    assert unbroken[1].skipped_steps == 2
+    early = {finding.message for finding in findings[0]}  # the second cannot know yet that the first will be in FP32
+    assert early <= {"was trained in FP32, will be in FP16: exclusions or modes differ"}
+    assert bool(early) == (order == "second first" and cut in (5, 8))
+    assert findings[1] == []
+
+
 def test_frozen_weights_and_buffers_come_back():
     def make(seed):
         model = build(seed)

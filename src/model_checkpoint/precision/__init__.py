@@ -8,7 +8,6 @@ from model_checkpoint.precision.exclusions import PrecisionManager
 from model_checkpoint.precision.gradients import GradientConversionLayer
 from model_checkpoint.precision.hardware import HardwareDetector, PrecisionCapability
 from model_checkpoint.precision.importers import ImportedScaler, import_scaler_state
-from model_checkpoint.precision.inspection import Finding, Severity
 from model_checkpoint.precision.kinds import Precision, PrecisionConverter
 from model_checkpoint.precision.monitor import PerformanceMonitor, PerformanceStats
 from model_checkpoint.precision.optimizer import MixedPrecisionOptimizer
@@ -16,6 +15,7 @@ from model_checkpoint.precision.options import HysteresisRefill, MixedPrecisionO
 from model_checkpoint.precision.preflight import PrecisionChange, check_precision_change
 from model_checkpoint.precision.results import MixedPrecisionOptimizerStats, StepReason, StepResult
 from model_checkpoint.precision.scaler import DynamicLossScaler, LossScalerStats, ScalerState
+from model_checkpoint.precision.soundness import Finding, Severity
 from model_checkpoint.precision.timeline import ScaleEvent, ScaleTimeline
 from model_checkpoint.precision.weights import StoredWeight
 from model_checkpoint.precision.wire import from_tree, to_tree

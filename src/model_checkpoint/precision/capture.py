@@ -77,16 +77,18 @@ def _store_training(parameter: torch.Tensor, master: torch.Tensor, leaf: Any) ->
 
 def _join_metadata(metadata: Mapping[str, str] | None, optimizer: MixedPrecisionOptimizer) -> dict[str, str]:
     given = dict(metadata or {})
-    taken = sorted(set(given) & set(SYSTEM_KEYS))
+    taken = [key for key in SYSTEM_KEYS if key in given]
     if taken:
         raise InvalidArgument(f"metadata: {taken} are written by the library itself. Choose other keys.")
-    odd = sorted(key for key, value in given.items() if not (isinstance(key, str) and isinstance(value, str)))
+    odd = [key for key, value in given.items() if not (isinstance(key, str) and isinstance(value, str))]
     if odd:
         raise InvalidArgument(f"metadata: keys and values must be text, got other types at {odd}. Convert them.")
     return {**given, "precision": optimizer.target_precision.name, "version": f"{VERSION}.0"}
 
 
 def _take_pending(optimizer: MixedPrecisionOptimizer, policy: PendingPolicy, leaf: Any) -> PendingWindow | None:
+    if policy not in ("refuse", "save"):
+        raise InvalidArgument(f"checkpoint: pending is {policy!r}, expected 'refuse' or 'save'. Choose one of them.")
     session, names = optimizer.session, optimizer.session.find_pending()
     if session.scaler.has_open_window:
         raise PendingGradients(

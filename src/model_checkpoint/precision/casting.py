@@ -2,7 +2,8 @@
 
 One module computes in one dtype. It is FP32 when it is excluded, or when any parameter it uses must be FP32; weights
 shared between modules join their fates. Around FP32 modules, forward hooks widen the inputs and narrow the outputs;
-around the whole model they narrow the inputs and widen the outputs, so that the loss is computed in FP32.
+around the whole model they narrow the inputs and widen the outputs, so that the loss is computed in FP32. Layers in
+reduced precision narrow their inputs too, for FP32 buffers and functions in between widen what flows.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class ModelCaster:
     """
 
     def __init__(self) -> None:
-        self._forced: WeakKeyDictionary[object, frozenset[int]] = WeakKeyDictionary()  # ids that must be FP32
+        self._forced: WeakKeyDictionary[Any, frozenset[int]] = WeakKeyDictionary()  # ids that must be FP32
         self._bound: WeakKeyDictionary[object, frozenset[int]] = WeakKeyDictionary()  # ids an optimizer trains
         self._originals: dict[int, tuple[torch.Tensor, int]] = {}
         self._handles: list[Any] = []
@@ -71,11 +72,18 @@ class ModelCaster:
         """The one caster of this model."""
         return _CASTERS.setdefault(model, cls())
 
+    def force(self, owner: object, parameters: Iterable[int]) -> None:
+        """Let an optimizer keep the parameters of these ids in FP32."""
+        self._forced[owner] = frozenset(parameters)
+
+    def find_peers(self, owner: object) -> list[Any]:
+        """The other optimizers' rosters of this model; their weights follow when a module they share changes."""
+        return [one for one in self._forced if one is not owner]
+
     def find_fp32(self, model: Module, manager: PrecisionManager, *, forced: Iterable[int], owner: object) -> Set[int]:
-        """Ids of all parameters that must be FP32, given those one optimizer forces."""
-        self._forced[owner] = frozenset(forced)
+        """Ids of all parameters that must be FP32 if ``owner`` forces these; what other optimizers force counts too."""
         units = _list_units(model)
-        wide = set().union(*self._forced.values())
+        wide = set(forced).union(*(ids for one, ids in self._forced.items() if one is not owner))
         modules = {name for name, module, _ in units if is_excluded(name, module, manager)}
         while True:
             before = len(wide), len(modules)
@@ -107,6 +115,10 @@ class ModelCaster:
         """Let an optimizer take charge of the dtype of these parameters."""
         self._bound[owner] = self._bound.get(owner, frozenset()) | {id(one) for one in parameters}
 
+    def is_bound(self, parameter: Parameter) -> bool:
+        """Whether any optimizer of ours is in charge of this parameter."""
+        return any(id(parameter) in ids for ids in self._bound.values())
+
     def take_original(self, parameter: Parameter) -> torch.Tensor | None:
         """The FP32 values of a parameter that was cast before an optimizer bound it; None when it changed since."""
         kept, version = self._originals.pop(id(parameter), (None, -1))
@@ -121,6 +133,8 @@ class ModelCaster:
             dtype = _unit_dtype(name, module, parameters, manager)
             if dtype is not None and dtype != flow:
                 self._hook(module, inside=dtype, outside=flow)
+            elif dtype is not None and module is not model and _is_layer(module):
+                self._handles.append(module.register_forward_pre_hook(_Enter(dtype), with_kwargs=True, prepend=True))
         if cast_io:
             self._hook(model, inside=flow, outside=torch.float32)
         self._handles.append(model.register_forward_pre_hook(_Meet()))
@@ -138,10 +152,15 @@ def _list_units(model: Module) -> list[tuple[str, Module, list[Parameter]]]:
 
 def is_excluded(name: str, module: Module, manager: PrecisionManager) -> bool:
     """Whether a module stays in FP32 by its class or its qualified name; containers are judged by their parts."""
-    if any(True for _ in module.children()) and not isinstance(module, torch.nn.MultiheadAttention):
+    if not _is_layer(module):
         return False
     names = (type(module).__name__, strip_wrappers(name + ".").rstrip("."))
     return any(manager.should_exclude_layer(one) for one in names)
+
+
+def _is_layer(module: Module) -> bool:
+    """Whether the module is one unit of computation and no container."""
+    return isinstance(module, torch.nn.MultiheadAttention) or not any(True for _ in module.children())
 
 
 def _used_parameters(module: Module) -> list[Parameter]:

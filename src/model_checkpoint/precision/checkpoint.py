@@ -18,6 +18,7 @@ from model_checkpoint.precision.weights import StoredWeight
 
 VERSION = 1  # of the record; how files are laid out is numbered apart, in wire
 SYSTEM_KEYS = ("precision", "version")
+COUNTERS = ("step_count", "skipped_steps", "bad_losses", "clip_count")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,9 +11,10 @@ from model_checkpoint.precision.capture import PendingPolicy, capture
 from model_checkpoint.precision.checkpoint import MixedPrecisionCheckpoint
 from model_checkpoint.precision.errors import InvalidArgument
 from model_checkpoint.precision.files import read_checkpoint, require_path, write_checkpoint, write_checkpoint_async
-from model_checkpoint.precision.inspection import Finding, inspect_alone, inspect_fit, list_errors
+from model_checkpoint.precision.inspection import inspect_fit
 from model_checkpoint.precision.optimizer import MixedPrecisionOptimizer
 from model_checkpoint.precision.restore import restore
+from model_checkpoint.precision.soundness import Finding, inspect_alone, list_errors
 
 
 class MixedPrecisionCheckpointManager:
@@ -44,7 +45,7 @@ class MixedPrecisionCheckpointManager:
             metadata: text of your own; the keys ``precision`` and ``version`` are written by the library.
             pending: what to do with gradients that were not stepped yet: refuse, or save them.
         """
-        _require(optimizer, "create_checkpoint", "optimizer")
+        _require_optimizer(optimizer, "create_checkpoint")
         return capture(optimizer, base_optimizer_state=base_optimizer_state, metadata=metadata, pending=pending)
 
     @staticmethod
@@ -52,13 +53,13 @@ class MixedPrecisionCheckpointManager:
         checkpoint: MixedPrecisionCheckpoint, filepath: str | PathLike[str], *, incremental: bool = False
     ) -> None:
         """Write the folder ``filepath``; one saved there before is replaced atomically, unchanged files by link."""
-        _require(checkpoint, "save_checkpoint", "checkpoint")
+        _require_checkpoint(checkpoint, "save_checkpoint")
         write_checkpoint(checkpoint, require_path(filepath, "save_checkpoint"), incremental=incremental)
 
     @staticmethod
     def save_checkpoint_async(checkpoint: MixedPrecisionCheckpoint, filepath: str | PathLike[str]) -> SaveJob:
         """Write the folder ``filepath`` in the background; ``result()`` of the handle returns when it is durable."""
-        _require(checkpoint, "save_checkpoint_async", "checkpoint")
+        _require_checkpoint(checkpoint, "save_checkpoint_async")
         return write_checkpoint_async(checkpoint, require_path(filepath, "save_checkpoint_async"))
 
     @staticmethod
@@ -74,7 +75,7 @@ class MixedPrecisionCheckpointManager:
         restore_state: bool = True,
     ) -> list[Finding]:
         """Load, then restore; returns warnings."""
-        _require(optimizer, "load_and_restore", "optimizer")
+        _require_optimizer(optimizer, "load_and_restore")
         checkpoint = MixedPrecisionCheckpointManager.load_checkpoint(filepath)
         return restore(optimizer, checkpoint, weights=restore_weights, state=restore_state)
 
@@ -86,8 +87,8 @@ class MixedPrecisionCheckpointManager:
         restore_state: bool = True,
     ) -> list[Finding]:
         """Continue from a checkpoint: weights, state or both; inspects all, then applies all. Returns warnings."""
-        _require(optimizer, "restore_checkpoint", "optimizer")
-        _require(checkpoint, "restore_checkpoint", "checkpoint")
+        _require_optimizer(optimizer, "restore_checkpoint")
+        _require_checkpoint(checkpoint, "restore_checkpoint")
         return restore(optimizer, checkpoint, weights=restore_weights, state=restore_state)
 
     @staticmethod
@@ -102,10 +103,20 @@ class MixedPrecisionCheckpointManager:
 
     @staticmethod
     def validate_checkpoint(checkpoint: MixedPrecisionCheckpoint | None) -> bool:
-        """Whether the checkpoint is sound by itself."""
+        """Whether the checkpoint is sound by itself; anything else than one is not."""
         return not list_errors(inspect_alone(checkpoint))
 
 
-def _require(value: object, where: str, what: str) -> None:
-    if value is None:
-        raise InvalidArgument(f"{where}: {what} is None. Pass one.")
+def _require_optimizer(value: object, where: str) -> None:
+    if not isinstance(value, MixedPrecisionOptimizer):
+        got = "None" if value is None else f"a {type(value).__name__}"
+        raise InvalidArgument(f"{where}: optimizer is {got}, expected a MixedPrecisionOptimizer. Wrap yours in one.")
+
+
+def _require_checkpoint(value: object, where: str) -> None:
+    if not isinstance(value, MixedPrecisionCheckpoint):
+        got = "None" if value is None else f"a {type(value).__name__}"
+        raise InvalidArgument(
+            f"{where}: checkpoint is {got}, expected a MixedPrecisionCheckpoint. "
+            "Pass what create_checkpoint or load_checkpoint returned."
+        )

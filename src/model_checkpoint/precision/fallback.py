@@ -47,6 +47,11 @@ class FallbackState:
     fp32_failures: int = 0  # skipped steps in a row that FP32 could not have cured
 
     @property
+    def fp32_groups(self) -> frozenset[int]:
+        """Places of the groups that train in FP32 now."""
+        return frozenset(place for place, group in enumerate(self.groups) if group.is_fp32)
+
+    @property
     def any_fp32(self) -> bool:
         """Whether any group has fallen back."""
         return any(group.is_fp32 for group in self.groups)
@@ -139,6 +144,19 @@ def fall(state: FallbackState, places: Set[int]) -> tuple[FallbackState, Change]
         for place, group in enumerate(state.groups)
     )
     return FallbackState(groups=groups), Change(fell=falling)
+
+
+def spread(state: FallbackState, groups: int) -> FallbackState:
+    """The state for ``groups`` groups; one that knows another number, as an old file does, has one mode for all.
+
+    Example:
+        >>> len(spread(FallbackState(groups=(GroupState(),)), 3).groups)
+        3
+    """
+    if len(state.groups) == groups:
+        return state
+    one = state.groups[0] if state.groups else GroupState()
+    return replace(state, groups=(one,) * groups)
 
 
 def settle(state: FallbackState, places: Set[int], options: MixedPrecisionOptions) -> FallbackState:

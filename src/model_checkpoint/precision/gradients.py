@@ -55,6 +55,21 @@ def clip_coefficient(norm: float, limit: float) -> float:
     return min(1.0, limit / (norm + _EPSILON)) if limit > 0 else 1.0
 
 
+def require_tensors(values: object, where: str, *, may_miss: bool = False) -> None:
+    """Raise unless ``values`` maps names to dense tensors; with ``may_miss`` None stands for one that is missing.
+
+    Example:
+        >>> require_tensors({"w": torch.ones(1), "b": None}, "step", may_miss=True)
+    """
+    if not isinstance(values, Mapping):
+        got = "None" if values is None else f"a {type(values).__name__}"
+        raise InvalidArgument(f"{where}: got {got}, expected a mapping of name to tensor. Pass one.")
+    for name, value in values.items():
+        if not (may_miss and value is None) and not (isinstance(value, torch.Tensor) and value.layout is torch.strided):
+            got = str(value.layout) if isinstance(value, torch.Tensor) else f"a {type(value).__name__}"
+            raise InvalidArgument(f"{where}: {name} is {got}, expected a dense tensor. Convert it.")
+
+
 class GradientConversionLayer:
     """Turns name->gradient maps as they come from backward into what an FP32 optimizer may apply.
 
@@ -105,9 +120,12 @@ class GradientConversionLayer:
         return self._scaler.scale_loss(loss)
 
     def process_gradients(self, gradients: Mapping[str, torch.Tensor]) -> tuple[dict[str, torch.Tensor], bool]:
-        """True clipped FP32 gradients and False; or nothing and True when the step must be skipped."""
-        if gradients is None:
-            raise InvalidArgument("process_gradients: gradients is None. Pass a mapping of name to gradient.")
+        """True clipped FP32 gradients and False; or nothing and True when the step must be skipped.
+
+        Parameters whose gradient is None are left out.
+        """
+        require_tensors(gradients, "process_gradients", may_miss=True)
+        gradients = {name: gradient for name, gradient in gradients.items() if gradient is not None}
         names, tensors = list(gradients), list(gradients.values())
         verdict, scale = judge_gradients(tensors), self._scaler.active_scale
         self._norm = verdict.norm / scale
@@ -122,6 +140,8 @@ class GradientConversionLayer:
 
     def clip_gradients(self, gradients: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Copies whose global norm is at most ``max_grad_norm``; non-finite ones are refused."""
+        require_tensors(gradients, "clip_gradients", may_miss=True)
+        gradients = {name: gradient for name, gradient in gradients.items() if gradient is not None}
         verdict = judge_gradients(list(gradients.values()))
         if not verdict.is_finite:
             raise InvalidArgument("clip_gradients: some are NaN or Inf. Call process_gradients, which skips them.")

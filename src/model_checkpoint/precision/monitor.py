@@ -77,15 +77,14 @@ class PerformanceMonitor:
 
     def get_stats(self) -> PerformanceStats:
         """A snapshot."""
-        if not self._window:
-            return PerformanceStats(step_count=self._steps, total_time_seconds=self._seconds)
+        fastest, slowest = self._range if self._steps else (0.0, 0.0)
         return PerformanceStats(
             step_count=self._steps,
-            average_step_time_ms=statistics.fmean(self._window),
-            last_step_time_ms=self._window[-1],
-            min_step_time_ms=self._range[0],
-            max_step_time_ms=self._range[1],
-            std_dev_step_time_ms=statistics.pstdev(self._window),
+            average_step_time_ms=statistics.fmean(self._window) if self._window else 0.0,
+            last_step_time_ms=self._window[-1] if self._window else 0.0,
+            min_step_time_ms=fastest,
+            max_step_time_ms=slowest,
+            std_dev_step_time_ms=statistics.pstdev(self._window) if self._window else 0.0,
             total_time_seconds=self._seconds,
         )
 
@@ -101,7 +100,9 @@ class PerformanceMonitor:
     def restore(self, stats: PerformanceStats) -> None:
         """Continue the totals of an earlier run; the window starts empty."""
         self.reset()
-        self._steps, self._seconds = stats.step_count, stats.total_time_seconds
+        if stats.step_count:
+            self._steps, self._seconds = stats.step_count, stats.total_time_seconds
+            self._range = (stats.min_step_time_ms, stats.max_step_time_ms)
 
     def reset(self) -> None:
         """Forget everything measured."""

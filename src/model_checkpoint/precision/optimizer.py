@@ -14,13 +14,13 @@ from model_checkpoint.precision.capture import capture
 from model_checkpoint.precision.errors import InvalidArgument, StepRefused
 from model_checkpoint.precision.exclusions import PrecisionManager
 from model_checkpoint.precision.fallback import fall
-from model_checkpoint.precision.gradients import describe_gradients
+from model_checkpoint.precision.gradients import describe_gradients, require_tensors
 from model_checkpoint.precision.kinds import Precision
 from model_checkpoint.precision.monitor import PerformanceMonitor
-from model_checkpoint.precision.options import FOR_FP16, MixedPrecisionOptions
+from model_checkpoint.precision.options import FOR_FP16, MixedPrecisionOptions, require_options
 from model_checkpoint.precision.restore import restore
 from model_checkpoint.precision.results import MixedPrecisionOptimizerStats, StepResult
-from model_checkpoint.precision.roster import Roster
+from model_checkpoint.precision.roster import Roster, require_fp32
 from model_checkpoint.precision.scaler import DynamicLossScaler
 from model_checkpoint.precision.schedules import guard_base, hold_on_skips, refuse_closure, require_supported
 from model_checkpoint.precision.session import Session
@@ -63,7 +63,7 @@ class MixedPrecisionOptimizer(torch.optim.Optimizer):
         process_group: Any = DEFAULT_GROUP,
     ) -> None:
         self._base = require_supported(base_optimizer)
-        self._options = FOR_FP16 if options is None else options
+        self._options = FOR_FP16 if options is None else require_options(options)
         super().__init__([torch.zeros(())], {})  # gives us torch's hooks; groups and state are the base's, see below
         self.defaults = self._base.defaults
         self._manager = PrecisionManager(self._options)
@@ -74,6 +74,7 @@ class MixedPrecisionOptimizer(torch.optim.Optimizer):
             monitor=self._make_monitor(),
             process_group=process_group,
         )
+        self._roster.require_fits({**self._roster.unbound(), **self._roster.masters()}, frozenset())
         self._session.scaler.join(self)
         self._roster.use_modes(frozenset())
         guard_base(self._base)
@@ -132,7 +133,7 @@ class MixedPrecisionOptimizer(torch.optim.Optimizer):
 
     @property
     def manager(self) -> PrecisionManager:
-        """Which layers are excluded."""
+        """Which layers are excluded; :meth:`sync_from_model` puts changes of its patterns into effect."""
         return self._manager
 
     @property
@@ -151,7 +152,8 @@ class MixedPrecisionOptimizer(torch.optim.Optimizer):
         return self._full_map() if self._is_all_fp32() else self._roster.training()
 
     def _is_all_fp32(self) -> bool:
-        return self.has_fallback and all(group.is_fp32 for group in self._session.fallback.groups)
+        fallback = self._session.fallback
+        return bool(fallback.groups) and len(fallback.fp32_groups) == len(fallback.groups)
 
     def _full_map(self) -> dict[str, torch.Tensor]:
         if self._one_map is None:
@@ -201,16 +203,17 @@ class MixedPrecisionOptimizer(torch.optim.Optimizer):
 
         When all groups are in FP32, the tensors given become the weights themselves and the mapping both maps.
         """
-        if parameters is None:
-            raise InvalidArgument("set_parameters: got None. Pass a mapping of name to tensor.")
-        fallen = frozenset(place for place, group in enumerate(self._session.fallback.groups) if group.is_fp32)
+        require_tensors(parameters, "set_parameters")
+        fallen, shared = self._session.fallback.fp32_groups, self._is_all_fp32()
+        if shared:
+            require_fp32(parameters, "set_parameters in fallback")
         if not self._roster.slots:
             self._roster.adopt(parameters, fallen)
         elif not self._roster.rename(parameters):
-            self._roster.set_values(parameters)
-        if self._is_all_fp32():
-            self._one_map = cast(dict[str, torch.Tensor], parameters)
+            self._roster.set_values(parameters, fallen)
+        if shared:
             self._roster.alias(parameters)
+            self._one_map = cast(dict[str, torch.Tensor], parameters)
 
     def sync_from_model(self) -> list[str]:
         """Take over weights that ``model.load_state_dict`` or anyone else wrote; returns their names."""
@@ -281,21 +284,29 @@ class MixedPrecisionOptimizer(torch.optim.Optimizer):
                 slot.param.grad = None
             elif slot.param.grad is not None:
                 slot.param.grad.detach_().zero_()
-        self._base.zero_grad(set_to_none)
+        type(self._base).zero_grad(self._base, set_to_none)
+        self._session.mark_spent()
         if came_from_losses:
             self._session.drop_window()
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Train more parameters; they get masters and the target precision."""
+        """Train more parameters; they get masters and the target precision. Refused ones change nothing."""
         if not hasattr(self, "_roster"):  # torch's constructor; the base has its groups already
             return
+        if not isinstance(param_group, dict) or "params" not in param_group:
+            raise InvalidArgument("add_param_group: got no dict with 'params'. Pass {'params': [...], 'lr': ...}.")
         given = param_group["params"]
         fresh = [given] if isinstance(given, torch.Tensor) else list(given)
         ours = {id(slot.param) for slot in self._roster.slots}
         if any(id(one[1] if isinstance(one, tuple) else one) in ours for one in fresh):
             raise InvalidArgument("add_param_group: some parameters are in another group already. Leave them out.")
-        self._base.add_param_group({**param_group, "params": fresh})
-        self._roster.bind(len(self.param_groups) - 1)
+        type(self._base).add_param_group(self._base, {**param_group, "params": fresh})
+        try:
+            self._roster.bind(len(self.param_groups) - 1)
+            self._roster.require_fits(self._roster.masters(), self._session.fallback.fp32_groups)
+        except InvalidArgument:
+            self._roster.forget(len(self.param_groups) - 1)
+            raise
         self._session.add_group()
         self._session.use_modes()
 
@@ -305,9 +316,12 @@ class MixedPrecisionOptimizer(torch.optim.Optimizer):
         return scheduler
 
     def fallback_to_fp32(self) -> None:
-        """Train all groups in FP32 from now on, masters as they are; a second call does nothing."""
+        """Train all groups in FP32 from now on, masters as they are; a second call does nothing.
+
+        Call it after ``step()``: gradients that were not stepped yet are dropped, with a warning in the log.
+        """
         places = frozenset(range(self._roster.group_count))
-        if not self._session.fallback.groups or not all(g.is_fp32 for g in self._session.fallback.groups):
+        if not self._is_all_fp32():
             state, change = fall(self._session.fallback, places)
             self._session.enter(state, change)
 

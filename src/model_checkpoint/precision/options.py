@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass, fields, replace
 from enum import Enum
+from numbers import Integral, Real
 from typing import Any
 
 from model_checkpoint.precision.errors import InvalidOptions
@@ -94,11 +95,16 @@ class MixedPrecisionOptions:
     performance_log_interval: int = 100
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "fp32_layer_patterns", tuple(self.fp32_layer_patterns))
+        patterns: object = self.fp32_layer_patterns
+        if isinstance(patterns, list):  # as it comes from a tree, and as people write it
+            object.__setattr__(self, "fp32_layer_patterns", tuple(patterns))
         self.validate()
 
     def validate(self) -> None:
-        """Raise :class:`InvalidOptions` for the first field out of its range."""
+        """Raise :class:`InvalidOptions` for the first field of a wrong kind or out of its range."""
+        for field in fields(self):
+            kind = type(field.default)
+            _require(field.name, getattr(self, field.name), _is_a(getattr(self, field.name), kind), _name_kind(kind))
         self._validate_scale()
         for name in (
             "growth_interval",
@@ -113,8 +119,8 @@ class MixedPrecisionOptions:
             _require(name, getattr(self, name), getattr(self, name) >= 0, "0 or more")
         norm = self.max_grad_norm
         _require("max_grad_norm", norm, math.isfinite(norm) and norm >= 0, "a finite number, 0 or more")
-        blank = [pattern for pattern in self.fp32_layer_patterns if not pattern.strip()]
-        _require("fp32_layer_patterns", self.fp32_layer_patterns, not blank, "no blank pattern")
+        texts = all(isinstance(pattern, str) and pattern.strip() for pattern in self.fp32_layer_patterns)
+        _require("fp32_layer_patterns", self.fp32_layer_patterns, texts, "only text, and no blank pattern")
 
     def _validate_scale(self) -> None:
         low, high, initial = self.min_loss_scale, self.max_loss_scale, self.initial_loss_scale
@@ -200,9 +206,35 @@ class MixedPrecisionOptions:
         return cls(**{**preset, **changes})
 
 
+def _is_a(value: object, kind: type) -> bool:
+    """Whether ``value`` may stand for a default of ``kind``; a whole number is a real one, a truth value is neither."""
+    if kind in (int, float):
+        return isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool)
+    return isinstance(value, kind)
+
+
+def _name_kind(kind: type) -> str:
+    if issubclass(kind, Enum):
+        return f"one of {', '.join(map(str, kind))}"
+    names = {int: "a whole number", float: "a number", bool: "True or False", tuple: "a tuple or list of texts"}
+    return names[kind]
+
+
 def _require(name: str, value: object, holds: bool, expected: str) -> None:
     if not holds:
-        raise InvalidOptions(f"options.{name}: got {value}, expected {expected}. Change it and make the options again.")
+        raise InvalidOptions(
+            f"options.{name}: got {value!r}, expected {expected}. Change it and make the options again."
+        )
+
+
+def require_options(options: object) -> MixedPrecisionOptions:
+    """The options, if they are some; a dict or a name of a precision is refused with the way to say it."""
+    if not isinstance(options, MixedPrecisionOptions):
+        raise InvalidOptions(
+            f"options: got {options!r}, expected MixedPrecisionOptions. Pass MixedPrecisionOptions.for_fp16(), "
+            "for_bf16() or your own."
+        )
+    return options
 
 
 FOR_FP16 = MixedPrecisionOptions.for_fp16()  # what everything starts from unless told otherwise

@@ -10,16 +10,10 @@ import torch
 from model_checkpoint.precision.base_state import apply_base
 from model_checkpoint.precision.checkpoint import MixedPrecisionCheckpoint, PendingWindow
 from model_checkpoint.precision.errors import CheckpointRefused
-from model_checkpoint.precision.fallback import FallbackState, GroupState
-from model_checkpoint.precision.inspection import (
-    Finding,
-    adapt_scaler,
-    inspect_alone,
-    inspect_fit,
-    list_errors,
-    summarise,
-)
+from model_checkpoint.precision.fallback import spread
+from model_checkpoint.precision.inspection import adapt_scaler, inspect_fit
 from model_checkpoint.precision.session import Counters
+from model_checkpoint.precision.soundness import Finding, inspect_alone, list_errors, summarise
 
 if TYPE_CHECKING:
     from model_checkpoint.precision.optimizer import MixedPrecisionOptimizer
@@ -63,7 +57,7 @@ def _apply_state(optimizer: MixedPrecisionOptimizer, checkpoint: MixedPrecisionC
     session.last_result = None
     if session.monitor:
         session.monitor.restore(checkpoint.performance_stats)
-    session.fallback = _fit_modes(checkpoint.fallback, optimizer.roster.group_count)
+    session.fallback = spread(checkpoint.fallback, optimizer.roster.group_count)
     session.use_modes()
     if checkpoint.base_optimizer_state is not None:
         apply_base(optimizer.roster, checkpoint.base_optimizer_state)
@@ -73,19 +67,13 @@ def _apply_state(optimizer: MixedPrecisionOptimizer, checkpoint: MixedPrecisionC
         _apply_pending(optimizer, checkpoint.pending)
 
 
-def _fit_modes(stored: FallbackState, groups: int) -> FallbackState:
-    """The stored modes; a checkpoint without optimizer groups has one mode for all of them."""
-    if len(stored.groups) == groups:
-        return stored
-    one = stored.groups[0] if stored.groups else GroupState()
-    return FallbackState(groups=(one,) * groups, streak=stored.streak, fp32_failures=stored.fp32_failures)
-
-
 def _apply_pending(optimizer: MixedPrecisionOptimizer, pending: PendingWindow) -> None:
     known = optimizer.roster.by_name
     for name, gradient in pending.gradients.items():
         parameter = known[name].param
-        parameter.grad = gradient.to(parameter.device, copy=True)
+        wide = optimizer.options.accumulate_in_fp32 or parameter.dtype == torch.float32
+        dtype = torch.float32 if wide else gradient.dtype  # widening keeps every bit, anything else was refused
+        parameter.grad = gradient.to(device=parameter.device, dtype=dtype, copy=True)
     optimizer.session.reopen_window(pending.scale, losses_finite=pending.losses_finite)
 
 

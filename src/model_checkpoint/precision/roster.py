@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch.nn import Module, Parameter
 from model_checkpoint.precision.casting import ModelCaster
 from model_checkpoint.precision.errors import InvalidArgument, UnknownParameter, UnsupportedOptimizer, WeightsChanged
 from model_checkpoint.precision.exclusions import PrecisionManager
+from model_checkpoint.precision.gradients import require_tensors
 from model_checkpoint.precision.options import MixedPrecisionOptions
 from model_checkpoint.precision.slots import (
     Slot,
@@ -39,6 +41,7 @@ class Roster:
     ) -> None:
         self.base, self.model, self.manager, self.options = base, model, manager, options
         self.slots: list[Slot] = []
+        self._fp32_groups: frozenset[int] = frozenset()
         self.is_by_name = False  # parameters were adopted from a mapping, so gradients come by name too
         self._caster = ModelCaster.of(model) if model is not None else None
         self._homes: list[tuple[dict[str, Any], str, Parameter]] = []
@@ -76,21 +79,72 @@ class Roster:
 
     def use_modes(self, fp32_groups: Set[int]) -> None:
         """Give every parameter the dtype that follows from its module and from the groups in FP32."""
-        wide = self._find_fp32(fp32_groups)
-        target = self.manager.target_precision.dtype
+        self._fp32_groups = frozenset(fp32_groups)
+        wide, target = self._find_fp32(fp32_groups), self.manager.target_precision.dtype
         for slot in self.slots:
-            before = slot.master
-            slot.use_dtype(torch.float32 if id(slot.param) in wide else target)
-            self._hand_over(slot, before)
-            if self.options.accumulate_in_fp32 and slot.is_reduced:
-                _accumulate_in_fp32(slot.param)
+            self._use_dtype(slot, torch.float32 if id(slot.param) in wide else target)
         if self._caster is not None and self.model is not None:
+            self._caster.force(self, self._forced_by(fp32_groups))
+            for peer in self._caster.find_peers(self):
+                peer.follow({id(slot.param) for slot in self.slots})
             self._caster.cast_others(self.model, wide=wide, target=target)
             flow = target if any(slot.is_reduced for slot in self.slots) else torch.float32
             self._caster.place_hooks(self.model, self.manager, flow=flow, cast_io=self.options.cast_model_io)
 
+    def follow(self, settled: Set[int]) -> None:
+        """Adapt to a change another optimizer made to modules both train; gradients not stepped yet are kept.
+
+        ``settled`` are ids of parameters that one has cared for itself.
+        """
+        wide, target = self._find_fp32(self._fp32_groups), self.manager.target_precision.dtype
+        for slot in self.slots:
+            if id(slot.param) in settled:
+                continue
+            gradient = slot.param.grad
+            self._use_dtype(slot, torch.float32 if id(slot.param) in wide else target)
+            if gradient is not None and slot.param.grad is None:
+                half = slot.is_reduced and not self.options.accumulate_in_fp32
+                slot.param.grad = gradient.to(slot.param.dtype if half else torch.float32)
+
+    def _use_dtype(self, slot: Slot, dtype: torch.dtype) -> None:
+        before = slot.master
+        slot.use_dtype(dtype)
+        self._hand_over(slot, before)
+        if self.options.accumulate_in_fp32 and slot.is_reduced:
+            _accumulate_in_fp32(slot.param)
+
+    def plan_dtypes(self, fp32_groups: Set[int]) -> dict[str, torch.dtype]:
+        """The dtype each parameter would have with these groups in FP32, those no optimizer trains too."""
+        wide, target = self._find_fp32(fp32_groups), self.manager.target_precision.dtype
+        everyone = {**self.unbound(), **{slot.name: slot.param for slot in self.slots}}
+        return {name: torch.float32 if id(one) in wide else target for name, one in everyone.items()}
+
+    def unbound(self) -> dict[str, torch.Tensor]:
+        """Floating parameters of the model that no optimizer of ours trains; they are cast without a master."""
+        if self.model is None or self._caster is None:
+            return {}
+        return {
+            strip_wrappers(name): parameter
+            for name, parameter in self.model.named_parameters()
+            if parameter.is_floating_point() and not self._caster.is_bound(parameter)
+        }
+
+    def forget(self, place: int) -> None:
+        """Undo :meth:`bind` of the last group, before anything was cast."""
+        self.slots = [slot for slot in self.slots if slot.group != place]
+        del self.base.param_groups[place]
+
+    def require_fits(self, values: Mapping[str, torch.Tensor], fp32_groups: Set[int]) -> None:
+        """Raise when a finite weight would become Inf in the precision it is going to be trained in."""
+        planned, known = self.plan_dtypes(fp32_groups), self.by_name
+        for name, value in values.items():
+            _require_holds(name, value, planned[known[name].name if name in known else name])
+
+    def _forced_by(self, fp32_groups: Set[int]) -> frozenset[int]:
+        return frozenset(id(slot.param) for slot in self.slots if slot.group in fp32_groups)
+
     def _find_fp32(self, fp32_groups: Set[int]) -> Set[int]:
-        forced = {id(slot.param) for slot in self.slots if slot.group in fp32_groups}
+        forced = self._forced_by(fp32_groups)
         if self._caster is not None and self.model is not None:
             return self._caster.find_fp32(self.model, self.manager, forced=forced, owner=self)
         excluded = {id(s.param) for s in self.slots if any(map(self.manager.should_exclude_layer, s.names))}
@@ -119,6 +173,7 @@ class Roster:
 
     def collect_named(self, gradients: Mapping[str, torch.Tensor | None]) -> Work:
         """The slots of a name->gradient mapping, with FP32 copies of the gradients."""
+        require_tensors(gradients, "step", may_miss=True)
         known, work = self.by_name, []
         for name, gradient in gradients.items():
             slot = known.get(name)
@@ -182,8 +237,8 @@ class Roster:
         }
 
     @torch.no_grad()
-    def set_values(self, values: Mapping[str, torch.Tensor]) -> None:
-        """Write masters by name and recast; names and shapes are checked before the first write."""
+    def set_values(self, values: Mapping[str, torch.Tensor], fp32_groups: Set[int]) -> None:
+        """Write masters by name and recast; names, shapes and range are checked before the first write."""
         known = self.by_name
         covered = {known[name].name for name in values if name in known}
         missing = sorted({slot.name for slot in self.slots} - covered)
@@ -194,6 +249,7 @@ class Roster:
             if value.shape != known[name].master.shape:
                 got, expected = tuple(value.shape), tuple(known[name].master.shape)
                 raise InvalidArgument(f"{name}: shape is {got}, expected {expected}. Pass weights of this model.")
+        self.require_fits(values, fp32_groups)
         for name, value in values.items():
             known[name].master.copy_(value)
             known[name].cast_down()
@@ -210,9 +266,6 @@ class Roster:
     @torch.no_grad()
     def alias(self, values: Mapping[str, torch.Tensor]) -> None:
         """Let FP32 tensors of the caller be the weights themselves; only when every group is in FP32."""
-        for name, value in values.items():
-            if value.dtype != torch.float32:
-                raise InvalidArgument(f"{name}: dtype is {value.dtype}, expected float32 in fallback. Convert it.")
         known = self.by_name
         for name, value in values.items():
             slot = known[name]
@@ -222,6 +275,9 @@ class Roster:
 
     def adopt(self, values: Mapping[str, torch.Tensor], fp32_groups: Set[int]) -> None:
         """Bind tensors to a base that has no parameters yet."""
+        for name, value in values.items():
+            wide = 0 in fp32_groups or self.manager.should_exclude_layer(name)
+            _require_holds(name, value, torch.float32 if wide else self.manager.target_precision.dtype)
         self.is_by_name = True
         for name, value in values.items():
             leaf = value if isinstance(value, Parameter) else Parameter(value.detach())
@@ -233,6 +289,25 @@ class Roster:
             make_master(slot)
             self._hand_over(slot, before)
         self.use_modes(fp32_groups)
+
+
+def require_fp32(values: Mapping[str, torch.Tensor], where: str) -> None:
+    """Raise unless every tensor is FP32, so that it can be master and training weight at once."""
+    for name, value in values.items():
+        if value.dtype != torch.float32:
+            raise InvalidArgument(f"{where}: {name} is {value.dtype}, expected torch.float32. Convert it.")
+
+
+def _require_holds(name: str, value: torch.Tensor, dtype: torch.dtype) -> None:
+    """Raise when ``dtype`` turns a finite element of ``value`` into Inf."""
+    if dtype == torch.float32 or not value.numel():
+        return
+    largest = torch.linalg.vector_norm(value.detach().float(), ord=math.inf)
+    if bool(torch.isfinite(largest)) and bool(torch.isinf(largest.to(dtype))):
+        raise InvalidArgument(
+            f"{name}: holds {float(largest):g}, but {dtype} ends at {torch.finfo(dtype).max:g} and would make it Inf. "
+            "Keep this layer in FP32 with fp32_layer_patterns, or train in BF16."
+        )
 
 
 def _accumulate_in_fp32(parameter: Parameter) -> None:

@@ -229,8 +229,7 @@ class DynamicLossScaler:
 
     def scale_loss(self, loss: torch.Tensor, *, scale: float | None = None) -> torch.Tensor:
         """The loss times the scale, in FP32 so that the product itself cannot overflow a half."""
-        if loss is None:
-            raise InvalidArgument("scale_loss: loss is None. Pass the tensor to call backward on.")
+        require_loss(loss)
         self._scalings += 1
         self._losses.append(torch.isfinite(loss.detach()).all())
         factor = self.active_scale if scale is None else scale
@@ -281,6 +280,7 @@ class DynamicLossScaler:
         self._losses.clear()
 
     def _move(self, had_overflow: bool) -> ScaleMove:
+        self._losses.clear()
         moved, move = advance(self._state, had_overflow, self._options)
         if self._enabled:
             self._state = moved
@@ -336,6 +336,13 @@ class DynamicLossScaler:
             raise InvalidArgument(f"scaler state: {'; '.join(problems)}. Widen the options or correct the state.")
         self._state = state
         self.close_window()
+
+
+def require_loss(loss: object) -> None:
+    """Raise unless ``loss`` is a tensor."""
+    if not isinstance(loss, torch.Tensor):
+        got = "None" if loss is None else f"a {type(loss).__name__}"
+        raise InvalidArgument(f"scale_loss: loss is {got}, expected a tensor. Pass the one to call backward on.")
 
 
 def find_problems(state: ScalerState, options: MixedPrecisionOptions) -> list[str]:

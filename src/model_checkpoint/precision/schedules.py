@@ -46,7 +46,7 @@ def refuse_closure(argument: object) -> None:
 
 
 def guard_base(base: Any) -> None:
-    """From now on refuse ``base.step()``; schedulers made on the base before or after keep working."""
+    """From now on refuse what only the wrapper may do; schedulers made on the base before or after keep working."""
 
     def refuse(self: Any, *_: Any, **__: Any) -> None:
         raise StepRefused(
@@ -54,8 +54,22 @@ def guard_base(base: Any) -> None:
             "Call step() of the wrapper."
         )
 
+    def refuse_group(self: Any, *_: Any, **__: Any) -> None:
+        raise StepRefused(
+            f"{type(self).__name__}.add_param_group(): these parameters would get no masters and never be stepped. "
+            "Call add_param_group() of the wrapper."
+        )
+
+    def refuse_zeroing(self: Any, *_: Any, **__: Any) -> None:
+        raise StepRefused(
+            f"{type(self).__name__}.zero_grad(): the gradients are at the model's weights, not at the masters this "
+            "optimizer holds, and would add up. Call zero_grad() of the wrapper."
+        )
+
     refuse._wrapped_by_lr_sched = True  # type: ignore[attr-defined] # torch then neither wraps it nor warns
     base.step = types.MethodType(refuse, base)
+    base.add_param_group = types.MethodType(refuse_group, base)
+    base.zero_grad = types.MethodType(refuse_zeroing, base)
     setattr(base, _MARK, True)
 
 

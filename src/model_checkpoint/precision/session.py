@@ -11,14 +11,14 @@ import torch
 
 from model_checkpoint.precision import fallback as modes
 from model_checkpoint.precision.agreement import agree_on
-from model_checkpoint.precision.errors import InvalidArgument, NonFiniteTraining, StepRefused
+from model_checkpoint.precision.errors import NonFiniteTraining, StepRefused
 from model_checkpoint.precision.fallback import Change, FallbackState, GroupState, Skip
 from model_checkpoint.precision.finite import Offender, Verdict, judge_gradients, name_offenders
 from model_checkpoint.precision.gradients import clip_coefficient
 from model_checkpoint.precision.monitor import PerformanceMonitor, PerformanceStats
 from model_checkpoint.precision.results import StepReason, StepResult
 from model_checkpoint.precision.roster import Roster, Work
-from model_checkpoint.precision.scaler import DynamicLossScaler, ScaleMove
+from model_checkpoint.precision.scaler import DynamicLossScaler, ScaleMove, require_loss
 from model_checkpoint.precision.stepping import apply_step
 from model_checkpoint.precision.timeline import ScaleEvent, ScaleTimeline
 
@@ -76,8 +76,7 @@ class Session:
 
     def scale_loss(self, loss: torch.Tensor) -> torch.Tensor:
         """Scale one loss of the present window; all losses of a window get the same scale."""
-        if loss is None:
-            raise InvalidArgument("scale_loss: loss is None. Pass the tensor to call backward on.")
+        require_loss(loss)
         self._window_scale = self.loss_scale
         self._finite_losses.append(torch.isfinite(loss.detach()).all())
         return self.scaler.scale_loss(loss, scale=self._window_scale)
@@ -113,6 +112,18 @@ class Session:
     def has_fresh_gradients(self) -> bool:
         """Whether any gradient was computed since the last step."""
         return any(s.param.grad is not None and self._spent.get(s.name) != _mark(s.param) for s in self._roster.slots)
+
+    def mark_spent(self) -> None:
+        """Take the gradients as they are for stepped or zeroed: none of them is pending."""
+        self._spent = {slot.name: _mark(slot.param) for slot in self._roster.slots if slot.param.grad is not None}
+
+    def _drop_gradients(self) -> None:
+        """Drop gradients that were not stepped: those of weights that change their dtype are lost anyway."""
+        if self.has_fresh_gradients:
+            _LOG.warning("precision changes in the middle of a window: gradients that were not stepped are dropped")
+            for slot in self._roster.slots:
+                slot.param.grad = None
+        self.drop_window()
 
     def find_pending(self) -> list[str]:
         """Names of parameters whose gradient has been computed but not stepped."""
@@ -217,7 +228,7 @@ class Session:
         self.fallback = modes.settle(state, unfit, self._options) if unfit else state
         returned = tuple(place for place in change.returned if place not in unfit)
         if change.fell or returned:
-            self.drop_window()  # weights that change their dtype lose their gradients
+            self._drop_gradients()
             self.use_modes()
         if returned and was_parked:
             attempts = max(self.fallback.groups[place].attempts for place in returned)
@@ -230,7 +241,7 @@ class Session:
 
     def use_modes(self) -> None:
         """Give every weight the precision its group is in."""
-        self._roster.use_modes(frozenset(p for p, group in enumerate(self.fallback.groups) if group.is_fp32))
+        self._roster.use_modes(self.fallback.fp32_groups)
 
     def _find_unfit(self, places: tuple[int, ...]) -> frozenset[int]:
         """Groups whose masters hold values the target precision cannot: they stay in FP32 for good."""
@@ -269,7 +280,7 @@ class Session:
         self.counters, self.last_result, self.last_norm = Counters(), None, 0.0
         self.scaler.reset()
         self.timeline.clear()
-        self.drop_window()
+        self._drop_gradients()
         if self.monitor:
             self.monitor.reset()
         self.fallback = FallbackState(groups=(GroupState(),) * self._roster.group_count)

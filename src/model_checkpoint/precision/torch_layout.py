@@ -29,6 +29,10 @@ def to_state_dict(tree: Mapping[str, Any]) -> dict[str, Any]:
 
 def from_state_dict(state: Mapping[str, Any]) -> dict[str, Any]:
     """The tree a ``state_dict`` was made from; one of a plain torch optimizer is refused."""
+    if not isinstance(state, Mapping):
+        raise CorruptedCheckpoint(
+            f"state_dict: got {type(state).__name__}, expected a mapping. Pass what state_dict() returned."
+        )
     ours = state.get(_OURS)
     if ours is None or not {"state", "param_groups"} <= set(state):
         raise CorruptedCheckpoint(

@@ -16,6 +16,7 @@ import torch
 from model_checkpoint.errors import CheckpointException, CorruptedCheckpoint, IncompatibleVersion
 from model_checkpoint.precision.base_state import rekey_by_position
 from model_checkpoint.precision.checkpoint import (
+    COUNTERS,
     VERSION,
     MixedPrecisionCheckpoint,
     Numerics,
@@ -149,7 +150,7 @@ def _read(tree: Tree) -> MixedPrecisionCheckpoint:
         target_precision=Precision(tree["precision"]),
         scaler=ScalerState.from_tree(tree["scaler"]),
         fallback=FallbackState.from_tree(tree["fallback"]),
-        counters={name: int(tree["counters"][name]) for name in _COUNTERS},
+        counters={name: int(tree["counters"][name]) for name in COUNTERS},
         base_optimizer_state=tree["base"],
         metadata=dict(tree["metadata"]),
         performance_stats=PerformanceStats(**tree["performance"]),
@@ -161,7 +162,6 @@ def _read(tree: Tree) -> MixedPrecisionCheckpoint:
     )
 
 
-_COUNTERS = ("step_count", "skipped_steps", "bad_losses", "clip_count")
 _FIRST_FIELDS = {
     "timestamp", "master_weights", "training_weights", "current_loss_scale", "steps_since_last_overflow",
     "consecutive_overflows", "total_overflows", "step_count", "has_fallback", "skipped_steps", "options",
