@@ -6,6 +6,7 @@ A word such as ``"yes"`` would otherwise count as true here and as false there.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import index
 
 from model_checkpoint.errors import OptionInvalid
 from model_checkpoint.options import CheckpointFormat, CompressionLevel, Verify
@@ -39,6 +40,24 @@ def require(**options: object) -> None:
         known = _KNOWN[name]
         if not _takes(known, value) and not (name == "progress" and callable(value)):
             raise OptionInvalid(f"{name} must be {_words(name, known)}, got {value!r}. Nothing was done.")
+
+
+def require_bytes(name: str, value: object) -> int | None:
+    """Return a number of bytes as an int, None as None; raise :class:`OptionInvalid` for anything else.
+
+    Example:
+        >>> require_bytes("memory_limit", 64 << 20)
+        67108864
+        >>> require_bytes("memory_limit", "64M")
+        Traceback (most recent call last):
+        model_checkpoint.errors.OptionInvalid: memory_limit must be None or a whole number of bytes above 0, got ...
+    """
+    if value is None:
+        return None
+    number = index(value) if hasattr(value, "__index__") and not isinstance(value, bool) else 0
+    if number <= 0:
+        raise OptionInvalid(f"{name} must be None or a whole number of bytes above 0, got {value!r}. Nothing was done.")
+    return number
 
 
 def _takes(known: Sequence[object], value: object) -> bool:

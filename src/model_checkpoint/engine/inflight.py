@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from model_checkpoint.engine.job import Counts, SaveJob, SaveState
-from model_checkpoint.errors import BackgroundSaveFailed
+from model_checkpoint.errors import BackgroundSaveFailed, OptionInvalid
 
 log = logging.getLogger("model_checkpoint.save")
 
@@ -30,6 +30,7 @@ class _Book:
         self.running: dict[str, list[SaveJob]] = defaultdict(list)
         self.failed: list[SaveJob] = []
         self.counts: dict[str, Counts] = defaultdict(Counts)
+        self.ending = False  # whether the interpreter has finished what was under way, and waits for nobody else
 
 
 _book = _Book()
@@ -42,7 +43,7 @@ def admit(url: str, where: str, busy: Busy) -> tuple[SaveJob, SaveJob | None]:
     Raises the failure of an earlier save that nobody has learnt of. A save that is to be skipped comes back ended.
     """
     if busy not in ("wait", "skip", "queue"):
-        raise ValueError(f"busy must be 'wait', 'skip' or 'queue', got {busy!r}")
+        raise OptionInvalid(f"busy must be 'wait', 'skip' or 'queue', got {busy!r}. Nothing was done.")
     _watch_exit()
     waited = False
     while True:
@@ -63,6 +64,11 @@ def admit(url: str, where: str, busy: Busy) -> tuple[SaveJob, SaveJob | None]:
         waited = True
         ahead[0].over()
     return job, ahead[0] if ahead else None
+
+
+def is_ending() -> bool:
+    """Whether the interpreter is at its end, so that a save begun now must be finished by whoever began it."""
+    return _book.ending
 
 
 def _leave(job: SaveJob, end: SaveState) -> None:
@@ -112,7 +118,9 @@ def _watch_exit() -> None:
 
 def _at_exit() -> None:
     """Finish every save; an interrupt cancels them instead. A failure nobody has learnt of ends the process with 1."""
-    running = [job for jobs in list(_book.running.values()) for job in list(jobs)]
+    with _book.lock:
+        _book.ending = True
+        running = [job for jobs in _book.running.values() for job in jobs]
     try:
         for job in running:
             job.over()
