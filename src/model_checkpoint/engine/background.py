@@ -103,23 +103,25 @@ def save_async(
             "Leave one of them out. Nothing was done."
         )
     store = fit_buffers(open_store(root), limit)
-    planned: Draft | None = None
-    job, ahead = inflight.admit(store.url, path_of(store, order.name), busy)
-    if job.done():
-        return job
+    planned, worker = None, None
+    job = inflight.new_job(store.url, path_of(store, order.name))
     try:
+        ahead = inflight.admit(job, busy)
+        if job.done():
+            return job
         planned = draft(store, order, state, overwrite=overwrite)
         guarding = find_guard(planned, guard) if lazy else None
         worker = _Worker(job, planned, limit=limit, ahead=ahead, guard=guarding, progress=progress)
         if ahead is not None:
             ahead.copied()  # its copy has the first claim on memory
+        worker.stage()
     except BaseException as error:
-        job.seen = True  # raised right here
-        job.fail(error)
-        if planned is not None:
-            planned.abandon()
+        if worker is None or not worker.begun:  # from there on the worker ends the job itself
+            job.seen = True  # raised right here
+            job.fail(error)
+            if planned is not None:
+                planned.abandon()
         raise
-    worker.stage()
     job.stall += time.monotonic() - started
     if inflight.is_ending():
         job.result()  # the interpreter waits for this thread, but no longer for those that write
@@ -157,6 +159,7 @@ class _Worker:
         progress: Listen,
     ) -> None:
         self._job, self._planned, self._ahead, self._progress = job, planned, ahead, progress
+        self.begun = False
         most = min(cores(), _WRITE_THREADS)
         self._budget = plan_budget(planned, limit, threads=most)
         runs = plan_runs(planned.writing, self._budget.run_bytes)
@@ -174,6 +177,7 @@ class _Worker:
         Writing begins when that is over, or at once where memory has no room for all of it.
         """
         try:
+            self.begun = True
             if self._conveyor.waves:
                 self._thread.start()
             self._conveyor.fill(self._at_call, threads=min(cores(), _COPY_THREADS))
@@ -223,6 +227,7 @@ class _Worker:
         own = not self._conveyor.stopped
         self._job.seen = own
         self._conveyor.stop(error)
+        self._job.copy_failed(error)  # the writing thread may have written all, and wait to hear that all is copied
         if self._thread.ident is not None:
             self._thread.join()
         else:
