@@ -94,7 +94,7 @@ class _Team(Generic[T]):
                 thread.start()
             except BaseException:  # the system has no thread left, or an interrupt: perhaps nobody will ever finish
                 if seat.take():
-                    seat.finished.set()
+                    seat.leave()
                 raise
 
     def wait(self) -> None:
@@ -103,7 +103,7 @@ class _Team(Generic[T]):
         By the workers' own word: a ``join`` that was interrupted takes its thread for dead ever after.
         """
         for seat in self._begun:
-            seat.finished.wait()
+            seat.wait()
 
     def _guarded(self, seat: _Seat) -> None:
         if not seat.take():
@@ -113,7 +113,7 @@ class _Team(Generic[T]):
         except BaseException as error:  # noqa: BLE001  # carried to the caller, who raises it
             self.queue.stop(error)
         finally:
-            seat.finished.set()
+            seat.leave()
 
     def _timed(self) -> Iterator[T]:
         for item in self.queue:
@@ -124,17 +124,31 @@ class _Team(Generic[T]):
 
 
 class _Seat:
-    """The place of one worker: taken by its thread, or by a starter who was interrupted before the thread ran."""
+    """The place of one worker: taken by its thread, or by a starter who was interrupted before the thread ran.
+
+    Bare locks, because an interrupt in the wrong moment of waiting for an Event leaves that locked for ever.
+    """
 
     def __init__(self) -> None:
-        self.finished = threading.Event()
         self._lock, self._taken = threading.Lock(), False
+        self._bell, self._left = threading.Lock(), False
+        self._bell.acquire()
 
     def take(self) -> bool:
         """Whether nobody had taken it before."""
         with self._lock:
             first, self._taken = not self._taken, True
             return first
+
+    def leave(self) -> None:
+        """Say that the work is over; only who took the seat may."""
+        self._left = True
+        self._bell.release()
+
+    def wait(self) -> None:
+        """Return when it is over; may be interrupted at any moment and called again."""
+        while not self._left:
+            self._bell.acquire()
 
 
 class _Queue(Generic[T]):
