@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from model_checkpoint.engine import inflight
-from model_checkpoint.engine.choices import require
-from model_checkpoint.engine.conveyor import Conveyor, plan_budget
+from model_checkpoint.engine.choices import require, require_bytes
+from model_checkpoint.engine.conveyor import Conveyor, fit_buffers, plan_budget
 from model_checkpoint.engine.draft import Draft
 from model_checkpoint.engine.inflight import Busy
 from model_checkpoint.engine.info import path_of
@@ -71,8 +71,8 @@ def save_async(
         incremental: Repeat unchanged files by link; what changed is found out before this returns.
         busy: What to do while an earlier save of this root is in flight: ``"wait"`` for it, ``"skip"`` this one, or
             copy now and ``"queue"`` the writing. Counted in ``job.counts``.
-        memory_limit: Most bytes of staging memory this process may hold; default: half of what is free. With less
-            than the state needs, the call waits for parts of it to be written.
+        memory_limit: Most bytes of staging memory this process may hold, with what this save squeezes and uploads in;
+            default: half of what is free. With less than the state needs, the call waits for parts to be written.
         lazy: Copy parameters and optimizer state while the next forward and backward run; the next ``step()`` of
             each guard waits for that copy. All else (buffers, learning rates, random states, ...) is copied at once.
             If a guarded tensor is written to by anything but a guard's step, the save fails and names it. Writes no
@@ -87,6 +87,7 @@ def save_async(
     """
     started = time.monotonic()
     require(overwrite=overwrite, lazy=lazy, progress=progress)
+    limit = require_bytes("memory_limit", memory_limit)
     order = place_order(
         step=step,
         name=name,
@@ -97,26 +98,33 @@ def save_async(
         incremental=incremental,
     )
     if lazy and order.compression is not CompressionLevel.NONE:
-        raise OptionInvalid("lazy=True copies chunks out of order, squeezed files are written in order: choose one")
-    store = open_store(root)
-    planned: Draft | None = None
-    job, ahead = inflight.admit(store.url, path_of(store, order.name), busy)
-    if job.done():
-        return job
+        raise OptionInvalid(
+            f"lazy=True copies chunks out of order, but compression={order.compression.value!r} writes them in order. "
+            "Leave one of them out. Nothing was done."
+        )
+    store = fit_buffers(open_store(root), limit)
+    planned, worker = None, None
+    job = inflight.new_job(store.url, path_of(store, order.name))
     try:
+        ahead = inflight.admit(job, busy)
+        if job.done():
+            return job
         planned = draft(store, order, state, overwrite=overwrite)
         guarding = find_guard(planned, guard) if lazy else None
-        worker = _Worker(job, planned, limit=memory_limit, ahead=ahead, guard=guarding, progress=progress)
+        worker = _Worker(job, planned, limit=limit, ahead=ahead, guard=guarding, progress=progress)
         if ahead is not None:
             ahead.copied()  # its copy has the first claim on memory
+        worker.stage()
     except BaseException as error:
-        job.seen = True  # raised right here
-        job.fail(error)
-        if planned is not None:
-            planned.abandon()
+        if worker is None or not worker.begun:  # from there on the worker ends the job itself
+            job.seen = True  # raised right here
+            job.fail(error)
+            if planned is not None:
+                planned.abandon()
         raise
-    worker.stage()
     job.stall += time.monotonic() - started
+    if inflight.is_ending():
+        job.result()  # the interpreter waits for this thread, but no longer for those that write
     return job
 
 
@@ -151,8 +159,9 @@ class _Worker:
         progress: Listen,
     ) -> None:
         self._job, self._planned, self._ahead, self._progress = job, planned, ahead, progress
+        self.begun = False
         most = min(cores(), _WRITE_THREADS)
-        self._budget = plan_budget(planned.writing, limit, where=planned.where, threads=most)
+        self._budget = plan_budget(planned, limit, threads=most)
         runs = plan_runs(planned.writing, self._budget.run_bytes)
         self._guard = guard
         self._lazy = None if guard is None else Lazy(planned, guard, runs)
@@ -167,16 +176,16 @@ class _Worker:
 
         Writing begins when that is over, or at once where memory has no room for all of it.
         """
-        if self._conveyor.waves:
-            self._thread.start()
         try:
+            self.begun = True
+            if self._conveyor.waves:
+                self._thread.start()
             self._conveyor.fill(self._at_call, threads=min(cores(), _COPY_THREADS))
             self._hold_steps()
-        except BaseException as error:  # noqa: BLE001  # raised again there, unless it is the handle's to tell
-            self._interrupted(error)
-        else:
             if self._lazy is None and not self._conveyor.waves:
                 self._thread.start()
+        except BaseException as error:  # noqa: BLE001  # raised again there, unless it is the handle's to tell
+            self._interrupted(error)
 
     def _hold_steps(self) -> None:
         """Leave the rest to a thread, and let no guard step before it is done."""
@@ -208,6 +217,7 @@ class _Worker:
             self._conveyor.stop(error)
             self._job.copy_failed(error)
             if self._thread.ident is None:
+                self._planned.abandon()
                 self._job.fail(error)
         else:
             self._job.staged()
@@ -217,6 +227,7 @@ class _Worker:
         own = not self._conveyor.stopped
         self._job.seen = own
         self._conveyor.stop(error)
+        self._job.copy_failed(error)  # the writing thread may have written all, and wait to hear that all is copied
         if self._thread.ident is not None:
             self._thread.join()
         else:

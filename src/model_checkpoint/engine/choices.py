@@ -88,6 +88,24 @@ def _all(values: object, kind: type) -> bool:
     return isinstance(values, Collection) and all(isinstance(value, kind) for value in values)
 
 
+def require_bytes(name: str, value: object) -> int | None:
+    """Return a number of bytes as an int, None as None; raise :class:`OptionInvalid` for anything else.
+
+    Example:
+        >>> require_bytes("memory_limit", 64 << 20)
+        67108864
+        >>> require_bytes("memory_limit", "64M")
+        Traceback (most recent call last):
+        model_checkpoint.errors.OptionInvalid: memory_limit must be None or a whole number of bytes above 0, got ...
+    """
+    if value is None:
+        return None
+    number = index(value) if hasattr(value, "__index__") and not isinstance(value, bool) else 0
+    if number <= 0:
+        raise OptionInvalid(f"{name} must be None or a whole number of bytes above 0, got {value!r}. Nothing was done.")
+    return number
+
+
 def _takes(known: Sequence[object], value: object) -> bool:
     """Tell whether ``value`` is one of ``known``: True is not 1, and a member of an enum may be given by its value."""
     return any(type(value) is type(one) and value == one for one in known) or (

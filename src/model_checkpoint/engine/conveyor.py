@@ -10,11 +10,11 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from model_checkpoint.engine.draft import Draft
 from model_checkpoint.engine.meter import Meter
 from model_checkpoint.engine.pages import PAGE, Bytes
 from model_checkpoint.engine.pool import POOL
 from model_checkpoint.engine.slabs import (
-    FileJob,
     Run,
     fill,
     finish_run,
@@ -25,8 +25,10 @@ from model_checkpoint.engine.workers import Pace, run_all
 from model_checkpoint.errors import MemoryRefused
 from model_checkpoint.options import MIB
 from model_checkpoint.performance.memory import available_bytes
+from model_checkpoint.storage.store import Buffering, Store
 
 _LEAST_SLABS = 4  # so many slabs at least, where memory is short: copying and writing shall overlap
+_SHARE = 4  # one in so many bytes of the ceiling may be a file on its way to an object store
 _WINDOW = MIB
 _RUN_BYTES = 13 * MIB  # three chunks, which are hashed side by side, and small ones beside them
 
@@ -50,12 +52,21 @@ class Budget:
     threads: int
 
 
-def plan_budget(jobs: Sequence[FileJob], wanted: int | None, *, where: str, threads: int) -> Budget:
-    """Share the ceiling between slabs, of which several shall fit, and the scratch memory of at most ``threads``.
+def fit_buffers(store: Store, wanted: int | None) -> Store:
+    """The store, with upload buffers (if it has any) that leave most of the ceiling to slabs."""
+    limit = staging_limit(wanted) if isinstance(store, Buffering) else None
+    return store.within(limit // _SHARE) if limit is not None and isinstance(store, Buffering) else store
 
-    Raises MemoryRefused if a ``wanted`` ceiling has no room for one slab and one thread.
+
+def plan_budget(planned: Draft, wanted: int | None, *, threads: int) -> Budget:
+    """Share the ceiling between slabs, of which several shall fit, and the other memory of at most ``threads``.
+
+    That is what squeezing takes, and what a store keeps of a file on its way. Raises MemoryRefused if a ``wanted``
+    ceiling has no room for one slab and one thread.
     """
-    longest, scratch = longest_chunk(jobs), scratch_bytes(jobs)
+    jobs, where = planned.writing, planned.where
+    longest = longest_chunk(jobs)
+    scratch = scratch_bytes(jobs) + (planned.store.buffer_bytes if isinstance(planned.store, Buffering) else 0)
     total, least = sum(job.layout.size for job in jobs), (longest // PAGE + 2) * PAGE
     if wanted is not None and least + scratch > wanted:
         raise MemoryRefused(
@@ -116,7 +127,7 @@ class Conveyor:
 
     def _take(self) -> tuple[int, Bytes]:
         with self._turn:
-            slab = POOL.take(self._room, limit=self._limit, stopped=lambda: self.stopped)
+            slab = POOL.take(self._room, limit=self._limit, stopped=lambda: self.stopped, returning=self.waves)
             if slab is None:
                 raise self._error or AssertionError("only a stopped conveyor gets no slab")
             self._next += 1

@@ -30,43 +30,55 @@ class _Book:
         self.running: dict[str, list[SaveJob]] = defaultdict(list)
         self.failed: list[SaveJob] = []
         self.counts: dict[str, Counts] = defaultdict(Counts)
+        self.ending = False  # whether the interpreter has finished what was under way, and waits for nobody else
 
 
 _book = _Book()
 _watching_exit = False
 
 
-def admit(url: str, where: str, busy: Busy) -> tuple[SaveJob, SaveJob | None]:
-    """Enter a new save of ``url``; return its handle and the save it must queue behind, if any.
+def new_job(url: str, where: str) -> SaveJob:
+    """The handle of a save of ``url`` that is not under way yet."""
+    with _book.lock:
+        return SaveJob(where, url, _book.counts[url], leave=_leave)
+
+
+def admit(job: SaveJob, busy: Busy) -> SaveJob | None:
+    """Enter a new save; return the one it must queue behind, if any.
 
     Raises the failure of an earlier save that nobody has learnt of. A save that is to be skipped comes back ended.
+    The handle is made before, so that whoever is interrupted in here can still end it.
     """
     if busy not in ("wait", "skip", "queue"):
-        raise OptionInvalid(f"busy must be 'wait', 'skip' or 'queue', got {busy!r}")
+        raise OptionInvalid(f"busy must be 'wait', 'skip' or 'queue', got {busy!r}. Nothing was done.")
     _watch_exit()
     waited = False
     while True:
         with _book.lock:
-            _raise_unseen(url)
-            ahead, counts = _book.running[url][-1:], _book.counts[url]
+            _raise_unseen(job.url)
+            ahead, counts = _book.running[job.url][-1:], job.counts
             if not ahead or busy == "queue":
-                job = SaveJob(where, url, counts, leave=_leave)
-                _book.running[url].append(job)
+                _book.running[job.url].append(job)
                 counts.queued += len(ahead)
-                break
+                return ahead[0] if ahead else None
             counts.waits += busy == "wait" and not waited
             counts.skips += busy == "skip"
         if busy == "skip":
-            job = SaveJob(where, url, counts)
             job.skip()
-            return job, None
+            return None
         waited = True
         ahead[0].over()
-    return job, ahead[0] if ahead else None
+
+
+def is_ending() -> bool:
+    """Whether the interpreter is at its end, so that a save begun now must be finished by whoever began it."""
+    return _book.ending
 
 
 def _leave(job: SaveJob, end: SaveState) -> None:
     with _book.lock:
+        if job not in _book.running[job.url]:
+            return  # it never was under way
         _book.running[job.url].remove(job)
         if end is SaveState.FAILED:
             _book.failed.append(job)
@@ -112,7 +124,9 @@ def _watch_exit() -> None:
 
 def _at_exit() -> None:
     """Finish every save; an interrupt cancels them instead. A failure nobody has learnt of ends the process with 1."""
-    running = [job for jobs in list(_book.running.values()) for job in list(jobs)]
+    with _book.lock:
+        _book.ending = True
+        running = [job for jobs in _book.running.values() for job in jobs]
     try:
         for job in running:
             job.over()

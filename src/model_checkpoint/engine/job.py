@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Any, NoReturn
 
 from model_checkpoint.engine.info import CheckpointInfo
-from model_checkpoint.errors import SaveAbandoned, SaveCancelled, SaveSkipped, SaveTimeout
+from model_checkpoint.errors import SaveAbandoned, SaveCancelled, SaveSkipped, SaveTimeout, StateChanged
 
 
 class SaveState(Enum):
@@ -60,7 +60,7 @@ class SaveJob:
         self._stop: Callable[[BaseException], None] | None = None
         self._settle: Callable[[], None] | None = None
         self._leave = leave
-        self._committing = False
+        self._committing = self._ended = False
 
     def __repr__(self) -> str:
         return f"<SaveJob {self.where} {self._state.value}>"
@@ -80,7 +80,11 @@ class SaveJob:
         if self._error is not None:
             self._raise()
         if self._settle is not None:
-            self._settle()
+            try:
+                self._settle()
+            except StateChanged:
+                self.seen = True  # told right here; the end follows
+                raise
 
     def result(self, timeout: float | None = None) -> CheckpointInfo:
         """Return what was saved once it is durable; raise what went wrong, or ``TimeoutError`` until then."""
@@ -207,7 +211,7 @@ class SaveJob:
     def abandon(self) -> None:
         """End in a forked child: the save goes on in the parent."""
         self._changed = threading.Condition()  # the lock of the old one may be held by a thread that is not here
-        self.seen, self._at_end, self._leave = True, [], None
+        self.seen, self._at_end, self._leave, self._ended = True, [], None, False
         self.fail(
             SaveAbandoned(
                 f"{self.where}: this save belongs to the process that started it. Ask there, or save again here.",
@@ -216,6 +220,11 @@ class SaveJob:
         )
 
     def _end(self, state: SaveState) -> None:
+        """Reach an end, once: an interrupted start may leave two who believe that they must tell of it."""
+        with self._changed:
+            if self._ended:
+                return
+            self._ended = True
         if self._leave is not None:
             self._leave(self, state)  # before anybody can see the end and begin the next save
         with self._changed:

@@ -24,16 +24,20 @@ if TYPE_CHECKING:
 log = logging.getLogger("model_checkpoint.save")
 
 
-def find_guard(planned: Draft, guard: Sequence[object]) -> Guard | None:
+def find_guard(planned: Draft, guard: object) -> Guard | None:
     """Return the guard of a planned save; without any the save is eager, and says so."""
+    if not isinstance(guard, Iterable):
+        kind = type(guard).__qualname__
+        raise TypeError(f"guard: expected a list of torch optimizers, got {kind}. Write guard=[optimizer].")
+    more = tuple(guard)
     if loaded("torch"):
         from model_checkpoint.tree import torch_guards
 
-        found = torch_guards.find_guard(planned.flat, guard)
+        found = torch_guards.find_guard(planned.flat, more)
         if found is not None:
             return found
-    elif guard:
-        raise UnsupportedType(f"guard: expected torch optimizers, got {type(guard[0]).__qualname__}")
+    elif more:
+        raise UnsupportedType(f"guard: expected torch optimizers, got {type(more[0]).__qualname__}")
     log.warning("%s: lazy=True, but no optimizer guards the state, so all is copied at the call", planned.where)
     return None
 

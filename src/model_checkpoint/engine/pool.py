@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 
 from model_checkpoint.engine.pages import Bytes, new_slab
+from model_checkpoint.errors import MemoryRefused
 
 _POLL_SECONDS = 0.1
 
@@ -32,12 +33,15 @@ class Pool:
         self.total = 0  # bytes of all slabs, idle or not
         self.peak = 0  # the most there ever were
 
-    def take(self, nbytes: int, *, limit: int, stopped: Callable[[], bool]) -> Bytes | None:
-        """Return a slab of ``nbytes`` or more, waiting for one to come back; None if ``stopped`` says so first."""
+    def take(self, nbytes: int, *, limit: int, stopped: Callable[[], bool], returning: bool = False) -> Bytes | None:
+        """Return a slab of ``nbytes`` or more, waiting for one to come back; None if ``stopped`` says so first.
+
+        Memory the system refuses is waited for, too, if slabs are ``returning`` while this waits.
+        """
         with self._changed:
             while not stopped():
                 self._shrink(limit)
-                slab = self._reused(nbytes) or self._fresh(nbytes, limit)
+                slab = self._reused(nbytes) or self._fresh(nbytes, limit, returning=returning)
                 if slab is not None:
                     return slab[0]
                 self._changed.wait(_POLL_SECONDS)
@@ -67,11 +71,20 @@ class Pool:
                 return (self._idle.pop(i),)
         return None
 
-    def _fresh(self, nbytes: int, limit: int) -> tuple[Bytes] | None:
+    def _fresh(self, nbytes: int, limit: int, *, returning: bool) -> tuple[Bytes] | None:
         self._shrink(limit - nbytes)
         if self.total + nbytes > limit:
             return None
-        slab = new_slab(nbytes, inherited=False)
+        try:
+            slab = new_slab(nbytes, inherited=False)
+        except (OSError, MemoryError) as error:
+            self._shrink(0)
+            if returning and self.total:
+                return None
+            raise MemoryRefused(
+                f"staging memory: the system refused {nbytes} bytes more ({error}), {self.total} are held. Pass a "
+                "memory_limit below that to save_async, or use the blocking save."
+            ) from error
         self.total += nbytes
         self.peak = max(self.peak, self.total)
         return (slab,)

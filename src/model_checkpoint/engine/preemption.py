@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import threading
 import time
 import weakref
 from collections.abc import Mapping, Sequence
@@ -20,7 +21,7 @@ from model_checkpoint import plan, tree
 from model_checkpoint.engine import bandwidth, inflight
 from model_checkpoint.engine.draft import draft_flat
 from model_checkpoint.engine.info import CheckpointInfo, path_of
-from model_checkpoint.engine.listing import candidates, step_name, to_info
+from model_checkpoint.engine.listing import candidates, to_info
 from model_checkpoint.engine.order import place_order
 from model_checkpoint.engine.save import commit, save
 from model_checkpoint.engine.slabs import write_files
@@ -44,7 +45,7 @@ def preemption(
 
     Args:
         deadline: Seconds between the signal and the end of the process, as the scheduler grants them.
-        signals: What the scheduler sends. Handlers installed before are called too.
+        signals: What the scheduler sends. Handlers installed before are called too, but for the defaults.
         parts: What to save first if there is no time for all, as in ``load(parts=...)``, most precious first.
 
     Example:
@@ -61,18 +62,16 @@ class Preemption:
     def __init__(self, *, deadline: float, signals: Sequence[signal.Signals], parts: Sequence[str]) -> None:
         if not deadline > 0:
             raise OptionInvalid(f"deadline must be more than 0 seconds, got {deadline!r}")
-        self._deadline, self._parts, self._pid = (
-            deadline,
-            [parts] if isinstance(parts, str) else list(parts),
-            os.getpid(),
-        )
+        self._parts = [parts] if isinstance(parts, str) else list(parts)
+        self._deadline, self._pid, self._closed = deadline, os.getpid(), False
         self._received: float | None = None
         self._before: dict[int, Any] = {}
         try:
-            for number in signals:
+            for number in dict.fromkeys([signals] if isinstance(signals, int) else signals):
                 self._before[number] = signal.signal(number, self._on_signal)
-        except ValueError as error:
-            raise OptionInvalid(f"signal handlers can only be installed in the main thread: {error}") from error
+        except (ValueError, OSError) as error:
+            self.close()
+            raise _not_installed(number, error) from error
         _active.add(self)
 
     def __enter__(self) -> Preemption:
@@ -83,18 +82,28 @@ class Preemption:
 
     def close(self) -> None:
         """Put the earlier handlers back, where ours is still in place."""
-        for number, before in self._before.items():
+        self._closed = True
+        for number in self._before:
             if signal.getsignal(number) == self._on_signal:
-                signal.signal(number, before)
-        self._before = {}
+                before = self._earlier(number)
+                signal.signal(number, signal.SIG_DFL if before is None else before)  # None: not set from Python
         _active.discard(self)
+
+    def _earlier(self, number: int) -> Any:
+        """The handler below ours, passing over notices that were closed before the ones above them."""
+        before = self._before.get(number)
+        while isinstance(owner := getattr(before, "__self__", None), Preemption) and owner._closed:
+            before = owner._before.get(number)
+        return before
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         """Set the flag; nothing else is safe in a signal handler."""
-        before = self._before.get(number)
+        before = self._earlier(number)
         if os.getpid() == self._pid:
             if self._received is None:
                 self._received = time.monotonic()
+            if before is signal.default_int_handler:
+                return  # Python's own default for SIGINT would end the loop that is to save, as SIG_DFL would
         elif before == signal.SIG_DFL:  # a child forked behind Python's back: let it die as it would have
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
@@ -123,21 +132,23 @@ class Preemption:
         An incomplete checkpoint names the parts it lacks in ``left_out``. It is never the newest or the best one;
         load it by ``name=``, ``id=`` or ``step=`` with ``parts=[...]``. If ``step`` is already saved, that is it.
         """
+        order = place_order(step=step, name=None, metrics=metrics, metadata=metadata)
         store = open_store(root)
         try:
             inflight.settle(store.url)
         except BackgroundSaveFailed as error:  # no time to start over; this save matters more
             log.error("%s", error)
-        if step is not None and step_name(step) in store.names():
-            return to_info(store, candidates(store, name=step_name(step))[0])
+        if step is not None and order.name in store.names():
+            return to_info(store, candidates(store, name=order.name)[0])
         flat = tree.flatten(state)
+        for part in unknown_parts(flat, self._parts):
+            log.error("%s: parts: %r matches nothing in the state, so it is not saved first", store.url, part)
         budget = (bandwidth.measured(store.url) or bandwidth.probe(store)) * self.seconds_left() * _MARGIN
         kept, left_out = choose_parts(flat, self._parts, budget)
         if not left_out:
             return save(store, state, step=step, metrics=metrics, metadata=metadata)
-        name = f"emergency-{step:08d}" if step is not None else None
-        order = place_order(step=step, name=name, metrics=metrics, metadata=metadata)
-        order = replace(order, name=name or f"emergency-{order.attempt[:8]}", left_out=left_out)
+        name = order.attempt[:8] if order.step is None else f"{order.step:08d}"
+        order = replace(order, name=f"emergency-{name}", left_out=left_out)
         log.warning("%s: no time for %s", path_of(store, order.name), ", ".join(left_out))
         planned = draft_flat(store, order, kept, replacing=order.name in store.names())
         return commit(planned, lambda jobs: write_files(jobs, emit=ignore))
@@ -152,12 +163,13 @@ def choose_parts(flat: Flat, parts: Sequence[str], budget: float) -> tuple[Flat,
     if not parts or sum(sizes.values()) <= budget:
         return flat, ()
     belongs = {name: next((p for p in parts if plan.matcher(p)(name)), None) for name in sizes}
-    used, fits = 0, list[str | None]()
+    used, full, fits = 0, False, list[str | None]()
     for part in (*parts, None):
-        used += sum(size for name, size in sizes.items() if belongs[name] == part)
-        if fits and used > budget:
-            break
-        fits.append(part)
+        size = sum(size for name, size in sizes.items() if belongs[name] == part)
+        full = full or (used > 0 and used + size > budget)  # the first that has bytes is saved whatever the time
+        if not full or not size:
+            used += size
+            fits.append(part)
     dropped = tuple(part or "the rest" for part in (*parts, None) if part not in fits)
     wanted, declared = plan.matcher([p for p in fits if p is not None]), plan.matcher(list(parts))
     rest_fits = None in fits
@@ -168,9 +180,22 @@ def choose_parts(flat: Flat, parts: Sequence[str], budget: float) -> tuple[Flat,
     return subset(flat, keep), dropped
 
 
+def unknown_parts(flat: Flat, parts: Sequence[str]) -> list[str]:
+    """Declared parts that nothing in the state belongs to, be it misspelt or no longer there."""
+    names = [leaf.name for leaf in flat.leaves]
+    return [part for part in parts if not any(map(plan.matcher(part), names))]
+
+
+def _not_installed(number: int, error: Exception) -> OptionInvalid:
+    if threading.current_thread() is not threading.main_thread():
+        return OptionInvalid(f"signal handlers can only be installed in the main thread: {error}")
+    return OptionInvalid(f"signals: no handler can be installed for {number!r} ({error}). Nothing was installed.")
+
+
 def _start_anew() -> None:
-    """In a forked child, the notice is for the parent: put the earlier handlers back."""
+    """In a forked child, the notice is for the parent: put the earlier handlers back, and forget the signal."""
     for one in list(_active):
+        one._received = None
         one.close()
 
 

@@ -140,9 +140,15 @@ def commit(planned: Draft, move: Move) -> CheckpointInfo:
         log.error("%s: save failed: %s", planned.where, error)
         raise
     info, seconds = info_of(planned.store, manifest), time.monotonic() - started
-    bandwidth.note(planned.store.url, info.size_bytes, seconds)
+    bandwidth.note(planned.store.url, _written_bytes(planned, manifest), seconds)
     log.info("%s: saved %d bytes in %.3f s", planned.where, info.size_bytes, seconds)
     return info
+
+
+def _written_bytes(planned: Draft, manifest: Manifest) -> int:
+    """Bytes that really went to the medium; a linked file says nothing about its speed."""
+    pairs = zip(planned.jobs, manifest.files, strict=True)
+    return sum(record.size for job, record in pairs if isinstance(job, FileJob))
 
 
 def _write(planned: Draft, move: Move) -> Manifest:

@@ -82,19 +82,19 @@ class _Team(Generic[T]):
 
     def __init__(self, worker: Callable[[Iterator[T]], None], queue: _Queue[T], pace: Pace) -> None:
         self.queue, self._worker, self._pace = queue, worker, pace
-        self._begun: list[threading.Event] = []
+        self._begun: list[_Seat] = []
 
     def grow(self, count: int) -> None:
         """Start more threads."""
         for _ in range(count):
-            finished = threading.Event()
-            self._begun.append(finished)  # before the start, so that an interrupt in between leaves nobody behind
-            name = f"mckpt-worker-{len(self._begun)}"
-            thread = threading.Thread(target=self._guarded, args=(finished,), name=name, daemon=True)
+            seat, name = _Seat(), f"mckpt-worker-{len(self._begun) + 1}"
+            thread = threading.Thread(target=self._guarded, args=(seat,), name=name, daemon=True)
             try:
+                self._begun.append(seat)  # before the start, so that an interrupt in between leaves nobody behind
                 thread.start()
-            except RuntimeError:  # the system has no thread left: nobody will ever finish
-                finished.set()
+            except BaseException:  # the system has no thread left, or an interrupt: perhaps nobody will ever finish
+                if seat.take():
+                    seat.leave()
                 raise
 
     def wait(self) -> None:
@@ -102,16 +102,18 @@ class _Team(Generic[T]):
 
         By the workers' own word: a ``join`` that was interrupted takes its thread for dead ever after.
         """
-        for finished in self._begun:
-            finished.wait()
+        for seat in self._begun:
+            seat.wait()
 
-    def _guarded(self, finished: threading.Event) -> None:
+    def _guarded(self, seat: _Seat) -> None:
+        if not seat.take():
+            return  # whoever started this thread was interrupted, and waits for nobody here
         try:
             self._worker(self._timed())
         except BaseException as error:  # noqa: BLE001  # carried to the caller, who raises it
             self.queue.stop(error)
         finally:
-            finished.set()
+            seat.leave()
 
     def _timed(self) -> Iterator[T]:
         for item in self.queue:
@@ -119,6 +121,34 @@ class _Team(Generic[T]):
             yield item
             with suppress(RuntimeError):  # no more threads to be had: those that run will do
                 self.grow(self._pace.learn(time.thread_time() - busy))
+
+
+class _Seat:
+    """The place of one worker: taken by its thread, or by a starter who was interrupted before the thread ran.
+
+    Bare locks, because an interrupt in the wrong moment of waiting for an Event leaves that locked for ever.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._taken = threading.Lock(), False
+        self._bell, self._left = threading.Lock(), False
+        self._bell.acquire()
+
+    def take(self) -> bool:
+        """Whether nobody had taken it before."""
+        with self._lock:
+            first, self._taken = not self._taken, True
+            return first
+
+    def leave(self) -> None:
+        """Say that the work is over; only who took the seat may."""
+        self._left = True
+        self._bell.release()
+
+    def wait(self) -> None:
+        """Return when it is over; may be interrupted at any moment and called again."""
+        while not self._left:
+            self._bell.acquire()
 
 
 class _Queue(Generic[T]):

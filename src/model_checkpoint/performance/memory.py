@@ -1,4 +1,4 @@
-"""Memory: how much this process may still take, by the machine and by its control groups."""
+"""Memory: how much this process may still take, by the machine, its control groups and its own limit."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _MEMINFO = Path("/proc/meminfo")
+_STATM = Path("/proc/self/statm")
 _MEMBERSHIP = Path("/proc/self/cgroup")
 _CGROUP = Path("/sys/fs/cgroup")
 
@@ -23,8 +24,20 @@ def available_bytes() -> int | None:
         True
     """
     groups = (_group_room(folder) for folder in _groups())
-    limits = [room for room in (_machine_room(), *groups) if room is not None]
+    limits = [room for room in (_machine_room(), _address_room(), *groups) if room is not None]
     return min(limits, default=None)
+
+
+def _address_room() -> int | None:
+    """Room left below the process's own limit (``ulimit -v``), where it has one."""
+    try:
+        import resource  # not everywhere
+
+        most = resource.getrlimit(resource.RLIMIT_AS)[0]
+        pages = int(_STATM.read_text().split()[0])
+    except (ImportError, OSError, ValueError, IndexError):
+        return None
+    return None if most == resource.RLIM_INFINITY else max(0, most - pages * resource.getpagesize())
 
 
 def _machine_room() -> int | None:

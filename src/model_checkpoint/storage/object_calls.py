@@ -141,13 +141,21 @@ class Bucket:
 
         self._call(key, "could not be written", put)
 
-    def put_stream(self, key: str, blocks: Iterator[bytes], size: int) -> None:
+    def put_stream(
+        self,
+        key: str,
+        blocks: Iterator[bytes],
+        size: int,
+        *,
+        part_bytes: int = PART_BYTES,
+        at_once: int = PARTS_AT_ONCE,
+    ) -> None:
         """Write an object of ``size`` bytes in parts, several at a time; an iterator that raises cancels it."""
-        part = max(PART_BYTES, -(-size // _MOST_PARTS))
+        part = max(part_bytes, -(-size // _MOST_PARTS))
 
         def put() -> None:
             _obstore().put(
-                self.client, self.path(key), blocks, use_multipart=True, chunk_size=part, max_concurrency=PARTS_AT_ONCE
+                self.client, self.path(key), blocks, use_multipart=True, chunk_size=part, max_concurrency=at_once
             )
 
         self._call(key, "could not be written", put)

@@ -12,19 +12,52 @@ import tempfile
 import threading
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from model_checkpoint.errors import StorageFailure
 from model_checkpoint.options import MIB
 from model_checkpoint.storage.failures import misused, typed_errors
-from model_checkpoint.storage.object_calls import PART_BYTES, Bucket, Listed, log
+from model_checkpoint.storage.object_calls import PART_BYTES, PARTS_AT_ONCE, Bucket, Listed, log
 from model_checkpoint.storage.object_failures import KeyMissing
 from model_checkpoint.storage.store import Stamp
 
 WINDOW_BYTES = 64 * MIB
+_LEAST_PART = 5 * MIB  # stores take no shorter ones, but for the last
 
 
 class _GivenUp(Exception):
     """Ends an upload that nobody wants any more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Buffers:
+    """The memory one file may take on its way: slabs that wait for their turn, and parts under way.
+
+    Example:
+        >>> Buffers() == Buffers.within(1 << 40), Buffers.within(0).nbytes == Buffers.least()
+        (True, True)
+    """
+
+    window: int = WINDOW_BYTES
+    part: int = PART_BYTES
+    at_once: int = PARTS_AT_ONCE
+
+    @property
+    def nbytes(self) -> int:
+        """All of it: one more part is being filled, and one block of slabs is on its way there."""
+        return self.window + (self.at_once + 2) * self.part
+
+    @classmethod
+    def least(cls) -> int:
+        """The least that works."""
+        return cls.within(0).nbytes
+
+    @classmethod
+    def within(cls, nbytes: int) -> Buffers:
+        """As much as ``nbytes`` allows, two thirds of it for parts; never less than one part at a time."""
+        part = PART_BYTES if nbytes >= 8 * PART_BYTES else _LEAST_PART
+        at_once = min(PARTS_AT_ONCE, max(1, nbytes * 2 // 3 // part - 2))
+        return cls(window=min(WINDOW_BYTES, max(part, nbytes - (at_once + 2) * part)), part=part, at_once=at_once)
 
 
 class _Spill:
@@ -55,8 +88,8 @@ class _Spill:
 class _Stream:
     """One upload in parts, fed in order by whoever brings slabs."""
 
-    def __init__(self, bucket: Bucket, key: str, size: int) -> None:
-        self._bucket, self._key, self._size = bucket, key, size
+    def __init__(self, bucket: Bucket, key: str, size: int, buffers: Buffers) -> None:
+        self._bucket, self._key, self._size, self._buffers = bucket, key, size, buffers
         self._changed = threading.Condition()
         self._ready: deque[bytes] = deque()  # next to upload
         self._early: dict[int, bytes | int] = {}  # offset -> slab, or its length if it is on the disk
@@ -85,7 +118,7 @@ class _Stream:
         while True:
             if self._error is not None:
                 raise self._error
-            if self._held + size <= WINDOW_BYTES or (offset == self._next and not self._ready):
+            if self._held + size <= self._buffers.window or (offset == self._next and not self._ready):
                 return True  # the slab the upload waits for is always let in
             if self._starving and offset != self._next:
                 return False
@@ -123,7 +156,8 @@ class _Stream:
 
     def _upload(self) -> None:
         try:
-            self._bucket.put_stream(self._key, self._blocks(), self._size)
+            part, at_once = self._buffers.part, self._buffers.at_once
+            self._bucket.put_stream(self._key, self._blocks(), self._size, part_bytes=part, at_once=at_once)
         except BaseException as error:  # noqa: BLE001  # carried to whoever writes or seals
             with self._changed:
                 self._error = error
@@ -177,8 +211,8 @@ class ObjectWriter:
 
     alignment = 1
 
-    def __init__(self, bucket: Bucket, key: str, size: int) -> None:
-        self._bucket, self.key, self._size = bucket, key, size
+    def __init__(self, bucket: Bucket, key: str, size: int, *, buffers: Buffers) -> None:
+        self._bucket, self.key, self._size, self._buffers = bucket, key, size, buffers
         self._where = bucket.where(key)
         self._written, self._open = 0, True
         self._lock = threading.Lock()
@@ -213,7 +247,7 @@ class ObjectWriter:
         with self._lock:
             if self._stream is None:
                 self.touched = True
-                self._stream = _Stream(self._bucket, self.key, self._size)
+                self._stream = _Stream(self._bucket, self.key, self._size, self._buffers)
             return self._stream
 
     def seal(self, size: int | None = None) -> None:
@@ -238,7 +272,7 @@ class ObjectWriter:
                     "Save again; if it comes again, do not trust this store.",
                     self._where,
                 )
-        self.sealed = True
+        self.sealed, self._whole = True, None
 
     def _send(self) -> None:
         self.touched = True

@@ -10,7 +10,7 @@ from model_checkpoint.storage.names import MANIFEST, check_name, check_new_file,
 from model_checkpoint.storage.object_calls import Bucket, log
 from model_checkpoint.storage.object_commit import Draft, InPlace, commit, find
 from model_checkpoint.storage.object_failures import ConditionFailed, KeyMissing
-from model_checkpoint.storage.object_files import ObjectCopy, ObjectWriter, stamp_of
+from model_checkpoint.storage.object_files import Buffers, ObjectCopy, ObjectWriter, stamp_of
 from model_checkpoint.storage.object_keys import CHECKPOINTS, file_key, stored_name
 from model_checkpoint.storage.object_leases import Lease, Work
 from model_checkpoint.storage.object_trash import in_parallel, stored_files, throw_files
@@ -23,8 +23,8 @@ _COPY_BYTES = 4 << 30  # the most a server copies in one request
 class ObjectStage:
     """One attempt; see :class:`model_checkpoint.storage.store.Stage`."""
 
-    def __init__(self, bucket: Bucket, name: str, attempt: str) -> None:
-        self._bucket, self._name, self._attempt = bucket, name, attempt
+    def __init__(self, bucket: Bucket, name: str, attempt: str, *, buffers: Buffers) -> None:
+        self._bucket, self._name, self._attempt, self._buffers = bucket, name, attempt, buffers
         self._where = bucket.where(f"{CHECKPOINTS}/{name}")
         self._writers: dict[str, ObjectWriter | ObjectCopy] = {}
         self._over = False
@@ -35,7 +35,7 @@ class ObjectStage:
         self._require_open()
         check_new_file(file, {name.casefold() for name in self._writers}, self._where)
         key = file_key(self._name, stored_name(file, self._attempt))
-        writer = self._writers[file] = ObjectWriter(self._bucket, key, size)
+        writer = self._writers[file] = ObjectWriter(self._bucket, key, size, buffers=self._buffers)
         return writer
 
     def link(self, file: str, *, source: str, source_file: str, identity: str) -> bool:

@@ -6,6 +6,7 @@ that ignores such conditions is refused. Needs the package obstore (`pip install
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 from model_checkpoint.options import Graces
@@ -15,7 +16,7 @@ from model_checkpoint.storage.names import MANIFEST, check_attempt, check_name
 from model_checkpoint.storage.object_calls import TERM_SECONDS, Address, Bucket, connect
 from model_checkpoint.storage.object_commit import InPlace, find
 from model_checkpoint.storage.object_failures import KeyMissing
-from model_checkpoint.storage.object_files import stamp_of
+from model_checkpoint.storage.object_files import Buffers, stamp_of
 from model_checkpoint.storage.object_keys import CHECKPOINTS, file_key, manifest_key
 from model_checkpoint.storage.object_reads import ObjectReader, gone
 from model_checkpoint.storage.object_stage import ObjectStage
@@ -40,6 +41,18 @@ class ObjectStore:
     def __init__(self, url: str, *, store: Any = None, term: float = TERM_SECONDS) -> None:
         address = Address.parse(url)
         self._bucket = connect(address) if store is None else Bucket(address, store, term)
+        self._buffers = Buffers()
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Memory that each file takes while it is being uploaded."""
+        return self._buffers.nbytes
+
+    def within(self, nbytes: int) -> ObjectStore:
+        """The same store, whose uploads take at most ``nbytes`` each, or the least that works."""
+        other = copy(self)
+        other._buffers = Buffers.within(nbytes)
+        return other
 
     @property
     def url(self) -> str:
@@ -101,7 +114,7 @@ class ObjectStore:
         """Begin an attempt."""
         check_name(name, self.url)
         check_attempt(attempt, self.url)
-        return ObjectStage(self._bucket, name, attempt)
+        return ObjectStage(self._bucket, name, attempt, buffers=self._buffers)
 
     def free_bytes(self) -> int | None:
         """Nobody can tell."""

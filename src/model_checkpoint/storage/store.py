@@ -183,3 +183,17 @@ class Store(Protocol):
     def sweep(self, graces: Graces) -> Swept:
         """Remove leavings of dead attempts and trash past its grace; never touch what may be alive."""
         ...
+
+
+@runtime_checkable
+class Buffering(Protocol):
+    """A store whose files wait in memory on their way to the medium."""
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Memory that each file takes while it is being written."""
+        ...
+
+    def within(self, nbytes: int) -> Store:
+        """The same store, whose files take at most ``nbytes`` each, or the least that works."""
+        ...

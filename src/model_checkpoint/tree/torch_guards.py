@@ -44,9 +44,7 @@ class Guard:
 
     def hold(self, wait: Callable[[], None]) -> None:
         """Have the next step of every optimizer call ``wait`` before it writes anything."""
-        for handle in _spent:
-            handle.remove()
-        _spent.clear()
+        _remove_spent(list(_spent))
         for optimizer in self.optimizers:
             _StepHook(optimizer, wait)
 
@@ -63,10 +61,16 @@ class _StepHook:
             return
         self._wait()
         self._wait = None  # only now: an interrupted wait must be repeated by the next step
-        if next(reversed(optimizer._optimizer_step_pre_hooks), None) == self._handle.id:
-            self._handle.remove()  # torch is looping over the hooks; only the last one may go
-        else:
-            _spent.append(self._handle)
+        _spent.append(self._handle)
+        hooks = optimizer._optimizer_step_pre_hooks
+        if next(reversed(hooks), None) == self._handle.id:  # torch is looping over them; in the last one all may go
+            _remove_spent([handle for handle in _spent if handle.hooks_dict_ref() is hooks])
+
+
+def _remove_spent(handles: Sequence[Any]) -> None:
+    for handle in handles:
+        handle.remove()
+        _spent.remove(handle)
 
 
 def find_guard(flat: Flat, more: Sequence[Any]) -> Guard | None:
