@@ -103,6 +103,19 @@ def test_damage_found_midway_lists_what_was_replaced(tmp_path):
             assert set(np.unique(array)) <= {0.0, i + 1.0}
 
 
+def test_what_was_replaced_has_the_names_of_the_live_leaves(tmp_path):
+    first = torch.ones(2 << 20)
+    info = mc.save(tmp_path, {"old": {"a": first, "tied": first, "z": torch.ones(4 << 20)}}, step=1)
+    flip_last_byte(info)
+    live = torch.zeros(2 << 20)
+
+    with pytest.raises(errors.PartlyLoaded, match=r"lists all damage\. Already replaced: ") as caught:
+        mc.load(tmp_path, into={"new": {"a": live, "tied": live, "z": torch.zeros(4 << 20)}}, rename={"old": "new"})
+
+    touched = {*caught.value.replaced, *caught.value.partial}
+    assert touched in ({"new.a", "new.tied", "new.z"}, {"new.a", "new.tied"}, {"new.z"})
+
+
 def test_atomic_changes_all_or_nothing(tmp_path):
     model, optimizer = trained()
     good = mc.save(tmp_path, {"model": model, "optimizer": optimizer, "n": 1}, step=1)

@@ -42,12 +42,14 @@ def deliver(
     try:
         medium.read_chunks(reads, hand.place, hand.take)
     except BaseException as error:
-        replaced, partial = hand.touched()
+        replaced, partial = (
+            sorted(name for index in some for name in restore.live_names(index)) for some in hand.touched()
+        )
         if not replaced and not partial:
             raise
         raise PartlyLoaded(
-            f"{medium.where}: the load stopped midway: {error}. Already replaced: {', '.join(replaced) or 'none'}; "
-            f"partly replaced: {', '.join(partial) or 'none'}; all else is untouched. Load a healthy "
+            f"{medium.where}: the load stopped midway: {str(error).rstrip('.')}. "
+            f"Already replaced: {', '.join(replaced) or 'none'}; partly replaced: {', '.join(partial) or 'none'}; all else is untouched. Load a healthy "
             "checkpoint into the same objects, or use atomic=True, which changes all or nothing.",
             medium.where,
             replaced=replaced,
@@ -97,12 +99,12 @@ class _Hand:
                 _copy(target, piece, data)
         self._meter.add(read.stop - read.start)
 
-    def touched(self) -> tuple[list[str], list[str]]:
-        """Names of live leaves replaced whole, and in part."""
+    def touched(self) -> tuple[set[int], set[int]]:
+        """Live entries replaced whole, and in part."""
         entries = self._manifest.entries
         whole = {i for i, n in self._written.items() if n == entries[i].nbytes} | set(self._done)
         part = {*self._written, *self._begun} - whole
-        return sorted(entries[i].name for i in whole), sorted(entries[i].name for i in part)
+        return whole, part
 
 
 def _copy(target: Target, piece: Piece, data: memoryview) -> None:

@@ -44,7 +44,7 @@ class Landing:
         self._builder, self._atomic = builder, atomic
         self._problems: list[str] = []
         self._uses: dict[int, list[_Use]] = {}
-        self._direct: list[_Use] = []
+        self._direct: dict[int, _Use] = {}
         self.targets: dict[int, Target] = {}
         self.assigns: list[Assign] = []  # live variables, which take a whole value
 
@@ -125,16 +125,23 @@ class Landing:
             self.targets[index] = _target(live)
             memory.base = live.value
             self._builder.lend(index, live.value)
-            self._direct.append(use)
+            self._direct[index] = use
             return
 
     def direct_names(self) -> list[str]:
         """Return the names of the live arrays that take bytes directly."""
-        return [use.name for use in self._direct]
+        return [name for index in self._direct for name in self.names_at(index)]
+
+    def names_at(self, index: int) -> list[str]:
+        """Return the names of the live arrays whose memory takes the bytes of stored array ``index`` directly."""
+        if index not in self._direct:
+            return []
+        direct = self._direct[index]
+        return [use.name for use in self._uses[index] if use is direct or overlapping([direct.live, use.live])]
 
     def land(self) -> None:
         """Copy what did not go directly, and tell torch what changed."""
-        touched = [use.live.value for use in self._direct if use.live.kind == "torch"]
+        touched = [use.live.value for use in self._direct.values() if use.live.kind == "torch"]
         if touched:
             adapter("torch").touched(touched)
         for index, uses in self._uses.items():

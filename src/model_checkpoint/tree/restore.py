@@ -80,6 +80,10 @@ class Restore:
         """Tell, without allocating anything, whether ``entry`` goes straight into memory of the caller's."""
         return self._matcher is not None and entry in self._matcher.targets
 
+    def live_names(self, entry: int) -> list[str]:
+        """Return the names of the live arrays that ``entry`` goes straight into."""
+        return [] if self._matcher is None else self._matcher.landing.names_at(entry)
+
     def adopt(self, entry: int, data: memoryview) -> bool:
         """Use ``data`` as the memory of ``entry`` without copying; False if it must be copied to the target."""
         if self._matcher is not None and entry in self._matcher.targets:
