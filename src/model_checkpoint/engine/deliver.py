@@ -49,8 +49,9 @@ def deliver(
             raise
         raise PartlyLoaded(
             f"{medium.where}: the load stopped midway: {str(error).rstrip('.')}. "
-            f"Already replaced: {', '.join(replaced) or 'none'}; partly replaced: {', '.join(partial) or 'none'}; all else is untouched. Load a healthy "
-            "checkpoint into the same objects, or use atomic=True, which changes all or nothing.",
+            f"Already replaced: {', '.join(replaced) or 'none'}; "
+            f"partly replaced: {', '.join(partial) or 'none'}; all else is untouched. Load a healthy checkpoint "
+            "into the same objects, or use atomic=True, which changes all or nothing.",
             medium.where,
             replaced=replaced,
             partial=partial,
