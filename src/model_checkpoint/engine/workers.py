@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 import threading
@@ -57,7 +56,7 @@ class Pace:
             if self._lessons:
                 return 0
             ideal = cores() * (self._busy + self._idle) / max(self._busy, 1e-9)
-            return min(self._most, math.ceil(ideal)) - self.first
+            return min(self._most, round(ideal)) - self.first
 
 
 def run_all(worker: Callable[[Iterator[T]], None], items: Sequence[T], *, pace: Pace) -> None:
