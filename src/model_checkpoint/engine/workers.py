@@ -66,7 +66,10 @@ def run_all(worker: Callable[[Iterator[T]], None], items: Sequence[T], *, pace: 
         return
     team = _Team(worker, _Queue(items), pace)
     try:
-        team.grow(min(pace.first, len(items)))
+        try:
+            team.grow(min(pace.first, len(items)))
+        except RuntimeError:  # the system has no thread left: those that run will do, and this one
+            team.join()
         team.wait()
     except BaseException as error:  # an interrupt while waiting: the workers must not outlive the call
         team.queue.stop(error)
@@ -95,6 +98,11 @@ class _Team(Generic[T]):
                 if seat.take():
                     seat.leave()
                 raise
+
+    def join(self) -> None:
+        """Work along in the thread of the caller."""
+        self._begun.append(_Seat())
+        self._guarded(self._begun[-1])
 
     def wait(self) -> None:
         """Return when all have stopped; those that join late are started by one that is waited for.
