@@ -7,7 +7,10 @@ export TF_CPP_MIN_LOG_LEVEL := 3
 
 # Real servers, kills and deadlines on a busy machine: what failed gets one more go with nothing beside it.
 # Red twice is red; a first failure stays in the output.
-AGAIN = $(BIN)/pytest -m "" --last-failed --last-failed-no-failures=none
+PYTEST = $(BIN)/pytest -m ""
+AGAIN = $(PYTEST) --last-failed --last-failed-no-failures=none
+# These fork at every call to the medium: in processes that have loaded no framework that takes half the time.
+FORKING = tests/engine/test_engine_faults.py tests/storage/test_local_crashes.py
 
 .PHONY: setup demo test fast coverage check bench docs clean
 setup: .venv/ready
@@ -24,7 +27,8 @@ demo: setup
 
 test: setup
 	tests/install_servers.sh
-	$(BIN)/pytest -m "" -n 2 --dist worksteal || $(AGAIN)
+	$(PYTEST) -n 2 --dist worksteal $(FORKING) || $(AGAIN) $(FORKING)
+	$(PYTEST) -n 2 --dist worksteal $(FORKING:%=--ignore=%) || $(AGAIN) $(FORKING:%=--ignore=%)
 
 coverage: setup
 	$(BIN)/pytest -n 2 --cov --cov-report=term
