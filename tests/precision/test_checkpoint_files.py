@@ -18,14 +18,6 @@ from model_checkpoint.precision.errors import CheckpointRefused, InvalidArgument
 
 
 @pytest.fixture
-def run():
-    model = build()
-    optimizer = wrap(model)
-    train(model, optimizer, range(8), spoil={2})
-    return model, optimizer
-
-
-@pytest.fixture
 def saved(run, tmp_path):
     Manager.save_checkpoint(Manager.create_checkpoint(run[1], metadata={"note": "x"}), tmp_path / "ck")
     return tmp_path / "ck"

@@ -15,19 +15,6 @@ from model_checkpoint.precision import from_tree, to_tree
 from model_checkpoint.precision.wire import LAYOUT, MIGRATIONS
 
 
-@pytest.fixture
-def run():
-    model = build()
-    optimizer = wrap(model)
-    train(model, optimizer, range(8), spoil={2})
-    return model, optimizer
-
-
-@pytest.fixture
-def checkpoint(run):
-    return Manager.create_checkpoint(run[1], metadata={"dataset": "words"})
-
-
 @pytest.mark.parametrize("fallen", [False, True])
 def test_a_checkpoint_of_layout_1_is_migrated_and_resumes(run, fallen):
     model, optimizer = run

@@ -23,19 +23,6 @@ from model_checkpoint.precision.errors import CheckpointRefused, InvalidArgument
 from model_checkpoint.precision.weights import same_bits
 
 
-@pytest.fixture
-def run():
-    model = build()
-    optimizer = wrap(model)
-    train(model, optimizer, range(8), spoil={2})
-    return model, optimizer
-
-
-@pytest.fixture
-def checkpoint(run):
-    return Manager.create_checkpoint(run[1], metadata={"dataset": "words"})
-
-
 def errors_of(checkpoint, optimizer=None):
     found = Manager.inspect_checkpoint(checkpoint, optimizer)
     return [finding for finding in found if finding.severity is Severity.ERROR]

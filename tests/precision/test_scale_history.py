@@ -4,9 +4,8 @@ import math
 
 import pytest
 import torch
-from precision_models import build, train, wrap
+from precision_models import build, wrap
 
-from model_checkpoint.precision import MixedPrecisionCheckpointManager as Manager
 from model_checkpoint.precision import (
     MixedPrecisionOptions,
     ScaleEvent,
@@ -16,19 +15,6 @@ from model_checkpoint.precision import (
     to_tree,
 )
 from model_checkpoint.precision.errors import InvalidArgument
-
-
-@pytest.fixture
-def run():
-    model = build()
-    optimizer = wrap(model)
-    train(model, optimizer, range(8), spoil={2})
-    return model, optimizer
-
-
-@pytest.fixture
-def checkpoint(run):
-    return Manager.create_checkpoint(run[1], metadata={"dataset": "words"})
 
 
 class DeepSpeedScaler:

@@ -51,7 +51,7 @@ class Found:
 
     def window(self, start: int, stop: int) -> memoryview:
         """Return the stored bytes ``[start, stop)``."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__}: each kind of array shows its own bytes")
 
 
 def c_strides(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:

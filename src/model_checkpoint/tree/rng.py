@@ -57,6 +57,8 @@ class RngState:
 def rng_state() -> RngState:
     """Return a snapshot of the global generators: Python, NumPy, and torch if the program uses it.
 
+    JAX has none: its keys are values, and come back as keys from wherever they are in the state.
+
     Example:
         >>> sorted(rng_state().state_dict())[:2]
         ['numpy', 'python']
