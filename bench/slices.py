@@ -75,7 +75,7 @@ def _read_rows(one: Contender, folder: Path, state: State, rows: slice) -> tuple
 @contextmanager
 def _counted_preads() -> Iterator[list[int]]:
     """Count what our storage room reads, in the one place through which it reads."""
-    from model_checkpoint.storage.calls import Calls
+    from model_checkpoint.storage.local.syscalls import Calls
 
     plain, counted = Calls.preadv, []
 

@@ -24,7 +24,7 @@ import torch
 
 import model_checkpoint as mc
 from model_checkpoint import CompressionLevel
-from model_checkpoint.engine.sharing import stored_bytes
+from model_checkpoint.engine.root.shared_files import stored_bytes
 
 MB = 1_000_000
 

@@ -13,24 +13,24 @@ __version__ = "0.1.0"
 
 # public name -> the module that defines it; this table is the whole front door
 _HOMES = {
-    "save": "engine.save",
-    "save_async": "engine.background",
-    "finish_saves": "engine.background",
-    "preemption": "engine.preemption",
-    "load": "engine.load",
-    "load_slice": "engine.slices",
-    "list_checkpoints": "engine.listing",
-    "verify": "engine.verify",
-    "describe": "engine.describe",
-    "diff": "engine.diff",
-    "delete": "engine.delete",
-    "undelete": "engine.delete",
-    "collect_garbage": "engine.recover",
+    "save": "engine.writing.save",
+    "save_async": "engine.background.save_async",
+    "finish_saves": "engine.background.save_async",
+    "preemption": "engine.background.preemption",
+    "load": "engine.reading.load",
+    "load_slice": "engine.reading.slices",
+    "list_checkpoints": "engine.root.listing",
+    "verify": "engine.reading.verify",
+    "describe": "engine.root.describe",
+    "diff": "engine.reading.diff",
+    "delete": "engine.root.delete",
+    "undelete": "engine.root.delete",
+    "collect_garbage": "engine.root.recover",
     "register_codec": "tree",
     "rng_state": "tree",
-    "CheckpointInfo": "engine.info",
-    "SaveJob": "engine.job",
-    "SaveState": "engine.job",
+    "CheckpointInfo": "engine.common.info",
+    "SaveJob": "engine.jobs.job",
+    "SaveState": "engine.jobs.job",
     "CheckpointFormat": "options",
     "CompressionLevel": "options",
     "Progress": "events",
@@ -43,22 +43,22 @@ __all__ = ["__version__", *_HOMES]  # the table above is the list
 logging.getLogger("model_checkpoint").addHandler(logging.NullHandler())
 
 if TYPE_CHECKING:
-    from model_checkpoint.engine.background import finish_saves as finish_saves
-    from model_checkpoint.engine.background import save_async as save_async
-    from model_checkpoint.engine.delete import delete as delete
-    from model_checkpoint.engine.delete import undelete as undelete
-    from model_checkpoint.engine.describe import describe as describe
-    from model_checkpoint.engine.diff import diff as diff
-    from model_checkpoint.engine.info import CheckpointInfo as CheckpointInfo
-    from model_checkpoint.engine.job import SaveJob as SaveJob
-    from model_checkpoint.engine.job import SaveState as SaveState
-    from model_checkpoint.engine.listing import list_checkpoints as list_checkpoints
-    from model_checkpoint.engine.load import load as load
-    from model_checkpoint.engine.preemption import preemption as preemption
-    from model_checkpoint.engine.recover import collect_garbage as collect_garbage
-    from model_checkpoint.engine.save import save as save
-    from model_checkpoint.engine.slices import load_slice as load_slice
-    from model_checkpoint.engine.verify import verify as verify
+    from model_checkpoint.engine.background.preemption import preemption as preemption
+    from model_checkpoint.engine.background.save_async import finish_saves as finish_saves
+    from model_checkpoint.engine.background.save_async import save_async as save_async
+    from model_checkpoint.engine.common.info import CheckpointInfo as CheckpointInfo
+    from model_checkpoint.engine.jobs.job import SaveJob as SaveJob
+    from model_checkpoint.engine.jobs.job import SaveState as SaveState
+    from model_checkpoint.engine.reading.diff import diff as diff
+    from model_checkpoint.engine.reading.load import load as load
+    from model_checkpoint.engine.reading.slices import load_slice as load_slice
+    from model_checkpoint.engine.reading.verify import verify as verify
+    from model_checkpoint.engine.root.delete import delete as delete
+    from model_checkpoint.engine.root.delete import undelete as undelete
+    from model_checkpoint.engine.root.describe import describe as describe
+    from model_checkpoint.engine.root.listing import list_checkpoints as list_checkpoints
+    from model_checkpoint.engine.root.recover import collect_garbage as collect_garbage
+    from model_checkpoint.engine.writing.save import save as save
     from model_checkpoint.errors import CheckpointException as CheckpointException
     from model_checkpoint.errors import ExceptionType as ExceptionType
     from model_checkpoint.events import Progress as Progress

@@ -10,16 +10,17 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+from tests.ground.scenes import link_tree
 
 import model_checkpoint as mc
 from model_checkpoint import CompressionLevel
-from model_checkpoint.engine import recover
-from model_checkpoint.engine.background import save_async
+from model_checkpoint.engine.background.save_async import save_async
+from model_checkpoint.engine.root import recover
 from model_checkpoint.errors import DurabilityUnknown, StorageFailure
 from model_checkpoint.manifest import decode
 from model_checkpoint.options import Graces, LayoutLimits
-from model_checkpoint.storage.local import LocalStore
-from model_checkpoint.testing import Ended, Fault, Kind, link_tree, run_here, run_in_child
+from model_checkpoint.storage.local.store import LocalStore
+from model_checkpoint.testing import Ended, Fault, Kind, run_here, run_in_child
 
 NOW = Graces(local=0.0, foreign=0.0, trash=0.0)
 NOW_BUT_KEEP_TRASH = Graces(local=0.0, foreign=0.0)

@@ -10,10 +10,10 @@ import pytest
 from array_states import same, state_of
 
 import model_checkpoint as mc
-from model_checkpoint.engine.background import finish_saves, save_async
-from model_checkpoint.engine.inflight import settle
-from model_checkpoint.engine.job import SaveState
-from model_checkpoint.engine.pool import POOL
+from model_checkpoint.engine.background.save_async import finish_saves, save_async
+from model_checkpoint.engine.background.staging_pool import POOL
+from model_checkpoint.engine.jobs.inflight import settle
+from model_checkpoint.engine.jobs.job import SaveState
 from model_checkpoint.errors import (
     BackgroundSaveFailed,
     SaveCancelled,
@@ -22,7 +22,7 @@ from model_checkpoint.errors import (
     StorageFailure,
     UnsupportedType,
 )
-from model_checkpoint.storage.local import LocalStore
+from model_checkpoint.storage.local.store import LocalStore
 from model_checkpoint.testing.faults import Fault, FaultyCalls, Kind
 
 

@@ -11,7 +11,7 @@ import pytest
 from fault_ground import KILLS, SAVE, WAYS, Ground, name_of, quick_folder, state
 
 import model_checkpoint as mc
-from model_checkpoint.engine.background import save_async
+from model_checkpoint.engine.background.save_async import save_async
 from model_checkpoint.errors import BackgroundSaveFailed
 from model_checkpoint.testing import Ended, Fault, Kind, each_call, run_here
 

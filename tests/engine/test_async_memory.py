@@ -7,10 +7,10 @@ import pytest
 from array_states import MIB, same, state_of
 
 import model_checkpoint as mc
-from model_checkpoint.engine.background import finish_saves, save_async
-from model_checkpoint.engine.pool import POOL, Pool
+from model_checkpoint.engine.background.save_async import finish_saves, save_async
+from model_checkpoint.engine.background.staging_pool import POOL, Pool
 from model_checkpoint.errors import MemoryRefused, StorageFailure
-from model_checkpoint.storage.local import LocalStore
+from model_checkpoint.storage.local.store import LocalStore
 from model_checkpoint.testing.faults import Fault, FaultyCalls, Kind
 
 

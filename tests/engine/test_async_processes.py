@@ -16,9 +16,9 @@ PRELUDE = """
 import errno, os, sys, threading, time
 import numpy as np
 import model_checkpoint as mc
-from model_checkpoint.engine.background import save_async, finish_saves
-from model_checkpoint.engine.pool import POOL
-from model_checkpoint.storage.local import LocalStore
+from model_checkpoint.engine.background.save_async import save_async, finish_saves
+from model_checkpoint.engine.background.staging_pool import POOL
+from model_checkpoint.storage.local.store import LocalStore
 from model_checkpoint.testing.faults import Fault, FaultyCalls, Kind
 
 root = sys.argv[1]

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 import model_checkpoint as mc
-from model_checkpoint.engine import inflight
-from model_checkpoint.engine.background import finish_saves, save_async
-from model_checkpoint.engine.job import Counts, SaveJob, SaveState
-from model_checkpoint.engine.pool import POOL
+from model_checkpoint.engine.background.save_async import finish_saves, save_async
+from model_checkpoint.engine.background.staging_pool import POOL
+from model_checkpoint.engine.jobs import inflight
+from model_checkpoint.engine.jobs.job import Counts, SaveJob, SaveState
 from model_checkpoint.errors import OptionInvalid, SaveCancelled, StateChanged
 
 MIB = 1 << 20
@@ -176,7 +176,7 @@ LATE = """
 import atexit, sys, threading, time
 import numpy as np
 import model_checkpoint as mc
-from model_checkpoint.engine import inflight
+from model_checkpoint.engine.jobs import inflight
 root = sys.argv[1]
 mc.save_async(root + "/first", {"epoch": 1}, step=1).result()
 

@@ -14,8 +14,8 @@ from safetensors import safe_open
 import model_checkpoint as mc
 from model_checkpoint import CompressionLevel, errors
 from model_checkpoint.manifest import decode, encode
-from model_checkpoint.storage.calls import Calls
-from model_checkpoint.storage.local import LocalStore
+from model_checkpoint.storage.local.store import LocalStore
+from model_checkpoint.storage.local.syscalls import Calls
 
 LEVELS = [level for level in CompressionLevel if level is not CompressionLevel.NONE]
 FAST = CompressionLevel.FAST

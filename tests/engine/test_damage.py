@@ -10,8 +10,8 @@ import pytest
 
 import model_checkpoint as mc
 from model_checkpoint import errors
-from model_checkpoint.engine.listing import read_manifest
-from model_checkpoint.engine.medium import Medium
+from model_checkpoint.engine.reading.chunk_reader import Medium
+from model_checkpoint.engine.root.listing import read_manifest
 from model_checkpoint.storage.locate import open_store
 
 STATE = {"model": {"w": np.arange(200, dtype=np.float32), "b": np.arange(7, dtype=np.int8)}, "epoch": 3}

@@ -20,10 +20,11 @@ from fault_ground import (
     name_of,
     quick_folder,
 )
+from tests.ground.scenes import Album, link_tree
 
 import model_checkpoint as mc
-from model_checkpoint.storage.local import LocalStore
-from model_checkpoint.testing import Album, Ended, Fault, Kind, each_call, flushes_retried, link_tree, run_here
+from model_checkpoint.storage.local.store import LocalStore
+from model_checkpoint.testing import Ended, Fault, Kind, each_call, flushes_retried, run_here
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
@@ -36,7 +37,7 @@ NO_LINKS = [errno.EPERM, errno.EMLINK, errno.EXDEV, errno.ENOTSUP]
 @pytest.fixture(autouse=True)
 def small_files(monkeypatch):
     """Cut files and chunks small, so that a small state has several."""
-    monkeypatch.setattr("model_checkpoint.engine.order.LayoutLimits", lambda **_: SMALL)
+    monkeypatch.setattr("model_checkpoint.engine.writing.request.LayoutLimits", lambda **_: SMALL)
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ import time
 
 import numpy as np
 import pytest
+from tests.ground.power import Disk, PowerUnavailable
 
 import model_checkpoint as mc
 from model_checkpoint.options import Graces
-from model_checkpoint.testing.power import Disk, PowerUnavailable
 
 pytestmark = [pytest.mark.slow, pytest.mark.fault]
 CUTS = 50

@@ -16,7 +16,7 @@ from torch import nn
 
 import model_checkpoint as mc
 from model_checkpoint import errors
-from model_checkpoint.engine.refs import parse_ref
+from model_checkpoint.engine.root.refs import parse_ref
 
 
 @dataclass

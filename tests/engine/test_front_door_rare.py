@@ -11,7 +11,7 @@ import torch
 import model_checkpoint as mc
 from model_checkpoint import CheckpointFormat, errors
 from model_checkpoint.storage import LocalStore
-from model_checkpoint.storage.calls import Calls
+from model_checkpoint.storage.local.syscalls import Calls
 
 
 def damage(info, pattern="*.safetensors"):
@@ -71,7 +71,7 @@ def test_a_damaged_map_is_refused_unless_nobody_asks(tmp_path):
 
 def test_a_load_whose_checkpoint_is_replaced_meanwhile_gives_the_new_one(tmp_path, caplog):
     mc.save(tmp_path, {"w": np.zeros(5)}, step=1)
-    from model_checkpoint.storage.local import LocalStore
+    from model_checkpoint.storage.local.store import LocalStore
 
     class Raced(LocalStore):
         """Lets another save replace the checkpoint between its manifest and its files."""

@@ -14,10 +14,10 @@ from linked_files import MIB, equal, folder, inode_of, inodes, manifest_of, save
 
 import model_checkpoint as mc
 from model_checkpoint import CompressionLevel
-from model_checkpoint.engine.incremental import fingerprint
+from model_checkpoint.engine.writing.incremental import fingerprint
 from model_checkpoint.manifest import decode, encode
-from model_checkpoint.storage.calls import Calls
-from model_checkpoint.storage.local import LocalStore
+from model_checkpoint.storage.local.store import LocalStore
+from model_checkpoint.storage.local.syscalls import Calls
 from model_checkpoint.tree import flatten
 
 

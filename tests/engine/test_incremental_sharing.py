@@ -11,9 +11,9 @@ from safetensors import safe_open
 
 import model_checkpoint as mc
 from model_checkpoint import CompressionLevel, errors
-from model_checkpoint.engine.sharing import stored_bytes
+from model_checkpoint.engine.root.shared_files import stored_bytes
 from model_checkpoint.options import Graces
-from model_checkpoint.storage.local import LocalStore
+from model_checkpoint.storage.local.store import LocalStore
 from model_checkpoint.testing.faults import FaultyCalls
 
 NOW = Graces(local=0.0, foreign=0.0, trash=0.0)

@@ -11,7 +11,7 @@ import pytest
 import model_checkpoint as mc
 from model_checkpoint import errors
 from model_checkpoint.manifest import decode, encode
-from model_checkpoint.storage.local import LocalStore
+from model_checkpoint.storage.local.store import LocalStore
 from model_checkpoint.testing import Fault, Kind
 from model_checkpoint.testing.faults import FaultyCalls
 

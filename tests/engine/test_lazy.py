@@ -10,8 +10,8 @@ torch = pytest.importorskip("torch")
 from lazy_training import MIB, TIGHT, WIDTH, frozen_copy, hooks, loss_of, make, same  # noqa: E402
 
 import model_checkpoint as mc  # noqa: E402
-from model_checkpoint.engine.background import save_async  # noqa: E402
-from model_checkpoint.engine.job import SaveState  # noqa: E402
+from model_checkpoint.engine.background.save_async import save_async  # noqa: E402
+from model_checkpoint.engine.jobs.job import SaveState  # noqa: E402
 
 OPTIMIZERS = {
     "adam-plain": (torch.optim.Adam, {"foreach": False, "fused": False}),

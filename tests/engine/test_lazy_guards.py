@@ -10,8 +10,8 @@ torch = pytest.importorskip("torch")
 from lazy_training import TIGHT, WIDTH, frozen_copy, hooks, loss_of, make, same  # noqa: E402
 
 import model_checkpoint as mc  # noqa: E402
-from model_checkpoint.engine.background import finish_saves, save_async  # noqa: E402
-from model_checkpoint.engine.job import SaveState  # noqa: E402
+from model_checkpoint.engine.background.save_async import finish_saves, save_async  # noqa: E402
+from model_checkpoint.engine.jobs.job import SaveState  # noqa: E402
 from model_checkpoint.errors import LazyRefused, StateChanged  # noqa: E402
 
 

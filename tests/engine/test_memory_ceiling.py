@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import model_checkpoint as mc
-from model_checkpoint.engine.background import finish_saves, save_async
-from model_checkpoint.engine.conveyor import staging_limit
-from model_checkpoint.engine.pool import POOL
-from model_checkpoint.performance.memory import available_bytes
+from model_checkpoint.engine.background.save_async import finish_saves, save_async
+from model_checkpoint.engine.background.staging_pool import POOL
+from model_checkpoint.engine.background.staging_queue import staging_limit
+from model_checkpoint.performance.available_memory import available_bytes
 
 MIB = 1 << 20
 
@@ -17,7 +17,7 @@ def machine(tmp_path, monkeypatch):
     """A machine with 1 GiB free and a process in the group /a/b, whose limits the test writes down."""
     (tmp_path / "meminfo").write_text(f"MemTotal: 9999999 kB\nMemAvailable: {1 << 20} kB\n")
     (tmp_path / "membership").write_text("5:cpu,memory:/a/b\n1:name=systemd:/x\n0::/a/b\n")
-    room = "model_checkpoint.performance.memory."
+    room = "model_checkpoint.performance.available_memory."
     monkeypatch.setattr(f"{room}_MEMINFO", tmp_path / "meminfo")
     monkeypatch.setattr(f"{room}_MEMBERSHIP", tmp_path / "membership")
     monkeypatch.setattr(f"{room}_CGROUP", tmp_path / "cgroup")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import model_checkpoint as mc
-from model_checkpoint.engine.pool import Pool
+from model_checkpoint.engine.background.staging_pool import Pool
 from model_checkpoint.errors import MemoryRefused
 
 MIB = 1 << 20
@@ -16,8 +16,8 @@ SCRIPT = """
 import resource, sys
 import numpy as np
 import model_checkpoint as mc
-from model_checkpoint.engine.pool import POOL
-from model_checkpoint.performance.memory import available_bytes
+from model_checkpoint.engine.background.staging_pool import POOL
+from model_checkpoint.performance.available_memory import available_bytes
 
 state = {"w": np.arange(32 << 20, dtype=np.float64)}
 pages = int(open("/proc/self/statm").read().split()[0])

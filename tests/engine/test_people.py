@@ -130,7 +130,7 @@ def test_permission_denied_names_the_path(tmp_path):
 
 def test_not_enough_memory_is_said_before_it_hurts(tmp_path, monkeypatch):
     mc.save(tmp_path, {"w": np.zeros(1 << 20)}, step=1)
-    monkeypatch.setattr("model_checkpoint.engine.load.available_bytes", lambda: 1000)
+    monkeypatch.setattr("model_checkpoint.engine.reading.load.available_bytes", lambda: 1000)
 
     with pytest.raises(MemoryError, match=r"needs 8388608 bytes of memory, 1000 are available.*mmap=True"):
         mc.load(tmp_path)

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import model_checkpoint as mc
-from model_checkpoint.engine import bandwidth
-from model_checkpoint.engine.background import finish_saves, save_async
-from model_checkpoint.engine.preemption import choose_parts, preemption
+from model_checkpoint.engine.background.preemption import choose_parts, preemption
+from model_checkpoint.engine.background.save_async import finish_saves, save_async
+from model_checkpoint.engine.writing import bandwidth
 from model_checkpoint.errors import CheckpointNotFound, StructureMismatch
 from model_checkpoint.tree import flatten
 
@@ -81,7 +81,7 @@ def test_a_deadline_must_be_in_the_future():
 def test_a_forked_child_dies_of_the_signal_as_before():
     script = """
     import os, signal, time
-    from model_checkpoint.engine.preemption import preemption
+    from model_checkpoint.engine.background.preemption import preemption
     notice = preemption(deadline=5.0)
     child = os.fork()
     if child == 0:
@@ -102,7 +102,7 @@ def test_a_forked_child_dies_of_the_signal_as_before():
 def test_a_handler_in_another_thread_is_refused():
     script = """
     import threading
-    from model_checkpoint.engine.preemption import preemption
+    from model_checkpoint.engine.background.preemption import preemption
     def work():
         try:
             preemption(deadline=5.0)

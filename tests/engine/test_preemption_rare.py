@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import model_checkpoint as mc
-from model_checkpoint.engine import bandwidth
-from model_checkpoint.engine.preemption import choose_parts, preemption
+from model_checkpoint.engine.background.preemption import choose_parts, preemption
+from model_checkpoint.engine.writing import bandwidth
 from model_checkpoint.errors import CheckpointNotFound, OptionInvalid
 from model_checkpoint.storage.locate import open_store
 from model_checkpoint.tree import flatten
@@ -30,7 +30,10 @@ def url(tmp_path):
 
 
 def run(script):
-    code = "import os, signal\nfrom model_checkpoint.engine.preemption import preemption\n" + textwrap.dedent(script)
+    code = (
+        "import os, signal\nfrom model_checkpoint.engine.background.preemption import preemption\n"
+        + textwrap.dedent(script)
+    )
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
 
 

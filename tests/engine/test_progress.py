@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import model_checkpoint as mc
-from model_checkpoint.engine.background import save_async
+from model_checkpoint.engine.background.save_async import save_async
 
 STATE = {"w": np.arange(3 << 20, dtype=np.float32), "epoch": 3}
 

@@ -187,7 +187,7 @@ def test_sizes_around_pages_chunks_and_slabs_come_back(tmp_path, nbytes):
 
 
 def test_buffered_and_direct_writes_give_the_same_file(tmp_path):
-    from model_checkpoint.storage.local import LocalStore
+    from model_checkpoint.storage.local.store import LocalStore
 
     state = {"a": np.arange(9 << 20, dtype=np.uint8), "b": np.arange(5000, dtype=np.float32)}
 

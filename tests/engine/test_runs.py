@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model_checkpoint.engine.edges import Edges
-from model_checkpoint.engine.pages import PAGE, new_slab
-from model_checkpoint.engine.slabs import FileJob, plan_runs, pour, put_run, slab_bytes
+from model_checkpoint.engine.common.pages import PAGE, new_slab
+from model_checkpoint.engine.writing.shared_pages import Edges
+from model_checkpoint.engine.writing.slabs import FileJob, plan_runs, pour, put_run, slab_bytes
 from model_checkpoint.format import Tensor, digest_chunks, lay_out
 from model_checkpoint.options import MIB
 

@@ -9,7 +9,7 @@ import pytest
 import model_checkpoint as mc
 from model_checkpoint.errors import DurabilityUnknown, StorageFailure
 from model_checkpoint.options import Graces
-from model_checkpoint.storage.local import LocalStore
+from model_checkpoint.storage.local.store import LocalStore
 from model_checkpoint.testing import Fault, FaultyCalls, Kind
 
 STATE = {"frozen": np.arange(3000, dtype=np.float32), "epoch": 1}

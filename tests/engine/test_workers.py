@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from model_checkpoint.engine.workers import Pace, run_all
+from model_checkpoint.engine.common.workers import Pace, run_all
 
 MOST = 64
 FIRST = Pace(most=MOST).first  # depends on the machine

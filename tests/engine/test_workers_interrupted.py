@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import model_checkpoint as mc
-from model_checkpoint.engine.background import finish_saves, save_async
-from model_checkpoint.engine.job import SaveJob
-from model_checkpoint.engine.workers import Pace, run_all
+from model_checkpoint.engine.background.save_async import finish_saves, save_async
+from model_checkpoint.engine.common.workers import Pace, run_all
+from model_checkpoint.engine.jobs.job import SaveJob
 
 MIB = 1 << 20
 

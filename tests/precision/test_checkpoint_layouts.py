@@ -12,7 +12,7 @@ import model_checkpoint as mc
 from model_checkpoint.errors import CorruptedCheckpoint, IncompatibleVersion
 from model_checkpoint.precision import MixedPrecisionCheckpointManager as Manager
 from model_checkpoint.precision import from_tree, to_tree
-from model_checkpoint.precision.wire import LAYOUT, MIGRATIONS
+from model_checkpoint.precision.checkpoints.tree_codec import LAYOUT, MIGRATIONS
 
 
 @pytest.mark.parametrize("fallen", [False, True])

@@ -19,8 +19,8 @@ from model_checkpoint.precision import (
     from_tree,
     to_tree,
 )
+from model_checkpoint.precision.checkpoints.weights import same_bits
 from model_checkpoint.precision.errors import CheckpointRefused, InvalidArgument, PendingGradients, UnsupportedOptimizer
-from model_checkpoint.precision.weights import same_bits
 
 
 def errors_of(checkpoint, optimizer=None):

@@ -7,13 +7,13 @@ import pytest
 import torch
 from precision_models import assert_same, bits, build, loss_of, options, train, wrap
 from precision_ranks import run_ranks
+from tests.ground import object_servers
 from torch.nn.parallel import DistributedDataParallel
 
 import model_checkpoint as mc
 from model_checkpoint.errors import StructureMismatch
 from model_checkpoint.precision import MixedPrecisionCheckpointManager as Manager
 from model_checkpoint.precision import from_tree, to_tree
-from model_checkpoint.testing import object_servers
 
 MIB = 1 << 20
 FALLING = {"max_consecutive_overflows": 2, "recovery_steps": 6}  # in FP32 after step 4, on probation after step 10

@@ -10,7 +10,14 @@ from precision_models import build, loss_of, options, train, wrap
 
 from model_checkpoint.precision import MixedPrecisionOptions, StepReason
 from model_checkpoint.precision.errors import NonFiniteTraining
-from model_checkpoint.precision.fallback import FallbackState, GroupMode, GroupState, Skip, after_applied, after_skip
+from model_checkpoint.precision.scaling.fallback import (
+    FallbackState,
+    GroupMode,
+    GroupState,
+    Skip,
+    after_applied,
+    after_skip,
+)
 
 CHOSEN = MixedPrecisionOptions.for_fp16(max_consecutive_overflows=2, recovery_steps=3, max_recoveries=2)
 

@@ -4,9 +4,17 @@ import pytest
 import torch
 from precision_models import assert_same, bits, build, options, train, wrap
 
-from model_checkpoint.precision import MixedPrecisionOptimizer, kernels, stepping
-from model_checkpoint.precision.kernels import _KERNELS, choose_piece, find_kernel, passes_probe, takes_grad_scale
-from model_checkpoint.precision.stepping import describe_kernel
+from model_checkpoint.precision import MixedPrecisionOptimizer
+from model_checkpoint.precision.stepping import apply_step as stepping
+from model_checkpoint.precision.stepping import kernels
+from model_checkpoint.precision.stepping.apply_step import describe_kernel
+from model_checkpoint.precision.stepping.kernels import (
+    _KERNELS,
+    choose_piece,
+    find_kernel,
+    passes_probe,
+    takes_grad_scale,
+)
 
 FUSED = {
     "adamw": lambda p: torch.optim.AdamW(p, lr=1e-2, fused=True),

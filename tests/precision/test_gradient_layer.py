@@ -8,13 +8,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model_checkpoint.precision import finite
-from model_checkpoint.precision import monitor as monitoring
 from model_checkpoint.precision.errors import InvalidArgument, StepRefused
-from model_checkpoint.precision.finite import judge_gradients, name_offenders
-from model_checkpoint.precision.gradients import GradientConversionLayer
-from model_checkpoint.precision.monitor import PerformanceMonitor
-from model_checkpoint.precision.options import MixedPrecisionOptions
+from model_checkpoint.precision.gradients import finite
+from model_checkpoint.precision.gradients.conversion import GradientConversionLayer
+from model_checkpoint.precision.gradients.finite import judge_gradients, name_offenders
+from model_checkpoint.precision.settings.precision_options import MixedPrecisionOptions
+from model_checkpoint.precision.stepping import monitor as monitoring
+from model_checkpoint.precision.stepping.monitor import PerformanceMonitor
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model_checkpoint.precision.errors import InvalidArgument
-from model_checkpoint.precision.options import HysteresisRefill, MixedPrecisionOptions
-from model_checkpoint.precision.scaler import DynamicLossScaler, ScalerState, find_problems
+from model_checkpoint.precision.scaling.scaler import DynamicLossScaler, ScalerState, find_problems
+from model_checkpoint.precision.settings.precision_options import HysteresisRefill, MixedPrecisionOptions
 
 
 def make(**changes):

@@ -12,8 +12,8 @@ import torch
 from precision_models import Net, build, loss_of, options, train, wrap
 
 from model_checkpoint.precision import MixedPrecisionOptimizer
-from model_checkpoint.precision.casting import cast_floats
 from model_checkpoint.precision.errors import InvalidArgument
+from model_checkpoint.precision.parameters.casting import cast_floats
 
 
 def test_an_fp32_model_keeps_its_weights_as_masters_and_its_parameter_objects():

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from model_checkpoint.precision.errors import InvalidArgument, InvalidOptions
-from model_checkpoint.precision.hardware import HardwareDetector, _read_probe, probe_hardware
-from model_checkpoint.precision.kinds import Precision, PrecisionConverter
-from model_checkpoint.precision.options import HysteresisRefill, MixedPrecisionOptions
+from model_checkpoint.precision.settings.hardware import HardwareDetector, _read_probe, probe_hardware
+from model_checkpoint.precision.settings.number_formats import Precision, PrecisionConverter
+from model_checkpoint.precision.settings.precision_options import HysteresisRefill, MixedPrecisionOptions
 
 
 def test_converting_to_the_same_precision_returns_the_same_object():

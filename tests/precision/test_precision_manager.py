@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from model_checkpoint.precision.errors import InvalidArgument
-from model_checkpoint.precision.exclusions import PrecisionManager
-from model_checkpoint.precision.kinds import Precision
-from model_checkpoint.precision.options import MixedPrecisionOptions
+from model_checkpoint.precision.settings.number_formats import Precision
+from model_checkpoint.precision.settings.precision_manager import PrecisionManager
+from model_checkpoint.precision.settings.precision_options import MixedPrecisionOptions
 
 
 @pytest.fixture

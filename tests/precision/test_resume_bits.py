@@ -7,7 +7,7 @@ from precision_models import Net, assert_same, bits, build, loss_of, options, tr
 from model_checkpoint.precision import MixedPrecisionCheckpointManager as Manager
 from model_checkpoint.precision import from_tree, to_tree
 from model_checkpoint.precision.errors import PendingGradients
-from model_checkpoint.precision.fallback import GroupMode
+from model_checkpoint.precision.scaling.fallback import GroupMode
 
 BASES = {
     "adamw": lambda p: torch.optim.AdamW(p, lr=1e-2),

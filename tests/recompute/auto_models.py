@@ -6,10 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from model_checkpoint.recompute.autocheckpoint import auto_checkpoint
-from model_checkpoint.recompute.offload import Offloader
-from model_checkpoint.recompute.runtime import Runtime, StageCall, StageFacts
-from model_checkpoint.recompute.schedule import Keep, Region
+from model_checkpoint.recompute.auto.autocheckpoint import auto_checkpoint
+from model_checkpoint.recompute.auto.planning.schedule import Keep, Region
+from model_checkpoint.recompute.auto.running.offload import Offloader
+from model_checkpoint.recompute.auto.running.runtime import Runtime, StageCall, StageFacts
 
 
 class Block(nn.Module):

@@ -7,10 +7,10 @@ import torch
 from auto_models import FAMILIES, EncoderDecoder, assert_same_step, cnn, mlp, step, transformer
 from torch import nn
 
-from model_checkpoint.recompute.auto_errors import AutoCheckpointWarning, BudgetTooSmall
-from model_checkpoint.recompute.autocheckpoint import auto_checkpoint
-from model_checkpoint.recompute.budget import parse_budget
-from model_checkpoint.recompute.peak import PeakTracker, measure_peak
+from model_checkpoint.recompute.auto.autocheckpoint import auto_checkpoint
+from model_checkpoint.recompute.auto.common.budget import parse_budget
+from model_checkpoint.recompute.auto.common.errors import AutoCheckpointWarning, BudgetTooSmall
+from model_checkpoint.recompute.auto.common.peak import PeakTracker, measure_peak
 
 
 def loss_of(output):

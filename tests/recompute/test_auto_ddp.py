@@ -11,8 +11,8 @@ import sys, copy, torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
-from model_checkpoint.recompute.autocheckpoint import auto_checkpoint
-from model_checkpoint.recompute.schedule import describe
+from model_checkpoint.recompute.auto.autocheckpoint import auto_checkpoint
+from model_checkpoint.recompute.auto.planning.schedule import describe
 
 rank, world, store = int(sys.argv[1]), 2, sys.argv[2]
 torch.set_num_threads(1)
@@ -56,7 +56,7 @@ assert record is None or record.prefetch_hits == 0
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Replicate, distribute_tensor
-from model_checkpoint.recompute.auto_errors import ModelRefused
+from model_checkpoint.recompute.auto.common.errors import ModelRefused
 mesh = init_device_mesh("cpu", (world,))
 
 

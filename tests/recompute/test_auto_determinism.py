@@ -5,8 +5,8 @@ import torch
 from auto_models import every_stage, runtime_of, step
 from torch import nn
 
-from model_checkpoint.recompute.auto_errors import RecomputeDiverged
-from model_checkpoint.recompute.determinism import Determinism, fingerprint_of
+from model_checkpoint.recompute.auto.common.determinism import Determinism, fingerprint_of
+from model_checkpoint.recompute.auto.common.errors import RecomputeDiverged
 
 
 class Drifting(nn.Module):

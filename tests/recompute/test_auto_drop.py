@@ -13,8 +13,8 @@ from auto_models import (
 )
 from torch import nn
 
-from model_checkpoint.recompute.peak import measure_peak
-from model_checkpoint.recompute.schedule import Keep
+from model_checkpoint.recompute.auto.common.peak import measure_peak
+from model_checkpoint.recompute.auto.planning.schedule import Keep
 
 
 @pytest.mark.parametrize("mode", ["drop", "drop+masks"])

@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from auto_models import assert_same_step, runtime_of, step
 from torch import nn
 
-from model_checkpoint.recompute.peak import PeakTracker, excluded_tensors, measure_peak
-from model_checkpoint.recompute.schedule import Keep
+from model_checkpoint.recompute.auto.common.peak import PeakTracker, excluded_tensors, measure_peak
+from model_checkpoint.recompute.auto.planning.schedule import Keep
 
 WIDTH, STAGES = 32, 3
 

@@ -9,7 +9,7 @@ import torch
 from auto_models import EVERY_MODE, FAMILIES, assert_same_step, mlp, runtime_in, step, transformer, wait_until
 from torch import nn
 
-from model_checkpoint.recompute.frame import is_recomputing, local
+from model_checkpoint.recompute.auto.running.region_frame import is_recomputing, local
 
 
 def walked(model, inputs, times):

@@ -15,8 +15,8 @@ from auto_models import (
     whole,
 )
 
-from model_checkpoint.recompute.auto_errors import ValueChanged
-from model_checkpoint.recompute.frame import Frame
+from model_checkpoint.recompute.auto.common.errors import ValueChanged
+from model_checkpoint.recompute.auto.running.region_frame import Frame
 
 
 def test_retain_graph_gives_the_same_gradients_twice():

@@ -5,8 +5,8 @@ import copy
 import pytest
 import torch
 
-from model_checkpoint.recompute.auto_errors import AutoCheckpointWarning, ModelRefused
-from model_checkpoint.recompute.autocheckpoint import auto_checkpoint
+from model_checkpoint.recompute.auto.autocheckpoint import auto_checkpoint
+from model_checkpoint.recompute.auto.common.errors import AutoCheckpointWarning, ModelRefused
 
 transformers = pytest.importorskip("transformers")
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning")]

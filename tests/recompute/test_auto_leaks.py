@@ -11,7 +11,7 @@ from auto_models import EVERY_MODE, runtime_in
 from test_auto_every_mode import CASES, fail, failing
 from torch import nn
 
-from model_checkpoint.recompute import drop
+from model_checkpoint.recompute.auto.running import drop
 
 pytestmark = pytest.mark.slow
 

@@ -25,15 +25,15 @@ from auto_models import (
 from torch import nn
 
 from model_checkpoint.errors import StorageFailure
-from model_checkpoint.recompute.auto_errors import ValueChanged
-from model_checkpoint.recompute.autocheckpoint import auto_checkpoint
+from model_checkpoint.recompute.auto.autocheckpoint import auto_checkpoint
+from model_checkpoint.recompute.auto.common.errors import ValueChanged
+from model_checkpoint.recompute.auto.common.peak import PeakTracker, active_tracker, excluded_tensors, measure_peak
+from model_checkpoint.recompute.auto.planning.forecast import Lanes
+from model_checkpoint.recompute.auto.planning.planner import Chain, Mode, Stage
+from model_checkpoint.recompute.auto.planning.points import plan_points
+from model_checkpoint.recompute.auto.planning.schedule import Keep, describe, keep_all
+from model_checkpoint.recompute.auto.running.offload import Offloader
 from model_checkpoint.recompute.errors import SpillDamaged
-from model_checkpoint.recompute.forecast import Lanes
-from model_checkpoint.recompute.offload import Offloader
-from model_checkpoint.recompute.peak import PeakTracker, active_tracker, excluded_tensors, measure_peak
-from model_checkpoint.recompute.planner import Chain, Mode, Stage
-from model_checkpoint.recompute.points import plan_points
-from model_checkpoint.recompute.schedule import Keep, describe, keep_all
 
 
 @pytest.mark.parametrize("prefetch", [False, True])

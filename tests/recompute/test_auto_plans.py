@@ -20,10 +20,10 @@ from auto_models import (
 from torch import nn
 
 import model_checkpoint as mc
-from model_checkpoint.recompute.auto_errors import PlanMismatch
-from model_checkpoint.recompute.autocheckpoint import auto_checkpoint
-from model_checkpoint.recompute.plan import Plan
-from model_checkpoint.recompute.schedule import Keep, Region
+from model_checkpoint.recompute.auto.autocheckpoint import auto_checkpoint
+from model_checkpoint.recompute.auto.common.errors import PlanMismatch
+from model_checkpoint.recompute.auto.planning.plan import Plan
+from model_checkpoint.recompute.auto.planning.schedule import Keep, Region
 
 
 def test_statistics_tell_what_happened_per_layer():
@@ -47,7 +47,7 @@ def test_statistics_tell_what_happened_per_layer():
 
 
 def test_statistics_lose_no_update_under_threads():
-    from model_checkpoint.recompute.statistics import RecomputeStatistics
+    from model_checkpoint.recompute.auto.common.statistics import RecomputeStatistics
 
     statistics = RecomputeStatistics()
 
@@ -213,7 +213,7 @@ def test_a_plan_finds_a_module_used_twice():
     leanest_again(nn.Sequential(shared, nn.Linear(8, 8), shared, nn.Linear(8, 8)), torch.randn(32, 8))
 
 
-@pytest.mark.filterwarnings("ignore::model_checkpoint.recompute.auto_errors.AutoCheckpointWarning")
+@pytest.mark.filterwarnings("ignore::model_checkpoint.recompute.auto.common.errors.AutoCheckpointWarning")
 def test_a_plan_finds_a_model_that_is_one_stage():
     leanest_again(nn.Linear(8, 8), torch.randn(32, 8))
 

@@ -25,10 +25,10 @@ from auto_models import (
 )
 from torch import nn
 
-from model_checkpoint.recompute.autocheckpoint import auto_checkpoint
-from model_checkpoint.recompute.frame import is_recomputing
-from model_checkpoint.recompute.peak import PeakTracker, measure_peak
-from model_checkpoint.recompute.schedule import Keep
+from model_checkpoint.recompute.auto.autocheckpoint import auto_checkpoint
+from model_checkpoint.recompute.auto.common.peak import PeakTracker, measure_peak
+from model_checkpoint.recompute.auto.planning.schedule import Keep
+from model_checkpoint.recompute.auto.running.region_frame import is_recomputing
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -128,7 +128,7 @@ CHILD = """
 import ctypes, sys, torch
 sys.path.insert(0, sys.argv[1])
 from torch import nn
-from model_checkpoint.recompute.autocheckpoint import auto_checkpoint
+from model_checkpoint.recompute.auto.autocheckpoint import auto_checkpoint
 torch.set_num_threads(1)
 model = nn.Sequential(*[nn.Sequential(nn.Linear(512, 512), nn.GELU(), nn.LayerNorm(512)) for _ in range(16)])
 x = torch.randn(2048, 512)

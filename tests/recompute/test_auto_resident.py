@@ -9,8 +9,8 @@ import pytest
 CHILD = """
 import sys, torch
 from torch import nn
-from model_checkpoint.recompute.autocheckpoint import auto_checkpoint
-from model_checkpoint.recompute.schedule import Keep
+from model_checkpoint.recompute.auto.autocheckpoint import auto_checkpoint
+from model_checkpoint.recompute.auto.planning.schedule import Keep
 torch.set_num_threads(1)
 model = nn.Sequential(*[nn.Sequential(nn.Linear(512, 2048), nn.GELU(), nn.Linear(2048, 512)) for _ in range(8)])
 x = torch.randn(1024, 512)

@@ -23,8 +23,8 @@ from auto_models import (
 )
 from torch import nn
 
-from model_checkpoint.recompute.auto_errors import AutoCheckpointWarning, ModelRefused
-from model_checkpoint.recompute.autocheckpoint import auto_checkpoint
+from model_checkpoint.recompute.auto.autocheckpoint import auto_checkpoint
+from model_checkpoint.recompute.auto.common.errors import AutoCheckpointWarning, ModelRefused
 
 
 def test_the_same_object_comes_back_and_remove_undoes_the_patch():

@@ -5,9 +5,9 @@ import random
 import pytest
 from test_planner import random_chain
 
-from model_checkpoint.recompute.calibrate import Calibration
-from model_checkpoint.recompute.forecast import Forecaster, Lanes
-from model_checkpoint.recompute.schedule import Keep, keep_all
+from model_checkpoint.recompute.auto.planning.calibrate import Calibration
+from model_checkpoint.recompute.auto.planning.forecast import Forecaster, Lanes
+from model_checkpoint.recompute.auto.planning.schedule import Keep, keep_all
 
 
 @pytest.mark.parametrize("lanes", [None, Lanes(overlap=0.7, prefetch=True)])

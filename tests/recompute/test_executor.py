@@ -8,9 +8,9 @@ import torch
 from auto_models import FAMILIES, assert_same_step, random_schedule, runtime_of, stages_by_hand, step
 from torch import nn
 
-from model_checkpoint.recompute import frame
-from model_checkpoint.recompute.runtime import Runtime, StageCall, StageFacts
-from model_checkpoint.recompute.schedule import Keep, Region
+from model_checkpoint.recompute.auto.planning.schedule import Keep, Region
+from model_checkpoint.recompute.auto.running import region_frame as frame
+from model_checkpoint.recompute.auto.running.runtime import Runtime, StageCall, StageFacts
 
 MODES = {"recompute": ("full",), "drop": ("full", "drop"), "masks": ("drop", "drop+masks")}
 

@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 from test_planner import every_schedule, random_chain, simulate
 
-from model_checkpoint.recompute.forecast import Forecaster, Lanes, exposed, hidden_again
-from model_checkpoint.recompute.merge import merge_chain
-from model_checkpoint.recompute.planner import Chain, Mode, Stage, Table
-from model_checkpoint.recompute.points import plan_points
-from model_checkpoint.recompute.schedule import Keep, Region
+from model_checkpoint.recompute.auto.planning.forecast import Forecaster, Lanes, exposed, hidden_again
+from model_checkpoint.recompute.auto.planning.merge import merge_chain
+from model_checkpoint.recompute.auto.planning.planner import Chain, Mode, Stage, Table
+from model_checkpoint.recompute.auto.planning.points import plan_points
+from model_checkpoint.recompute.auto.planning.schedule import Keep, Region
 
 FULL = Mode(name="full", forward=1, backward=2, saved=10, alone=6, forward_peak=11, backward_peak=14)
 DISK = Mode(

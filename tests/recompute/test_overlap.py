@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from model_checkpoint.recompute.overlap import measure_overlap, typical_overlap
+from model_checkpoint.recompute.auto.common.overlap import measure_overlap, typical_overlap
 
 # milliseconds of one burst and of two at once
 SPARE = [(4.0, 4.2), (4.1, 4.3), (4.0, 9.3), (4.0, 4.1), (4.2, 5.0), (4.0, 4.4), (5.1, 4.4)]

@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from model_checkpoint.recompute.merge import merge_chain
-from model_checkpoint.recompute.planner import Chain, Mode, Stage, Table
-from model_checkpoint.recompute.schedule import Keep, Region, decode, describe, encode, expand, stages_of
+from model_checkpoint.recompute.auto.planning.merge import merge_chain
+from model_checkpoint.recompute.auto.planning.planner import Chain, Mode, Stage, Table
+from model_checkpoint.recompute.auto.planning.schedule import Keep, Region, decode, describe, encode, expand, stages_of
 
 
 def random_stage(rng, modes=1):

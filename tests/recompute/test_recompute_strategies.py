@@ -18,7 +18,7 @@ from model_checkpoint.recompute import (
     create_smart,
     create_strategy,
 )
-from model_checkpoint.recompute.strategies import machine_memory, process_memory
+from model_checkpoint.recompute.activations.strategies import machine_memory, process_memory
 
 SETTINGS = {"checkpoint_layers": ("keep",), "exclude_layers": ("never",), "min_activation_size_bytes": 10}
 

@@ -8,7 +8,7 @@ import pytest
 
 from model_checkpoint.errors import StorageFailure
 from model_checkpoint.storage import LocalStore, MemoryStore
-from model_checkpoint.storage.calls import Calls
+from model_checkpoint.storage.local.syscalls import Calls
 from model_checkpoint.testing.blobs import save_blobs
 from model_checkpoint.testing.link_suite import LinkSuite
 

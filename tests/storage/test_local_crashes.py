@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 from crash_ground import BRING_BACK, DISCARD, NEW, OPERATIONS, SAVE_NEW, SAVE_OVER, Ground
+from tests.ground.scenes import Album
 
 from model_checkpoint.errors import DiskFull, DurabilityUnknown, StorageFailure
 from model_checkpoint.storage import LocalStore
-from model_checkpoint.testing import Album, Ended, Fault, FaultyCalls, Kind, each_call, flushes_retried, run_in_child
+from model_checkpoint.testing import Ended, Fault, FaultyCalls, Kind, each_call, flushes_retried, run_in_child
 from model_checkpoint.testing.blobs import blob_manifest, load_blobs, save_blobs, stage_blobs
 
 # A kill leaves the page cache as it is, so these tests need no disk and run faster without one.

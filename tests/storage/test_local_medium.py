@@ -10,7 +10,7 @@ import pytest
 
 from model_checkpoint.errors import DiskFull, PermissionRefused, StorageFailure
 from model_checkpoint.storage import LocalStore
-from model_checkpoint.storage.calls import Calls
+from model_checkpoint.storage.local.syscalls import Calls
 from model_checkpoint.testing import Fault, FaultyCalls, Kind
 from model_checkpoint.testing.blobs import load_blobs, save_blobs, write_blob
 

@@ -11,7 +11,7 @@ import pytest
 from model_checkpoint.errors import CheckpointException
 from model_checkpoint.options import Graces
 from model_checkpoint.storage import LocalStore
-from model_checkpoint.storage.calls import Calls
+from model_checkpoint.storage.local.syscalls import Calls
 from model_checkpoint.testing import Fault, Kind, run_in_child
 from model_checkpoint.testing.blobs import blob_manifest, load_blobs, save_blobs, stage_blobs
 

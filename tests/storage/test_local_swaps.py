@@ -8,7 +8,7 @@ import pytest
 from model_checkpoint.errors import StorageFailure, UnsafeName
 from model_checkpoint.options import Graces
 from model_checkpoint.storage import LocalStore
-from model_checkpoint.storage.calls import Calls
+from model_checkpoint.storage.local.syscalls import Calls
 from model_checkpoint.testing.blobs import load_blobs, save_blobs
 
 AT_ONCE = Graces(local=0.0, foreign=0.0, trash=0.0)

@@ -10,8 +10,8 @@ import pytest
 
 from model_checkpoint.options import Graces
 from model_checkpoint.storage import ObjectStore
-from model_checkpoint.storage.object_calls import Address, Bucket
-from model_checkpoint.storage.object_uploads import list_uploads
+from model_checkpoint.storage.objects.bucket import Address, Bucket
+from model_checkpoint.storage.objects.signed_requests import list_uploads
 from model_checkpoint.testing.blobs import load_blobs, save_blobs
 from model_checkpoint.testing.trash_suite import AT_ONCE
 
@@ -111,7 +111,7 @@ def test_the_mark_of_a_deletion_goes_in_time_and_blocks_nobody(moto, root):
 
 
 def test_a_lease_is_refreshed_while_its_owner_lives(moto, root, monkeypatch):
-    monkeypatch.setattr("model_checkpoint.storage.object_leases.BEAT_SECONDS", 0.2)
+    monkeypatch.setattr("model_checkpoint.storage.objects.leases.BEAT_SECONDS", 0.2)
     bucket = Bucket(Address.parse(root), moto.client("bucket"))
     stage = ObjectStore(root, store=moto.client("bucket")).stage("step-1", "a1")
     (first,) = bucket.list(".staging")
@@ -127,7 +127,7 @@ def test_a_lease_is_refreshed_while_its_owner_lives(moto, root, monkeypatch):
 
 @pytest.mark.slow
 def test_a_server_does_not_outlive_whoever_started_it(tmp_path):
-    start = "import os, sys; from pathlib import Path; from model_checkpoint.testing import object_servers as o\n"
+    start = "import os, sys; from pathlib import Path; from tests.ground import object_servers as o\n"
     start += "with o.seaweedfs(Path(sys.argv[1])) as s: print(s.endpoint, flush=True); os._exit(0)"
 
     told = subprocess.run([sys.executable, "-c", start, str(tmp_path)], capture_output=True, text=True, check=True)

@@ -10,7 +10,7 @@ import pytest
 import model_checkpoint as mc
 from model_checkpoint.errors import MemoryRefused
 from model_checkpoint.storage import ObjectStore
-from model_checkpoint.storage.object_files import Buffers
+from model_checkpoint.storage.objects.writer import Buffers
 
 pytestmark = pytest.mark.s3
 

@@ -9,19 +9,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.ground import object_servers
+from tests.ground.fault_proxy import FaultProxy
 
 import model_checkpoint as mc
 from model_checkpoint.errors import CheckpointException, PermissionRefused, StepExists, StorageFailure
 from model_checkpoint.options import MIB
 from model_checkpoint.storage import ObjectStore, open_store
-from model_checkpoint.storage.object_calls import Address, BadURL, Bucket
-from model_checkpoint.storage.object_commit import Draft, commit, look
-from model_checkpoint.storage.object_failures import PackageMissing, PreconditionsIgnored
-from model_checkpoint.storage.object_files import WINDOW_BYTES
-from model_checkpoint.storage.object_uploads import list_uploads
-from model_checkpoint.testing import object_servers
+from model_checkpoint.storage.objects.bucket import Address, BadURL, Bucket
+from model_checkpoint.storage.objects.commit import Draft, commit, look
+from model_checkpoint.storage.objects.failures import PackageMissing, PreconditionsIgnored
+from model_checkpoint.storage.objects.signed_requests import list_uploads
+from model_checkpoint.storage.objects.writer import WINDOW_BYTES
 from model_checkpoint.testing.blobs import blob_manifest, load_blobs, save_blobs
-from model_checkpoint.testing.fault_proxy import FaultProxy
 from model_checkpoint.testing.trash_suite import AT_ONCE
 
 pytestmark = pytest.mark.s3

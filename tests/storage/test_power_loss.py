@@ -13,13 +13,13 @@ import signal
 import time
 
 import pytest
+from tests.ground.power import Disk, PowerUnavailable
 
 from model_checkpoint.errors import CheckpointException
 from model_checkpoint.options import Graces
 from model_checkpoint.storage import LocalStore
-from model_checkpoint.storage.calls import Calls
+from model_checkpoint.storage.local.syscalls import Calls
 from model_checkpoint.testing.blobs import load_blobs, save_blobs
-from model_checkpoint.testing.power import Disk, PowerUnavailable
 
 CUTS = 50
 KEPT = 6

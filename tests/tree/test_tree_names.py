@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from model_checkpoint.errors import StructureMismatch, UnsupportedType
 from model_checkpoint.tree import flatten, rename, rng_state, select, specs, summary
-from model_checkpoint.tree.names import dotted, escape, undotted, unescape
-from model_checkpoint.tree.plain import plain_values, said
+from model_checkpoint.tree.nodes.names import dotted, escape, undotted, unescape
+from model_checkpoint.tree.values.plain import plain_values, said
 
 
 class Way(enum.Enum):

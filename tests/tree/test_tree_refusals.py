@@ -173,7 +173,7 @@ def test_a_codec_teaches_a_type():
 
 
 def test_a_codec_for_tensors_serves_those_without_plain_bytes(monkeypatch):
-    from model_checkpoint.tree import codecs
+    from model_checkpoint.tree.values import codecs
 
     monkeypatch.setattr(codecs, "_BY_TYPE", dict(codecs._BY_TYPE))
     monkeypatch.setattr(codecs, "_BY_NAME", dict(codecs._BY_NAME))

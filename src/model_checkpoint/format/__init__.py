@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from model_checkpoint.format.byte_planes import MOST_WIDTH as MOST_WIDTH
+from model_checkpoint.format.byte_planes import RAW as RAW
+from model_checkpoint.format.byte_planes import FrameBroken as FrameBroken
+from model_checkpoint.format.byte_planes import Squeezer as Squeezer
+from model_checkpoint.format.byte_planes import unsqueeze as unsqueeze
 from model_checkpoint.format.digests import ChunkDigest as ChunkDigest
 from model_checkpoint.format.digests import content_digest as content_digest
 from model_checkpoint.format.digests import digest_chunks as digest_chunks
@@ -19,11 +24,6 @@ from model_checkpoint.format.layout import FileLayout as FileLayout
 from model_checkpoint.format.layout import Tensor as Tensor
 from model_checkpoint.format.layout import lay_out as lay_out
 from model_checkpoint.format.layout import plain_layout as plain_layout
-from model_checkpoint.format.planes import MOST_WIDTH as MOST_WIDTH
-from model_checkpoint.format.planes import RAW as RAW
-from model_checkpoint.format.planes import FrameBroken as FrameBroken
-from model_checkpoint.format.planes import Squeezer as Squeezer
-from model_checkpoint.format.planes import unsqueeze as unsqueeze
+from model_checkpoint.format.manifest_checks import check_entries as check_entries
+from model_checkpoint.format.manifest_checks import check_files as check_files
 from model_checkpoint.format.sha256 import sha256_each as sha256_each
-from model_checkpoint.format.soundness import check_entries as check_entries
-from model_checkpoint.format.soundness import check_files as check_files

@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from model_checkpoint.errors import LayoutInvalid, LimitExceeded
+from model_checkpoint.format.byte_planes import MOST_WIDTH, PLANES, RAW
 from model_checkpoint.format.digests import XXH_BYTES
 from model_checkpoint.format.layout import FileLayout, Tensor, pack_header
-from model_checkpoint.format.planes import MOST_WIDTH, PLANES, RAW
 from model_checkpoint.manifest import Entry, FileRecord, Frame
 from model_checkpoint.options import ReaderLimits
 

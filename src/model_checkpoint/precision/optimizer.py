@@ -9,23 +9,23 @@ from typing import Any, cast
 import torch
 from torch.nn import Module
 
-from model_checkpoint.precision.agreement import DEFAULT_GROUP
-from model_checkpoint.precision.capture import capture
+from model_checkpoint.precision.checkpoints.capture import capture
+from model_checkpoint.precision.checkpoints.reinstate import restore
+from model_checkpoint.precision.checkpoints.torch_layout import from_state_dict, to_state_dict
+from model_checkpoint.precision.checkpoints.tree_codec import from_tree, to_tree
 from model_checkpoint.precision.errors import InvalidArgument, StepRefused
-from model_checkpoint.precision.exclusions import PrecisionManager
-from model_checkpoint.precision.fallback import fall
-from model_checkpoint.precision.gradients import describe_gradients, require_tensors
-from model_checkpoint.precision.kinds import Precision
-from model_checkpoint.precision.monitor import PerformanceMonitor
-from model_checkpoint.precision.options import FOR_FP16, MixedPrecisionOptions, require_options
-from model_checkpoint.precision.restore import restore
-from model_checkpoint.precision.results import MixedPrecisionOptimizerStats, StepResult
-from model_checkpoint.precision.roster import Roster, require_fp32
-from model_checkpoint.precision.scaler import DynamicLossScaler
-from model_checkpoint.precision.schedules import guard_base, hold_on_skips, refuse_closure, require_supported
-from model_checkpoint.precision.session import Session
-from model_checkpoint.precision.torch_layout import from_state_dict, to_state_dict
-from model_checkpoint.precision.wire import from_tree, to_tree
+from model_checkpoint.precision.gradients.conversion import describe_gradients, require_tensors
+from model_checkpoint.precision.parameters.parameter_table import Roster, require_fp32
+from model_checkpoint.precision.scaling.consensus import DEFAULT_GROUP
+from model_checkpoint.precision.scaling.fallback import fall
+from model_checkpoint.precision.scaling.scaler import DynamicLossScaler
+from model_checkpoint.precision.settings.number_formats import Precision
+from model_checkpoint.precision.settings.precision_manager import PrecisionManager
+from model_checkpoint.precision.settings.precision_options import FOR_FP16, MixedPrecisionOptions, require_options
+from model_checkpoint.precision.stepping.monitor import PerformanceMonitor
+from model_checkpoint.precision.stepping.results import MixedPrecisionOptimizerStats, StepResult
+from model_checkpoint.precision.stepping.schedules import guard_base, hold_on_skips, refuse_closure, require_supported
+from model_checkpoint.precision.stepping.session import Session
 
 _BUCKET_DTYPE = re.compile(r"^Expected (Half|BFloat16|Float), got (Half|BFloat16|Float)$")
 

@@ -16,20 +16,20 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
-from model_checkpoint.recompute.activation import check_activation, check_layer_id, size_of
-from model_checkpoint.recompute.async_engine import AsyncRecomputationEngine
-from model_checkpoint.recompute.books import Books, Entry
-from model_checkpoint.recompute.cache import RecomputationCache
-from model_checkpoint.recompute.config import CheckpointConfig
-from model_checkpoint.recompute.engine import RecomputationEngine, run_checked
+from model_checkpoint.recompute.activations.activation import check_activation, check_layer_id, size_of
+from model_checkpoint.recompute.activations.cache import RecomputationCache
+from model_checkpoint.recompute.activations.config import CheckpointConfig
+from model_checkpoint.recompute.activations.ledger import Books, Entry
+from model_checkpoint.recompute.activations.memory_stats import MemoryStats
+from model_checkpoint.recompute.activations.signals import Signal
+from model_checkpoint.recompute.activations.stores import ActivationStore, MemoryStore
+from model_checkpoint.recompute.activations.strategies import CheckpointStrategyProtocol, create_strategy
+from model_checkpoint.recompute.activations.tracker import MemoryTracker
 from model_checkpoint.recompute.errors import ClosedError, LayerExists, LayerNotFound
-from model_checkpoint.recompute.flight import Flight, SingleFlight
-from model_checkpoint.recompute.memory import MemoryStats
-from model_checkpoint.recompute.recomputer import Recomputer
-from model_checkpoint.recompute.signals import Signal
-from model_checkpoint.recompute.stores import ActivationStore, MemoryStore
-from model_checkpoint.recompute.strategies import CheckpointStrategyProtocol, create_strategy
-from model_checkpoint.recompute.tracker import MemoryTracker
+from model_checkpoint.recompute.functions.async_recomputation import AsyncRecomputationEngine
+from model_checkpoint.recompute.functions.recomputation_engine import RecomputationEngine, run_checked
+from model_checkpoint.recompute.functions.recomputer import Recomputer
+from model_checkpoint.recompute.functions.single_flight import Flight, SingleFlight
 
 _WHERE = "checkpoint manager"
 

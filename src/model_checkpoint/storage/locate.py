@@ -6,12 +6,12 @@ import os
 import re
 
 from model_checkpoint.errors import CheckpointException, ExceptionType, OptionInvalid, UnsupportedType
-from model_checkpoint.storage.local import LocalStore
+from model_checkpoint.storage.contract.store import Store
+from model_checkpoint.storage.local.store import LocalStore
 from model_checkpoint.storage.memory import SCHEME as MEMORY
 from model_checkpoint.storage.memory import MemoryStore
-from model_checkpoint.storage.object_calls import SCHEMES
-from model_checkpoint.storage.objects import ObjectStore
-from model_checkpoint.storage.store import Store
+from model_checkpoint.storage.objects.bucket import SCHEMES
+from model_checkpoint.storage.objects.store import ObjectStore
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from model_checkpoint.errors import MemoryRefused, StorageFailure, Truncated
 from model_checkpoint.options import Graces
-from model_checkpoint.storage.failures import (
+from model_checkpoint.storage.contract.failures import (
     attempt_over,
     ended,
     misused,
@@ -24,8 +24,15 @@ from model_checkpoint.storage.failures import (
     not_in_trash,
     not_sealed,
 )
-from model_checkpoint.storage.names import MANIFEST, Token, check_attempt, check_name, check_new_file, check_own_files
-from model_checkpoint.storage.store import Stamp, Swept, Trashed
+from model_checkpoint.storage.contract.names import (
+    MANIFEST,
+    Token,
+    check_attempt,
+    check_name,
+    check_new_file,
+    check_own_files,
+)
+from model_checkpoint.storage.contract.store import Stamp, Swept, Trashed
 
 SCHEME = "memory://"
 
@@ -57,7 +64,7 @@ _registering = threading.Lock()
 
 
 class MemoryWriter:
-    """One file being written; see :class:`model_checkpoint.storage.store.Writer`."""
+    """One file being written; see :class:`model_checkpoint.storage.contract.store.Writer`."""
 
     alignment = 1
 
@@ -96,7 +103,7 @@ class MemoryWriter:
 
 
 class MemoryReader:
-    """One file; see :class:`model_checkpoint.storage.store.Reader`."""
+    """One file; see :class:`model_checkpoint.storage.contract.store.Reader`."""
 
     def __init__(self, content: memoryview, where: str, file: str) -> None:
         self._content, self._where, self._file = content, where, file
@@ -122,7 +129,7 @@ class MemoryReader:
 
 
 class MemoryStage:
-    """One attempt; see :class:`model_checkpoint.storage.store.Stage`."""
+    """One attempt; see :class:`model_checkpoint.storage.contract.store.Stage`."""
 
     def __init__(self, bucket: _Bucket, where: str, name: str, attempt: str) -> None:
         self._bucket, self._where, self._name, self._attempt = bucket, where, name, attempt
@@ -181,7 +188,7 @@ class MemoryStage:
 
 
 class MemoryStore:
-    """A root in memory; see :class:`model_checkpoint.storage.store.Store`.
+    """A root in memory; see :class:`model_checkpoint.storage.contract.store.Store`.
 
     Example:
         >>> store = MemoryStore("memory://doctest")

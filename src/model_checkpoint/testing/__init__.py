@@ -12,5 +12,3 @@ from model_checkpoint.testing.faults import Fault as Fault
 from model_checkpoint.testing.faults import FaultyCalls as FaultyCalls
 from model_checkpoint.testing.faults import Kind as Kind
 from model_checkpoint.testing.faults import flushes_retried as flushes_retried
-from model_checkpoint.testing.scenes import Album as Album
-from model_checkpoint.testing.scenes import link_tree as link_tree

@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 
 from model_checkpoint.manifest import FileRecord, Manifest, decode, encode
-from model_checkpoint.storage.store import Stage, Store, Writer
+from model_checkpoint.storage.contract.store import Stage, Store, Writer
 
 
 def blob_manifest(name: str, attempt: str, files: Mapping[str, bytes]) -> bytes:

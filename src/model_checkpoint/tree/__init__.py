@@ -6,19 +6,19 @@ Knows neither files nor chunks: arrays leave as :class:`~model_checkpoint.state.
 
 from __future__ import annotations
 
-from model_checkpoint.tree.codecs import register_codec as register_codec
-from model_checkpoint.tree.flatten import flatten as flatten
-from model_checkpoint.tree.live import live_specs as live_specs
-from model_checkpoint.tree.live import unasked as unasked
-from model_checkpoint.tree.live import unmet as unmet
-from model_checkpoint.tree.rename import rename as rename
-from model_checkpoint.tree.restore import Restore as Restore
-from model_checkpoint.tree.restore import prepare as prepare
-from model_checkpoint.tree.rng import RngState as RngState
-from model_checkpoint.tree.rng import rng_state as rng_state
-from model_checkpoint.tree.specs import entries_in as entries_in
-from model_checkpoint.tree.specs import select as select
-from model_checkpoint.tree.specs import specs as specs
-from model_checkpoint.tree.summary import PartSummary as PartSummary
-from model_checkpoint.tree.summary import TreeSummary as TreeSummary
-from model_checkpoint.tree.summary import summary as summary
+from model_checkpoint.tree.flattening.flatten import flatten as flatten
+from model_checkpoint.tree.generators.rng import RngState as RngState
+from model_checkpoint.tree.generators.rng import rng_state as rng_state
+from model_checkpoint.tree.nodes.rename import rename as rename
+from model_checkpoint.tree.nodes.specs import entries_in as entries_in
+from model_checkpoint.tree.nodes.specs import select as select
+from model_checkpoint.tree.nodes.specs import specs as specs
+from model_checkpoint.tree.nodes.summary import PartSummary as PartSummary
+from model_checkpoint.tree.nodes.summary import TreeSummary as TreeSummary
+from model_checkpoint.tree.nodes.summary import summary as summary
+from model_checkpoint.tree.restoring.live_specs import live_specs as live_specs
+from model_checkpoint.tree.restoring.live_specs import unasked as unasked
+from model_checkpoint.tree.restoring.live_specs import unmet as unmet
+from model_checkpoint.tree.restoring.restore import Restore as Restore
+from model_checkpoint.tree.restoring.restore import prepare as prepare
+from model_checkpoint.tree.values.codecs import register_codec as register_codec
