@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from carrying import fill, stored
+from tests.tree.carrying import fill, stored
 
 from model_checkpoint.errors import ManifestInvalid, PartlyLoaded, StructureMismatch, UnsupportedType
 from model_checkpoint.tree import prepare, unmet

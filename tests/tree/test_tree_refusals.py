@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
-from carrying import same, stored, trip
+from tests.tree.carrying import same, stored, trip
 
 from model_checkpoint.errors import CheckpointException, ClassUnavailable, StructureMismatch, UnsupportedType
 from model_checkpoint.manifest import Entry

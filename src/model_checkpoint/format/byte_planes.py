@@ -1,7 +1,7 @@
-"""Planes: squeeze the bytes of one chunk, and give them back exactly.
+"""Byte planes: compress the bytes of one chunk, and give them back exactly.
 
 Numbers of ``width`` bytes are split into planes: all first bytes, all second bytes, and so on. Exponents end up beside
-each other and squeeze well; mantissas are noise and stay as they are. A frame is one little-endian u32 per plane, its
+each other and compress well; mantissas are noise and stay as they are. A frame is one little-endian u32 per plane, its
 stored length, then the planes; a plane stored at its full length is raw, any other is one zstd frame. Every width gives
 back every input: plane ``i`` is each ``width``-th byte from byte ``i`` on, whatever the length.
 """
@@ -16,15 +16,15 @@ import numpy.typing as npt
 import zstandard
 
 from model_checkpoint.errors import CorruptedCheckpoint
-from model_checkpoint.manifest import SQUEEZED
+from model_checkpoint.manifest import COMPRESSED
 from model_checkpoint.options import CompressionLevel
 
-PLANES = SQUEEZED
+PLANES = COMPRESSED
 RAW = "raw"
 MOST_WIDTH = 16
 
 _ZSTD_LEVELS = {CompressionLevel.FAST: 1, CompressionLevel.BALANCED: 6, CompressionLevel.MAXIMUM: 19}
-_SAMPLE = 64 << 10  # bytes of a plane that are tried out before the whole is squeezed
+_SAMPLE = 64 << 10  # bytes of a plane that are tried out before the whole is compressed
 _SAMPLE_PIECES = 4
 _SCOUT_LEVEL = 6  # trying out a sample at the slowest level would cost more than the plane
 _WORTHWHILE = 0.98  # what shrinks less is not worth the slower way
@@ -33,18 +33,18 @@ Bytes = npt.NDArray[np.uint8]
 
 
 class FrameBroken(CorruptedCheckpoint):
-    """The bytes of a frame cannot be what :class:`Squeezer` made; the caller knows where they lie."""
+    """The bytes of a frame cannot be what :class:`Compressor` made; the caller knows where they lie."""
 
 
-class Squeezer:
+class Compressor:
     """Turns chunks into frames; belongs to one thread, keeps its memory from chunk to chunk.
 
     Example:
-        >>> squeezer = Squeezer(CompressionLevel.FAST)
+        >>> compressor = Compressor(CompressionLevel.FAST)
         >>> chunk = np.arange(4096, dtype=np.uint32).view(np.uint8)
-        >>> frame = b"".join(squeezer.squeeze(chunk, 4))
+        >>> frame = b"".join(compressor.compress(chunk, 4))
         >>> room = np.empty(len(chunk), np.uint8)
-        >>> unsqueeze(memoryview(frame), room, 4)
+        >>> decompress(memoryview(frame), room, 4)
         >>> len(frame) < len(chunk), bool((room == chunk).all())
         (True, True)
     """
@@ -57,12 +57,12 @@ class Squeezer:
         self._scout = zstandard.ZstdCompressor(level=min(_SCOUT_LEVEL, _ZSTD_LEVELS[level]))
         self._planes = np.empty(0, dtype=np.uint8)
 
-    def squeeze(self, chunk: Bytes, width: int) -> list[memoryview]:
+    def compress(self, chunk: Bytes, width: int) -> list[memoryview]:
         """Return the parts of the frame of ``chunk``, or the chunk itself as the only part if no frame is smaller.
 
         The parts are valid until the next call.
         """
-        parts = [self._squeeze_plane(plane) for plane in self._split(chunk, width)]
+        parts = [self._compress_plane(plane) for plane in self._split(chunk, width)]
         table = struct.pack(f"<{width}I", *map(len, parts))
         if len(table) + sum(map(len, parts)) >= len(chunk):
             return [chunk.data]
@@ -82,7 +82,7 @@ class Squeezer:
             start += len(part)
             yield plane
 
-    def _squeeze_plane(self, plane: Bytes) -> memoryview:
+    def _compress_plane(self, plane: Bytes) -> memoryview:
         """The smaller of the plane and its best zstd frame; noise is known by a sample."""
         if len(plane) <= _SAMPLE:
             best = min(self._entropy.compress(plane.data), self._matches.compress(plane.data), key=len)
@@ -103,7 +103,7 @@ def _sample(plane: Bytes) -> bytes:
     return b"".join(plane[i * gap : i * gap + piece].tobytes() for i in range(_SAMPLE_PIECES))
 
 
-def unsqueeze(frame: memoryview, room: Bytes, width: int) -> None:
+def decompress(frame: memoryview, room: Bytes, width: int) -> None:
     """Fill ``room`` from ``frame``, never making more bytes than ``room`` has; raise :class:`FrameBroken`."""
     lengths = _table(frame, len(room), width)
     start = 4 * width

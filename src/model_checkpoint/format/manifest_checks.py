@@ -1,4 +1,4 @@
-"""Soundness: does a manifest make sense by itself? Checked before a file is opened or a byte allocated."""
+"""Manifest checks: does a manifest make sense by itself? Checked before a file is opened or a byte allocated."""
 
 from __future__ import annotations
 

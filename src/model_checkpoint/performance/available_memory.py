@@ -1,4 +1,4 @@
-"""Memory: how much this process may still take, by the machine, its control groups and its own limit."""
+"""Available memory: how much this process may still take, by the machine, its control groups and its own limit."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from model_checkpoint.precision.checkpoints.torch_layout import from_state_dict,
 from model_checkpoint.precision.checkpoints.tree_codec import from_tree, to_tree
 from model_checkpoint.precision.errors import InvalidArgument, StepRefused
 from model_checkpoint.precision.gradients.conversion import describe_gradients, require_tensors
-from model_checkpoint.precision.parameters.parameter_table import Roster, require_fp32
+from model_checkpoint.precision.parameters.parameter_table import ParameterTable, require_fp32
 from model_checkpoint.precision.scaling.consensus import DEFAULT_GROUP
 from model_checkpoint.precision.scaling.fallback import fall
 from model_checkpoint.precision.scaling.scaler import DynamicLossScaler
@@ -67,7 +67,7 @@ class MixedPrecisionOptimizer(torch.optim.Optimizer):
         super().__init__([torch.zeros(())], {})  # gives us torch's hooks; groups and state are the base's, see below
         self.defaults = self._base.defaults
         self._manager = PrecisionManager(self._options)
-        self._roster = Roster(self._base, model=model, manager=self._manager, options=self._options)
+        self._roster = ParameterTable(self._base, model=model, manager=self._manager, options=self._options)
         self._session = Session(
             self._roster,
             scaler=scaler or self._make_scaler(),
@@ -127,7 +127,7 @@ class MixedPrecisionOptimizer(torch.optim.Optimizer):
         return self._session
 
     @property
-    def roster(self) -> Roster:
+    def roster(self) -> ParameterTable:
         """The trained parameters with their masters and names."""
         return self._roster
 

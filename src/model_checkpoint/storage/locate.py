@@ -9,7 +9,7 @@ from model_checkpoint.errors import CheckpointException, ExceptionType, OptionIn
 from model_checkpoint.storage.contract.store import Store
 from model_checkpoint.storage.local.store import LocalStore
 from model_checkpoint.storage.memory import SCHEME as MEMORY
-from model_checkpoint.storage.memory import MemoryStore
+from model_checkpoint.storage.memory import InMemoryStore
 from model_checkpoint.storage.objects.bucket import SCHEMES
 from model_checkpoint.storage.objects.store import ObjectStore
 
@@ -50,7 +50,7 @@ def open_store(root: Root) -> Store:
     if match is None:
         return LocalStore(os.path.expanduser(text))
     if text.startswith(MEMORY):
-        return MemoryStore(text)
+        return InMemoryStore(text)
     if match[1] in SCHEMES:
         return ObjectStore(text)
     raise UnknownScheme(

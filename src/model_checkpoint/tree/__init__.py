@@ -2,6 +2,13 @@
 
 Knows neither files nor chunks: arrays leave as :class:`~model_checkpoint.state.Source` and come back through
 :class:`~model_checkpoint.state.Target`.
+
+flattening  a state becomes a tree and a list of leaves (step 1 of a save).
+nodes       the tree itself: names, walks, parts of it.
+values      scalars, classes, codecs and dtypes as nodes, and back.
+arrays      arrays of any framework met in a state, who shares memory with whom, and buffers to bring them back.
+generators  random generators as state.
+restoring   a tree becomes a state, or flows into live objects (the last step of a load).
 """
 
 from __future__ import annotations

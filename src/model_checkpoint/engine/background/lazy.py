@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from model_checkpoint.engine.writing.save_plan import Draft
-from model_checkpoint.engine.writing.slabs import FileJob, Run
+from model_checkpoint.engine.writing.save_plan import SavePlan
+from model_checkpoint.engine.writing.slabs import ChunkRun, FileJob
 from model_checkpoint.errors import StateChanged, UnsupportedType
 from model_checkpoint.tree.arrays.frameworks import loaded
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("model_checkpoint.save")
 
 
-def find_guard(planned: Draft, guard: object) -> Guard | None:
+def guard_state(planned: SavePlan, guard: object) -> Guard | None:
     """Return the guard of a planned save; without any the save is eager, and says so."""
     if not isinstance(guard, Iterable):
         kind = type(guard).__qualname__
@@ -45,7 +45,7 @@ def find_guard(planned: Draft, guard: object) -> Guard | None:
 class Lazy:
     """The part of a save that is copied after the call."""
 
-    def __init__(self, planned: Draft, guard: Guard, runs: Sequence[Run]) -> None:
+    def __init__(self, planned: SavePlan, guard: Guard, runs: Sequence[ChunkRun]) -> None:
         self._where, self._guard = planned.where, guard
         self._watched = {
             id(job): {
@@ -63,15 +63,15 @@ class Lazy:
         self.eager = [run for run, later in parts if not later]
         self.later = [run for run, later in parts if later]
 
-    def _split(self, run: Run) -> Iterator[tuple[Run, bool]]:
+    def _split(self, run: ChunkRun) -> Iterator[tuple[ChunkRun, bool]]:
         """Cut a run where chunks copied later begin or end."""
         now = _chunks_with_others(run.job, self._watched[id(run.job)])
         parts = [(later, list(chunks)) for later, chunks in groupby(range(run.first, run.stop), lambda c: c not in now)]
         run.job.open_runs += len(parts) - 1
         for later, chunks in parts:
-            yield Run(run.job, chunks[0], chunks[-1] + 1), later
+            yield ChunkRun(run.job, chunks[0], chunks[-1] + 1), later
 
-    def check(self, run: Run) -> None:
+    def check(self, run: ChunkRun) -> None:
         """Raise if a tensor of a run just copied was written to since the call."""
         starts = run.job.layout.starts
         first, last = bisect_right(starts, run.begin) - 1, bisect_right(starts, run.end - 1) - 1

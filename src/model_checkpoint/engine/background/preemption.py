@@ -22,9 +22,9 @@ from model_checkpoint.engine.common.info import CheckpointInfo, path_of
 from model_checkpoint.engine.jobs import inflight
 from model_checkpoint.engine.root.listing import candidates, to_info
 from model_checkpoint.engine.writing import bandwidth
-from model_checkpoint.engine.writing.request import place_order
-from model_checkpoint.engine.writing.save import commit, save
-from model_checkpoint.engine.writing.save_plan import draft_flat
+from model_checkpoint.engine.writing.request import request_save
+from model_checkpoint.engine.writing.save import commit_plan, save
+from model_checkpoint.engine.writing.save_plan import plan_flat
 from model_checkpoint.engine.writing.slabs import write_files
 from model_checkpoint.errors import BackgroundSaveFailed, OptionInvalid
 from model_checkpoint.events import ignore
@@ -133,10 +133,10 @@ class Preemption:
         An incomplete checkpoint names the parts it lacks in ``left_out``. It is never the newest or the best one;
         load it by ``name=``, ``id=`` or ``step=`` with ``parts=[...]``. If ``step`` is already saved, that is it.
         """
-        order = place_order(step=step, name=None, metrics=metrics, metadata=metadata)
+        order = request_save(step=step, name=None, metrics=metrics, metadata=metadata)
         store = open_store(root)
         try:
-            inflight.settle(store.url)
+            inflight.raise_unseen(store.url)
         except BackgroundSaveFailed as error:  # no time to start over; this save matters more
             log.error("%s", error)
         if step is not None and order.name in store.names():
@@ -151,8 +151,8 @@ class Preemption:
         name = order.attempt[:8] if order.step is None else f"{order.step:08d}"
         order = replace(order, name=f"emergency-{name}", left_out=left_out)
         log.warning("%s: no time for %s", path_of(store, order.name), ", ".join(left_out))
-        planned = draft_flat(store, order, kept, replacing=order.name in store.names())
-        return commit(planned, lambda jobs: write_files(jobs, emit=ignore))
+        planned = plan_flat(store, order, kept, replacing=order.name in store.names())
+        return commit_plan(planned, lambda jobs: write_files(jobs, emit=ignore))
 
 
 def choose_parts(flat: Flat, parts: Sequence[str], budget: float) -> tuple[Flat, tuple[str, ...]]:

@@ -1,4 +1,4 @@
-"""Background: copy a state into staging memory, return, and make the checkpoint durable meanwhile."""
+"""Save async: copy a state into staging memory, return, and make the checkpoint durable meanwhile."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from model_checkpoint.engine.background.lazy import Lazy, find_guard
+from model_checkpoint.engine.background.lazy import Lazy, guard_state
 from model_checkpoint.engine.background.staging_pool import POOL
-from model_checkpoint.engine.background.staging_queue import Conveyor, fit_buffers, plan_budget
+from model_checkpoint.engine.background.staging_queue import StagingQueue, fit_buffers, plan_budget
 from model_checkpoint.engine.common.info import path_of
 from model_checkpoint.engine.common.meter import Meter
 from model_checkpoint.engine.common.option_checks import require, require_bytes
@@ -18,9 +18,9 @@ from model_checkpoint.engine.common.workers import cores, yield_to_others
 from model_checkpoint.engine.jobs import inflight
 from model_checkpoint.engine.jobs.inflight import Busy
 from model_checkpoint.engine.jobs.job import SaveJob, SaveState
-from model_checkpoint.engine.writing.request import place_order
-from model_checkpoint.engine.writing.save import Overwrite, commit, draft
-from model_checkpoint.engine.writing.save_plan import Draft
+from model_checkpoint.engine.writing.request import request_save
+from model_checkpoint.engine.writing.save import Overwrite, commit_plan, plan_save
+from model_checkpoint.engine.writing.save_plan import SavePlan
 from model_checkpoint.engine.writing.slabs import FileJob, plan_runs
 from model_checkpoint.errors import OptionInvalid, StateChanged
 from model_checkpoint.events import Emit
@@ -67,11 +67,11 @@ def save_async(
         name: Folder name, instead of one made from the step.
         overwrite: Replace a checkpoint of that name; ``"damaged"`` is verified before this returns.
         format: How tensors are spread over files.
-        compression: How hard to squeeze the files; in the background. Not with ``lazy``.
+        compression: How hard to compress the files; in the background. Not with ``lazy``.
         incremental: Repeat unchanged files by link; what changed is found out before this returns.
         busy: What to do while an earlier save of this root is in flight: ``"wait"`` for it, ``"skip"`` this one, or
             copy now and ``"queue"`` the writing. Counted in ``job.counts``.
-        memory_limit: Most bytes of staging memory this process may hold, with what this save squeezes and uploads in;
+        memory_limit: Most bytes of staging memory this process may hold, with what this save compresses and uploads in;
             default: half of what is free. With less than the state needs, the call waits for parts to be written.
         lazy: Copy parameters and optimizer state while the next forward and backward run; the next ``step()`` of
             each guard waits for that copy. All else (buffers, learning rates, random states, ...) is copied at once.
@@ -88,7 +88,7 @@ def save_async(
     started = time.monotonic()
     require(overwrite=overwrite, lazy=lazy, progress=progress)
     limit = require_bytes("memory_limit", memory_limit)
-    order = place_order(
+    order = request_save(
         step=step,
         name=name,
         metrics=metrics,
@@ -109,8 +109,8 @@ def save_async(
         ahead = inflight.admit(job, busy)
         if job.done():
             return job
-        planned = draft(store, order, state, overwrite=overwrite)
-        guarding = find_guard(planned, guard) if lazy else None
+        planned = plan_save(store, order, state, overwrite=overwrite)
+        guarding = guard_state(planned, guard) if lazy else None
         worker = _Worker(job, planned, limit=limit, ahead=ahead, guard=guarding, progress=progress)
         if ahead is not None:
             ahead.copied()  # its copy has the first claim on memory
@@ -140,7 +140,7 @@ def finish_saves(root: Root | None = None) -> None:
         True
     """
     try:
-        inflight.settle(None if root is None else open_store(root).url)
+        inflight.raise_unseen(None if root is None else open_store(root).url)
     finally:
         POOL.release()
 
@@ -151,7 +151,7 @@ class _Worker:
     def __init__(
         self,
         job: SaveJob,
-        planned: Draft,
+        planned: SavePlan,
         *,
         limit: int | None,
         ahead: SaveJob | None,
@@ -167,7 +167,7 @@ class _Worker:
         self._lazy = None if guard is None else Lazy(planned, guard, runs)
         ordered = runs if self._lazy is None else [*self._lazy.eager, *self._lazy.later]
         self._at_call = len(runs) if self._lazy is None else len(self._lazy.eager)
-        self._conveyor = Conveyor(ordered, limit=self._budget.limit)
+        self._conveyor = StagingQueue(ordered, limit=self._budget.limit)
         self._thread = threading.Thread(target=self._run, name=f"mckpt-save-{planned.order.name}", daemon=True)
         job.on_cancel(self._conveyor.stop)
 
@@ -243,7 +243,7 @@ class _Worker:
                 self._ahead.over()
             self._conveyor.check()
             with listening(self._progress, "saving") as emit:
-                info = commit(self._planned, lambda jobs: self._move(jobs, emit))
+                info = commit_plan(self._planned, lambda jobs: self._move(jobs, emit))
         except BaseException as error:  # noqa: BLE001  # kept for the handle, the next save or the exit
             self._conveyor.stop(error)
             self._planned.abandon()

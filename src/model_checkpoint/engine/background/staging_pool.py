@@ -1,7 +1,7 @@
-"""Pool: the staging memory of this process, kept between saves because fresh pages cost three times the copy.
+"""Staging pool: the staging memory of this process, kept between saves because fresh pages cost three times the copy.
 
-Idle slabs stay until :meth:`Pool.release`, until a save with a smaller ceiling needs them gone, or until the process
-ends; a forked child starts with an empty pool.
+Idle slabs stay until :meth:`StagingPool.release`, until a save with a smaller ceiling needs them gone, or until the
+process ends; a forked child starts with an empty pool.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from model_checkpoint.errors import MemoryRefused
 _POLL_SECONDS = 0.1
 
 
-class Pool:
+class StagingPool:
     """Slabs that many saves share; the sum of all of them never passes the ceiling of whoever takes one.
 
     Example:
@@ -90,7 +90,7 @@ class Pool:
         return (slab,)
 
 
-POOL = Pool()
+POOL = StagingPool()
 
 
 def _start_anew() -> None:

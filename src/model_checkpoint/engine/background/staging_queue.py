@@ -1,4 +1,4 @@
-"""Conveyor: carry filled slabs from the threads that copy to the threads that write.
+"""Staging queue: carry filled slabs from the threads that copy to the threads that write.
 
 Runs are filled and drained in one order, and a slab is taken before its run, so whoever holds memory works on the
 earliest run left: with room for a single slab the conveyor still moves.
@@ -15,8 +15,8 @@ from model_checkpoint.engine.common.meter import Meter
 from model_checkpoint.engine.common.pages import PAGE, Bytes
 from model_checkpoint.engine.common.workers import Pace, run_all
 from model_checkpoint.engine.writing.compress import longest_chunk, scratch_bytes
-from model_checkpoint.engine.writing.save_plan import Draft
-from model_checkpoint.engine.writing.slabs import Run, fill, finish_run, slab_bytes
+from model_checkpoint.engine.writing.save_plan import SavePlan
+from model_checkpoint.engine.writing.slabs import ChunkRun, fill, finish_run, slab_bytes
 from model_checkpoint.errors import MemoryRefused
 from model_checkpoint.options import MIB
 from model_checkpoint.performance.available_memory import available_bytes
@@ -27,7 +27,7 @@ _SHARE = 4  # one in so many bytes of the ceiling may be a file on its way to an
 _WINDOW = MIB
 _RUN_BYTES = 13 * MIB  # three chunks, which are hashed side by side, and small ones beside them
 
-Check = Callable[[Run], None]
+Check = Callable[[ChunkRun], None]
 
 
 def staging_limit(wanted: int | None) -> int | None:
@@ -53,10 +53,10 @@ def fit_buffers(store: Store, wanted: int | None) -> Store:
     return store.within(limit // _SHARE) if limit is not None and isinstance(store, Buffering) else store
 
 
-def plan_budget(planned: Draft, wanted: int | None, *, threads: int) -> Budget:
+def plan_budget(planned: SavePlan, wanted: int | None, *, threads: int) -> Budget:
     """Share the ceiling between slabs, of which several shall fit, and the other memory of at most ``threads``.
 
-    That is what squeezing takes, and what a store keeps of a file on its way. Raises MemoryRefused if a ``wanted``
+    That is what compressing takes, and what a store keeps of a file on its way. Raises MemoryRefused if a ``wanted``
     ceiling has no room for one slab and one thread.
     """
     jobs, where = planned.writing, planned.where
@@ -80,17 +80,17 @@ def plan_budget(planned: Draft, wanted: int | None, *, threads: int) -> Budget:
     return Budget(limit, max(longest, min(_RUN_BYTES, limit // _LEAST_SLABS - 2 * PAGE)), threads)
 
 
-def _fill(run: Run, slab: Bytes) -> None:
+def _fill(run: ChunkRun, slab: Bytes) -> None:
     """Copy a run, little at a time: arrays that do not lie in order in host memory are copied twice."""
     for _, start, data in run.rooms(slab):
         for offset in range(0, len(data), _WINDOW):
             fill(run.job, start + offset, data[offset : offset + _WINDOW])
 
 
-class Conveyor:
+class StagingQueue:
     """The runs of one save on their way through staging memory."""
 
-    def __init__(self, runs: Sequence[Run], *, limit: int | None) -> None:
+    def __init__(self, runs: Sequence[ChunkRun], *, limit: int | None) -> None:
         self.runs = runs
         self._room = slab_bytes(runs)
         total = self._room * len(runs)

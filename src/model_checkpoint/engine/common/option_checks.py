@@ -1,4 +1,4 @@
-"""Choices: the one place that says which values the options of the front door take; a wrong one is refused by name.
+"""Option checks: the one place that says which values the options of the front door take; a wrong one is refused.
 
 A word such as ``"yes"`` would otherwise count as true here and as false there.
 """

@@ -22,7 +22,7 @@ log = logging.getLogger("model_checkpoint.save")
 Busy = Literal["wait", "skip", "queue"]
 
 
-class _Book:
+class _InFlight:
     """All saves under way, by the URL of their root, and those that failed unseen."""
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class _Book:
         self.ending = False  # whether the interpreter has finished what was under way, and waits for nobody else
 
 
-_book = _Book()
+_book = _InFlight()
 _watching_exit = False
 
 
@@ -84,7 +84,7 @@ def _leave(job: SaveJob, end: SaveState) -> None:
             _book.failed.append(job)
 
 
-def settle(url: str | None = None) -> None:
+def raise_unseen(url: str | None = None) -> None:
     """Wait for the saves of ``url`` (of every root without one), then raise a failure nobody has learnt of."""
     while True:
         with _book.lock:

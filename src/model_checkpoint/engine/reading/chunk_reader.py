@@ -1,4 +1,4 @@
-"""Medium: the data files of one checkpoint, opened, measured and read chunk by chunk, never believed unverified."""
+"""Chunk reader: the data files of one checkpoint, opened, measured, read by chunks, never believed unverified."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from model_checkpoint.format import (
     check_entries,
     check_files,
     check_header,
+    decompress,
     frame_entries,
     sha256_each,
     sha256_of,
     stored_xxh3,
-    unsqueeze,
     xxh3_of,
 )
 from model_checkpoint.manifest import Entry, FileRecord, Manifest
@@ -42,7 +42,7 @@ def _raise(_: ChunkRead, error: Exception) -> None:
     raise error
 
 
-class Medium:
+class ChunkReader:
     """The open files of one checkpoint; a context manager."""
 
     def __init__(self, store: Store, manifest: Manifest, *, full: bool) -> None:
@@ -55,7 +55,7 @@ class Medium:
         self._by_file: dict[int, list[Entry]] = {}
         self._stored = threading.local()
 
-    def __enter__(self) -> Medium:
+    def __enter__(self) -> ChunkReader:
         return self
 
     def __exit__(
@@ -97,8 +97,8 @@ class Medium:
         return self._by_file.get(index, [])
 
     def read_chunk(self, index: int, chunk: int, data: memoryview) -> None:
-        """Fill ``data`` with one chunk, unpacked if it is stored squeezed, and verify it."""
-        if self._is_squeezed(index, chunk):
+        """Fill ``data`` with one chunk, unpacked if it is stored compressed, and verify it."""
+        if self._is_compressed(index, chunk):
             self._unpack(index, chunk, data)
         else:
             self.open(index).read_into(self._start_of(index, chunk), data)
@@ -112,7 +112,7 @@ class Medium:
         if xxhash.xxh3_128_digest(stored) != stored_xxh3(frame):
             raise self._mismatch(index, chunk)
         try:
-            unsqueeze(stored, np.frombuffer(data, dtype=np.uint8), frame.width)
+            decompress(stored, np.frombuffer(data, dtype=np.uint8), frame.width)
         except FrameBroken as error:
             raise self._mismatch(index, chunk, because=f" ({error})") from error
 
@@ -124,7 +124,7 @@ class Medium:
     def _mismatch(self, index: int, chunk: int, because: str = "") -> ChunkMismatch:
         record = self._manifest.files[index]
         start = record.ends[chunk - 1] if chunk else 0
-        names = tensors_in(self._manifest.entries, index, start, record.ends[chunk])
+        names = tensors_of_chunk(self._manifest.entries, index, start, record.ends[chunk])
         what = "its header" if chunk == 0 else f"tensor {', '.join(names[:3])}{' ...' if len(names) > 3 else ''}"
         return ChunkMismatch(
             f"{self.where}/{record.name}: chunk {chunk} (bytes {start} to {record.ends[chunk]}), which holds {what}, "
@@ -180,8 +180,8 @@ class Medium:
         return good
 
     def _fetch(self, read: ChunkRead, room: memoryview | None, scratch: memoryview, pace: Pace) -> memoryview:
-        """Bring one chunk into ``room``, or else into ``scratch``, unpacked if it is stored squeezed."""
-        if self._is_squeezed(read.file, read.chunk):
+        """Bring one chunk into ``room``, or else into ``scratch``, unpacked if it is stored compressed."""
+        if self._is_compressed(read.file, read.chunk):
             data = scratch[: read.stop - read.start] if room is None else room
             self._unpack(read.file, read.chunk, data)
             return data
@@ -192,7 +192,7 @@ class Medium:
             self._readers[read.file].read_into(start, room)
             return room
 
-    def _is_squeezed(self, index: int, chunk: int) -> bool:
+    def _is_compressed(self, index: int, chunk: int) -> bool:
         frames = self._manifest.files[index].frames
         return bool(frames) and frames[chunk].codec != RAW
 
@@ -238,6 +238,6 @@ def open_sized(store: Store, name: str, record: FileRecord, where: str) -> Reade
     )
 
 
-def tensors_in(entries: Sequence[Entry], file: int, start: int, stop: int) -> list[str]:
+def tensors_of_chunk(entries: Sequence[Entry], file: int, start: int, stop: int) -> list[str]:
     """Names of the tensors that have bytes in ``[start, stop)`` of a file."""
     return [e.name for e in entries if e.file == file and e.start < stop and e.stop > start]

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from model_checkpoint.engine.common.meter import Meter
-from model_checkpoint.engine.reading.chunk_reader import Medium
+from model_checkpoint.engine.reading.chunk_reader import ChunkReader
 from model_checkpoint.errors import PartlyLoaded
 from model_checkpoint.events import Emit
 from model_checkpoint.manifest import Manifest
@@ -22,7 +22,7 @@ _SMALL = 1 << 16  # below this a plain slice copy beats a call that lets go of t
 
 
 def deliver(
-    medium: Medium,
+    medium: ChunkReader,
     manifest: Manifest,
     restore: Restore,
     needed: Sequence[int],
@@ -38,7 +38,7 @@ def deliver(
     with collector_paused():
         reads = plan_reads(left, manifest.entries, manifest.files)
         targets = {index: restore.target(index) for index in left}  # allocated here, by one thread
-    hand = _Hand(manifest, targets, Meter("load", sum(read.stop - read.start for read in reads), emit))
+    hand = _Delivery(manifest, targets, Meter("load", sum(read.stop - read.start for read in reads), emit))
     try:
         medium.read_chunks(reads, hand.place, hand.take)
     except BaseException as error:
@@ -60,7 +60,7 @@ def deliver(
     return sum(manifest.entries[i].nbytes for i in needed)
 
 
-class _Hand:
+class _Delivery:
     """Puts chunks where they belong and remembers which live leaves it has touched."""
 
     def __init__(self, manifest: Manifest, targets: Mapping[int, Target], meter: Meter) -> None:
@@ -119,7 +119,9 @@ def _copy(target: Target, piece: Piece, data: memoryview) -> None:
         np.copyto(room[piece.into : piece.into + piece.length], np.frombuffer(source, dtype=np.uint8))
 
 
-def _adopt(medium: Medium, manifest: Manifest, restore: Restore, needed: Sequence[int], *, check: bool) -> list[int]:
+def _adopt(
+    medium: ChunkReader, manifest: Manifest, restore: Restore, needed: Sequence[int], *, check: bool
+) -> list[int]:
     """Give entries their place in a map of the file; return those that must be copied after all."""
     left: list[int] = []
     by_file: dict[int, list[int]] = {}

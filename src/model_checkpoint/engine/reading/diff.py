@@ -13,9 +13,9 @@ import numpy.typing as npt
 
 from model_checkpoint import tree
 from model_checkpoint.engine.common.info import CheckpointInfo, info_of
-from model_checkpoint.engine.reading.chunk_reader import Medium
+from model_checkpoint.engine.reading.chunk_reader import ChunkReader
 from model_checkpoint.engine.reading.deliver import deliver
-from model_checkpoint.engine.root.listing import candidates, read_manifest
+from model_checkpoint.engine.root.listing import candidates, load_manifest
 from model_checkpoint.engine.root.refs import Ref, parse_ref
 from model_checkpoint.errors import UnsupportedType
 from model_checkpoint.events import ignore
@@ -23,13 +23,13 @@ from model_checkpoint.manifest import Manifest, Node
 from model_checkpoint.state import Spec
 from model_checkpoint.storage.locate import open_store
 from model_checkpoint.tree.nodes.walk import arrays
-from model_checkpoint.tree.values.plain import plain_values, said
+from model_checkpoint.tree.values.plain import plain_values, shorten
 
 _BLOCK = 1 << 20  # elements compared at a time, so that wide temporaries stay small
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class TensorChange:
     """One tensor that both checkpoints have and that differs; the figures are None where no difference is defined."""
 
     name: str
@@ -56,7 +56,7 @@ class Diff:
     b: CheckpointInfo
     added: Sequence[str]
     removed: Sequence[str]
-    changed: Sequence[Change]
+    changed: Sequence[TensorChange]
     unchanged: int
     values: Sequence[ValueChange] = ()
 
@@ -96,7 +96,9 @@ def _value_changes(a: Mapping[str, Node], b: Mapping[str, Node]) -> list[ValueCh
     """What differs among the values that are no tensors, in the order of the trees."""
     missing = object()
     return [
-        ValueChange(name=name, before=said(a[name]) if name in a else None, after=said(b[name]) if name in b else None)
+        ValueChange(
+            name=name, before=shorten(a[name]) if name in a else None, after=shorten(b[name]) if name in b else None
+        )
         for name in dict.fromkeys([*a, *b])
         if a.get(name, missing) != b.get(name, missing) or type(a[name]) is not type(b[name])
     ]
@@ -110,12 +112,12 @@ class _Side:
         found = candidates(store, **ref.choice)[0]
         if found.error is not None:
             raise found.error
-        self.manifest: Manifest = read_manifest(store, found.name)
+        self.manifest: Manifest = load_manifest(store, found.name)
         self.info = info_of(store, self.manifest)
         self.nodes = dict(arrays(self.manifest.tree))
         self.values = plain_values(self.manifest.tree)
         self.specs: dict[str, Spec] = {s.name: s for s in tree.specs(self.manifest.tree, self.manifest.entries)}
-        self._medium = Medium(store, self.manifest, full=False)
+        self._medium = ChunkReader(store, self.manifest, full=False)
         self._checked: set[int] = set()
 
     def __enter__(self) -> _Side:
@@ -149,7 +151,7 @@ class _Side:
         return np.asarray(restore.finish())
 
 
-def _change(name: str, left: _Side, right: _Side) -> Change | None:
+def _change(name: str, left: _Side, right: _Side) -> TensorChange | None:
     """How one tensor changed; None if it did not."""
     if left.fingerprint(name) == right.fingerprint(name):
         return None
@@ -161,7 +163,7 @@ def _change(name: str, left: _Side, right: _Side) -> Change | None:
             if views and left.label(name) == right.label(name) and a.tobytes() == b.tobytes():
                 return None  # other parts of the storage changed
             worst, mean = _distance(a, b)
-    return Change(name=name, before=left.label(name), after=right.label(name), max_change=worst, mean_change=mean)
+    return TensorChange(name=name, before=left.label(name), after=right.label(name), max_change=worst, mean_change=mean)
 
 
 def _distance(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> tuple[float, float] | tuple[None, None]:

@@ -12,9 +12,9 @@ from model_checkpoint import plan, tree
 from model_checkpoint.engine.common.info import path_of
 from model_checkpoint.engine.common.option_checks import require, require_selection
 from model_checkpoint.engine.common.progress import Listen, listening
-from model_checkpoint.engine.reading.chunk_reader import Medium
+from model_checkpoint.engine.reading.chunk_reader import ChunkReader
 from model_checkpoint.engine.reading.deliver import deliver
-from model_checkpoint.engine.root.listing import Found, candidates, read_manifest
+from model_checkpoint.engine.root.listing import ListedCheckpoint, candidates, load_manifest
 from model_checkpoint.engine.root.shared_files import identities, identity_of
 from model_checkpoint.errors import (
     CheckpointException,
@@ -42,7 +42,7 @@ _PASSED_OVER = (CorruptedCheckpoint, IncompatibleVersion, StorageFailure, Partly
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Wish:
+class _LoadRequest:
     """How the caller wants the state."""
 
     into: Any
@@ -107,7 +107,7 @@ def load(
     """
     require(mmap=mmap, verify=verify, strict=strict, fallback=fallback, atomic=atomic, progress=progress)
     require_selection(parts=parts, rename=rename, types=types)
-    wish = _Wish(
+    wish = _LoadRequest(
         into=into,
         parts=parts,
         types=types,
@@ -134,7 +134,7 @@ def _verify_mode(text: str, *, mmap: bool) -> Verify:
     return mode
 
 
-def _load_first_healthy(store: Store, choices: Sequence[Found], wish: _Wish) -> Any:
+def _load_first_healthy(store: Store, choices: Sequence[ListedCheckpoint], wish: _LoadRequest) -> Any:
     """Try the choices in order, but none that shares a damaged copy; say at each where the load goes on."""
     damaged: set[str] = set()
     failures: list[CheckpointException] = []
@@ -162,17 +162,17 @@ def _damaged_copy(store: Store, name: str, error: CheckpointException) -> set[st
     return {identity_of(store, name, file)} - {""} if file else set()
 
 
-def _load_named(store: Store, found: Found, wish: _Wish) -> Any:
+def _load_named(store: Store, found: ListedCheckpoint, wish: _LoadRequest) -> Any:
     """Load one checkpoint; when it is overwritten under our feet, its new manifest is read once more."""
     if found.error is not None:
         raise found.error
     started, where = time.monotonic(), path_of(store, found.name)
     log.info("%s: loading", where)
-    manifest = read_manifest(store, found.name)
+    manifest = load_manifest(store, found.name)
     try:
         state, nbytes = _load_manifest(store, manifest, wish)
     except (Truncated, PartlyLoaded):
-        again = read_manifest(store, found.name)
+        again = load_manifest(store, found.name)
         if again.attempt == manifest.attempt:
             raise
         log.warning("%s: was overwritten during the load, reading the new one", where)
@@ -181,9 +181,9 @@ def _load_named(store: Store, found: Found, wish: _Wish) -> Any:
     return state
 
 
-def _load_manifest(store: Store, manifest: Manifest, wish: _Wish) -> tuple[Any, int]:
+def _load_manifest(store: Store, manifest: Manifest, wish: _LoadRequest) -> tuple[Any, int]:
     where = path_of(store, manifest.name)
-    with Medium(store, manifest, full=wish.verify is Verify.FULL) as medium:
+    with ChunkReader(store, manifest, full=wish.verify is Verify.FULL) as medium:
         with collector_paused():
             restore = _prepared(medium, manifest, where, wish)
         needed = list(restore.needed)
@@ -195,7 +195,7 @@ def _load_manifest(store: Store, manifest: Manifest, wish: _Wish) -> tuple[Any, 
         return restore.finish(), nbytes
 
 
-def _prepared(medium: Medium, manifest: Manifest, where: str, wish: _Wish) -> tree.Restore:
+def _prepared(medium: ChunkReader, manifest: Manifest, where: str, wish: _LoadRequest) -> tree.Restore:
     """Check all that can be checked without reading data: names, shapes, dtypes, classes, sizes, headers."""
     node = wanted_tree(manifest, where, parts=wish.parts, rename=wish.rename)
     if wish.into is not None:
@@ -240,7 +240,7 @@ def wanted_tree(
     return node if new_name is None else tree.rename(node, new_name)
 
 
-def _fitted(node: Node, manifest: Manifest, where: str, wish: _Wish) -> Node:
+def _fitted(node: Node, manifest: Manifest, where: str, wish: _LoadRequest) -> Node:
     """Compare saved and live leaves before any byte is read; return the tree that will be restored."""
     wanted = plan.live_matcher(wish.parts, wish.rename)
     saved = tree.specs(node, manifest.entries)

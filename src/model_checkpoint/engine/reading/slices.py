@@ -11,8 +11,8 @@ import numpy as np
 
 from model_checkpoint import tree
 from model_checkpoint.engine.common.info import path_of
-from model_checkpoint.engine.reading.chunk_reader import Medium
-from model_checkpoint.engine.root.listing import candidates, read_manifest
+from model_checkpoint.engine.reading.chunk_reader import ChunkReader
+from model_checkpoint.engine.root.listing import candidates, load_manifest
 from model_checkpoint.errors import CheckpointNotFound
 from model_checkpoint.manifest import Entry, Manifest
 from model_checkpoint.plan import ChunkRead, Index, box_of, plan_reads
@@ -44,10 +44,10 @@ def load_slice(
     if found.error is not None:
         raise found.error
     where = path_of(store, found.name)
-    manifest = read_manifest(store, found.name)
+    manifest = load_manifest(store, found.name)
     number = _entry_of(manifest, tensor, where)
     entry = manifest.entries[number]
-    with Medium(store, manifest, full=False) as medium:
+    with ChunkReader(store, manifest, full=False) as medium:
         medium.prepare([entry])
         box, data = _read_box(medium, manifest, number, index)
     small = msgspec.structs.replace(entry, shape=box, stored_shape=None, start=0, stop=len(data))
@@ -70,7 +70,7 @@ def _entry_of(manifest: Manifest, tensor: str, where: str) -> int:
     return spec.entry
 
 
-def _read_box(medium: Medium, manifest: Manifest, number: int, index: Index) -> tuple[tuple[int, ...], memoryview]:
+def _read_box(medium: ChunkReader, manifest: Manifest, number: int, index: Index) -> tuple[tuple[int, ...], memoryview]:
     """Read the rows of a box and cut the box out of them."""
     entry: Entry = manifest.entries[number]
     count = prod(entry.shape)

@@ -11,8 +11,15 @@ from model_checkpoint.engine.common.info import CheckpointInfo, path_of
 from model_checkpoint.engine.common.meter import Meter
 from model_checkpoint.engine.common.option_checks import require
 from model_checkpoint.engine.common.progress import Listen, listening
-from model_checkpoint.engine.reading.chunk_reader import Medium, open_sized, tensors_in
-from model_checkpoint.engine.root.listing import Found, candidates, read_manifest, require_root, scan, to_info
+from model_checkpoint.engine.reading.chunk_reader import ChunkReader, open_sized, tensors_of_chunk
+from model_checkpoint.engine.root.listing import (
+    ListedCheckpoint,
+    candidates,
+    load_manifest,
+    require_root,
+    scan,
+    to_info,
+)
 from model_checkpoint.errors import CheckpointException, CorruptedCheckpoint, IncompatibleVersion
 from model_checkpoint.events import Emit, ignore
 from model_checkpoint.format import check_entries, check_files, sha256_of
@@ -83,31 +90,31 @@ def damage_of(store: Store, name: str) -> Sequence[Damage]:
     return [damage for one in found for damage in _examine(store, one, _meter([one], ignore)).damage]
 
 
-def _meter(chosen: Sequence[Found], emit: Emit) -> Meter:
+def _meter(chosen: Sequence[ListedCheckpoint], emit: Emit) -> Meter:
     """Count bytes over all checkpoints of one call."""
     total = sum(record.raw_size for f in chosen if f.summary for record in (*f.summary.files, *f.summary.extras))
     return Meter("verify", total, emit)
 
 
-def _examine(store: Store, found: Found, meter: Meter) -> Health:
+def _examine(store: Store, found: ListedCheckpoint, meter: Meter) -> Health:
     before, info = meter.done, to_info(store, found)
     if found.error is not None:
         return Health(info=info, damage=[_damage(found.error)], bytes_read=0)
     try:
-        manifest = read_manifest(store, found.name)
+        manifest = load_manifest(store, found.name)
         check_files((*manifest.files, *manifest.extras), info.path, ReaderLimits())
         check_entries(manifest.entries, manifest.files, info.path, ReaderLimits())
     except CheckpointException as error:
         return Health(info=info, damage=[_damage(error)], bytes_read=0)
     damage: list[Damage] = []
-    with Medium(store, manifest, full=True) as medium:
+    with ChunkReader(store, manifest, full=True) as medium:
         for index in range(len(manifest.files)):
             damage.extend(_examine_file(medium, manifest, index, meter))
     damage.extend(d for record in manifest.extras for d in _examine_extra(store, manifest, record, meter))
     return Health(info=info, damage=damage, bytes_read=meter.done - before)
 
 
-def _examine_file(medium: Medium, manifest: Manifest, index: int, meter: Meter) -> list[Damage]:
+def _examine_file(medium: ChunkReader, manifest: Manifest, index: int, meter: Meter) -> list[Damage]:
     """Check one data file to its end, so that all its damage is told at once."""
     damage: list[Damage] = []
     record = manifest.files[index]
@@ -124,7 +131,7 @@ def _examine_file(medium: Medium, manifest: Manifest, index: int, meter: Meter) 
     found: dict[int, Damage] = {}
 
     def note(read: ChunkRead, error: Exception) -> None:
-        names = tensors_in(manifest.entries, index, read.start, read.stop)
+        names = tensors_of_chunk(manifest.entries, index, read.start, read.stop)
         unread = _is_unread(error)
         found[read.chunk] = Damage(problem=str(error), file=record.name, chunk=read.chunk, tensors=names, unread=unread)
         meter.add(read.stop - read.start)

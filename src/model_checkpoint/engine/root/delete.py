@@ -6,7 +6,7 @@ import logging
 
 from model_checkpoint.engine.common.info import CheckpointInfo, path_of
 from model_checkpoint.engine.common.option_checks import as_step, require_words
-from model_checkpoint.engine.root.listing import Found, candidates, require_root, scan, to_info
+from model_checkpoint.engine.root.listing import ListedCheckpoint, candidates, require_root, scan, to_info
 from model_checkpoint.errors import CheckpointException, CheckpointNotFound, OptionInvalid
 from model_checkpoint.manifest import decode_summary
 from model_checkpoint.storage.contract.store import Store, Trashed
@@ -69,5 +69,5 @@ def _step_of(store: Store, gone: Trashed) -> int | None:
     try:
         summary = decode_summary(store.read_trashed(gone.token), path_of(store, gone.name))
     except CheckpointException as error:
-        return Found(gone.name, None, error).step
+        return ListedCheckpoint(gone.name, None, error).step
     return summary.step

@@ -9,7 +9,7 @@ from os import PathLike
 
 from model_checkpoint import tree
 from model_checkpoint.engine.common.info import CheckpointInfo, info_of
-from model_checkpoint.engine.root.listing import candidates, read_manifest, scan, tell_shares
+from model_checkpoint.engine.root.listing import candidates, load_manifest, scan, tell_shares
 from model_checkpoint.engine.root.refs import parse_ref
 from model_checkpoint.manifest import Manifest
 from model_checkpoint.storage.locate import open_store
@@ -50,7 +50,7 @@ def describe(ref: str | PathLike[str] | CheckpointInfo) -> Description:
     found = candidates(store, **parsed.choice)[0]
     if found.error is not None:
         raise found.error
-    manifest = read_manifest(store, found.name)
+    manifest = load_manifest(store, found.name)
     summary = tree.summary(manifest.tree, manifest.entries)
     lines = []
     for spec in tree.specs(manifest.tree, manifest.entries):

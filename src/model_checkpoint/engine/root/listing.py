@@ -12,7 +12,7 @@ import msgspec
 
 from model_checkpoint.engine.common.info import CheckpointInfo, damaged_info, info_of, path_of
 from model_checkpoint.engine.common.option_checks import as_step, require_words
-from model_checkpoint.engine.root.shared_files import Share, shares
+from model_checkpoint.engine.root.shared_files import SharedFiles, shares
 from model_checkpoint.errors import CheckpointException, CheckpointNotFound, OptionInvalid
 from model_checkpoint.manifest import Manifest, Summary, decode, decode_summary, unpack
 from model_checkpoint.plan import parse_best, rank_by_age, rank_by_metric
@@ -24,7 +24,7 @@ _STEP_NAME = re.compile(r"step-(\d{8,})")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ListedCheckpoint:
     """One folder of a root: its summary, or the error that keeps us from reading it."""
 
     name: str
@@ -65,24 +65,26 @@ def step_name(step: int) -> str:
     return f"step-{step:08d}"
 
 
-def scan(store: Store) -> list[Found]:
+def scan(store: Store) -> list[ListedCheckpoint]:
     """Read the summary of every committed checkpoint."""
     return [found for name in sorted(store.names()) if (found := _read(store, name)) is not None]
 
 
-def _read(store: Store, name: str) -> Found | None:
+def _read(store: Store, name: str) -> ListedCheckpoint | None:
     where = path_of(store, name)
     try:
         summary = decode_summary(store.read_manifest(name), where)
-        return Found(name, msgspec.structs.replace(summary, name=name))  # a folder may have been renamed or copied
+        return ListedCheckpoint(
+            name, msgspec.structs.replace(summary, name=name)
+        )  # a folder may have been renamed or copied
     except CheckpointNotFound:
         return None  # deleted since the names were listed
     except CheckpointException as error:
-        return Found(name, None, error)
+        return ListedCheckpoint(name, None, error)
 
 
 @collector_paused()
-def read_manifest(store: Store, name: str) -> Manifest:
+def load_manifest(store: Store, name: str) -> Manifest:
     """Read the manifest of one checkpoint; its files are those beside it, whatever name it was saved under."""
     return msgspec.structs.replace(decode(store.read_manifest(name), path_of(store, name)), name=name)
 
@@ -102,10 +104,12 @@ def list_checkpoints(root: Root) -> list[CheckpointInfo]:
     return tell_shares(store, [to_info(store, one) for one in found], found)
 
 
-def tell_shares(store: Store, infos: Sequence[CheckpointInfo], found: Sequence[Found]) -> list[CheckpointInfo]:
+def tell_shares(
+    store: Store, infos: Sequence[CheckpointInfo], found: Sequence[ListedCheckpoint]
+) -> list[CheckpointInfo]:
     """Add to ``infos`` what each has in common with any other checkpoint of ``found``."""
     common = shares(store, {one.name: one.summary for one in found if one.summary is not None})
-    none = Share()
+    none = SharedFiles()
     return [
         replace(info, shared_bytes=share.nbytes, shared_with=share.names)
         for info in infos
@@ -113,7 +117,7 @@ def tell_shares(store: Store, infos: Sequence[CheckpointInfo], found: Sequence[F
     ]
 
 
-def to_info(store: Store, found: Found) -> CheckpointInfo:
+def to_info(store: Store, found: ListedCheckpoint) -> CheckpointInfo:
     """Sum up one folder, readable or not."""
     if found.summary is not None:
         return info_of(store, found.summary)
@@ -131,7 +135,7 @@ def require_root(store: Store) -> None:
 
 def candidates(
     store: Store, *, step: int | None = None, id: str | None = None, best: str | None = None, name: str | None = None
-) -> list[Found]:
+) -> list[ListedCheckpoint]:
     """Return what answers the question, first choice first; raise when nothing does."""
     if sum(choice is not None for choice in (step, id, best, name)) > 1:
         raise OptionInvalid("choose a checkpoint by one of step=, id=, best= or name=, not by several at once.")
@@ -156,7 +160,7 @@ def candidates(
     return _complete(store, ranked)
 
 
-def _with_id(store: Store, ranked: Sequence[Found], start: str) -> list[Found]:
+def _with_id(store: Store, ranked: Sequence[ListedCheckpoint], start: str) -> list[ListedCheckpoint]:
     """Those with an id of that beginning; one that fits several chooses nothing."""
     hits = [f for f in ranked if f.summary is not None and f.summary.id.startswith(start)]
     if len(hits) > 1:
@@ -169,7 +173,9 @@ def _with_id(store: Store, ranked: Sequence[Found], start: str) -> list[Found]:
     return hits
 
 
-def _from(store: Store, ranked: Sequence[Found], hits: Sequence[Found], what: str) -> list[Found]:
+def _from(
+    store: Store, ranked: Sequence[ListedCheckpoint], hits: Sequence[ListedCheckpoint], what: str
+) -> list[ListedCheckpoint]:
     """The hit and everything older, which is where a fallback goes on."""
     if not hits:
         steps = ", ".join(f.name if f.step is None else str(f.step) for f in ranked[:8])
@@ -182,7 +188,7 @@ def _from(store: Store, ranked: Sequence[Found], hits: Sequence[Found], what: st
     return [*sorted(hits, key=lambda f: not f.complete), *(f for f in older if f.complete)]
 
 
-def _complete(store: Store, ranked: Sequence[Found]) -> list[Found]:
+def _complete(store: Store, ranked: Sequence[ListedCheckpoint]) -> list[ListedCheckpoint]:
     """What may be chosen without being named."""
     chosen = [f for f in ranked if f.complete]
     if not chosen:
@@ -194,7 +200,7 @@ def _complete(store: Store, ranked: Sequence[Found]) -> list[Found]:
     return chosen
 
 
-def _by_metric(store: Store, found: Sequence[Found], best: str) -> list[Found]:
+def _by_metric(store: Store, found: Sequence[ListedCheckpoint], best: str) -> list[ListedCheckpoint]:
     wanted = parse_best(best)
     ranked = rank_by_metric(found, [f.metrics for f in found], wanted)
     if not ranked:

@@ -1,4 +1,4 @@
-"""Sharing: checkpoints that hold the same copy of a file. N of them are one copy, and are damaged together."""
+"""Shared files: checkpoints that hold the same copy of a file. N of them are one copy, and are damaged together."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from dataclasses import dataclass
 
 from model_checkpoint.errors import CheckpointNotFound
 from model_checkpoint.manifest import Summary
-from model_checkpoint.storage.contract.store import Stamp, Store
+from model_checkpoint.storage.contract.store import FileStat, Store
 from model_checkpoint.storage.locate import Root, open_store
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class SharedFiles:
     """What one checkpoint has in common with others."""
 
     nbytes: int = 0
     names: tuple[str, ...] = ()  # the others
 
 
-def shares(store: Store, summaries: Mapping[str, Summary]) -> dict[str, Share]:
+def shares(store: Store, summaries: Mapping[str, Summary]) -> dict[str, SharedFiles]:
     """For each checkpoint that has files in common with others, how many bytes and with which.
 
     Manifests say which may share; the medium says which do, since copying a root elsewhere parts them.
@@ -38,10 +38,10 @@ def shares(store: Store, summaries: Mapping[str, Summary]) -> dict[str, Share]:
     return {name: _share(name, files.values(), holders) for name, files in stamps.items()}
 
 
-def _share(name: str, stamps: Iterable[Stamp], holders: Mapping[str, set[str]]) -> Share:
+def _share(name: str, stamps: Iterable[FileStat], holders: Mapping[str, set[str]]) -> SharedFiles:
     common = [stamp for stamp in stamps if len(holders[stamp.identity]) > 1]
     others = {other for stamp in common for other in holders[stamp.identity]} - {name}
-    return Share(sum(stamp.size for stamp in common), tuple(sorted(others)))
+    return SharedFiles(sum(stamp.size for stamp in common), tuple(sorted(others)))
 
 
 def identities(store: Store, name: str) -> set[str]:
@@ -55,7 +55,7 @@ def identity_of(store: Store, name: str, file: str) -> str:
     return stamp.identity if stamp is not None else ""
 
 
-def _stamps(store: Store, name: str) -> dict[str, Stamp]:
+def _stamps(store: Store, name: str) -> dict[str, FileStat]:
     try:
         return store.stamps(name)
     except CheckpointNotFound:

@@ -1,6 +1,6 @@
-"""Squeeze: write data files whose chunks are squeezed, in parallel and yet always the same bytes.
+"""Compress: write data files whose chunks are compressed, in parallel and yet always the same bytes.
 
-Workers squeeze chunks at the same time; where a chunk lies depends on how small those before it became, so each waits
+Workers compress chunks at the same time; where a chunk lies depends on how small those before it became, so each waits
 for its turn, takes the bytes of the page its predecessor could not fill, and leaves those it cannot fill itself. Every
 page is written once. The header comes last, into the room kept for it.
 """
@@ -15,11 +15,11 @@ import numpy as np
 import xxhash
 
 from model_checkpoint.engine.common.pages import PAGE, Bytes, new_slab
-from model_checkpoint.engine.writing.slabs import FileJob, Room, Run, begin_of, fingerprint, pour
+from model_checkpoint.engine.writing.slabs import ChunkRun, ChunkSlot, FileJob, begin_of, copy_chunk, digest_run
 from model_checkpoint.format import (
     MOST_WIDTH,
+    Compressor,
     FileLayout,
-    Squeezer,
     digest_chunks,
     frame_header,
     planes_frame,
@@ -38,15 +38,15 @@ def longest_chunk(jobs: Sequence[FileJob]) -> int:
 
 
 def scratch_bytes(jobs: Sequence[FileJob]) -> int:
-    """Memory a thread takes beside the slab it squeezes: planes, what became of them, and the coder's own."""
+    """Memory a thread takes beside the slab it compresses: planes, what became of them, and the coder's own."""
     return 2 * longest_chunk(jobs) + _CODER_BYTES if any(job.press is not None for job in jobs) else 0
 
 
-class Tools(threading.local):
-    """What each worker needs to squeeze: a squeezer, and room for one chunk."""
+class WorkerTools(threading.local):
+    """What each worker needs to compress: a compressor, and room for one chunk."""
 
     def __init__(self, level: CompressionLevel) -> None:
-        self.squeezer = Squeezer(level)
+        self.compressor = Compressor(level)
         self._room = np.empty(0, dtype=np.uint8)
 
     def room(self, size: int) -> Bytes:
@@ -56,10 +56,10 @@ class Tools(threading.local):
         return self._room[:size]
 
 
-class FilePress:
-    """Squeezes the chunks of one file; see :class:`model_checkpoint.engine.writing.slabs.Press`."""
+class FileCompressor:
+    """Compresses the chunks of one file; see :class:`model_checkpoint.engine.writing.slabs.ChunkCompressor`."""
 
-    def __init__(self, layout: FileLayout, tools: Tools, metadata: Mapping[str, str]) -> None:
+    def __init__(self, layout: FileLayout, tools: WorkerTools, metadata: Mapping[str, str]) -> None:
         self._tools, self._metadata = tools, metadata
         self._header_size = layout.ends[0]
         self._frames = [raw_frame(0, self._header_size)]
@@ -77,30 +77,30 @@ class FilePress:
         """Bytes of the file so far."""
         return self._frames[-1].stop
 
-    def put(self, run: Run, slab: Bytes) -> None:
-        """Copy, squeeze and write one run (of one chunk, since plans for squeezed files are made so)."""
+    def put(self, run: ChunkRun, slab: Bytes) -> None:
+        """Copy, compress and write one run (of one chunk, since plans for compressed files are made so)."""
         raw = self._tools.room(run.end - run.begin)
         if run.first:
-            pour(run.job, [Room(run.first, run.begin, raw)])
+            copy_chunk(run.job, [ChunkSlot(run.first, run.begin, raw)])
         self._put(run, raw, slab)
 
-    def finish(self, run: Run, slab: Bytes) -> None:
-        """Squeeze and write one run that is in ``slab`` already."""
+    def finish(self, run: ChunkRun, slab: Bytes) -> None:
+        """Compress and write one run that is in ``slab`` already."""
         room = next(run.rooms(slab))
         if run.first:
-            fingerprint(run.job, [room])
+            digest_run(run.job, [room])
         self._put(run, room.data, slab)  # in place: a frame is made elsewhere, and a chunk that stays raw only moves
 
-    def _put(self, run: Run, raw: Bytes, slab: Bytes) -> None:
+    def _put(self, run: ChunkRun, raw: Bytes, slab: Bytes) -> None:
         placed = run.first == 0 or self._put_chunk(run, raw, slab)
         if placed and run.job.close_run():
             self._seal(run.job, slab)
 
-    def _put_chunk(self, run: Run, raw: Bytes, slab: Bytes) -> bool:
-        """Squeeze one chunk, wait for its turn, and write it; False if its turn will never come."""
+    def _put_chunk(self, run: ChunkRun, raw: Bytes, slab: Bytes) -> bool:
+        """Compress one chunk, wait for its turn, and write it; False if its turn will never come."""
         job, chunk = run.job, run.first
         width = _width(job.layout, run.begin)
-        parts = self._tools.squeezer.squeeze(raw, width)
+        parts = self._tools.compressor.compress(raw, width)
         packed = sum(map(len, parts)) < len(raw)
         digest = _xxh3(parts) if packed else b""
         with self._turns:

@@ -17,13 +17,13 @@ from model_checkpoint import plan
 from model_checkpoint.engine.common.info import path_of
 from model_checkpoint.engine.common.workers import Pace, cores, run_all
 from model_checkpoint.engine.root.listing import scan
-from model_checkpoint.engine.writing.request import Order
+from model_checkpoint.engine.writing.request import SaveRequest
 from model_checkpoint.errors import CheckpointException
 from model_checkpoint.format import check_entries, check_files, content_digest
 from model_checkpoint.manifest import Entry, FileRecord, Manifest, decode
 from model_checkpoint.options import MIB, ReaderLimits, ReuseLimits
 from model_checkpoint.state import Flat, Leaf
-from model_checkpoint.storage.contract.store import Stage, Stamp, Store
+from model_checkpoint.storage.contract.store import Attempt, FileStat, Store
 
 log = logging.getLogger("model_checkpoint.save")
 
@@ -47,7 +47,7 @@ class LinkedFile:
     entries: Sequence[Entry]  # of the parent; the file's plan has their order
 
 
-def plan_files(store: Store, order: Order, flat: Flat, parent: Parent | None) -> list[plan.FilePlan]:
+def plan_files(store: Store, order: SaveRequest, flat: Flat, parent: Parent | None) -> list[plan.FilePlan]:
     """Decide which files of ``parent`` are repeated, and how the rest is cut."""
     if not order.incremental:
         return plan.assign(flat.leaves, order.layout, order.limits)
@@ -79,14 +79,14 @@ def _by_file(manifest: Manifest) -> dict[int, list[Entry]]:
     return entries
 
 
-def _unchanged(order: Order, flat: Flat, parent: Manifest) -> dict[int, int]:
+def _unchanged(order: SaveRequest, flat: Flat, parent: Manifest) -> dict[int, int]:
     """Leaves whose content is that of an entry of the parent."""
     pairs = plan.comparable(flat.leaves, order.layout, parent)
-    digests = fingerprint({i: flat.leaves[i] for i in pairs}, order.limits.chunk_bytes)
+    digests = hash_contents({i: flat.leaves[i] for i in pairs}, order.limits.chunk_bytes)
     return {leaf: entry for leaf, entry in pairs.items() if digests[leaf] == parent.entries[entry].digest}
 
 
-def fingerprint(leaves: Mapping[int, Leaf], chunk_bytes: int) -> dict[int, str]:
+def hash_contents(leaves: Mapping[int, Leaf], chunk_bytes: int) -> dict[int, str]:
     """The content digests of ``leaves``, computed in a few threads; no byte is written."""
     cuts = [(i, start) for i, leaf in leaves.items() for start in range(0, max(1, leaf.nbytes), chunk_bytes)]
     found: dict[tuple[int, int], bytes] = {}
@@ -115,7 +115,7 @@ def _content(parts: Sequence[bytes], *, whole: bool) -> str:
     return parts[0].hex() if whole else content_digest(b"".join(parts))
 
 
-def _usable(store: Store, order: Order, parent: Parent, limits: ReuseLimits) -> set[int]:
+def _usable(store: Store, order: SaveRequest, parent: Parent, limits: ReuseLimits) -> set[int]:
     """Files of the parent that may be linked once more."""
     if parent.manifest.compression != order.compression.value:
         return set()
@@ -130,7 +130,7 @@ def _usable(store: Store, order: Order, parent: Parent, limits: ReuseLimits) -> 
     }
 
 
-def _is_fit(record: FileRecord, stamp: Stamp | None, now: float, limits: ReuseLimits) -> bool:
+def _is_fit(record: FileRecord, stamp: FileStat | None, now: float, limits: ReuseLimits) -> bool:
     """Whether a file is as recorded, not shared too often, and not too long unverified."""
     return (
         stamp is not None
@@ -140,7 +140,7 @@ def _is_fit(record: FileRecord, stamp: Stamp | None, now: float, limits: ReuseLi
     )
 
 
-def link_file(stage: Stage, file: plan.FilePlan, name: str, parent: Parent | None) -> LinkedFile | None:
+def link_file(stage: Attempt, file: plan.FilePlan, name: str, parent: Parent | None) -> LinkedFile | None:
     """Link the file of ``parent`` that ``file`` repeats; None if there is none, or it must be written after all."""
     if parent is None or file.repeats is None:
         return None

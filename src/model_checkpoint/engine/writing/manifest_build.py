@@ -1,4 +1,4 @@
-"""Record: gather what the workers found into the manifest, and the index of a consolidated model."""
+"""Manifest build: gather what the workers found into the manifest, and the index of a consolidated model."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import msgspec
 from model_checkpoint import format as data_format
 from model_checkpoint import plan
 from model_checkpoint.engine.writing.incremental import LinkedFile, Parent
-from model_checkpoint.engine.writing.request import Order
+from model_checkpoint.engine.writing.request import SaveRequest
 from model_checkpoint.engine.writing.slabs import FileJob, write_files
 from model_checkpoint.events import ignore
-from model_checkpoint.manifest import INCOMPLETE, SQUEEZED, Entry, FileRecord, Manifest, pack
+from model_checkpoint.manifest import COMPRESSED, INCOMPLETE, Entry, FileRecord, Manifest, pack
 from model_checkpoint.state import Flat
-from model_checkpoint.storage.contract.store import Stage, Stamp
+from model_checkpoint.storage.contract.store import Attempt, FileStat
 
 INDEX_FILE = "model.safetensors.index.json"
 
@@ -28,12 +28,12 @@ def file_name(file: plan.FilePlan, index: int, attempt: str) -> str:
 
 
 def compose(
-    order: Order,
+    order: SaveRequest,
     flat: Flat,
     files: Sequence[plan.FilePlan],
     jobs: Sequence[FileJob | LinkedFile],
     *,
-    stamps: Mapping[str, Stamp],
+    stamps: Mapping[str, FileStat],
     parent: Parent | None,
 ) -> Manifest:
     """Gather what the workers found into the record of the checkpoint."""
@@ -95,13 +95,13 @@ def _file_record(name: str, job: FileJob | LinkedFile) -> FileRecord:
     return msgspec.structs.replace(record, verified=int(time.time()))
 
 
-def _features(order: Order, records: Sequence[FileRecord]) -> tuple[str, ...]:
+def _features(order: SaveRequest, records: Sequence[FileRecord]) -> tuple[str, ...]:
     """What a reader must know to read the checkpoint rightly."""
-    squeezed = (SQUEEZED,) if any(record.frames for record in records) else ()
-    return (*squeezed, INCOMPLETE) if order.left_out else squeezed
+    compressed = (COMPRESSED,) if any(record.frames for record in records) else ()
+    return (*compressed, INCOMPLETE) if order.left_out else compressed
 
 
-def write_index(stage: Stage, manifest: Manifest) -> FileRecord:
+def write_index(stage: Attempt, manifest: Manifest) -> FileRecord:
     """Write the index by which Hugging Face tools find the tensors of the model."""
     model = {i: record.name for i, record in enumerate(manifest.files) if record.name.startswith("model-")}
     weight_map = {entry.name: model[entry.file] for entry in manifest.entries if entry.file in model}

@@ -1,4 +1,4 @@
-"""Order: what a caller asked to save, checked before anything is touched."""
+"""Request: what a caller asked to save, checked before anything is touched."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from model_checkpoint.options import CheckpointFormat, CompressionLevel, LayoutL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class SaveRequest:
     """What is to be saved, apart from the state."""
 
     name: str
@@ -32,7 +32,7 @@ class Order:
     left_out: tuple[str, ...] = ()  # parts there is no time for
 
 
-def place_order(
+def request_save(
     *,
     step: int | None,
     name: str | None,
@@ -41,7 +41,7 @@ def place_order(
     layout: CheckpointFormat = CheckpointFormat.MULTI_SHARD,
     compression: CompressionLevel = CompressionLevel.NONE,
     incremental: bool = False,
-) -> Order:
+) -> SaveRequest:
     """Check the caller's wishes before anything is touched."""
     require(format=layout, compression=compression, incremental=incremental)
     number = None if step is None else as_step(step)
@@ -54,7 +54,7 @@ def place_order(
     numbers = {key: _as_number(key, value) for key, value in (metrics or {}).items()}
     pack(dict(metadata or {}))
     attempt = uuid.uuid4().hex
-    return Order(
+    return SaveRequest(
         name=_default_name(number, attempt) if name is None else name,
         attempt=attempt,
         step=number,

@@ -1,7 +1,7 @@
 """Save: one training state becomes one durable checkpoint. Read ``save`` and you have read the pipeline.
 
-A save has two halves that a background save runs in different threads: ``draft`` plans it to the last byte and writes
-nothing (an incremental one links the files it repeats), ``commit`` writes and publishes it.
+A save has two halves that a background save runs in different threads: ``plan_save`` plans it to the last byte and
+writes nothing (an incremental one links the files it repeats), ``commit_plan`` writes and publishes it.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from model_checkpoint.engine.root.recover import recover_once
 from model_checkpoint.engine.writing import bandwidth
 from model_checkpoint.engine.writing.incremental import find_parent
 from model_checkpoint.engine.writing.manifest_build import compose, write_index
-from model_checkpoint.engine.writing.request import Order, place_order
-from model_checkpoint.engine.writing.save_plan import Draft, draft_flat
+from model_checkpoint.engine.writing.request import SaveRequest, request_save
+from model_checkpoint.engine.writing.save_plan import SavePlan, plan_flat
 from model_checkpoint.engine.writing.slabs import FileJob, write_files
 from model_checkpoint.errors import CheckpointException, StepExists
 from model_checkpoint.manifest import Manifest, encode
@@ -65,7 +65,7 @@ def save(
         overwrite: Replace a checkpoint of that name; ``"damaged"`` only if verification proves damage, not if it is of
             a newer format or cannot be read just now.
         format: How tensors are spread over files.
-        compression: How hard to squeeze the files, without loss; a consolidated model stays as other tools read it.
+        compression: How hard to compress the files, without loss; a consolidated model stays as other tools read it.
         incremental: Repeat files of the newest checkpoint that did not change, by link; each stays whole by itself, but
             what is shared is one copy.
         progress: Called with a :class:`~model_checkpoint.events.Progress` as bytes reach the medium; True shows a bar.
@@ -83,7 +83,7 @@ def save(
         ('step-00000100', 100)
     """
     require(overwrite=overwrite, progress=progress)
-    order = place_order(
+    order = request_save(
         step=step,
         name=name,
         metrics=metrics,
@@ -93,21 +93,21 @@ def save(
         incremental=incremental,
     )
     store = open_store(root)
-    inflight.settle(store.url)
-    planned = draft(store, order, state, overwrite=overwrite)
+    inflight.raise_unseen(store.url)
+    planned = plan_save(store, order, state, overwrite=overwrite)
     with listening(progress, "saving") as emit:
-        return commit(planned, lambda jobs: write_files(jobs, emit=emit))
+        return commit_plan(planned, lambda jobs: write_files(jobs, emit=emit))
 
 
-def draft(store: Store, order: Order, state: Any, *, overwrite: Overwrite) -> Draft:
+def plan_save(store: Store, order: SaveRequest, state: Any, *, overwrite: Overwrite) -> SavePlan:
     """Plan a save; raise if its name is taken or a value of ``state`` cannot be saved."""
     replacing = _may_replace(store, order, overwrite)
     # whoever replaces a damaged checkpoint must not link to its files, nor to others that share them
     parent = find_parent(store) if order.incremental and not (replacing and overwrite == "damaged") else None
-    return draft_flat(store, order, tree.flatten(state), replacing=replacing, parent=parent)
+    return plan_flat(store, order, tree.flatten(state), replacing=replacing, parent=parent)
 
 
-def _may_replace(store: Store, order: Order, overwrite: Overwrite) -> bool:
+def _may_replace(store: Store, order: SaveRequest, overwrite: Overwrite) -> bool:
     """Decide before a byte is staged whether the name is free or may be replaced."""
     name = order.name
     if name not in store.names():
@@ -130,7 +130,7 @@ def _may_replace(store: Store, order: Order, overwrite: Overwrite) -> bool:
     )
 
 
-def commit(planned: Draft, move: Move) -> CheckpointInfo:
+def commit_plan(planned: SavePlan, move: Move) -> CheckpointInfo:
     """Carry out a planned save; when this returns, the checkpoint survives power loss."""
     started = time.monotonic()
     log.info("%s: saving", planned.where)
@@ -146,13 +146,13 @@ def commit(planned: Draft, move: Move) -> CheckpointInfo:
     return info
 
 
-def _written_bytes(planned: Draft, manifest: Manifest) -> int:
+def _written_bytes(planned: SavePlan, manifest: Manifest) -> int:
     """Bytes that really went to the medium; a linked file says nothing about its speed."""
     pairs = zip(planned.jobs, manifest.files, strict=True)
     return sum(record.size for job, record in pairs if isinstance(job, FileJob))
 
 
-def _write(planned: Draft, move: Move) -> Manifest:
+def _write(planned: SavePlan, move: Move) -> Manifest:
     """Stage every file, move its bytes, then publish with the manifest last."""
     store, order = planned.store, planned.order
     stage = planned.take_stage()

@@ -1,4 +1,4 @@
-"""Draft: a save planned to the last byte: which files, what in each, where every tensor lies."""
+"""Save plan: a save planned to the last byte: which files, what in each, where every tensor lies."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from model_checkpoint import format as data_format
 from model_checkpoint import plan
 from model_checkpoint.engine.common.info import path_of
 from model_checkpoint.engine.root.recover import recover_once
-from model_checkpoint.engine.writing.compress import FilePress, Tools
+from model_checkpoint.engine.writing.compress import FileCompressor, WorkerTools
 from model_checkpoint.engine.writing.incremental import LinkedFile, Parent, link_file, plan_files
 from model_checkpoint.engine.writing.manifest_build import file_name
-from model_checkpoint.engine.writing.request import Order
+from model_checkpoint.engine.writing.request import SaveRequest
 from model_checkpoint.engine.writing.slabs import FileJob
 from model_checkpoint.options import CompressionLevel, ReaderLimits
 from model_checkpoint.state import Flat
-from model_checkpoint.storage.contract.store import Stage, Store
+from model_checkpoint.storage.contract.store import Attempt, Store
 
 log = logging.getLogger("model_checkpoint.save")
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Draft:
+class SavePlan:
     """A planned save; nothing is written yet, though files that are repeated may be linked already."""
 
     store: Store
-    order: Order
+    order: SaveRequest
     replace: bool
     flat: Flat
     files: Sequence[plan.FilePlan]
     jobs: Sequence[FileJob | LinkedFile]
     parent: Parent | None = None
-    stage: Stage | None = None  # open already, if something was linked
+    stage: Attempt | None = None  # open already, if something was linked
 
     @property
     def where(self) -> str:
@@ -51,7 +51,7 @@ class Draft:
             if isinstance(job, FileJob):
                 yield file_name(file, i, self.order.attempt), job
 
-    def take_stage(self) -> Stage:
+    def take_stage(self) -> Attempt:
         """Hand the stage, opened if need be, to whoever carries out the save."""
         stage, self.stage = self.stage, None
         return stage if stage is not None else self.store.stage(self.order.name, self.order.attempt)
@@ -79,15 +79,15 @@ class _Gone:
         raise AssertionError("the bytes were staged and let go of")
 
 
-def draft_flat(
-    store: Store, order: Order, flat: Flat, *, replacing: bool = False, parent: Parent | None = None
-) -> Draft:
+def plan_flat(
+    store: Store, order: SaveRequest, flat: Flat, *, replacing: bool = False, parent: Parent | None = None
+) -> SavePlan:
     """Plan the save of a state that is taken apart already."""
     if flat.unshared:
         names = ", ".join(flat.unshared[:8])
         log.warning("%s: these views share memory but are stored apart: %s", path_of(store, order.name), names)
     files = plan_files(store, order, flat, parent)
-    planned = Draft(store=store, order=order, replace=replacing, flat=flat, files=files, jobs=(), parent=parent)
+    planned = SavePlan(store=store, order=order, replace=replacing, flat=flat, files=files, jobs=(), parent=parent)
     if any(file.repeats is not None for file in files):
         recover_once(store)
         planned.stage = store.stage(order.name, order.attempt)
@@ -99,10 +99,10 @@ def draft_flat(
     return planned
 
 
-def _jobs(planned: Draft) -> list[FileJob | LinkedFile]:
+def _jobs(planned: SavePlan) -> list[FileJob | LinkedFile]:
     """Link what is repeated, which may fail, and lay out the rest, while its bytes are at hand."""
     order, jobs = planned.order, []
-    tools = None if order.compression is CompressionLevel.NONE else Tools(order.compression)
+    tools = None if order.compression is CompressionLevel.NONE else WorkerTools(order.compression)
     for i, file in enumerate(planned.files):
         linked = None
         if planned.stage is not None:
@@ -111,7 +111,7 @@ def _jobs(planned: Draft) -> list[FileJob | LinkedFile]:
     return jobs
 
 
-def _lay_out(order: Order, flat: Flat, file: plan.FilePlan, tools: Tools | None) -> FileJob:
+def _lay_out(order: SaveRequest, flat: Flat, file: plan.FilePlan, tools: WorkerTools | None) -> FileJob:
     """Decide where each tensor of one file lies."""
     leaves = [flat.leaves[j] for j in file.leaves]
     tensors = [
@@ -129,5 +129,5 @@ def _lay_out(order: Order, flat: Flat, file: plan.FilePlan, tools: Tools | None)
     press = None
     if tools is not None and file.part != "model":
         layout = data_format.reserve_frames(layout, metadata=metadata, limits=ReaderLimits())
-        press = FilePress(layout, tools, metadata)
+        press = FileCompressor(layout, tools, metadata)
     return FileJob(layout, [leaves[j].source for j in layout.order], press=press)

@@ -1,4 +1,4 @@
-"""Edges: pages that several runs share, since chunks end anywhere and direct writes only on page borders."""
+"""Shared pages: pages that several runs share, since chunks end anywhere and direct writes only on page borders."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from model_checkpoint.engine.common.pages import PAGE, Bytes
 
 
-class Edges:
+class SharedPages:
     """Gathers shared pages from any thread; whoever brings the last byte of one writes it along with its own bytes.
 
     So a shared page costs no write of its own, which would wait behind everybody's long ones.

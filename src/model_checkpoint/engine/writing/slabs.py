@@ -18,7 +18,7 @@ import xxhash
 from model_checkpoint.engine.common.meter import Meter
 from model_checkpoint.engine.common.pages import PAGE, Bytes, new_slab
 from model_checkpoint.engine.common.workers import Pace, cores, run_all
-from model_checkpoint.engine.writing.shared_pages import Edges
+from model_checkpoint.engine.writing.shared_pages import SharedPages
 from model_checkpoint.events import Emit
 from model_checkpoint.format import ChunkDigest, FileLayout, content_digest, digest_chunks
 from model_checkpoint.manifest import Frame
@@ -32,8 +32,8 @@ _PER_CORE = 3  # one that hashes, two that wait for the medium
 _SMALL = 1 << 16  # below this a plain slice copy beats a call that lets go of the GIL
 
 
-class Press(Protocol):
-    """What squeezes one file (see :mod:`model_checkpoint.engine.writing.compress`)."""
+class ChunkCompressor(Protocol):
+    """What compresses one file (see :mod:`model_checkpoint.engine.writing.compress`)."""
 
     @property
     def size(self) -> int:
@@ -45,12 +45,12 @@ class Press(Protocol):
         """Where the chunks lie in the finished file."""
         ...
 
-    def put(self, run: Run, slab: Bytes) -> None:
-        """Copy, squeeze and write one run; the last run of a file seals it."""
+    def put(self, run: ChunkRun, slab: Bytes) -> None:
+        """Copy, compress and write one run; the last run of a file seals it."""
         ...
 
-    def finish(self, run: Run, slab: Bytes) -> None:
-        """Squeeze and write one run that is in ``slab`` already."""
+    def finish(self, run: ChunkRun, slab: Bytes) -> None:
+        """Compress and write one run that is in ``slab`` already."""
         ...
 
     def give_up(self) -> None:
@@ -67,13 +67,13 @@ class FileJob:
     writer: Writer = field(init=False)  # set when the stage is open, before the first run is put
     digests: list[ChunkDigest] = field(default_factory=list)
     contents: dict[int, str] = field(default_factory=dict)  # digests of tensors that fit a chunk, by file order
-    edges: Edges = field(init=False)
+    edges: SharedPages = field(init=False)
     open_runs: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
-    press: Press | None = None  # squeezes the file, if it is to be squeezed
+    press: ChunkCompressor | None = None  # compresses the file, if it is to be compressed
 
     def __post_init__(self) -> None:
-        self.edges = Edges(self.layout.size)
+        self.edges = SharedPages(self.layout.size)
 
     @property
     def size(self) -> int:
@@ -95,7 +95,7 @@ class FileJob:
         return content_digest(b"".join(d.xxh3 for d in self.digests[first : last + 1]))
 
 
-class Room(NamedTuple):
+class ChunkSlot(NamedTuple):
     """Where the bytes of one chunk are on their way."""
 
     chunk: int
@@ -103,7 +103,7 @@ class Room(NamedTuple):
     data: Bytes
 
 
-class Run(NamedTuple):
+class ChunkRun(NamedTuple):
     """A few whole chunks ``[first, stop)`` of one file, about a slab of them."""
 
     job: FileJob
@@ -125,11 +125,11 @@ class Run(NamedTuple):
         """The byte of the file that the slab's first byte stands for: the page the run begins in."""
         return self.begin // PAGE * PAGE
 
-    def rooms(self, slab: Bytes) -> Iterator[Room]:
+    def rooms(self, slab: Bytes) -> Iterator[ChunkSlot]:
         """Yield each chunk's room in the slab."""
         for chunk in range(self.first, self.stop):
             start = begin_of(self.job.layout.ends, chunk)
-            yield Room(chunk, start, slab[start - self.base : self.job.layout.ends[chunk] - self.base])
+            yield ChunkSlot(chunk, start, slab[start - self.base : self.job.layout.ends[chunk] - self.base])
 
 
 def write_files(jobs: Sequence[FileJob], *, emit: Emit) -> None:
@@ -141,7 +141,7 @@ def write_files(jobs: Sequence[FileJob], *, emit: Emit) -> None:
 
     turns = threading.Semaphore(cores())  # sharing a core, all would be ready at once, and the medium idle until then
 
-    def worker(items: Iterator[Run]) -> None:
+    def worker(items: Iterator[ChunkRun]) -> None:
         slab = new_slab(room)
         try:
             for run in items:
@@ -155,31 +155,31 @@ def write_files(jobs: Sequence[FileJob], *, emit: Emit) -> None:
     run_all(worker, runs, pace=pace)
 
 
-def _write_run(run: Run, slab: Bytes, pace: Pace, turns: threading.Semaphore) -> None:
+def _write_run(run: ChunkRun, slab: Bytes, pace: Pace, turns: threading.Semaphore) -> None:
     if run.job.press is not None:
         run.job.press.put(run, slab)
         return
     with turns:
-        pour(run.job, list(run.rooms(slab)))
+        copy_chunk(run.job, list(run.rooms(slab)))
     with pace.waiting():
         put_run(run, slab)
 
 
-def finish_run(run: Run, slab: Bytes) -> None:
+def finish_run(run: ChunkRun, slab: Bytes) -> None:
     """Fingerprint and write a run that was filled before."""
     if run.job.press is not None:
         run.job.press.finish(run, slab)
         return
-    fingerprint(run.job, list(run.rooms(slab)))
+    digest_run(run.job, list(run.rooms(slab)))
     put_run(run, slab)
 
 
-def plan_runs(jobs: Sequence[FileJob], slab: int, *, hands: int | None = None) -> list[Run]:
-    """Group chunks into runs of at most a slab (or one chunk, if longer), in file order; squeezed ones one by one.
+def plan_runs(jobs: Sequence[FileJob], slab: int, *, hands: int | None = None) -> list[ChunkRun]:
+    """Group chunks into runs of at most a slab (or one chunk, if longer), in file order; compressed ones one by one.
 
     With ``hands``, so many workers fill and write their runs at once, and those at both ends are shorter.
     """
-    runs: list[Run] = []
+    runs: list[ChunkRun] = []
     before, after = 0, sum(job.layout.size for job in jobs)
     for job in jobs:
         ends, first = job.layout.ends, 0
@@ -188,7 +188,7 @@ def plan_runs(jobs: Sequence[FileJob], slab: int, *, hands: int | None = None) -
             begin = begin_of(ends, first)
             most = slab if hands is None else _most(slab, hands, len(runs), before + begin, after - begin)
             if job.press is not None or i == len(ends) - 1 or ends[i + 1] - begin > most:
-                runs.append(Run(job, first, i + 1))
+                runs.append(ChunkRun(job, first, i + 1))
                 job.open_runs += 1
                 first = i + 1
         before, after = before + job.layout.size, after - job.layout.size
@@ -205,7 +205,7 @@ def _most(slab: int, hands: int, runs: int, before: int, after: int) -> int:
     return slab if before >= hands * slab // 2 and after >= hands * slab else slab // 2
 
 
-def slab_bytes(runs: Sequence[Run]) -> int:
+def slab_bytes(runs: Sequence[ChunkRun]) -> int:
     """How large a slab must be to take any of ``runs``."""
     longest = max((run.end - run.begin for run in runs), default=0)
     return (longest // PAGE + 2) * PAGE
@@ -216,7 +216,7 @@ def begin_of(ends: Sequence[int], chunk: int) -> int:
     return ends[chunk - 1] if chunk else 0
 
 
-def pour(job: FileJob, rooms: Sequence[Room]) -> None:
+def copy_chunk(job: FileJob, rooms: Sequence[ChunkSlot]) -> None:
     """Copy chunks into their rooms and fingerprint them, from their sources, so that a bad copy shows."""
     whole = [(room, source) for room in rooms if (source := _whole_source(job, room)) is not None]
     digests = digest_chunks([source for _, source in whole], [room.data.data for room, _ in whole])
@@ -227,10 +227,10 @@ def pour(job: FileJob, rooms: Sequence[Room]) -> None:
     gathered = [room for room in rooms if room.chunk not in poured]
     for room in gathered:
         fill(job, room.start, room.data)
-    fingerprint(job, gathered)
+    digest_run(job, gathered)
 
 
-def _whole_source(job: FileJob, room: Room) -> memoryview | None:
+def _whole_source(job: FileJob, room: ChunkSlot) -> memoryview | None:
     """The bytes of a chunk where they lie, if one tensor holds them all."""
     starts, stop = job.layout.starts, room.start + len(room.data)
     if stop <= starts[0]:
@@ -269,14 +269,14 @@ def _tensors(job: FileJob, first: int, stop: int) -> Iterator[int]:
         first += 1
 
 
-def fingerprint(job: FileJob, rooms: Sequence[Room]) -> None:
+def digest_run(job: FileJob, rooms: Sequence[ChunkSlot]) -> None:
     """Fingerprint chunks that are in their rooms, and the small tensors in them."""
     for room, digest in zip(rooms, digest_chunks([room.data.data for room in rooms]), strict=True):
         job.digests[room.chunk] = digest
         _fingerprint_small(job, room)
 
 
-def _fingerprint_small(job: FileJob, room: Room) -> None:
+def _fingerprint_small(job: FileJob, room: ChunkSlot) -> None:
     """Fingerprint the tensors that lie whole within a chunk."""
     starts, view = job.layout.starts, room.data.data
     if room.chunk == 0:
@@ -291,7 +291,7 @@ def _fingerprint_small(job: FileJob, room: Room) -> None:
         job.contents[i] = xxhash.xxh3_128_hexdigest(view[starts[i] - room.start : starts[i + 1] - room.start])
 
 
-def put_run(run: Run, slab: Bytes) -> None:
+def put_run(run: ChunkRun, slab: Bytes) -> None:
     """Write a filled and fingerprinted run, with the shared pages it completes; the last run of a file seals it."""
     job, base = run.job, run.base
     lower, upper = -(-run.begin // PAGE) * PAGE, run.end // PAGE * PAGE

@@ -12,12 +12,12 @@ from typing import Any
 import torch
 
 from model_checkpoint.precision.errors import InvalidArgument, UnsupportedOptimizer
-from model_checkpoint.precision.parameters.parameter_table import Roster
+from model_checkpoint.precision.parameters.parameter_table import ParameterTable
 
 Leaf = Callable[[torch.Tensor], torch.Tensor]
 
 
-def capture_base(roster: Roster, *, leaf: Leaf) -> dict[str, Any]:
+def capture_base(roster: ParameterTable, *, leaf: Leaf) -> dict[str, Any]:
     """State and groups of the base by name; ``leaf`` copies each tensor or hands it on."""
     base = roster.base
     extra = sorted(set(base.state_dict()) - {"state", "param_groups"})
@@ -31,7 +31,7 @@ def capture_base(roster: Roster, *, leaf: Leaf) -> dict[str, Any]:
     return {"kind": type(base).__name__, "state": state, "groups": _describe_groups(roster, leaf)}
 
 
-def _describe_groups(roster: Roster, leaf: Leaf) -> list[dict[str, Any]]:
+def _describe_groups(roster: ParameterTable, leaf: Leaf) -> list[dict[str, Any]]:
     groups = []
     for place, group in enumerate(roster.base.param_groups):
         values = {key: _walk(value, leaf) for key, value in group.items() if key not in ("params", "param_names")}
@@ -39,7 +39,7 @@ def _describe_groups(roster: Roster, leaf: Leaf) -> list[dict[str, Any]]:
     return groups
 
 
-def name_torch_state(given: Mapping[str, Any], roster: Roster, *, leaf: Leaf) -> dict[str, Any]:
+def name_torch_state(given: Mapping[str, Any], roster: ParameterTable, *, leaf: Leaf) -> dict[str, Any]:
     """A torch ``state_dict`` of the base, re-keyed from positions to names."""
     if not {"state", "param_groups"} <= set(given):
         raise InvalidArgument(
@@ -68,7 +68,7 @@ def rekey_by_position(given: Mapping[str, Any], names: Sequence[str], kind: str,
     return {"kind": kind, "state": state, "groups": groups}
 
 
-def apply_base(roster: Roster, tree: Mapping[str, Any]) -> None:
+def apply_base(roster: ParameterTable, tree: Mapping[str, Any]) -> None:
     """Replace the base's state and hyper-parameters by copies of those in ``tree``."""
     staged = []
     for slot in roster.slots:

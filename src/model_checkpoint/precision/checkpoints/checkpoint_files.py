@@ -1,4 +1,4 @@
-"""Files: a mixed-precision checkpoint as a durable folder of the engine, replaced atomically when saved again."""
+"""Checkpoint files: a mixed-precision checkpoint as a durable folder of the engine, replaced atomically."""
 
 from __future__ import annotations
 

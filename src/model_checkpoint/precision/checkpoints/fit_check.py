@@ -1,4 +1,4 @@
-"""Inspection: every reason why a sound checkpoint does not fit an optimizer, and what will be different."""
+"""Fit check: every reason why a sound checkpoint does not fit an optimizer, and what will be different."""
 
 from __future__ import annotations
 

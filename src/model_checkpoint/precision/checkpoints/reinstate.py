@@ -1,4 +1,4 @@
-"""Restore: inspect everything, then apply everything."""
+"""Reinstate: inspect everything, then apply everything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Soundness: every reason why a checkpoint by itself cannot be continued from."""
+"""Self check: every reason why a checkpoint by itself cannot be continued from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wire: a checkpoint as a plain tree of dicts, lists, scalars and tensors, and back from any known layout.
+"""Tree codec: a checkpoint as a plain tree of dicts, lists, scalars and tensors, and back from any known layout.
 
 Layout 1 is flat, fourteen fields with both weight maps by value; layout 2 keeps the whole scaler, modes, names and
 timeline, and training weights only where they are not the cast of their masters; layout 3 says its number apart from

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch.nn import Module, Parameter
 
-from model_checkpoint.precision.parameters.ddp import Replicas, find_active
+from model_checkpoint.precision.parameters.ddp import DdpReplicas, find_active
 from model_checkpoint.precision.parameters.slots import strip_wrappers
 from model_checkpoint.precision.settings.precision_manager import PrecisionManager
 
@@ -65,7 +65,7 @@ class ModelCaster:
         self._bound: WeakKeyDictionary[object, frozenset[int]] = WeakKeyDictionary()  # ids an optimizer trains
         self._originals: dict[int, tuple[torch.Tensor, int]] = {}
         self._handles: list[Any] = []
-        self.replicas = Replicas()
+        self.replicas = DdpReplicas()
 
     @classmethod
     def of(cls, model: Module) -> ModelCaster:

@@ -1,4 +1,4 @@
-"""Replicas: FP32 gradients and changes of precision under DistributedDataParallel.
+"""Ddp: FP32 gradients and changes of precision under DistributedDataParallel.
 
 Its reducer is bound to the parameters as they were when it was made: it takes gradients only in the dtype they had,
 and it hears of none at all once a parameter has changed its dtype, so that ranks would drift apart. Therefore FP32
@@ -27,7 +27,7 @@ class _Bond:
     handles: list[Any] = field(default_factory=list)
 
 
-class Replicas:
+class DdpReplicas:
     """The DistributedDataParallel modules that train one model; usually none or one."""
 
     def __init__(self) -> None:

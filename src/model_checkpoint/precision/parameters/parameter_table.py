@@ -1,4 +1,4 @@
-"""Roster: all trained parameters of one optimizer, kept in the precision their group is in."""
+"""Parameter table: all trained parameters of one optimizer, kept in the precision their group is in."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from model_checkpoint.precision.errors import InvalidArgument, UnknownParameter,
 from model_checkpoint.precision.gradients.conversion import require_tensors
 from model_checkpoint.precision.parameters.casting import ModelCaster
 from model_checkpoint.precision.parameters.slots import (
-    Slot,
+    ParameterSlot,
     bind_group,
     make_master,
     name_parameters,
@@ -24,11 +24,11 @@ from model_checkpoint.precision.parameters.slots import (
 from model_checkpoint.precision.settings.precision_manager import PrecisionManager
 from model_checkpoint.precision.settings.precision_options import MixedPrecisionOptions
 
-Work = list[tuple[Slot, torch.Tensor]]
+Work = list[tuple[ParameterSlot, torch.Tensor]]
 _LOG = logging.getLogger("model_checkpoint.precision")
 
 
-class Roster:
+class ParameterTable:
     """The slots of one base optimizer, and the model they belong to, if it was given."""
 
     def __init__(
@@ -40,7 +40,7 @@ class Roster:
         options: MixedPrecisionOptions,
     ) -> None:
         self.base, self.model, self.manager, self.options = base, model, manager, options
-        self.slots: list[Slot] = []
+        self.slots: list[ParameterSlot] = []
         self._fp32_groups: frozenset[int] = frozenset()
         self.is_by_name = False  # parameters were adopted from a mapping, so gradients come by name too
         self._caster = ModelCaster.of(model) if model is not None else None
@@ -54,7 +54,7 @@ class Roster:
         return len(self.base.param_groups)
 
     @property
-    def by_name(self) -> dict[str, Slot]:
+    def by_name(self) -> dict[str, ParameterSlot]:
         """Every slot under each of its names."""
         return {name: slot for slot in self.slots for name in slot.names}
 
@@ -106,7 +106,7 @@ class Roster:
                 half = slot.is_reduced and not self.options.accumulate_in_fp32
                 slot.param.grad = gradient.to(slot.param.dtype if half else torch.float32)
 
-    def _use_dtype(self, slot: Slot, dtype: torch.dtype) -> None:
+    def _use_dtype(self, slot: ParameterSlot, dtype: torch.dtype) -> None:
         before = slot.master
         slot.use_dtype(dtype)
         self._hand_over(slot, before)
@@ -150,7 +150,7 @@ class Roster:
         excluded = {id(s.param) for s in self.slots if any(map(self.manager.should_exclude_layer, s.names))}
         return forced | excluded
 
-    def _hand_over(self, slot: Slot, before: Parameter) -> None:
+    def _hand_over(self, slot: ParameterSlot, before: Parameter) -> None:
         """Let the base own a new master object in place of the one it had, state included."""
         if slot.master is before:
             return
@@ -317,7 +317,7 @@ def _accumulate_in_fp32(parameter: Parameter) -> None:
         _LOG.warning("accumulate_in_fp32 needs a torch with Tensor.grad_dtype; gradients add up in half here")
 
 
-def _find_homes(model: Module | None, slots: Iterable[Slot]) -> list[tuple[dict[str, Any], str, Parameter]]:
+def _find_homes(model: Module | None, slots: Iterable[ParameterSlot]) -> list[tuple[dict[str, Any], str, Parameter]]:
     ours = {id(slot.param): slot.param for slot in slots}
     return [
         (module._parameters, name, ours[id(parameter)])

@@ -18,7 +18,7 @@ _WRAPPERS = re.compile(r"^(?:(?:module|_orig_mod)\.)+|(?<=\.)_orig_mod\.")
 _HALVES = (torch.float16, torch.bfloat16)
 
 
-class Slot:
+class ParameterSlot:
     """One trained parameter: names (first is canonical), the tensor the model uses, and its master."""
 
     __slots__ = ("_stamp", "group", "master", "names", "param")
@@ -121,7 +121,7 @@ def _require_unique(names: Sequence[str]) -> None:
 
 def bind_group(
     group: dict[str, object], place: int, *, known_names: dict[int, tuple[str, ...]], taken: Iterable[str]
-) -> list[Slot]:
+) -> list[ParameterSlot]:
     """Make slots for one parameter group of the base; nothing is cast yet.
 
     Names come from the model, else from the group (``named_parameters`` given to the optimizer), else by position.
@@ -136,7 +136,7 @@ def bind_group(
             raise InvalidArgument(f"{names[0]}: two parameters have this name. Pass model=, or named parameters.")
         used.add(names[0])
         _require_trainable(names[0], parameter)
-        slots.append(Slot(names=names, param=parameter, master=parameter, group=place))
+        slots.append(ParameterSlot(names=names, param=parameter, master=parameter, group=place))
     return slots
 
 
@@ -154,14 +154,14 @@ def _require_trainable(name: str, parameter: Parameter) -> None:
 
 
 @torch.no_grad()
-def make_master(slot: Slot, original: torch.Tensor | None = None) -> None:
+def make_master(slot: ParameterSlot, original: torch.Tensor | None = None) -> None:
     """Give a half parameter an FP32 master: its original values where they were kept, else its exact upcast."""
     if slot.is_own_master and slot.is_reduced:
         values = slot.param.detach().float() if original is None else original
         slot.master = Parameter(values, requires_grad=slot.param.requires_grad)
 
 
-def require_unchanged(slots: Iterable[Slot]) -> None:
+def require_unchanged(slots: Iterable[ParameterSlot]) -> None:
     """Raise :class:`WeightsChanged` when any training weight was written by someone else."""
     changed = [slot.name for slot in slots if slot.is_changed and not slot.is_still_cast()]
     if changed:

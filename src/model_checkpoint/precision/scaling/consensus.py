@@ -1,4 +1,4 @@
-"""Agreement: all processes that train one model take the same verdict on each step."""
+"""Consensus: all processes that train one model take the same verdict on each step."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class FallbackState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class ModeChange:
     """What has to be done after a step."""
 
     fell: tuple[int, ...] = ()
@@ -86,7 +86,7 @@ class Skip:
     reduced: Set[int] = field(default_factory=frozenset)
 
 
-def after_applied(state: FallbackState, options: MixedPrecisionOptions) -> tuple[FallbackState, Change]:
+def after_applied(state: FallbackState, options: MixedPrecisionOptions) -> tuple[FallbackState, ModeChange]:
     """The state after an applied step.
 
     Example:
@@ -103,7 +103,7 @@ def after_applied(state: FallbackState, options: MixedPrecisionOptions) -> tuple
             (returned if group.is_fp32 else trusted).append(place)
             cleaner = GroupState(mode=GroupMode.PROBATION, attempts=group.attempts) if group.is_fp32 else GroupState()
         groups.append(cleaner)
-    return FallbackState(groups=tuple(groups)), Change(returned=tuple(returned), trusted=tuple(trusted))
+    return FallbackState(groups=tuple(groups)), ModeChange(returned=tuple(returned), trusted=tuple(trusted))
 
 
 def _has_earned(group: GroupState, options: MixedPrecisionOptions) -> bool:
@@ -113,7 +113,7 @@ def _has_earned(group: GroupState, options: MixedPrecisionOptions) -> bool:
     return group.clean_steps >= needed
 
 
-def after_skip(state: FallbackState, skip: Skip, options: MixedPrecisionOptions) -> tuple[FallbackState, Change]:
+def after_skip(state: FallbackState, skip: Skip, options: MixedPrecisionOptions) -> tuple[FallbackState, ModeChange]:
     """The state after a skipped step.
 
     Example:
@@ -129,21 +129,21 @@ def after_skip(state: FallbackState, skip: Skip, options: MixedPrecisionOptions)
     counted = replace(state, groups=groups, streak=state.streak + 1)
     if not skip.blamed & skip.reduced:
         failures = state.fp32_failures + 1
-        return replace(counted, fp32_failures=failures), Change(exhausted=failures >= options.max_fp32_failures)
+        return replace(counted, fp32_failures=failures), ModeChange(exhausted=failures >= options.max_fp32_failures)
     counted = replace(counted, fp32_failures=0)
     if not options.enable_auto_fallback or counted.streak < options.max_consecutive_overflows:
-        return counted, Change()
+        return counted, ModeChange()
     return fall(counted, {place for place, group in enumerate(groups) if group.offences and place in skip.reduced})
 
 
-def fall(state: FallbackState, places: Set[int]) -> tuple[FallbackState, Change]:
+def fall(state: FallbackState, places: Set[int]) -> tuple[FallbackState, ModeChange]:
     """The state after the groups at ``places`` went to FP32; those already there stay as they are."""
     falling = tuple(sorted(place for place in places if not state.groups[place].is_fp32))
     groups = tuple(
         GroupState(mode=GroupMode.FP32, attempts=group.attempts + 1) if place in falling else replace(group, offences=0)
         for place, group in enumerate(state.groups)
     )
-    return FallbackState(groups=groups), Change(fell=falling)
+    return FallbackState(groups=groups), ModeChange(fell=falling)
 
 
 def spread(state: FallbackState, groups: int) -> FallbackState:
@@ -159,7 +159,7 @@ def spread(state: FallbackState, groups: int) -> FallbackState:
     return replace(state, groups=(one,) * groups)
 
 
-def settle(state: FallbackState, places: Set[int], options: MixedPrecisionOptions) -> FallbackState:
+def settle_modes(state: FallbackState, places: Set[int], options: MixedPrecisionOptions) -> FallbackState:
     """The state in which the groups at ``places`` stay in FP32 for good."""
     groups = tuple(
         GroupState(mode=GroupMode.FP32, attempts=options.max_recoveries + 1) if place in places else group

@@ -1,4 +1,4 @@
-"""Precision: the number formats training can run in, and lossless or lossy ways between them."""
+"""Number formats: the number formats training can run in, and lossless or lossy ways between them."""
 
 from __future__ import annotations
 

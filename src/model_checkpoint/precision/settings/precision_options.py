@@ -1,4 +1,4 @@
-"""Options: everything that can be chosen about mixed precision, checked when it is made."""
+"""Precision options: everything that can be chosen about mixed precision, checked when it is made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stepping: apply judged gradients to the masters and cast the result to the training weights.
+"""Apply step: apply judged gradients to the masters and cast the result to the training weights.
 
 Three ways with equal results where they overlap: the fused kernel piece by piece; the base's own fused ``step()``
 with the division inside its kernel; and any other base's ``step()`` on gradients divided beforehand.
@@ -13,8 +13,8 @@ from torch.optim import optimizer as _torch_optimizer
 
 from model_checkpoint.precision.parameters.parameter_table import Work
 from model_checkpoint.precision.stepping.kernels import (
+    FusedSlice,
     Kernel,
-    Piecework,
     choose_piece,
     find_kernel,
     has_states,
@@ -73,7 +73,7 @@ def _step_pieces(base: torch.optim.Optimizer, kernel: Kernel, work: Work, diviso
     narrow = any(gradient.dtype != torch.float32 for _, gradient in work)
     scratch = torch.empty(max(sizes.values()), dtype=torch.float32) if narrow else None
     for slot, gradient in work:
-        piece = Piecework(
+        piece = FusedSlice(
             master=slot.master.detach(),
             gradient=gradient,
             target=slot.param.detach() if slot.is_reduced else None,

@@ -161,7 +161,7 @@ def _same_bits(kernel: Kernel, scale: float | None) -> bool:
             continue
         step_in_pieces(
             kernel, private.param_groups[0], private.state[cut],
-            Piecework(master=cut.data, gradient=gradient.clone(), target=None),
+            FusedSlice(master=cut.data, gradient=gradient.clone(), target=None),
             grad_scale=None if scale is None else torch.tensor(scale), elements=256,
         )  # fmt: skip
     return torch.equal(whole, cut) and _equal_states(public.state[whole], private.state[cut])
@@ -187,7 +187,7 @@ def step_fused(base: torch.optim.Optimizer, divisor: float) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piecework:
+class FusedSlice:
     """One parameter's tensors for one step; ``target`` receives the cast, None when the weight is its own master.
 
     ``scratch`` is room to widen half gradients in, a piece at a time.
@@ -203,7 +203,7 @@ def step_in_pieces(
     kernel: Kernel,
     group: Group,
     state: Mapping[str, Any],
-    work: Piecework,
+    work: FusedSlice,
     *,
     grad_scale: torch.Tensor | None,
     elements: int,
@@ -248,7 +248,7 @@ def choose_piece(kernel: Kernel, target: torch.dtype, threads: int) -> int:
     base = kernel.optimizer([master], lr=0.0, fused=True, **settings)  # type: ignore[call-arg]
     master.grad = torch.zeros(size)
     base.step()
-    work = Piecework(master=master.data, gradient=master.grad, target=torch.empty(size, dtype=target))
+    work = FusedSlice(master=master.data, gradient=master.grad, target=torch.empty(size, dtype=target))
     candidates = [
         1 << power for power in (18, 19, 20, 21)
     ]  # below, the calls themselves cost more than the cache saves

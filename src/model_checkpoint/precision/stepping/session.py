@@ -12,10 +12,10 @@ import torch
 from model_checkpoint.precision.errors import NonFiniteTraining, StepRefused
 from model_checkpoint.precision.gradients.conversion import clip_coefficient
 from model_checkpoint.precision.gradients.finite import Offender, Verdict, judge_gradients, name_offenders
-from model_checkpoint.precision.parameters.parameter_table import Roster, Work
+from model_checkpoint.precision.parameters.parameter_table import ParameterTable, Work
 from model_checkpoint.precision.scaling import fallback as modes
 from model_checkpoint.precision.scaling.consensus import agree_on
-from model_checkpoint.precision.scaling.fallback import Change, FallbackState, GroupState, Skip
+from model_checkpoint.precision.scaling.fallback import FallbackState, GroupState, ModeChange, Skip
 from model_checkpoint.precision.scaling.scaler import DynamicLossScaler, ScaleMove, require_loss
 from model_checkpoint.precision.scaling.timeline import ScaleEvent, ScaleTimeline
 from model_checkpoint.precision.stepping.apply_step import apply_step
@@ -43,7 +43,12 @@ class Session:
     """Judges, applies or skips each step, and moves scale and modes afterwards."""
 
     def __init__(
-        self, roster: Roster, *, scaler: DynamicLossScaler, monitor: PerformanceMonitor | None, process_group: Any
+        self,
+        roster: ParameterTable,
+        *,
+        scaler: DynamicLossScaler,
+        monitor: PerformanceMonitor | None,
+        process_group: Any,
     ) -> None:
         self.scaler, self.counters = scaler, Counters()
         self.fallback = FallbackState(groups=(GroupState(),) * roster.group_count)
@@ -164,7 +169,7 @@ class Session:
         nonfinite, bad, *groups = agree_on(flags, group=self._group, device=device)
         return nonfinite, bad, frozenset(place for place, flag in enumerate(groups) if flag)
 
-    def _apply(self, work: Work, *, scale: float) -> tuple[StepResult, Change]:
+    def _apply(self, work: Work, *, scale: float) -> tuple[StepResult, ModeChange]:
         coefficient = clip_coefficient(self.last_norm, self._options.clip_norm)
         apply_step(self._roster.base, work, scale=scale, coefficient=coefficient)
         self.counters.clip_count += coefficient < 1.0
@@ -180,7 +185,7 @@ class Session:
 
     def _skip(
         self, work: Work, verdict: Verdict, *, blamed: frozenset[int], bad_loss: bool, scale: float
-    ) -> tuple[StepResult, Change]:
+    ) -> tuple[StepResult, ModeChange]:
         names, gradients = [slot.name for slot, _ in work], [gradient for _, gradient in work]
         offenders = name_offenders(names, gradients, verdict)
         reduced = self._roster.reduced_groups
@@ -221,11 +226,11 @@ class Session:
         scale = self.scaler.active_scale
         self.timeline.add(ScaleEvent(step=self.counters.step_count, scale=scale, event=event, detail=detail))
 
-    def enter(self, state: FallbackState, change: Change) -> None:
+    def enter(self, state: FallbackState, change: ModeChange) -> None:
         """Adopt a fallback state and do what its change asks."""
         was_parked = self.is_parked
         unfit = self._find_unfit(change.returned)
-        self.fallback = modes.settle(state, unfit, self._options) if unfit else state
+        self.fallback = modes.settle_modes(state, unfit, self._options) if unfit else state
         returned = tuple(place for place in change.returned if place not in unfit)
         if change.fell or returned:
             self._drop_gradients()

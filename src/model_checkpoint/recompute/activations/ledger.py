@@ -1,4 +1,4 @@
-"""Books of a manager: running totals of what it stores. Its manager's lock guards every call but one."""
+"""Ledger: running totals of what it stores. Its manager's lock guards every call but one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from model_checkpoint.recompute.activations.memory_stats import MemoryStats
 from model_checkpoint.recompute.activations.stores import ActivationSlot
 
 
-class Entry:
+class LedgerEntry:
     """One stored activation."""
 
     __slots__ = ("_lock", "accesses", "nbytes", "slot", "storages")
@@ -26,7 +26,7 @@ class Entry:
             self.accesses += 1
 
 
-class Books:
+class Ledger:
     """Totals since the manager was made; the baseline since its last clear.
 
     Bytes of a storage count as shared as far as the activations on it sum up to more than the whole storage.
@@ -47,7 +47,7 @@ class Books:
         self._baseline += nbytes - self._seen.get(layer_id, 0)
         self._seen[layer_id] = nbytes
 
-    def add(self, layer_id: str, entry: Entry, activation: Any) -> None:
+    def add(self, layer_id: str, entry: LedgerEntry, activation: Any) -> None:
         """Count a new checkpoint."""
         self.see(layer_id, entry.nbytes)
         self.current += entry.nbytes
@@ -61,7 +61,7 @@ class Books:
                 self._whole[storage] = whole
                 self._use(storage, used)
 
-    def subtract(self, entry: Entry) -> None:
+    def subtract(self, entry: LedgerEntry) -> None:
         """Count a checkpoint as gone."""
         self.current -= entry.nbytes
         self._deallocated += entry.nbytes

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 
-def now() -> datetime:
+def timestamp() -> datetime:
     """The present moment in UTC, as every statistic here records it."""
     return datetime.now(UTC)
 
@@ -39,7 +39,7 @@ class MemoryStats:
     deallocation_count: int = 0
     most_accessed: tuple[str, ...] = ()
     least_accessed: tuple[str, ...] = ()
-    timestamp: datetime = field(default_factory=now)
+    timestamp: datetime = field(default_factory=timestamp)
 
     @property
     def average_memory_per_checkpoint(self) -> int:
@@ -108,7 +108,7 @@ class MemoryEvent:
     size_bytes: int
     current_memory: int
     peak_memory: int
-    timestamp: datetime = field(default_factory=now)
+    timestamp: datetime = field(default_factory=timestamp)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,4 +123,4 @@ class MemoryLimitEvent:
     layer_id: str
     current_memory: int
     limit: int
-    timestamp: datetime = field(default_factory=now)
+    timestamp: datetime = field(default_factory=timestamp)

@@ -16,7 +16,7 @@ from model_checkpoint.recompute.errors import ActivationInvalid
 Restore = Callable[[Iterator[bytearray]], Any]
 
 
-def pack(activation: Any) -> tuple[list[memoryview], Restore]:
+def pack_activation(activation: Any) -> tuple[list[memoryview], Restore]:
     """Give the buffers of an activation and the function that makes it again from such buffers.
 
     Contiguous CPU memory is not copied: the buffers are views, good as long as the activation is.

@@ -22,7 +22,7 @@ import xxhash
 
 from model_checkpoint.errors import StorageFailure
 from model_checkpoint.recompute.activations.activation import size_of
-from model_checkpoint.recompute.activations.packing import Restore, pack
+from model_checkpoint.recompute.activations.packing import Restore, pack_activation
 from model_checkpoint.recompute.errors import ClosedError, SettingInvalid, SpillDamaged
 
 
@@ -125,7 +125,7 @@ class _DiskSlot:
         with self._lock:
             if self._released:
                 return
-            buffers, restore = pack(self._activation)
+            buffers, restore = pack_activation(self._activation)
             self._file = _SpillFile(path, buffers, restore)
             self._activation = None
 
@@ -181,7 +181,7 @@ class DiskStore:
 
     def put(self, layer_id: str, activation: Any) -> _DiskSlot:
         """Keep an activation; what no longer fits in memory is written out, possibly this one."""
-        pack(activation)  # refuse now what could not be written later
+        pack_activation(activation)  # refuse now what could not be written later
         slot = _DiskSlot(self, activation)
         with self._lock:
             if self._closed:

@@ -17,7 +17,7 @@ from model_checkpoint.recompute.activations.memory_stats import (
     MemoryEvent,
     MemoryLimitEvent,
     MemoryStats,
-    now,
+    timestamp,
 )
 from model_checkpoint.recompute.activations.signals import Signal
 from model_checkpoint.recompute.errors import SettingInvalid
@@ -97,7 +97,7 @@ class MemoryTracker:
         layer.allocations += 1
         layer.allocated += size
         layer.largest = max(layer.largest, size)
-        layer.last_allocated = now()
+        layer.last_allocated = timestamp()
         self._live_count += 1
         self._allocations += 1
         self._allocated += size
@@ -121,7 +121,7 @@ class MemoryTracker:
             size = layer.live.pop()
             layer.deallocations += 1
             layer.deallocated += size
-            layer.last_deallocated = now()
+            layer.last_deallocated = timestamp()
             self._live_count -= 1
             self._deallocations += 1
             self._deallocated += size

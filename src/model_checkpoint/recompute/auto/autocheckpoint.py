@@ -10,18 +10,18 @@ from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
-from model_checkpoint.recompute.auto.common.agreement import agree
+from model_checkpoint.recompute.auto.common.agreement import agree_with_first
 from model_checkpoint.recompute.auto.common.budget import parse_budget
 from model_checkpoint.recompute.auto.common.clock import now
 from model_checkpoint.recompute.auto.common.determinism import Determinism
 from model_checkpoint.recompute.auto.common.errors import AutoCheckpointWarning, ModelRefused
 from model_checkpoint.recompute.auto.common.overlap import measure_overlap
 from model_checkpoint.recompute.auto.common.statistics import RecomputeStatistics
-from model_checkpoint.recompute.auto.measuring.call_guard import Gate, guard, without_cache
+from model_checkpoint.recompute.auto.measuring.call_guard import CallGuard, guard, without_cache
 from model_checkpoint.recompute.auto.measuring.profile import profile_chain
 from model_checkpoint.recompute.auto.measuring.sample import Sample
 from model_checkpoint.recompute.auto.measuring.stages import FoundStage, FoundStages, find_stages
-from model_checkpoint.recompute.auto.measuring.survey import Survey, survey_step
+from model_checkpoint.recompute.auto.measuring.survey import StepSurvey, survey_step
 from model_checkpoint.recompute.auto.planning.calibrate import Calibration, Candidate
 from model_checkpoint.recompute.auto.planning.forecast import Lanes
 from model_checkpoint.recompute.auto.planning.outline import modules_of, outline_of
@@ -41,7 +41,7 @@ class Profile:
 
     sample: Sample
     found: FoundStages
-    survey: Survey
+    survey: StepSurvey
     chain: Chain
     calibration: Calibration
     plain_seconds: float
@@ -169,10 +169,12 @@ def _profile(sample: Sample, options: Options) -> Profile:
         modes += ["drop+masks"] if any(mark.facts.draws for mark in survey.marks) else []
         modes += [options.offload] if options.offload else []
         try:
-            chain = agree(profile_chain(sample, runtime, survey, modes=modes))
+            chain = agree_with_first(profile_chain(sample, runtime, survey, modes=modes))
         finally:
             runtime.remove()
-        busy = agree(_timed(sample, wall=False))  # by the clock of the stages: what others do meanwhile is no cost
+        busy = agree_with_first(
+            _timed(sample, wall=False)
+        )  # by the clock of the stages: what others do meanwhile is no cost
         plain = _timed(sample, wall=True) if options.lanes else busy
     if not found.chain:
         warnings.warn(
@@ -183,9 +185,9 @@ def _profile(sample: Sample, options: Options) -> Profile:
         )
     base = survey.marks[0].begin
     measure = _measurer(sample, [mark.facts for mark in survey.marks], found, options=options)
-    lanes = Lanes(overlap=agree(measure_overlap()), prefetch=options.prefetch) if options.lanes else None
+    lanes = Lanes(overlap=agree_with_first(measure_overlap()), prefetch=options.prefetch) if options.lanes else None
     calibration = Calibration(
-        chain, base=base, plain_peak=agree(survey.peak), plain_seconds=busy, measure=measure, lanes=lanes
+        chain, base=base, plain_peak=agree_with_first(survey.peak), plain_seconds=busy, measure=measure, lanes=lanes
     )
     return Profile(
         sample=sample,
@@ -214,7 +216,7 @@ def _measurer(
             runtime.use(schedule)
             peak = sample.tracked_step().peak
             overlap = runtime.prefetcher.overlap if runtime.prefetcher is not None else 0
-        return agree(peak + overlap)
+        return agree_with_first(peak + overlap)
 
     return measure
 
@@ -302,7 +304,7 @@ def _front(profile: Profile) -> tuple[ParetoRow, ...]:
 
 def _attach(model: nn.Module, plan: Plan, facts: list[StageFacts], found: FoundStages, *, options: Options) -> None:
     """Make the plan the model's; a plan of plain training leaves the layers alone."""
-    gate = Gate(model, plan.input_bytes)
+    gate = CallGuard(model, plan.input_bytes)
     if plan.plain:
         undo, statistics = guard(model, gate).remove, RecomputeStatistics()
     else:

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from model_checkpoint.recompute.activations.activation import check_layer_id
-from model_checkpoint.recompute.activations.memory_stats import now
+from model_checkpoint.recompute.activations.memory_stats import timestamp
 from model_checkpoint.recompute.activations.signals import Signal
 from model_checkpoint.recompute.errors import (
     ClosedError,
@@ -82,7 +82,7 @@ class RecomputationStats:
     total_failure_time_ms: float = 0.0
     registered_layer_count: int = 0
     layer_stats: dict[str, LayerRecomputationStats] = field(default_factory=dict)
-    timestamp: datetime = field(default_factory=now)
+    timestamp: datetime = field(default_factory=timestamp)
 
     @property
     def average_recomputation_time_ms(self) -> float:
@@ -119,7 +119,7 @@ class _Tally:
             self.failures, self.failure_ns = self.failures + 1, self.failure_ns + elapsed
         else:
             self.calls, self.call_ns = self.calls + 1, self.call_ns + elapsed
-        self.last = now()
+        self.last = timestamp()
 
 
 @dataclass(slots=True, eq=False)

@@ -1,4 +1,4 @@
-"""Ground: the process-wide state that replays share (random generators, train flags, module buffers).
+"""Replay state: the process-wide state that replays share (random generators, train flags, module buffers).
 
 Generators cannot be had per thread, so replays in several threads could disturb each other. Runs are nevertheless
 let in side by side, and each entry and exit looks whether anyone has drawn a number since the last one: where
@@ -18,7 +18,7 @@ from model_checkpoint.recompute.functions.context import RandomState
 
 
 @dataclass(slots=True, eq=False)
-class Run:
+class ReplayRun:
     """One function being replayed."""
 
     random: RandomState
@@ -37,20 +37,20 @@ class _Hold:
     buffers: dict[str, Any]  # its own, out of the way of the runs
 
 
-class Ground:
+class SharedReplayState:
     """Lets replays in and out, and leaves the process as the first of them found it."""
 
     def __init__(self) -> None:
         self._turn = threading.Condition()
-        self._active: list[Run] = []
-        self._lone: Run | None = None
+        self._active: list[ReplayRun] = []
+        self._lone: ReplayRun | None = None
         self._world: RandomState | None = None
         self._expected: RandomState | None = None
         self._held: dict[Any, _Hold] = {}
         self._thread = threading.local()
 
     @contextmanager
-    def entered(self, run: Run) -> Iterator[None]:
+    def entered(self, run: ReplayRun) -> Iterator[None]:
         """Run the body on prepared ground; a run around it in this thread pauses meanwhile."""
         with self.left():
             self._join(run)
@@ -75,13 +75,13 @@ class Ground:
             if run is not None:
                 self._join(run)
 
-    def _stack(self) -> list[Run]:
+    def _stack(self) -> list[ReplayRun]:
         if not hasattr(self._thread, "runs"):
             self._thread.runs = []
-        runs: list[Run] = self._thread.runs
+        runs: list[ReplayRun] = self._thread.runs
         return runs
 
-    def _join(self, run: Run) -> None:
+    def _join(self, run: ReplayRun) -> None:
         with self._turn:
             self._turn.wait_for(lambda: self._admits(run))
             self._look()
@@ -96,12 +96,12 @@ class Ground:
             for module, flag in run.flags.items():
                 self._hold(module, flag)
 
-    def _admits(self, run: Run) -> bool:
+    def _admits(self, run: ReplayRun) -> bool:
         if self._lone is not None or (run.alone and self._active):
             return False
         return not any(module in self._held and module.training != flag for module, flag in run.flags.items())
 
-    def _leave(self, run: Run) -> None:
+    def _leave(self, run: ReplayRun) -> None:
         with self._turn:
             if run not in self._active:  # an interrupt kept it from coming back in
                 return
@@ -149,4 +149,4 @@ class Ground:
         module._buffers.update(hold.buffers)
 
 
-GROUND = Ground()
+GROUND = SharedReplayState()

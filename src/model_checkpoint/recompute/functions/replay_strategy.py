@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from model_checkpoint.recompute.functions.context import RandomState, ThreadModes, modules_held_by, train_flags
-from model_checkpoint.recompute.functions.replay_state import GROUND, Run
+from model_checkpoint.recompute.functions.replay_state import GROUND, ReplayRun
 
 
 @runtime_checkable
@@ -43,7 +43,7 @@ class DirectCall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
+class CallScene:
     """Everything around a function at its registration."""
 
     random: RandomState
@@ -73,7 +73,7 @@ class ExactReplay:
     def __init__(self) -> None:
         self._last: RandomState | None = None
 
-    def capture(self, function: Callable[[], Any], modules: Iterable[Any]) -> Scene:
+    def capture(self, function: Callable[[], Any], modules: Iterable[Any]) -> CallScene:
         """Take generators, modes and train flags as they are now."""
         random = RandomState.capture()
         last = self._last
@@ -81,14 +81,14 @@ class ExactReplay:
             random = last  # a state is 13 KB: layers that draw nothing share one
         self._last = random
         flags = train_flags([*modules, *modules_held_by(function)])
-        return Scene(random=random, modes=ThreadModes.capture(), flags=flags)
+        return CallScene(random=random, modes=ThreadModes.capture(), flags=flags)
 
-    def run(self, function: Callable[[], Any], captured: Scene) -> Any:
+    def run(self, function: Callable[[], Any], captured: CallScene) -> Any:
         """Call the function in its scene."""
-        run = Run(captured.random, captured.flags)
+        run = ReplayRun(captured.random, captured.flags)
         with captured.modes.applied(), GROUND.entered(run):
             value = function()
         if not run.tainted:
             return value
-        with captured.modes.applied(), GROUND.entered(Run(captured.random, captured.flags, alone=True)):
+        with captured.modes.applied(), GROUND.entered(ReplayRun(captured.random, captured.flags, alone=True)):
             return function()

@@ -89,7 +89,7 @@ def check_own_files(files: Iterable[str], attempt: str, where: str) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Token:
+class TrashToken:
     """The key of something in the trash: what it was called and when it was put there.
 
     Example:
@@ -102,12 +102,12 @@ class Token:
     salt: str
 
     @classmethod
-    def fresh(cls, name: str) -> Token:
+    def fresh(cls, name: str) -> TrashToken:
         """A key nobody has used."""
         return cls(name=name, nanoseconds=time.time_ns(), salt=secrets.token_hex(8))
 
     @classmethod
-    def find(cls, text: str) -> Token | None:
+    def find(cls, text: str) -> TrashToken | None:
         """Read a key; None if ``text`` is none."""
         match = _TOKEN.fullmatch(text)
         if match is None or match[1] in _DOTS:
@@ -115,7 +115,7 @@ class Token:
         return cls(name=match[1], nanoseconds=int(match[2]), salt=match[3])
 
     @classmethod
-    def parse(cls, text: str, where: str = "trash") -> Token:
+    def parse(cls, text: str, where: str = "trash") -> TrashToken:
         """Read a key; raise :class:`CheckpointNotFound` if ``text`` is none."""
         token = cls.find(text)
         if token is None:

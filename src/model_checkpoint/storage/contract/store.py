@@ -58,7 +58,7 @@ class Writer(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stamp:
+class FileStat:
     """What a store can tell of a file without reading it.
 
     Two files of equal ``identity`` are one copy on the medium; a file whose identity or size changed was tampered with.
@@ -90,7 +90,7 @@ class Swept:
 
 
 @runtime_checkable
-class Stage(Protocol):
+class Attempt(Protocol):
     """One attempt to save: files nobody sees until ``publish``."""
 
     def create(self, file: str, size: int) -> Writer:
@@ -104,7 +104,7 @@ class Stage(Protocol):
         """
         ...
 
-    def stamps(self) -> dict[str, Stamp]:
+    def stamps(self) -> dict[str, FileStat]:
         """Stamps of the files staged so far; publishing changes neither size nor identity."""
         ...
 
@@ -148,7 +148,7 @@ class Store(Protocol):
         """Every file of ``name`` with its size."""
         ...
 
-    def stamps(self, name: str) -> dict[str, Stamp]:
+    def stamps(self, name: str) -> dict[str, FileStat]:
         """Every file of ``name`` with its stamp."""
         ...
 
@@ -156,7 +156,7 @@ class Store(Protocol):
         """Open one data file; raise ``Truncated`` when it is gone, ``UnsafeName`` when it is no regular file."""
         ...
 
-    def stage(self, name: str, attempt: str) -> Stage:
+    def stage(self, name: str, attempt: str) -> Attempt:
         """Begin an attempt; raise ``StepExists`` only in ``publish``."""
         ...
 

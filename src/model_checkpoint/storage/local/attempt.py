@@ -1,4 +1,4 @@
-"""Local stage: one attempt to save, from its lock to its publication."""
+"""Local attempt: one attempt to save, from its lock to its publication."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Sequence
 from model_checkpoint.errors import StepExists, StorageFailure
 from model_checkpoint.storage.contract.failures import attempt_over, not_sealed, typed_errors
 from model_checkpoint.storage.contract.names import check_name, check_new_file, check_own_files
-from model_checkpoint.storage.contract.store import Stamp
+from model_checkpoint.storage.contract.store import FileStat
 from model_checkpoint.storage.local.commit import Staged, commit_new, commit_over, draft_name, link_copy, write_manifest
 from model_checkpoint.storage.local.files import DirectIO, LocalWriter, create_writer
 from model_checkpoint.storage.local.locks import AttemptLock
-from model_checkpoint.storage.local.paths import Root, attempt_of, is_published, log, remove_tree, stamped_files
+from model_checkpoint.storage.local.paths import RootPaths, attempt_of, is_published, log, remove_tree, stamped_files
 from model_checkpoint.storage.local.trash import throw_files
 
 _TRIES = 16
 
 
-class LocalStage:
-    """One attempt; see :class:`model_checkpoint.storage.contract.store.Stage`."""
+class LocalAttempt:
+    """One attempt; see :class:`model_checkpoint.storage.contract.store.Attempt`."""
 
-    def __init__(self, root: Root, name: str, attempt: str, *, direct: bool) -> None:
+    def __init__(self, root: RootPaths, name: str, attempt: str, *, direct: bool) -> None:
         self._root, self._name, self._attempt = root, name, attempt
         self._path = root.stage(attempt)
         self._writers: dict[str, LocalWriter] = {}
@@ -61,7 +61,7 @@ class LocalStage:
             self._linked.append(file)
         return linked
 
-    def stamps(self) -> dict[str, Stamp]:
+    def stamps(self) -> dict[str, FileStat]:
         """Stamps of the files staged so far."""
         with typed_errors(self._path, "could not look at the staged files"):
             return stamped_files(self._root.calls, self._path)

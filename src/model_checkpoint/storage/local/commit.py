@@ -1,4 +1,4 @@
-"""Publish: the commit protocol, from a finished stage to a durable checkpoint.
+"""Commit: the commit protocol, from a finished stage to a durable checkpoint.
 
 New: the manifest appears in the stage, the stage is flushed, one rename puts it in place, both parents are flushed.
 Over an existing one: the new files get a second name in its folder, the folder is flushed, one rename switches the
@@ -17,7 +17,7 @@ from model_checkpoint.errors import StorageFailure
 from model_checkpoint.storage.contract.failures import UNSUPPORTED, doubt, in_doubt, name_taken, typed, typed_errors
 from model_checkpoint.storage.contract.names import MANIFEST, MANIFEST_DRAFT
 from model_checkpoint.storage.local.paths import (
-    Root,
+    RootPaths,
     attempt_of,
     flush_folder,
     free_bytes,
@@ -26,7 +26,7 @@ from model_checkpoint.storage.local.paths import (
     stamp_of,
     write_whole,
 )
-from model_checkpoint.storage.local.syscalls import Calls
+from model_checkpoint.storage.local.syscalls import Syscalls
 from model_checkpoint.storage.local.trash import clear_the_way
 
 _TAKEN = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
@@ -38,7 +38,7 @@ _TRIES = 16
 class Staged:
     """A stage whose files are all sealed."""
 
-    root: Root
+    root: RootPaths
     name: str
     attempt: str
     files: tuple[str, ...]
@@ -79,7 +79,7 @@ def write_manifest(staged: Staged, manifest: bytes) -> None:
         flush_folder(calls, staged.path)
 
 
-def link_copy(calls: Calls, source: str, folder: str, *, file: str, identity: str) -> bool:
+def link_copy(calls: Syscalls, source: str, folder: str, *, file: str, identity: str) -> bool:
     """Give the file ``source`` a second name in ``folder``; False if that is impossible or it is another copy.
 
     What was linked is looked at, not what was to be linked, so that nothing can be swapped in between.

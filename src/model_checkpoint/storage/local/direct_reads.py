@@ -12,7 +12,7 @@ import mmap
 import threading
 
 from model_checkpoint.storage.contract.failures import UNSUPPORTED
-from model_checkpoint.storage.local.syscalls import Calls
+from model_checkpoint.storage.local.syscalls import Syscalls
 
 ALIGNMENT = 4096
 NO_DIRECT = (errno.EINVAL, *UNSUPPORTED)
@@ -22,7 +22,7 @@ _BOUNCE_BYTES = (4 << 20) + 2 * ALIGNMENT  # one chunk with the pages it shares
 _local = threading.local()
 
 
-def go_direct(calls: Calls, fd: int, size: int) -> bool:
+def go_direct(calls: Syscalls, fd: int, size: int) -> bool:
     """Turn ``fd`` to direct reads if the file is large, mostly cold, and its file system can; tell whether it did."""
     try:
         if size < _WORTHWHILE or calls.resident(fd, size) > 0.5:
@@ -35,7 +35,7 @@ def go_direct(calls: Calls, fd: int, size: int) -> bool:
     return True
 
 
-def read_direct(calls: Calls, fd: int, offset: int, view: memoryview) -> int:
+def read_direct(calls: Syscalls, fd: int, offset: int, view: memoryview) -> int:
     """Fill ``view`` from ``offset``; return how many bytes there were before the end of the file."""
     if not (offset | len(view) | _address(view)) % ALIGNMENT:
         return _fill(calls, fd, offset, view)
@@ -53,7 +53,7 @@ def read_direct(calls: Calls, fd: int, offset: int, view: memoryview) -> int:
     return done
 
 
-def _fill(calls: Calls, fd: int, offset: int, room: memoryview) -> int:
+def _fill(calls: Syscalls, fd: int, offset: int, room: memoryview) -> int:
     """Fill aligned memory from an aligned offset; return how much of it the file had."""
     done = 0
     while done < len(room):

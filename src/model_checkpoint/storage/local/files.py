@@ -24,7 +24,7 @@ from model_checkpoint.storage.contract.failures import (
 from model_checkpoint.storage.local.direct_reads import ALIGNMENT as DIRECT_ALIGNMENT
 from model_checkpoint.storage.local.direct_reads import NO_DIRECT, go_direct, read_direct
 from model_checkpoint.storage.local.paths import free_bytes, let_go, log, open_regular
-from model_checkpoint.storage.local.syscalls import Calls
+from model_checkpoint.storage.local.syscalls import Syscalls
 
 _LOCAL_FILESYSTEMS = frozenset(
     {
@@ -41,7 +41,7 @@ _LOCAL_FILESYSTEMS = frozenset(
 )
 
 
-def is_local(calls: Calls, fd: int) -> bool:
+def is_local(calls: Syscalls, fd: int) -> bool:
     """Whether the file system belongs to this machine alone; one we do not know counts as shared."""
     return calls.filesystem(fd) in _LOCAL_FILESYSTEMS
 
@@ -49,7 +49,7 @@ def is_local(calls: Calls, fd: int) -> bool:
 class DirectIO:
     """Whether files of one device go around the page cache; what a device refused is remembered and logged once."""
 
-    def __init__(self, calls: Calls, device: int, *, wanted: bool) -> None:
+    def __init__(self, calls: Syscalls, device: int, *, wanted: bool) -> None:
         self._calls, self._device, self.wanted = calls, device, wanted
 
     @property
@@ -64,7 +64,7 @@ class DirectIO:
             log.warning("%s: this file system has no direct I/O; writing through the page cache", where)
 
 
-def create_writer(calls: Calls, path: str, size: int, *, direct: DirectIO, beat: Callable[[], None]) -> LocalWriter:
+def create_writer(calls: Syscalls, path: str, size: int, *, direct: DirectIO, beat: Callable[[], None]) -> LocalWriter:
     """Create ``path``, reserve its bytes, and return its writer."""
     with typed_errors(path, "could not create the file", room=lambda: (size, free_bytes(calls, path))):
         fd = calls.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
@@ -81,7 +81,7 @@ class LocalWriter:
     """One data file being written; see :class:`model_checkpoint.storage.contract.store.Writer`."""
 
     def __init__(
-        self, calls: Calls, path: str, fd: int, *, size: int, direct: DirectIO, beat: Callable[[], None]
+        self, calls: Syscalls, path: str, fd: int, *, size: int, direct: DirectIO, beat: Callable[[], None]
     ) -> None:
         self._calls, self._path, self._fd, self._size = calls, path, fd, size
         self._direct, self._beat = direct, beat
@@ -206,7 +206,7 @@ class LocalWriter:
             let_go(self._calls, self._fd)
 
 
-def open_reader(calls: Calls, folder: str, file: str, *, direct: bool) -> LocalReader:
+def open_reader(calls: Syscalls, folder: str, file: str, *, direct: bool) -> LocalReader:
     """Open one data file of a checkpoint; with ``direct``, a cold one is read around the page cache."""
     with typed_reads(folder, file):
         fd, info = open_regular(calls, folder, file)
@@ -221,7 +221,7 @@ def open_reader(calls: Calls, folder: str, file: str, *, direct: bool) -> LocalR
 class LocalReader:
     """One open data file; see :class:`model_checkpoint.storage.contract.store.Reader`."""
 
-    def __init__(self, calls: Calls, fd: int, *, size: int, around_cache: bool, folder: str, file: str) -> None:
+    def __init__(self, calls: Syscalls, fd: int, *, size: int, around_cache: bool, folder: str, file: str) -> None:
         self._calls, self._fd, self._size = calls, fd, size
         self._folder, self._file = folder, file
         self._around_cache = around_cache

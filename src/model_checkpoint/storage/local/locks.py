@@ -19,8 +19,8 @@ from model_checkpoint.errors import StorageFailure
 from model_checkpoint.options import MIB, Graces
 from model_checkpoint.storage.contract.failures import UNSUPPORTED
 from model_checkpoint.storage.local.files import is_local
-from model_checkpoint.storage.local.paths import Root, let_go, log, read_whole, write_whole
-from model_checkpoint.storage.local.syscalls import Calls
+from model_checkpoint.storage.local.paths import RootPaths, let_go, log, read_whole, write_whole
+from model_checkpoint.storage.local.syscalls import Syscalls
 
 _BEAT_SECONDS = 10.0
 _TRIES = 16
@@ -38,14 +38,14 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
     obsolete: tuple[str, ...] = ()  # files of the old version it means to remove once it has replaced it
 
 
-def _this_process(calls: Calls, name: str) -> Owner:
+def _this_process(calls: Syscalls, name: str) -> Owner:
     return Owner(host=os.uname().nodename, boot=calls.boot_id(), pid=os.getpid(), started=time.time(), name=name)
 
 
 class AttemptLock:
     """The lock of one living attempt."""
 
-    def __init__(self, root: Root, attempt: str, name: str) -> None:
+    def __init__(self, root: RootPaths, attempt: str, name: str) -> None:
         self._calls = root.calls
         self._path = root.lock(attempt)
         self._fd = _locked_file(self._calls, self._path)
@@ -86,7 +86,7 @@ class AttemptLock:
         let_go(self._calls, self._fd)
 
 
-def _locked_file(calls: Calls, path: str) -> int:
+def _locked_file(calls: Syscalls, path: str) -> int:
     """Create and lock the file; a recovery that came in between has unlinked it, then it is made anew."""
     for _ in range(_TRIES):
         fd = calls.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
@@ -103,7 +103,7 @@ def _locked_file(calls: Calls, path: str) -> int:
     raise StorageFailure(f"{path}: the lock was taken away {_TRIES} times. Stop whatever cleans this folder.", path)
 
 
-def _take(calls: Calls, fd: int, path: str) -> None:
+def _take(calls: Syscalls, fd: int, path: str) -> None:
     try:
         calls.flock(fd, fcntl.LOCK_EX)
     except OSError as error:
@@ -112,7 +112,7 @@ def _take(calls: Calls, fd: int, path: str) -> None:
         log.warning("%s: this file system has no locks; recovery goes by the file's time", path)
 
 
-def _is_at(calls: Calls, fd: int, path: str) -> bool:
+def _is_at(calls: Syscalls, fd: int, path: str) -> bool:
     """Whether ``path`` still names the open file."""
     try:
         return os.path.samestat(calls.lstat(path), calls.fstat(fd))
@@ -121,10 +121,10 @@ def _is_at(calls: Calls, fd: int, path: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class AttemptClaim:
     """Recovery's hold on a dead attempt; ``owner`` is None if it died before it could say who it was."""
 
-    calls: Calls
+    calls: Syscalls
     fd: int | None
     owner: Owner | None
 
@@ -134,7 +134,7 @@ class Claim:
             let_go(self.calls, self.fd)
 
 
-def claim(root: Root, attempt: str, graces: Graces) -> Claim | None:
+def claim(root: RootPaths, attempt: str, graces: Graces) -> AttemptClaim | None:
     """Take hold of an attempt that is surely dead and old enough, or return None."""
     path = root.lock(attempt)
     try:
@@ -150,7 +150,7 @@ def claim(root: Root, attempt: str, graces: Graces) -> Claim | None:
     return held
 
 
-def _claim_file(calls: Calls, fd: int, path: str, graces: Graces) -> Claim | None:
+def _claim_file(calls: Syscalls, fd: int, path: str, graces: Graces) -> AttemptClaim | None:
     try:
         calls.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         lockable = True
@@ -165,24 +165,24 @@ def _claim_file(calls: Calls, fd: int, path: str, graces: Graces) -> Claim | Non
     grace = graces.local if lockable and _is_ours(calls, fd, owner) else graces.foreign
     if time.time() - info.st_mtime < grace or not _is_at(calls, fd, path):
         return None
-    return Claim(calls=calls, fd=fd, owner=owner)
+    return AttemptClaim(calls=calls, fd=fd, owner=owner)
 
 
-def _read_owner(calls: Calls, fd: int, size: int) -> Owner | None:
+def _read_owner(calls: Syscalls, fd: int, size: int) -> Owner | None:
     try:
         return msgspec.json.decode(read_whole(calls, fd, min(size, _OWNER_LIMIT)), type=Owner)
     except msgspec.DecodeError:
         return None  # killed, or cut off by power loss, before it was written
 
 
-def _is_ours(calls: Calls, fd: int, owner: Owner | None) -> bool:
+def _is_ours(calls: Syscalls, fd: int, owner: Owner | None) -> bool:
     """Whether the attempt ran on this host and boot; one that never got to say so did, if the disk is our own."""
     if owner is None:
         return is_local(calls, fd)
     return owner.host == os.uname().nodename and owner.boot == calls.boot_id()
 
 
-def _claim_orphan(root: Root, attempt: str, graces: Graces) -> Claim | None:
+def _claim_orphan(root: RootPaths, attempt: str, graces: Graces) -> AttemptClaim | None:
     """A stage without lock file: the lock is made first and removed last, so only power loss leaves one."""
     calls, path = root.calls, root.stage(attempt)
     try:
@@ -194,4 +194,4 @@ def _claim_orphan(root: Root, attempt: str, graces: Graces) -> Claim | None:
         old = time.time() - calls.fstat(fd).st_mtime >= grace
     finally:
         let_go(calls, fd)
-    return Claim(calls=calls, fd=None, owner=None) if old else None
+    return AttemptClaim(calls=calls, fd=None, owner=None) if old else None

@@ -1,4 +1,4 @@
-"""Folders: where things lie under a root, and the few steps on them that several operations share."""
+"""Paths: where things lie under a root, and the few steps on them that several operations share."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from model_checkpoint.manifest import Manifest, decode
 from model_checkpoint.options import ReaderLimits
 from model_checkpoint.storage.contract.failures import UNSUPPORTED
 from model_checkpoint.storage.contract.names import MANIFEST, is_name
-from model_checkpoint.storage.contract.store import Stamp
-from model_checkpoint.storage.local.syscalls import Calls
+from model_checkpoint.storage.contract.store import FileStat
+from model_checkpoint.storage.local.syscalls import Syscalls
 
 log = logging.getLogger("model_checkpoint.storage")
 
@@ -27,7 +27,7 @@ _SHARED_MODE = 0o777  # the root belongs to its users: their umask decides; what
 
 
 @dataclass(frozen=True, slots=True)
-class Root:
+class RootPaths:
     """The paths of one root, and the calls that reach them.
 
     Example:
@@ -37,7 +37,7 @@ class Root:
     """
 
     path: str
-    calls: Calls
+    calls: Syscalls
 
     @property
     def checkpoints(self) -> str:
@@ -67,7 +67,7 @@ class Root:
         return f"{self.staging}/{attempt}.lock"
 
 
-def make_folder(calls: Calls, path: str) -> None:
+def make_folder(calls: Syscalls, path: str) -> None:
     """Make ``path`` and what is missing above it; every folder that got a new name in it is flushed.
 
     A link in its place is :class:`UnsafeName`; above it, links are the user's to make.
@@ -85,7 +85,7 @@ def make_folder(calls: Calls, path: str) -> None:
     refuse_link(calls, path)
 
 
-def refuse_link(calls: Calls, path: str) -> None:
+def refuse_link(calls: Syscalls, path: str) -> None:
     """Raise :class:`UnsafeName` if a link stands where a folder of ours should be, below which we write and remove."""
     try:
         linked = stat.S_ISLNK(calls.lstat(path).st_mode)
@@ -99,7 +99,7 @@ def refuse_link(calls: Calls, path: str) -> None:
         )
 
 
-def _exists(calls: Calls, path: str) -> bool:
+def _exists(calls: Syscalls, path: str) -> bool:
     try:
         calls.stat(path)
     except FileNotFoundError:
@@ -107,13 +107,13 @@ def _exists(calls: Calls, path: str) -> bool:
     return True
 
 
-def let_go(calls: Calls, fd: int) -> None:
+def let_go(calls: Syscalls, fd: int) -> None:
     """Close a descriptor whose close can tell nothing: it was only read, its flush was checked, or its file is dead."""
     with suppress(OSError):
         calls.close(fd)
 
 
-def flush_folder(calls: Calls, path: str) -> None:
+def flush_folder(calls: Syscalls, path: str) -> None:
     """Make the names in a folder survive power loss; a file system that cannot is named in the log."""
     try:
         calls.fsync_dir(path)
@@ -123,7 +123,7 @@ def flush_folder(calls: Calls, path: str) -> None:
         log.warning("%s: this file system cannot flush folders; durability is up to it", path)
 
 
-def free_bytes(calls: Calls, path: str) -> int:
+def free_bytes(calls: Syscalls, path: str) -> int:
     """Room left for an ordinary user on the file system of ``path``, or of what is there of it."""
     while True:
         try:
@@ -134,7 +134,7 @@ def free_bytes(calls: Calls, path: str) -> int:
             return room.f_bavail * room.f_frsize
 
 
-def remove_tree(calls: Calls, path: str) -> int:
+def remove_tree(calls: Syscalls, path: str) -> int:
     """Remove a file or folder, following no link, and return the bytes given back.
 
     What is gone already is no error, so any number of processes may do this at once.
@@ -151,7 +151,7 @@ def remove_tree(calls: Calls, path: str) -> int:
     return nbytes
 
 
-def list_folder(calls: Calls, path: str) -> list[str]:
+def list_folder(calls: Syscalls, path: str) -> list[str]:
     """Names in a folder; none if it is not there."""
     try:
         return calls.listdir(path)
@@ -159,22 +159,22 @@ def list_folder(calls: Calls, path: str) -> list[str]:
         return []
 
 
-def regular_files(calls: Calls, path: str) -> dict[str, int]:
+def regular_files(calls: Syscalls, path: str) -> dict[str, int]:
     """Every regular file in a folder with its size; links, pipes and folders are no files of a checkpoint."""
     return {entry: info.st_size for entry, info in _regular_files(calls, path)}
 
 
-def stamped_files(calls: Calls, path: str) -> dict[str, Stamp]:
+def stamped_files(calls: Syscalls, path: str) -> dict[str, FileStat]:
     """Every regular file in a folder with its stamp."""
     return {entry: stamp_of(info) for entry, info in _regular_files(calls, path)}
 
 
-def stamp_of(info: os.stat_result) -> Stamp:
+def stamp_of(info: os.stat_result) -> FileStat:
     """The stamp of a local file: its inode says which copy it is, its time of change whether it was written to."""
-    return Stamp(size=info.st_size, identity=f"{info.st_ino:x}-{info.st_mtime_ns:x}", links=info.st_nlink)
+    return FileStat(size=info.st_size, identity=f"{info.st_ino:x}-{info.st_mtime_ns:x}", links=info.st_nlink)
 
 
-def _regular_files(calls: Calls, path: str) -> Iterator[tuple[str, os.stat_result]]:
+def _regular_files(calls: Syscalls, path: str) -> Iterator[tuple[str, os.stat_result]]:
     for entry in calls.listdir(path):
         try:
             info = calls.lstat(f"{path}/{entry}")
@@ -184,7 +184,7 @@ def _regular_files(calls: Calls, path: str) -> Iterator[tuple[str, os.stat_resul
             yield entry, info
 
 
-def is_published(root: Root, name: str) -> bool:
+def is_published(root: RootPaths, name: str) -> bool:
     """Whether ``name`` is a real folder with a manifest; anything else is not a checkpoint and blocks nothing."""
     if not is_name(name):
         return False
@@ -196,7 +196,7 @@ def is_published(root: Root, name: str) -> bool:
     return stat.S_ISDIR(folder.st_mode) and stat.S_ISREG(manifest.st_mode)
 
 
-def open_regular(calls: Calls, folder: str, file: str) -> tuple[int, os.stat_result]:
+def open_regular(calls: Syscalls, folder: str, file: str) -> tuple[int, os.stat_result]:
     """Open a regular file of a real folder; a link, pipe or device in place of either is :class:`UnsafeName`.
 
     The folder is pinned by its descriptor, so that nothing can be swapped for a link between check and open.
@@ -215,7 +215,7 @@ def open_regular(calls: Calls, folder: str, file: str) -> tuple[int, os.stat_res
     return _regular(calls, fd, folder, file)
 
 
-def _regular(calls: Calls, fd: int, folder: str, file: str) -> tuple[int, os.stat_result]:
+def _regular(calls: Syscalls, fd: int, folder: str, file: str) -> tuple[int, os.stat_result]:
     try:
         info = calls.fstat(fd)
         if not stat.S_ISREG(info.st_mode):
@@ -235,7 +235,7 @@ def _unsafe(folder: str, file: str) -> UnsafeName:
     )
 
 
-def read_whole(calls: Calls, fd: int, size: int) -> bytes:
+def read_whole(calls: Syscalls, fd: int, size: int) -> bytes:
     """Read ``size`` bytes from the start, or as many as there are."""
     buffer = bytearray(size)
     view, done = memoryview(buffer), 0
@@ -244,7 +244,7 @@ def read_whole(calls: Calls, fd: int, size: int) -> bytes:
     return bytes(view[:done])
 
 
-def write_whole(calls: Calls, fd: int, data: bytes, *, offset: int = 0) -> None:
+def write_whole(calls: Syscalls, fd: int, data: bytes, *, offset: int = 0) -> None:
     """Write all of ``data``; short writes are legal and continued."""
     view, done = memoryview(data), 0
     while done < len(view):
@@ -254,7 +254,7 @@ def write_whole(calls: Calls, fd: int, data: bytes, *, offset: int = 0) -> None:
         done += count
 
 
-def read_manifest(calls: Calls, folder: str) -> bytes:
+def read_manifest(calls: Syscalls, folder: str) -> bytes:
     """The bytes of the manifest in ``folder``; raises FileNotFoundError when there is none."""
     fd, info = open_regular(calls, folder, MANIFEST)
     try:
@@ -270,7 +270,7 @@ def read_manifest(calls: Calls, folder: str) -> bytes:
         let_go(calls, fd)
 
 
-def decode_manifest(root: Root, name: str) -> Manifest | None:
+def decode_manifest(root: RootPaths, name: str) -> Manifest | None:
     """The manifest of ``name``; None if it cannot be understood. Raises FileNotFoundError when there is none."""
     folder = root.checkpoint(name)
     try:
@@ -280,7 +280,7 @@ def decode_manifest(root: Root, name: str) -> Manifest | None:
         return None
 
 
-def attempt_of(root: Root, name: str) -> str | None:
+def attempt_of(root: RootPaths, name: str) -> str | None:
     """Which attempt published ``name``: None if nothing is published there, "" if the manifest does not say."""
     try:
         manifest = decode_manifest(root, name)

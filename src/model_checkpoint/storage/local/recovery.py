@@ -1,4 +1,4 @@
-"""Sweep: recovery. Removes what dead attempts left, and trash past its grace; never rolls anything forward.
+"""Recovery: recovery. Removes what dead attempts left, and trash past its grace; never rolls anything forward.
 
 Safe to run at any time, from any number of processes, and to be killed at any call: each step leaves a state the next
 sweep understands, and the lock file of an attempt goes last.
@@ -15,7 +15,7 @@ from model_checkpoint.storage.contract.names import MANIFEST, is_name
 from model_checkpoint.storage.contract.store import Swept
 from model_checkpoint.storage.local.locks import Owner, claim
 from model_checkpoint.storage.local.paths import (
-    Root,
+    RootPaths,
     decode_manifest,
     flush_folder,
     list_folder,
@@ -36,7 +36,7 @@ class _Tally:
     nbytes: int = 0
 
 
-def sweep(root: Root, graces: Graces) -> Swept:
+def sweep(root: RootPaths, graces: Graces) -> Swept:
     """Remove leavings; see :meth:`model_checkpoint.storage.contract.store.Store.sweep`."""
     tally = _Tally()
     with typed_errors(root.staging, "could not be swept"):
@@ -57,12 +57,12 @@ def sweep(root: Root, graces: Graces) -> Swept:
     return swept
 
 
-def _attempts(root: Root) -> list[str]:
+def _attempts(root: RootPaths) -> list[str]:
     matches = (_ENTRY.fullmatch(entry) for entry in list_folder(root.calls, root.staging))
     return sorted({match[1] for match in matches if match})
 
 
-def _sweep_attempt(root: Root, attempt: str, graces: Graces, tally: _Tally) -> None:
+def _sweep_attempt(root: RootPaths, attempt: str, graces: Graces, tally: _Tally) -> None:
     try:
         held = claim(root, attempt, graces)
         if held is None:
@@ -81,7 +81,7 @@ def _sweep_attempt(root: Root, attempt: str, graces: Graces, tally: _Tally) -> N
         tally.attempts.append(attempt)
 
 
-def _bury(root: Root, attempt: str, owner: Owner | None) -> int:
+def _bury(root: RootPaths, attempt: str, owner: Owner | None) -> int:
     """Remove all traces of a dead attempt, its lock last."""
     nbytes = remove_tree(root.calls, root.stage(attempt))
     if owner is not None and is_name(owner.name) and not _clear_strays(root, attempt, owner):
@@ -90,7 +90,7 @@ def _bury(root: Root, attempt: str, owner: Owner | None) -> int:
     return nbytes
 
 
-def _clear_strays(root: Root, attempt: str, owner: Owner) -> bool:
+def _clear_strays(root: RootPaths, attempt: str, owner: Owner) -> bool:
     """Take out of a checkpoint what a dead attempt to replace it left there; False if that cannot be decided.
 
     If the attempt came to be the checkpoint, the version it replaced goes; if not, its own files go. Nothing the

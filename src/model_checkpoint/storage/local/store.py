@@ -13,12 +13,12 @@ import threading
 from model_checkpoint.options import Graces
 from model_checkpoint.storage.contract.failures import no_such_checkpoint, typed_errors
 from model_checkpoint.storage.contract.names import check_attempt, check_name
-from model_checkpoint.storage.contract.store import Stamp, Swept, Trashed
+from model_checkpoint.storage.contract.store import FileStat, Swept, Trashed
 from model_checkpoint.storage.local import trash
-from model_checkpoint.storage.local.attempt import LocalStage
+from model_checkpoint.storage.local.attempt import LocalAttempt
 from model_checkpoint.storage.local.files import LocalReader, open_reader
 from model_checkpoint.storage.local.paths import (
-    Root,
+    RootPaths,
     flush_folder,
     free_bytes,
     is_published,
@@ -29,7 +29,7 @@ from model_checkpoint.storage.local.paths import (
     stamped_files,
 )
 from model_checkpoint.storage.local.recovery import sweep
-from model_checkpoint.storage.local.syscalls import SYSTEM, Calls
+from model_checkpoint.storage.local.syscalls import SYSTEM, Syscalls
 
 
 class LocalStore:
@@ -47,8 +47,8 @@ class LocalStore:
         (['step-1'], b'the manifest')
     """
 
-    def __init__(self, root: str | os.PathLike[str], *, calls: Calls = SYSTEM, direct: bool = True) -> None:
-        self._root = Root(os.path.abspath(os.fspath(root)), calls)
+    def __init__(self, root: str | os.PathLike[str], *, calls: Syscalls = SYSTEM, direct: bool = True) -> None:
+        self._root = RootPaths(os.path.abspath(os.fspath(root)), calls)
         self._direct = direct
         self._prepared, self._preparing = False, threading.Lock()
 
@@ -88,7 +88,7 @@ class LocalStore:
                 raise no_such_checkpoint(folder, self.url)
             return regular_files(self._root.calls, folder)
 
-    def stamps(self, name: str) -> dict[str, Stamp]:
+    def stamps(self, name: str) -> dict[str, FileStat]:
         """Every regular file of ``name`` with its stamp."""
         folder = self._folder(name)
         with typed_errors(folder, "could not look at the files"):
@@ -101,12 +101,12 @@ class LocalStore:
         folder = self._folder(name)
         return open_reader(self._root.calls, folder, check_name(file, folder), direct=self._direct)
 
-    def stage(self, name: str, attempt: str) -> LocalStage:
+    def stage(self, name: str, attempt: str) -> LocalAttempt:
         """Begin an attempt."""
         check_name(name, self.url)
         check_attempt(attempt, self.url)
         self._prepare()
-        return LocalStage(self._root, name, attempt, direct=self._direct)
+        return LocalAttempt(self._root, name, attempt, direct=self._direct)
 
     def _prepare(self) -> None:
         """Make the root; flush it once even if it was there, since whoever made it may have died before that."""

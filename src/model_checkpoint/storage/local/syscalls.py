@@ -1,7 +1,7 @@
-"""Calls: every system call the storage room makes, one method each.
+"""Syscalls: every system call the storage room makes, one method each.
 
 Nothing else in the room touches the file system, so a test can record, fail or kill any single call by handing the
-store another ``Calls`` (see ``model_checkpoint.testing.FaultyCalls``). No method retries, guesses or cleans up.
+store another ``Syscalls`` (see ``model_checkpoint.testing.FaultyCalls``). No method retries, guesses or cleans up.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ DIRECT = getattr(os, "O_DIRECT", 0)
 _libc = ctypes.CDLL(None, use_errno=True)
 _SYNC_FILE_RANGE_WRITE = 2
 _CACHE_PROBES = 64
+
+from model_checkpoint.storage.contract import host
 
 
 def _foreign(name: str, *types: type[Any]) -> Callable[..., int] | None:
@@ -47,7 +49,7 @@ def _checked(result: int, name: str) -> None:
         raise OSError(code, f"{name}: {os.strerror(code)}")
 
 
-class Calls:
+class Syscalls:
     """The system itself; subclasses stand in for it in tests.
 
     Example:
@@ -202,11 +204,7 @@ class Calls:
 
     def boot_id(self) -> str:
         """Which start of this machine it is; empty where the system does not say."""
-        try:
-            with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-                return file.read().strip()
-        except FileNotFoundError:
-            return ""
+        return host.boot_id()
 
 
-SYSTEM = Calls()  # what stores use unless told otherwise
+SYSTEM = Syscalls()  # what stores use unless told otherwise

@@ -21,10 +21,10 @@ from model_checkpoint.storage.contract.failures import (
     not_in_trash,
     typed_errors,
 )
-from model_checkpoint.storage.contract.names import MANIFEST, Token
+from model_checkpoint.storage.contract.names import MANIFEST, TrashToken
 from model_checkpoint.storage.contract.store import Trashed
 from model_checkpoint.storage.local.paths import (
-    Root,
+    RootPaths,
     flush_folder,
     is_published,
     list_folder,
@@ -40,9 +40,9 @@ _TAKEN = (errno.ENOTEMPTY, errno.EEXIST)
 _TRIES = 16
 
 
-def discard(root: Root, name: str) -> Trashed:
+def discard(root: RootPaths, name: str) -> Trashed:
     """Move a published checkpoint to the trash, durably."""
-    source, token = root.checkpoint(name), Token.fresh(name)
+    source, token = root.checkpoint(name), TrashToken.fresh(name)
     with typed_errors(source, "could not be moved to the trash"):
         if not is_published(root, name):
             raise no_such_checkpoint(source, root.path)
@@ -55,7 +55,7 @@ def discard(root: Root, name: str) -> Trashed:
     return Trashed(name=name, token=str(token), deleted=token.deleted, nbytes=nbytes)
 
 
-def _move(root: Root, source: str, target: str) -> None:
+def _move(root: RootPaths, source: str, target: str) -> None:
     """Rename a folder; if the reply was lost on the way, the folder's own number tells whether it arrived."""
     identity = root.calls.lstat(source)
     try:
@@ -66,7 +66,7 @@ def _move(root: Root, source: str, target: str) -> None:
         log.warning("%s: its rename reported %s, but it arrived", target, error)
 
 
-def _has_arrived(root: Root, identity: os.stat_result, target: str, error: OSError) -> bool:
+def _has_arrived(root: RootPaths, identity: os.stat_result, target: str, error: OSError) -> bool:
     """Let what is in place decide what became of a rename; if it cannot be looked at, nobody knows."""
     try:
         return os.path.samestat(identity, root.calls.lstat(target))
@@ -76,15 +76,15 @@ def _has_arrived(root: Root, identity: os.stat_result, target: str, error: OSErr
         raise doubt(error, target, "it may have been moved there") from second
 
 
-def contents(root: Root) -> list[Trashed]:
+def contents(root: RootPaths) -> list[Trashed]:
     """What can be brought back, oldest first."""
     with typed_errors(root.trash, "could not be listed"):
-        tokens = [token for text in list_folder(root.calls, root.trash) if (token := Token.find(text))]
+        tokens = [token for text in list_folder(root.calls, root.trash) if (token := TrashToken.find(text))]
         found = [item for token in tokens if (item := _describe(root, token))]
     return sorted(found, key=lambda item: item.deleted)
 
 
-def _describe(root: Root, token: Token) -> Trashed | None:
+def _describe(root: RootPaths, token: TrashToken) -> Trashed | None:
     try:
         files = regular_files(root.calls, f"{root.trash}/{token}")
     except (FileNotFoundError, NotADirectoryError):
@@ -94,9 +94,9 @@ def _describe(root: Root, token: Token) -> Trashed | None:
     return Trashed(name=token.name, token=str(token), deleted=token.deleted, nbytes=sum(files.values()))
 
 
-def read(root: Root, text: str) -> bytes:
+def read(root: RootPaths, text: str) -> bytes:
     """The manifest of what lies in the trash under a token."""
-    folder = f"{root.trash}/{Token.parse(text, root.trash)}"
+    folder = f"{root.trash}/{TrashToken.parse(text, root.trash)}"
     with typed_errors(folder, "could not be read"):
         try:
             return read_manifest(root.calls, folder)
@@ -104,9 +104,9 @@ def read(root: Root, text: str) -> bytes:
             raise not_in_trash(folder, root.path) from error
 
 
-def bring_back(root: Root, text: str) -> str:
+def bring_back(root: RootPaths, text: str) -> str:
     """Undo a discard, durably; return the name."""
-    token = Token.parse(text, root.trash)
+    token = TrashToken.parse(text, root.trash)
     source, target = f"{root.trash}/{token}", root.checkpoint(token.name)
     with typed_errors(source, "could not be brought back"):
         if _describe(root, token) is None:
@@ -119,7 +119,7 @@ def bring_back(root: Root, text: str) -> str:
     return token.name
 
 
-def _move_back(root: Root, source: str, name: str) -> None:
+def _move_back(root: RootPaths, source: str, name: str) -> None:
     for _ in range(_TRIES):
         try:
             return _move(root, source, root.checkpoint(name))
@@ -131,7 +131,7 @@ def _move_back(root: Root, source: str, name: str) -> None:
     raise StorageFailure(f"{source}: something keeps filling {root.checkpoint(name)}. Stop it, then try again.", source)
 
 
-def clear_the_way(root: Root, name: str) -> bool:
+def clear_the_way(root: RootPaths, name: str) -> bool:
     """Empty a folder that stands under ``name`` without a manifest; False if a checkpoint or no folder is there.
 
     Its entries go to the trash one by one, by name, and the folder itself stays: a checkpoint that another process
@@ -150,11 +150,11 @@ def clear_the_way(root: Root, name: str) -> bool:
     return True
 
 
-def throw_files(root: Root, name: str, files: Sequence[str]) -> None:
+def throw_files(root: RootPaths, name: str, files: Sequence[str]) -> None:
     """Move single files of ``name`` to the trash; those already gone are no error."""
     if not files:
         return
-    bin_ = f"{root.trash}/{Token.fresh(name)}"
+    bin_ = f"{root.trash}/{TrashToken.fresh(name)}"
     make_folder(root.calls, root.trash)
     root.calls.mkdir(bin_)
     for file in files:
@@ -164,14 +164,14 @@ def throw_files(root: Root, name: str, files: Sequence[str]) -> None:
             log.debug("%s/%s: gone already", name, file)
 
 
-def purge(root: Root, grace: float) -> tuple[list[str], int]:
+def purge(root: RootPaths, grace: float) -> tuple[list[str], int]:
     """Remove what has been in the trash for longer than ``grace`` seconds; return the keys and the bytes.
 
     Each is renamed first, and that is flushed: nobody can bring back a checkpoint that is half removed.
     """
     calls, now = root.calls, time.time()
     entries = list_folder(calls, root.trash)
-    over = [str(t) for text in entries if (t := Token.find(text)) and now - t.deleted >= grace]
+    over = [str(t) for text in entries if (t := TrashToken.find(text)) and now - t.deleted >= grace]
     taken = [token for token in over if _doom(root, token)]
     if taken:
         flush_folder(calls, root.trash)
@@ -179,7 +179,7 @@ def purge(root: Root, grace: float) -> tuple[list[str], int]:
     return taken, sum(remove_tree(calls, f"{root.trash}/{entry}") for entry in doomed)
 
 
-def _doom(root: Root, token: str) -> bool:
+def _doom(root: RootPaths, token: str) -> bool:
     try:
         root.calls.rename(f"{root.trash}/{token}", f"{root.trash}/{_DOOMED}{token}")
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Object stage: one attempt to save, from its lease to its publication."""
+"""Object attempt: one attempt to save, from its lease to its publication."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from model_checkpoint.errors import CheckpointException, DurabilityUnknown, StepExists, StorageFailure
 from model_checkpoint.storage.contract.failures import attempt_over, misused, not_sealed
 from model_checkpoint.storage.contract.names import MANIFEST, check_name, check_new_file, check_own_files
-from model_checkpoint.storage.contract.store import Stamp
+from model_checkpoint.storage.contract.store import FileStat
 from model_checkpoint.storage.objects.bucket import Bucket, log
-from model_checkpoint.storage.objects.commit import Draft, InPlace, commit, find
+from model_checkpoint.storage.objects.commit import CurrentManifest, ManifestPut, commit, find
 from model_checkpoint.storage.objects.failures import ConditionFailed, KeyMissing
 from model_checkpoint.storage.objects.keys import CHECKPOINTS, file_key, stored_name
-from model_checkpoint.storage.objects.leases import Lease, Work
+from model_checkpoint.storage.objects.leases import Lease, LeaseKind
 from model_checkpoint.storage.objects.trash import in_parallel, stored_files, throw_files
 from model_checkpoint.storage.objects.writer import Buffers, ObjectCopy, ObjectWriter, stamp_of
 
@@ -20,15 +20,15 @@ _TRIES = 16
 _COPY_BYTES = 4 << 30  # the most a server copies in one request
 
 
-class ObjectStage:
-    """One attempt; see :class:`model_checkpoint.storage.contract.store.Stage`."""
+class ObjectAttempt:
+    """One attempt; see :class:`model_checkpoint.storage.contract.store.Attempt`."""
 
     def __init__(self, bucket: Bucket, name: str, attempt: str, *, buffers: Buffers) -> None:
         self._bucket, self._name, self._attempt, self._buffers = bucket, name, attempt, buffers
         self._where = bucket.where(f"{CHECKPOINTS}/{name}")
         self._writers: dict[str, ObjectWriter | ObjectCopy] = {}
         self._over = False
-        self._lease = Lease(bucket, Work.SAVE, attempt=attempt, name=name)
+        self._lease = Lease(bucket, LeaseKind.SAVE, attempt=attempt, name=name)
 
     def create(self, file: str, size: int) -> ObjectWriter:
         """Open a new file of ``size`` bytes; it goes to a key no other attempt has."""
@@ -57,7 +57,7 @@ class ObjectStage:
             return False
         return True
 
-    def stamps(self) -> dict[str, Stamp]:
+    def stamps(self) -> dict[str, FileStat]:
         """Stamps of the files that are in the store so far."""
         return {file: writer.stamp for file, writer in self._writers.items() if writer.stamp is not None}
 
@@ -88,7 +88,7 @@ class ObjectStage:
             if old:
                 self._lease.note_obsolete(old)
             home = found.home if found is not None else self._attempt
-            draft = Draft(data=manifest, attempt=self._attempt, home=home)
+            draft = ManifestPut(data=manifest, attempt=self._attempt, home=home)
             try:
                 commit(self._bucket, self._name, draft, over=found)
             except (ConditionFailed, StepExists):
@@ -101,7 +101,7 @@ class ObjectStage:
             self._where,
         )
 
-    def _outdated(self, found: InPlace, obsolete: tuple[str, ...]) -> tuple[str, ...]:
+    def _outdated(self, found: CurrentManifest, obsolete: tuple[str, ...]) -> tuple[str, ...]:
         """Stored files to remove once ``found`` is replaced.
 
         A version none of whose files the caller names is one it did not know of: then its own files go.

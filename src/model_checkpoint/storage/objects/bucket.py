@@ -1,4 +1,4 @@
-"""Object calls: the one way to the objects of a bucket. Every request of the store goes through here.
+"""Object bucket: the one way to the objects of a bucket. Every request of the store goes through here.
 
 The package obstore does the talking, retries what may be retried and checks what the store can check; here its answers
 become values and errors of ours. Keys are relative to the prefix.
@@ -40,7 +40,7 @@ class BadURL(CheckpointException, ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listed:
+class ObjectMeta:
     """One object, as a listing or a look at it tells."""
 
     key: str
@@ -50,7 +50,7 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fetched:
+class FetchedObject:
     """One object with its bytes, the version to replace it by, and the remarks kept with it."""
 
     data: bytes
@@ -160,14 +160,14 @@ class Bucket:
 
         self._call(key, "could not be written", put)
 
-    def get(self, key: str) -> Fetched:
+    def get(self, key: str) -> FetchedObject:
         """Read a whole object; ``KeyMissing`` if there is none."""
 
-        def get() -> Fetched:
+        def get() -> FetchedObject:
             answer = _obstore().get(self.client, self.path(key))
             version = {name: answer.meta[name] for name in ("e_tag", "version") if answer.meta.get(name)}
             remarks = {str(name).lower(): str(value) for name, value in answer.attributes.items()}
-            return Fetched(data=bytes(answer.bytes()), version=version, remarks=remarks)
+            return FetchedObject(data=bytes(answer.bytes()), version=version, remarks=remarks)
 
         return self._call(key, "could not be read", get)
 
@@ -179,7 +179,7 @@ class Bucket:
 
         return self._call(key, "could not be read", read)
 
-    def head(self, key: str) -> Listed:
+    def head(self, key: str) -> ObjectMeta:
         """Look at an object; ``KeyMissing`` if there is none."""
         meta = self._call(key, "could not be looked at", lambda: _obstore().head(self.client, self.path(key)))
         return self._listed(meta)
@@ -196,11 +196,11 @@ class Bucket:
         except KeyMissing:
             log.debug("%s: gone already", self.where(key))
 
-    def list(self, folder: str = "") -> list[Listed]:
+    def list(self, folder: str = "") -> list[ObjectMeta]:
         """Every object below ``folder``; none if the bucket does not exist."""
         prefix = self.path(folder).rstrip("/") or None
 
-        def walk() -> list[Listed]:
+        def walk() -> list[ObjectMeta]:
             chunks = _obstore().list(self.client, prefix, chunk_size=1000)
             return [self._listed(meta) for chunk in chunks for meta in chunk]
 
@@ -220,11 +220,13 @@ class Bucket:
         except KeyMissing:
             return True
 
-    def _listed(self, meta: Mapping[str, Any]) -> Listed:
+    def _listed(self, meta: Mapping[str, Any]) -> ObjectMeta:
         key = str(meta["path"])
         if self.address.prefix:
             key = key.removeprefix(self.address.prefix + "/")
-        return Listed(key=key, size=int(meta["size"]), modified=meta["last_modified"], version=meta.get("e_tag") or "")
+        return ObjectMeta(
+            key=key, size=int(meta["size"]), modified=meta["last_modified"], version=meta.get("e_tag") or ""
+        )
 
 
 _buckets: dict[tuple[object, ...], Bucket] = {}

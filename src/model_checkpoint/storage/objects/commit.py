@@ -14,7 +14,7 @@ from model_checkpoint.errors import CheckpointException, PermissionRefused, Stor
 from model_checkpoint.manifest import Summary, decode_summary
 from model_checkpoint.storage.contract.failures import name_taken
 from model_checkpoint.storage.contract.names import MANIFEST
-from model_checkpoint.storage.objects.bucket import Bucket, Condition, Fetched, log
+from model_checkpoint.storage.objects.bucket import Bucket, Condition, FetchedObject, log
 from model_checkpoint.storage.objects.failures import ConditionFailed, KeyMissing, undecided
 from model_checkpoint.storage.objects.keys import manifest_key
 
@@ -25,7 +25,7 @@ _ATTEMPT, _HOME = "mckptattempt", "mckpthome"  # letters only: some stores allow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Draft:
+class ManifestPut:
     """A manifest on its way: no bytes delete the checkpoint."""
 
     data: bytes
@@ -38,13 +38,13 @@ class Draft:
         return {_ATTEMPT: self.attempt, _HOME: self.home}
 
 
-def draft_of(found: Fetched) -> Draft:
+def put_of(found: FetchedObject) -> ManifestPut:
     """A manifest to be put again as it was."""
-    return Draft(data=found.data, attempt=found.remarks.get(_ATTEMPT, ""), home=found.remarks.get(_HOME, ""))
+    return ManifestPut(data=found.data, attempt=found.remarks.get(_ATTEMPT, ""), home=found.remarks.get(_HOME, ""))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InPlace:
+class CurrentManifest:
     """The manifest, or the mark of a deletion, that a name has now."""
 
     data: bytes
@@ -70,28 +70,28 @@ class InPlace:
         return None if summary is None else frozenset(r.name for r in (*summary.files, *summary.extras))
 
 
-def look(bucket: Bucket, name: str) -> InPlace | None:
+def look(bucket: Bucket, name: str) -> CurrentManifest | None:
     """What ``name`` has now; None if it never had anything."""
     try:
         found = bucket.get(manifest_key(name))
     except KeyMissing:
         return None
     attempt, home = found.remarks.get(_ATTEMPT, ""), found.remarks.get(_HOME, "")
-    place = InPlace(data=found.data, version=found.version, attempt=attempt, home=home)
+    place = CurrentManifest(data=found.data, version=found.version, attempt=attempt, home=home)
     if attempt or not found.data:
         return place
     summary = place.summary()  # a store that dropped the remarks, or a manifest copied there by other means
     own = summary.attempt if summary is not None else ""
-    return InPlace(data=found.data, version=found.version, attempt=own, home=own)
+    return CurrentManifest(data=found.data, version=found.version, attempt=own, home=own)
 
 
-def find(bucket: Bucket, name: str) -> InPlace | None:
+def find(bucket: Bucket, name: str) -> CurrentManifest | None:
     """The checkpoint ``name``; None if there is none."""
     place = look(bucket, name)
     return place if place is not None and place.published else None
 
 
-def commit(bucket: Bucket, name: str, draft: Draft, *, over: InPlace | None = None) -> None:
+def commit(bucket: Bucket, name: str, draft: ManifestPut, *, over: CurrentManifest | None = None) -> None:
     """Put ``draft`` in place of nothing (or the mark of a deletion), or of exactly ``over``.
 
     Raises:
@@ -121,7 +121,7 @@ def commit(bucket: Bucket, name: str, draft: Draft, *, over: InPlace | None = No
     raise StorageFailure(f"{where}: something keeps changing it. Let one process at a time write it.", where)
 
 
-def _try(bucket: Bucket, name: str, draft: Draft, condition: Condition) -> StorageFailure | None:
+def _try(bucket: Bucket, name: str, draft: ManifestPut, condition: Condition) -> StorageFailure | None:
     try:
         bucket.put_if(manifest_key(name), draft.data, condition, remarks=draft.remarks)
     except PermissionRefused:
@@ -131,7 +131,7 @@ def _try(bucket: Bucket, name: str, draft: Draft, condition: Condition) -> Stora
     return None
 
 
-def _look_after(bucket: Bucket, name: str, failure: StorageFailure, where: str) -> InPlace | None:
+def _look_after(bucket: Bucket, name: str, failure: StorageFailure, where: str) -> CurrentManifest | None:
     """What is in place after a put went wrong; if that cannot be read either, nobody knows."""
     try:
         return look(bucket, name)
@@ -141,13 +141,13 @@ def _look_after(bucket: Bucket, name: str, failure: StorageFailure, where: str) 
         raise undecided(where, failure) from failure
 
 
-def _require_same(over: InPlace, place: InPlace | None, failure: StorageFailure) -> None:
+def _require_same(over: CurrentManifest, place: CurrentManifest | None, failure: StorageFailure) -> None:
     """Raise unless the version to be replaced is still there."""
     if place is None or place.version != over.version or isinstance(failure, _REFUSALS):
         raise ConditionFailed(failure.message, failure.checkpoint_path) from None
 
 
-def _fence(bucket: Bucket, name: str, draft: Draft, condition: Condition, failure: StorageFailure) -> None:
+def _fence(bucket: Bucket, name: str, draft: ManifestPut, condition: Condition, failure: StorageFailure) -> None:
     """Make sure that a put that failed can no longer arrive, then raise its failure; or say that nobody knows."""
     where = bucket.where(f"checkpoints/{name}")
     if condition is not None:

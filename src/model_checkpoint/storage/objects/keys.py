@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 
-from model_checkpoint.storage.contract.names import MANIFEST, Token
+from model_checkpoint.storage.contract.names import MANIFEST, TrashToken
 
 CHECKPOINTS, STAGING, TRASH = "checkpoints", ".staging", ".trash"
 LEASE, CLOCK = ".lease", ".clock"
@@ -34,7 +34,7 @@ def lease_key(attempt: str) -> str:
     return f"{STAGING}/{attempt}{LEASE}"
 
 
-def trash_key(token: Token | str, stored: str) -> str:
+def trash_key(token: TrashToken | str, stored: str) -> str:
     """The key of a file of a deleted checkpoint."""
     return f"{TRASH}/{token}/{stored}"
 

@@ -18,15 +18,15 @@ import msgspec
 
 from model_checkpoint.errors import CheckpointException, StorageFailure
 from model_checkpoint.options import Graces
-from model_checkpoint.storage.local.syscalls import SYSTEM
-from model_checkpoint.storage.objects.bucket import Bucket, Listed, log
+from model_checkpoint.storage.contract import host
+from model_checkpoint.storage.objects.bucket import Bucket, ObjectMeta, log
 from model_checkpoint.storage.objects.failures import ConditionFailed, KeyMissing, preconditions_ignored
 from model_checkpoint.storage.objects.keys import CLOCK, LEASE, STAGING, lease_key
 
 BEAT_SECONDS = 30.0
 
 
-class Work(Enum):
+class LeaseKind(Enum):
     """What a lease is for."""
 
     SAVE = "save"
@@ -34,10 +34,10 @@ class Work(Enum):
     RESTORE = "restore"
 
 
-class Claim(msgspec.Struct, frozen=True, kw_only=True):
+class LeaseRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What a lease says: who is at work, on what, and what recovery must know to finish or undo it."""
 
-    work: Work
+    work: LeaseKind
     attempt: str
     name: str
     token: str = ""  # the place in the trash, of a deletion or a bringing back
@@ -56,7 +56,7 @@ _alive: weakref.WeakValueDictionary[tuple[int, str], Lease] = weakref.WeakValueD
 class Lease:
     """The claim of one piece of work of this process, kept fresh until it is released or left."""
 
-    def __init__(self, bucket: Bucket, work: Work, *, attempt: str, name: str, token: str = "") -> None:
+    def __init__(self, bucket: Bucket, work: LeaseKind, *, attempt: str, name: str, token: str = "") -> None:
         self._bucket, self.key = bucket, lease_key(attempt)
         self._over = threading.Event()
         self._writing = threading.Lock()
@@ -150,14 +150,14 @@ def _expect_refusal(bucket: Bucket, key: str, line: bytes, condition: dict[str, 
 # --- who is alive ----------------------------------------------------------------------------------------------------
 
 
-def _claim_of_this_process(work: Work, *, attempt: str, name: str, token: str) -> Claim:
-    return Claim(
+def _claim_of_this_process(work: LeaseKind, *, attempt: str, name: str, token: str) -> LeaseRecord:
+    return LeaseRecord(
         work=work,
         attempt=attempt,
         name=name,
         token=token,
         host=os.uname().nodename,
-        boot=SYSTEM.boot_id(),
+        boot=host.boot_id(),
         space=_pid_space(),
         pid=os.getpid(),
         born=_born(os.getpid()),
@@ -181,12 +181,12 @@ def _born(pid: int) -> str:
         return ""
 
 
-def is_dead(claim: Claim, age: float, graces: Graces, *, term: float) -> bool:
+def is_dead(claim: LeaseRecord, age: float, graces: Graces, *, term: float) -> bool:
     """Whether the owner of a claim last refreshed ``age`` seconds ago is surely no longer at work.
 
     On another machine that is certain only after ``term`` seconds of silence, however short the graces.
     """
-    here = (os.uname().nodename, SYSTEM.boot_id(), _pid_space())
+    here = (os.uname().nodename, host.boot_id(), _pid_space())
     if (claim.host, claim.boot, claim.space) != here or not claim.born:
         return age >= max(graces.foreign, term)
     if claim.pid == os.getpid() and claim.born == _born(claim.pid):
@@ -194,10 +194,10 @@ def is_dead(claim: Claim, age: float, graces: Graces, *, term: float) -> bool:
     return _born(claim.pid) != claim.born and age >= graces.local
 
 
-def read_claim(bucket: Bucket, key: str) -> Claim | None:
+def read_claim(bucket: Bucket, key: str) -> LeaseRecord | None:
     """What a lease says; None if it is gone or says nothing we understand."""
     try:
-        return msgspec.json.decode(bucket.get(key).data, type=Claim)
+        return msgspec.json.decode(bucket.get(key).data, type=LeaseRecord)
     except KeyMissing:
         return None
     except msgspec.MsgspecError:
@@ -205,7 +205,7 @@ def read_claim(bucket: Bucket, key: str) -> Claim | None:
         return None
 
 
-def leases(bucket: Bucket) -> dict[str, Listed]:
+def leases(bucket: Bucket) -> dict[str, ObjectMeta]:
     """Every lease by its attempt id."""
     listed = {item.key.removeprefix(f"{STAGING}/"): item for item in bucket.list(STAGING)}
     return {file.removesuffix(LEASE): item for file, item in listed.items() if file.endswith(LEASE)}

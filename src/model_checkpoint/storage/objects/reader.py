@@ -1,4 +1,4 @@
-"""Object reads: one data file of an object store, by ranged requests from many threads.
+"""Object reader: one data file of an object store, by ranged requests from many threads.
 
 A read asks for exactly its range. Once reads are seen to follow one another, larger blocks are fetched ahead, several
 at a time: each request costs a round trip, and few threads read. Memory is a few blocks; a read elsewhere ends it.

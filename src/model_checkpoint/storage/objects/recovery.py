@@ -1,4 +1,4 @@
-"""Object sweep: recovery. Removes what dead attempts left, stale uploads, and trash past its grace.
+"""Object recovery: recovery. Removes what dead attempts left, stale uploads, and trash past its grace.
 
 Never rolls forward, and never removes what a manifest in place needs. Safe to run at any time, from any number of
 processes, and to be killed at any request: a lease goes last. All ages are by the store's own clock.
@@ -14,8 +14,8 @@ from datetime import datetime
 from model_checkpoint.options import Graces
 from model_checkpoint.storage.contract.names import MANIFEST, is_name
 from model_checkpoint.storage.contract.store import Swept
-from model_checkpoint.storage.objects.bucket import Bucket, Listed, log
-from model_checkpoint.storage.objects.commit import InPlace, find, look
+from model_checkpoint.storage.objects.bucket import Bucket, ObjectMeta, log
+from model_checkpoint.storage.objects.commit import CurrentManifest, find, look
 from model_checkpoint.storage.objects.failures import KeyMissing
 from model_checkpoint.storage.objects.keys import (
     CHECKPOINTS,
@@ -29,11 +29,11 @@ from model_checkpoint.storage.objects.keys import (
     plain_name,
     trash_key,
 )
-from model_checkpoint.storage.objects.leases import Claim, Work, is_dead, leases, read_claim, store_time
+from model_checkpoint.storage.objects.leases import LeaseKind, LeaseRecord, is_dead, leases, read_claim, store_time
 from model_checkpoint.storage.objects.signed_requests import Upload, abort_upload, list_uploads, remove_mark
 from model_checkpoint.storage.objects.trash import empty_token, in_parallel, purge, throw_files
 
-Folders = dict[str, dict[str, Listed]]  # name -> stored file -> what is there
+Folders = dict[str, dict[str, ObjectMeta]]  # name -> stored file -> what is there
 
 
 @dataclass(slots=True)
@@ -43,8 +43,8 @@ class _Survey:
     folders: Folders
     uploads: list[Upload]
     now: datetime
-    alive: dict[str, Claim | None] = field(default_factory=dict)
-    dead: dict[str, Claim] = field(default_factory=dict)
+    alive: dict[str, LeaseRecord | None] = field(default_factory=dict)
+    dead: dict[str, LeaseRecord] = field(default_factory=dict)
 
     def age(self, modified: datetime) -> float:
         return max(0.0, (self.now - modified).total_seconds())
@@ -89,11 +89,13 @@ def _look_around(bucket: Bucket, graces: Graces) -> _Survey:
     return survey
 
 
-def _bury(bucket: Bucket, attempt: str, claim: Claim, survey: _Survey) -> int:
+def _bury(bucket: Bucket, attempt: str, claim: LeaseRecord, survey: _Survey) -> int:
     """Remove all traces of dead work, its lease last."""
     nbytes = 0
     if is_name(claim.name):
-        bury = {Work.SAVE: _bury_save, Work.DISCARD: _bury_discard, Work.RESTORE: _bury_restore}[claim.work]
+        bury = {LeaseKind.SAVE: _bury_save, LeaseKind.DISCARD: _bury_discard, LeaseKind.RESTORE: _bury_restore}[
+            claim.work
+        ]
         nbytes = bury(bucket, claim, survey.folders.get(claim.name, {}))
     for upload in survey.uploads:
         if is_of(upload.key.rpartition("/")[2], attempt):
@@ -102,7 +104,7 @@ def _bury(bucket: Bucket, attempt: str, claim: Claim, survey: _Survey) -> int:
     return nbytes
 
 
-def _bury_save(bucket: Bucket, claim: Claim, files: dict[str, Listed]) -> int:
+def _bury_save(bucket: Bucket, claim: LeaseRecord, files: dict[str, ObjectMeta]) -> int:
     """If it came to be the checkpoint, the version it replaced goes; if not, its own files go."""
     place = find(bucket, claim.name)
     needed = _needed(place)
@@ -112,7 +114,7 @@ def _bury_save(bucket: Bucket, claim: Claim, files: dict[str, Listed]) -> int:
     return _remove(bucket, claim.name, files, [s for s in files if is_of(s, claim.attempt) and s not in needed])
 
 
-def _bury_discard(bucket: Bucket, claim: Claim, files: dict[str, Listed]) -> int:
+def _bury_discard(bucket: Bucket, claim: LeaseRecord, files: dict[str, ObjectMeta]) -> int:
     """If the deletion took place, the files it deleted go; if not, its copies in the trash go."""
     place = look(bucket, claim.name)
     if place is None or place.attempt != claim.token:
@@ -121,7 +123,7 @@ def _bury_discard(bucket: Bucket, claim: Claim, files: dict[str, Listed]) -> int
     return _remove(bucket, claim.name, files, [stored for stored in files if stored in thrown])
 
 
-def _bury_restore(bucket: Bucket, claim: Claim, files: dict[str, Listed]) -> int:
+def _bury_restore(bucket: Bucket, claim: LeaseRecord, files: dict[str, ObjectMeta]) -> int:
     """If it was brought back, what is in the trash goes; if not, the copies beside no manifest go."""
     try:
         thrown = bucket.get(trash_key(claim.token, MANIFEST))
@@ -135,7 +137,7 @@ def _bury_restore(bucket: Bucket, claim: Claim, files: dict[str, Listed]) -> int
     return _remove(bucket, claim.name, files, [s for s in files if s in copies and s not in needed])
 
 
-def _needed(place: InPlace | None) -> frozenset[str]:
+def _needed(place: CurrentManifest | None) -> frozenset[str]:
     """Stored files a checkpoint needs, its manifest included."""
     if place is None:
         return frozenset({MANIFEST})
@@ -143,7 +145,7 @@ def _needed(place: InPlace | None) -> frozenset[str]:
     return frozenset({MANIFEST, *listed, *(f"{file}~{place.home}" for file in listed)})
 
 
-def _remove(bucket: Bucket, name: str, files: dict[str, Listed], stored: Iterable[str]) -> int:
+def _remove(bucket: Bucket, name: str, files: dict[str, ObjectMeta], stored: Iterable[str]) -> int:
     doomed = list(stored)
     in_parallel(bucket.delete, [file_key(name, file) for file in doomed])
     return sum(files[file].size for file in doomed)
@@ -167,7 +169,7 @@ def _clear_orphans(bucket: Bucket, survey: _Survey, graces: Graces) -> int:
     return nbytes
 
 
-def _clear_folder(bucket: Bucket, name: str, files: dict[str, Listed], old: list[str]) -> int:
+def _clear_folder(bucket: Bucket, name: str, files: dict[str, ObjectMeta], old: list[str]) -> int:
     place = look(bucket, name)
     if place is not None and place.published:
         if place.listed() is None:

@@ -1,4 +1,4 @@
-"""Object uploads: the few S3 requests obstore has no call for, signed here (AWS Signature Version 4).
+"""Object signed requests: the few S3 requests obstore has no call for, signed here (AWS Signature Version 4).
 
 List uploads that were begun and never finished, abort them, and remove an object only if it is still the version that
 was read. Needs credentials that can be known (given, or in the environment); where they cannot (instance roles), and on

@@ -12,11 +12,11 @@ from typing import Any
 from model_checkpoint.options import Graces
 from model_checkpoint.storage.contract.failures import no_such_checkpoint
 from model_checkpoint.storage.contract.names import MANIFEST, check_attempt, check_name
-from model_checkpoint.storage.contract.store import Stamp, Swept, Trashed
+from model_checkpoint.storage.contract.store import FileStat, Swept, Trashed
 from model_checkpoint.storage.objects import trash as object_trash
-from model_checkpoint.storage.objects.attempt import ObjectStage
+from model_checkpoint.storage.objects.attempt import ObjectAttempt
 from model_checkpoint.storage.objects.bucket import TERM_SECONDS, Address, Bucket, connect
-from model_checkpoint.storage.objects.commit import InPlace, find
+from model_checkpoint.storage.objects.commit import CurrentManifest, find
 from model_checkpoint.storage.objects.failures import KeyMissing
 from model_checkpoint.storage.objects.keys import CHECKPOINTS, file_key, manifest_key
 from model_checkpoint.storage.objects.reader import ObjectReader, gone
@@ -83,7 +83,7 @@ class ObjectStore:
         sizes = {file.partition("~")[0]: item.size for file, item in stored.items()}
         return sizes | {MANIFEST: len(found.data)}
 
-    def stamps(self, name: str) -> dict[str, Stamp]:
+    def stamps(self, name: str) -> dict[str, FileStat]:
         """Every file of ``name``, its manifest included, with its stamp."""
         found = self._find(name)
         stored = object_trash.stored_files(self._bucket, name, found.home)
@@ -110,11 +110,11 @@ class ObjectStore:
         except KeyMissing:
             raise gone(self._where(name), file) from None
 
-    def stage(self, name: str, attempt: str) -> ObjectStage:
+    def stage(self, name: str, attempt: str) -> ObjectAttempt:
         """Begin an attempt."""
         check_name(name, self.url)
         check_attempt(attempt, self.url)
-        return ObjectStage(self._bucket, name, attempt, buffers=self._buffers)
+        return ObjectAttempt(self._bucket, name, attempt, buffers=self._buffers)
 
     def free_bytes(self) -> int | None:
         """Nobody can tell."""
@@ -144,7 +144,7 @@ class ObjectStore:
     def _where(self, name: str) -> str:
         return f"{self.url}/{CHECKPOINTS}/{check_name(name, self.url)}"
 
-    def _find(self, name: str) -> InPlace:
+    def _find(self, name: str) -> CurrentManifest:
         where = self._where(name)
         found = find(self._bucket, name)
         if found is None:

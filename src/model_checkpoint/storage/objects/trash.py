@@ -15,10 +15,10 @@ from datetime import datetime
 
 from model_checkpoint.errors import CheckpointException, CheckpointNotFound, StorageFailure
 from model_checkpoint.storage.contract.failures import name_taken_again, no_such_checkpoint, not_in_trash
-from model_checkpoint.storage.contract.names import MANIFEST, Token
+from model_checkpoint.storage.contract.names import MANIFEST, TrashToken
 from model_checkpoint.storage.contract.store import Trashed
-from model_checkpoint.storage.objects.bucket import Bucket, Listed, log
-from model_checkpoint.storage.objects.commit import Draft, InPlace, commit, draft_of, find
+from model_checkpoint.storage.objects.bucket import Bucket, ObjectMeta, log
+from model_checkpoint.storage.objects.commit import CurrentManifest, ManifestPut, commit, find, put_of
 from model_checkpoint.storage.objects.failures import ConditionFailed, KeyMissing
 from model_checkpoint.storage.objects.keys import (
     CHECKPOINTS,
@@ -29,7 +29,7 @@ from model_checkpoint.storage.objects.keys import (
     plain_name,
     trash_key,
 )
-from model_checkpoint.storage.objects.leases import Lease, Work, leases, read_claim
+from model_checkpoint.storage.objects.leases import Lease, LeaseKind, leases, read_claim
 
 _TRIES = 16
 _AT_ONCE = 8
@@ -47,7 +47,7 @@ def in_parallel(work: Callable[[str], None], keys: Iterable[str]) -> None:
             done.result()
 
 
-def stored_files(bucket: Bucket, name: str, home: str) -> dict[str, Listed]:
+def stored_files(bucket: Bucket, name: str, home: str) -> dict[str, ObjectMeta]:
     """Every stored file of a published checkpoint, without its manifest and without what attempts at work put there.
 
     The files are listed before the leases: an attempt has its lease before its first file.
@@ -68,8 +68,10 @@ def stored_files(bucket: Bucket, name: str, home: str) -> dict[str, Listed]:
 
 def discard(bucket: Bucket, name: str) -> Trashed:
     """Move a published checkpoint to the trash."""
-    token = Token.fresh(name)
-    lease = Lease(bucket, Work.DISCARD, attempt=f"{secrets.token_hex(12)}{token.salt[:8]}", name=name, token=str(token))
+    token = TrashToken.fresh(name)
+    lease = Lease(
+        bucket, LeaseKind.DISCARD, attempt=f"{secrets.token_hex(12)}{token.salt[:8]}", name=name, token=str(token)
+    )
     try:
         found, files = _throw(bucket, token)
     except CheckpointNotFound:
@@ -83,7 +85,7 @@ def discard(bucket: Bucket, name: str) -> Trashed:
     return Trashed(name=name, token=str(token), deleted=token.deleted, nbytes=nbytes)
 
 
-def _throw(bucket: Bucket, token: Token) -> tuple[InPlace, dict[str, Listed]]:
+def _throw(bucket: Bucket, token: TrashToken) -> tuple[CurrentManifest, dict[str, ObjectMeta]]:
     """Copy a checkpoint to the trash and switch its manifest off; return what it was."""
     name = token.name
     for _ in range(_TRIES):
@@ -95,7 +97,7 @@ def _throw(bucket: Bucket, token: Token) -> tuple[InPlace, dict[str, Listed]]:
         # no byte of the manifest passes through here, so none can be spoiled on the way
         bucket.copy(manifest_key(name), trash_key(token, MANIFEST))
         try:
-            commit(bucket, name, Draft(data=b"", attempt=str(token), home=found.home), over=found)
+            commit(bucket, name, ManifestPut(data=b"", attempt=str(token), home=found.home), over=found)
         except ConditionFailed:
             empty_token(bucket, str(token))  # it was replaced meanwhile: throw away what is there now
         else:
@@ -115,12 +117,12 @@ def _finish(bucket: Bucket, lease: Lease, remove: Callable[[], object]) -> None:
         lease.release()
 
 
-def trash_folders(bucket: Bucket) -> dict[str, list[Listed]]:
+def trash_folders(bucket: Bucket) -> dict[str, list[ObjectMeta]]:
     """Everything in the trash, by token."""
-    folders: dict[str, list[Listed]] = defaultdict(list)
+    folders: dict[str, list[ObjectMeta]] = defaultdict(list)
     for item in bucket.list(TRASH):
         token, slash, _ = item.key.removeprefix(f"{TRASH}/").partition("/")
-        if slash and Token.find(token):
+        if slash and TrashToken.find(token):
             folders[token].append(item)
     return folders
 
@@ -129,9 +131,9 @@ def contents(bucket: Bucket) -> list[Trashed]:
     """What can be brought back, oldest first."""
     found = [
         Trashed(
-            name=Token.parse(token).name,
+            name=TrashToken.parse(token).name,
             token=token,
-            deleted=Token.parse(token).deleted,
+            deleted=TrashToken.parse(token).deleted,
             nbytes=sum(item.size for item in items),
         )
         for token, items in trash_folders(bucket).items()
@@ -142,17 +144,17 @@ def contents(bucket: Bucket) -> list[Trashed]:
 
 def read(bucket: Bucket, text: str) -> bytes:
     """The manifest of what lies in the trash under a token."""
-    return _thrown_manifest(bucket, Token.parse(text, bucket.where(TRASH))).data
+    return _thrown_manifest(bucket, TrashToken.parse(text, bucket.where(TRASH))).data
 
 
 def bring_back(bucket: Bucket, text: str) -> str:
     """Undo a discard; return the name."""
-    token = Token.parse(text, bucket.where(TRASH))
+    token = TrashToken.parse(text, bucket.where(TRASH))
     _require_finished(bucket, token)
     draft = _thrown_manifest(bucket, token)
     if find(bucket, token.name) is not None:
         raise name_taken_again(bucket.where(f"{CHECKPOINTS}/{token.name}"))
-    lease = Lease(bucket, Work.RESTORE, attempt=secrets.token_hex(16), name=token.name, token=str(token))
+    lease = Lease(bucket, LeaseKind.RESTORE, attempt=secrets.token_hex(16), name=token.name, token=str(token))
     try:
         _copy_back(bucket, token)
         commit(bucket, token.name, draft)
@@ -163,7 +165,7 @@ def bring_back(bucket: Bucket, text: str) -> str:
     return token.name
 
 
-def _thrown_manifest(bucket: Bucket, token: Token) -> Draft:
+def _thrown_manifest(bucket: Bucket, token: TrashToken) -> ManifestPut:
     """The manifest of what was deleted, read twice: it is put again as it was read, so it must have been read well."""
     where = bucket.where(f"{TRASH}/{token}")
     try:
@@ -172,10 +174,10 @@ def _thrown_manifest(bucket: Bucket, token: Token) -> Draft:
         raise not_in_trash(where, bucket.address.url) from None
     if first.data != second.data:
         raise StorageFailure(f"{where}: its manifest reads differently each time. Check the network, try again.", where)
-    return draft_of(first)
+    return put_of(first)
 
 
-def _require_finished(bucket: Bucket, token: Token) -> None:
+def _require_finished(bucket: Bucket, token: TrashToken) -> None:
     """Refuse what a deletion still works on: it would remove the files as they come back."""
     for attempt in leases(bucket):
         if not attempt.endswith(token.salt[:8]):
@@ -189,7 +191,7 @@ def _require_finished(bucket: Bucket, token: Token) -> None:
             )
 
 
-def _copy_back(bucket: Bucket, token: Token) -> None:
+def _copy_back(bucket: Bucket, token: TrashToken) -> None:
     folder = f"{TRASH}/{token}/"
     stored = [item.key.removeprefix(folder) for item in bucket.list(f"{TRASH}/{token}")]
     in_parallel(
@@ -200,7 +202,7 @@ def _copy_back(bucket: Bucket, token: Token) -> None:
 
 def throw_files(bucket: Bucket, name: str, stored: Sequence[str]) -> None:
     """Move single files of ``name`` to the trash, without a manifest; those already gone are no error."""
-    token = Token.fresh(name)
+    token = TrashToken.fresh(name)
 
     def throw(file: str) -> None:
         try:

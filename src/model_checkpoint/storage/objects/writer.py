@@ -1,4 +1,4 @@
-"""Object files: one data file on its way to an object store.
+"""Object writer: one data file on its way to an object store.
 
 Slabs come in any order, an upload wants them in file order. Those that come early wait in memory up to a window, those
 beyond it on the local disk, so that no order can exhaust memory or block for ever; while the network is the slow part,
@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from model_checkpoint.errors import StorageFailure
 from model_checkpoint.options import MIB
 from model_checkpoint.storage.contract.failures import misused, typed_errors
-from model_checkpoint.storage.contract.store import Stamp
-from model_checkpoint.storage.objects.bucket import PART_BYTES, PARTS_AT_ONCE, Bucket, Listed, log
+from model_checkpoint.storage.contract.store import FileStat
+from model_checkpoint.storage.objects.bucket import PART_BYTES, PARTS_AT_ONCE, Bucket, ObjectMeta, log
 from model_checkpoint.storage.objects.failures import KeyMissing
 
 WINDOW_BYTES = 64 * MIB
@@ -189,9 +189,9 @@ class _Stream:
             self._spill.close()
 
 
-def stamp_of(found: Listed) -> Stamp:
+def stamp_of(found: ObjectMeta) -> FileStat:
     """What the store tells of an object; a copy on the server is a copy of its own, so keys are part of identity."""
-    return Stamp(size=found.size, identity=f"{found.key}#{found.version}", links=1)
+    return FileStat(size=found.size, identity=f"{found.key}#{found.version}", links=1)
 
 
 class ObjectCopy:
@@ -199,7 +199,7 @@ class ObjectCopy:
 
     sealed = touched = True
 
-    def __init__(self, key: str, stamp: Stamp) -> None:
+    def __init__(self, key: str, stamp: FileStat) -> None:
         self.key, self.stamp = key, stamp
 
     def give_up(self) -> None:
@@ -220,7 +220,7 @@ class ObjectWriter:
         self._stream: _Stream | None = None
         self.sealed = False
         self.touched = False  # something of it may be in the store
-        self.stamp: Stamp | None = None  # known once it is sealed
+        self.stamp: FileStat | None = None  # known once it is sealed
 
     def write(self, offset: int, data: memoryview) -> None:
         """Take all of ``data`` for ``offset``."""

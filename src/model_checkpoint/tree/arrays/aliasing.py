@@ -1,4 +1,4 @@
-"""Sharing: arrays that lie over the same memory are stored once, and lie over the same memory again after a load.
+"""Aliasing: arrays that lie over the same memory are stored once, and lie over the same memory again after a load.
 
 Two arrays share if they have a byte in common. Views that together cover at least half of the memory between their
 lowest and highest byte are stored as that memory, each with its offset and strides; else each is stored apart.
@@ -12,30 +12,30 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from model_checkpoint.state import Source
-from model_checkpoint.tree.arrays.array_ref import HOST, Found, HostMemory, c_strides
+from model_checkpoint.tree.arrays.array_ref import HOST, ArrayRef, HostMemory, c_strides
 from model_checkpoint.tree.values.dtypes import DType, number
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredArray:
     """One array to store: what it is, and which found arrays show it (the first names it)."""
 
     kind: str
     dtype: DType
     shape: tuple[int, ...]
     source: Source
-    members: Sequence[Found]
+    members: Sequence[ArrayRef]
     frozen: bool
 
 
 @dataclass(slots=True)
 class _Plan:
-    leaders: dict[int, list[Stored]] = field(default_factory=dict)  # position of a member -> what is stored there
+    leaders: dict[int, list[StoredArray]] = field(default_factory=dict)  # position of a member -> what is stored there
     absorbed: set[int] = field(default_factory=set)  # positions that need no array of their own
-    apart: list[Found] = field(default_factory=list)
+    apart: list[ArrayRef] = field(default_factory=list)
 
 
-def overlapping(found: Sequence[Found]) -> list[list[int]]:
+def overlapping(found: Sequence[ArrayRef]) -> list[list[int]]:
     """Return the groups of two and more arrays that have bytes in common, as positions in order.
 
     Example:
@@ -54,7 +54,7 @@ def overlapping(found: Sequence[Found]) -> list[list[int]]:
     return sorted(groups)
 
 
-def _sweep(found: Sequence[Found], positions: list[int]) -> list[list[int]]:
+def _sweep(found: Sequence[ArrayRef], positions: list[int]) -> list[list[int]]:
     low = np.fromiter((found[p].address for p in positions), np.uint64, len(positions))
     high = low + np.fromiter((found[p].span for p in positions), np.uint64, len(positions))
     order = np.argsort(low, kind="stable")
@@ -70,7 +70,7 @@ def _sweep(found: Sequence[Found], positions: list[int]) -> list[list[int]]:
     return [sorted(positions[p] for p in group) for group in groups]
 
 
-def share(found: Sequence[Found]) -> tuple[list[Stored] | None, list[Found]]:
+def group_aliases(found: Sequence[ArrayRef]) -> tuple[list[StoredArray] | None, list[ArrayRef]]:
     """Return what to store, and the views stored apart; None when every array is simply stored itself.
 
     The nodes of the found arrays are rewritten to say which stored array they show, and how.
@@ -81,7 +81,7 @@ def share(found: Sequence[Found]) -> tuple[list[Stored] | None, list[Found]]:
     plan = _Plan()
     for group in groups:
         _settle([found[p] for p in group], group, plan)
-    stored: list[Stored] = []
+    stored: list[StoredArray] = []
     for position, one in enumerate(found):
         if position in plan.absorbed:
             continue
@@ -91,18 +91,18 @@ def share(found: Sequence[Found]) -> tuple[list[Stored] | None, list[Found]]:
     return stored, plan.apart
 
 
-def _geometry(one: Found) -> tuple[object, ...]:
+def _geometry(one: ArrayRef) -> tuple[object, ...]:
     strides = one.strides or c_strides(one.shape, one.dtype.itemsize)
     return (one.address, one.lead, one.dtype.name, one.shape, strides, one.plain)
 
 
-def _alone(one: Found, members: Sequence[Found]) -> Stored:
-    return Stored(one.kind, one.dtype, one.shape, one, members, any(m.frozen for m in members))
+def _alone(one: ArrayRef, members: Sequence[ArrayRef]) -> StoredArray:
+    return StoredArray(one.kind, one.dtype, one.shape, one, members, any(m.frozen for m in members))
 
 
-def _settle(members: list[Found], positions: list[int], plan: _Plan) -> None:
+def _settle(members: list[ArrayRef], positions: list[int], plan: _Plan) -> None:
     """Decide for one group of overlapping arrays how it is stored."""
-    regions: dict[tuple[object, ...], list[Found]] = {}
+    regions: dict[tuple[object, ...], list[ArrayRef]] = {}
     for one in members:
         regions.setdefault(_geometry(one), []).append(one)
     plan.absorbed.update(positions[1:])
@@ -117,7 +117,7 @@ def _settle(members: list[Found], positions: list[int], plan: _Plan) -> None:
     plan.leaders[positions[0]] = [_alone(same[0], same) for same in regions.values()]
 
 
-def _together(firsts: list[Found], members: list[Found]) -> Stored | None:
+def _together(firsts: list[ArrayRef], members: list[ArrayRef]) -> StoredArray | None:
     """Return the memory all of them lie in as one stored array, if they cover half of it."""
     low = min(one.address for one in firsts)
     high = max(one.address + one.span for one in firsts)
@@ -127,15 +127,15 @@ def _together(firsts: list[Found], members: list[Found]) -> Stored | None:
     frozen = all(one.frozen for one in members)
     for one in firsts:
         if one.strides is None and one.span == high - low:
-            return Stored(one.kind, one.dtype, one.shape, one, members, frozen)
+            return StoredArray(one.kind, one.dtype, one.shape, one, members, frozen)
     if any(one.space != HOST for one in firsts):
         return None
     dtype = _common_dtype(firsts, low, high - low)
     memory = HostMemory(low, high - low, [one.value for one in members])
-    return Stored(firsts[0].kind, dtype, ((high - low) // dtype.itemsize,), memory, members, frozen)
+    return StoredArray(firsts[0].kind, dtype, ((high - low) // dtype.itemsize,), memory, members, frozen)
 
 
-def _common_dtype(firsts: list[Found], low: int, nbytes: int) -> DType:
+def _common_dtype(firsts: list[ArrayRef], low: int, nbytes: int) -> DType:
     dtype = firsts[0].dtype
     item = dtype.itemsize
     fits = all(one.dtype == dtype and (one.address - low) % item == 0 for one in firsts) and nbytes % item == 0
@@ -143,7 +143,7 @@ def _common_dtype(firsts: list[Found], low: int, nbytes: int) -> DType:
     return dtype if fits or byte is None else byte
 
 
-def _covered(firsts: list[Found]) -> int:
+def _covered(firsts: list[ArrayRef]) -> int:
     """Count the bytes of the hull that belong to some array (gaps inside strided views are gaps)."""
     covered, reach = 0, 0
     for one in sorted(firsts, key=lambda one: (one.nbytes < one.span, one.address)):
@@ -157,9 +157,9 @@ def _covered(firsts: list[Found]) -> int:
     return covered
 
 
-def _point(stored: Stored, index: int) -> None:
+def _point(stored: StoredArray, index: int) -> None:
     """Make the members' nodes say where they lie in stored array ``index``."""
-    base = stored.source if isinstance(stored.source, Found) else None
+    base = stored.source if isinstance(stored.source, ArrayRef) else None
     low = min(one.address for one in stored.members)
     numbers: dict[int, int] = {}
     for one in stored.members:

@@ -1,4 +1,4 @@
-"""Found: one array met in a state, before it is known which arrays share memory."""
+"""Array ref: one array met in a state, before it is known which arrays share memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from model_checkpoint.tree.values.dtypes import DType
 HOST = ""  # the address space of the processor; devices have their own
 
 
-class Found:
+class ArrayRef:
     """An array, where its bytes lie, and the node that stands for it; subclasses read it in windows."""
 
     __slots__ = (

@@ -1,4 +1,4 @@
-"""Memory: where the bytes of one stored array go, and what becomes of them."""
+"""Buffers: where the bytes of one stored array go, and what becomes of them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class HostTarget:
         self.buffer[start : start + len(data)] = data
 
 
-class Memory:
+class ArrayBuffer:
     """One stored array on its way back: checked at once, allocated on demand."""
 
     __slots__ = ("base", "dtype", "entry", "kind", "name", "target")

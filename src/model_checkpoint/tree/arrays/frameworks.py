@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from model_checkpoint.tree.arrays import numpy_arrays
-from model_checkpoint.tree.arrays.array_ref import Found
+from model_checkpoint.tree.arrays.array_ref import ArrayRef
 
-Finder = Callable[[Any], Found]
+Finder = Callable[[Any], ArrayRef]
 
 
 def loaded(name: str) -> bool:

@@ -11,13 +11,13 @@ import numpy as np
 
 from model_checkpoint.errors import UnsupportedType
 from model_checkpoint.manifest import Node
-from model_checkpoint.tree.arrays.array_ref import Found, pieces
+from model_checkpoint.tree.arrays.array_ref import ArrayRef, pieces
 from model_checkpoint.tree.arrays.numpy_arrays import host_bytes, strided_bytes
-from model_checkpoint.tree.nodes.located_error import Trouble
+from model_checkpoint.tree.nodes.located_error import LocatedError
 from model_checkpoint.tree.values.numpy_dtypes import from_name, of_numpy
 
 
-class JaxFound(Found):
+class JaxRef(ArrayRef):
     """A JAX array in a state."""
 
     __slots__ = ()
@@ -44,18 +44,18 @@ def is_array(cls: type) -> bool:
     return issubclass(cls, (jax.Array, jax.core.Tracer))
 
 
-def find(array: Any) -> JaxFound:
+def find(array: Any) -> JaxRef:
     """Return what ``array`` is; JAX arrays never change, so only one object in two places is sharing."""
     if isinstance(array, jax.core.Tracer):
-        raise Trouble("a traced JAX value has no bytes. Save outside of jit, grad and vmap.")
+        raise LocatedError("a traced JAX value has no bytes. Save outside of jit, grad and vmap.")
     if not array.is_fully_addressable:
-        raise Trouble("parts of this JAX array are on other hosts. Save with the distributed checkpoint.")
+        raise LocatedError("parts of this JAX array are on other hosts. Save with the distributed checkpoint.")
     attributes: Node = None
     data = array
     if jax.numpy.issubdtype(array.dtype, jax.dtypes.prng_key):
         attributes = ["key", str(jax.random.key_impl(array))]
         data = jax.random.key_data(array)
-    found = JaxFound(array, of_numpy(np.dtype(data.dtype)), tuple(data.shape), data.size * data.dtype.itemsize)
+    found = JaxRef(array, of_numpy(np.dtype(data.dtype)), tuple(data.shape), data.size * data.dtype.itemsize)
     found.attributes = attributes
     found.space, found.address, found.span = "jax", id(array), 1  # one object twice is stored once
     return found

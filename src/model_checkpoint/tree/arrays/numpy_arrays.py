@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from model_checkpoint.tree.arrays.array_ref import HOST, Found, c_strides, extent, pieces
+from model_checkpoint.tree.arrays.array_ref import HOST, ArrayRef, c_strides, extent, pieces
 from model_checkpoint.tree.values.dtypes import DType
 from model_checkpoint.tree.values.numpy_dtypes import from_name, of_numpy
 
@@ -15,7 +15,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 NO_BYTES = memoryview(b"")
 
 
-class NumpyFound(Found):
+class NumpyRef(ArrayRef):
     """A NumPy array in a state."""
 
     __slots__ = ()
@@ -28,10 +28,10 @@ class NumpyFound(Found):
         return strided_bytes(self.value, self.dtype.itemsize, start, stop)
 
 
-def find(array: Array) -> NumpyFound:
+def find(array: Array) -> NumpyRef:
     """Return where ``array`` lies and what it is."""
     dtype = of_numpy(array.dtype)
-    found = NumpyFound(array, dtype, array.shape, array.nbytes)
+    found = NumpyRef(array, dtype, array.shape, array.nbytes)
     found.space = HOST
     found.address = array.__array_interface__["data"][0]
     if not array.flags.c_contiguous:

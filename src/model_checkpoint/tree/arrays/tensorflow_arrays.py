@@ -10,13 +10,13 @@ import tensorflow as tf
 
 from model_checkpoint.errors import UnsupportedType
 from model_checkpoint.manifest import Node
-from model_checkpoint.tree.arrays.array_ref import Found
+from model_checkpoint.tree.arrays.array_ref import ArrayRef
 from model_checkpoint.tree.arrays.numpy_arrays import host_bytes, strided_bytes
-from model_checkpoint.tree.nodes.located_error import Trouble, no_codec
+from model_checkpoint.tree.nodes.located_error import LocatedError, no_codec
 from model_checkpoint.tree.values.numpy_dtypes import from_name, of_numpy
 
 
-class TensorFlowFound(Found):
+class TensorFlowRef(ArrayRef):
     """A TensorFlow tensor or variable in a state."""
 
     __slots__ = ()
@@ -36,15 +36,15 @@ def is_array(cls: type) -> bool:
     return issubclass(cls, (tf.Tensor, tf.Variable))
 
 
-def find(tensor: Any) -> TensorFlowFound:
+def find(tensor: Any) -> TensorFlowRef:
     """Return what ``tensor`` is."""
     if not isinstance(tensor, tf.Variable) and not hasattr(tensor, "numpy"):
-        raise Trouble("a symbolic TensorFlow tensor has no values. Save outside of tf.function.")
+        raise LocatedError("a symbolic TensorFlow tensor has no values. Save outside of tf.function.")
     if tensor.dtype.is_quantized or tensor.dtype in (tf.string, tf.resource, tf.variant):
         raise no_codec(type(tensor), f"cannot save a TensorFlow tensor of {tensor.dtype.name}")
     dtype = of_numpy(np.dtype(tensor.dtype.as_numpy_dtype))
     shape = tuple(int(side) for side in tensor.shape)
-    found = TensorFlowFound(tensor, dtype, shape, dtype.nbytes(shape))
+    found = TensorFlowRef(tensor, dtype, shape, dtype.nbytes(shape))
     found.space, found.address, found.span = "tensorflow", id(tensor), 1  # one object twice is stored once
     if isinstance(tensor, tf.Variable):
         found.attributes = ["variable", bool(tensor.trainable), tensor.name.split(":")[0]]

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 
 from model_checkpoint.errors import ManifestInvalid, UnsupportedType
-from model_checkpoint.tree.arrays.array_ref import HOST, Found, extent, pieces
+from model_checkpoint.tree.arrays.array_ref import HOST, ArrayRef, extent, pieces
 from model_checkpoint.tree.arrays.numpy_arrays import NO_BYTES
-from model_checkpoint.tree.nodes.located_error import Trouble, no_codec
+from model_checkpoint.tree.nodes.located_error import LocatedError, no_codec
 from model_checkpoint.tree.values.dtypes import DType, number, raw
 
 Tensor = torch.Tensor
@@ -32,7 +32,7 @@ _COMPLEX = {d for d in _DTYPES if d.is_complex}
 _STRIDED = torch.strided
 
 
-class TorchFound(Found):
+class TorchRef(ArrayRef):
     """A tensor in a state; ``ready`` is when a device has finished what was asked of it before the save."""
 
     __slots__ = ("ready",)
@@ -58,16 +58,16 @@ class TorchFound(Found):
             return _strided_bytes(self.value, start, stop)
 
 
-def find(tensor: Tensor) -> TorchFound:
+def find(tensor: Tensor) -> TorchRef:
     """Return where ``tensor`` lies and what it is."""
     dtype = _DTYPES.get(tensor.dtype)
     if dtype is None or tensor.layout is not _STRIDED:
         raise _not_plain(tensor)
-    found = TorchFound(tensor, dtype, tuple(tensor.shape), tensor.nbytes)
+    found = TorchRef(tensor, dtype, tuple(tensor.shape), tensor.nbytes)
     found.ready = None
     if not tensor.is_cpu:
         if tensor.is_meta:
-            raise Trouble(
+            raise LocatedError(
                 "a meta tensor has no memory. Materialise it first (module.to_empty), before a save also fill it."
             )
         found.space = str(tensor.device)
@@ -87,7 +87,7 @@ def find(tensor: Tensor) -> TorchFound:
     return found
 
 
-def find_parameter(parameter: torch.nn.Parameter) -> TorchFound:
+def find_parameter(parameter: torch.nn.Parameter) -> TorchRef:
     """Return where a parameter lies; one that needs no gradient is known not to be trained."""
     found = find(parameter)
     found.flags = "p" if parameter.requires_grad else "q"
@@ -95,7 +95,7 @@ def find_parameter(parameter: torch.nn.Parameter) -> TorchFound:
     return found
 
 
-def _not_plain(tensor: Tensor) -> Trouble:
+def _not_plain(tensor: Tensor) -> LocatedError:
     what = "quantized" if tensor.is_quantized else f"{str(tensor.layout).removeprefix('torch.')} layout"
     return no_codec(torch.Tensor, f"cannot save a tensor of {tensor.dtype}, {what}")
 

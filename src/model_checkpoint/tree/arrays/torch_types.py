@@ -10,13 +10,13 @@ import torch
 from model_checkpoint.errors import ManifestInvalid
 from model_checkpoint.manifest import Node
 from model_checkpoint.tree.arrays import torch_arrays
-from model_checkpoint.tree.arrays.array_ref import Found
+from model_checkpoint.tree.arrays.array_ref import ArrayRef
 from model_checkpoint.tree.nodes.located_error import no_codec
 
 TENSOR = torch.Tensor
 
 
-def finder(cls: type) -> Callable[[Any], Found]:
+def finder(cls: type) -> Callable[[Any], ArrayRef]:
     """Return how tensors of type ``cls`` are found; a subclass may hold its values anywhere, so it is refused."""
     if cls is torch.Tensor:
         return torch_arrays.find
@@ -47,7 +47,7 @@ PACKERS: dict[type, Callable[[Any], Node]] = {
 }
 
 
-def unpack(node: list[Any]) -> Any:
+def unpack_torch(node: list[Any]) -> Any:
     """Give back a size, dtype or device."""
     match node:
         case ["torch.Size", list(sides)] if all(isinstance(side, int) for side in sides):

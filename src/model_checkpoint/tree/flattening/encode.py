@@ -17,9 +17,9 @@ import numpy as np
 
 from model_checkpoint.errors import CheckpointException
 from model_checkpoint.manifest import Node
-from model_checkpoint.tree.arrays.array_ref import Found
+from model_checkpoint.tree.arrays.array_ref import ArrayRef
 from model_checkpoint.tree.arrays.frameworks import finder, loaded, object_kind, state_of
-from model_checkpoint.tree.nodes.located_error import Trouble, no_codec
+from model_checkpoint.tree.nodes.located_error import LocatedError, no_codec
 from model_checkpoint.tree.values import values
 from model_checkpoint.tree.values.classes import dataclass_values, fields_of, is_namedtuple, label
 from model_checkpoint.tree.values.codecs import Codec, codec_of
@@ -31,7 +31,7 @@ Encoded = Callable[["Encoder", Any], Node]
 _U8 = number("uint8")
 
 
-class BytesFound(Found):
+class BytesRef(ArrayRef):
     """A long byte string."""
 
     __slots__ = ()
@@ -42,7 +42,7 @@ class BytesFound(Found):
         return memoryview(self.value)[start:stop]
 
 
-class BytearrayFound(BytesFound):
+class BytearrayRef(BytesRef):
     """A long mutable byte string."""
 
     __slots__ = ()
@@ -53,7 +53,7 @@ class Encoder:
     """Turns one state into nodes; ``found`` holds the arrays in the order of their nodes."""
 
     def __init__(self) -> None:
-        self.found: list[Found] = []
+        self.found: list[ArrayRef] = []
         self.modules: list[tuple[list[Any], Any]] = []  # nodes of modules, and the modules
         self.optimizers: list[tuple[list[Any], Any]] = []
         self._handlers: dict[type, Encoded] = dict(_HANDLERS)
@@ -74,7 +74,7 @@ class Encoder:
         try:
             for value in values:
                 nodes.append(self.encode(value))
-        except Trouble as trouble:
+        except LocatedError as trouble:
             trouble.keys.append(labels[len(nodes)] if labels is not None else len(nodes))
             raise
         return nodes
@@ -89,7 +89,7 @@ class Encoder:
                 flat.append(key if type(key) is str and key.isascii() else self.key(key))
                 handler = handlers.get(type(value))
                 flat.append(handler(self, value) if handler is not None else encode(value))
-        except Trouble as trouble:
+        except LocatedError as trouble:
             trouble.keys.append(key)
             raise
         return flat
@@ -109,7 +109,7 @@ class Encoder:
             return ["fs", sorted((self.key(part) for part in key), key=repr)]
         if isinstance(key, np.generic):
             return values.pack_numpy(key)
-        raise Trouble(
+        raise LocatedError(
             f"a {what} of type {cls.__qualname__} cannot be saved, got {str(key)[:60]!r}. "
             "Use str, int, float, bool, None, bytes (up to 4 KiB), an enum, or a tuple of those."
         )
@@ -118,9 +118,9 @@ class Encoder:
         """Encode what a container holds, refusing cycles and bottomless nesting."""
         mark = id(value)
         if mark in self._open:
-            raise Trouble("the container holds itself, and a tree has no cycles. Break the cycle before saving.")
+            raise LocatedError("the container holds itself, and a tree has no cycles. Break the cycle before saving.")
         if len(self._open) >= DEEPEST:
-            raise Trouble(f"nested deeper than {DEEPEST} containers. Flatten this part of the state.")
+            raise LocatedError(f"nested deeper than {DEEPEST} containers. Flatten this part of the state.")
         self._open.add(mark)
         try:
             return make()
@@ -128,11 +128,11 @@ class Encoder:
             self._open.discard(mark)
 
 
-def _array(find: Callable[[Any], Found]) -> Encoded:
+def _array(find: Callable[[Any], ArrayRef]) -> Encoded:
     def handle(encoder: Encoder, value: Any) -> Node:
         try:
             found = find(value)
-        except Trouble:
+        except LocatedError:
             codec = codec_of(type(value))
             if codec is None:
                 raise
@@ -149,7 +149,7 @@ def _array(find: Callable[[Any], Found]) -> Encoded:
 def _bytes(encoder: Encoder, value: bytes | bytearray) -> Node:
     if len(value) <= values.LONG_BYTES:
         return values.pack_bytes(value)
-    cls = BytesFound if type(value) is bytes else BytearrayFound
+    cls = BytesRef if type(value) is bytes else BytearrayRef
     if _U8 is None:
         raise AssertionError("uint8 is a known dtype")
     found = cls(value, _U8, (len(value),), len(value))
@@ -175,7 +175,9 @@ def _ordered(encoder: Encoder, value: OrderedDict[Any, Any]) -> Node:
         text_keys, before = all(isinstance(key, str) for key in flat[::2]), len(encoder.found)
         node = ["o", flat, text_keys, encoder.encode(metadata)]
         if len(encoder.found) > before:
-            raise Trouble("its _metadata holds arrays, which torch never puts there. Move them into the dict itself.")
+            raise LocatedError(
+                "its _metadata holds arrays, which torch never puts there. Move them into the dict itself."
+            )
         return node
 
     return encoder.inside(value, make)
@@ -230,7 +232,7 @@ def _asked(ask: Callable[[], Any], what: str) -> Any:
     try:
         return ask()
     except Exception as error:  # a user's code may raise anything
-        raise Trouble(f"{what} failed ({type(error).__name__}: {error}).", CheckpointException) from error
+        raise LocatedError(f"{what} failed ({type(error).__name__}: {error}).", CheckpointException) from error
 
 
 def _stateful(kind: str) -> Encoded:

@@ -9,11 +9,11 @@ from typing import Any
 from model_checkpoint.errors import UnsupportedType
 from model_checkpoint.manifest import Node
 from model_checkpoint.state import Flat, Leaf
-from model_checkpoint.tree.arrays.aliasing import Stored, share
-from model_checkpoint.tree.arrays.array_ref import Found
+from model_checkpoint.tree.arrays.aliasing import StoredArray, group_aliases
+from model_checkpoint.tree.arrays.array_ref import ArrayRef
 from model_checkpoint.tree.flattening.encode import Encoder
 from model_checkpoint.tree.nodes.gc_pause import collector_paused
-from model_checkpoint.tree.nodes.located_error import Trouble
+from model_checkpoint.tree.nodes.located_error import LocatedError
 from model_checkpoint.tree.nodes.walk import arrays
 
 
@@ -33,13 +33,13 @@ def flatten(state: Any) -> Flat:
     encoder = Encoder()
     try:
         tree = encoder.encode(state)
-    except Trouble as trouble:
+    except LocatedError as trouble:
         raise trouble.located() from trouble.__cause__
     if encoder.modules or encoder.optimizers:
         from model_checkpoint.tree.flattening import torch_owners
 
         torch_owners.annotate(tree, encoder)
-    stored, apart = share(encoder.found)
+    stored, apart = group_aliases(encoder.found)
     named = arrays(tree)
     _refuse_twins([name for name, _ in named])
     if stored is None:
@@ -59,13 +59,13 @@ def _owners(encoder: Encoder) -> tuple[object, ...]:
     return tuple(owner for _, owner in (*encoder.modules, *encoder.optimizers))
 
 
-def _in_order(found: Sequence[Found], named: Sequence[tuple[str, Node]]) -> Sequence[Found]:
+def _in_order(found: Sequence[ArrayRef], named: Sequence[tuple[str, Node]]) -> Sequence[ArrayRef]:
     if len(found) != len(named):
         raise AssertionError("every array has exactly one node")
     return found
 
 
-def _leaf(name: str, one: Found, kind: str) -> Leaf:
+def _leaf(name: str, one: ArrayRef, kind: str) -> Leaf:
     dtype = one.dtype
     return Leaf(
         name,
@@ -81,7 +81,7 @@ def _leaf(name: str, one: Found, kind: str) -> Leaf:
     )
 
 
-def _shared_leaf(name: str, what: Stored, *, apart: bool) -> Leaf:
+def _shared_leaf(name: str, what: StoredArray, *, apart: bool) -> Leaf:
     dtype = what.dtype
     attributes = "apart" if apart else what.members[0].attributes
     stored_shape = dtype.stored_shape(what.shape)

@@ -15,7 +15,7 @@ import torch
 from model_checkpoint.errors import LazyRefused, UnsupportedType
 from model_checkpoint.state import Flat
 from model_checkpoint.tree.arrays.array_ref import HOST
-from model_checkpoint.tree.arrays.torch_arrays import TorchFound
+from model_checkpoint.tree.arrays.torch_arrays import TorchRef
 
 _Place = tuple[str | None, int, int]
 _RENORMED = (torch.nn.Embedding, torch.nn.EmbeddingBag)
@@ -83,7 +83,7 @@ def find_guard(flat: Flat, more: Sequence[Any]) -> Guard | None:
     leaves = {}
     for index, leaf in enumerate(flat.leaves):
         source = leaf.source
-        if isinstance(source, TorchFound):
+        if isinstance(source, TorchRef):
             tensor = places.get((source.space, source.address, source.nbytes))
             if tensor is not None and source.nbytes and not tensor.is_inference():
                 leaves[index] = Watched(leaf.name, tensor, tensor._version)

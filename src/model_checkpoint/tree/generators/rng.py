@@ -51,7 +51,7 @@ class RngState:
         if "torch" in self._state:
             from model_checkpoint.tree.generators import torch_rng
 
-            torch_rng.restore(self._state["torch"])
+            torch_rng.restore_generators(self._state["torch"])
 
 
 def rng_state() -> RngState:
@@ -71,7 +71,7 @@ def rng_state() -> RngState:
     if loaded("torch"):
         from model_checkpoint.tree.generators import torch_rng
 
-        state["torch"] = torch_rng.capture()
+        state["torch"] = torch_rng.capture_generators()
     return RngState(state)
 
 

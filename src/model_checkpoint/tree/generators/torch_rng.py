@@ -10,7 +10,7 @@ import torch
 from model_checkpoint.errors import StructureMismatch
 
 
-def capture() -> dict[str, Any]:
+def capture_generators() -> dict[str, Any]:
     """Return the states of torch's global generators, as NumPy bytes so that they load without torch too."""
     state: dict[str, Any] = {"cpu": torch.get_rng_state().numpy().copy()}
     if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
@@ -18,7 +18,7 @@ def capture() -> dict[str, Any]:
     return state
 
 
-def restore(state: dict[str, Any]) -> None:
+def restore_generators(state: dict[str, Any]) -> None:
     """Set torch's global generators."""
     devices = state.get("cuda", [])
     if len(devices) > torch.cuda.device_count():

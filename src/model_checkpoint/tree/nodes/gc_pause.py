@@ -1,4 +1,4 @@
-"""Collector: millions of small objects are made at once; looking for cycles among them would double the time."""
+"""Gc pause: millions of small objects are made at once; looking for cycles among them would double the time."""
 
 from __future__ import annotations
 

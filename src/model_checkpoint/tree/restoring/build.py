@@ -9,7 +9,7 @@ from typing import Any
 from model_checkpoint.errors import CheckpointException, ManifestInvalid, StructureMismatch
 from model_checkpoint.manifest import Entry, Node
 from model_checkpoint.tree.arrays.array_ref import c_strides, extent
-from model_checkpoint.tree.arrays.buffers import Memory, show, stored_form
+from model_checkpoint.tree.arrays.buffers import ArrayBuffer, show, stored_form
 from model_checkpoint.tree.nodes.names import shown
 from model_checkpoint.tree.nodes.walk import ABSENT, ARRAYS, CONTAINERS, DEEPEST, MAPPINGS, children, damaged, tag_of
 from model_checkpoint.tree.values import classes, values
@@ -27,7 +27,7 @@ class Builder:
         self._entries = entries
         self._framework, self.device = framework, device
         self.classes = classes.Resolver(types)
-        self.memories: dict[int, Memory] = {}
+        self.memories: dict[int, ArrayBuffer] = {}
         self._wholes: dict[int, Any] = {}
         self._views: dict[tuple[int, int], Any] = {}
         self._coded_at: dict[int, str] = {}
@@ -87,7 +87,7 @@ class Builder:
             for metadata in node[3:]:
                 self.check(metadata, name)
 
-    def memory(self, node: list[Any], name: str, kind: str | None = None) -> Memory:
+    def memory(self, node: list[Any], name: str, kind: str | None = None) -> ArrayBuffer:
         """Return the stored array an array node shows, checked; ``kind`` is that of the live array it is for."""
         index = node[1] if len(node) > 1 else None
         if type(index) is not int or not 0 <= index < len(self._entries):
@@ -98,7 +98,7 @@ class Builder:
             raise damaged(node)
         known = self.memories.get(index)
         if known is None:
-            known = Memory(self._entries[index], name=name, framework=kind or self._framework)
+            known = ArrayBuffer(self._entries[index], name=name, framework=kind or self._framework)
             self.memories[index] = known
         return known
 
@@ -176,7 +176,7 @@ class Builder:
         if node[0] == "e":
             match node:
                 case ["e", str(cls), str() | None as name, value]:
-                    return self.classes.member(cls, name, value=values.unpack(value))
+                    return self.classes.member(cls, name, value=values.unpack_value(value))
             raise damaged(node)
         if node[0] in _TORCH_ATOMS:
             from model_checkpoint.tree.arrays.buffers import adapter
@@ -184,8 +184,8 @@ class Builder:
             adapter("torch")
             from model_checkpoint.tree.arrays import torch_types
 
-            return torch_types.unpack(node)
-        return values.unpack(node)
+            return torch_types.unpack_torch(node)
+        return values.unpack_value(node)
 
     def _set(self, node: list[Any]) -> Any:
         if len(node) != 2 or not isinstance(node[1], list):

@@ -1,4 +1,4 @@
-"""Landing: stored arrays reach the live arrays that wait for them, directly where their memory allows it."""
+"""Destinations: stored arrays reach the live arrays that wait for them, directly where their memory allows it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from model_checkpoint.manifest import Node
 from model_checkpoint.state import Target
 from model_checkpoint.tree.arrays import numpy_arrays
 from model_checkpoint.tree.arrays.aliasing import overlapping
-from model_checkpoint.tree.arrays.array_ref import HOST, Found
+from model_checkpoint.tree.arrays.array_ref import HOST, ArrayRef
 from model_checkpoint.tree.arrays.buffers import HostTarget, adapter, show
 from model_checkpoint.tree.arrays.frameworks import Finder, finder
-from model_checkpoint.tree.nodes.located_error import Trouble
+from model_checkpoint.tree.nodes.located_error import LocatedError
 from model_checkpoint.tree.nodes.names import ROOT
 from model_checkpoint.tree.restoring.build import Builder, located
 
@@ -34,10 +34,10 @@ class _Use(NamedTuple):
 
     name: str
     node: list[Any]
-    live: Found
+    live: ArrayRef
 
 
-class Landing:
+class Destinations:
     """All live arrays of a load."""
 
     def __init__(self, builder: Builder, *, atomic: bool) -> None:
@@ -55,7 +55,7 @@ class Landing:
             raise TypeError("only arrays land")
         try:
             found = find(live)
-        except Trouble as trouble:
+        except LocatedError as trouble:
             return self._problem(name, trouble.what)
         try:
             entry = self._builder.memory(node, name, found.kind).entry
@@ -75,7 +75,7 @@ class Landing:
         self._uses.setdefault(node[1], []).append(_Use(name, node, found))
         return None
 
-    def _replaced(self, node: list[Any], found: Found, name: str) -> Callable[[], Any] | None:
+    def _replaced(self, node: list[Any], found: ArrayRef, name: str) -> Callable[[], Any] | None:
         """Return what makes the successor of a live array that cannot be written."""
         saved = self._builder.memory(node, name, found.kind).entry
         if found.kind == "jax" and (saved.attributes if saved.kind == "jax" else None) != found.attributes:
@@ -162,7 +162,7 @@ class Landing:
         np.copyto(live.value, saved, casting="equiv")
 
 
-def _folded(found: Found) -> bool:
+def _folded(found: ArrayRef) -> bool:
     """Tell whether an array shows one place of its memory twice, so that no values can be written to it."""
     steps = zip(found.shape, found.strides or (), strict=False)
     return found.nbytes > 0 and any(side > 1 and step == 0 for side, step in steps)
@@ -175,7 +175,7 @@ def _as_view(use: _Use) -> list[Any]:
     return ["v", use.node[1], use.live.kind, use.live.dtype.name, list(use.live.shape), None, 0, "", 0]
 
 
-def _target(live: Found) -> Target:
+def _target(live: ArrayRef) -> Target:
     if live.kind == "numpy":
         return HostTarget(numpy_arrays.host_bytes(live.value), live=True)
     made = adapter("torch")

@@ -1,4 +1,4 @@
-"""Live: what the caller's objects expect of a checkpoint, said in the names a save would give."""
+"""Live specs: what the caller's objects expect of a checkpoint, said in the names a save would give."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from model_checkpoint.state import LiveSpecs, Spec
 from model_checkpoint.tree.arrays.frameworks import finder, object_kind
 from model_checkpoint.tree.flattening.encode import DEEPEST, Encoder
 from model_checkpoint.tree.nodes.gc_pause import collector_paused
-from model_checkpoint.tree.nodes.located_error import Trouble
+from model_checkpoint.tree.nodes.located_error import LocatedError
 from model_checkpoint.tree.nodes.names import ROOT, dotted, final, join, segment
 from model_checkpoint.tree.nodes.walk import leaves
 from model_checkpoint.tree.values.classes import fields_of, is_namedtuple
@@ -47,7 +47,7 @@ def _describe(name: str, value: Any, specs: list[Spec], opened: list[str]) -> No
             found = find(value)
             specs.append(Spec(final(name), found.dtype.name, found.shape, kind=found.kind))
             return
-    except Trouble as trouble:
+    except LocatedError as trouble:
         raise StructureMismatch(f"{final(name)}: {trouble.what}") from trouble
     if object_kind(cls) == "module":
         for key, part in value.state_dict().items():
@@ -112,7 +112,7 @@ def _is_array(value: Any) -> bool:
 def _is_array_class(cls: type) -> bool:
     try:
         return finder(cls) is not None
-    except Trouble:
+    except LocatedError:
         return False
 
 
@@ -120,7 +120,7 @@ def _segment(key: Any) -> str:
     node: Node
     try:
         node = key if type(key) in (str, int) else Encoder().key(key)
-    except Trouble as trouble:
+    except LocatedError as trouble:
         raise UnsupportedType(f"into: {trouble.what}") from trouble
     return segment(node)
 

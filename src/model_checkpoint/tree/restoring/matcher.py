@@ -1,4 +1,4 @@
-"""Into: a saved tree is laid over live objects; first every difference is found, later the values flow.
+"""Matcher: a saved tree is laid over live objects; first every difference is found, later the values flow.
 
 Matching changes nothing. It leaves three things to do once the bytes are there: copies of arrays that could not be
 read in place, loads of objects through their own ``load_state_dict``, and assignments of plain values.
@@ -15,11 +15,11 @@ from model_checkpoint.errors import CheckpointException, PartlyLoaded, Structure
 from model_checkpoint.manifest import Node
 from model_checkpoint.state import Target
 from model_checkpoint.tree.arrays.frameworks import finder, object_kind
-from model_checkpoint.tree.nodes.located_error import Trouble
+from model_checkpoint.tree.nodes.located_error import LocatedError
 from model_checkpoint.tree.nodes.names import ROOT, join, segment
 from model_checkpoint.tree.nodes.walk import ABSENT, ARRAYS, MAPPINGS, array_nodes, leaves, tag_of
 from model_checkpoint.tree.restoring.build import Builder
-from model_checkpoint.tree.restoring.destinations import Assign, Landing
+from model_checkpoint.tree.restoring.destinations import Assign, Destinations
 from model_checkpoint.tree.restoring.live_specs import live_parameter_names, named_items
 from model_checkpoint.tree.restoring.stateful_objects import ObjectLoad, match_object
 from model_checkpoint.tree.values.classes import fields_of, is_namedtuple
@@ -34,7 +34,7 @@ class Matcher:
     def __init__(self, builder: Builder, *, atomic: bool = False) -> None:
         self.builder, self.atomic = builder, atomic
         self.problems: list[str] = []
-        self.landing = Landing(builder, atomic=atomic)
+        self.landing = Destinations(builder, atomic=atomic)
         self.loads: list[ObjectLoad] = []
         self.parameter_names: dict[int, str] = {}
         self._assigns = self.landing.assigns
@@ -71,7 +71,7 @@ class Matcher:
             return self.fresh(node, name)
         try:
             find = finder(cls)
-        except Trouble as trouble:
+        except LocatedError as trouble:
             return self.problem(name, trouble.what)
         if find is not None:
             return self.landing.match(node, live, name, find) if self._is_array(node, live, name) else None

@@ -1,4 +1,4 @@
-"""Objects: live things with a state_dict take their saved state through their own ``load_state_dict``."""
+"""Stateful objects: live things with a state_dict take their saved state through their own ``load_state_dict``."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def plain_values(tree: Node) -> dict[str, Node]:
     return {name: node for name, node in leaves(tree) if tag_of(node) not in ARRAYS}
 
 
-def said(node: Node) -> str:
+def shorten(node: Node) -> str:
     """Return a plain value as short text.
 
     Example:
@@ -44,4 +44,4 @@ def _text(node: Node) -> str:
             return f"[{', '.join(map(_text, members))}]"
         case [str(tag), *_] if tag.startswith("torch."):
             return " ".join(map(str, node))
-    return repr(values.unpack(node))
+    return repr(values.unpack_value(node))

@@ -14,7 +14,7 @@ import numpy as np
 from model_checkpoint.errors import CheckpointException, ManifestInvalid
 from model_checkpoint.manifest import Node
 from model_checkpoint.manifest.scalars import pack_number, unpack_number
-from model_checkpoint.tree.nodes.located_error import Trouble
+from model_checkpoint.tree.nodes.located_error import LocatedError
 from model_checkpoint.tree.values.numpy_dtypes import from_name, of_numpy
 
 LONG_BYTES = 4096  # longer byte strings are stored like arrays
@@ -44,7 +44,7 @@ def _zone(zone: Any) -> Node:
         return ["timezone", _delta(offset), text(zone.tzname(None)) if named else None]
     if type(zone) is ZoneInfo and zone.key is not None:
         return ["zone", zone.key]
-    raise Trouble(f"cannot save the time zone {zone!r}. Use datetime.timezone or a named zoneinfo.ZoneInfo.")
+    raise LocatedError(f"cannot save the time zone {zone!r}. Use datetime.timezone or a named zoneinfo.ZoneInfo.")
 
 
 def _delta(value: timedelta) -> Node:
@@ -85,7 +85,7 @@ def pack_bytes(value: bytes | bytearray) -> Node:
 
 def _stamp(node: list[Any]) -> datetime:
     moment = datetime.fromisoformat(node[1])
-    return moment.replace(tzinfo=unpack(node[2]), fold=int(node[3]))
+    return moment.replace(tzinfo=unpack_value(node[2]), fold=int(node[3]))
 
 
 def _scalar(node: list[Any]) -> Any:
@@ -104,17 +104,17 @@ UNPACKERS: dict[str, Callable[[list[Any]], Any]] = {
     "B": lambda node: bytearray(base64.b64decode(node[1], validate=True)),
     "c": lambda node: complex(float.fromhex(node[1]), float.fromhex(node[2])),
     "date": lambda node: date.fromisoformat(node[1]),
-    "time": lambda node: time.fromisoformat(node[1]).replace(tzinfo=unpack(node[2]), fold=int(node[3])),
+    "time": lambda node: time.fromisoformat(node[1]).replace(tzinfo=unpack_value(node[2]), fold=int(node[3])),
     "datetime": _stamp,
     "timedelta": lambda node: timedelta(int(node[1]), int(node[2]), int(node[3])),
-    "timezone": lambda node: timezone(unpack(node[1]), *([] if node[2] is None else [unpack(node[2])])),
+    "timezone": lambda node: timezone(unpack_value(node[1]), *([] if node[2] is None else [unpack_value(node[2])])),
     "zone": lambda node: ZoneInfo(node[1]),
     "np": _scalar,
     "npdtype": lambda node: from_name(node[1]),
 }
 
 
-def unpack(node: Node) -> Any:
+def unpack_value(node: Node) -> Any:
     """Give back the value of an atomic node.
 
     Example:

@@ -9,7 +9,7 @@ import torch.distributed as dist
 T = TypeVar("T")
 
 
-def agree(value: T) -> T:
+def agree_with_first(value: T) -> T:
     """Return the value of rank 0 on every rank; without a process group, the value itself.
 
     Example:

@@ -1,4 +1,4 @@
-"""Gate: look at each call of a planned model before it runs."""
+"""Call guard: look at each call of a planned model before it runs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _caches(model: nn.Module) -> bool:
     return takes and bool(getattr(getattr(model, "config", None), "use_cache", False))
 
 
-class Gate:
+class CallGuard:
     """Looks at each call of the model before it runs; every warning is given once."""
 
     def __init__(self, model: nn.Module, planned: int) -> None:
@@ -61,7 +61,7 @@ class Gate:
             warnings.warn(message, AutoCheckpointWarning, stacklevel=5)
 
 
-def guard(model: nn.Module, gate: Gate) -> Patch:
+def guard(model: nn.Module, gate: CallGuard) -> Patch:
     """Put only the gate before a model; its layers run as they are."""
 
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -19,12 +19,12 @@ from model_checkpoint.recompute.auto.common.clock import now
 from model_checkpoint.recompute.auto.common.peak import PeakTracker, excluded_tensors
 from model_checkpoint.recompute.auto.measuring.sample import Sample
 from model_checkpoint.recompute.auto.measuring.stages import intercepted, nothing_saved
-from model_checkpoint.recompute.auto.measuring.survey import Mark, Survey
+from model_checkpoint.recompute.auto.measuring.survey import StageObservation, StepSurvey
 from model_checkpoint.recompute.auto.planning.planner import Chain, Mode, Stage, lone_bytes
-from model_checkpoint.recompute.auto.running.compiled_schedule import Step
+from model_checkpoint.recompute.auto.running.compiled_schedule import StageStep
 from model_checkpoint.recompute.auto.running.drop import recipe_of, save_or_rebuild
-from model_checkpoint.recompute.auto.running.offload_groups import Group
-from model_checkpoint.recompute.auto.running.region_frame import Root
+from model_checkpoint.recompute.auto.running.offload_groups import OffloadGroup
+from model_checkpoint.recompute.auto.running.region_frame import HeldTensors
 from model_checkpoint.recompute.auto.running.runtime import Runtime, StageCall
 
 _REGION_SECONDS = 6e-5
@@ -61,7 +61,7 @@ class _Seconds:
             setattr(self, name, min(getattr(self, name), getattr(other, name)))
 
 
-def profile_chain(sample: Sample, runtime: Runtime, survey: Survey, *, modes: Sequence[str]) -> Chain:
+def profile_chain(sample: Sample, runtime: Runtime, survey: StepSurvey, *, modes: Sequence[str]) -> Chain:
     """Measure every stage and return the chain; call it inside ``sample.untouched()``."""
     profiler = _Profiler(sample.model, runtime, survey, modes=modes)
     with intercepted([stage.module for stage in runtime.stages], profiler.call):
@@ -70,7 +70,7 @@ def profile_chain(sample: Sample, runtime: Runtime, survey: Survey, *, modes: Se
     return Chain(stages=(*stages, _tail(survey)), region_cost=_REGION_SECONDS)
 
 
-def _with_glue(stage: Stage, marks: list[Mark], number: int) -> Stage:
+def _with_glue(stage: Stage, marks: list[StageObservation], number: int) -> Stage:
     """Charge what is saved between two stages to the first of them."""
     glue = max(marks[number + 1].begin - marks[number].end, 0) if number + 1 < len(marks) else 0
     modes = tuple(replace(mode, saved=mode.saved + glue, alone=lone_bytes(mode) + glue) for mode in stage.modes)
@@ -78,7 +78,7 @@ def _with_glue(stage: Stage, marks: list[Mark], number: int) -> Stage:
     return replace(stage, output=stage.output + glue, modes=modes, linked=linked)
 
 
-def _tail(survey: Survey) -> Stage:
+def _tail(survey: StepSurvey) -> Stage:
     """What follows the last stage (head, loss) as a stage that is always kept."""
     mode = Mode(
         name="full",
@@ -94,7 +94,7 @@ def _tail(survey: Survey) -> Stage:
 class _Profiler:
     """Measures the stages as one forward pass meets them."""
 
-    def __init__(self, model: nn.Module, runtime: Runtime, survey: Survey, *, modes: Sequence[str]) -> None:
+    def __init__(self, model: nn.Module, runtime: Runtime, survey: StepSurvey, *, modes: Sequence[str]) -> None:
         self.model, self.runtime, self.survey, self.modes = model, runtime, survey, modes
         self.stages: list[Stage] = []
         self._seen: dict[Any, Stage] = {}
@@ -116,7 +116,7 @@ class _Profiler:
             return original(*args, **kwargs)
 
 
-def _structure(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], mark: Mark) -> Any:
+def _structure(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], mark: StageObservation) -> Any:
     """What makes two stages cost the same."""
     leaves = flatten_call(args, kwargs)[0]
     shapes = tuple((x.shape, x.dtype, x.stride()) if isinstance(x, Tensor) else type(x) for x in leaves)
@@ -163,11 +163,11 @@ class _Bench:
         with nothing_saved():
             return self.stage.original(*args, **kwargs)
 
-    def _run(self, mode: str) -> tuple[Any, Group | None]:
+    def _run(self, mode: str) -> tuple[Any, OffloadGroup | None]:
         """One forward, with what it put away; that is still in memory, as nobody has begun to write it."""
         args, kwargs = self._fresh()
-        step = Step(regions=(), mode=mode, resolves=False)
-        convoy, sink = self.runtime.convoy(background=False), Root(save_or_rebuild)
+        step = StageStep(regions=(), mode=mode, resolves=False)
+        convoy, sink = self.runtime.convoy(background=False), HeldTensors(save_or_rebuild)
         with torch.enable_grad():
             result = self.runtime.run_kept(self.stage, args, kwargs, sink=sink, step=step, convoy=convoy)
         return result, convoy.group if convoy is not None else None

@@ -1,4 +1,4 @@
-"""Regions: see a model as a chain of layer calls, by watching one forward pass.
+"""Stages: see a model as a chain of layer calls, by watching one forward pass.
 
 Containers (``nn.Sequential``, ``nn.ModuleList``) say where layers repeat; the tensors that pass from one call to the
 next say whether they form a chain. Works on whatever the model really calls, so nesting and reuse are no matter.

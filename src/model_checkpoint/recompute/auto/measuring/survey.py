@@ -20,7 +20,7 @@ from model_checkpoint.recompute.auto.running.runtime import StageFacts
 
 
 @dataclass(slots=True, kw_only=True)
-class Mark:
+class StageObservation:
     """What was seen of one stage in the plain step; ``begin`` and ``end`` are live bytes around its forward."""
 
     facts: StageFacts
@@ -30,10 +30,10 @@ class Mark:
 
 
 @dataclass(slots=True, kw_only=True)
-class Survey:
+class StepSurvey:
     """One plain step: its peak, the stages, and the bytes before the first and after the last of them."""
 
-    marks: list[Mark] = field(default_factory=list)
+    marks: list[StageObservation] = field(default_factory=list)
     peak: int = 0
     tail_forward: int = 0
     tail_saved: int = 0
@@ -45,7 +45,7 @@ class _Surveyor:
 
     def __init__(self, found: FoundStages) -> None:
         self.found = found
-        self.survey = Survey()
+        self.survey = StepSurvey()
         self.tracker: PeakTracker | None = None
         self.pointer = 0
 
@@ -71,7 +71,9 @@ class _Surveyor:
         facts = before.compare(stage.name, linked=stage.linked, shared=self._shared(module))
         flags = tuple(isinstance(leaf, Tensor) and leaf.requires_grad for leaf in before.leaves)
         before.release()
-        self.survey.marks.append(Mark(facts=facts, begin=before.live, end=self.tracker.live, requires_grad=flags))
+        self.survey.marks.append(
+            StageObservation(facts=facts, begin=before.live, end=self.tracker.live, requires_grad=flags)
+        )
         self._watch_tail(result)
         return result
 
@@ -145,7 +147,7 @@ class _Before:
                 )
 
 
-def survey_step(sample: Sample, found: FoundStages) -> Survey:
+def survey_step(sample: Sample, found: FoundStages) -> StepSurvey:
     """Run plain steps under the tracker and return what was seen; call it inside ``sample.untouched()``."""
     surveyor = _Surveyor(found)
     with intercepted([stage.module for stage in found.stages], surveyor.call):

@@ -1,4 +1,4 @@
-"""Picture: the trade of memory against time, as text, SVG or PNG."""
+"""Pareto: the trade of memory against time, as text, SVG or PNG."""
 
 from __future__ import annotations
 

@@ -8,7 +8,14 @@ from typing import Any
 
 from model_checkpoint.recompute.auto.common.errors import PlanMismatch
 from model_checkpoint.recompute.auto.planning.pareto import Pareto, ParetoRow
-from model_checkpoint.recompute.auto.planning.schedule import Keep, Region, Schedule, decode, describe, encode
+from model_checkpoint.recompute.auto.planning.schedule import (
+    Keep,
+    Region,
+    Schedule,
+    decode_schedule,
+    describe_schedule,
+    encode_schedule,
+)
 
 _VERSION = 2
 
@@ -83,7 +90,7 @@ class Plan:
             f"peak   {_mb(self.peak_bytes)} measured, {_mb(self.predicted_bytes)} predicted",
             f"step   {self.measured_seconds * 1e3:.1f} ms measured, {self.predicted_seconds * 1e3:.1f} ms predicted, "
             f"{self.plain_seconds * 1e3:.1f} ms plain",
-            f"plan   {describe(self.schedule)}",
+            f"plan   {describe_schedule(self.schedule)}",
         ]
         if self.prefetch:
             early = [node.start for node in self.schedule if isinstance(node, Region) and node.ahead]
@@ -109,7 +116,7 @@ class Plan:
         values = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in skipped}
         return {
             "version": _VERSION,
-            "schedule": encode(self.schedule),
+            "schedule": encode_schedule(self.schedule),
             "stages": [_plain(asdict(stage)) for stage in self.stages],
             "front": [asdict(row) for row in self.front],
             **values,
@@ -121,7 +128,7 @@ class Plan:
         if data.get("version") != _VERSION:
             raise PlanMismatch(f"plan: version is {data.get('version')!r}, expected {_VERSION}. Plan the model again.")
         values = {key: value for key, value in data.items() if key != "version"}
-        values["schedule"] = decode(data["schedule"])
+        values["schedule"] = decode_schedule(data["schedule"])
         values["stages"] = tuple(
             StageLine(**{**stage, "writes": tuple(stage["writes"]), "buffers": tuple(stage["buffers"])})
             for stage in data["stages"]

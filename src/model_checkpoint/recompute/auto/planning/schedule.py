@@ -28,7 +28,7 @@ class Region:
 Schedule = tuple[Keep | Region, ...]
 
 
-def describe(schedule: Schedule) -> str:
+def describe_schedule(schedule: Schedule) -> str:
     """Show a schedule on one line.
 
     Example:
@@ -38,31 +38,31 @@ def describe(schedule: Schedule) -> str:
     words = []
     for node in schedule:
         if isinstance(node, Region):
-            words.append(f"[{describe(node.body)}]")
+            words.append(f"[{describe_schedule(node.body)}]")
         else:
             words.append(str(node.stage) if node.mode == "full" else f"{node.stage}:{node.mode}")
     return " ".join(words)
 
 
-def encode(schedule: Schedule) -> list[Any]:
-    """Turn a schedule into lists and dicts that JSON can hold; :func:`decode` is the way back.
+def encode_schedule(schedule: Schedule) -> list[Any]:
+    """Turn a schedule into lists and dicts that JSON can hold; :func:`decode_schedule` is the way back.
 
     Example:
         >>> decode(encode((Keep(stage=0),))) == (Keep(stage=0),)
         True
     """
     return [
-        {"start": n.start, "stop": n.stop, "body": encode(n.body), "ahead": n.ahead}
+        {"start": n.start, "stop": n.stop, "body": encode_schedule(n.body), "ahead": n.ahead}
         if isinstance(n, Region)
         else {"stage": n.stage, "mode": n.mode}
         for n in schedule
     ]
 
 
-def decode(nodes: Sequence[Any]) -> Schedule:
-    """Rebuild a schedule from what :func:`encode` made."""
+def decode_schedule(nodes: Sequence[Any]) -> Schedule:
+    """Rebuild a schedule from what :func:`encode_schedule` made."""
     return tuple(
-        Region(start=n["start"], stop=n["stop"], body=decode(n["body"]), ahead=n["ahead"])
+        Region(start=n["start"], stop=n["stop"], body=decode_schedule(n["body"]), ahead=n["ahead"])
         if "body" in n
         else Keep(stage=n["stage"], mode=n["mode"])
         for n in nodes

@@ -1,4 +1,4 @@
-"""Replay: remember the surroundings of one layer call, and put them back for its second run.
+"""Call state: remember the surroundings of one layer call, and put them back for its second run.
 
 Surroundings are what a forward reads besides its arguments: random generators, autocast, train flags, buffers.
 Generators are kept only if the call drew from them; buffers the call changes are replayed on copies, so the second run
@@ -23,7 +23,7 @@ _NOTHING = nullcontext()
 _autocast_on = torch.is_autocast_enabled
 
 
-class Surroundings:
+class ModuleContext:
     """What one module reads besides its arguments; gathered once per stage."""
 
     __slots__ = ("buffers", "devices", "draws_python", "modules", "name", "parameters", "profiled")
@@ -78,7 +78,7 @@ class CallState:
 
     __slots__ = ("autocast", "buffers", "cuda", "of", "python", "rng", "seconds", "training", "versions")
 
-    def __init__(self, of: Surroundings) -> None:
+    def __init__(self, of: ModuleContext) -> None:
         self.of = of
         self.seconds = 0.0
         self.training = tuple([m.training for m in of.modules])

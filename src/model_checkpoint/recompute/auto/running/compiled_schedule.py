@@ -1,4 +1,4 @@
-"""Body: a schedule in the form the executor walks, one step per stage."""
+"""Compiled schedule: a schedule in the form the executor walks, one step per stage."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from model_checkpoint.recompute.auto.planning.schedule import Keep, Region, Sche
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Part:
+class CompiledRegion:
     """A region ready to run: which stages, and how they run the second time."""
 
     start: int
     stop: int
-    body: Body
+    body: CompiledSchedule
     ahead: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class StageStep:
     """One stage: the regions around it, outermost first, and its mode when it is in none."""
 
-    regions: tuple[Part, ...]
+    regions: tuple[CompiledRegion, ...]
     mode: str
     resolves: bool  # it may save tensors that an earlier stage can rebuild
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Body:
+class CompiledSchedule:
     """The steps of a schedule by stage."""
 
-    steps: dict[int, Step]
+    steps: dict[int, StageStep]
 
 
-def compile_schedule(schedule: Schedule) -> Body:
+def compile_schedule(schedule: Schedule) -> CompiledSchedule:
     """Lay a schedule out as one step per stage.
 
     Example:
@@ -41,19 +41,19 @@ def compile_schedule(schedule: Schedule) -> Body:
         >>> [len(body.steps[stage].regions) for stage in range(3)]
         [1, 1, 0]
     """
-    steps: dict[int, Step] = {}
+    steps: dict[int, StageStep] = {}
     dropped = False
     for node in schedule:
         if isinstance(node, Keep):
             drops = node.mode != "full"
-            steps[node.stage] = Step(regions=(), mode=node.mode, resolves=drops or dropped)
+            steps[node.stage] = StageStep(regions=(), mode=node.mode, resolves=drops or dropped)
             dropped = drops
             continue
-        part = Part(start=node.start, stop=node.stop, body=compile_schedule(node.body), ahead=node.ahead)
+        part = CompiledRegion(start=node.start, stop=node.stop, body=compile_schedule(node.body), ahead=node.ahead)
         for stage, inner in part.body.steps.items():
-            steps[stage] = Step(regions=(part, *inner.regions), mode="full", resolves=False)
+            steps[stage] = StageStep(regions=(part, *inner.regions), mode="full", resolves=False)
         dropped = False
-    return Body(steps=steps)
+    return CompiledSchedule(steps=steps)
 
 
 def modes_in(schedule: Schedule) -> set[str]:

@@ -11,25 +11,25 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from model_checkpoint.recompute.auto.common.arguments import flatten_call, leaves_of, rebuild_call
 from model_checkpoint.recompute.auto.running.call_state import CallState
-from model_checkpoint.recompute.auto.running.compiled_schedule import Body, Part
-from model_checkpoint.recompute.auto.running.region_frame import Frame, Sink, local
+from model_checkpoint.recompute.auto.running.compiled_schedule import CompiledRegion, CompiledSchedule
+from model_checkpoint.recompute.auto.running.region_frame import RegionFrame, TensorSink, local
 
 if TYPE_CHECKING:
     from model_checkpoint.recompute.auto.running.runtime import Runtime, StageCall
 
 
-class Walk:
+class ScheduleWalk:
     """Runs stages one by one and opens and closes the regions around them."""
 
     __slots__ = ("body", "busy", "convoy", "latest", "previous", "runtime", "shadow", "sink", "stack")
 
-    def __init__(self, runtime: Runtime, body: Body, *, sink: Sink, shadow: bool) -> None:
+    def __init__(self, runtime: Runtime, body: CompiledSchedule, *, sink: TensorSink, shadow: bool) -> None:
         self.runtime, self.body, self.sink, self.shadow = runtime, body, sink, shadow
         self.convoy = runtime.convoy()
-        self.stack: list[Frame] = []
+        self.stack: list[RegionFrame] = []
         self.latest = -1
         self.busy = False
-        self.previous: weakref.ref[Frame] | None = None
+        self.previous: weakref.ref[RegionFrame] | None = None
 
     def run(self, stage: StageCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run one stage in its regions, or by its mode when it is in none."""
@@ -78,7 +78,7 @@ class Walk:
             for n, leaf in enumerate(leaves)
         ]
 
-    def _open(self, index: int, wanted: tuple[Part, ...]) -> None:
+    def _open(self, index: int, wanted: tuple[CompiledRegion, ...]) -> None:
         """Open the regions around stage ``index``; a stage out of order starts new ones."""
         if index <= self.latest:
             self._pop_to(0)
@@ -87,7 +87,7 @@ class Walk:
             depth += 1
         self._pop_to(depth)
         for part in wanted[depth:]:
-            frame = Frame(self.runtime, part, self.stack[-1] if self.stack else self.sink, shadow=self.shadow)
+            frame = RegionFrame(self.runtime, part, self.stack[-1] if self.stack else self.sink, shadow=self.shadow)
             if not self.stack and not self.shadow:
                 frame.previous, self.previous = self.previous, weakref.ref(frame)
             self.stack.append(frame)

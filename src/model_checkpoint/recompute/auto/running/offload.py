@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from model_checkpoint.recompute.auto.common.peak import active_tracker, tensors_in
 from model_checkpoint.recompute.auto.common.statistics import RecomputeStatistics
-from model_checkpoint.recompute.auto.running.offload_groups import Errand, Group, Offloaded
+from model_checkpoint.recompute.auto.running.offload_groups import Errand, OffloadedTensor, OffloadGroup
 from model_checkpoint.recompute.auto.running.saved import Saved
 
 
@@ -53,19 +53,19 @@ class Offloader:
         self._given = folder
         self._folder: _Folder | None = None
         self._pool: ThreadPoolExecutor | None = None
-        self._early: weakref.ref[Group] | None = None
+        self._early: weakref.ref[OffloadGroup] | None = None
         self._lock = threading.Lock()
 
-    def convoy(self, statistics: RecomputeStatistics, *, background: bool = True) -> Convoy:
+    def convoy(self, statistics: RecomputeStatistics, *, background: bool = True) -> OffloadRun:
         """The groups of one run through the stages; without ``background`` all is done when it must be."""
-        return Convoy(self, statistics, background=background and active_tracker() is None)
+        return OffloadRun(self, statistics, background=background and active_tracker() is None)
 
     def submit(self, errand: Errand) -> Future[None]:
         """Have an errand run by the worker; after :meth:`close`, by whoever needs it done."""
         with self._lock:
             return self._pool.submit(errand) if self._pool is not None else Future()
 
-    def new_group(self, layer: str, mode: str, convoy: Convoy) -> Group:
+    def new_group(self, layer: str, mode: str, convoy: OffloadRun) -> OffloadGroup:
         """A group for one stage call; its folder stays as long as it does."""
         with self._lock:
             if self._folder is None:
@@ -73,9 +73,9 @@ class Offloader:
                 self._pool = ThreadPoolExecutor(1, thread_name_prefix="recompute-offload")
             folder = self._folder
         path = folder.new_file() if mode == "disk" else None
-        return Group(layer, path, home=folder, submit=convoy.submit, statistics=convoy.statistics)
+        return OffloadGroup(layer, path, home=folder, submit=convoy.submit, statistics=convoy.statistics)
 
-    def look_ahead(self, reference: weakref.ref[Group]) -> None:
+    def look_ahead(self, reference: weakref.ref[OffloadGroup]) -> None:
         """Begin to read the group that backward needs next; one at most."""
         group = reference()
         if group is not None and group.fetch_early():
@@ -97,7 +97,7 @@ class Offloader:
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-class Convoy:
+class OffloadRun:
     """The groups of one run through the stages, in order."""
 
     __slots__ = ("_current", "_former", "_last", "_offloader", "statistics", "submit")
@@ -105,12 +105,12 @@ class Convoy:
     def __init__(self, offloader: Offloader, statistics: RecomputeStatistics, *, background: bool) -> None:
         self._offloader, self.statistics = offloader, statistics
         self.submit: Callable[[Errand], Future[None]] = offloader.submit if background else _later
-        self._current: Group | None = None
-        self._former: Group | None = None
-        self._last: weakref.ref[Group] | None = None
+        self._current: OffloadGroup | None = None
+        self._former: OffloadGroup | None = None
+        self._last: weakref.ref[OffloadGroup] | None = None
 
     @property
-    def group(self) -> Group | None:
+    def group(self) -> OffloadGroup | None:
         """The group of the latest stage, until the stage after it has ended."""
         return self._current or self._former
 
@@ -137,7 +137,7 @@ class Convoy:
                 numbers[key] = group.put(tensor)
                 # the address may be used again once the storage is gone
                 weakref.finalize(storage, numbers.pop, key, None)
-            return Offloaded(tensor, group, numbers[key])
+            return OffloadedTensor(tensor, group, numbers[key])
 
         yield save
 

@@ -1,4 +1,4 @@
-"""Parcels: the saved tensors of one stage call, put away from memory and brought back when backward wants them.
+"""Offload groups: the saved tensors of one stage call, put away from memory and brought back when backward wants them.
 
 A group is written to its file by a worker, or by whoever needs it written and comes first; until then its bytes are
 memory held. Reads are the same: begun ahead by a worker, finished by backward. Buffers are made on the asking thread,
@@ -37,7 +37,7 @@ def complete(future: Future[None], errand: Errand) -> None:
         future.result()
 
 
-class Parcel:
+class OffloadedStorage:
     """The bytes of one storage."""
 
     __slots__ = ("buffer", "device", "host", "offset", "opened", "ready", "sent", "size", "source", "users", "version")
@@ -66,14 +66,14 @@ class Parcel:
         self.opened = 0
 
 
-class Group:
+class OffloadGroup:
     """The parcels of one stage call, in a file or (``path`` None) in host memory; ``home`` lives as long as they do."""
 
     def __init__(
         self, layer: str, path: Path | None, *, home: object, submit: Submit, statistics: RecomputeStatistics
     ) -> None:
         self.layer, self._path, self._home, self._submit, self._statistics = layer, path, home, submit, statistics
-        self._parcels: list[Parcel] = []
+        self._parcels: list[OffloadedStorage] = []
         self._lock = threading.Lock()
         self._asked = self._early = False
         self.on_read: Callable[[], None] | None = None  # backward has come to this group
@@ -87,7 +87,7 @@ class Group:
 
     def put(self, tensor: Tensor) -> int:
         """Send the storage of a tensor away and return its number in this group."""
-        parcel, number = Parcel(tensor, self.nbytes), len(self._parcels)
+        parcel, number = OffloadedStorage(tensor, self.nbytes), len(self._parcels)
         self._parcels.append(parcel)
         if self._path is None:
             parcel.host = parcel.copy_to_host()
@@ -122,7 +122,7 @@ class Group:
             if parcel.sent is not None and parcel.sent.cancel():
                 parcel.source = parcel.sent = None
 
-    def send(self, parcel: Parcel) -> None:
+    def send(self, parcel: OffloadedStorage) -> None:
         """Write one parcel and let its memory go."""
         source = parcel.source
         if source is None or self._path is None:
@@ -192,7 +192,7 @@ class Group:
                     parcel.release()
                 self._early = False
 
-    def fill(self, parcel: Parcel, buffer: Tensor) -> None:
+    def fill(self, parcel: OffloadedStorage, buffer: Tensor) -> None:
         """Read one parcel into a buffer."""
         if parcel.host is not None:
             buffer.copy_(parcel.host)
@@ -205,13 +205,13 @@ class Group:
         if data is not buffer:
             buffer.copy_(data)
 
-    def _fetch(self, parcels: list[Parcel]) -> None:
+    def _fetch(self, parcels: list[OffloadedStorage]) -> None:
         self.settle()
         for parcel in parcels:
             parcel.buffer = torch.empty(parcel.size, dtype=torch.uint8, device=parcel.device)
             parcel.ready = self._submit(_filling(weakref.ref(self), parcel, parcel.buffer))
 
-    def _take(self, parcel: Parcel) -> Tensor:
+    def _take(self, parcel: OffloadedStorage) -> Tensor:
         """The filled buffer; when all users have theirs it is forgotten, so that it dies with them."""
         buffer = parcel.buffer
         assert buffer is not None
@@ -229,7 +229,7 @@ class Group:
             self._path.unlink(missing_ok=True)
 
 
-def _sending(reference: weakref.ref[Group], parcel: Parcel) -> Errand:
+def _sending(reference: weakref.ref[OffloadGroup], parcel: OffloadedStorage) -> Errand:
     """Write a parcel unless its graph is gone."""
 
     def errand() -> None:
@@ -240,7 +240,7 @@ def _sending(reference: weakref.ref[Group], parcel: Parcel) -> Errand:
     return errand
 
 
-def _filling(reference: weakref.ref[Group], parcel: Parcel, buffer: Tensor) -> Errand:
+def _filling(reference: weakref.ref[OffloadGroup], parcel: OffloadedStorage, buffer: Tensor) -> Errand:
     """Read a parcel unless its graph is gone."""
 
     def errand() -> None:
@@ -280,12 +280,12 @@ def _read_all(file: Any, view: memoryview) -> None:
         done += count
 
 
-class Offloaded(Saved):
+class OffloadedTensor(Saved):
     """A saved tensor whose bytes are in a group."""
 
     __slots__ = ("dtype", "group", "number")
 
-    def __init__(self, tensor: Tensor, group: Group, number: int) -> None:
+    def __init__(self, tensor: Tensor, group: OffloadGroup, number: int) -> None:
         super().__init__(tensor)
         self.geometry = (tensor.size(), tensor.stride(), int(tensor.storage_offset()))
         self.dtype, self.tensor = tensor.dtype, None

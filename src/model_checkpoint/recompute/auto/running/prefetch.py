@@ -21,7 +21,7 @@ from model_checkpoint.recompute.auto.common.statistics import RecomputeStatistic
 from model_checkpoint.recompute.auto.running.saved import Saved
 
 if TYPE_CHECKING:
-    from model_checkpoint.recompute.auto.running.region_frame import Frame
+    from model_checkpoint.recompute.auto.running.region_frame import RegionFrame
 
 _log = logging.getLogger("model_checkpoint.recompute")
 
@@ -34,7 +34,7 @@ class Pending:
     def __init__(self, future: Future[bool], task: int, statistics: RecomputeStatistics) -> None:
         self.future, self.task, self.statistics = future, task, statistics
 
-    def collect(self, frame: Frame, task: int) -> bool:
+    def collect(self, frame: RegionFrame, task: int) -> bool:
         """Wait for the worker; False means that backward must run the region itself."""
         if self.future.cancel():
             return False
@@ -55,7 +55,7 @@ class Prefetcher:
         self._running: Future[bool] | None = None
         self._lock = threading.Lock()
 
-    def start(self, frame: Frame | None, task: int) -> None:
+    def start(self, frame: RegionFrame | None, task: int) -> None:
         """Begin to run ``frame`` for backward pass ``task``, if that is safe."""
         if frame is None or frame.pending is not None or not _safe(frame):
             return
@@ -94,7 +94,7 @@ class Prefetcher:
                 self._pool = None
 
 
-def _safe(frame: Frame) -> bool:
+def _safe(frame: RegionFrame) -> bool:
     """Whether backward will ask for a region, and it touches nothing that backward may use at the same time."""
     needed = any(holder() is not None for holder in frame.holders)
     return (
@@ -106,7 +106,7 @@ def _safe(frame: Frame) -> bool:
     )
 
 
-def _run(reference: weakref.ref[Frame], task: int, threads: int) -> bool:
+def _run(reference: weakref.ref[RegionFrame], task: int, threads: int) -> bool:
     """Run a region unless its graph is gone; an error is left to backward, which runs it again and raises there."""
     frame = reference()
     if frame is None:

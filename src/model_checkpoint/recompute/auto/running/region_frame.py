@@ -1,7 +1,7 @@
-"""Frame: one region of one forward pass, which saves nothing and runs again when backward comes.
+"""Region frame: one region of one forward pass, which saves nothing and runs again when backward comes.
 
-A :class:`Frame` is one region of one forward pass. Autograd hands it every tensor it would save; the frame keeps a
-numbered holder instead. The first holder that backward opens makes the frame run its stages again and fill all holders
+A :class:`RegionFrame` is one region of one forward pass. Autograd hands it every tensor it would save; the frame keeps
+a numbered placeholder instead. The first one that backward opens makes the frame run its stages again and fill all
 that are still alive. A frame saves its inputs through the frame around it, so regions nest. Nothing here refers to the
 graph, so a frame dies with it.
 """
@@ -21,11 +21,11 @@ from torch import Tensor, nn
 from model_checkpoint.recompute.auto.common.arguments import Spec, leaves_of, rebuild_call
 from model_checkpoint.recompute.auto.common.errors import RecomputeDiverged
 from model_checkpoint.recompute.auto.running.call_state import CallState, generators_kept
-from model_checkpoint.recompute.auto.running.compiled_schedule import Part
+from model_checkpoint.recompute.auto.running.compiled_schedule import CompiledRegion
 from model_checkpoint.recompute.auto.running.saved import Saved
 
 if TYPE_CHECKING:
-    from model_checkpoint.recompute.auto.running.executor import Walk
+    from model_checkpoint.recompute.auto.running.executor import ScheduleWalk
     from model_checkpoint.recompute.auto.running.runtime import Runtime, StageCall
 
 _task = torch._C._current_graph_task_id
@@ -35,7 +35,7 @@ _WORTH_STOPPING = 3e-4  # seconds of a stage's forward
 class _Local(threading.local):
     """What this thread is doing."""
 
-    walk: Walk | None = None
+    walk: ScheduleWalk | None = None
     recomputing: int = 0
     stage: str = ""
 
@@ -57,7 +57,7 @@ class _Stop(BaseException):  # not an Exception: a forward that swallows errors 
     """Everything backward needs has been recomputed."""
 
 
-class Sink(Protocol):
+class TensorSink(Protocol):
     """Where tensors go that must survive until backward."""
 
     def pack(self, tensor: Tensor) -> Any:
@@ -69,7 +69,7 @@ class Sink(Protocol):
         ...
 
 
-class Holder:
+class Placeholder:
     """Stands in for one dropped tensor; ``value`` is there between recomputation and use."""
 
     __slots__ = ("__weakref__", "index", "task", "value")
@@ -80,7 +80,7 @@ class Holder:
         self.value: Saved | None = None
 
 
-class Root:
+class HeldTensors:
     """The outermost sink: tensors are held, or rebuilt where a recipe is known."""
 
     def __init__(self, save: Callable[[Tensor], Saved]) -> None:
@@ -91,7 +91,7 @@ class Root:
         return packed.open()
 
 
-class Call:
+class StageRecord:
     """One stage call inside a frame; ``slots`` say where each argument comes from."""
 
     __slots__ = ("slots", "spec", "stage", "state")
@@ -115,7 +115,7 @@ def is_parameter(tensor: Tensor) -> bool:
     return issubclass(type(tensor), nn.Parameter) or issubclass(type(tensor._base), nn.Parameter)
 
 
-class Frame:
+class RegionFrame:
     """One region of one forward pass."""
 
     __slots__ = (
@@ -123,17 +123,17 @@ class Frame:
         "previous", "prints", "runtime", "shadow",
     )  # fmt: skip
 
-    def __init__(self, runtime: Runtime, part: Part, parent: Sink, *, shadow: bool) -> None:
+    def __init__(self, runtime: Runtime, part: CompiledRegion, parent: TensorSink, *, shadow: bool) -> None:
         self.runtime, self.part, self.parent, self.shadow = runtime, part, parent, shadow
-        self.calls: list[Call] = []
+        self.calls: list[StageRecord] = []
         self.inputs: list[tuple[Any, bool, bool]] = []  # packed, requires grad, needs a copy
         self.known: dict[int, tuple[weakref.ref[Tensor], Any]] = {}
-        self.holders: list[weakref.ref[Holder]] = []
+        self.holders: list[weakref.ref[Placeholder]] = []
         self.prints: list[Any] = []
         self.closed = False
         self.dropped = 0
         self.pending: Any = None
-        self.previous: weakref.ref[Frame] | None = None
+        self.previous: weakref.ref[RegionFrame] | None = None
         self.lock = threading.RLock()
 
     def __str__(self) -> str:
@@ -154,7 +154,7 @@ class Frame:
             for number, leaf in enumerate(leaves)
         ]
         if state is not None and not self.shadow:
-            self.calls.append(Call(stage, state, slots, spec))
+            self.calls.append(StageRecord(stage, state, slots, spec))
 
     def _place(self, tensor: Tensor, *, copied: bool) -> Any:
         found = self.known.get(id(tensor))
@@ -184,7 +184,7 @@ class Frame:
             return tensor  # its version is checked with the others of the stage when the region runs again
         if is_parameter(tensor):
             return Saved(tensor)
-        holder = Holder(len(self.holders))
+        holder = Placeholder(len(self.holders))
         self.holders.append(weakref.ref(holder))
         if self.runtime.fingerprint is not None:
             self.prints.append(self.runtime.fingerprint(tensor))
@@ -241,7 +241,7 @@ class Frame:
                 "Leave this layer out of the plan, or call autograd outside of it.",
                 layer=self.name,
             )
-        recorder = Recorder(self, task)
+        recorder = ReplayRecorder(self, task)
         outer, local.walk = local.walk, None
         local.recomputing += 1
         grad = torch.is_grad_enabled()
@@ -269,7 +269,7 @@ class Frame:
             value.requires_grad_()
         return value.clone() if copied else value
 
-    def _run_again(self, walk: Walk, values: list[Tensor | None]) -> None:
+    def _run_again(self, walk: ScheduleWalk, values: list[Tensor | None]) -> None:
         made: dict[tuple[int, int], Tensor] = {}
         last = self._last_uses()
         for number, call in enumerate(self.calls):
@@ -316,12 +316,12 @@ def _fetch(slot: Any, values: list[Tensor | None], made: dict[tuple[int, int], T
     return made[slot] if isinstance(slot, tuple) else values[slot]
 
 
-class Recorder:
+class ReplayRecorder:
     """Fills a frame's holders while its stages run again."""
 
     __slots__ = ("count", "early", "frame", "save", "stop", "task")
 
-    def __init__(self, frame: Frame, task: int) -> None:
+    def __init__(self, frame: RegionFrame, task: int) -> None:
         self.frame, self.task = frame, task
         self.count = 0
         self.save: Callable[[Tensor], Saved] = frame.runtime.save

@@ -20,13 +20,18 @@ from torch.autograd.graph import saved_tensors_hooks
 from model_checkpoint.recompute.auto.common.determinism import Determinism, fingerprint_of
 from model_checkpoint.recompute.auto.common.statistics import RecomputeStatistics
 from model_checkpoint.recompute.auto.planning.schedule import Schedule
-from model_checkpoint.recompute.auto.running.call_state import Surroundings
-from model_checkpoint.recompute.auto.running.compiled_schedule import Body, Step, compile_schedule, modes_in
+from model_checkpoint.recompute.auto.running.call_state import ModuleContext
+from model_checkpoint.recompute.auto.running.compiled_schedule import (
+    CompiledSchedule,
+    StageStep,
+    compile_schedule,
+    modes_in,
+)
 from model_checkpoint.recompute.auto.running.drop import DropMode, save_or_rebuild
-from model_checkpoint.recompute.auto.running.executor import Walk
-from model_checkpoint.recompute.auto.running.offload import Convoy, Offloader
+from model_checkpoint.recompute.auto.running.executor import ScheduleWalk
+from model_checkpoint.recompute.auto.running.offload import Offloader, OffloadRun
 from model_checkpoint.recompute.auto.running.prefetch import Prefetcher
-from model_checkpoint.recompute.auto.running.region_frame import Recorder, Root, Sink, local
+from model_checkpoint.recompute.auto.running.region_frame import HeldTensors, ReplayRecorder, TensorSink, local
 from model_checkpoint.recompute.auto.running.saved import Saved
 
 
@@ -59,7 +64,7 @@ class StageCall:
         self.name = facts.name
         self.writes = frozenset(facts.writes)
         self.original = plain_call(module)
-        self.surroundings = Surroundings(facts.name, module, buffers=facts.buffers, draws_python=facts.draws_python)
+        self.surroundings = ModuleContext(facts.name, module, buffers=facts.buffers, draws_python=facts.draws_python)
 
 
 def plain_call(module: nn.Module) -> Callable[..., Any]:
@@ -108,7 +113,7 @@ class Runtime:
         self.prefetcher = Prefetcher(self.statistics) if prefetch else None
         self.offloader = offloader
         self.save: Callable[[Tensor], Saved] = Saved
-        self.body = Body(steps={})
+        self.body = CompiledSchedule(steps={})
         self.on_start: Callable[[tuple[Any, ...], dict[str, Any]], dict[str, Any]] | None = None
         self._by_module: dict[int, list[StageCall]] = {}
         for stage in self.stages:
@@ -154,9 +159,9 @@ class Runtime:
     def __exit__(self, *exc: object) -> None:
         self.remove()
 
-    def walk(self, body: Body, *, sink: Sink, shadow: bool) -> Walk:
+    def walk(self, body: CompiledSchedule, *, sink: TensorSink, shadow: bool) -> ScheduleWalk:
         """Begin to run stages by ``body``."""
-        return Walk(self, body, sink=sink, shadow=shadow)
+        return ScheduleWalk(self, body, sink=sink, shadow=shadow)
 
     def _call_model(self, *args: Any, **kwargs: Any) -> Any:
         """One forward pass; without gradients, or inside another pass, the model is as it was."""
@@ -167,7 +172,7 @@ class Runtime:
             return original(*args, **kwargs)
         if self.on_start is not None:
             kwargs = self.on_start(args, kwargs)
-        walk = local.walk = self.walk(self.body, sink=Root(self.save), shadow=False)
+        walk = local.walk = self.walk(self.body, sink=HeldTensors(self.save), shadow=False)
         try:
             single = self._by_module.get(id(self.model))
             result = walk.run(single[0], args, kwargs) if single else original(*args, **kwargs)
@@ -195,7 +200,7 @@ class Runtime:
         stage = next((stage for stage in stages if stage.index > walk.latest), stages[0])
         return walk.run(stage, args, kwargs)
 
-    def convoy(self, *, background: bool = True) -> Convoy | None:
+    def convoy(self, *, background: bool = True) -> OffloadRun | None:
         """What carries tensors away for one run through the stages, if anything does."""
         return self.offloader.convoy(self.statistics, background=background) if self.offloader is not None else None
 
@@ -205,9 +210,9 @@ class Runtime:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         *,
-        sink: Sink,
-        step: Step,
-        convoy: Convoy | None,
+        sink: TensorSink,
+        step: StageStep,
+        convoy: OffloadRun | None,
     ) -> Any:
         """Run a stage that is in no region, saving its tensors the way its mode says."""
         if step.mode == "full":
@@ -220,7 +225,7 @@ class Runtime:
             elif convoy is not None:
                 moved = convoy.stage(stage.name, step.mode, args=args, kwargs=kwargs, module=stage.module)
                 save = stack.enter_context(moved)
-            if isinstance(sink, Recorder):
+            if isinstance(sink, ReplayRecorder):
                 sink.save = save
                 stack.enter_context(saved_tensors_hooks(sink.pack, sink.unpack))
             else:
@@ -228,10 +233,10 @@ class Runtime:
             return stage.original(*args, **kwargs)
 
     def _run_full(
-        self, stage: StageCall, args: tuple[Any, ...], kwargs: dict[str, Any], *, sink: Sink, resolves: bool
+        self, stage: StageCall, args: tuple[Any, ...], kwargs: dict[str, Any], *, sink: TensorSink, resolves: bool
     ) -> Any:
         """Run a stage that keeps all its tensors."""
-        if isinstance(sink, Recorder):
+        if isinstance(sink, ReplayRecorder):
             sink.save = self.save
             with saved_tensors_hooks(sink.pack, sink.unpack):
                 return stage.original(*args, **kwargs)
