@@ -67,7 +67,7 @@ def test_every_public_name_is_of_this_room_and_documented():
 
 
 def test_an_unknown_name_is_an_attribute_error():
-    with pytest.raises(AttributeError, match="has no attribute 'Checkpoints'"):
+    with pytest.raises(AttributeError, match="attribute Checkpoints"):
         _ = room.Checkpoints
 
 

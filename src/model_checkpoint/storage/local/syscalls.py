@@ -14,6 +14,8 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from model_checkpoint.storage.contract import host
+
 FILE_MODE = 0o600  # weights and data samples are private; whoever wants to share them runs chmod
 FOLDER_MODE = 0o700
 DIRECT = getattr(os, "O_DIRECT", 0)
@@ -21,8 +23,6 @@ DIRECT = getattr(os, "O_DIRECT", 0)
 _libc = ctypes.CDLL(None, use_errno=True)
 _SYNC_FILE_RANGE_WRITE = 2
 _CACHE_PROBES = 64
-
-from model_checkpoint.storage.contract import host
 
 
 def _foreign(name: str, *types: type[Any]) -> Callable[..., int] | None:
