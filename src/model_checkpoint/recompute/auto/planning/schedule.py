@@ -32,7 +32,8 @@ def describe_schedule(schedule: Schedule) -> str:
     """Show a schedule on one line.
 
     Example:
-        >>> describe_schedule((Region(start=0, stop=1, body=(Keep(stage=0), Keep(stage=1, mode="drop"))), Keep(stage=2)))
+        >>> region = Region(start=0, stop=1, body=(Keep(stage=0), Keep(stage=1, mode="drop")))
+        >>> describe_schedule((region, Keep(stage=2)))
         '[0 1:drop] 2'
     """
     words = []
