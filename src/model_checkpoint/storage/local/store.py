@@ -17,6 +17,7 @@ from model_checkpoint.storage.contract.store import FileStat, Swept, Trashed
 from model_checkpoint.storage.local import trash
 from model_checkpoint.storage.local.attempt import LocalAttempt
 from model_checkpoint.storage.local.files import LocalReader, open_reader
+from model_checkpoint.storage.local.folder_entries import folder_entries
 from model_checkpoint.storage.local.paths import (
     RootPaths,
     flush_folder,
@@ -70,6 +71,16 @@ class LocalStore:
         with typed_errors(self._root.checkpoints, "could not list the checkpoints"):
             entries = list_folder(self._root.calls, self._root.checkpoints)
             return [entry for entry in entries if is_published(self._root, entry)]
+
+    def entries(self) -> tuple[str, ...]:
+        """Whatever lies where checkpoints do."""
+        with typed_errors(self._root.checkpoints, "could not list the checkpoints"):
+            return folder_entries(self._root.calls, self._root.checkpoints)
+
+    def has(self, name: str) -> bool:
+        """Whether ``name`` is published."""
+        with typed_errors(self._root.checkpoint(name), "could not look at the checkpoint"):
+            return is_published(self._root, name)
 
     def read_manifest(self, name: str) -> bytes:
         """The manifest of ``name``."""

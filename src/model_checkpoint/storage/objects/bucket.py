@@ -196,6 +196,19 @@ class Bucket:
         except KeyMissing:
             log.debug("%s: gone already", self.where(key))
 
+    def folders(self, folder: str) -> list[str]:
+        """The names one level below ``folder``; none if the bucket does not exist."""
+        prefix = self.path(folder).rstrip("/")
+
+        def walk() -> list[str]:
+            answer = _obstore().list_with_delimiter(self.client, prefix)
+            return [str(path).rstrip("/").rpartition("/")[2] for path in answer["common_prefixes"]]
+
+        try:
+            return self._call(folder, "could not be listed", walk)
+        except KeyMissing:
+            return []
+
     def list(self, folder: str = "") -> list[ObjectMeta]:
         """Every object below ``folder``; none if the bucket does not exist."""
         prefix = self.path(folder).rstrip("/") or None

@@ -11,7 +11,7 @@ from typing import Any
 
 from model_checkpoint.options import Graces
 from model_checkpoint.storage.contract.failures import no_such_checkpoint
-from model_checkpoint.storage.contract.names import MANIFEST, check_attempt, check_name
+from model_checkpoint.storage.contract.names import MANIFEST, check_attempt, check_name, is_name
 from model_checkpoint.storage.contract.store import FileStat, Swept, Trashed
 from model_checkpoint.storage.objects import trash as object_trash
 from model_checkpoint.storage.objects.attempt import ObjectAttempt
@@ -71,6 +71,19 @@ class ObjectStore:
             if len(parts) == 3 and parts[2] == MANIFEST and item.size:
                 found.append(parts[1])
         return found
+
+    def entries(self) -> list[str]:
+        """Every name below which something lies; a deletion may be all that is there."""
+        return self._bucket.folders(CHECKPOINTS)
+
+    def has(self, name: str) -> bool:
+        """Whether ``name`` is published."""
+        if not is_name(name):
+            return False
+        try:
+            return self._bucket.head(manifest_key(name)).size > 0
+        except KeyMissing:
+            return False
 
     def read_manifest(self, name: str) -> bytes:
         """The manifest of ``name``."""
