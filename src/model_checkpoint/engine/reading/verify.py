@@ -93,7 +93,7 @@ def damage_of(store: Store, name: str) -> Sequence[Damage]:
 
 def _meter(chosen: Sequence[ListedCheckpoint], emit: Emit) -> Meter:
     """Count bytes over all checkpoints of one call."""
-    total = sum(record.raw_size for f in chosen if f.summary for record in (*f.summary.files, *f.summary.extras))
+    total = sum(copy.raw_size for f in chosen if f.summary for copy in f.summary.copies)
     return Meter("verify", total, emit)
 
 

@@ -14,7 +14,7 @@ from model_checkpoint.engine.common.info import CheckpointInfo, damaged_info, in
 from model_checkpoint.engine.common.option_checks import as_step, require_words
 from model_checkpoint.engine.root.shared_files import SharedFiles, shares
 from model_checkpoint.errors import CheckpointException, CheckpointNotFound, OptionInvalid, UnsafeName
-from model_checkpoint.manifest import Manifest, Summary, decode, decode_summary, unpack
+from model_checkpoint.manifest import HEAD_BYTES, Head, Manifest, Summary, decode, decode_head, decode_summary, unpack
 from model_checkpoint.plan import (
     is_newer,
     newest_first,
@@ -25,7 +25,7 @@ from model_checkpoint.plan import (
     step_name,
     told_step,
 )
-from model_checkpoint.storage.contract.store import Store
+from model_checkpoint.storage.contract.store import Store, read_manifests
 from model_checkpoint.storage.locate import Root, open_store
 from model_checkpoint.tree.nodes.gc_pause import collector_paused
 
@@ -35,7 +35,7 @@ class ListedCheckpoint:
     """One folder of a root: its summary, or the error that keeps us from reading it."""
 
     name: str
-    summary: Summary | None
+    summary: Head | Summary | None
     error: CheckpointException | None = None
 
     @property
@@ -92,21 +92,28 @@ def scan(store: Store) -> list[ListedCheckpoint]:
 
 
 def _read_all(store: Store, names: Sequence[str]) -> list[ListedCheckpoint]:
-    return [found for name in names if (found := look_up(store, name)) is not None]
+    heads = read_manifests(store, names, limit=HEAD_BYTES)
+    return [found for name, start in heads if (found := _listed(store, name, start)) is not None]
 
 
 def look_up(store: Store, name: str) -> ListedCheckpoint | None:
     """Read the summary of one checkpoint; None if there is none of that name."""
+    ((_, start),) = read_manifests(store, [name], limit=HEAD_BYTES)
+    return _listed(store, name, start)
+
+
+def _listed(store: Store, name: str, start: bytes | CheckpointException) -> ListedCheckpoint | None:
+    """What the first bytes of a manifest tell, or all of them if they must."""
     where = path_of(store, name)
     try:
-        summary = decode_summary(store.read_manifest(name), where)
-        return ListedCheckpoint(
-            name, msgspec.structs.replace(summary, name=name)
-        )  # a folder may have been renamed or copied
+        if isinstance(start, CheckpointException):
+            raise start
+        summary = decode_head(start, where) or decode_summary(store.read_manifest(name), where)
     except (CheckpointNotFound, UnsafeName):
         return None  # never committed, deleted since the names were listed, or a link that stands in its place
     except CheckpointException as error:
         return ListedCheckpoint(name, None, error)
+    return ListedCheckpoint(name, msgspec.structs.replace(summary, name=name))  # it may have been renamed or copied
 
 
 @collector_paused()
