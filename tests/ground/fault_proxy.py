@@ -64,6 +64,7 @@ class FaultProxy:
         self._lock = threading.Lock()
         self._count, self._index, self._spoil = 0, -1, Spoil.RESET
         self.seen: list[str] = []  # request lines since arming
+        self._open = self.busiest = 0  # requests under way, and the most there were since arming
         self._serving: set[asyncio.Task[Any] | None] = set()  # the loop itself keeps no task alive
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="fault-proxy", daemon=True)
@@ -87,6 +88,7 @@ class FaultProxy:
             self._count, self._spoil = 0, spoil or Spoil.RESET
             self._index = -1 if spoil is None else index
             self.seen = []
+            self.busiest = self._open
 
     @property
     def struck(self) -> bool:
@@ -133,15 +135,21 @@ class FaultProxy:
             kept = [(key, self._rewrite(key, value)) for key, value in request.headers]
             request.headers = [(key, value) for key, value in kept if value is not None]
         spoil = self._next(request.first)
-        if spoil is None:
-            await _send(writer, (await self._forward(request)).encode())
-            return True
-        return await _SPOILS[spoil](self, request, writer)
+        try:
+            if spoil is None:
+                await _send(writer, (await self._forward(request)).encode())
+                return True
+            return await _SPOILS[spoil](self, request, writer)
+        finally:
+            with self._lock:
+                self._open -= 1
 
     def _next(self, line: str) -> Spoil | None:
         with self._lock:
             spoil = self._spoil if self._count == self._index else None
             self._count += 1
+            self._open += 1
+            self.busiest = max(self.busiest, self._open)
             self.seen.append(line)
         return spoil
 

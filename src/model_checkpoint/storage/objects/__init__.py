@@ -8,6 +8,7 @@ reader           one data file of an object store, by ranged requests from many 
 trash            deleted checkpoints wait here until their grace ends, and can be brought back until then.
 recovery         remove what dead attempts left, and trash past its grace.
 leases           how whoever works on an object store shows that it is alive.
+parallel         a few requests at a time, since each costs a round trip.
 keys             where everything lies below the prefix of an object store.
 bucket           the one way to the objects of a bucket. Every request of the store goes through here.
 signed_requests  the few S3 requests obstore has no call for, signed here (AWS Signature Version 4).

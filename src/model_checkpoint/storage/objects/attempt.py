@@ -13,7 +13,8 @@ from model_checkpoint.storage.objects.commit import CurrentManifest, ManifestPut
 from model_checkpoint.storage.objects.failures import ConditionFailed, KeyMissing
 from model_checkpoint.storage.objects.keys import CHECKPOINTS, file_key, stored_name
 from model_checkpoint.storage.objects.leases import Lease, LeaseKind
-from model_checkpoint.storage.objects.trash import in_parallel, stored_files, throw_files
+from model_checkpoint.storage.objects.parallel import in_parallel
+from model_checkpoint.storage.objects.trash import stored_files, throw_files
 from model_checkpoint.storage.objects.writer import Buffers, ObjectCopy, ObjectWriter, stamp_of
 
 _TRIES = 16

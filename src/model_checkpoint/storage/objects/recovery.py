@@ -30,8 +30,9 @@ from model_checkpoint.storage.objects.keys import (
     trash_key,
 )
 from model_checkpoint.storage.objects.leases import LeaseKind, LeaseRecord, is_dead, leases, read_claim, store_time
+from model_checkpoint.storage.objects.parallel import in_parallel
 from model_checkpoint.storage.objects.signed_requests import Upload, abort_upload, list_uploads, remove_mark
-from model_checkpoint.storage.objects.trash import empty_token, in_parallel, purge, throw_files
+from model_checkpoint.storage.objects.trash import empty_token, purge, throw_files
 
 Folders = dict[str, dict[str, ObjectMeta]]  # name -> stored file -> what is there
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from model_checkpoint.errors import CheckpointException, CheckpointNotFound, StorageFailure
@@ -30,21 +29,9 @@ from model_checkpoint.storage.objects.keys import (
     trash_key,
 )
 from model_checkpoint.storage.objects.leases import Lease, LeaseKind, leases, read_claim
+from model_checkpoint.storage.objects.parallel import in_parallel
 
 _TRIES = 16
-_AT_ONCE = 8
-
-
-def in_parallel(work: Callable[[str], None], keys: Iterable[str]) -> None:
-    """Run small requests a few at a time; raise the first failure, after all have ended."""
-    todo = list(keys)
-    if len(todo) < 2:
-        for key in todo:
-            work(key)
-        return
-    with ThreadPoolExecutor(min(_AT_ONCE, len(todo)), thread_name_prefix="mckpt-objects") as pool:
-        for done in [pool.submit(work, key) for key in todo]:
-            done.result()
 
 
 def stored_files(bucket: Bucket, name: str, home: str) -> dict[str, ObjectMeta]:
