@@ -10,12 +10,12 @@ export TF_CPP_MIN_LOG_LEVEL := 3
 PYTEST = $(BIN)/pytest -m ""
 AGAIN = $(PYTEST) --last-failed --last-failed-no-failures=none
 # These fork at every call to the medium: in processes that have loaded no framework that takes half the time.
-FORKING = tests/engine/test_engine_faults.py tests/storage/test_local_crashes.py
+FORKING = tests/engine/faults/test_engine_faults.py tests/storage/local/test_local_crashes.py
 
 .PHONY: setup demo test fast coverage check bench docs clean
 setup: .venv/ready
 
-.venv/ready: pyproject.toml setup.py constraints.txt src/model_checkpoint/format/_sha256_lanes.c
+.venv/ready: pyproject.toml setup.py constraints.txt $(wildcard src/model_checkpoint/*/*.c)
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install -q --upgrade pip -c constraints.txt
 	$(BIN)/pip install -q -c constraints.txt torch==2.13.0
