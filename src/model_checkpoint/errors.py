@@ -84,6 +84,12 @@ class OptionInvalid(CheckpointException, ValueError):
     default_type = ExceptionType.VALIDATION_FAILED
 
 
+class IndexInvalid(CheckpointException, IndexError):
+    """An index asks for what the tensor does not have, or is no basic one."""
+
+    default_type = ExceptionType.VALIDATION_FAILED
+
+
 # --- the state tree --------------------------------------------------------------------------------------------------
 
 
