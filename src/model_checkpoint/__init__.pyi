@@ -5,7 +5,7 @@ from .engine.background.save_async import finish_saves as finish_saves
 from .engine.background.save_async import save_async as save_async
 from .engine.common.info import CheckpointInfo as CheckpointInfo
 from .engine.jobs.job import SaveJob as SaveJob
-from .engine.jobs.job import SaveState as SaveState
+from .engine.jobs.running_save import SaveState as SaveState
 from .engine.reading.diff import diff as diff
 from .engine.reading.load import load as load
 from .engine.reading.slices import load_slice as load_slice

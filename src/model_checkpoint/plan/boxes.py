@@ -73,7 +73,7 @@ def _basic(part: object) -> int | slice:
     if isinstance(part, slice):
         return part
     if isinstance(part, bool) or not hasattr(part, "__index__"):
-        raise IndexInvalid(f"index {part!r}: only whole numbers, slices and one ellipsis; load the rows and index those")
+        raise IndexInvalid(f"index {part!r}: only whole numbers, slices and one ellipsis; load it and index that")
     return as_int(part)
 
 

@@ -61,7 +61,7 @@ def load_slice(
     saved = view.of_shape(box.shape)
     restore = tree.prepare(["a", 0], [saved], framework=framework, device=device)
     if saved.nbytes:
-        restore.target(0).put(0, memoryview(cells.reshape(-1).view(np.uint8)))
+        restore.target(0).put(0, cells.reshape(-1).view(np.uint8).data)
     made = restore.finish()
     return made[0] if saved.kind in TEXTS and not box.shape else made
 
