@@ -236,7 +236,7 @@ def test_a_save_in_flight_is_finished_first_and_its_failure_does_not_stop_the_em
 
     with notice() as one:
         assert one.save(url, STATE, step=3).step == 3
-    with pytest.raises(BackgroundSaveFailed, match="step-00000002: .*listener"):
+    with pytest.raises(BackgroundSaveFailed, match=r"step-00000002: .*listener"):
         finish_saves()
 
 
