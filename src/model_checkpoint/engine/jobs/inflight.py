@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Literal
 
+from model_checkpoint import forks
 from model_checkpoint.engine.jobs.running_save import Counts, RunningSave, SaveState
 from model_checkpoint.errors import BackgroundSaveFailed, OptionInvalid
 
@@ -26,7 +27,7 @@ class _InFlight:
     """All saves under way, by the URL of their root, and those that failed unseen."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = forks.lock()
         self.running: dict[str, list[RunningSave]] = defaultdict(list)
         self.failed: list[RunningSave] = []
         self.counts: dict[str, Counts] = defaultdict(Counts)
@@ -190,5 +191,4 @@ def _start_anew() -> None:
         job.abandon()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_start_anew)
+forks.in_child(_start_anew)
