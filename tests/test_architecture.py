@@ -36,7 +36,11 @@ PUBLIC_NAMES = [
     "CheckpointFormat",
     "CompressionLevel",
     "Progress",
+    "LoadReport",
     "CheckpointException",
+    "CheckpointNotFound",
+    "WrongReference",
+    "CheckpointWarning",
     "ExceptionType",
 ]
 

@@ -14,12 +14,12 @@ import numpy.typing as npt
 from model_checkpoint import tree
 from model_checkpoint.engine.common.info import path_of
 from model_checkpoint.engine.reading.chunk_reader import ChunkReader
-from model_checkpoint.engine.root.listing import candidates, load_manifest
-from model_checkpoint.errors import CheckpointNotFound
+from model_checkpoint.engine.root.listing import load_manifest
+from model_checkpoint.engine.root.refs import Reference, choose_one
+from model_checkpoint.errors import WrongReference
 from model_checkpoint.manifest import Entry, Manifest
 from model_checkpoint.options import LayoutLimits
 from model_checkpoint.plan import Box, ChunkRead, Index, Spans, box_of, parts_of, plan_reads
-from model_checkpoint.storage.locate import Root, open_store
 from model_checkpoint.tree.arrays.array_ref import c_strides
 from model_checkpoint.tree.arrays.buffers import TEXTS, stored_form
 from model_checkpoint.tree.nodes.walk import arrays
@@ -29,7 +29,7 @@ _CHUNK = LayoutLimits().chunk_bytes
 
 
 def load_slice(
-    root: Root,
+    root: Reference,
     tensor: str,
     index: Index,
     *,
@@ -48,10 +48,7 @@ def load_slice(
         >>> mc.load_slice("memory://doc-slice", "w", np.s_[1:, 0])
         array([2, 4])
     """
-    store = open_store(root)
-    found = candidates(store, step=step, id=id, best=best, name=name)[0]
-    if found.error is not None:
-        raise found.error
+    store, found = choose_one(root, step=step, id=id, best=best, name=name)
     manifest = load_manifest(store, found.name)
     view = _view_of(manifest, tensor, path_of(store, found.name), framework)
     box = box_of(index, view.whole)
@@ -88,7 +85,7 @@ def _view_of(manifest: Manifest, tensor: str, where: str, framework: str | None)
     if node is None:
         near = get_close_matches(tensor, list(nodes), n=1)
         hint = f"Did you mean {near[0]!r}?" if near else "`mckpt show` lists its tensors."
-        raise CheckpointNotFound(f"{where}: no tensor {tensor!r} in it. {hint}", where)
+        raise WrongReference(f"{where}: no tensor {tensor!r} in it. {hint}", where)
     builder = Builder(manifest.entries, framework=framework)
     memory = builder.memory(node, tensor)
     if node[0] == "v":
