@@ -58,7 +58,7 @@ def test_two_choices_at_once_are_refused(tmp_path):
 def test_an_existing_step_is_refused_before_anything_is_staged(tmp_path):
     mc.save(tmp_path, {"a": 1}, step=1)
 
-    with pytest.raises(errors.StepExists, match=r"already committed; pass overwrite=True"):
+    with pytest.raises(errors.StepExists, match=r'already committed; pass overwrite="damaged" .*overwrite=True'):
         mc.save(tmp_path, {"a": 2}, step=1)
     assert mc.load(tmp_path) == {"a": 1}
 
