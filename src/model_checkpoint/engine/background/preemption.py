@@ -20,7 +20,7 @@ from typing import Any
 from model_checkpoint import forks, plan, tree
 from model_checkpoint.engine.common.info import CheckpointInfo, path_of
 from model_checkpoint.engine.jobs import inflight
-from model_checkpoint.engine.root.listing import candidates, to_info
+from model_checkpoint.engine.root.listing import look_up, to_info
 from model_checkpoint.engine.writing import bandwidth
 from model_checkpoint.engine.writing.request import SaveRequest, request_save
 from model_checkpoint.engine.writing.save import commit_plan
@@ -139,8 +139,8 @@ class Preemption:
         store = open_store(root)
         lost = inflight.wait_over(store.url)
         try:
-            if step is not None and order.name in store.names():
-                return to_info(store, candidates(store, name=order.name)[0])
+            if step is not None and (there := look_up(store, order.name)) is not None:
+                return to_info(store, there)
             return self._save_in_time(store, order, tree.flatten(state))
         finally:  # after the save, which is the last chance; the next save, finish_saves or the exit raises them too
             for job in lost:
@@ -155,7 +155,7 @@ class Preemption:
         if left_out:
             name = order.attempt[:8] if order.step is None else f"{order.step:08d}"
             order = replace(order, name=f"emergency-{name}", left_out=left_out)
-            replacing = order.name in store.names()
+            replacing = store.has(order.name)
             log.warning("%s: no time for %s", path_of(store, order.name), ", ".join(left_out))
         planned = plan_flat(store, order, kept, replacing=replacing)
         return commit_plan(planned, lambda jobs: write_files(jobs, emit=ignore))

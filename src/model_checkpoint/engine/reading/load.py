@@ -218,8 +218,8 @@ def _prepared(medium: ChunkReader, manifest: Manifest, fit: Fit, wish: _LoadRequ
 
 def _require_memory(manifest: Manifest, restore: tree.Restore, needed: Sequence[int], where: str) -> None:
     """Refuse a load that would get this process killed."""
-    room = available_bytes()
     fresh = sum(manifest.entries[i].nbytes for i in needed if not restore.is_live(i))
+    room = available_bytes() if fresh else None
     if room is not None and fresh > room:
         raise MemoryRefused(
             f"{where}: the load needs {fresh} bytes of memory, {room} are available. Load parts=[...], load into= live "

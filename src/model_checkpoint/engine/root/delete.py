@@ -6,7 +6,7 @@ import logging
 
 from model_checkpoint.engine.common.info import CheckpointInfo, path_of
 from model_checkpoint.engine.common.option_checks import as_step, require_words
-from model_checkpoint.engine.root.listing import ListedCheckpoint, require_root, scan, to_info
+from model_checkpoint.engine.root.listing import ListedCheckpoint, look_up, require_root, to_info
 from model_checkpoint.engine.root.refs import Reference, choose, resolve
 from model_checkpoint.errors import CheckpointException, OptionInvalid, WrongReference
 from model_checkpoint.manifest import decode_summary
@@ -64,13 +64,13 @@ def undelete(root: Reference, *, step: int | None = None, name: str | None = Non
             f"{store.url}: nothing{what} in the trash; its grace may be over. Look at what is left with `mckpt trash`.",
             store.url,
         )
-    back = store.bring_back(max(hits, key=lambda t: t.deleted).token)
+    back = store.bring_back(hits[-1].token)
     log.info("%s: brought back from the trash", path_of(store, back))
-    for found in scan(store):
-        if found.name == back:
-            return to_info(store, found)
-    where = path_of(store, back)
-    raise WrongReference(f"{where}: was brought back, and deleted again by another process before it was read.", where)
+    found = look_up(store, back)
+    if found is None:
+        where = path_of(store, back)
+        raise WrongReference(f"{where}: was brought back, and deleted again by another process meanwhile.", where)
+    return to_info(store, found)
 
 
 def _step_of(store: Store, gone: Trashed) -> int | None:
