@@ -43,7 +43,7 @@ def share_of(store: Store, name: str) -> SharedFiles:
     mine = _stamps(store, name)
     wanted = {stamp.identity: stamp.links for stamp in mine.values() if stamp.links > 1}
     holders: dict[str, set[str]] = {identity: {name} for identity in wanted}
-    for other in sorted(store.names(), reverse=True) if wanted else ():
+    for other in sorted(store.entries(), reverse=True) if wanted else ():
         if all(len(holders[identity]) >= links for identity, links in wanted.items()):
             break
         for identity in {stamp.identity for stamp in _stamps(store, other).values()} & wanted.keys():
