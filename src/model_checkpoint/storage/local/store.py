@@ -53,7 +53,7 @@ class LocalStore:
     def __init__(self, root: str | os.PathLike[str], *, calls: Syscalls = SYSTEM, direct: bool = True) -> None:
         self._root = RootPaths(os.path.abspath(os.fspath(root)), calls)
         self._direct = direct
-        self._prepared, self._preparing = False, forks.lock()
+        self._preparing = forks.lock()
 
     @property
     def url(self) -> str:
@@ -133,13 +133,20 @@ class LocalStore:
         return LocalAttempt(self._root, name, attempt, direct=self._direct)
 
     def _prepare(self) -> None:
-        """Make the root; flush it once even if it was there, since whoever made it may have died before that."""
+        """Make the root; flush it even if it was there, since whoever made it may have died before that."""
         with self._preparing, typed_errors(self.url, "could not make the root"):
             make_folder(self._root.calls, self._root.checkpoints)
             make_folder(self._root.calls, self._root.staging)
-            if not self._prepared:
-                flush_folder(self._root.calls, self.url)
-                self._prepared = True
+            self._flush_names()
+
+    def _flush_names(self) -> None:
+        """Flush the names in the root, unless they are still those that this process flushed before."""
+        calls = self._root.calls
+        info = calls.stat(self.url)
+        times = (info.st_dev, info.st_ino, info.st_mtime_ns, info.st_ctime_ns)
+        if calls.flushed.get(self.url) != times:
+            flush_folder(calls, self.url)
+            calls.flushed[self.url] = times
 
     def free_bytes(self) -> int | None:
         """Room left on the file system."""
