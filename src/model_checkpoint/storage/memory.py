@@ -191,9 +191,9 @@ class InMemoryStore:
     """A root in memory; see :class:`model_checkpoint.storage.contract.store.Store`.
 
     Example:
-        >>> store = MemoryStore("memory://doctest")
+        >>> store = InMemoryStore("memory://doctest")
         >>> store.stage("step-1", "attempt-1").publish(b"the manifest")
-        >>> MemoryStore("memory://doctest").names()
+        >>> InMemoryStore("memory://doctest").names()
         ['step-1']
     """
 

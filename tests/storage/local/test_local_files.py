@@ -190,17 +190,63 @@ def test_a_checkpoint_purged_while_it_is_replaced_is_published_as_new(tmp_path):
     assert load_blobs(other, "step-1") == {"x-a2": b"new"}
 
 
-def test_without_hard_links_a_checkpoint_deleted_while_it_is_replaced_is_a_clean_failure(tmp_path):
+@pytest.mark.parametrize(
+    ("call", "path", "time", "kept"),
+    [
+        ("fsync", "checkpoints/step-1", 1, [{"x-a1": b"old"}]),
+        ("rename", "manifest.a2.tmp", 1, []),  # the old manifest is overwritten, wherever its folder is
+        ("fsync", "checkpoints/step-1", 2, []),
+    ],
+)
+def test_without_hard_links_a_checkpoint_deleted_while_it_is_replaced_is_published_as_new(
+    tmp_path, call, path, time, kept
+):
     other = LocalStore(tmp_path / "runs")
     save_blobs(other, "step-1", {"x-a1": b"old"}, attempt="a1")
-    calls = Interfering("fsync", "checkpoints/step-1", lambda: other.discard("step-1"))
+    calls = Interfering(call, path, lambda: other.discard("step-1"), time=time)
     calls.link = WithoutLinks().link
 
-    with pytest.raises(StorageFailure, match=r"step-1: could not add the new files \(No such file or directory\)"):
+    save_blobs(LocalStore(tmp_path / "runs", calls=calls), "step-1", {"x-a2": b"new"}, attempt="a2", replace=True)
+
+    assert load_blobs(other, "step-1") == {"x-a2": b"new"}
+    assert set(other.files("step-1")) == {"x-a2", "manifest.json"}
+    other.discard("step-1")
+    assert [load_blobs(other, other.bring_back(item.token)) for item in other.trash()[:-1]] == kept
+
+
+def test_without_hard_links_a_checkpoint_purged_while_it_is_replaced_is_a_clean_failure(tmp_path):
+    other = LocalStore(tmp_path / "runs")
+    save_blobs(other, "step-1", {"x-a1": b"old"}, attempt="a1")
+
+    def purge():
+        other.discard("step-1")
+        other.sweep(AT_ONCE)
+
+    calls = Interfering("fsync", "checkpoints/step-1", purge)
+    calls.link = WithoutLinks().link
+
+    with pytest.raises(StorageFailure, match=r"could not take the new files back from the deleted checkpoint"):
         save_blobs(LocalStore(tmp_path / "runs", calls=calls), "step-1", {"x-a2": b"new"}, attempt="a2", replace=True)
 
     assert other.names() == []
-    assert load_blobs(other, other.bring_back(other.trash()[0].token)) == {"x-a1": b"old"}
+    assert list((tmp_path / "runs/.staging").iterdir()) == []
+
+
+def test_without_hard_links_the_manifest_of_a_third_process_is_never_taken_for_ours(tmp_path):
+    other = LocalStore(tmp_path / "runs")
+    save_blobs(other, "step-1", {"x-a1": b"old"}, attempt="a1")
+
+    def replace_and_delete():
+        save_blobs(other, "step-1", {"x-a3": b"third"}, attempt="a3", replace=True)
+        other.discard("step-1")
+
+    calls = Interfering("fsync", "checkpoints/step-1", replace_and_delete, time=2)
+    calls.link = WithoutLinks().link
+
+    with pytest.raises(StorageFailure, match=r"replaced by others and deleted at the same time.*Save again"):
+        save_blobs(LocalStore(tmp_path / "runs", calls=calls), "step-1", {"x-a2": b"new"}, attempt="a2", replace=True)
+
+    assert other.names() == []
 
 
 def test_a_checkpoint_published_meanwhile_is_replaced_not_refused(tmp_path):

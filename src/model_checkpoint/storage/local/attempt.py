@@ -145,7 +145,7 @@ class LocalAttempt:
         """
         if not self._joined:
             return True
-        if attempt_of(self._root, self._name) in (self._attempt, ""):
+        if attempt_of(self._root.calls, self._root.checkpoint(self._name)) in (self._attempt, ""):
             return False
         for file in (*self._files, draft_name(self._attempt)):
             remove_tree(self._root.calls, f"{self._root.checkpoint(self._name)}/{file}")

@@ -23,7 +23,6 @@ log = logging.getLogger("model_checkpoint.storage")
 _NO_FOLDER_FLUSH = (errno.EINVAL, *UNSUPPORTED)
 _NOT_A_FILE = (errno.ELOOP, errno.ENOTDIR, errno.ENXIO)
 _MANIFEST_LIMIT = ReaderLimits().manifest_bytes
-_SHARED_MODE = 0o777  # the root belongs to its users: their umask decides; what is saved in it is private
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +31,7 @@ class RootPaths:
 
     Example:
         >>> from model_checkpoint.storage.local.syscalls import SYSTEM
-        >>> Root("/runs/a", SYSTEM).checkpoint("step-1")
+        >>> RootPaths("/runs/a", SYSTEM).checkpoint("step-1")
         '/runs/a/checkpoints/step-1'
     """
 
@@ -78,7 +77,7 @@ def make_folder(calls: Syscalls, path: str) -> None:
         above = os.path.dirname(above)
     for folder in reversed(missing):
         try:
-            calls.mkdir(folder, _SHARED_MODE)
+            calls.mkdir(folder)
         except FileExistsError:
             log.debug("%s: another process made it first", folder)
         flush_folder(calls, os.path.dirname(folder))
@@ -270,20 +269,19 @@ def read_manifest(calls: Syscalls, folder: str) -> bytes:
         let_go(calls, fd)
 
 
-def decode_manifest(root: RootPaths, name: str) -> Manifest | None:
-    """The manifest of ``name``; None if it cannot be understood. Raises FileNotFoundError when there is none."""
-    folder = root.checkpoint(name)
+def decode_manifest(calls: Syscalls, folder: str) -> Manifest | None:
+    """The manifest in ``folder``; None if it cannot be understood. Raises FileNotFoundError when there is none."""
     try:
-        return decode(read_manifest(root.calls, folder), folder)
+        return decode(read_manifest(calls, folder), folder)
     except CheckpointException as error:
         log.warning("%s: its manifest is not used to decide anything (%s)", folder, error)
         return None
 
 
-def attempt_of(root: RootPaths, name: str) -> str | None:
-    """Which attempt published ``name``: None if nothing is published there, "" if the manifest does not say."""
+def attempt_of(calls: Syscalls, folder: str) -> str | None:
+    """Which attempt the manifest in ``folder`` is of: None if there is none, "" if it does not say."""
     try:
-        manifest = decode_manifest(root, name)
+        manifest = decode_manifest(calls, folder)
     except FileNotFoundError:
         return None
     return manifest.attempt if manifest is not None else ""

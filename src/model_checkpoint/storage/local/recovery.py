@@ -102,7 +102,7 @@ def _clear_strays(root: RootPaths, attempt: str, owner: Owner) -> bool:
         own, old = [f for f in files if attempt in f], [f for f in files if f in owner.obsolete]
         if not own and not old:
             return True
-        manifest = decode_manifest(root, owner.name)
+        manifest = decode_manifest(root.calls, folder)
     except (FileNotFoundError, NotADirectoryError):
         return True
     if manifest is None:
