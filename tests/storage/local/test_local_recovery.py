@@ -5,10 +5,10 @@ import json
 import os
 import signal
 import time
-from dataclasses import replace
 
 import msgspec
 import pytest
+from tests.ground.clocks import Later
 
 from model_checkpoint.errors import CheckpointException
 from model_checkpoint.options import Graces
@@ -41,23 +41,6 @@ def leave_dead_attempt(root, attempt="a1"):
 def age(path, seconds):
     then = time.time() - seconds
     os.utime(path, (then, then))
-
-
-class Later(Syscalls):
-    """This machine some time later; ``wall`` is how far somebody moves its wall clock besides."""
-
-    def __init__(self, seconds, *, wall=0.0, boot=None):
-        super().__init__()
-        self.seconds, self.wall, self.boot = seconds, wall, boot
-
-    def now(self):
-        now = super().now()
-        return replace(
-            now,
-            boot=self.boot or now.boot,
-            since_boot=now.since_boot + self.seconds,
-            wall=now.wall + int((self.seconds + self.wall) * 1e9),
-        )
 
 
 def test_a_dead_attempt_of_this_host_is_removed_after_the_local_grace(root):

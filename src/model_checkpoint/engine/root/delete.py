@@ -59,7 +59,7 @@ def undelete(root: Root, *, step: int | None = None, name: str | None = None) ->
             f"{store.url}: nothing{what} in the trash; its grace may be over. Look at what is left with `mckpt trash`.",
             store.url,
         )
-    back = store.bring_back(max(hits, key=lambda t: t.deleted).token)
+    back = store.bring_back(hits[-1].token)
     log.info("%s: brought back from the trash", path_of(store, back))
     return to_info(store, next(found for found in scan(store) if found.name == back))
 

@@ -12,7 +12,7 @@ from model_checkpoint.storage.local.commit import Staged, commit_new, commit_ove
 from model_checkpoint.storage.local.files import DirectIO, LocalWriter, create_writer
 from model_checkpoint.storage.local.locks import AttemptLock
 from model_checkpoint.storage.local.paths import RootPaths, attempt_of, is_published, log, remove_tree, stamped_files
-from model_checkpoint.storage.local.trash import throw_files
+from model_checkpoint.storage.local.trash import retire_files
 
 _TRIES = 16
 
@@ -112,7 +112,7 @@ class LocalAttempt:
     def _tidy(self, obsolete: tuple[str, ...]) -> None:
         """Clean up behind a commit; whatever fails is recovery's to finish, the checkpoint is safe."""
         try:
-            throw_files(self._root, self._name, obsolete)
+            retire_files(self._root, self._name, obsolete)
             remove_tree(self._root.calls, self._path)
         except OSError as error:
             log.warning("%s: leavings stay until the next recovery (%s)", self._path, error)

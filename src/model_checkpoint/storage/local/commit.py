@@ -2,8 +2,9 @@
 
 New: the manifest appears in the stage, the stage is flushed, one rename puts it in place, both parents are flushed,
 the new one first: the old name may vanish only when the new one cannot. Over an existing one: the new files get a
-second name in its folder, the folder is flushed, one rename switches the manifest, the folder is flushed. Nothing old is removed before the new is committed, nothing is flushed twice after a
-failure, and when an answer of the system leaves doubt, the attempt id in the manifest in place decides.
+second name in its folder, the folder is flushed, one rename switches the manifest, the folder is flushed. Nothing old
+is removed before the new is committed, nothing is flushed twice after a failure, and when an answer of the system
+leaves doubt, the attempt id in the manifest in place decides.
 """
 
 from __future__ import annotations

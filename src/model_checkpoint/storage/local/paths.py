@@ -66,22 +66,39 @@ class RootPaths:
         return f"{self.staging}/{attempt}.lock"
 
 
-def make_folder(calls: Syscalls, path: str) -> None:
-    """Make ``path`` and what is missing above it; every folder that got a new name in it is flushed.
+def make_root(root: RootPaths, *, flush: bool) -> None:
+    """Make what is missing of a root and above it; every folder that got a new name in it is flushed.
 
-    A link in its place is :class:`UnsafeName`; above it, links are the user's to make.
+    The trash is made with it: a deletion is to free room, so it must not need any. With ``flush`` the root is flushed
+    even if it was all there, since whoever made it may have died before that.
     """
-    missing, above = [], path
-    while not _exists(calls, above):
+    missing, above = [], root.path
+    while not _exists(root.calls, above):
         missing.append(above)
         above = os.path.dirname(above)
     for folder in reversed(missing):
+        make_folder(root.calls, folder)
+    made = [_make(root.calls, folder) for folder in (root.checkpoints, root.staging, root.trash)]
+    if flush or any(made):
+        flush_folder(root.calls, root.path)
+
+
+def make_folder(calls: Syscalls, path: str) -> None:
+    """Make one folder if it is missing, durably; a link in its place is :class:`UnsafeName`."""
+    if _make(calls, path):
+        flush_folder(calls, os.path.dirname(path))
+
+
+def _make(calls: Syscalls, path: str) -> bool:
+    """Make one folder; whether it was missing."""
+    missing = not _exists(calls, path)
+    if missing:
         try:
-            calls.mkdir(folder)
+            calls.mkdir(path)
         except FileExistsError:
-            log.debug("%s: another process made it first", folder)
-        flush_folder(calls, os.path.dirname(folder))
+            log.debug("%s: another process made it first", path)
     refuse_link(calls, path)
+    return missing
 
 
 def refuse_link(calls: Syscalls, path: str) -> None:

@@ -19,11 +19,10 @@ from model_checkpoint.storage.local.attempt import LocalAttempt
 from model_checkpoint.storage.local.files import LocalReader, open_reader
 from model_checkpoint.storage.local.paths import (
     RootPaths,
-    flush_folder,
     free_bytes,
     is_published,
     list_folder,
-    make_folder,
+    make_root,
     read_manifest,
     regular_files,
     stamped_files,
@@ -109,13 +108,10 @@ class LocalStore:
         return LocalAttempt(self._root, name, attempt, direct=self._direct)
 
     def _prepare(self) -> None:
-        """Make the root; flush it once even if it was there, since whoever made it may have died before that."""
+        """Make the root, and flush it once."""
         with self._preparing, typed_errors(self.url, "could not make the root"):
-            make_folder(self._root.calls, self._root.checkpoints)
-            make_folder(self._root.calls, self._root.staging)
-            if not self._prepared:
-                flush_folder(self._root.calls, self.url)
-                self._prepared = True
+            make_root(self._root, flush=not self._prepared)
+            self._prepared = True
 
     def free_bytes(self) -> int | None:
         """Room left on the file system."""
@@ -128,7 +124,7 @@ class LocalStore:
         return trash.discard(self._root, name)
 
     def trash(self) -> list[Trashed]:
-        """What can be brought back, oldest first."""
+        """What can be brought back, in the order in which it was deleted."""
         return trash.contents(self._root)
 
     def read_trashed(self, token: str) -> bytes:
