@@ -12,11 +12,12 @@ import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from model_checkpoint.errors import MemoryRefused, StorageFailure, Truncated
+from model_checkpoint.errors import MemoryRefused, StorageFailure
 from model_checkpoint.options import Graces
 from model_checkpoint.storage.contract.failures import (
     attempt_over,
     ended,
+    file_gone,
     misused,
     name_taken,
     name_taken_again,
@@ -250,12 +251,7 @@ class InMemoryStore:
         where = f"{self._url}/{check_name(name, self._url)}"
         content = self._bucket.published.get(name, {}).get(check_name(file, where))
         if content is None:
-            raise Truncated(
-                f"{where}: the file {file} is gone. It was deleted or replaced meanwhile: read the manifest again, "
-                "or load another step.",
-                where,
-                file=file,
-            )
+            raise file_gone(where, file, listed=False if name in self._bucket.published else None)
         return MemoryReader(content, where, file)
 
     def stage(self, name: str, attempt: str) -> MemoryAttempt:

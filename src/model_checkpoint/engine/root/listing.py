@@ -67,10 +67,11 @@ def step_name(step: int) -> str:
 
 def scan(store: Store) -> list[ListedCheckpoint]:
     """Read the summary of every committed checkpoint."""
-    return [found for name in sorted(store.names()) if (found := _read(store, name)) is not None]
+    return [found for name in sorted(store.names()) if (found := read_listed(store, name)) is not None]
 
 
-def _read(store: Store, name: str) -> ListedCheckpoint | None:
+def read_listed(store: Store, name: str) -> ListedCheckpoint | None:
+    """The summary of one checkpoint, or why it cannot be read; None if there is none."""
     where = path_of(store, name)
     try:
         summary = decode_summary(store.read_manifest(name), where)
