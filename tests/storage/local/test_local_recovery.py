@@ -239,6 +239,33 @@ def test_files_nobody_listed_stay_in_a_checkpoint(root):
     assert load_blobs(store, "step-1") == {"x-a1": b"old"}
 
 
+@pytest.mark.parametrize("new", [{"x-a2": b"new"}, {}], ids=["with files", "without"])
+def test_behind_the_switch_recovery_retires_what_was_replaced_and_nothing_else(root, new):
+    """Not what nobody listed, nor what the new manifest lists; also if the new version has no file of its own."""
+    store = LocalStore(root)
+    old = {"x-a1": b"old", "kept-a1": b"kept"}
+    save_blobs(store, "step-1", old, attempt="a1")
+    (root / "checkpoints/step-1/notes.txt").write_text("mine")
+
+    def replacing(calls):
+        stage = stage_blobs(LocalStore(root, calls=calls), "step-1", new, attempt="a2")
+        manifest = blob_manifest("step-1", "a2", new | {"kept-a1": b"kept"})
+        stage.publish(manifest, replace=True, obsolete=list(old))
+
+    switch = 0
+    while '"a2"' not in (root / "checkpoints/step-1/manifest.json").read_text():
+        LocalStore(root).sweep(Graces(local=0.0))
+        switch += 1
+        run_in_child(replacing, Fault(kind=Kind.KILL_AFTER, at=switch))
+
+    swept = store.sweep(Graces(local=0.0))
+
+    assert list(swept.attempts) == ["a2"]
+    assert load_blobs(store, "step-1") == new | {"kept-a1": b"kept"}
+    assert set(store.files("step-1")) == {*new, "kept-a1", "notes.txt", "manifest.json"}
+    assert [path.name for path in (root / ".trash").glob("*/*")] == ["x-a1"]
+
+
 def test_beside_a_damaged_manifest_nothing_is_removed_until_it_is_replaced(root, caplog):
     store = LocalStore(root)
     save_blobs(store, "step-1", {"x-a1": b"old"}, attempt="a1")
