@@ -101,7 +101,6 @@ def _remove_unpublished(root: RootPaths, folder: str) -> None:
     log.warning("%s: is removed at once and cannot be brought back; the disk has no room to keep it", folder)
     flush_folder(root.calls, folder)
     remove_tree(root.calls, folder)
-    flush_folder(root.calls, root.checkpoints)
 
 
 def _flush_move(root: RootPaths, *, source: str, target: str) -> None:
@@ -245,11 +244,11 @@ def purge(root: RootPaths, grace: float) -> tuple[list[str], int]:
     calls, now = root.calls, root.calls.now()
     left = [f"{place}/{text}" for place in _places(root) for text in list_folder(calls, place) if _is_doomed(text)]
     over = [(token, place) for token, place in _entries(root) if _age(root, token, place, now) >= grace]
-    taken = [(token, place, path) for token, place in over if (path := _doom(root, token, place))]
-    for place in sorted({place for _, place, _ in taken}):
+    taken = [(token, path) for token, place in over if (path := _doom(root, token, place))]
+    for place in sorted({os.path.dirname(path) for _, path in taken if _is_doomed(os.path.basename(path))}):
         flush_folder(calls, place)
-    nbytes = sum(remove_tree(calls, path) for path in (*left, *(path for *_, path in taken)))
-    return [str(token) for token, *_ in taken], nbytes
+    nbytes = sum(remove_tree(calls, path) for path in (*left, *(path for _, path in taken)))
+    return [str(token) for token, _ in taken], nbytes
 
 
 def _is_doomed(text: str) -> bool:
