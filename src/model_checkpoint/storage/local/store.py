@@ -22,11 +22,10 @@ from model_checkpoint.storage.local.files import LocalReader, open_reader
 from model_checkpoint.storage.local.folder_entries import folder_entries
 from model_checkpoint.storage.local.paths import (
     RootPaths,
-    flush_folder,
     free_bytes,
     is_published,
     list_folder,
-    make_folder,
+    make_root,
     read_manifest,
     regular_files,
     stamped_files,
@@ -133,20 +132,9 @@ class LocalStore:
         return LocalAttempt(self._root, name, attempt, direct=self._direct)
 
     def _prepare(self) -> None:
-        """Make the root; flush it even if it was there, since whoever made it may have died before that."""
+        """Make the root."""
         with self._preparing, typed_errors(self.url, "could not make the root"):
-            make_folder(self._root.calls, self._root.checkpoints)
-            make_folder(self._root.calls, self._root.staging)
-            self._flush_names()
-
-    def _flush_names(self) -> None:
-        """Flush the names in the root, unless they are still those that this process flushed before."""
-        calls = self._root.calls
-        info = calls.stat(self.url)
-        times = (info.st_dev, info.st_ino, info.st_mtime_ns, info.st_ctime_ns)
-        if calls.flushed.get(self.url) != times:
-            flush_folder(calls, self.url)
-            calls.flushed[self.url] = times
+            make_root(self._root)
 
     def free_bytes(self) -> int | None:
         """Room left on the file system."""
@@ -159,7 +147,7 @@ class LocalStore:
         return trash.discard(self._root, name)
 
     def trash(self) -> list[Trashed]:
-        """What can be brought back, oldest first."""
+        """What can be brought back, in the order in which it was deleted."""
         return trash.contents(self._root)
 
     def read_trashed(self, token: str) -> bytes:
