@@ -208,6 +208,7 @@ def test_a_deletion_loses_nothing_whatever_request_goes_wrong(each_request, spoi
         scene.direct.sweep(KEEP_TRASH)
         seen = scene.check_what_is_seen()
         assert seen == {} if done else seen in ({}, {2: 2})
+        assert len(scene.direct.trash()) == (not seen)
         if not seen:
             mc.undelete(scene.direct, step=2)
             assert scene.check_what_is_seen() == {2: 2}
@@ -230,6 +231,7 @@ def test_bringing_back_loses_nothing_whatever_request_goes_wrong(each_request, s
         scene.direct.sweep(KEEP_TRASH)
         seen = scene.check_what_is_seen()
         assert seen == {2: 2} if done else seen in ({}, {2: 2})
+        assert len(scene.direct.trash()) == (not seen)
         if not seen:
             mc.undelete(scene.direct, step=2)
             assert scene.check_what_is_seen() == {2: 2}

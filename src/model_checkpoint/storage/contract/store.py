@@ -115,7 +115,7 @@ class Attempt(Protocol):
         """Make the checkpoint visible and durable; the manifest appears last.
 
         Without ``replace`` an existing name is ``StepExists``. With it the new files join the existing folder, the
-        manifest is swapped by one rename, and ``obsolete`` files go to the trash afterwards; every new file's name
+        manifest is swapped at once, and ``obsolete`` files leave the checkpoint afterwards; every new file's name
         must then contain the attempt id, so that no two versions share a name. A failure after the switch is
         ``DurabilityUnknown``; before it, the old checkpoint is untouched.
         """

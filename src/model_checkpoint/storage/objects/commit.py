@@ -7,6 +7,7 @@ late is fenced off by a manifest of no bytes; where that cannot be, the outcome 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -56,6 +57,11 @@ class CurrentManifest:
     def published(self) -> bool:
         """Whether it is a checkpoint."""
         return bool(self.data)
+
+    @property
+    def identity(self) -> str:
+        """Which version of the checkpoint it is."""
+        return self.attempt or hashlib.sha256(self.data).hexdigest()
 
     def summary(self) -> Summary | None:
         """What the manifest says; None if that cannot be read."""

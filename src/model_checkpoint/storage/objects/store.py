@@ -20,6 +20,7 @@ from model_checkpoint.storage.objects.attempt import ObjectAttempt
 from model_checkpoint.storage.objects.bucket import TERM_SECONDS, Address, Bucket, connect
 from model_checkpoint.storage.objects.commit import CurrentManifest, find
 from model_checkpoint.storage.objects.failures import KeyMissing
+from model_checkpoint.storage.objects.folder import files_of
 from model_checkpoint.storage.objects.keys import CHECKPOINTS, file_key, manifest_key
 from model_checkpoint.storage.objects.parallel import map_in_order
 from model_checkpoint.storage.objects.reader import ObjectReader, gone
@@ -116,14 +117,14 @@ class ObjectStore:
     def files(self, name: str) -> dict[str, int]:
         """Every file of ``name``, its manifest included, with its size."""
         found = self._find(name)
-        stored = object_trash.stored_files(self._bucket, name, found.home)
+        stored = files_of(self._bucket, found, name)
         sizes = {file.partition("~")[0]: item.size for file, item in stored.items()}
         return sizes | {MANIFEST: len(found.data)}
 
     def stamps(self, name: str) -> dict[str, FileStat]:
         """Every file of ``name``, its manifest included, with its stamp."""
         found = self._find(name)
-        stored = object_trash.stored_files(self._bucket, name, found.home)
+        stored = files_of(self._bucket, found, name)
         stamps = {file.partition("~")[0]: stamp_of(item) for file, item in stored.items()}
         return stamps | {MANIFEST: stamp_of(self._bucket.head(manifest_key(name)))}
 
@@ -158,12 +159,11 @@ class ObjectStore:
         return None
 
     def discard(self, name: str) -> Trashed:
-        """Move a published checkpoint to the trash."""
-        self._find(name)
-        return object_trash.discard(self._bucket, name)
+        """Delete a published checkpoint; its files stay where they are until its grace is over."""
+        return object_trash.discard(self._bucket, check_name(name, self.url))
 
     def trash(self) -> list[Trashed]:
-        """What can be brought back, oldest first."""
+        """What can be brought back, in the order of deletion."""
         return object_trash.contents(self._bucket)
 
     def read_trashed(self, token: str) -> bytes:
