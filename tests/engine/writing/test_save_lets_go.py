@@ -51,11 +51,12 @@ def test_an_incremental_save_that_cannot_list_what_it_replaces_lets_go_of_its_lo
     calls = FaultyCalls()
     mc.save(LocalStore(root, calls=calls), STATE, step=2, overwrite=True, incremental=True)
     linked = max(call.index for call in calls.trace if call.name == "link" and "/checkpoints/" in call.path)
-    listing = min(call.index for call in calls.trace if call.name == "listdir" and call.index > linked)
+    listing = max(call.index for call in calls.trace if call.name == "listdir" and call.path.endswith(".staging"))
+    assert listing > linked
     before = open_files()
     faulty = LocalStore(root, calls=FaultyCalls(Fault(kind=Kind.FAIL, at=listing, code=errno.EIO)))
 
-    with pytest.raises(StorageFailure, match=r"could not list the files"):
+    with pytest.raises(StorageFailure, match=r"could not look for other attempts"):
         mc.save(faulty, STATE, step=2, overwrite=True, incremental=True)
 
     assert open_files() == before

@@ -78,7 +78,7 @@ class Trashed:
 
     name: str  # what it was called
     token: str  # its key in the trash
-    deleted: float  # unix time
+    deleted: float  # unix time, by the clock of whoever deleted it
     nbytes: int
 
 
@@ -180,7 +180,7 @@ class Store(Protocol):
         ...
 
     def trash(self) -> list[Trashed]:
-        """What can be brought back, in the order of deletion."""
+        """What can be brought back, in the order in which it was deleted, whatever clocks say."""
         ...
 
     def read_trashed(self, token: str) -> bytes:

@@ -1,4 +1,4 @@
-"""Recovery: recovery. Removes what dead attempts left, and trash past its grace; never rolls anything forward.
+"""Recovery: removes what dead attempts left, and trash past its grace; never rolls anything forward.
 
 Safe to run at any time, from any number of processes, and to be killed at any call: each step leaves a state the next
 sweep understands, and the lock file of an attempt goes last.
@@ -24,7 +24,7 @@ from model_checkpoint.storage.local.paths import (
     regular_files,
     remove_tree,
 )
-from model_checkpoint.storage.local.trash import purge, throw_files
+from model_checkpoint.storage.local.trash import purge, retire_files
 
 _ENTRY = re.compile(r"([A-Za-z0-9_-]{1,64})(?:\.lock)?")
 
@@ -40,7 +40,7 @@ def sweep(root: RootPaths, graces: Graces) -> Swept:
     """Remove leavings; see :meth:`model_checkpoint.storage.contract.store.Store.sweep`."""
     tally = _Tally()
     with typed_errors(root.staging, "could not be swept"):
-        for folder in (root.staging, root.trash):
+        for folder in (root.staging, root.trash, root.checkpoints):
             refuse_link(root.calls, folder)
         for attempt in _attempts(root):
             _sweep_attempt(root, attempt, graces, tally)
@@ -102,7 +102,7 @@ def _clear_strays(root: RootPaths, attempt: str, owner: Owner) -> bool:
         own, old = [f for f in files if attempt in f], [f for f in files if f in owner.obsolete]
         if not own and not old:
             return True
-        manifest = decode_manifest(root, owner.name)
+        manifest = decode_manifest(root.calls, folder)
     except (FileNotFoundError, NotADirectoryError):
         return True
     if manifest is None:
@@ -111,7 +111,7 @@ def _clear_strays(root: RootPaths, attempt: str, owner: Owner) -> bool:
     kept = {record.name for record in manifest.files} | {MANIFEST}
     if manifest.attempt == attempt:
         flush_folder(root.calls, folder)  # it died before it could: the new must be durable before the old goes
-        throw_files(root, owner.name, [file for file in old if file not in kept])
+        retire_files(root, owner.name, [file for file in old if file not in kept])
     else:
         for file in own:
             if file not in kept:
