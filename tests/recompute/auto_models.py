@@ -1,5 +1,6 @@
 """Small models of every family the recomputation tests train."""
 
+import threading
 import time
 
 import torch
@@ -220,3 +221,35 @@ def wait_until(fact, seconds=60):
     while not fact() and time.monotonic() < end:
         time.sleep(0.001)
     return fact()
+
+
+class Held:
+    """Keeps the worker busy until it is let go, so that nothing is written in the background."""
+
+    def __init__(self, runtime, model, x):
+        self._runtime, self._gate, self._begun = runtime, threading.Event(), threading.Event()
+        model(x)  # the worker starts with the first group
+        self._task = runtime.offloader.submit(self._wait)
+        assert self._begun.wait(60)
+
+    def _wait(self):
+        self._begun.set()
+        self._gate.wait(60)
+
+    def let_go(self):
+        self._gate.set()
+        self._task.result(60)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.let_go()
+
+
+def spill_files(folder):
+    return list(folder.rglob("*.spill"))
+
+
+def sizes(folder):
+    return sorted(file.stat().st_size for file in spill_files(folder))
