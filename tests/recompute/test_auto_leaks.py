@@ -7,7 +7,7 @@ import weakref
 
 import pytest
 import torch
-from auto_models import EVERY_MODE, runtime_in
+from auto_models import EVERY_MODE, runtime_in, spill_files
 from test_auto_every_mode import CASES, fail, failing
 from torch import nn
 
@@ -35,7 +35,7 @@ def census(runtime, folder):
         "finalizers": len(weakref.finalize._registry),
         "recipes": len(drop._known),
         "threads": threading.active_count(),
-        "files": len(list(folder.iterdir())),
+        "files": len(spill_files(folder)),
         "descriptors": len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0,
     }
     return counts, len(kinds)

@@ -26,8 +26,8 @@ from auto_models import (
 from torch import nn
 
 from model_checkpoint.recompute.autocheckpoint import auto_checkpoint
-from model_checkpoint.recompute.frame import is_recomputing
 from model_checkpoint.recompute.peak import PeakTracker, measure_peak
+from model_checkpoint.recompute.recomputing import is_recomputing
 from model_checkpoint.recompute.schedule import Keep
 
 

@@ -22,7 +22,7 @@ from auto_models import (
 from torch import nn
 
 from model_checkpoint.recompute.autocheckpoint import auto_checkpoint
-from model_checkpoint.recompute.frame import is_recomputing
+from model_checkpoint.recompute.recomputing import is_recomputing
 
 
 def test_batch_norm_statistics_move_once_per_step():

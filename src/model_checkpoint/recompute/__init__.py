@@ -71,7 +71,7 @@ _HOMES = {
     "Plan": "plan",
     "Pareto": "picture",
     "ParetoRow": "picture",
-    "is_recomputing": "frame",
+    "is_recomputing": "recomputing",
     "Determinism": "determinism",
     "PeakTracker": "peak",
     "measure_peak": "peak",
@@ -124,7 +124,6 @@ if TYPE_CHECKING:
     from model_checkpoint.recompute.errors import RecomputationException as RecomputationException
     from model_checkpoint.recompute.errors import SettingInvalid as SettingInvalid
     from model_checkpoint.recompute.errors import SpillDamaged as SpillDamaged
-    from model_checkpoint.recompute.frame import is_recomputing as is_recomputing
     from model_checkpoint.recompute.graph import DependencyGraph as DependencyGraph
     from model_checkpoint.recompute.manager import CheckpointManager as CheckpointManager
     from model_checkpoint.recompute.memory import LayerMemoryStats as LayerMemoryStats
@@ -145,6 +144,7 @@ if TYPE_CHECKING:
     from model_checkpoint.recompute.policies import LFUPolicy as LFUPolicy
     from model_checkpoint.recompute.policies import LRUPolicy as LRUPolicy
     from model_checkpoint.recompute.recomputer import Recomputer as Recomputer
+    from model_checkpoint.recompute.recomputing import is_recomputing as is_recomputing
     from model_checkpoint.recompute.rerun import DirectCall as DirectCall
     from model_checkpoint.recompute.rerun import ExactReplay as ExactReplay
     from model_checkpoint.recompute.rerun import RecomputationStrategy as RecomputationStrategy

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from model_checkpoint.recompute.arguments import Spec, leaves_of, rebuild_call
 from model_checkpoint.recompute.auto_errors import RecomputeDiverged
 from model_checkpoint.recompute.body import Part
+from model_checkpoint.recompute.recomputing import recomputing
 from model_checkpoint.recompute.replay import CallState, generators_kept
 from model_checkpoint.recompute.saved import Saved
 
@@ -36,21 +37,10 @@ class _Local(threading.local):
     """What this thread is doing."""
 
     walk: Walk | None = None
-    recomputing: int = 0
     stage: str = ""
 
 
 local = _Local()
-
-
-def is_recomputing() -> bool:
-    """Whether this thread is running a layer for the second time; for forward hooks with side effects.
-
-    Example:
-        >>> is_recomputing()
-        False
-    """
-    return local.recomputing > 0
 
 
 class _Stop(BaseException):  # not an Exception: a forward that swallows errors must not swallow this
@@ -242,13 +232,12 @@ class Frame:
                 layer=self.name,
             )
         recorder = Recorder(self, task)
-        outer, local.walk = local.walk, None
-        local.recomputing += 1
+        walk = self.runtime.walk(self.part.body, sink=recorder, shadow=True)
+        outer, local.walk = local.walk, walk
         grad = torch.is_grad_enabled()
         torch._C._set_grad_enabled(True)
-        walk = self.runtime.walk(self.part.body, sink=recorder, shadow=True)
         try:
-            with generators_kept([call.state for call in self.calls]), suppress(_Stop):
+            with recomputing(), generators_kept([call.state for call in self.calls]), suppress(_Stop):
                 self._run_again(walk, [self._open_input(entry) for entry in self.inputs])
             walk.finish()
         except BaseException:
@@ -257,7 +246,6 @@ class Frame:
             raise
         finally:
             torch._C._set_grad_enabled(grad)
-            local.recomputing -= 1
             local.walk = outer
         recorder.finish()
 

@@ -163,7 +163,7 @@ class Runtime:
         original = plain_call(self.model)
         if local.walk is None:
             self._drain()
-        if not torch.is_grad_enabled() or local.walk is not None or local.recomputing:
+        if not torch.is_grad_enabled() or local.walk is not None:
             return original(*args, **kwargs)
         if self.on_start is not None:
             kwargs = self.on_start(args, kwargs)
