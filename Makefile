@@ -10,7 +10,7 @@ export TF_CPP_MIN_LOG_LEVEL := 3
 PYTEST = $(BIN)/pytest -m ""
 AGAIN = $(PYTEST) --last-failed --last-failed-no-failures=none
 # These fork at every call to the medium: in processes that have loaded no framework that takes half the time.
-FORKING = tests/engine/test_engine_faults.py tests/storage/test_local_crashes.py
+FORKING = tests/engine/faults/test_engine_faults.py tests/storage/local/test_local_crashes.py
 
 .PHONY: setup demo test fast coverage check bench docs clean
 setup: .venv/ready

@@ -1,0 +1,5 @@
+"""Common: what both systems of this room share; no framework is imported.
+
+spill_files  bytes put away in private scratch files, and checked against their digest when they come back.
+recomputing  whether the code that asks is a second run, for hooks and functions with side effects.
+"""
