@@ -10,7 +10,8 @@ from torch import nn
 from model_checkpoint.recompute.auto.autocheckpoint import auto_checkpoint
 from model_checkpoint.recompute.auto.planning.schedule import Keep, Region
 from model_checkpoint.recompute.auto.running.offload import Offloader
-from model_checkpoint.recompute.auto.running.runtime import Runtime, StageCall, StageFacts
+from model_checkpoint.recompute.auto.running.runtime import Runtime
+from model_checkpoint.recompute.auto.running.stage_call import StageCall, StageFacts
 
 
 class Block(nn.Module):
@@ -229,7 +230,7 @@ class Held:
     def __init__(self, runtime, model, x):
         self._runtime, self._gate, self._begun = runtime, threading.Event(), threading.Event()
         model(x)  # the worker starts with the first group
-        self._task = runtime.offloader.submit(self._wait)
+        self._task = runtime.machinery.offloader.submit(self._wait)
         assert self._begun.wait(60)
 
     def _wait(self):

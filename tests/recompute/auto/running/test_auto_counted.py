@@ -9,7 +9,8 @@ from tests.recompute.auto.auto_models import every_stage
 from torch import nn
 
 from model_checkpoint.recompute.auto.common.peak import PeakTracker, excluded_tensors, measure_peak
-from model_checkpoint.recompute.auto.running.runtime import Runtime, StageCall, StageFacts
+from model_checkpoint.recompute.auto.running.runtime import Runtime
+from model_checkpoint.recompute.auto.running.stage_call import StageCall, StageFacts
 
 COUNT, X = 3, torch.randn(64, 16)
 

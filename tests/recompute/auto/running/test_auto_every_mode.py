@@ -19,7 +19,7 @@ from tests.recompute.auto.auto_models import (
 )
 from torch import nn
 
-from model_checkpoint.recompute.auto.running.region_frame import local
+from model_checkpoint.recompute.auto.running.walking import local
 from model_checkpoint.recompute.common.recomputing import is_recomputing
 
 

@@ -17,7 +17,8 @@ from torch import nn
 
 from model_checkpoint.recompute.auto.planning.schedule import Keep, Region
 from model_checkpoint.recompute.auto.running import region_frame as frame
-from model_checkpoint.recompute.auto.running.runtime import Runtime, StageCall, StageFacts
+from model_checkpoint.recompute.auto.running.runtime import Runtime
+from model_checkpoint.recompute.auto.running.stage_call import StageCall, StageFacts
 
 MODES = {"recompute": ("full",), "drop": ("full", "drop"), "masks": ("drop", "drop+masks")}
 

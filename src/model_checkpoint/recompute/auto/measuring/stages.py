@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
 from model_checkpoint.recompute.auto.common.arguments import leaves_of
-from model_checkpoint.recompute.auto.running.runtime import Patch, plain_call
+from model_checkpoint.recompute.auto.running.stage_call import Patch, plain_call
 
 _ENOUGH = 8  # with so many stages, finer ones gain nothing and cost planning time
 Handler = Callable[[nn.Module, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]

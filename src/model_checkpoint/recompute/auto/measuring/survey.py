@@ -16,7 +16,7 @@ from model_checkpoint.recompute.auto.common.errors import ModelRefused
 from model_checkpoint.recompute.auto.common.peak import PeakTracker
 from model_checkpoint.recompute.auto.measuring.sample import Sample
 from model_checkpoint.recompute.auto.measuring.stages import FoundStages, intercepted
-from model_checkpoint.recompute.auto.running.runtime import StageFacts
+from model_checkpoint.recompute.auto.running.stage_call import StageFacts
 
 
 @dataclass(slots=True, kw_only=True)

@@ -117,15 +117,7 @@ class CallState:
 
     def check(self) -> None:
         """Refuse to recompute from parameters that were changed since the forward pass."""
-        if self.versions == [p._version for p in self.of.parameters]:
-            return
-        for number, (parameter, version) in enumerate(zip(self.of.parameters, self.versions, strict=True)):
-            if parameter._version != version:
-                raise ValueChanged(
-                    f"{self.of.name}: parameter {number} (shape {tuple(parameter.shape)}) was changed in place between "
-                    f"forward and backward, version {parameter._version}, expected {version}. "
-                    "Call backward before the optimizer step."
-                )
+        check_unchanged(self.of.name, self.of.parameters, self.versions)
 
     @contextmanager
     def applied(self) -> Iterator[None]:
@@ -134,7 +126,7 @@ class CallState:
             if self.autocast is not None or autocast_state() is not None:
                 stack.enter_context(autocast_as(self.autocast))
             if tuple([m.training for m in self.of.modules]) != self.training:
-                stack.enter_context(_train_flags(self.of.modules, self.training))
+                stack.enter_context(train_flags_as(self.of.modules, self.training))
             if self.buffers:
                 stack.enter_context(_old_buffers(self.buffers))
             self._set_generators()
@@ -147,6 +139,23 @@ class CallState:
             torch.cuda.set_rng_state(state, index)
         if self.python is not None:
             self.python.restore()
+
+
+def check_unchanged(name: str, parameters: Sequence[Tensor], versions: Sequence[int]) -> None:
+    """Refuse to compute again with parameters of other versions than in the first run.
+
+    Raises:
+        ValueChanged: the first that was written into is named.
+    """
+    if versions == [parameter._version for parameter in parameters]:
+        return
+    for number, (parameter, version) in enumerate(zip(parameters, versions, strict=True)):
+        if parameter._version != version:
+            raise ValueChanged(
+                f"{name}: parameter {number} (shape {tuple(parameter.shape)}) was changed in place between "
+                f"forward and backward, version {parameter._version}, expected {version}. "
+                "Call backward before the optimizer step."
+            )
 
 
 def autocast_state() -> list[Autocast] | None:
@@ -172,7 +181,8 @@ def autocast_as(wanted: list[Autocast] | None) -> Iterator[None]:
 
 
 @contextmanager
-def _train_flags(modules: list[nn.Module], flags: tuple[bool, ...]) -> Iterator[None]:
+def train_flags_as(modules: Sequence[nn.Module], flags: Sequence[bool]) -> Iterator[None]:
+    """Run the body with these train flags; those of now return after it."""
     current = [m.training for m in modules]
     for module, flag in zip(modules, flags, strict=True):
         module.training = flag
