@@ -206,7 +206,8 @@ def _apply_saved(model: M, plan: Plan, sample_input: Any, *, options: Options) -
     if sample_input is not None:
         sample = Sample.of(model, without_cache(model, sample_input))
         with sample.untouched():
-            plan.check_stages([stage.name for stage in find_stages(model, sample.forward).stages])
+            found = find_stages(model, sample.forward, blocks=plan.executor == "torch")
+        plan.check_stages([stage.name for stage in found.stages])
     names = StageFacts.__dataclass_fields__
     facts = [StageFacts(**{name: getattr(line, name) for name in names}) for line in plan.stages]
     if model.training != plan.training:  # which buffers change was seen in the other mode

@@ -88,7 +88,7 @@ def _manner(options: Options) -> str:
 def profile_model(sample: Sample, options: Options) -> Profile:
     """Look at the model, run a plain step, measure the stages, plan; leaves no trace in the model."""
     with sample.untouched():
-        found = find_stages(sample.model, sample.forward)
+        found = find_stages(sample.model, sample.forward, blocks=options.executor == "torch")
         survey = survey_step(sample, found)
         facts = [mark.facts for mark in survey.marks]
         chain = agree_with_first(_measured_chain(sample, found, survey, options))

@@ -54,6 +54,7 @@ class Runtime:
         for stage in self.stages:
             self._by_module.setdefault(id(stage.module), []).append(stage)
         self._patches: list[Patch] = []
+        self._kinds: list[tuple[str, nn.Module, type]] = []
         self._lock = threading.Lock()
 
     def use(self, schedule: Schedule) -> None:
@@ -66,6 +67,7 @@ class Runtime:
         with self._lock:
             if self._patches:
                 return
+            self._kinds = [(name, module, type(module)) for name, module in self.model.named_modules()]
             modules = {id(stage.module): stage.module for stage in self.stages}
             self._patches = [
                 Patch(module, lambda *args, _id=key, **kwargs: self._call_stage(_id, args, kwargs))
@@ -105,6 +107,7 @@ class Runtime:
             self.machinery.drain()
         if not torch.is_grad_enabled() or local.walk is not None:
             return original(*args, **kwargs)
+        self._refuse_sharded()
         if self.on_start is not None:
             kwargs = self.on_start(args, kwargs)
         walk = local.walk = ScheduleWalk(self.machinery, self.body, sink=HeldTensors(self.machinery.save))
@@ -118,6 +121,15 @@ class Runtime:
             raise
         finally:
             local.walk = None
+
+    def _refuse_sharded(self) -> None:
+        """``fully_shard`` makes a module one of another class, whose hooks must not run inside a region."""
+        for name, module, kind in self._kinds:
+            if type(module) is not kind:
+                raise ModelRefused(
+                    f"{name or kind.__name__}: sharded by fully_shard after auto_checkpoint ({kind.__name__} is now "
+                    f"{type(module).__name__}). Write auto_checkpoint(model, ..., executor='torch') before fully_shard."
+                )
 
     def _call_stage(self, key: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         stages = self._by_module[key]

@@ -17,7 +17,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from model_checkpoint.recompute.auto.common.determinism import Determinism
-from model_checkpoint.recompute.auto.common.errors import PlanMismatch
+from model_checkpoint.recompute.auto.common.errors import PlanMismatch, ValueChanged
 from model_checkpoint.recompute.auto.common.statistics import RecomputeStatistics
 from model_checkpoint.recompute.auto.planning.schedule import Region, Schedule, is_flat
 from model_checkpoint.recompute.auto.running.call_state import check_unchanged, train_flags_as
@@ -30,7 +30,7 @@ Look = Callable[[tuple[Any, ...], dict[str, Any]], dict[str, Any]]
 class _FirstRun:
     """What torch does not look after between the first run of a stage and the second."""
 
-    __slots__ = ("flags", "modules", "name", "parameters", "versions")
+    __slots__ = ("buffers", "flags", "modules", "name", "parameters", "versions")
 
     def __init__(self, name: str, module: nn.Module) -> None:
         self.name = name
@@ -38,11 +38,19 @@ class _FirstRun:
         self.modules, self.parameters = list(module.modules()), list(module.parameters())
         self.flags = tuple([inner.training for inner in self.modules])
         self.versions = [parameter._version for parameter in self.parameters]
+        self.buffers = [(buffer, buffer._version) for buffer in module.buffers()]
 
     @contextmanager
     def repeated(self) -> Iterator[None]:
         """Run the body as the first run was: the same parameters or an error, the same train flags."""
         check_unchanged(self.name, self.parameters, self.versions)
+        for buffer, version in self.buffers:
+            if buffer._version != version:
+                raise ValueChanged(
+                    f"{self.name}: a buffer of shape {tuple(buffer.shape)} was changed since the first run, version "
+                    f"{buffer._version}, expected {version}; the second would count twice. Plan the model in the mode "
+                    "it is trained in, or take executor='native'."
+                )
         with train_flags_as(self.modules, self.flags):
             yield
 
