@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from model_checkpoint.recompute.functions.context import RandomState
+from model_checkpoint.recompute.common.context import RandomState
 
 
 @dataclass(slots=True, eq=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,13 +9,13 @@ from dataclasses import dataclass
 from types import MethodType
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from model_checkpoint.recompute.auto.common.arguments import flatten_call, leaves_of, rebuild_call
 from model_checkpoint.recompute.auto.common.errors import SampleGone
 from model_checkpoint.recompute.auto.common.peak import PeakTracker, excluded_tensors
+from model_checkpoint.recompute.common.context import RandomState, train_flags, train_flags_as
 
 Loss = Callable[[Any], Tensor]
 _GONE = object()
@@ -117,20 +116,18 @@ class Sample:
     def untouched(self) -> Iterator[None]:
         """Put gradients, buffers, generators and train flags back after the block; in it every ``.grad`` exists."""
         gradients = [(p, p.grad) for p in self.model.parameters()]
-        flags = [(m, m.training) for m in self.model.modules()]
         buffers = [(m, n, b, b.clone()) for m in self.model.modules() for n, b in m._buffers.items() if b is not None]
-        states = random.getstate(), np.random.get_state(), torch.get_rng_state(), _cuda_states()
+        generators = RandomState.capture()
         try:
             for parameter, _ in gradients:
                 parameter.grad = empty_gradient(parameter) if parameter.requires_grad else parameter.grad
-            yield
+            with train_flags_as(train_flags([self.model])):
+                yield
         finally:
             for parameter, gradient in gradients:
                 parameter.grad = gradient
-            for module, flag in flags:
-                module.training = flag
             _restore_buffers(buffers)
-            _restore_generators(states)
+            generators.install()
 
 
 def empty_gradient(tensor: Tensor) -> Tensor:
@@ -228,21 +225,8 @@ def _copy(leaf: Any) -> Any:
     return copy
 
 
-def _cuda_states() -> list[Tensor]:
-    return torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
-
-
 def _restore_buffers(saved: list[tuple[nn.Module, str, Tensor, Tensor]]) -> None:
     with torch.no_grad():
         for module, name, buffer, value in saved:
             module._buffers[name] = buffer
             buffer.copy_(value)
-
-
-def _restore_generators(states: tuple[Any, Any, Tensor, list[Tensor]]) -> None:
-    python, legacy, rng, cuda = states
-    random.setstate(python)
-    np.random.set_state(legacy)
-    torch.set_rng_state(rng)
-    if cuda:
-        torch.cuda.set_rng_state_all(cuda)

@@ -263,10 +263,9 @@ class RegionFrame:
             finally:
                 self.machinery.statistics.recomputed(call.stage.name, time.perf_counter() - start)
             del args, kwargs
-            for position, leaf in enumerate(leaves_of(result)):
-                if isinstance(leaf, Tensor) and (number, position) in last[-1]:
-                    made[(number, position)] = leaf
-            del result
+            outputs = enumerate(leaves_of(result))
+            made.update({(number, position): leaf for position, leaf in outputs if (number, position) in last[-1]})
+            del result, outputs
 
     def _last_uses(self) -> list[Any]:
         """Per call the places it is the last to read; the final entry holds all places that are read."""

@@ -20,8 +20,9 @@ from model_checkpoint.recompute.auto.common.determinism import Determinism
 from model_checkpoint.recompute.auto.common.errors import PlanMismatch, ValueChanged
 from model_checkpoint.recompute.auto.common.statistics import RecomputeStatistics
 from model_checkpoint.recompute.auto.planning.schedule import Region, Schedule, is_flat
-from model_checkpoint.recompute.auto.running.call_state import check_unchanged, train_flags_as
+from model_checkpoint.recompute.auto.running.call_state import check_unchanged
 from model_checkpoint.recompute.auto.running.stage_call import Patch
+from model_checkpoint.recompute.common.context import train_flags, train_flags_as
 from model_checkpoint.recompute.common.recomputing import recomputing
 
 Look = Callable[[tuple[Any, ...], dict[str, Any]], dict[str, Any]]
@@ -30,13 +31,12 @@ Look = Callable[[tuple[Any, ...], dict[str, Any]], dict[str, Any]]
 class _FirstRun:
     """What torch does not look after between the first run of a stage and the second."""
 
-    __slots__ = ("buffers", "flags", "modules", "name", "parameters", "versions")
+    __slots__ = ("buffers", "flags", "name", "parameters", "versions")
 
     def __init__(self, name: str, module: nn.Module) -> None:
         self.name = name
         # asked of the module each time: fully_shard replaces parameters, and those from before must not be held
-        self.modules, self.parameters = list(module.modules()), list(module.parameters())
-        self.flags = tuple([inner.training for inner in self.modules])
+        self.parameters, self.flags = list(module.parameters()), train_flags([module])
         self.versions = [parameter._version for parameter in self.parameters]
         self.buffers = [(buffer, buffer._version) for buffer in module.buffers()]
 
@@ -51,7 +51,7 @@ class _FirstRun:
                     f"{buffer._version}, expected {version}; the second would count twice. Plan the model in the mode "
                     "it is trained in, or take executor='native'."
                 )
-        with train_flags_as(self.modules, self.flags):
+        with train_flags_as(self.flags):
             yield
 
 
