@@ -8,7 +8,6 @@ it may, so that what is counted is the most that can be held.
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,6 +17,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from model_checkpoint import forks
 from model_checkpoint.recompute.auto.common.peak import active_tracker, tensors_in
 from model_checkpoint.recompute.auto.common.statistics import RecomputeStatistics
 from model_checkpoint.recompute.auto.running.offload_groups import Errand, OffloadedTensor, OffloadGroup
@@ -37,7 +37,7 @@ class Offloader:
         self._folder: SpillFolder | None = None
         self._pool: ThreadPoolExecutor | None = None
         self._early: weakref.ref[OffloadGroup] | None = None
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
 
     def convoy(self, statistics: RecomputeStatistics, *, background: bool = True) -> OffloadRun:
         """The groups of one run through the stages; without ``background`` all is done when it must be."""

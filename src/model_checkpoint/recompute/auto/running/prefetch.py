@@ -8,7 +8,7 @@ whole process.
 from __future__ import annotations
 
 import logging
-import threading
+import os
 import time
 import weakref
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,6 +16,7 @@ from typing import Protocol
 
 import torch
 
+from model_checkpoint import forks
 from model_checkpoint.recompute.auto.common.peak import active_tracker
 from model_checkpoint.recompute.auto.common.statistics import RecomputeStatistics
 
@@ -25,14 +26,15 @@ _log = logging.getLogger("model_checkpoint.recompute")
 class Pending:
     """A region under way on the worker for one backward pass."""
 
-    __slots__ = ("future", "statistics", "task")
+    __slots__ = ("future", "owner", "statistics", "task")
 
     def __init__(self, future: Future[bool], task: int, statistics: RecomputeStatistics) -> None:
         self.future, self.task, self.statistics = future, task, statistics
+        self.owner = os.getpid()  # the worker is a thread of this process
 
     def collect(self, layer: str, task: int) -> bool:
         """Wait for the worker; False means that backward must run the region itself."""
-        if self.future.cancel():
+        if os.getpid() != self.owner or self.future.cancel():
             return False
         start = time.perf_counter()
         done = self.future.result() and task == self.task
@@ -69,7 +71,8 @@ class Prefetcher:
         self.overlap = 0
         self._pool: ThreadPoolExecutor | None = None
         self._running: Future[bool] | None = None
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
+        forks.in_child(self._begin_anew)
 
     def start(self, frame: Prefetchable | None, task: int) -> None:
         """Begin to run ``frame`` for backward pass ``task``, if that is safe."""
@@ -95,6 +98,10 @@ class Prefetcher:
         running, self._running = self._running, None
         if running is not None and not running.cancel():
             running.result()
+
+    def _begin_anew(self) -> None:
+        """A forked child has no worker, and must not wait for what its parent's had begun."""
+        self._pool = self._running = None
 
     def _workers(self) -> ThreadPoolExecutor:
         with self._lock:
