@@ -9,9 +9,9 @@ from torch import nn
 
 from model_checkpoint.recompute.auto.autocheckpoint import auto_checkpoint
 from model_checkpoint.recompute.auto.planning.schedule import Keep, Region
-from model_checkpoint.recompute.auto.running.offload import Offloader
 from model_checkpoint.recompute.auto.running.runtime import Runtime
 from model_checkpoint.recompute.auto.running.stage_call import StageCall, StageFacts
+from model_checkpoint.recompute.auto.saving.offload import Offloader
 
 
 class Block(nn.Module):

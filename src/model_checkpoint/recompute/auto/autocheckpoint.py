@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from model_checkpoint.recompute.auto.common.budget import parse_budget
 from model_checkpoint.recompute.auto.common.determinism import Determinism
 from model_checkpoint.recompute.auto.common.errors import ModelRefused
-from model_checkpoint.recompute.auto.common.options import Options
+from model_checkpoint.recompute.auto.common.run_options import RunOptions
 from model_checkpoint.recompute.auto.common.statistics import RecomputeStatistics
 from model_checkpoint.recompute.auto.measuring.call_guard import CallGuard, guard, without_cache
 from model_checkpoint.recompute.auto.measuring.model_profile import Profile, make_executor, profile_model, timed_step
@@ -76,7 +76,7 @@ def auto_checkpoint(
         >>> model.plan.remove()
     """
     _refuse(model)
-    options = Options(
+    options = RunOptions(
         executor=executor,
         determinism=Determinism(determinism),
         prefetch=prefetch,
@@ -136,7 +136,9 @@ def _refuse(model: nn.Module) -> None:
             raise ModelRefused(f"{name}: DTensor parameters are not supported. Pass the unsharded model.")
 
 
-def _install(model: M, profile: Profile, candidate: Candidate, *, sample: Sample, budget: int, options: Options) -> M:
+def _install(
+    model: M, profile: Profile, candidate: Candidate, *, sample: Sample, budget: int, options: RunOptions
+) -> M:
     """Put a candidate in force and describe it as the model's plan."""
     plan = Plan(
         schedule=candidate.schedule,
@@ -166,7 +168,7 @@ def _install(model: M, profile: Profile, candidate: Candidate, *, sample: Sample
     return model
 
 
-def _time_plan(model: nn.Module, sample: Sample, options: Options) -> None:
+def _time_plan(model: nn.Module, sample: Sample, options: RunOptions) -> None:
     """Measure a step by the plan in force; if it fails, the model is as it was."""
     attached: Plan = model.__dict__["plan"]
     try:
@@ -179,7 +181,7 @@ def _time_plan(model: nn.Module, sample: Sample, options: Options) -> None:
     model.__dict__["plan"] = replace(attached, measured_seconds=seconds)
 
 
-def _attach(model: nn.Module, plan: Plan, facts: list[StageFacts], found: FoundStages, *, options: Options) -> None:
+def _attach(model: nn.Module, plan: Plan, facts: list[StageFacts], found: FoundStages, *, options: RunOptions) -> None:
     """Make the plan the model's; a plan of plain training leaves the layers alone."""
     gate = CallGuard(model, plan.input_bytes)
     if plan.plain:
@@ -200,7 +202,7 @@ def _attach(model: nn.Module, plan: Plan, facts: list[StageFacts], found: FoundS
     model.__dict__["plan"] = replace(plan, on_remove=remove, statistics=statistics)
 
 
-def _apply_saved(model: M, plan: Plan, sample_input: Any, *, options: Options) -> M:
+def _apply_saved(model: M, plan: Plan, sample_input: Any, *, options: RunOptions) -> M:
     """Run a model by a plan made earlier; a sample lets one forward check that its layers are called in that order."""
     modules = modules_of(model, plan)
     if sample_input is not None:

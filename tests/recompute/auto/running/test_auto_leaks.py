@@ -11,7 +11,7 @@ from test_auto_every_mode import CASES, fail, failing
 from tests.recompute.auto.auto_models import EVERY_MODE, runtime_in, spill_files
 from torch import nn
 
-from model_checkpoint.recompute.auto.running import drop
+from model_checkpoint.recompute.auto.saving import drop
 
 pytestmark = pytest.mark.slow
 

@@ -32,7 +32,7 @@ from model_checkpoint.recompute.auto.planning.forecast import Lanes
 from model_checkpoint.recompute.auto.planning.planner import Chain, Mode, Stage
 from model_checkpoint.recompute.auto.planning.points import plan_points
 from model_checkpoint.recompute.auto.planning.schedule import Keep, describe_schedule, keep_all
-from model_checkpoint.recompute.auto.running.offload import Offloader
+from model_checkpoint.recompute.auto.saving.offload import Offloader
 
 
 @pytest.mark.parametrize("prefetch", [False, True])

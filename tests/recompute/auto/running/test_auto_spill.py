@@ -13,7 +13,7 @@ import torch
 from tests.recompute.auto.auto_models import Held, assert_same_step, kept, mlp, runtime_of, spill_files, step
 
 from model_checkpoint.errors import StorageFailure
-from model_checkpoint.recompute.auto.running.offload import Offloader
+from model_checkpoint.recompute.auto.saving.offload import Offloader
 from model_checkpoint.recompute.errors import SpillDamaged
 
 

@@ -11,8 +11,8 @@ from torch import nn
 from model_checkpoint.recompute.auto.common.agreement import agree_with_first
 from model_checkpoint.recompute.auto.common.clock import now
 from model_checkpoint.recompute.auto.common.errors import AutoCheckpointWarning
-from model_checkpoint.recompute.auto.common.options import Options
 from model_checkpoint.recompute.auto.common.overlap import measure_overlap
+from model_checkpoint.recompute.auto.common.run_options import RunOptions
 from model_checkpoint.recompute.auto.measuring.profile import profile_chain
 from model_checkpoint.recompute.auto.measuring.sample import LentSample, Sample
 from model_checkpoint.recompute.auto.measuring.stages import FoundStages, find_stages
@@ -25,10 +25,10 @@ from model_checkpoint.recompute.auto.planning.plan import StageLine
 from model_checkpoint.recompute.auto.planning.planner import Chain
 from model_checkpoint.recompute.auto.planning.schedule import Schedule
 from model_checkpoint.recompute.auto.running.machinery import Machinery
-from model_checkpoint.recompute.auto.running.offload import Offloader
 from model_checkpoint.recompute.auto.running.runtime import Runtime
 from model_checkpoint.recompute.auto.running.stage_call import StageCall, StageFacts
 from model_checkpoint.recompute.auto.running.torch_regions import TorchRegions
+from model_checkpoint.recompute.auto.saving.offload import Offloader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,14 +41,14 @@ class Profile:
     chain: Chain
     calibration: Calibration
     plain_seconds: float
-    options: Options
+    options: RunOptions
 
     @property
     def facts(self) -> list[StageFacts]:
         """What each stage does besides computing."""
         return [mark.facts for mark in self.survey.marks]
 
-    def check(self, options: Options) -> None:
+    def check(self, options: RunOptions) -> None:
         """Refuse to be asked for plans that run otherwise than what was measured."""
         asked, measured = _manner(options), _manner(self.options)
         if asked != measured:
@@ -81,11 +81,11 @@ class Profile:
         )
 
 
-def _manner(options: Options) -> str:
+def _manner(options: RunOptions) -> str:
     return f"executor={options.executor!r}, prefetch={options.prefetch}, offload={options.offload!r}"
 
 
-def profile_model(sample: Sample, options: Options) -> Profile:
+def profile_model(sample: Sample, options: RunOptions) -> Profile:
     """Look at the model, run a plain step, measure the stages, plan; leaves no trace in the model."""
     with sample.untouched():
         found = find_stages(sample.model, sample.forward, blocks=options.executor == "torch")
@@ -127,7 +127,7 @@ def _warn_of_no_chain(model: nn.Module, found: FoundStages) -> None:
         )
 
 
-def _measured_chain(sample: Sample, found: FoundStages, survey: StepSurvey, options: Options) -> Chain:
+def _measured_chain(sample: Sample, found: FoundStages, survey: StepSurvey, options: RunOptions) -> Chain:
     """What the stages cost in every mode that the executor has."""
     facts = [mark.facts for mark in survey.marks]
     modes = ["full"]
@@ -157,7 +157,7 @@ def _calls(facts: Sequence[StageFacts], found: FoundStages) -> list[StageCall]:
 
 
 def make_executor(
-    model: nn.Module, facts: Sequence[StageFacts], found: FoundStages, *, options: Options
+    model: nn.Module, facts: Sequence[StageFacts], found: FoundStages, *, options: RunOptions
 ) -> Runtime | TorchRegions:
     """Whoever runs a schedule of this model the way the options say."""
     if options.executor == "torch":
@@ -174,7 +174,7 @@ def make_executor(
 
 
 def _measurer(
-    lent: LentSample, facts: list[StageFacts], found: FoundStages, *, options: Options
+    lent: LentSample, facts: list[StageFacts], found: FoundStages, *, options: RunOptions
 ) -> Callable[[Schedule], int]:
     """A function that runs one step by a schedule under the tracker."""
 

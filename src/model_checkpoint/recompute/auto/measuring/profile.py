@@ -22,12 +22,12 @@ from model_checkpoint.recompute.auto.measuring.stages import intercepted, nothin
 from model_checkpoint.recompute.auto.measuring.survey import StageObservation, StepSurvey
 from model_checkpoint.recompute.auto.planning.planner import Chain, Mode, Stage, lone_bytes
 from model_checkpoint.recompute.auto.running.compiled_schedule import StageStep
-from model_checkpoint.recompute.auto.running.drop import recipe_of, save_or_rebuild
 from model_checkpoint.recompute.auto.running.kept_stage import run_kept
 from model_checkpoint.recompute.auto.running.machinery import Machinery
-from model_checkpoint.recompute.auto.running.offload_groups import OffloadGroup
 from model_checkpoint.recompute.auto.running.stage_call import StageCall
 from model_checkpoint.recompute.auto.running.walking import HeldTensors
+from model_checkpoint.recompute.auto.saving.drop import recipe_of, save_or_rebuild
+from model_checkpoint.recompute.auto.saving.offload_groups import OffloadGroup
 
 _REGION_SECONDS = 6e-5
 _ROUNDS = 5

@@ -10,12 +10,12 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 from model_checkpoint.recompute.auto.running.compiled_schedule import StageStep
-from model_checkpoint.recompute.auto.running.drop import DropMode, save_or_rebuild
-from model_checkpoint.recompute.auto.running.offload import OffloadRun
 from model_checkpoint.recompute.auto.running.region_frame import ReplayRecorder
-from model_checkpoint.recompute.auto.running.saved import Saved
 from model_checkpoint.recompute.auto.running.stage_call import StageCall
 from model_checkpoint.recompute.auto.running.walking import TensorSink
+from model_checkpoint.recompute.auto.saving.drop import DropMode, save_or_rebuild
+from model_checkpoint.recompute.auto.saving.offload import OffloadRun
+from model_checkpoint.recompute.auto.saving.saved import Saved
 
 Save = Callable[[Tensor], Saved]
 

@@ -9,9 +9,9 @@ from typing import Any
 from torch import Tensor
 
 from model_checkpoint.recompute.auto.common.statistics import RecomputeStatistics
-from model_checkpoint.recompute.auto.running.offload import Offloader, OffloadRun
 from model_checkpoint.recompute.auto.running.prefetch import Prefetcher
-from model_checkpoint.recompute.auto.running.saved import Saved
+from model_checkpoint.recompute.auto.saving.offload import Offloader, OffloadRun
+from model_checkpoint.recompute.auto.saving.saved import Saved
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

@@ -24,9 +24,9 @@ from model_checkpoint.recompute.auto.running.call_state import CallState, genera
 from model_checkpoint.recompute.auto.running.compiled_schedule import CompiledRegion
 from model_checkpoint.recompute.auto.running.machinery import Machinery
 from model_checkpoint.recompute.auto.running.prefetch import Pending
-from model_checkpoint.recompute.auto.running.saved import Saved
 from model_checkpoint.recompute.auto.running.stage_call import StageCall
 from model_checkpoint.recompute.auto.running.walking import Rerun, StageWalk, TensorSink, local
+from model_checkpoint.recompute.auto.saving.saved import Saved
 from model_checkpoint.recompute.common.recomputing import recomputing
 
 _task = torch._C._current_graph_task_id

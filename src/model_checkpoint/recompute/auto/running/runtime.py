@@ -18,14 +18,14 @@ from model_checkpoint.recompute.auto.common.errors import ModelRefused
 from model_checkpoint.recompute.auto.common.statistics import RecomputeStatistics
 from model_checkpoint.recompute.auto.planning.schedule import Schedule
 from model_checkpoint.recompute.auto.running.compiled_schedule import CompiledSchedule, compile_schedule, modes_in
-from model_checkpoint.recompute.auto.running.drop import save_or_rebuild
 from model_checkpoint.recompute.auto.running.executor import ScheduleWalk
 from model_checkpoint.recompute.auto.running.machinery import Machinery
-from model_checkpoint.recompute.auto.running.offload import Offloader
 from model_checkpoint.recompute.auto.running.prefetch import Prefetcher
-from model_checkpoint.recompute.auto.running.saved import Saved
 from model_checkpoint.recompute.auto.running.stage_call import Patch, StageCall, plain_call
 from model_checkpoint.recompute.auto.running.walking import HeldTensors, local
+from model_checkpoint.recompute.auto.saving.drop import save_or_rebuild
+from model_checkpoint.recompute.auto.saving.offload import Offloader
+from model_checkpoint.recompute.auto.saving.saved import Saved
 
 
 class Runtime:

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from model_checkpoint.recompute.auto.running.compiled_schedule import CompiledSchedule
 from model_checkpoint.recompute.auto.running.machinery import Machinery
-from model_checkpoint.recompute.auto.running.saved import Saved
 from model_checkpoint.recompute.auto.running.stage_call import StageCall
+from model_checkpoint.recompute.auto.saving.saved import Saved
 
 
 class TensorSink(Protocol):

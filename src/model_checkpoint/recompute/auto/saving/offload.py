@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from model_checkpoint import forks
 from model_checkpoint.recompute.auto.common.peak import active_tracker, tensors_in
 from model_checkpoint.recompute.auto.common.statistics import RecomputeStatistics
-from model_checkpoint.recompute.auto.running.offload_groups import Errand, OffloadedTensor, OffloadGroup
-from model_checkpoint.recompute.auto.running.saved import Saved
+from model_checkpoint.recompute.auto.saving.offload_groups import Errand, OffloadedTensor, OffloadGroup
+from model_checkpoint.recompute.auto.saving.saved import Saved
 from model_checkpoint.recompute.common.spill_files import SpillFolder
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 from torch.overrides import TorchFunctionMode
 
-from model_checkpoint.recompute.auto.running.saved import Recipe, Saved
+from model_checkpoint.recompute.auto.saving.saved import Recipe, Saved
 from model_checkpoint.recompute.common.context import autocast_as, autocast_now
 
 _ELEMENTWISE = frozenset(

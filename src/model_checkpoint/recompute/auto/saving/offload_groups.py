@@ -22,7 +22,7 @@ from torch import Tensor
 
 from model_checkpoint.recompute.auto.common.errors import ValueChanged
 from model_checkpoint.recompute.auto.common.statistics import RecomputeStatistics
-from model_checkpoint.recompute.auto.running.saved import Saved
+from model_checkpoint.recompute.auto.saving.saved import Saved
 from model_checkpoint.recompute.common.spill_files import Extent, SpillFile
 
 Errand = Callable[[], None]

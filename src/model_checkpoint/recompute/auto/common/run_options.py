@@ -1,4 +1,4 @@
-"""Options: how a plan is executed, checked before anything is measured."""
+"""Run options: how a plan is executed, checked before anything is measured."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EXECUTORS = ("native", "torch")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class RunOptions:
     """How a plan is executed."""
 
     executor: str = "native"
