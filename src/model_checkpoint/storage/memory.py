@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from model_checkpoint import forks
 from model_checkpoint.errors import MemoryRefused, StorageFailure
 from model_checkpoint.options import Graces
 from model_checkpoint.storage.contract.failures import (
@@ -68,7 +69,7 @@ def _identity(content: memoryview) -> str:
 
 
 _buckets: dict[str, _Bucket] = {}
-_registering = threading.Lock()
+_registering = forks.lock()
 
 
 class MemoryWriter:
