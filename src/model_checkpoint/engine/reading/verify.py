@@ -16,7 +16,7 @@ from model_checkpoint.engine.root.listing import (
     ListedCheckpoint,
     candidates,
     load_manifest,
-    read_listed,
+    look_up,
     require_root,
     scan,
     to_info,
@@ -92,14 +92,14 @@ def verify(
 
 def damage_of(store: Store, name: str) -> Sequence[Damage]:
     """What verification finds in one checkpoint; nothing if it is healthy or gone."""
-    found = [f for f in scan(store) if f.name == name]
-    healths = [_examine_present(store, one, _meter([one], ignore)) for one in found]
-    return [damage for health in healths if health is not None for damage in health.damage]
+    found = look_up(store, name)
+    health = None if found is None else _examine_present(store, found, _meter([found], ignore))
+    return () if health is None else health.damage
 
 
 def _meter(chosen: Sequence[ListedCheckpoint], emit: Emit) -> Meter:
     """Count bytes over all checkpoints of one call."""
-    total = sum(record.raw_size for f in chosen if f.summary for record in (*f.summary.files, *f.summary.extras))
+    total = sum(copy.raw_size for f in chosen if f.summary for copy in f.summary.copies)
     return Meter("verify", total, emit)
 
 
@@ -109,7 +109,7 @@ def _examine_present(store: Store, found: ListedCheckpoint, meter: Meter) -> Hea
         health = _examine(store, found, meter)
         if health.ok:
             return health
-        now = read_listed(store, found.name)
+        now = look_up(store, found.name)
         if now is None:
             return None
         if now.summary is None or (found.summary is not None and now.summary.id == found.summary.id):
