@@ -109,7 +109,7 @@ def _examine_present(store: Store, found: ListedCheckpoint, meter: Meter) -> Hea
         health = _examine(store, found, meter)
         if health.ok:
             return health
-        now = look_up(store, found.name)
+        now = read_listed(store, found.name)
         if now is None:
             return None
         if now.summary is None or (found.summary is not None and now.summary.id == found.summary.id):
