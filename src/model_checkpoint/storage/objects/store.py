@@ -17,14 +17,14 @@ from model_checkpoint.storage.contract.names import MANIFEST, check_attempt, che
 from model_checkpoint.storage.contract.store import FileStat, ManifestRead, Swept, Trashed
 from model_checkpoint.storage.objects import trash as object_trash
 from model_checkpoint.storage.objects.attempt import ObjectAttempt
-from model_checkpoint.storage.objects.bucket import TERM_SECONDS, Address, Bucket, connect
 from model_checkpoint.storage.objects.commit import CurrentManifest, find
-from model_checkpoint.storage.objects.failures import KeyMissing
 from model_checkpoint.storage.objects.folder import files_of
-from model_checkpoint.storage.objects.keys import CHECKPOINTS, file_key, manifest_key
-from model_checkpoint.storage.objects.parallel import map_in_order
 from model_checkpoint.storage.objects.reader import ObjectReader, gone
 from model_checkpoint.storage.objects.recovery import sweep
+from model_checkpoint.storage.objects.requests.bucket import TERM_SECONDS, Address, Bucket, connect
+from model_checkpoint.storage.objects.requests.failures import KeyMissing
+from model_checkpoint.storage.objects.requests.keys import CHECKPOINTS, file_key, manifest_key
+from model_checkpoint.storage.objects.requests.parallel import map_in_order
 from model_checkpoint.storage.objects.writer import Buffers, stamp_of
 
 

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from model_checkpoint import forks
 from model_checkpoint.errors import CheckpointException, ExceptionType, StorageFailure
 from model_checkpoint.options import MIB
-from model_checkpoint.storage.objects.failures import KeyMissing, package_missing, secrets_of, typed_answer
+from model_checkpoint.storage.objects.requests.failures import KeyMissing, package_missing, secrets_of, typed_answer
 
 log = logging.getLogger("model_checkpoint.storage")
 
