@@ -82,9 +82,9 @@ def make_root(root: RootPaths) -> None:
         _make(root.calls, folder)
     info = root.calls.stat(root.path)
     times = (info.st_dev, info.st_ino, info.st_mtime_ns, info.st_ctime_ns)
-    if root.calls.flushed.get(root.path) != times:
+    if root.calls.flushed_roots.get(root.path) != times:
         flush_folder(root.calls, root.path)
-        root.calls.flushed[root.path] = times
+        root.calls.flushed_roots[root.path] = times
 
 
 def make_folder(calls: Syscalls, path: str) -> None:
