@@ -66,7 +66,7 @@ def test_a_room_of_another_size_is_refused_untouched(way, size):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_room_that_is_read_only_is_refused(way):
-    with pytest.raises((TypeError, ValueError), match="read-only|read-write"):
+    with pytest.raises((TypeError, ValueError), match=r"read-only|read-write"):
         way.stream_copy(memoryview(bytes(3)), memoryview(b"abc"))
 
 

@@ -138,7 +138,7 @@ def _load_first_healthy(store: Store, choices: Sequence[ListedCheckpoint], wish:
     """Try the choices in order, but none that shares a damaged copy; say at each where the load goes on."""
     damaged: set[str] = set()
     failures: list[CheckpointException] = []
-    for found, older in zip(choices, [*choices[1:], None], strict=True):
+    for place, found in enumerate(choices, start=1):
         where = path_of(store, found.name)
         if damaged and damaged & identities(store, found.name):
             log.warning("%s: passed over, it holds the very copy of a file that was found damaged", where)
@@ -150,7 +150,7 @@ def _load_first_healthy(store: Store, choices: Sequence[ListedCheckpoint], wish:
                 raise  # an object of the caller's refused a healthy state
             failures.append(error)
             damaged |= _damaged_copy(store, found.name, error)
-            if older is not None:
+            for older in choices[place : place + 1]:
                 log.warning("%s: not usable, falling back to %s: %s", where, older.name, error)
     raise failures[-1]
 
