@@ -218,7 +218,7 @@ def at_each_request(moto, tmp_path):
                 watched.stage("another", "w").abort()  # the first to write looks at whether the store can be trusted
                 prepared = prepare(direct)
                 told = []
-                proxy.interject(lambda d=direct, p=prepared, t=told: t.append(_outcome(meanwhile, d, p)), index)
+                proxy.arm(lambda d=direct, p=prepared, t=told: t.append(_outcome(meanwhile, d, p)), index)
                 done = _outcome(act, watched, prepared)
                 if not told:
                     assert index > 4
