@@ -26,8 +26,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from model_checkpoint.storage.objects.bucket import Address, Bucket
-from model_checkpoint.storage.objects.signed_requests import send_signed
+from model_checkpoint.storage.objects.requests.bucket import Address, Bucket
+from model_checkpoint.storage.objects.requests.signed_requests import send_signed
 
 _TRIES = 3
 _PR_SET_PDEATHSIG = 1

@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from model_checkpoint import forks
 from model_checkpoint.errors import MemoryRefused, StorageFailure, Truncated
 from model_checkpoint.options import Graces
 from model_checkpoint.storage.contract.failures import (
@@ -60,7 +61,7 @@ def _identity(content: memoryview) -> str:
 
 
 _buckets: dict[str, _Bucket] = {}
-_registering = threading.Lock()
+_registering = forks.lock()
 
 
 class MemoryWriter:
@@ -191,9 +192,9 @@ class InMemoryStore:
     """A root in memory; see :class:`model_checkpoint.storage.contract.store.Store`.
 
     Example:
-        >>> store = MemoryStore("memory://doctest")
+        >>> store = InMemoryStore("memory://doctest")
         >>> store.stage("step-1", "attempt-1").publish(b"the manifest")
-        >>> MemoryStore("memory://doctest").names()
+        >>> InMemoryStore("memory://doctest").names()
         ['step-1']
     """
 
@@ -219,6 +220,14 @@ class InMemoryStore:
     def names(self) -> list[str]:
         """Names of published checkpoints, in no order."""
         return list(self._bucket.published)
+
+    def entries(self) -> list[str]:
+        """The same: here nothing else can have a name."""
+        return self.names()
+
+    def has(self, name: str) -> bool:
+        """Whether ``name`` is published."""
+        return name in self._bucket.published
 
     def _files(self, name: str) -> Files:
         files = self._bucket.published.get(check_name(name, self._url))

@@ -103,6 +103,23 @@ class StoreSuite(TrashSuite):
         stage.publish(blob_manifest("step-1", "a1", {"x": b"one"}))
         assert store.names() == ["step-1"]
 
+    def test_a_name_is_there_exactly_while_it_is_published(self, store: Store) -> None:
+        """Whether it is asked for alone or stands in a list."""
+        assert not store.has("step-1")
+        assert list(store.entries()) == []
+        stage = stage_blobs(store, "step-1", {"x": b"one"}, attempt="a1")
+        assert not store.has("step-1")
+        stage.publish(blob_manifest("step-1", "a1", {"x": b"one"}))
+        save_blobs(store, "step-2", {"x": b"two"})
+
+        assert store.has("step-1")
+        assert sorted(store.entries()) == ["step-1", "step-2"]
+        assert not any(store.has(name) for name in (*UNSAFE, "step-3", "step"))
+
+        store.discard("step-1")
+        assert not store.has("step-1")
+        assert "step-2" in store.entries()  # what was deleted may still be among them
+
     def test_an_aborted_attempt_leaves_nothing(self, store: Store) -> None:
         """And may be aborted again."""
         stage = stage_blobs(store, "step-1", {"x": b"one"}, attempt="a1")

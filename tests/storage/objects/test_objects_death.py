@@ -10,8 +10,8 @@ import pytest
 
 from model_checkpoint.options import Graces
 from model_checkpoint.storage import ObjectStore
-from model_checkpoint.storage.objects.bucket import Address, Bucket
-from model_checkpoint.storage.objects.signed_requests import list_uploads
+from model_checkpoint.storage.objects.requests.bucket import Address, Bucket
+from model_checkpoint.storage.objects.requests.signed_requests import list_uploads
 from model_checkpoint.testing.blobs import load_blobs, save_blobs
 from model_checkpoint.testing.trash_suite import AT_ONCE
 

@@ -13,9 +13,9 @@ from model_checkpoint.errors import CheckpointException
 from model_checkpoint.manifest import decode
 from model_checkpoint.options import MIB, Graces
 from model_checkpoint.storage import ObjectStore
-from model_checkpoint.storage.objects.bucket import Address, Bucket
 from model_checkpoint.storage.objects.commit import find
-from model_checkpoint.storage.objects.signed_requests import list_uploads, send_signed
+from model_checkpoint.storage.objects.requests.bucket import Address, Bucket
+from model_checkpoint.storage.objects.requests.signed_requests import list_uploads, send_signed
 from model_checkpoint.testing.trash_suite import AT_ONCE
 
 pytestmark = [pytest.mark.s3, pytest.mark.slow, pytest.mark.fault, pytest.mark.timeout(900)]
@@ -91,7 +91,7 @@ def each_request(seaweed, proxy, tmp_path, monkeypatch):
 
     def strike(spoil, index, *, folder, prepare, act, retries, seconds):
         """Act on a fresh root with one request spoiled; return the scene, what came of it, and what was asked."""
-        monkeypatch.setattr("model_checkpoint.storage.objects.signed_requests._TIMEOUT", seconds)
+        monkeypatch.setattr("model_checkpoint.storage.objects.requests.signed_requests._TIMEOUT", seconds)
         scene = Scene(seaweed, proxy, folder, retries=retries, seconds=seconds)
         prepare(scene.direct)
         recover._done.clear()  # the first save of a process recovers what others left, and that may go wrong too

@@ -18,11 +18,11 @@ from model_checkpoint.errors import CheckpointException, PermissionRefused, Step
 from model_checkpoint.options import MIB
 from model_checkpoint.storage import ObjectStore, open_store
 from model_checkpoint.storage.contract.store import read_manifests
-from model_checkpoint.storage.objects.bucket import Address, BadURL, Bucket
 from model_checkpoint.storage.objects.commit import ManifestPut, commit, look
-from model_checkpoint.storage.objects.failures import PackageMissing, PreconditionsIgnored
-from model_checkpoint.storage.objects.parallel import READS_AT_ONCE
-from model_checkpoint.storage.objects.signed_requests import list_uploads
+from model_checkpoint.storage.objects.requests.bucket import Address, BadURL, Bucket
+from model_checkpoint.storage.objects.requests.failures import PackageMissing, PreconditionsIgnored
+from model_checkpoint.storage.objects.requests.parallel import READS_AT_ONCE
+from model_checkpoint.storage.objects.requests.signed_requests import list_uploads
 from model_checkpoint.storage.objects.writer import WINDOW_BYTES
 from model_checkpoint.testing.blobs import blob_manifest, load_blobs, save_blobs
 from model_checkpoint.testing.trash_suite import AT_ONCE

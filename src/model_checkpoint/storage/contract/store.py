@@ -143,6 +143,14 @@ class Store(Protocol):
         """Names of published checkpoints, in no order."""
         ...
 
+    def entries(self) -> Sequence[str]:
+        """What may be a published checkpoint, in no order, for the price of one listing; reading each decides."""
+        ...
+
+    def has(self, name: str) -> bool:
+        """Whether ``name`` is a published checkpoint; looks at that name alone."""
+        ...
+
     def read_manifest(self, name: str) -> bytes:
         """The manifest of ``name``; raise ``CheckpointNotFound`` when there is none."""
         ...

@@ -10,9 +10,5 @@ copied_trash     deletions of earlier versions, which copied every file.
 recovery         remove what dead attempts left, and trash past its grace.
 folder           everything below the name of one checkpoint, and which version each file belongs to.
 leases           how whoever works on an object store shows that it is alive.
-parallel         a few requests at a time, since each costs a round trip.
-keys             where everything lies below the prefix of an object store.
-bucket           the one way to the objects of a bucket. Every request of the store goes through here.
-signed_requests  the few S3 requests obstore has no call for, signed here (AWS Signature Version 4).
-failures         what an object store answered becomes an error that says where, what, and what to do next.
+requests         the one way to the objects of a bucket.
 """

@@ -8,13 +8,13 @@ from model_checkpoint.errors import CheckpointException, DurabilityUnknown, Step
 from model_checkpoint.storage.contract.failures import attempt_over, misused, not_sealed
 from model_checkpoint.storage.contract.names import MANIFEST, check_name, check_new_file, check_own_files
 from model_checkpoint.storage.contract.store import FileStat
-from model_checkpoint.storage.objects.bucket import Bucket, log
 from model_checkpoint.storage.objects.commit import CurrentManifest, ManifestPut, commit, find
-from model_checkpoint.storage.objects.failures import ConditionFailed, KeyMissing
 from model_checkpoint.storage.objects.folder import files_of
-from model_checkpoint.storage.objects.keys import CHECKPOINTS, file_key, stored_name
 from model_checkpoint.storage.objects.leases import Lease
-from model_checkpoint.storage.objects.parallel import in_parallel
+from model_checkpoint.storage.objects.requests.bucket import Bucket, log
+from model_checkpoint.storage.objects.requests.failures import ConditionFailed, KeyMissing
+from model_checkpoint.storage.objects.requests.keys import CHECKPOINTS, file_key, stored_name
+from model_checkpoint.storage.objects.requests.parallel import in_parallel
 from model_checkpoint.storage.objects.writer import Buffers, ObjectCopy, ObjectWriter, stamp_of
 
 _TRIES = 16

@@ -15,9 +15,9 @@ from model_checkpoint.errors import CheckpointException, PermissionRefused, Stor
 from model_checkpoint.manifest import Summary, decode_summary
 from model_checkpoint.storage.contract.failures import name_taken
 from model_checkpoint.storage.contract.names import MANIFEST
-from model_checkpoint.storage.objects.bucket import Bucket, Condition, FetchedObject, log
-from model_checkpoint.storage.objects.failures import ConditionFailed, KeyMissing, undecided
-from model_checkpoint.storage.objects.keys import manifest_key
+from model_checkpoint.storage.objects.requests.bucket import Bucket, Condition, FetchedObject, log
+from model_checkpoint.storage.objects.requests.failures import ConditionFailed, KeyMissing, undecided
+from model_checkpoint.storage.objects.requests.keys import manifest_key
 
 _TRIES = 16
 _DOUBTS = 3  # on top of what obstore repeats itself

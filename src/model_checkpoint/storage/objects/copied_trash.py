@@ -11,9 +11,9 @@ from datetime import datetime
 
 from model_checkpoint.storage.contract.names import MANIFEST, TrashToken
 from model_checkpoint.storage.contract.store import Trashed
-from model_checkpoint.storage.objects.bucket import Bucket, ObjectMeta
-from model_checkpoint.storage.objects.keys import TRASH, file_key
-from model_checkpoint.storage.objects.parallel import in_parallel
+from model_checkpoint.storage.objects.requests.bucket import Bucket, ObjectMeta
+from model_checkpoint.storage.objects.requests.keys import TRASH, file_key
+from model_checkpoint.storage.objects.requests.parallel import in_parallel
 
 
 def trash_key(token: TrashToken | str, stored: str) -> str:

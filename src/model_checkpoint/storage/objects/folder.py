@@ -15,11 +15,18 @@ import msgspec
 
 from model_checkpoint.errors import StorageFailure
 from model_checkpoint.storage.contract.names import MANIFEST, TrashToken, is_name
-from model_checkpoint.storage.objects.bucket import Bucket, ObjectMeta, log
 from model_checkpoint.storage.objects.commit import CurrentManifest, find, look
-from model_checkpoint.storage.objects.failures import KeyMissing
-from model_checkpoint.storage.objects.keys import CHECKPOINTS, RECORD, deleted_key, deletion_of, is_of, plain_name
 from model_checkpoint.storage.objects.leases import leases
+from model_checkpoint.storage.objects.requests.bucket import Bucket, ObjectMeta, log
+from model_checkpoint.storage.objects.requests.failures import KeyMissing
+from model_checkpoint.storage.objects.requests.keys import (
+    CHECKPOINTS,
+    RECORD,
+    deleted_key,
+    deletion_of,
+    is_of,
+    plain_name,
+)
 
 _TRIES = 16
 

@@ -17,9 +17,9 @@ import msgspec
 from model_checkpoint.errors import CheckpointException, StorageFailure
 from model_checkpoint.options import Graces
 from model_checkpoint.storage.contract import host
-from model_checkpoint.storage.objects.bucket import Bucket, ObjectMeta, log
-from model_checkpoint.storage.objects.failures import ConditionFailed, KeyMissing, preconditions_ignored
-from model_checkpoint.storage.objects.keys import CLOCK, LEASE, STAGING, lease_key
+from model_checkpoint.storage.objects.requests.bucket import Bucket, ObjectMeta, log
+from model_checkpoint.storage.objects.requests.failures import ConditionFailed, KeyMissing, preconditions_ignored
+from model_checkpoint.storage.objects.requests.keys import CLOCK, LEASE, STAGING, lease_key
 
 BEAT_SECONDS = 30.0
 

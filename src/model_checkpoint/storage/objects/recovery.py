@@ -14,9 +14,10 @@ from model_checkpoint.options import Graces
 from model_checkpoint.storage.contract.names import is_name
 from model_checkpoint.storage.contract.store import Swept
 from model_checkpoint.storage.objects import copied_trash, trash
-from model_checkpoint.storage.objects.bucket import Bucket, ObjectMeta, log
 from model_checkpoint.storage.objects.folder import Folder, FolderState, list_folders, steady_state
-from model_checkpoint.storage.objects.keys import (
+from model_checkpoint.storage.objects.leases import LeaseRecord, is_dead, leases, read_claim, store_time
+from model_checkpoint.storage.objects.requests.bucket import Bucket, ObjectMeta, log
+from model_checkpoint.storage.objects.requests.keys import (
     CHECKPOINTS,
     CLOCK,
     STAGING,
@@ -27,9 +28,8 @@ from model_checkpoint.storage.objects.keys import (
     plain_name,
     random_ids,
 )
-from model_checkpoint.storage.objects.leases import LeaseRecord, is_dead, leases, read_claim, store_time
-from model_checkpoint.storage.objects.parallel import in_parallel
-from model_checkpoint.storage.objects.signed_requests import Upload, abort_upload, list_uploads, remove_mark
+from model_checkpoint.storage.objects.requests.parallel import in_parallel
+from model_checkpoint.storage.objects.requests.signed_requests import Upload, abort_upload, list_uploads, remove_mark
 
 
 @dataclass(slots=True)

@@ -13,18 +13,18 @@ from typing import Any
 from model_checkpoint.errors import CheckpointException
 from model_checkpoint.options import Graces
 from model_checkpoint.storage.contract.failures import no_such_checkpoint
-from model_checkpoint.storage.contract.names import MANIFEST, check_attempt, check_name
+from model_checkpoint.storage.contract.names import MANIFEST, check_attempt, check_name, is_name
 from model_checkpoint.storage.contract.store import FileStat, ManifestRead, Swept, Trashed
 from model_checkpoint.storage.objects import trash as object_trash
 from model_checkpoint.storage.objects.attempt import ObjectAttempt
-from model_checkpoint.storage.objects.bucket import TERM_SECONDS, Address, Bucket, connect
 from model_checkpoint.storage.objects.commit import CurrentManifest, find
-from model_checkpoint.storage.objects.failures import KeyMissing
 from model_checkpoint.storage.objects.folder import files_of
-from model_checkpoint.storage.objects.keys import CHECKPOINTS, file_key, manifest_key
-from model_checkpoint.storage.objects.parallel import map_in_order
 from model_checkpoint.storage.objects.reader import ObjectReader, gone
 from model_checkpoint.storage.objects.recovery import sweep
+from model_checkpoint.storage.objects.requests.bucket import TERM_SECONDS, Address, Bucket, connect
+from model_checkpoint.storage.objects.requests.failures import KeyMissing
+from model_checkpoint.storage.objects.requests.keys import CHECKPOINTS, file_key, manifest_key
+from model_checkpoint.storage.objects.requests.parallel import map_in_order
 from model_checkpoint.storage.objects.writer import Buffers, stamp_of
 
 
@@ -75,6 +75,19 @@ class ObjectStore:
             if len(parts) == 3 and parts[2] == MANIFEST and item.size:
                 found.append(parts[1])
         return found
+
+    def entries(self) -> list[str]:
+        """Every name below which something lies; a deletion may be all that is there."""
+        return self._bucket.folders(CHECKPOINTS)
+
+    def has(self, name: str) -> bool:
+        """Whether ``name`` is published."""
+        if not is_name(name):
+            return False
+        try:
+            return self._bucket.head(manifest_key(name)).size > 0
+        except KeyMissing:
+            return False
 
     def read_manifest(self, name: str) -> bytes:
         """The manifest of ``name``."""

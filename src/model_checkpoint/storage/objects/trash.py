@@ -19,9 +19,7 @@ from model_checkpoint.storage.contract.failures import name_taken_again, no_such
 from model_checkpoint.storage.contract.names import MANIFEST, TrashToken
 from model_checkpoint.storage.contract.store import Trashed
 from model_checkpoint.storage.objects import copied_trash
-from model_checkpoint.storage.objects.bucket import Bucket, FetchedObject, ObjectMeta
 from model_checkpoint.storage.objects.commit import CurrentManifest, ManifestPut, commit, find, put_of
-from model_checkpoint.storage.objects.failures import ConditionFailed, KeyMissing
 from model_checkpoint.storage.objects.folder import (
     DeletedFiles,
     Folder,
@@ -33,9 +31,18 @@ from model_checkpoint.storage.objects.folder import (
     restless,
     steady_state,
 )
-from model_checkpoint.storage.objects.keys import CHECKPOINTS, RECORD, TRASH, deleted_key, file_key, manifest_key
 from model_checkpoint.storage.objects.leases import prove
-from model_checkpoint.storage.objects.parallel import in_parallel, map_in_order
+from model_checkpoint.storage.objects.requests.bucket import Bucket, FetchedObject, ObjectMeta
+from model_checkpoint.storage.objects.requests.failures import ConditionFailed, KeyMissing
+from model_checkpoint.storage.objects.requests.keys import (
+    CHECKPOINTS,
+    RECORD,
+    TRASH,
+    deleted_key,
+    file_key,
+    manifest_key,
+)
+from model_checkpoint.storage.objects.requests.parallel import in_parallel, map_in_order
 
 _TRIES = 16
 

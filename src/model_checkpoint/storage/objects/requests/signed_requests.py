@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
 from model_checkpoint.errors import PermissionRefused, StorageFailure
-from model_checkpoint.storage.objects.bucket import Bucket, log
-from model_checkpoint.storage.objects.failures import ConditionFailed, KeyMissing, redact, secrets_of
+from model_checkpoint.storage.objects.requests.bucket import Bucket, log
+from model_checkpoint.storage.objects.requests.failures import ConditionFailed, KeyMissing, redact, secrets_of
 
 if TYPE_CHECKING:  # both take time to import, and few processes need them
     from urllib.request import Request

@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar
 
+from model_checkpoint import forks
 from model_checkpoint.errors import CheckpointException, ExceptionType, StorageFailure
 from model_checkpoint.options import MIB
-from model_checkpoint.storage.objects.failures import KeyMissing, package_missing, secrets_of, typed_answer
+from model_checkpoint.storage.objects.requests.failures import KeyMissing, package_missing, secrets_of, typed_answer
 
 log = logging.getLogger("model_checkpoint.storage")
 
@@ -209,6 +210,19 @@ class Bucket:
         except KeyMissing:
             log.debug("%s: gone already", self.where(key))
 
+    def folders(self, folder: str) -> list[str]:
+        """The names one level below ``folder``; none if the bucket does not exist."""
+        prefix = self.path(folder).rstrip("/")
+
+        def walk() -> list[str]:
+            answer = _obstore().list_with_delimiter(self.client, prefix)
+            return [str(path).rstrip("/").rpartition("/")[2] for path in answer["common_prefixes"]]
+
+        try:
+            return self._call(folder, "could not be listed", walk)
+        except KeyMissing:
+            return []
+
     def list(self, folder: str = "") -> list[ObjectMeta]:
         """Every object below ``folder``; none if the bucket does not exist."""
         prefix = self.path(folder).rstrip("/") or None
@@ -243,7 +257,7 @@ class Bucket:
 
 
 _buckets: dict[tuple[object, ...], Bucket] = {}
-_connecting = threading.Lock()
+_connecting = forks.lock()
 
 
 def connect(address: Address) -> Bucket:
