@@ -7,8 +7,8 @@ from tests.ground.fault_proxy import FaultProxy, Spoil
 
 from model_checkpoint.errors import DurabilityUnknown, StepExists, StorageFailure
 from model_checkpoint.storage import ObjectStore
-from model_checkpoint.storage.objects.bucket import Address, Bucket
 from model_checkpoint.storage.objects.commit import ManifestPut, commit, find, look
+from model_checkpoint.storage.objects.requests.bucket import Address, Bucket
 from model_checkpoint.testing.blobs import blob_manifest, load_blobs, save_blobs
 
 pytestmark = pytest.mark.s3
