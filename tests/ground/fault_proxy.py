@@ -135,7 +135,8 @@ class FaultProxy:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._serving.add(asyncio.current_task())
         try:
-            await self._talk(reader, writer)
+            with suppress(asyncio.CancelledError):  # the proxy ends
+                await self._talk(reader, writer)
         finally:
             self._serving.discard(asyncio.current_task())
 
