@@ -20,7 +20,7 @@ demo: setup
 
 test: setup
 	tests/install_servers.sh
-	$(BIN)/python tests/suite.py
+	$(BIN)/python -m tests.suite
 
 coverage: setup
 	$(BIN)/pytest -n 2 --cov --cov-report=term

@@ -21,7 +21,7 @@ _SECTIONS = {"state": "training_state", "slice": "slices", "small": "small_tenso
 # programs of their own, since they want a process to themselves: one thread, a tuned allocator, a server
 _PROGRAMS = {
     "async_stall": "Background saves",
-    "squeeze": "Compression and incremental saves",
+    "compression": "Compression and incremental saves",
     "objects": "Object stores",
     "recompute": "Activation recomputation",
     "precision": "Mixed precision",

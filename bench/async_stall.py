@@ -23,7 +23,7 @@ import torch
 from torch import distributed as dist
 from torch.distributed import checkpoint as dcp
 
-from model_checkpoint.engine.background import finish_saves, save_async
+from model_checkpoint.engine.background.save_async import finish_saves, save_async
 
 EAGER_TARGET = 0.6  # of DCP's stall
 LAZY_TARGET = 0.1  # of the eager stall,

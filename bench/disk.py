@@ -134,7 +134,7 @@ class RawDisk:
 
 
 def _buffers(way: Way) -> list[mmap.mmap]:
-    """One page-aligned buffer per thread, full of bytes no layer below can squeeze."""
+    """One page-aligned buffer per thread, full of bytes no layer below can compress."""
     noise = os.urandom(MIB)
     buffers = [mmap.mmap(-1, way.slab) for _ in range(way.threads)]
     for buffer in buffers:

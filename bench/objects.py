@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import obstore
+from tests.ground.object_servers import Server, seaweedfs
 
 import model_checkpoint as mc
 from model_checkpoint.storage import ObjectStore
-from model_checkpoint.testing.object_servers import Server, seaweedfs
 
 MIB = 1 << 20
 LIMIT = 1.3

@@ -17,7 +17,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import torch
 
 from model_checkpoint.precision import MixedPrecisionOptimizer, MixedPrecisionOptions, Precision
-from model_checkpoint.precision.finite import judge_gradients, name_offenders
+from model_checkpoint.precision.gradients.finite import judge_gradients, name_offenders
 
 WIDTH = 704
 LIMITS = {"fused": 2.0, "other": 1.8, "naive": 4.0, "provenance": 0.20}

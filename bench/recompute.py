@@ -22,11 +22,11 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
-from model_checkpoint.recompute.autocheckpoint import auto_checkpoint
-from model_checkpoint.recompute.peak import measure_peak
-from model_checkpoint.recompute.regions import find_stages
-from model_checkpoint.recompute.runtime import Runtime, StageCall, StageFacts
-from model_checkpoint.recompute.schedule import Keep, Region
+from model_checkpoint.recompute.auto.autocheckpoint import auto_checkpoint
+from model_checkpoint.recompute.auto.common.peak import measure_peak
+from model_checkpoint.recompute.auto.measuring.stages import find_stages
+from model_checkpoint.recompute.auto.planning.schedule import Keep, Region
+from model_checkpoint.recompute.auto.running.runtime import Runtime, StageCall, StageFacts
 
 torch_checkpoint = functools.partial(checkpoint, use_reentrant=False)
 

@@ -75,17 +75,17 @@ def _read_rows(one: Contender, folder: Path, state: State, rows: slice) -> tuple
 @contextmanager
 def _counted_preads() -> Iterator[list[int]]:
     """Count what our storage room reads, in the one place through which it reads."""
-    from model_checkpoint.storage.calls import Calls
+    from model_checkpoint.storage.local.syscalls import Syscalls
 
-    plain, counted = Calls.preadv, []
+    plain, counted = Syscalls.preadv, []
 
-    def preadv(self: Calls, fd: int, buffer: memoryview, offset: int) -> int:
+    def preadv(self: Syscalls, fd: int, buffer: memoryview, offset: int) -> int:
         count = plain(self, fd, buffer, offset)
         counted.append(count)
         return count
 
-    Calls.preadv = preadv
+    Syscalls.preadv = preadv
     try:
         yield counted
     finally:
-        Calls.preadv = plain
+        Syscalls.preadv = plain

@@ -18,8 +18,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 from bench.contenders import OURS
 from bench.machine import machine
 from bench.report import grid
+from tests.ground.power import Disk, PowerUnavailable
 
-from model_checkpoint.testing.power import Disk, PowerUnavailable
 from proof.bit_flip import Flip, flip_bits
 from proof.power_cut import Cut, Ending, check_harness, cut_power
 from proof.reading import CONTENDERS, Reading

@@ -8,8 +8,8 @@ from enum import Enum
 from pathlib import Path
 
 from bench.disk import flush_tree
+from tests.ground.power import Disk
 
-from model_checkpoint.testing.power import Disk
 from proof.child import result_of
 from proof.reading import Reading, contender, read, sample_state
 

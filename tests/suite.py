@@ -1,4 +1,4 @@
-"""The whole suite, as ``make test`` runs it: ``python tests/suite.py [pytest arguments]``.
+"""The whole suite, as ``make test`` runs it: ``python -m tests.suite [pytest arguments]``.
 
 Real servers, kills and deadlines on a busy machine: what failed gets a second go, three times in a row with nothing
 beside it, and must pass all three. What needed one is printed at the end and kept in ``second_go.txt``, a file of the
@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 RECORD = ROOT / "tests" / "second_go.txt"
 # These fork at every call to the medium: in processes that have loaded no framework that takes half the time.
-FORKING = ("tests/engine/test_engine_faults.py", "tests/storage/test_local_crashes.py")
+FORKING = ("tests/engine/faults/test_engine_faults.py", "tests/storage/local/test_local_crashes.py")
 GROUPS = (FORKING, tuple(f"--ignore={path}" for path in FORKING))
 GOES = 3
 _PASSED, _SOME_FAILED = 0, 1

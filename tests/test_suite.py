@@ -1,7 +1,8 @@
 """What ``make test`` does with a test that fails: a second go, a record of it, and no third."""
 
 import pytest
-import suite
+
+from tests import suite
 
 TESTS = """
 from pathlib import Path

@@ -18,7 +18,7 @@ class CheckpointFormat(Enum):
 
 
 class CompressionLevel(Enum):
-    """How hard to squeeze the bytes; digests are always of the raw ones."""
+    """How hard to compress the bytes; digests are always of the raw ones."""
 
     NONE = "none"
     FAST = "fast"
@@ -73,7 +73,7 @@ class ReaderLimits:
     name_bytes: int = 1024
     rank: int = 64
     depth: int = 256
-    frame_bytes: int = 64 * MIB  # what one squeezed chunk may unpack to
+    frame_bytes: int = 64 * MIB  # what one compressed chunk may unpack to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

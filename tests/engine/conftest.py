@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from model_checkpoint.engine.background import finish_saves
+from model_checkpoint.engine.background.save_async import finish_saves
 
 
 class Gate:

@@ -1,4 +1,4 @@
-"""Squeezed chunks come back bit for bit, never grow, and a hostile frame is refused before it can do harm."""
+"""Compressed chunks come back bit for bit, never grow, and a hostile frame is refused before it can do harm."""
 
 import struct
 from contextlib import suppress
@@ -18,13 +18,13 @@ from model_checkpoint.options import CompressionLevel, ReaderLimits
 LEVELS = [level for level in CompressionLevel if level is not CompressionLevel.NONE]
 
 
-def squeeze(data, width, level=CompressionLevel.FAST):
-    return b"".join(data_format.Squeezer(level).squeeze(np.frombuffer(data, np.uint8), width))
+def compress(data, width, level=CompressionLevel.FAST):
+    return b"".join(data_format.Compressor(level).compress(np.frombuffer(data, np.uint8), width))
 
 
 def give_back(frame, size, width):
     room = np.empty(size, np.uint8)
-    data_format.unsqueeze(memoryview(frame), room, width)
+    data_format.decompress(memoryview(frame), room, width)
     return room.tobytes()
 
 
@@ -39,39 +39,39 @@ def give_back(frame, size, width):
 def test_any_bytes_of_any_length_come_back_at_any_width_and_never_grow(seed, size, width, span, level):
     data = np.random.default_rng(seed).integers(0, span, size, np.uint8).tobytes()
 
-    frame = squeeze(data, width, level)
+    frame = compress(data, width, level)
 
     assert len(frame) <= len(data)
     assert frame == data if len(frame) == len(data) else give_back(frame, len(data), width) == data
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_exponents_of_normal_weights_are_squeezed_to_their_entropy(level):
+def test_exponents_of_normal_weights_are_compressed_to_their_entropy(level):
     weights = (np.random.default_rng(0).standard_normal(1 << 20) * 0.02).astype(np.float32)
     bf16 = weights.view(np.uint16)[1::2].tobytes()
 
-    assert len(squeeze(bf16, 2, level)) < 0.68 * len(bf16)
-    assert len(squeeze(weights.tobytes(), 4, level)) < 0.85 * weights.nbytes
+    assert len(compress(bf16, 2, level)) < 0.68 * len(bf16)
+    assert len(compress(weights.tobytes(), 4, level)) < 0.85 * weights.nbytes
 
 
 def test_repeats_are_found_where_there_are_any():
     words = (b"the quick brown fox jumps over the lazy dog; " * 20_000)[: 1 << 19]
 
-    assert len(squeeze(words, 1)) < 0.01 * len(words)
+    assert len(compress(words, 1)) < 0.01 * len(words)
 
 
 def test_noise_stays_as_it_is():
     noise = np.random.default_rng(0).bytes(1 << 20)
 
-    assert squeeze(noise, 4) == noise
+    assert compress(noise, 4) == noise
 
 
-def test_a_squeezer_may_be_used_again_and_again():
-    squeezer = data_format.Squeezer(CompressionLevel.FAST)
+def test_a_compressor_may_be_used_again_and_again():
+    compressor = data_format.Compressor(CompressionLevel.FAST)
     for size in (10, 1 << 20, 7, 4096):
         data = np.arange(size, dtype=np.uint32).view(np.uint8)
 
-        frame = b"".join(squeezer.squeeze(data, 4))
+        frame = b"".join(compressor.compress(data, 4))
 
         assert frame == data.tobytes() or give_back(frame, data.nbytes, 4) == data.tobytes()
 
@@ -170,7 +170,7 @@ def test_a_chunk_that_would_unpack_beyond_the_limit_is_refused():
         data_format.check_files([record], "here", ReaderLimits())
 
 
-def test_a_header_of_frames_fits_the_room_kept_for_unsqueezed_ones():
+def test_a_header_of_frames_fits_the_room_kept_for_uncompressed_ones():
     tensors = [data_format.Tensor(f"t{i}", "F32", (1 << 21,), 1 << 23, 4) for i in range(300)]
     layout = data_format.lay_out(tensors, metadata={"a": "b"}, chunk_bytes=1 << 22)
 

@@ -1,7 +1,7 @@
 """A short run in mixed precision with one overflow, and its checkpoint."""
 
 import pytest
-from precision_models import build, train, wrap
+from tests.precision.precision_models import build, train, wrap
 
 from model_checkpoint.precision import MixedPrecisionCheckpointManager as Manager
 

@@ -16,7 +16,7 @@ import torch
 import model_checkpoint as mc
 from model_checkpoint.precision import MixedPrecisionCheckpointManager as Manager
 from model_checkpoint.precision import MixedPrecisionOptimizer, MixedPrecisionOptions
-from model_checkpoint.precision.wire import LAYOUT
+from model_checkpoint.precision.checkpoints.tree_codec import LAYOUT
 
 GOLDEN = Path(__file__).parent / "golden"
 

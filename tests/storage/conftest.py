@@ -3,8 +3,7 @@
 import shutil
 
 import pytest
-
-from model_checkpoint.testing import object_servers
+from tests.ground import object_servers
 
 
 @pytest.fixture(scope="session")

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from carrying import fill, stored
+from tests.tree.carrying import fill, stored
 
 from model_checkpoint.errors import ManifestInvalid, PartlyLoaded, StructureMismatch, UnsupportedType
 from model_checkpoint.tree import prepare, unmet
-from model_checkpoint.tree.codecs import register_codec
+from model_checkpoint.tree.values.codecs import register_codec
 
 
 class Unit:

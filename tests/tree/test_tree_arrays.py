@@ -7,8 +7,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
-from carrying import fill, same, stored, tensor_bytes, trip
 from safetensors import safe_open
+from tests.tree.carrying import fill, same, stored, tensor_bytes, trip
 
 from model_checkpoint.errors import UnsupportedType
 from model_checkpoint.tree import flatten, prepare

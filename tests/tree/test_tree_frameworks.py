@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from carrying import fill, same, stored, trip
+from tests.tree.carrying import fill, same, stored, trip
 
 from model_checkpoint.errors import StructureMismatch, UnsupportedType
 from model_checkpoint.tree import live_specs, prepare

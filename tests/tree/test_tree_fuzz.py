@@ -8,9 +8,9 @@ from contextlib import suppress
 import numpy as np
 import pytest
 import torch
-from carrying import fill, stored
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.tree.carrying import fill, stored
 
 from model_checkpoint.errors import CheckpointException
 from model_checkpoint.tree import prepare, rename, rng_state, select, specs, summary, unmet

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
-from carrying import loaded, same, stored
+from tests.tree.carrying import loaded, same, stored
 
 from model_checkpoint.errors import StructureMismatch, UnsupportedType
 from model_checkpoint.tree import prepare

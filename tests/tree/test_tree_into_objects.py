@@ -6,7 +6,7 @@ import random
 import numpy as np
 import pytest
 import torch
-from carrying import fill, loaded, same, stored, trip
+from tests.tree.carrying import fill, loaded, same, stored, trip
 
 from model_checkpoint.errors import PartlyLoaded, StructureMismatch
 from model_checkpoint.tree import live_specs, prepare, rename, rng_state, select, specs, unmet

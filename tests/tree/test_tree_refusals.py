@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
-from carrying import same, stored, trip
+from tests.tree.carrying import same, stored, trip
 
 from model_checkpoint.errors import CheckpointException, ClassUnavailable, StructureMismatch, UnsupportedType
 from model_checkpoint.manifest import Entry
@@ -173,7 +173,7 @@ def test_a_codec_teaches_a_type():
 
 
 def test_a_codec_for_tensors_serves_those_without_plain_bytes(monkeypatch):
-    from model_checkpoint.tree import codecs
+    from model_checkpoint.tree.values import codecs
 
     monkeypatch.setattr(codecs, "_BY_TYPE", dict(codecs._BY_TYPE))
     monkeypatch.setattr(codecs, "_BY_NAME", dict(codecs._BY_NAME))

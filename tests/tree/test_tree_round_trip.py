@@ -12,9 +12,9 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pytest
 import torch
-from carrying import fill, same, stored, trip
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.tree.carrying import fill, same, stored, trip
 
 from model_checkpoint.tree import prepare
 

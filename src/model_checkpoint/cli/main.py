@@ -27,7 +27,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for progra
 def ls(root: RootArgument, as_json: JsonOption = False) -> None:
     """List the checkpoints of ROOT, newest first, e.g. `mckpt ls runs/a`."""
     from model_checkpoint.cli import render
-    from model_checkpoint.engine.listing import list_checkpoints
+    from model_checkpoint.engine.root.listing import list_checkpoints
 
     render.listing(root, list_checkpoints(root), as_json=as_json)
 
@@ -40,7 +40,7 @@ def show(
 ) -> None:
     """Show what is in a checkpoint and what a resume would lack, e.g. `mckpt show runs/a@100 --tensors`."""
     from model_checkpoint.cli import render
-    from model_checkpoint.engine.describe import describe
+    from model_checkpoint.engine.root.describe import describe
 
     render.description(describe(ref), tensors=tensors, as_json=as_json)
 
@@ -49,8 +49,8 @@ def show(
 def verify(ref: RefArgument, as_json: JsonOption = False) -> None:
     """Read every byte back and compare it with its SHA-256; all of a root, or one, e.g. `mckpt verify runs/a@100`."""
     from model_checkpoint.cli import render
-    from model_checkpoint.engine.refs import parse_ref
-    from model_checkpoint.engine.verify import verify as check
+    from model_checkpoint.engine.reading.verify import verify as check
+    from model_checkpoint.engine.root.refs import parse_ref
 
     parsed = parse_ref(ref)
     health = check(parsed.root, progress=not as_json, **parsed.choice)
@@ -64,7 +64,7 @@ def verify(ref: RefArgument, as_json: JsonOption = False) -> None:
 def diff(a: RefArgument, b: RefArgument, as_json: JsonOption = False) -> None:
     """Compare two checkpoints, tensors and plain values, e.g. `mckpt diff runs/a@100 runs/a@200`."""
     from model_checkpoint.cli import render
-    from model_checkpoint.engine.diff import diff as compare
+    from model_checkpoint.engine.reading.diff import diff as compare
 
     found = compare(a, b)
     render.difference(found, as_json=as_json)
@@ -75,9 +75,9 @@ def diff(a: RefArgument, b: RefArgument, as_json: JsonOption = False) -> None:
 def rm(ref: RefArgument, as_json: JsonOption = False) -> None:
     """Move one checkpoint to the trash, from which `mckpt undo` brings it back, e.g. `mckpt rm runs/a@100`."""
     from model_checkpoint.cli import render
-    from model_checkpoint.engine.delete import delete
-    from model_checkpoint.engine.listing import candidates
-    from model_checkpoint.engine.refs import parse_ref
+    from model_checkpoint.engine.root.delete import delete
+    from model_checkpoint.engine.root.listing import candidates
+    from model_checkpoint.engine.root.refs import parse_ref
     from model_checkpoint.storage.locate import open_store
 
     parsed = parse_ref(ref)
@@ -92,8 +92,8 @@ def rm(ref: RefArgument, as_json: JsonOption = False) -> None:
 def undo(ref: RefArgument, as_json: JsonOption = False) -> None:
     """Bring the latest removed checkpoint (of that step or name) back from the trash, e.g. `mckpt undo runs/a@100`."""
     from model_checkpoint.cli import render
-    from model_checkpoint.engine.delete import undelete
-    from model_checkpoint.engine.refs import parse_ref
+    from model_checkpoint.engine.root.delete import undelete
+    from model_checkpoint.engine.root.refs import parse_ref
 
     parsed = parse_ref(ref)
     if parsed.best is not None or parsed.id is not None:
@@ -105,7 +105,7 @@ def undo(ref: RefArgument, as_json: JsonOption = False) -> None:
 def trash(root: RootArgument, as_json: JsonOption = False) -> None:
     """List what `mckpt undo` can bring back, e.g. `mckpt trash runs/a`."""
     from model_checkpoint.cli import render
-    from model_checkpoint.engine.listing import require_root
+    from model_checkpoint.engine.root.listing import require_root
     from model_checkpoint.storage.locate import open_store
 
     store = open_store(root)
@@ -121,7 +121,7 @@ def gc(
 ) -> None:
     """Clear what dead saves left behind and deletions past their grace, e.g. `mckpt gc runs/a`."""
     from model_checkpoint.cli import render
-    from model_checkpoint.engine.recover import collect_garbage
+    from model_checkpoint.engine.root.recover import collect_garbage
     from model_checkpoint.options import Graces
 
     render.swept(collect_garbage(root, graces=Graces(trash=0.0) if empty_trash else Graces()), as_json=as_json)

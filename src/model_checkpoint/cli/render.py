@@ -15,12 +15,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from model_checkpoint.engine.describe import Description
-from model_checkpoint.engine.diff import Diff
-from model_checkpoint.engine.info import CheckpointInfo
-from model_checkpoint.engine.sharing import stored_bytes
-from model_checkpoint.engine.verify import Health
-from model_checkpoint.storage.store import Swept, Trashed
+from model_checkpoint.engine.common.info import CheckpointInfo
+from model_checkpoint.engine.reading.diff import Diff
+from model_checkpoint.engine.reading.verify import Health
+from model_checkpoint.engine.root.describe import Description
+from model_checkpoint.engine.root.shared_files import stored_bytes
+from model_checkpoint.storage.contract.store import Swept, Trashed
 
 _UNFOLDED = 100_000  # columns where no person looks: a line of a file or pipe is never broken or cut
 

@@ -1,1 +1,9 @@
-"""Engine: save, load, commit, recover. The only place that wires the stages; read `save.py` top to bottom first."""
+"""Engine: save, load, commit, recover. The only place that wires the stages; read `writing/save.py` first.
+
+writing     from a flat state to a committed checkpoint.
+background  saves that go on while training does.
+jobs        the handles of background saves, and which are in flight.
+root        the checkpoints of one root, found, chosen, told about, deleted and cleared up.
+reading     from verified chunks back to a state, a slice, a verdict or a difference.
+common      what reading and writing share.
+"""

@@ -1,7 +1,22 @@
-"""Format: what a data file looks like (step 3 of a save). Valid safetensors, cut into chunks that have digests."""
+"""Format: what a data file looks like (step 3 of a save). Valid safetensors, cut into chunks that have digests.
+
+layout           where each tensor lies in one data file, and where its chunks end. Pure arithmetic.
+header           read the head of a data file as if an enemy had written it.
+stored           the dtypes a safetensors header can say, and how many bits each takes.
+digests          how bytes are fingerprinted, once, while they are hot in the cache.
+sha256           SHA-256 of several chunks at once: side by side where the processor can, else one after the other.
+frames           a data file whose tensors are compressed chunks.
+byte_planes      compress the bytes of one chunk, and give them back exactly.
+manifest_checks  does a manifest make sense by itself? Checked before a file is opened or a byte allocated.
+"""
 
 from __future__ import annotations
 
+from model_checkpoint.format.byte_planes import MOST_WIDTH as MOST_WIDTH
+from model_checkpoint.format.byte_planes import RAW as RAW
+from model_checkpoint.format.byte_planes import Compressor as Compressor
+from model_checkpoint.format.byte_planes import FrameBroken as FrameBroken
+from model_checkpoint.format.byte_planes import decompress as decompress
 from model_checkpoint.format.digests import ChunkDigest as ChunkDigest
 from model_checkpoint.format.digests import content_digest as content_digest
 from model_checkpoint.format.digests import digest_chunks as digest_chunks
@@ -19,11 +34,6 @@ from model_checkpoint.format.layout import FileLayout as FileLayout
 from model_checkpoint.format.layout import Tensor as Tensor
 from model_checkpoint.format.layout import lay_out as lay_out
 from model_checkpoint.format.layout import plain_layout as plain_layout
-from model_checkpoint.format.planes import MOST_WIDTH as MOST_WIDTH
-from model_checkpoint.format.planes import RAW as RAW
-from model_checkpoint.format.planes import FrameBroken as FrameBroken
-from model_checkpoint.format.planes import Squeezer as Squeezer
-from model_checkpoint.format.planes import unsqueeze as unsqueeze
+from model_checkpoint.format.manifest_checks import check_entries as check_entries
+from model_checkpoint.format.manifest_checks import check_files as check_files
 from model_checkpoint.format.sha256 import sha256_each as sha256_each
-from model_checkpoint.format.soundness import check_entries as check_entries
-from model_checkpoint.format.soundness import check_files as check_files

@@ -1,7 +1,7 @@
-"""Frames: a data file whose tensors are squeezed chunks.
+"""Frames: a data file whose tensors are compressed chunks.
 
 It is a valid safetensors file: chunk ``i`` is a U8 tensor ``c0000i``. Tensors keep their addresses in the file as it
-would be unsqueezed (entries, chunk ends and digests speak of those); the frames of the file's record say where each
+would be decompressed (entries, chunk ends and digests speak of those); the frames of the file's record say where each
 chunk lies in truth. The header's length is that of a file in which nothing shrank, so it can be written last.
 """
 
@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from model_checkpoint.errors import LayoutInvalid, LimitExceeded
+from model_checkpoint.format.byte_planes import MOST_WIDTH, PLANES, RAW
 from model_checkpoint.format.digests import XXH_BYTES
 from model_checkpoint.format.layout import FileLayout, Tensor, pack_header
-from model_checkpoint.format.planes import MOST_WIDTH, PLANES, RAW
 from model_checkpoint.manifest import Entry, FileRecord, Frame
 from model_checkpoint.options import ReaderLimits
 
@@ -33,10 +33,10 @@ def frame_name(chunk: int) -> str:
 
 
 def reserve_frames(layout: FileLayout, *, metadata: Mapping[str, str], limits: ReaderLimits) -> FileLayout:
-    """The layout of a squeezed file: the same chunks, behind a header with room for their frames."""
+    """The layout of a compressed file: the same chunks, behind a header with room for their frames."""
     if len(layout.ends) - 1 > limits.tensors_per_file:
         raise LimitExceeded(
-            f"a squeezed file of {len(layout.ends) - 1} chunks: readers grant {limits.tensors_per_file}. "
+            f"a compressed file of {len(layout.ends) - 1} chunks: readers grant {limits.tensors_per_file}. "
             "Save with CheckpointFormat.MULTI_SHARD, which cuts it into smaller files."
         )
     sizes = [stop - start for start, stop in pairwise(layout.ends)]
@@ -61,7 +61,7 @@ def _tensors(sizes: Sequence[int]) -> list[Tensor]:
 
 
 def frame_entries(record: FileRecord) -> list[Entry]:
-    """The tensors that the header of a squeezed file must name."""
+    """The tensors that the header of a compressed file must name."""
     return [
         Entry(
             name=frame_name(chunk),
@@ -90,12 +90,12 @@ def raw_frame(start: int, stop: int) -> Frame:
 
 
 def planes_frame(start: int, stop: int, *, width: int, xxh3: bytes) -> Frame:
-    """A chunk that is stored squeezed; ``xxh3`` is of its stored bytes."""
+    """A chunk that is stored compressed; ``xxh3`` is of its stored bytes."""
     return Frame(start=start, stop=stop, codec=PLANES, width=width, xxh3=base64.b64encode(xxh3).decode())
 
 
 def stored_xxh3(frame: Frame) -> bytes:
-    """The digest of the stored bytes of a squeezed chunk."""
+    """The digest of the stored bytes of a compressed chunk."""
     return base64.b64decode(frame.xxh3, validate=True)
 
 

@@ -1,9 +1,14 @@
-"""Manifest: the record of one checkpoint, written last; whoever can read it can read the checkpoint."""
+"""Manifest: the record of one checkpoint, written last; whoever can read it can read the checkpoint.
+
+record   the values a manifest is made of.
+codec    a manifest as bytes and back.
+scalars  what JSON cannot say exactly becomes a tagged array.
+"""
 
 from __future__ import annotations
 
+from model_checkpoint.manifest.codec import COMPRESSED as COMPRESSED
 from model_checkpoint.manifest.codec import INCOMPLETE as INCOMPLETE
-from model_checkpoint.manifest.codec import SQUEEZED as SQUEEZED
 from model_checkpoint.manifest.codec import decode as decode
 from model_checkpoint.manifest.codec import decode_summary as decode_summary
 from model_checkpoint.manifest.codec import encode as encode

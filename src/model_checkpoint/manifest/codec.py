@@ -18,9 +18,9 @@ from model_checkpoint.manifest.record import FORMAT_VERSION, Manifest, Summary
 from model_checkpoint.manifest.scalars import unpack
 from model_checkpoint.options import MIB, CheckpointFormat, CompressionLevel, ReaderLimits
 
-SQUEEZED = "planes-zstd"  # chunks may be split into byte planes and packed with zstd
+COMPRESSED = "planes-zstd"  # chunks may be split into byte planes and packed with zstd
 INCOMPLETE = "incomplete"  # parts were left out; never the newest or the best
-KNOWN_FEATURES: frozenset[str] = frozenset({SQUEEZED, INCOMPLETE})
+KNOWN_FEATURES: frozenset[str] = frozenset({COMPRESSED, INCOMPLETE})
 
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _COMPRESS_ABOVE = 4 * MIB

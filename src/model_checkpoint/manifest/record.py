@@ -36,7 +36,7 @@ class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Frame(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Where one chunk of a squeezed file lies, and how it is packed."""
+    """Where one chunk of a compressed file lies, and how it is packed."""
 
     start: int  # bytes of the file as stored
     stop: int
@@ -54,13 +54,13 @@ class FileRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     sha256: str  # base64 of the chunks' SHA-256 digests, one after the other
     xxh3: str  # base64 of the chunks' xxh3-128 digests
     digest: str  # hex SHA-256 over the chunks' SHA-256 digests
-    frames: tuple[Frame, ...] = ()  # one per chunk if the file is squeezed; all else speaks of the unsqueezed bytes
+    frames: tuple[Frame, ...] = ()  # one per chunk if the file is compressed; all else speaks of the decompressed bytes
     identity: str = ""  # which copy on the medium it was, in the store's words
     verified: int = 0  # when its bytes were last known to be right: written from memory, unix time
 
     @property
     def raw_size(self) -> int:
-        """Bytes of the file unsqueezed."""
+        """Bytes of the file decompressed."""
         return self.ends[-1] if self.ends else self.size
 
 

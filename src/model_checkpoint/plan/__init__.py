@@ -1,4 +1,13 @@
-"""Plan: who writes what where, what a load must read, and whether it fits (step 2). Pure: numbers in, values out."""
+"""Plan: who writes what where, what a load must read, and whether it fits (step 2). Pure: numbers in, values out.
+
+assign  cut a list of leaves into data files.
+reuse   which files of an earlier checkpoint an incremental save may repeat, and how the rest is cut.
+choose  which of several checkpoints is newest or best.
+parts   which leaves a caller means by ``parts=`` and ``rename=``.
+report  how a checkpoint and the live objects differ, said before any byte is read.
+reads   which chunks of which files hold the bytes a load wants.
+boxes   which bytes of an array a slice needs.
+"""
 
 from __future__ import annotations
 

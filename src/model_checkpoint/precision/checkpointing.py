@@ -6,15 +6,20 @@ from collections.abc import Mapping
 from os import PathLike
 from typing import Any
 
-from model_checkpoint.engine.job import SaveJob
-from model_checkpoint.precision.capture import PendingPolicy, capture
-from model_checkpoint.precision.checkpoint import MixedPrecisionCheckpoint
+from model_checkpoint.engine.jobs.job import SaveJob
+from model_checkpoint.precision.checkpoints.capture import PendingPolicy, capture
+from model_checkpoint.precision.checkpoints.checkpoint import MixedPrecisionCheckpoint
+from model_checkpoint.precision.checkpoints.checkpoint_files import (
+    read_checkpoint,
+    require_path,
+    write_checkpoint,
+    write_checkpoint_async,
+)
+from model_checkpoint.precision.checkpoints.fit_check import inspect_fit
+from model_checkpoint.precision.checkpoints.reinstate import restore
+from model_checkpoint.precision.checkpoints.self_check import Finding, inspect_alone, list_errors
 from model_checkpoint.precision.errors import InvalidArgument
-from model_checkpoint.precision.files import read_checkpoint, require_path, write_checkpoint, write_checkpoint_async
-from model_checkpoint.precision.inspection import inspect_fit
 from model_checkpoint.precision.optimizer import MixedPrecisionOptimizer
-from model_checkpoint.precision.restore import restore
-from model_checkpoint.precision.soundness import Finding, inspect_alone, list_errors
 
 
 class MixedPrecisionCheckpointManager:

@@ -9,23 +9,23 @@ from typing import Any, cast
 import torch
 from torch.nn import Module
 
-from model_checkpoint.precision.agreement import DEFAULT_GROUP
-from model_checkpoint.precision.capture import capture
+from model_checkpoint.precision.checkpoints.capture import capture
+from model_checkpoint.precision.checkpoints.reinstate import restore
+from model_checkpoint.precision.checkpoints.torch_layout import from_state_dict, to_state_dict
+from model_checkpoint.precision.checkpoints.tree_codec import from_tree, to_tree
 from model_checkpoint.precision.errors import InvalidArgument, StepRefused
-from model_checkpoint.precision.exclusions import PrecisionManager
-from model_checkpoint.precision.fallback import fall
-from model_checkpoint.precision.gradients import describe_gradients, require_tensors
-from model_checkpoint.precision.kinds import Precision
-from model_checkpoint.precision.monitor import PerformanceMonitor
-from model_checkpoint.precision.options import FOR_FP16, MixedPrecisionOptions, require_options
-from model_checkpoint.precision.restore import restore
-from model_checkpoint.precision.results import MixedPrecisionOptimizerStats, StepResult
-from model_checkpoint.precision.roster import Roster, require_fp32
-from model_checkpoint.precision.scaler import DynamicLossScaler
-from model_checkpoint.precision.schedules import guard_base, hold_on_skips, refuse_closure, require_supported
-from model_checkpoint.precision.session import Session
-from model_checkpoint.precision.torch_layout import from_state_dict, to_state_dict
-from model_checkpoint.precision.wire import from_tree, to_tree
+from model_checkpoint.precision.gradients.conversion import describe_gradients, require_tensors
+from model_checkpoint.precision.parameters.parameter_table import ParameterTable, require_fp32
+from model_checkpoint.precision.scaling.consensus import DEFAULT_GROUP
+from model_checkpoint.precision.scaling.fallback import fall
+from model_checkpoint.precision.scaling.scaler import DynamicLossScaler
+from model_checkpoint.precision.settings.number_formats import Precision
+from model_checkpoint.precision.settings.precision_manager import PrecisionManager
+from model_checkpoint.precision.settings.precision_options import FOR_FP16, MixedPrecisionOptions, require_options
+from model_checkpoint.precision.stepping.monitor import PerformanceMonitor
+from model_checkpoint.precision.stepping.results import MixedPrecisionOptimizerStats, StepResult
+from model_checkpoint.precision.stepping.schedules import guard_base, hold_on_skips, refuse_closure, require_supported
+from model_checkpoint.precision.stepping.session import Session
 
 _BUCKET_DTYPE = re.compile(r"^Expected (Half|BFloat16|Float), got (Half|BFloat16|Float)$")
 
@@ -67,7 +67,7 @@ class MixedPrecisionOptimizer(torch.optim.Optimizer):
         super().__init__([torch.zeros(())], {})  # gives us torch's hooks; groups and state are the base's, see below
         self.defaults = self._base.defaults
         self._manager = PrecisionManager(self._options)
-        self._roster = Roster(self._base, model=model, manager=self._manager, options=self._options)
+        self._roster = ParameterTable(self._base, model=model, manager=self._manager, options=self._options)
         self._session = Session(
             self._roster,
             scaler=scaler or self._make_scaler(),
@@ -127,7 +127,7 @@ class MixedPrecisionOptimizer(torch.optim.Optimizer):
         return self._session
 
     @property
-    def roster(self) -> Roster:
+    def roster(self) -> ParameterTable:
         """The trained parameters with their masters and names."""
         return self._roster
 

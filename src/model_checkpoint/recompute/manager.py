@@ -16,20 +16,20 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
-from model_checkpoint.recompute.activation import check_activation, check_layer_id, size_of
-from model_checkpoint.recompute.async_engine import AsyncRecomputationEngine
-from model_checkpoint.recompute.books import Books, Entry
-from model_checkpoint.recompute.cache import RecomputationCache
-from model_checkpoint.recompute.config import CheckpointConfig
-from model_checkpoint.recompute.engine import RecomputationEngine, run_checked
+from model_checkpoint.recompute.activations.activation import check_activation, check_layer_id, size_of
+from model_checkpoint.recompute.activations.cache import RecomputationCache
+from model_checkpoint.recompute.activations.config import CheckpointConfig
+from model_checkpoint.recompute.activations.ledger import Ledger, LedgerEntry
+from model_checkpoint.recompute.activations.memory_stats import MemoryStats
+from model_checkpoint.recompute.activations.signals import Signal
+from model_checkpoint.recompute.activations.stores import ActivationStore, MemoryStore
+from model_checkpoint.recompute.activations.strategies import CheckpointStrategyProtocol, create_strategy
+from model_checkpoint.recompute.activations.tracker import MemoryTracker
 from model_checkpoint.recompute.errors import ClosedError, LayerExists, LayerNotFound
-from model_checkpoint.recompute.flight import Flight, SingleFlight
-from model_checkpoint.recompute.memory import MemoryStats
-from model_checkpoint.recompute.recomputer import Recomputer
-from model_checkpoint.recompute.signals import Signal
-from model_checkpoint.recompute.stores import ActivationStore, MemoryStore
-from model_checkpoint.recompute.strategies import CheckpointStrategyProtocol, create_strategy
-from model_checkpoint.recompute.tracker import MemoryTracker
+from model_checkpoint.recompute.functions.async_recomputation import AsyncRecomputationEngine
+from model_checkpoint.recompute.functions.recomputation_engine import RecomputationEngine, run_checked
+from model_checkpoint.recompute.functions.recomputer import Recomputer
+from model_checkpoint.recompute.functions.single_flight import Flight, SingleFlight
 
 _WHERE = "checkpoint manager"
 
@@ -80,8 +80,8 @@ class CheckpointManager:
         self._strategy: CheckpointStrategyProtocol | None = None
         if config is not None:
             self._strategy = create_strategy(config, tracker)
-        self._entries: dict[str, Entry] = {}
-        self._books = Books(counts_sharing=self._store.borrows)
+        self._entries: dict[str, LedgerEntry] = {}
+        self._books = Ledger(counts_sharing=self._store.borrows)
         self._flights = SingleFlight()
         self._lock = threading.Lock()
         self._closed = False
@@ -155,10 +155,12 @@ class CheckpointManager:
             self._books.see(layer_id, size_of(activation))
         return False
 
-    def _keep(self, layer_id: str, activation: Any, *, accesses: int, flight: Flight | None = None) -> Entry | None:
+    def _keep(
+        self, layer_id: str, activation: Any, *, accesses: int, flight: Flight | None = None
+    ) -> LedgerEntry | None:
         """Store an activation; returns the entry that was there before, which then stays."""
         nbytes = size_of(activation)
-        entry = Entry(self._store.put(layer_id, activation), nbytes, accesses)
+        entry = LedgerEntry(self._store.put(layer_id, activation), nbytes, accesses)
         with self._lock:
             closed, there = self._closed, self._entries.get(layer_id)
             wanted = not closed and there is None and not (flight is not None and flight.abandoned)
@@ -309,7 +311,7 @@ class CheckpointManager:
                     self._cache.clear(keep_stats=True)
         self._let_go(entries, news)
 
-    def _let_go(self, entries: dict[str, Entry], news: list[Callable[[], None]]) -> None:
+    def _let_go(self, entries: dict[str, LedgerEntry], news: list[Callable[[], None]]) -> None:
         for entry in entries.values():
             entry.slot.release()
         _tell(news)
@@ -367,7 +369,7 @@ class CheckpointManager:
         self.close()
 
 
-def _rank(entries: list[tuple[str, Entry]], places: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _rank(entries: list[tuple[str, LedgerEntry]], places: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Ids of the most and of the least accessed layers; among equals the earlier registered comes first."""
     counts = [(entry.accesses, place) for place, (_, entry) in enumerate(entries)]
     most = heapq.nsmallest(places, [(-accesses, place) for accesses, place in counts])

@@ -6,12 +6,12 @@ import os
 import re
 
 from model_checkpoint.errors import CheckpointException, ExceptionType, OptionInvalid, UnsupportedType
-from model_checkpoint.storage.local import LocalStore
+from model_checkpoint.storage.contract.store import Store
+from model_checkpoint.storage.local.store import LocalStore
 from model_checkpoint.storage.memory import SCHEME as MEMORY
-from model_checkpoint.storage.memory import MemoryStore
-from model_checkpoint.storage.object_calls import SCHEMES
-from model_checkpoint.storage.objects import ObjectStore
-from model_checkpoint.storage.store import Store
+from model_checkpoint.storage.memory import InMemoryStore
+from model_checkpoint.storage.objects.bucket import SCHEMES
+from model_checkpoint.storage.objects.store import ObjectStore
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 
@@ -50,7 +50,7 @@ def open_store(root: Root) -> Store:
     if match is None:
         return LocalStore(os.path.expanduser(text))
     if text.startswith(MEMORY):
-        return MemoryStore(text)
+        return InMemoryStore(text)
     if match[1] in SCHEMES:
         return ObjectStore(text)
     raise UnknownScheme(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from model_checkpoint.errors import MemoryRefused, StorageFailure, Truncated
 from model_checkpoint.options import Graces
-from model_checkpoint.storage.failures import (
+from model_checkpoint.storage.contract.failures import (
     attempt_over,
     ended,
     misused,
@@ -24,8 +24,15 @@ from model_checkpoint.storage.failures import (
     not_in_trash,
     not_sealed,
 )
-from model_checkpoint.storage.names import MANIFEST, Token, check_attempt, check_name, check_new_file, check_own_files
-from model_checkpoint.storage.store import Stamp, Swept, Trashed
+from model_checkpoint.storage.contract.names import (
+    MANIFEST,
+    TrashToken,
+    check_attempt,
+    check_name,
+    check_new_file,
+    check_own_files,
+)
+from model_checkpoint.storage.contract.store import FileStat, Swept, Trashed
 
 SCHEME = "memory://"
 
@@ -37,14 +44,14 @@ class _Bucket:
     guard: threading.RLock = field(default_factory=threading.RLock)
     published: dict[str, Files] = field(default_factory=dict)
     trash: dict[str, Files] = field(default_factory=dict)
-    stages: weakref.WeakValueDictionary[str, MemoryStage] = field(default_factory=weakref.WeakValueDictionary)
+    stages: weakref.WeakValueDictionary[str, MemoryAttempt] = field(default_factory=weakref.WeakValueDictionary)
 
-    def stamp(self, content: memoryview) -> Stamp:
+    def stamp(self, content: memoryview) -> FileStat:
         """What is known of a file."""
         with self.guard:
             held = [other for files in (*self.published.values(), *self.trash.values()) for other in files.values()]
         links = sum(other.obj is content.obj for other in held)
-        return Stamp(size=len(content), identity=_identity(content), links=links)
+        return FileStat(size=len(content), identity=_identity(content), links=links)
 
 
 def _identity(content: memoryview) -> str:
@@ -57,7 +64,7 @@ _registering = threading.Lock()
 
 
 class MemoryWriter:
-    """One file being written; see :class:`model_checkpoint.storage.store.Writer`."""
+    """One file being written; see :class:`model_checkpoint.storage.contract.store.Writer`."""
 
     alignment = 1
 
@@ -96,7 +103,7 @@ class MemoryWriter:
 
 
 class MemoryReader:
-    """One file; see :class:`model_checkpoint.storage.store.Reader`."""
+    """One file; see :class:`model_checkpoint.storage.contract.store.Reader`."""
 
     def __init__(self, content: memoryview, where: str, file: str) -> None:
         self._content, self._where, self._file = content, where, file
@@ -121,8 +128,8 @@ class MemoryReader:
         """Nothing to let go of."""
 
 
-class MemoryStage:
-    """One attempt; see :class:`model_checkpoint.storage.store.Stage`."""
+class MemoryAttempt:
+    """One attempt; see :class:`model_checkpoint.storage.contract.store.Attempt`."""
 
     def __init__(self, bucket: _Bucket, where: str, name: str, attempt: str) -> None:
         self._bucket, self._where, self._name, self._attempt = bucket, where, name, attempt
@@ -147,7 +154,7 @@ class MemoryStage:
         self._linked[file] = content
         return True
 
-    def stamps(self) -> dict[str, Stamp]:
+    def stamps(self) -> dict[str, FileStat]:
         """Stamps of the files staged so far."""
         written = {file: writer.content for file, writer in self._writers.items()}
         return {file: self._bucket.stamp(content) for file, content in (written | self._linked).items()}
@@ -180,8 +187,8 @@ class MemoryStage:
             raise attempt_over(self._where)
 
 
-class MemoryStore:
-    """A root in memory; see :class:`model_checkpoint.storage.store.Store`.
+class InMemoryStore:
+    """A root in memory; see :class:`model_checkpoint.storage.contract.store.Store`.
 
     Example:
         >>> store = MemoryStore("memory://doctest")
@@ -227,7 +234,7 @@ class MemoryStore:
         """Every file of ``name``, its manifest included, with its size."""
         return {file: len(content) for file, content in self._files(name).items()}
 
-    def stamps(self, name: str) -> dict[str, Stamp]:
+    def stamps(self, name: str) -> dict[str, FileStat]:
         """Every file of ``name`` with its stamp."""
         return {file: self._bucket.stamp(content) for file, content in self._files(name).items()}
 
@@ -244,7 +251,7 @@ class MemoryStore:
             )
         return MemoryReader(content, where, file)
 
-    def stage(self, name: str, attempt: str) -> MemoryStage:
+    def stage(self, name: str, attempt: str) -> MemoryAttempt:
         """Begin an attempt."""
         check_name(name, self._url)
         check_attempt(attempt, self._url)
@@ -254,7 +261,7 @@ class MemoryStore:
             if running is not None and running.alive:
                 where = f"{self._url}/.staging/{attempt}"
                 raise StorageFailure(f"{where}: the attempt id is in use. Use a fresh one for each attempt.", where)
-            stage = MemoryStage(bucket, f"{self._url}/{name}", name, attempt)
+            stage = MemoryAttempt(bucket, f"{self._url}/{name}", name, attempt)
             bucket.stages[attempt] = stage
         return stage
 
@@ -264,20 +271,20 @@ class MemoryStore:
 
     def discard(self, name: str) -> Trashed:
         """Move a published checkpoint to the trash."""
-        bucket, token = self._bucket, Token.fresh(check_name(name, self._url))
+        bucket, token = self._bucket, TrashToken.fresh(check_name(name, self._url))
         with bucket.guard:
             bucket.trash[str(token)] = self._files(name)
             del bucket.published[name]
             return self._describe(token)
 
-    def _describe(self, token: Token) -> Trashed:
+    def _describe(self, token: TrashToken) -> Trashed:
         nbytes = sum(len(content) for content in self._bucket.trash[str(token)].values())
         return Trashed(name=token.name, token=str(token), deleted=token.deleted, nbytes=nbytes)
 
     def trash(self) -> list[Trashed]:
         """What can be brought back, oldest first."""
         with self._bucket.guard:
-            found = [self._describe(Token.parse(text)) for text in self._bucket.trash]
+            found = [self._describe(TrashToken.parse(text)) for text in self._bucket.trash]
         return sorted(found, key=lambda item: item.deleted)
 
     def read_trashed(self, token: str) -> bytes:
@@ -290,7 +297,7 @@ class MemoryStore:
 
     def bring_back(self, token: str) -> str:
         """Undo a ``discard``."""
-        bucket, name = self._bucket, Token.parse(token, self._url).name
+        bucket, name = self._bucket, TrashToken.parse(token, self._url).name
         with bucket.guard:
             if token not in bucket.trash:
                 raise not_in_trash(f"{self._url}/.trash/{token}", self._url)

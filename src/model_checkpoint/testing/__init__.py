@@ -1,4 +1,12 @@
-"""Testing: faults, crashes and inheritable suites, for this project and for authors of stores."""
+"""Testing: faults, crashes and inheritable suites, for authors of stores and for this project.
+
+store_suite  what every store must do, as tests to inherit.
+link_suite   sharing one copy of a file between checkpoints, the part of the store contract incremental saves need.
+trash_suite  deleting, bringing back and recovery, the second half of the store suite.
+blobs        small checkpoints made of plain bytes, to exercise a store without tensors.
+faults       a stand-in for the system that records every storage call and fails, cuts or kills at a chosen one.
+crash        cut a piece of work at each of its storage calls in turn.
+"""
 
 from __future__ import annotations
 
@@ -12,5 +20,3 @@ from model_checkpoint.testing.faults import Fault as Fault
 from model_checkpoint.testing.faults import FaultyCalls as FaultyCalls
 from model_checkpoint.testing.faults import Kind as Kind
 from model_checkpoint.testing.faults import flushes_retried as flushes_retried
-from model_checkpoint.testing.scenes import Album as Album
-from model_checkpoint.testing.scenes import link_tree as link_tree

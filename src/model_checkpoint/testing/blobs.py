@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 
 from model_checkpoint.manifest import FileRecord, Manifest, decode, encode
-from model_checkpoint.storage.store import Stage, Store, Writer
+from model_checkpoint.storage.contract.store import Attempt, Store, Writer
 
 
 def blob_manifest(name: str, attempt: str, files: Mapping[str, bytes]) -> bytes:
@@ -44,7 +44,7 @@ def write_blob(writer: Writer, data: bytes) -> None:
         writer.write(0, memoryview(buffer))
 
 
-def stage_blobs(store: Store, name: str, files: Mapping[str, bytes], *, attempt: str) -> Stage:
+def stage_blobs(store: Store, name: str, files: Mapping[str, bytes], *, attempt: str) -> Attempt:
     """Begin an attempt and seal ``files`` in it; on failure nothing of it stays."""
     stage = store.stage(name, attempt)
     try:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from model_checkpoint.storage.calls import Calls
+from model_checkpoint.storage.local.syscalls import Syscalls
 
 KILLED = 137  # exit code of a process that a fault ended
 
@@ -74,7 +74,7 @@ def flushes_retried(trace: Sequence[Call]) -> list[Call]:
     return again
 
 
-class FaultyCalls(Calls):
+class FaultyCalls(Syscalls):
     """The system with a recorder, and one fault if given.
 
     Example:
@@ -159,7 +159,7 @@ def _part(length: int) -> int:
 
 
 def _recording(name: str) -> Callable[..., Any]:
-    original = getattr(Calls, name)
+    original = getattr(Syscalls, name)
 
     @functools.wraps(original)
     def method(self: FaultyCalls, *args: Any, **kwargs: Any) -> Any:
@@ -168,6 +168,6 @@ def _recording(name: str) -> Callable[..., Any]:
     return method
 
 
-CALL_NAMES = tuple(name for name, value in vars(Calls).items() if callable(value) and not name.startswith("_"))
+CALL_NAMES = tuple(name for name, value in vars(Syscalls).items() if callable(value) and not name.startswith("_"))
 for _name in CALL_NAMES:
     setattr(FaultyCalls, _name, _recording(_name))

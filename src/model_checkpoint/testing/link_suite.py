@@ -8,7 +8,7 @@ import pytest
 
 from model_checkpoint.errors import CheckpointNotFound, StorageFailure, UnsafeName
 from model_checkpoint.options import Graces
-from model_checkpoint.storage.store import Stage, Store
+from model_checkpoint.storage.contract.store import Attempt, Store
 from model_checkpoint.testing.blobs import blob_manifest, load_blobs, save_blobs, write_blob
 
 AT_ONCE = Graces(local=0.0, foreign=0.0, trash=0.0)
@@ -28,7 +28,7 @@ class LinkSuite:
         save_blobs(store, "step-1", {"x-a1": b"one" * 5000, "y-a1": b"two"}, attempt="a1")
         return store
 
-    def link(self, store: Store, stage: Stage, file: str = "x-a2") -> bool:
+    def link(self, store: Store, stage: Attempt, file: str = "x-a2") -> bool:
         """Link the first file of step-1."""
         identity = store.stamps("step-1")["x-a1"].identity
         return stage.link(file, source="step-1", source_file="x-a1", identity=identity)
@@ -155,7 +155,7 @@ class LinkSuite:
             self.link(store, stage)
 
     def test_a_file_may_end_up_smaller_than_announced_but_not_larger(self, store: Store) -> None:
-        """Squeezed files do."""
+        """Compressed files do."""
         stage = store.stage("step-2", "a2")
         writer, liar = stage.create("z-a2", 9000), stage.create("q-a2", 3)
         write_blob(writer, b"x" * 9000)

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from model_checkpoint.errors import CheckpointNotFound, StepExists, StorageFailure, Truncated, UnsafeName
-from model_checkpoint.storage.store import Reader, Stage, Store, Writer
+from model_checkpoint.storage.contract.store import Attempt, Reader, Store, Writer
 from model_checkpoint.testing.blobs import blob_manifest, load_blobs, save_blobs, stage_blobs, write_blob
 from model_checkpoint.testing.trash_suite import AT_ONCE, TrashSuite
 
@@ -28,7 +28,7 @@ UNSAFE: Sequence[str] = (
 
 
 class StoreSuite(TrashSuite):
-    """The contract of :class:`model_checkpoint.storage.store.Store`."""
+    """The contract of :class:`model_checkpoint.storage.contract.store.Store`."""
 
     # --- being there -------------------------------------------------------------------------------------------------
 
@@ -40,7 +40,7 @@ class StoreSuite(TrashSuite):
         stage.publish(b"m")
 
         assert isinstance(store, Store)
-        assert isinstance(stage, Stage)
+        assert isinstance(stage, Attempt)
         assert isinstance(writer, Writer)
         assert isinstance(store.open("step-1", "x"), Reader)
 

@@ -11,7 +11,7 @@ import pytest
 
 from model_checkpoint.errors import CheckpointNotFound, StepExists
 from model_checkpoint.options import Graces
-from model_checkpoint.storage.store import Store
+from model_checkpoint.storage.contract.store import Store
 from model_checkpoint.testing.blobs import blob_manifest, load_blobs, save_blobs, stage_blobs
 
 AT_ONCE = Graces(local=0.0, foreign=0.0, trash=0.0)

@@ -1,0 +1,75 @@
+"""Info: what a person or program wants to know of one checkpoint at a glance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from model_checkpoint.manifest import Summary, unpack
+from model_checkpoint.options import CheckpointFormat
+from model_checkpoint.storage.contract.store import Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointInfo:
+    """One committed checkpoint; ``problem`` is empty unless its manifest cannot be used.
+
+    One with parts ``left_out`` is an incomplete emergency save: it is loaded only if asked for by name, step or id.
+    """
+
+    prefix: str
+    version: int
+    timestamp: datetime | None
+    world_size: int
+    size_bytes: int
+    format: CheckpointFormat | None
+    step: int | None
+    id: str
+    path: str
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    problem: str = ""
+    shared_bytes: int = 0  # in files that are one copy with files of other checkpoints
+    shared_with: tuple[str, ...] = ()  # the names of those
+    left_out: tuple[str, ...] = ()  # parts an emergency save had no time for
+
+
+def path_of(store: Store, name: str) -> str:
+    """Where a checkpoint lies, as text for people."""
+    return f"{store.url}/checkpoints/{name}"
+
+
+def info_of(store: Store, summary: Summary) -> CheckpointInfo:
+    """Sum up a manifest."""
+    return CheckpointInfo(
+        prefix=summary.name,
+        version=summary.format_version,
+        timestamp=datetime.fromisoformat(summary.created),
+        world_size=summary.world_size,
+        size_bytes=sum(record.size for record in (*summary.files, *summary.extras)),
+        format=CheckpointFormat(summary.layout),
+        step=summary.step,
+        id=summary.id,
+        path=path_of(store, summary.name),
+        metrics=unpack(summary.metrics) or {},
+        metadata=unpack(summary.metadata) or {},
+        left_out=summary.left_out,
+    )
+
+
+def damaged_info(store: Store, name: str, *, step: int | None, problem: str) -> CheckpointInfo:
+    """Stand in for a checkpoint whose manifest cannot be used."""
+    return CheckpointInfo(
+        prefix=name,
+        version=0,
+        timestamp=None,
+        world_size=0,
+        size_bytes=sum(store.files(name).values()),
+        format=None,
+        step=step,
+        id="",
+        path=path_of(store, name),
+        problem=problem,
+    )

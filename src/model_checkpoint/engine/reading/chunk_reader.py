@@ -1,0 +1,243 @@
+"""Chunk reader: the data files of one checkpoint, opened, measured, read by chunks, never believed unverified."""
+
+from __future__ import annotations
+
+import mmap
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from types import TracebackType
+
+import numpy as np
+import xxhash
+
+from model_checkpoint.engine.common.info import path_of
+from model_checkpoint.engine.common.pages import new_slab
+from model_checkpoint.engine.common.workers import Pace, run_all
+from model_checkpoint.errors import CheckpointException, ChunkMismatch, TrailingData, Truncated
+from model_checkpoint.format import (
+    RAW,
+    FrameBroken,
+    check_entries,
+    check_files,
+    check_header,
+    decompress,
+    frame_entries,
+    sha256_each,
+    sha256_of,
+    stored_xxh3,
+    xxh3_of,
+)
+from model_checkpoint.manifest import Entry, FileRecord, Manifest
+from model_checkpoint.options import ReaderLimits
+from model_checkpoint.plan import ChunkRead
+from model_checkpoint.storage.contract.store import Reader, Store
+
+_LIMITS = ReaderLimits()
+_MOST_READERS = 16  # one chunk of memory each
+_LANES = 3  # chunks whose SHA-256 is computed side by side
+
+
+def _raise(_: ChunkRead, error: Exception) -> None:
+    raise error
+
+
+class ChunkReader:
+    """The open files of one checkpoint; a context manager."""
+
+    def __init__(self, store: Store, manifest: Manifest, *, full: bool) -> None:
+        self.where = path_of(store, manifest.name)
+        self.full = full
+        self._store, self._manifest = store, manifest
+        self._readers: dict[int, Reader] = {}
+        self._xxh3: dict[int, list[bytes]] = {}
+        self._sha256: dict[int, list[bytes]] = {}
+        self._by_file: dict[int, list[Entry]] = {}
+        self._stored = threading.local()
+
+    def __enter__(self) -> ChunkReader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for reader in self._readers.values():
+            reader.close()
+
+    def prepare(self, entries: Iterable[Entry]) -> None:
+        """Open the files that hold ``entries`` and check manifest, sizes and headers; no data is read yet."""
+        wanted = list(entries)
+        check_files(self._manifest.files, self.where, _LIMITS)
+        check_entries(wanted, self._manifest.files, self.where, _LIMITS)
+        for index in sorted({entry.file for entry in wanted}):
+            self.open(index)
+            self.check_header(index)
+
+    def open(self, index: int) -> Reader:
+        """Open one data file and compare its size with the record."""
+        if index not in self._readers:
+            record = self._manifest.files[index]
+            self._readers[index] = open_sized(self._store, self._manifest.name, record, self.where)
+            self._xxh3[index], self._sha256[index] = xxh3_of(record), sha256_of(record)
+        return self._readers[index]
+
+    def check_header(self, index: int) -> None:
+        """Verify chunk 0 of a file and that it says what the manifest says."""
+        record = self._manifest.files[index]
+        header = bytearray(record.ends[0])
+        self.read_chunk(index, 0, memoryview(header))
+        mine = frame_entries(record) if record.frames else self._entries_of(index)
+        check_header(bytes(header), mine, size=record.size, where=f"{self.where}/{record.name}", limits=_LIMITS)
+
+    def _entries_of(self, index: int) -> list[Entry]:
+        """The entries of one file; sorted by file once, since there may be a million of them in many files."""
+        if not self._by_file:
+            for entry in self._manifest.entries:
+                self._by_file.setdefault(entry.file, []).append(entry)
+        return self._by_file.get(index, [])
+
+    def read_chunk(self, index: int, chunk: int, data: memoryview) -> None:
+        """Fill ``data`` with one chunk, unpacked if it is stored compressed, and verify it."""
+        if self._is_compressed(index, chunk):
+            self._unpack(index, chunk, data)
+        else:
+            self.open(index).read_into(self._start_of(index, chunk), data)
+        self.verify_chunk(index, chunk, data)
+
+    def _unpack(self, index: int, chunk: int, data: memoryview) -> None:
+        """Read a frame, check its stored bytes, and only then unpack it, to no more than ``data`` holds."""
+        frame = self._manifest.files[index].frames[chunk]
+        stored = _scratch(self._stored, frame.stop - frame.start)
+        self.open(index).read_into(frame.start, stored)
+        if xxhash.xxh3_128_digest(stored) != stored_xxh3(frame):
+            raise self._mismatch(index, chunk)
+        try:
+            decompress(stored, np.frombuffer(data, dtype=np.uint8), frame.width)
+        except FrameBroken as error:
+            raise self._mismatch(index, chunk, because=f" ({error})") from error
+
+    def verify_chunk(self, index: int, chunk: int, data: memoryview) -> None:
+        """Raise unless ``data`` has the digest recorded for that chunk."""
+        if not all(self._match([(index, chunk)], [data])):
+            raise self._mismatch(index, chunk)
+
+    def _mismatch(self, index: int, chunk: int, because: str = "") -> ChunkMismatch:
+        record = self._manifest.files[index]
+        start = record.ends[chunk - 1] if chunk else 0
+        names = tensors_of_chunk(self._manifest.entries, index, start, record.ends[chunk])
+        what = "its header" if chunk == 0 else f"tensor {', '.join(names[:3])}{' ...' if len(names) > 3 else ''}"
+        return ChunkMismatch(
+            f"{self.where}/{record.name}: chunk {chunk} (bytes {start} to {record.ends[chunk]}), which holds {what}, "
+            f"does not have the recorded digest{because}: it was changed or damaged after the save. "
+            "Load an older step, or pass fallback=True; `mckpt verify` lists all damage.",
+            self.where,
+            file=record.name,
+            tensor="" if chunk == 0 or not names else names[0],
+            chunk=chunk,
+        )
+
+    def read_chunks(
+        self,
+        reads: Sequence[ChunkRead],
+        place: Callable[[ChunkRead], memoryview | None],
+        take: Callable[[ChunkRead, memoryview], None],
+        *,
+        blame: Callable[[ChunkRead, Exception], None] = _raise,
+    ) -> None:
+        """Read and verify ``reads`` in a few threads, several chunks side by side where SHA-256 is compared too.
+
+        ``place`` may offer memory for a whole chunk, to be read into directly; else a scratch buffer is used.
+        ``take`` is called with each chunk only after it matched, ``blame`` with the error of one that cannot be had.
+        """
+        lanes = _LANES if self.full else 1
+        room = max((read.stop - read.start for read in reads), default=0) + 2 * mmap.PAGESIZE
+        pace = Pace(most=_MOST_READERS // lanes)
+
+        def worker(items: Iterator[ChunkRead]) -> None:
+            slab = new_slab(lanes * room).data
+            while group := list(islice(items, lanes)):
+                found: list[tuple[ChunkRead, memoryview]] = []
+                for lane, read in enumerate(group):
+                    try:
+                        scratch = slab[lane * room : (lane + 1) * room]
+                        found.append((read, self._fetch(read, place(read), scratch, pace)))
+                    except (CheckpointException, OSError) as error:
+                        blame(read, error)
+                good = self._match([(read.file, read.chunk) for read, _ in found], [data for _, data in found])
+                for (read, data), fine in zip(found, good, strict=True):
+                    take(read, data) if fine else blame(read, self._mismatch(read.file, read.chunk))
+
+        for index in sorted({read.file for read in reads}):
+            self.open(index)
+        run_all(worker, reads, pace=pace)
+
+    def _match(self, chunks: Sequence[tuple[int, int]], data: Sequence[memoryview]) -> list[bool]:
+        """Whether each chunk, by file and number, has the digests recorded for it."""
+        good = [xxhash.xxh3_128_digest(d) == self._xxh3[f][c] for (f, c), d in zip(chunks, data, strict=True)]
+        if self.full:
+            digests = zip(good, chunks, sha256_each(data), strict=True)
+            good = [same and sha == self._sha256[f][c] for same, (f, c), sha in digests]
+        return good
+
+    def _fetch(self, read: ChunkRead, room: memoryview | None, scratch: memoryview, pace: Pace) -> memoryview:
+        """Bring one chunk into ``room``, or else into ``scratch``, unpacked if it is stored compressed."""
+        if self._is_compressed(read.file, read.chunk):
+            data = scratch[: read.stop - read.start] if room is None else room
+            self._unpack(read.file, read.chunk, data)
+            return data
+        start = self._start_of(read.file, read.chunk)
+        with pace.waiting():
+            if room is None:
+                return self._read_pages(read.file, start, start + read.stop - read.start, scratch)
+            self._readers[read.file].read_into(start, room)
+            return room
+
+    def _is_compressed(self, index: int, chunk: int) -> bool:
+        frames = self._manifest.files[index].frames
+        return bool(frames) and frames[chunk].codec != RAW
+
+    def _start_of(self, index: int, chunk: int) -> int:
+        """Where the stored bytes of a chunk begin."""
+        record = self._manifest.files[index]
+        if record.frames:
+            return record.frames[chunk].start
+        return record.ends[chunk - 1] if chunk else 0
+
+    def _read_pages(self, index: int, start: int, stop: int, scratch: memoryview) -> memoryview:
+        """Read bytes with the pages they share: aligned requests need no second copy on their way from a cold disk."""
+        reader, page = self._readers[index], mmap.PAGESIZE
+        lower, upper = start // page * page, min(reader.size, -(-stop // page) * page)
+        reader.read_into(lower, scratch[: upper - lower])
+        return scratch[start - lower : stop - lower]
+
+    def map_file(self, index: int) -> memoryview | None:
+        """Map one data file, where that is safe and its bytes are as they were."""
+        return None if self._manifest.files[index].frames else self.open(index).map()
+
+
+def _scratch(local: threading.local, size: int) -> memoryview:
+    """A buffer of this thread, reused: fresh pages cost more than the copy."""
+    buffer: bytearray | None = getattr(local, "buffer", None)
+    if buffer is None or len(buffer) < size:
+        buffer = local.buffer = bytearray(size)
+    return memoryview(buffer)[:size]
+
+
+def open_sized(store: Store, name: str, record: FileRecord, where: str) -> Reader:
+    """Open a file and refuse it when its size is not the recorded one."""
+    reader = store.open(name, record.name)
+    if reader.size == record.size:
+        return reader
+    reader.close()
+    kind = Truncated if reader.size < record.size else TrailingData
+    raise kind(
+        f"{where}/{record.name}: has {reader.size} bytes, the manifest says {record.size}: it was changed or damaged "
+        "after the save. Load an older step, or pass fallback=True.",
+        where,
+        file=record.name,
+    )
+
+
+def tensors_of_chunk(entries: Sequence[Entry], file: int, start: int, stop: int) -> list[str]:
+    """Names of the tensors that have bytes in ``[start, stop)`` of a file."""
+    return [e.name for e in entries if e.file == file and e.start < stop and e.stop > start]

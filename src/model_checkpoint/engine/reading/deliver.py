@@ -1,0 +1,142 @@
+"""Deliver: carry verified bytes from the medium to where the tree wants them."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from model_checkpoint.engine.common.meter import Meter
+from model_checkpoint.engine.reading.chunk_reader import ChunkReader
+from model_checkpoint.errors import PartlyLoaded
+from model_checkpoint.events import Emit
+from model_checkpoint.manifest import Manifest
+from model_checkpoint.plan import ChunkRead, Piece, plan_reads
+from model_checkpoint.state import Target
+from model_checkpoint.tree import Restore
+from model_checkpoint.tree.nodes.gc_pause import collector_paused
+
+_SMALL = 1 << 16  # below this a plain slice copy beats a call that lets go of the GIL
+
+
+def deliver(
+    medium: ChunkReader,
+    manifest: Manifest,
+    restore: Restore,
+    needed: Sequence[int],
+    *,
+    mapped: bool,
+    check: bool,
+    emit: Emit,
+) -> int:
+    """Bring the bytes of ``needed`` entries to their targets; return how many."""
+    left = list(needed)
+    if mapped:
+        left = _adopt(medium, manifest, restore, left, check=check)
+    with collector_paused():
+        reads = plan_reads(left, manifest.entries, manifest.files)
+        targets = {index: restore.target(index) for index in left}  # allocated here, by one thread
+    hand = _Delivery(manifest, targets, Meter("load", sum(read.stop - read.start for read in reads), emit))
+    try:
+        medium.read_chunks(reads, hand.place, hand.take)
+    except BaseException as error:
+        replaced, partial = (
+            sorted(name for index in some for name in restore.live_names(index)) for some in hand.touched()
+        )
+        if not replaced and not partial:
+            raise
+        raise PartlyLoaded(
+            f"{medium.where}: the load stopped midway: {str(error).rstrip('.')}. "
+            f"Already replaced: {', '.join(replaced) or 'none'}; "
+            f"partly replaced: {', '.join(partial) or 'none'}; all else is untouched. Load a healthy checkpoint "
+            "into the same objects, or use atomic=True, which changes all or nothing.",
+            medium.where,
+            replaced=replaced,
+            partial=partial,
+            inner_exception=error,
+        ) from error
+    return sum(manifest.entries[i].nbytes for i in needed)
+
+
+class _Delivery:
+    """Puts chunks where they belong and remembers which live leaves it has touched."""
+
+    def __init__(self, manifest: Manifest, targets: Mapping[int, Target], meter: Meter) -> None:
+        self._manifest, self._targets, self._meter = manifest, targets, meter
+        self._written: Counter[int] = Counter()
+        self._begun: list[
+            int
+        ] = []  # live entries that lie in one chunk: only one worker has them, so no lock is needed
+        self._done: list[int] = []
+        self._lock = threading.Lock()
+
+    def place(self, read: ChunkRead) -> memoryview | None:
+        """Offer fresh memory for a chunk that is part of one array; live memory never gets unverified bytes."""
+        piece = read.pieces[0]
+        if len(read.pieces) > 1 or piece.length != read.stop - read.start:
+            return None
+        target = self._targets[piece.entry]
+        if target.live or target.buffer is None:
+            return None
+        return target.buffer[piece.into : piece.into + piece.length]
+
+    def take(self, read: ChunkRead, data: memoryview) -> None:
+        """Distribute one verified chunk."""
+        for piece in read.pieces:
+            target = self._targets[piece.entry]
+            if target.live and piece.length == self._manifest.entries[piece.entry].nbytes:
+                self._begun.append(piece.entry)
+                _copy(target, piece, data)
+                self._done.append(piece.entry)
+            elif target.live:
+                with self._lock:
+                    self._written[piece.entry] += 0  # touched from here on
+                _copy(target, piece, data)
+                with self._lock:
+                    self._written[piece.entry] += piece.length
+            elif len(read.pieces) > 1 or target.buffer is None or piece.length != read.stop - read.start:
+                _copy(target, piece, data)
+        self._meter.add(read.stop - read.start)
+
+    def touched(self) -> tuple[set[int], set[int]]:
+        """Live entries replaced whole, and in part."""
+        entries = self._manifest.entries
+        whole = {i for i, n in self._written.items() if n == entries[i].nbytes} | set(self._done)
+        part = {*self._written, *self._begun} - whole
+        return whole, part
+
+
+def _copy(target: Target, piece: Piece, data: memoryview) -> None:
+    source = data[piece.start : piece.start + piece.length]
+    if target.buffer is None:
+        target.put(piece.into, source)
+    elif piece.length < _SMALL:
+        target.buffer[piece.into : piece.into + piece.length] = source
+    else:
+        room = np.frombuffer(target.buffer, dtype=np.uint8)
+        np.copyto(room[piece.into : piece.into + piece.length], np.frombuffer(source, dtype=np.uint8))
+
+
+def _adopt(
+    medium: ChunkReader, manifest: Manifest, restore: Restore, needed: Sequence[int], *, check: bool
+) -> list[int]:
+    """Give entries their place in a map of the file; return those that must be copied after all."""
+    left: list[int] = []
+    by_file: dict[int, list[int]] = {}
+    for index in needed:
+        by_file.setdefault(manifest.entries[index].file, []).append(index)
+    for file, indices in by_file.items():
+        view = medium.map_file(file)
+        if view is None:
+            left.extend(indices)
+            continue
+        if check:  # not through the map: a file that is cut meanwhile would end the process
+            reads = plan_reads(indices, manifest.entries, manifest.files)
+            medium.read_chunks(reads, lambda _: None, lambda _, __: None)
+        for index in indices:
+            entry = manifest.entries[index]
+            if not restore.adopt(index, view[entry.start : entry.stop]):
+                left.append(index)
+    return left

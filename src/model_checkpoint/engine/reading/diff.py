@@ -1,0 +1,199 @@
+"""Diff: what changed between two checkpoints, tensor by tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from model_checkpoint import tree
+from model_checkpoint.engine.common.info import CheckpointInfo, info_of
+from model_checkpoint.engine.reading.chunk_reader import ChunkReader
+from model_checkpoint.engine.reading.deliver import deliver
+from model_checkpoint.engine.root.listing import candidates, load_manifest
+from model_checkpoint.engine.root.refs import Ref, parse_ref
+from model_checkpoint.errors import UnsupportedType
+from model_checkpoint.events import ignore
+from model_checkpoint.manifest import Manifest, Node
+from model_checkpoint.state import Spec
+from model_checkpoint.storage.locate import open_store
+from model_checkpoint.tree.nodes.walk import arrays
+from model_checkpoint.tree.values.plain import plain_values, shorten
+
+_BLOCK = 1 << 20  # elements compared at a time, so that wide temporaries stay small
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorChange:
+    """One tensor that both checkpoints have and that differs; the figures are None where no difference is defined."""
+
+    name: str
+    before: str  # dtype and shape
+    after: str
+    max_change: float | None
+    mean_change: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValueChange:
+    """One plain value, such as a learning rate, that differs; None where a side does not have it."""
+
+    name: str
+    before: str | None
+    after: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diff:
+    """How checkpoint ``b`` differs from ``a``: tensors added, removed, changed, and plain values that differ."""
+
+    a: CheckpointInfo
+    b: CheckpointInfo
+    added: Sequence[str]
+    removed: Sequence[str]
+    changed: Sequence[TensorChange]
+    unchanged: int
+    values: Sequence[ValueChange] = ()
+
+    @property
+    def same(self) -> bool:
+        """Whether there is no difference at all."""
+        return not (self.added or self.removed or self.changed or self.values)
+
+
+def diff(a: str | PathLike[str] | CheckpointInfo, b: str | PathLike[str] | CheckpointInfo) -> Diff:
+    """Compare two checkpoints; each is a root (its newest), ``root@step``, ``root@best:metric``, or an info.
+
+    Example:
+        >>> import model_checkpoint as mc, numpy as np
+        >>> _ = mc.save("memory://doc-diff", {"w": np.zeros(2)}, step=1)
+        >>> _ = mc.save("memory://doc-diff", {"w": np.ones(2)}, step=2)
+        >>> change = mc.diff("memory://doc-diff@1", "memory://doc-diff@2").changed[0]
+        >>> change.name, change.max_change
+        ('w', 1.0)
+    """
+    with _Side(parse_ref(a)) as left, _Side(parse_ref(b)) as right:
+        both = [name for name in left.specs if name in right.specs]
+        found = (_change(name, left, right) for name in both)
+        changed = [change for change in found if change is not None]
+        return Diff(
+            a=left.info,
+            b=right.info,
+            added=[name for name in right.specs if name not in left.specs],
+            removed=[name for name in left.specs if name not in right.specs],
+            changed=changed,
+            unchanged=len(both) - len(changed),
+            values=_value_changes(left.values, right.values),
+        )
+
+
+def _value_changes(a: Mapping[str, Node], b: Mapping[str, Node]) -> list[ValueChange]:
+    """What differs among the values that are no tensors, in the order of the trees."""
+    missing = object()
+    return [
+        ValueChange(
+            name=name, before=shorten(a[name]) if name in a else None, after=shorten(b[name]) if name in b else None
+        )
+        for name in dict.fromkeys([*a, *b])
+        if a.get(name, missing) != b.get(name, missing) or type(a[name]) is not type(b[name])
+    ]
+
+
+class _Side:
+    """One of the two checkpoints; a context manager."""
+
+    def __init__(self, ref: Ref) -> None:
+        store = open_store(ref.root)
+        found = candidates(store, **ref.choice)[0]
+        if found.error is not None:
+            raise found.error
+        self.manifest: Manifest = load_manifest(store, found.name)
+        self.info = info_of(store, self.manifest)
+        self.nodes = dict(arrays(self.manifest.tree))
+        self.values = plain_values(self.manifest.tree)
+        self.specs: dict[str, Spec] = {s.name: s for s in tree.specs(self.manifest.tree, self.manifest.entries)}
+        self._medium = ChunkReader(store, self.manifest, full=False)
+        self._checked: set[int] = set()
+
+    def __enter__(self) -> _Side:
+        return self
+
+    def __exit__(self, *failure: Any) -> None:
+        self._medium.__exit__(*failure)
+
+    def is_view(self, name: str) -> bool:
+        """Whether the tensor is a part of a stored array."""
+        return bool(self.nodes[name][0] == "v")
+
+    def fingerprint(self, name: str) -> tuple[object, ...]:
+        """What is equal for an unchanged tensor; for views, the place in the stored array is part of it."""
+        spec, node = self.specs[name], self.nodes[name]
+        place = str(node[2:]) if self.is_view(name) else ""
+        return spec.dtype, spec.shape, self.manifest.entries[spec.entry].digest, place
+
+    def label(self, name: str) -> str:
+        return f"{self.specs[name].dtype} {list(self.specs[name].shape)}"
+
+    def array(self, name: str) -> npt.NDArray[Any]:
+        """The tensor itself, verified."""
+        entry = self.manifest.entries[self.specs[name].entry]
+        if entry.file not in self._checked:
+            self._medium.prepare([entry])
+            self._checked.add(entry.file)
+        restore = tree.prepare(self.nodes[name], self.manifest.entries, framework="numpy")
+        needed = list(restore.needed)
+        deliver(self._medium, self.manifest, restore, needed, mapped=False, check=True, emit=ignore)
+        return np.asarray(restore.finish())
+
+
+def _change(name: str, left: _Side, right: _Side) -> TensorChange | None:
+    """How one tensor changed; None if it did not."""
+    if left.fingerprint(name) == right.fingerprint(name):
+        return None
+    worst = mean = None
+    if left.specs[name].shape == right.specs[name].shape:
+        with suppress(UnsupportedType):  # NumPy has no such dtype, so no difference can be told
+            a, b = left.array(name), right.array(name)
+            views = left.is_view(name) or right.is_view(name)
+            if views and left.label(name) == right.label(name) and a.tobytes() == b.tobytes():
+                return None  # other parts of the storage changed
+            worst, mean = _distance(a, b)
+    return TensorChange(name=name, before=left.label(name), after=right.label(name), max_change=worst, mean_change=mean)
+
+
+def _distance(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> tuple[float, float] | tuple[None, None]:
+    """Largest and mean absolute difference, block by block; none where no difference is defined."""
+    if not (_is_number(a.dtype) and _is_number(b.dtype)):
+        return None, None
+    worst = total = 0.0
+    flat_a, flat_b = a.reshape(-1), b.reshape(-1)
+    for start in range(0, flat_a.size, _BLOCK):
+        gap = _gap(flat_a[start : start + _BLOCK], flat_b[start : start + _BLOCK])
+        worst = float(np.maximum(worst, gap.max()))  # a NaN stays
+        total += float(gap.sum(dtype=np.float64))
+    return worst, total / max(1, flat_a.size)
+
+
+def _is_number(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind in "biufc" or dtype.isbuiltin == 2  # 2: a number another library taught NumPy, such as bfloat16
+
+
+def _gap(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Absolute differences; those of whole numbers are exact, equal infinities and NaN in both places are none."""
+    if a.dtype == b.dtype and a.dtype.kind in "iu":
+        whole: npt.NDArray[Any] = np.maximum(a, b).astype(np.uint64) - np.minimum(a, b).astype(np.uint64)
+        return whole  # wrapped to the right value
+    wide_a, wide_b = _wide(a), _wide(b)
+    with np.errstate(invalid="ignore", over="ignore"):
+        gap = np.abs(wide_a - wide_b)
+    alike = (wide_a == wide_b) | (np.isnan(wide_a) & np.isnan(wide_b))
+    return np.where(alike, 0.0, gap)
+
+
+def _wide(block: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return block.astype(np.complex128 if block.dtype.kind in "cW" else np.float64)

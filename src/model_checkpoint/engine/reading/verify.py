@@ -1,0 +1,168 @@
+"""Verify: read a checkpoint back from the medium and name every damage."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from model_checkpoint.engine.common.info import CheckpointInfo, path_of
+from model_checkpoint.engine.common.meter import Meter
+from model_checkpoint.engine.common.option_checks import require
+from model_checkpoint.engine.common.progress import Listen, listening
+from model_checkpoint.engine.reading.chunk_reader import ChunkReader, open_sized, tensors_of_chunk
+from model_checkpoint.engine.root.listing import (
+    ListedCheckpoint,
+    candidates,
+    load_manifest,
+    require_root,
+    scan,
+    to_info,
+)
+from model_checkpoint.errors import CheckpointException, CorruptedCheckpoint, IncompatibleVersion
+from model_checkpoint.events import Emit, ignore
+from model_checkpoint.format import check_entries, check_files, sha256_of
+from model_checkpoint.manifest import FileRecord, Manifest
+from model_checkpoint.options import ReaderLimits
+from model_checkpoint.plan import ChunkRead, rank_by_age
+from model_checkpoint.storage.contract.store import Store
+from model_checkpoint.storage.locate import Root, open_store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """One thing wrong with a checkpoint, with its address."""
+
+    problem: str
+    file: str = ""
+    chunk: int | None = None
+    tensors: Sequence[str] = ()
+    unread: bool = False  # it could not be read here and now, which does not prove that it is damaged
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """What verification found in one checkpoint."""
+
+    info: CheckpointInfo
+    damage: Sequence[Damage]
+    bytes_read: int
+
+    @property
+    def ok(self) -> bool:
+        """Whether every byte is as it was saved."""
+        return not self.damage
+
+
+def verify(
+    root: Root,
+    *,
+    step: int | None = None,
+    id: str | None = None,  # the name users know
+    best: str | None = None,
+    name: str | None = None,
+    progress: Listen = None,
+) -> list[Health]:
+    """Read checkpoints back and compare every byte with its SHA-256; all of ``root``, or the one chosen.
+
+    Example:
+        >>> import model_checkpoint as mc
+        >>> _ = mc.save("memory://doc-verify", {"a": b"bytes"}, step=1)
+        >>> [health.ok for health in mc.verify("memory://doc-verify")]
+        [True]
+    """
+    require(progress=progress)
+    store = open_store(root)
+    if step is None and id is None and best is None and name is None:
+        require_root(store)
+        chosen = rank_by_age(scan(store))
+    else:
+        chosen = candidates(store, step=step, id=id, best=best, name=name)[:1]
+    with listening(progress, "verifying") as emit:
+        meter = _meter(chosen, emit)
+        return [_examine(store, found, meter) for found in chosen]
+
+
+def damage_of(store: Store, name: str) -> Sequence[Damage]:
+    """What verification finds in one checkpoint; nothing if it is healthy or gone."""
+    found = [f for f in scan(store) if f.name == name]
+    return [damage for one in found for damage in _examine(store, one, _meter([one], ignore)).damage]
+
+
+def _meter(chosen: Sequence[ListedCheckpoint], emit: Emit) -> Meter:
+    """Count bytes over all checkpoints of one call."""
+    total = sum(record.raw_size for f in chosen if f.summary for record in (*f.summary.files, *f.summary.extras))
+    return Meter("verify", total, emit)
+
+
+def _examine(store: Store, found: ListedCheckpoint, meter: Meter) -> Health:
+    before, info = meter.done, to_info(store, found)
+    if found.error is not None:
+        return Health(info=info, damage=[_damage(found.error)], bytes_read=0)
+    try:
+        manifest = load_manifest(store, found.name)
+        check_files((*manifest.files, *manifest.extras), info.path, ReaderLimits())
+        check_entries(manifest.entries, manifest.files, info.path, ReaderLimits())
+    except CheckpointException as error:
+        return Health(info=info, damage=[_damage(error)], bytes_read=0)
+    damage: list[Damage] = []
+    with ChunkReader(store, manifest, full=True) as medium:
+        for index in range(len(manifest.files)):
+            damage.extend(_examine_file(medium, manifest, index, meter))
+    damage.extend(d for record in manifest.extras for d in _examine_extra(store, manifest, record, meter))
+    return Health(info=info, damage=damage, bytes_read=meter.done - before)
+
+
+def _examine_file(medium: ChunkReader, manifest: Manifest, index: int, meter: Meter) -> list[Damage]:
+    """Check one data file to its end, so that all its damage is told at once."""
+    damage: list[Damage] = []
+    record = manifest.files[index]
+    try:
+        medium.open(index)
+    except CheckpointException as error:
+        names = [entry.name for entry in manifest.entries if entry.file == index]
+        return [Damage(problem=str(error), file=record.name, tensors=names, unread=_is_unread(error))]
+    try:
+        medium.check_header(index)
+    except CheckpointException as error:
+        damage.append(_damage(error))
+    meter.add(record.ends[0])
+    found: dict[int, Damage] = {}
+
+    def note(read: ChunkRead, error: Exception) -> None:
+        names = tensors_of_chunk(manifest.entries, index, read.start, read.stop)
+        unread = _is_unread(error)
+        found[read.chunk] = Damage(problem=str(error), file=record.name, chunk=read.chunk, tensors=names, unread=unread)
+        meter.add(read.stop - read.start)
+
+    bounds = enumerate(zip(record.ends, record.ends[1:], strict=False), start=1)
+    reads = [ChunkRead(index, chunk, start, stop, []) for chunk, (start, stop) in bounds]
+    medium.read_chunks(reads, lambda _: None, lambda read, _: meter.add(read.stop - read.start), blame=note)
+    return [*damage, *(found[chunk] for chunk in sorted(found))]
+
+
+def _examine_extra(store: Store, manifest: Manifest, record: FileRecord, meter: Meter) -> list[Damage]:
+    try:
+        reader = open_sized(store, manifest.name, record, path_of(store, manifest.name))
+        data = bytearray(record.size)
+        reader.read_into(0, memoryview(data))
+        reader.close()
+    except CheckpointException as error:
+        return [_damage(error)]
+    meter.add(record.size)
+    if [hashlib.sha256(data).digest()] == sha256_of(record):
+        return []
+    return [Damage(problem=f"{record.name}: does not have the recorded digest", file=record.name, chunk=0)]
+
+
+def _damage(error: CheckpointException) -> Damage:
+    if isinstance(error, CorruptedCheckpoint):
+        tensors = (error.tensor,) if error.tensor else ()
+        return Damage(problem=str(error), file=error.file, chunk=error.chunk, tensors=tensors)
+    return Damage(problem=str(error), unread=_is_unread(error))
+
+
+def _is_unread(error: Exception) -> bool:
+    """Whether an error speaks of this reader or the way to the medium: a newer format, no permission, no answer."""
+    return isinstance(error, (IncompatibleVersion, OSError)) and getattr(error, "errno", None) != errno.EIO

@@ -1,0 +1,68 @@
+"""Describe: what is in a checkpoint, and what a resume from it would lack; no array byte is read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from os import PathLike
+
+from model_checkpoint import tree
+from model_checkpoint.engine.common.info import CheckpointInfo, info_of
+from model_checkpoint.engine.root.listing import candidates, load_manifest, scan, tell_shares
+from model_checkpoint.engine.root.refs import parse_ref
+from model_checkpoint.manifest import Manifest
+from model_checkpoint.storage.locate import open_store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorLine:
+    """One tensor of a checkpoint; tied tensors each have a line, their bytes are stored once."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Description:
+    """The parts, tensors and gaps of one checkpoint."""
+
+    info: CheckpointInfo
+    parts: Sequence[tree.PartSummary]
+    tensors: Sequence[TensorLine]
+    lacking: Sequence[str]
+    unshared: Sequence[str] = ()  # views that shared memory and are stored apart, since together they cover too little
+
+
+def describe(ref: str | PathLike[str] | CheckpointInfo) -> Description:
+    """Describe a checkpoint named by a root (its newest), ``root@step``, ``root@best:metric`` or an info.
+
+    Example:
+        >>> import model_checkpoint as mc, numpy as np
+        >>> _ = mc.save("memory://doc-describe", {"model": {"w": np.zeros((2, 3), np.float32)}}, step=1)
+        >>> [(t.name, t.shape) for t in mc.describe("memory://doc-describe").tensors]
+        [('model.w', (2, 3))]
+    """
+    parsed = parse_ref(ref)
+    store = open_store(parsed.root)
+    found = candidates(store, **parsed.choice)[0]
+    if found.error is not None:
+        raise found.error
+    manifest = load_manifest(store, found.name)
+    summary = tree.summary(manifest.tree, manifest.entries)
+    lines = []
+    for spec in tree.specs(manifest.tree, manifest.entries):
+        entry = manifest.entries[spec.entry]
+        itemsize = entry.nbytes // max(1, prod(entry.shape))
+        lines.append(TensorLine(name=spec.name, dtype=spec.dtype, shape=spec.shape, nbytes=itemsize * prod(spec.shape)))
+    (info,) = tell_shares(store, [info_of(store, manifest)], scan(store))
+    known = {"step"} if manifest.step is not None else set()
+    lacking = tuple(what for what in summary.absent if what not in known)
+    return Description(info=info, parts=summary.parts, tensors=lines, lacking=lacking, unshared=_unshared(manifest))
+
+
+def _unshared(manifest: Manifest) -> tuple[str, ...]:
+    specs = tree.specs(manifest.tree, manifest.entries)
+    return tuple(spec.name for spec in specs if manifest.entries[spec.entry].attributes == "apart")

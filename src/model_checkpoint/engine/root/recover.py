@@ -1,0 +1,55 @@
+"""Recover: clear what dead saves left behind. Runs at the first save of a process on a root, and in `mckpt gc`."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+
+from model_checkpoint.engine.root.listing import require_root
+from model_checkpoint.errors import CheckpointException
+from model_checkpoint.options import Graces
+from model_checkpoint.storage.contract.store import Store, Swept
+from model_checkpoint.storage.locate import Root, open_store
+
+log = logging.getLogger("model_checkpoint.recover")
+
+_done: set[tuple[int, str]] = set()
+_lock = threading.Lock()
+
+
+def recover_once(store: Store) -> None:
+    """Sweep a root the first time this process saves there; a failing sweep never fails the save."""
+    key = (os.getpid(), store.url)  # a forked child sweeps for itself
+    with _lock:
+        if key in _done:
+            return
+        _done.add(key)
+    if not store.exists():
+        return
+    try:
+        swept = store.sweep(Graces())
+    except CheckpointException as error:
+        log.warning("%s: recovery could not finish and will be tried by the next process: %s", store.url, error)
+        return
+    if swept.attempts or swept.trashed:
+        log.info(
+            "%s: recovery removed %d dead attempts and %d old deletions",
+            store.url,
+            len(swept.attempts),
+            len(swept.trashed),
+        )
+
+
+def collect_garbage(root: Root, *, graces: Graces | None = None) -> Swept:
+    """Remove leavings of dead saves and deletions past their grace; never what may be alive.
+
+    Example:
+        >>> import model_checkpoint as mc
+        >>> _ = mc.save("memory://doc-gc", {"a": 1}, step=1)
+        >>> mc.collect_garbage("memory://doc-gc").attempts
+        ()
+    """
+    store = open_store(root)
+    require_root(store)
+    return store.sweep(graces or Graces())

@@ -1,0 +1,113 @@
+"""Manifest build: gather what the workers found into the manifest, and the index of a consolidated model."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+
+import msgspec
+
+from model_checkpoint import format as data_format
+from model_checkpoint import plan
+from model_checkpoint.engine.writing.incremental import LinkedFile, Parent
+from model_checkpoint.engine.writing.request import SaveRequest
+from model_checkpoint.engine.writing.slabs import FileJob, write_files
+from model_checkpoint.events import ignore
+from model_checkpoint.manifest import COMPRESSED, INCOMPLETE, Entry, FileRecord, Manifest, pack
+from model_checkpoint.state import Flat
+from model_checkpoint.storage.contract.store import Attempt, FileStat
+
+INDEX_FILE = "model.safetensors.index.json"
+
+
+def file_name(file: plan.FilePlan, index: int, attempt: str) -> str:
+    """Name a data file; the attempt in it makes it unlike any file of another save."""
+    return f"{file.part or 'r0'}-{index}-{attempt}.safetensors"
+
+
+def compose(
+    order: SaveRequest,
+    flat: Flat,
+    files: Sequence[plan.FilePlan],
+    jobs: Sequence[FileJob | LinkedFile],
+    *,
+    stamps: Mapping[str, FileStat],
+    parent: Parent | None,
+) -> Manifest:
+    """Gather what the workers found into the record of the checkpoint."""
+    entries: list[Entry | None] = [None] * len(flat.leaves)
+    records = []
+    for number, (file, job) in enumerate(zip(files, jobs, strict=True)):
+        name = file_name(file, number, order.attempt)
+        records.append(msgspec.structs.replace(_file_record(name, job), identity=stamps[name].identity))
+        for chosen, start, stop, digest in _places(job, order.limits.chunk_bytes):
+            leaf = flat.leaves[file.leaves[chosen]]
+            entries[file.leaves[chosen]] = Entry(
+                name=file.names[chosen],
+                kind=leaf.kind,
+                dtype=leaf.dtype,
+                shape=leaf.shape,
+                stored=leaf.stored,
+                stored_shape=leaf.stored_shape,
+                file=number,
+                start=start,
+                stop=stop,
+                digest=digest,
+                attributes=leaf.attributes,
+            )
+    linked = any(isinstance(job, LinkedFile) for job in jobs)
+    return Manifest(
+        id=uuid.uuid4().hex,
+        attempt=order.attempt,
+        name=order.name,
+        step=order.step,
+        created=datetime.now(UTC).isoformat(timespec="microseconds"),
+        layout=order.layout.value,
+        compression=order.compression.value,
+        features=_features(order, records),
+        left_out=order.left_out,
+        metrics=pack(dict(order.metrics)),
+        metadata=pack(dict(order.metadata)),
+        tree=flat.tree,
+        entries=tuple(entry for entry in entries if entry is not None),
+        files=tuple(records),
+        parents=(parent.manifest.id,) if linked and parent is not None else (),
+    )
+
+
+def _places(job: FileJob | LinkedFile, chunk_bytes: int) -> Iterator[tuple[int, int, int, str]]:
+    """Where each tensor of a file lies: its number in the file's plan, start, stop, and content digest."""
+    if isinstance(job, LinkedFile):
+        for chosen, entry in enumerate(job.entries):
+            yield chosen, entry.start, entry.stop, entry.digest
+        return
+    for place, chosen in enumerate(job.layout.order):
+        yield chosen, job.layout.starts[place], job.layout.starts[place + 1], job.content(place, chunk_bytes)
+
+
+def _file_record(name: str, job: FileJob | LinkedFile) -> FileRecord:
+    if isinstance(job, LinkedFile):
+        return msgspec.structs.replace(job.record, name=name)
+    frames = () if job.press is None else job.press.frames
+    record = data_format.file_record(name, size=job.size, ends=job.layout.ends, digests=job.digests, frames=frames)
+    return msgspec.structs.replace(record, verified=int(time.time()))
+
+
+def _features(order: SaveRequest, records: Sequence[FileRecord]) -> tuple[str, ...]:
+    """What a reader must know to read the checkpoint rightly."""
+    compressed = (COMPRESSED,) if any(record.frames for record in records) else ()
+    return (*compressed, INCOMPLETE) if order.left_out else compressed
+
+
+def write_index(stage: Attempt, manifest: Manifest) -> FileRecord:
+    """Write the index by which Hugging Face tools find the tensors of the model."""
+    model = {i: record.name for i, record in enumerate(manifest.files) if record.name.startswith("model-")}
+    weight_map = {entry.name: model[entry.file] for entry in manifest.entries if entry.file in model}
+    total = sum(entry.nbytes for entry in manifest.entries if entry.file in model)
+    data = msgspec.json.encode({"metadata": {"total_size": total}, "weight_map": weight_map})
+    job = FileJob(data_format.plain_layout(data), ())
+    job.writer = stage.create(INDEX_FILE, len(data))
+    write_files([job], emit=ignore)
+    return _file_record(INDEX_FILE, job)

@@ -1,0 +1,86 @@
+"""Request: what a caller asked to save, checked before anything is touched."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from model_checkpoint.engine.common.option_checks import as_step, require
+from model_checkpoint.engine.root.listing import step_name
+from model_checkpoint.errors import OptionInvalid, UnsupportedType
+from model_checkpoint.manifest import pack
+from model_checkpoint.options import CheckpointFormat, CompressionLevel, LayoutLimits, ReuseLimits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaveRequest:
+    """What is to be saved, apart from the state."""
+
+    name: str
+    attempt: str
+    step: int | None
+    metrics: Mapping[str, float]
+    metadata: Mapping[str, Any]
+    layout: CheckpointFormat
+    compression: CompressionLevel
+    incremental: bool
+    limits: LayoutLimits
+    left_out: tuple[str, ...] = ()  # parts there is no time for
+
+
+def request_save(
+    *,
+    step: int | None,
+    name: str | None,
+    metrics: Mapping[str, float] | None,
+    metadata: Mapping[str, Any] | None,
+    layout: CheckpointFormat = CheckpointFormat.MULTI_SHARD,
+    compression: CompressionLevel = CompressionLevel.NONE,
+    incremental: bool = False,
+) -> SaveRequest:
+    """Check the caller's wishes before anything is touched."""
+    require(format=layout, compression=compression, incremental=incremental)
+    number = None if step is None else as_step(step)
+    if not isinstance(metrics or {}, Mapping) or not isinstance(metadata or {}, Mapping):
+        raise UnsupportedType(
+            "metrics and metadata must be mappings, e.g. metrics={'val_loss': 0.3}. Nothing was done."
+        )
+    if incremental and CheckpointFormat(layout) is CheckpointFormat.SINGLE_FILE:
+        raise OptionInvalid("incremental=True repeats whole files, so a SINGLE_FILE would be written anew each time")
+    numbers = {key: _as_number(key, value) for key, value in (metrics or {}).items()}
+    pack(dict(metadata or {}))
+    attempt = uuid.uuid4().hex
+    return SaveRequest(
+        name=_default_name(number, attempt) if name is None else name,
+        attempt=attempt,
+        step=number,
+        metrics=numbers,
+        metadata=dict(metadata or {}),
+        layout=CheckpointFormat(layout),
+        compression=CompressionLevel(compression),
+        incremental=incremental,
+        limits=LayoutLimits(file_bytes=ReuseLimits().file_bytes) if incremental else LayoutLimits(),
+    )
+
+
+def _default_name(step: int | None, attempt: str) -> str:
+    return f"save-{datetime.now(UTC):%Y%m%d-%H%M%S}-{attempt[:8]}" if step is None else step_name(step)
+
+
+def _as_number(key: Any, value: Any) -> float | int:
+    """Accept numbers and what turns into one without loss (arrays and tensors of one element)."""
+    if not isinstance(key, str):
+        raise UnsupportedType(f"the name of a metric must be a string, got {key!r}. Nothing was done.")
+    number = value
+    if hasattr(value, "item"):
+        with suppress(TypeError, ValueError, RuntimeError):  # what libraries raise for more than one element
+            number = value.item()
+    if isinstance(number, (bool, int, float)):
+        return number
+    raise UnsupportedType(
+        f"metric {key!r} must be a number, got {type(value).__qualname__}. Put other data into metadata=."
+    )

@@ -1,0 +1,175 @@
+"""Save: one training state becomes one durable checkpoint. Read ``save`` and you have read the pipeline.
+
+A save has two halves that a background save runs in different threads: ``plan_save`` plans it to the last byte and
+writes nothing (an incremental one links the files it repeats), ``commit_plan`` writes and publishes it.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Literal
+
+import msgspec
+
+from model_checkpoint import tree
+from model_checkpoint.engine.common.info import CheckpointInfo, info_of, path_of
+from model_checkpoint.engine.common.option_checks import require
+from model_checkpoint.engine.common.progress import Listen, listening
+from model_checkpoint.engine.jobs import inflight
+from model_checkpoint.engine.reading.verify import damage_of
+from model_checkpoint.engine.root.recover import recover_once
+from model_checkpoint.engine.writing import bandwidth
+from model_checkpoint.engine.writing.incremental import find_parent
+from model_checkpoint.engine.writing.manifest_build import compose, write_index
+from model_checkpoint.engine.writing.request import SaveRequest, request_save
+from model_checkpoint.engine.writing.save_plan import SavePlan, plan_flat
+from model_checkpoint.engine.writing.slabs import FileJob, write_files
+from model_checkpoint.errors import CheckpointException, StepExists
+from model_checkpoint.manifest import Manifest, encode
+from model_checkpoint.options import CheckpointFormat, CompressionLevel
+from model_checkpoint.storage.contract.store import Store
+from model_checkpoint.storage.locate import Root, open_store
+
+log = logging.getLogger("model_checkpoint.save")
+
+Overwrite = bool | Literal["damaged"]
+Move = Callable[[Sequence[FileJob]], None]  # brings every byte of the files to the medium and seals them
+
+
+def save(
+    root: Root,
+    state: Any,
+    *,
+    step: int | None = None,
+    metrics: Mapping[str, float] | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    name: str | None = None,
+    overwrite: Overwrite = False,
+    format: CheckpointFormat = CheckpointFormat.MULTI_SHARD,  # the name users know
+    compression: CompressionLevel = CompressionLevel.NONE,
+    incremental: bool = False,
+    progress: Listen = None,
+) -> CheckpointInfo:
+    """Save ``state`` under ``root``; when this returns, the checkpoint survives power loss.
+
+    Args:
+        root: A folder, or an ``s3://``, ``gs://``, ``az://`` or ``memory://`` URL; made if it does not exist.
+        state: Any nesting of dicts, lists, tuples, dataclasses with arrays, scalars, modules, optimizers.
+        step: Training step; names the folder ``step-00000100`` and decides which checkpoint is newest.
+        metrics: Numbers to choose by later (``load(best="val_loss")``).
+        metadata: Plain data to keep beside the state.
+        name: Folder name, instead of one made from the step.
+        overwrite: Replace a checkpoint of that name; ``"damaged"`` only if verification proves damage, not if it is of
+            a newer format or cannot be read just now.
+        format: How tensors are spread over files.
+        compression: How hard to compress the files, without loss; a consolidated model stays as other tools read it.
+        incremental: Repeat files of the newest checkpoint that did not change, by link; each stays whole by itself, but
+            what is shared is one copy.
+        progress: Called with a :class:`~model_checkpoint.events.Progress` as bytes reach the medium; True shows a bar.
+
+    Raises:
+        StepExists: the name is taken; nothing was staged.
+        DiskFull: known before the first byte is written.
+        UnsupportedType: a value of ``state`` has no codec; the message names its path.
+        DurabilityUnknown: published, but the last flush failed.
+
+    Example:
+        >>> import model_checkpoint as mc
+        >>> info = mc.save("memory://doc-save", {"weights": [1.0, 2.0], "epoch": 3}, step=100)
+        >>> info.prefix, info.step
+        ('step-00000100', 100)
+    """
+    require(overwrite=overwrite, progress=progress)
+    order = request_save(
+        step=step,
+        name=name,
+        metrics=metrics,
+        metadata=metadata,
+        layout=format,
+        compression=compression,
+        incremental=incremental,
+    )
+    store = open_store(root)
+    inflight.raise_unseen(store.url)
+    planned = plan_save(store, order, state, overwrite=overwrite)
+    with listening(progress, "saving") as emit:
+        return commit_plan(planned, lambda jobs: write_files(jobs, emit=emit))
+
+
+def plan_save(store: Store, order: SaveRequest, state: Any, *, overwrite: Overwrite) -> SavePlan:
+    """Plan a save; raise if its name is taken or a value of ``state`` cannot be saved."""
+    replacing = _may_replace(store, order, overwrite)
+    # whoever replaces a damaged checkpoint must not link to its files, nor to others that share them
+    parent = find_parent(store) if order.incremental and not (replacing and overwrite == "damaged") else None
+    return plan_flat(store, order, tree.flatten(state), replacing=replacing, parent=parent)
+
+
+def _may_replace(store: Store, order: SaveRequest, overwrite: Overwrite) -> bool:
+    """Decide before a byte is staged whether the name is free or may be replaced."""
+    name = order.name
+    if name not in store.names():
+        return False
+    if overwrite and order.layout is CheckpointFormat.CONSOLIDATED:
+        raise StepExists(
+            f"{path_of(store, name)}: the index of a consolidated model has a fixed name, so it cannot be replaced "
+            "in one step with its data. Delete the old one first, or save under another step.",
+            path_of(store, name),
+        )
+    damage = damage_of(store, name) if overwrite == "damaged" else ()
+    if overwrite is True or not all(one.unread for one in damage):
+        return True
+    cure = "it is healthy, so it is kept" if overwrite == "damaged" else "pass overwrite=True to replace it"
+    if damage:
+        cure = f"it cannot be judged here, so it is kept ({damage[0].problem}); pass overwrite=True to replace it"
+    raise StepExists(
+        f"{path_of(store, name)}: already committed; {cure}, or choose another step. Nothing was written.",
+        path_of(store, name),
+    )
+
+
+def commit_plan(planned: SavePlan, move: Move) -> CheckpointInfo:
+    """Carry out a planned save; when this returns, the checkpoint survives power loss."""
+    started = time.monotonic()
+    log.info("%s: saving", planned.where)
+    recover_once(planned.store)
+    try:
+        manifest = _write(planned, move)
+    except CheckpointException as error:
+        log.error("%s: save failed: %s", planned.where, error)
+        raise
+    info, seconds = info_of(planned.store, manifest), time.monotonic() - started
+    bandwidth.note(planned.store.url, _written_bytes(planned, manifest), seconds)
+    log.info("%s: saved %d bytes in %.3f s", planned.where, info.size_bytes, seconds)
+    return info
+
+
+def _written_bytes(planned: SavePlan, manifest: Manifest) -> int:
+    """Bytes that really went to the medium; a linked file says nothing about its speed."""
+    pairs = zip(planned.jobs, manifest.files, strict=True)
+    return sum(record.size for job, record in pairs if isinstance(job, FileJob))
+
+
+def _write(planned: SavePlan, move: Move) -> Manifest:
+    """Stage every file, move its bytes, then publish with the manifest last."""
+    store, order = planned.store, planned.order
+    stage = planned.take_stage()
+    try:
+        obsolete = tuple(store.files(order.name)) if planned.replace else ()
+        for name, job in planned.named_jobs():
+            job.writer = stage.create(name, job.layout.size)  # a full disk is known before the first byte
+        move(planned.writing)
+        manifest = compose(
+            order, planned.flat, planned.files, planned.jobs, stamps=stage.stamps(), parent=planned.parent
+        )
+        if order.layout is CheckpointFormat.CONSOLIDATED:
+            manifest = msgspec.structs.replace(manifest, extras=(write_index(stage, manifest),))
+        kept = {record.name for record in (*manifest.files, *manifest.extras)} | {"manifest.json"}
+        stage.publish(encode(manifest), replace=planned.replace, obsolete=[f for f in obsolete if f not in kept])
+    except BaseException:
+        with suppress(CheckpointException):  # the first error is the one to tell; recovery sweeps what is left
+            stage.abort()  # lets go of the lock; what is, or may be, published stays
+        raise
+    return manifest

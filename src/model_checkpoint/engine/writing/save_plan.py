@@ -1,0 +1,133 @@
+"""Save plan: a save planned to the last byte: which files, what in each, where every tensor lies."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from model_checkpoint import format as data_format
+from model_checkpoint import plan
+from model_checkpoint.engine.common.info import path_of
+from model_checkpoint.engine.root.recover import recover_once
+from model_checkpoint.engine.writing.compress import FileCompressor, WorkerTools
+from model_checkpoint.engine.writing.incremental import LinkedFile, Parent, link_file, plan_files
+from model_checkpoint.engine.writing.manifest_build import file_name
+from model_checkpoint.engine.writing.request import SaveRequest
+from model_checkpoint.engine.writing.slabs import FileJob
+from model_checkpoint.options import CompressionLevel, ReaderLimits
+from model_checkpoint.state import Flat
+from model_checkpoint.storage.contract.store import Attempt, Store
+
+log = logging.getLogger("model_checkpoint.save")
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class SavePlan:
+    """A planned save; nothing is written yet, though files that are repeated may be linked already."""
+
+    store: Store
+    order: SaveRequest
+    replace: bool
+    flat: Flat
+    files: Sequence[plan.FilePlan]
+    jobs: Sequence[FileJob | LinkedFile]
+    parent: Parent | None = None
+    stage: Attempt | None = None  # open already, if something was linked
+
+    @property
+    def where(self) -> str:
+        """Where the checkpoint will lie."""
+        return path_of(self.store, self.order.name)
+
+    @property
+    def writing(self) -> list[FileJob]:
+        """The files that are not repeated."""
+        return [job for job in self.jobs if isinstance(job, FileJob)]
+
+    def named_jobs(self) -> Iterator[tuple[str, FileJob]]:
+        """Those with their names."""
+        for i, (file, job) in enumerate(zip(self.files, self.jobs, strict=True)):
+            if isinstance(job, FileJob):
+                yield file_name(file, i, self.order.attempt), job
+
+    def take_stage(self) -> Attempt:
+        """Hand the stage, opened if need be, to whoever carries out the save."""
+        stage, self.stage = self.stage, None
+        return stage if stage is not None else self.store.stage(self.order.name, self.order.attempt)
+
+    def abandon(self) -> None:
+        """Remove what was linked, if nobody has taken the stage."""
+        if self.stage is not None:
+            self.take_stage().abort()
+
+    def let_go(self) -> None:
+        """Drop the caller's arrays once their bytes are staged, so that a background save does not keep them alive."""
+        for job in self.writing:
+            job.sources = ()
+        self.flat = replace(self.flat, leaves=[leaf._replace(source=_Gone(leaf.nbytes)) for leaf in self.flat.leaves])
+
+
+@dataclass(frozen=True, slots=True)
+class _Gone:
+    """What is left of an array that is staged."""
+
+    nbytes: int
+
+    def window(self, start: int, stop: int) -> memoryview:
+        """Never asked for."""
+        raise AssertionError("the bytes were staged and let go of")
+
+
+def plan_flat(
+    store: Store, order: SaveRequest, flat: Flat, *, replacing: bool = False, parent: Parent | None = None
+) -> SavePlan:
+    """Plan the save of a state that is taken apart already."""
+    if flat.unshared:
+        names = ", ".join(flat.unshared[:8])
+        log.warning("%s: these views share memory but are stored apart: %s", path_of(store, order.name), names)
+    files = plan_files(store, order, flat, parent)
+    planned = SavePlan(store=store, order=order, replace=replacing, flat=flat, files=files, jobs=(), parent=parent)
+    if any(file.repeats is not None for file in files):
+        recover_once(store)
+        planned.stage = store.stage(order.name, order.attempt)
+    try:
+        planned.jobs = _jobs(planned)
+    except BaseException:
+        planned.abandon()
+        raise
+    return planned
+
+
+def _jobs(planned: SavePlan) -> list[FileJob | LinkedFile]:
+    """Link what is repeated, which may fail, and lay out the rest, while its bytes are at hand."""
+    order, jobs = planned.order, []
+    tools = None if order.compression is CompressionLevel.NONE else WorkerTools(order.compression)
+    for i, file in enumerate(planned.files):
+        linked = None
+        if planned.stage is not None:
+            linked = link_file(planned.stage, file, file_name(file, i, order.attempt), planned.parent)
+        jobs.append(linked or _lay_out(order, planned.flat, file, tools))
+    return jobs
+
+
+def _lay_out(order: SaveRequest, flat: Flat, file: plan.FilePlan, tools: WorkerTools | None) -> FileJob:
+    """Decide where each tensor of one file lies."""
+    leaves = [flat.leaves[j] for j in file.leaves]
+    tensors = [
+        data_format.Tensor(
+            label,
+            leaf.stored,
+            leaf.shape if leaf.stored_shape is None else leaf.stored_shape,
+            leaf.nbytes,
+            leaf.alignment,
+        )
+        for label, leaf in zip(file.names, leaves, strict=True)
+    ]
+    metadata = {"format": "pt", "model_checkpoint": order.attempt}
+    layout = data_format.lay_out(tensors, metadata=metadata, chunk_bytes=order.limits.chunk_bytes)
+    press = None
+    if tools is not None and file.part != "model":
+        layout = data_format.reserve_frames(layout, metadata=metadata, limits=ReaderLimits())
+        press = FileCompressor(layout, tools, metadata)
+    return FileJob(layout, [leaves[j].source for j in layout.order], press=press)

@@ -1,0 +1,216 @@
+"""Call state: remember the surroundings of one layer call, and put them back for its second run.
+
+Surroundings are what a forward reads besides its arguments: random generators, autocast, train flags, buffers.
+Generators are kept only if the call drew from them; buffers the call changes are replayed on copies, so the second run
+starts from the old value and leaves the current one alone.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from model_checkpoint.recompute.auto.common.errors import ValueChanged
+
+Autocast = tuple[str, torch.dtype, bool]
+_NOTHING = nullcontext()
+_autocast_on = torch.is_autocast_enabled
+
+
+class ModuleContext:
+    """What one module reads besides its arguments; gathered once per stage."""
+
+    __slots__ = ("buffers", "devices", "draws_python", "modules", "name", "parameters", "profiled")
+
+    def __init__(self, name: str, module: nn.Module, *, buffers: Sequence[str], draws_python: bool) -> None:
+        self.name = name
+        self.modules = list(module.modules())
+        self.parameters = list(module.parameters())
+        self.devices = sorted({p.device.index for p in self.parameters if p.device.type == "cuda"})
+        self.buffers = [_owner(module, path) for path in buffers]
+        self.draws_python = draws_python
+        self.profiled = tuple(m.training for m in self.modules)
+
+    def watched(self, training: tuple[bool, ...]) -> list[tuple[nn.Module, str]]:
+        """The buffers a call may change; all of them when train flags differ from those profiled."""
+        if training == self.profiled:
+            return self.buffers
+        return [(m, name) for m in self.modules for name, value in m._buffers.items() if value is not None]
+
+
+def _owner(module: nn.Module, path: str) -> tuple[nn.Module, str]:
+    prefix, _, name = path.rpartition(".")
+    return module.get_submodule(prefix), name
+
+
+def _counted(words: Any) -> Tensor:
+    """An array as a tensor that was made by the dispatcher: a tracker does not see those made from data."""
+    return torch.from_numpy(words).clone()
+
+
+class PythonGenerators:
+    """The state of Python's and NumPy's generators, held in tensors so that a tracker counts it."""
+
+    __slots__ = ("_numpy", "_numpy_rest", "_python", "_python_rest")
+
+    def __init__(self) -> None:
+        version, words, gauss = random.getstate()
+        self._python, self._python_rest = _counted(np.array(words, dtype=np.int64)), (version, gauss)
+        legacy: Any = np.random.get_state()
+        self._numpy, self._numpy_rest = _counted(legacy[1].astype(np.int64)), (legacy[0], *legacy[2:])
+
+    def restore(self) -> None:
+        """Set both generators back to this state."""
+        version, gauss = self._python_rest
+        random.setstate((version, tuple(self._python.tolist()), gauss))
+        kind, *rest = self._numpy_rest
+        np.random.set_state((kind, self._numpy.numpy().astype(np.uint32), *rest))
+
+
+class CallState:
+    """The surroundings of one call as they were before it."""
+
+    __slots__ = ("autocast", "buffers", "cuda", "of", "python", "rng", "seconds", "training", "versions")
+
+    def __init__(self, of: ModuleContext) -> None:
+        self.of = of
+        self.seconds = 0.0
+        self.training = tuple([m.training for m in of.modules])
+        self.versions = [p._version for p in of.parameters]
+        self.autocast = autocast_state()
+        self.rng: Tensor | None = torch.default_generator.get_state()
+        self.cuda = [(index, torch.cuda.get_rng_state(index)) for index in of.devices]
+        self.python = PythonGenerators() if of.draws_python else None
+        # clones go through the dispatcher, so that a tracker counts them
+        self.buffers = [(m, name, m._buffers[name].clone()) for m, name in of.watched(self.training)]  # type: ignore[union-attr]
+
+    def settle(self) -> None:
+        """Forget the generators the call did not use."""
+        if self.rng is not None:
+            now = torch.default_generator.get_state()
+            used = self.rng.numpy().tobytes() != now.numpy().tobytes()
+            self.rng = self.rng.clone() if used else None
+        self.cuda = [(i, s) for i, s in self.cuda if not torch.equal(s, torch.cuda.get_rng_state(i))]
+
+    @property
+    def draws(self) -> bool:
+        """Whether the call drew random numbers."""
+        return self.rng is not None or bool(self.cuda) or self.python is not None
+
+    def is_plain(self) -> bool:
+        """Whether the surroundings now are those of the first call, so that nothing has to be put back."""
+        return (
+            self.rng is None
+            and self.python is None
+            and not self.buffers
+            and not self.cuda
+            and self.autocast is None
+            and autocast_state() is None
+            and self.training == tuple([m.training for m in self.of.modules])
+        )
+
+    def check(self) -> None:
+        """Refuse to recompute from parameters that were changed since the forward pass."""
+        if self.versions == [p._version for p in self.of.parameters]:
+            return
+        for number, (parameter, version) in enumerate(zip(self.of.parameters, self.versions, strict=True)):
+            if parameter._version != version:
+                raise ValueChanged(
+                    f"{self.of.name}: parameter {number} (shape {tuple(parameter.shape)}) was changed in place between "
+                    f"forward and backward, version {parameter._version}, expected {version}. "
+                    "Call backward before the optimizer step."
+                )
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """Run the block as the first call ran; everything but the generators is put back after it."""
+        with ExitStack() as stack:
+            if self.autocast is not None or autocast_state() is not None:
+                stack.enter_context(autocast_as(self.autocast))
+            if tuple([m.training for m in self.of.modules]) != self.training:
+                stack.enter_context(_train_flags(self.of.modules, self.training))
+            if self.buffers:
+                stack.enter_context(_old_buffers(self.buffers))
+            self._set_generators()
+            yield
+
+    def _set_generators(self) -> None:
+        if self.rng is not None:
+            torch.default_generator.set_state(self.rng)
+        for index, state in self.cuda:
+            torch.cuda.set_rng_state(state, index)
+        if self.python is not None:
+            self.python.restore()
+
+
+def autocast_state() -> list[Autocast] | None:
+    """The devices with autocast on, with dtype and cache flag; None when it is off everywhere."""
+    if not (_autocast_on("cpu") or _autocast_on("cuda")):
+        return None
+    cache = torch.is_autocast_cache_enabled()
+    return [(device, torch.get_autocast_dtype(device), cache) for device in ("cpu", "cuda") if _autocast_on(device)]
+
+
+@contextmanager
+def autocast_as(wanted: list[Autocast] | None) -> Iterator[None]:
+    """Switch autocast to ``wanted`` on every device, off where it is not named."""
+    given = {device: (dtype, cache) for device, dtype, cache in wanted or []}
+    with ExitStack() as stack:
+        for device in ("cpu", "cuda"):
+            if device in given:
+                dtype, cache = given[device]
+                stack.enter_context(torch.autocast(device, dtype=dtype, cache_enabled=cache))
+            elif torch.is_autocast_enabled(device):
+                stack.enter_context(torch.autocast(device, enabled=False))
+        yield
+
+
+@contextmanager
+def _train_flags(modules: list[nn.Module], flags: tuple[bool, ...]) -> Iterator[None]:
+    current = [m.training for m in modules]
+    for module, flag in zip(modules, flags, strict=True):
+        module.training = flag
+    try:
+        yield
+    finally:
+        for module, flag in zip(modules, current, strict=True):
+            module.training = flag
+
+
+@contextmanager
+def _old_buffers(saved: list[tuple[nn.Module, str, Tensor]]) -> Iterator[None]:
+    """Put copies of the old values in place of the buffers; the buffers themselves are never written."""
+    current = [module._buffers[name] for module, name, _ in saved]
+    for module, name, old in saved:
+        module._buffers[name] = old.clone()
+    try:
+        yield
+    finally:
+        for (module, name, _), value in zip(saved, current, strict=True):
+            module._buffers[name] = value
+
+
+def generators_kept(states: Sequence[CallState]) -> AbstractContextManager[None]:
+    """Leave every generator that ``states`` will set as it is now."""
+    return _generators_kept(states) if any(state.draws for state in states) else _NOTHING
+
+
+@contextmanager
+def _generators_kept(states: Sequence[CallState]) -> Iterator[None]:
+    rng = torch.default_generator.get_state()
+    cuda = [(i, torch.cuda.get_rng_state(i)) for i in {i for s in states for i, _ in s.cuda}]
+    python = PythonGenerators() if any(state.python is not None for state in states) else None
+    try:
+        yield
+    finally:
+        torch.default_generator.set_state(rng)
+        for index, state in cuda:
+            torch.cuda.set_rng_state(state, index)
+        if python is not None:
+            python.restore()

@@ -1,0 +1,134 @@
+"""Names: what a checkpoint, a file, an attempt and a deleted checkpoint may be called.
+
+A name that could leave its folder, hide, or mislead a person is refused before it reaches the medium.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from model_checkpoint.errors import CheckpointNotFound, UnsafeName
+
+MANIFEST = "manifest.json"
+MANIFEST_DRAFT = "manifest.tmp"
+
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,128}")
+_ATTEMPT = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_TOKEN = re.compile(r"([A-Za-z0-9._-]{1,128})~(\d{1,20})~([0-9a-f]{16})")
+_DOTS = (".", "..")
+
+
+def is_name(name: str) -> bool:
+    """Whether ``name`` may stand for a checkpoint or a file.
+
+    Example:
+        >>> is_name("step-00000100"), is_name("../x")
+        (True, False)
+    """
+    return _NAME.fullmatch(name) is not None and name not in _DOTS
+
+
+def check_name(name: str, where: str) -> str:
+    """Return ``name``, or raise :class:`UnsafeName`.
+
+    Example:
+        >>> check_name("r0-0.safetensors", "runs/a")
+        'r0-0.safetensors'
+    """
+    if is_name(name):
+        return name
+    raise UnsafeName(
+        f"{where}: the name {name[:160]!r} is not safe, expected 1 to 128 of A-Z a-z 0-9 . _ - and not '.' or '..'. "
+        "Rename it; if it stands in a manifest, that manifest is damaged or hostile.",
+        where,
+    )
+
+
+def check_attempt(attempt: str, where: str) -> str:
+    """Return ``attempt``, or raise :class:`UnsafeName`: it names a folder and is part of file names."""
+    if _ATTEMPT.fullmatch(attempt):
+        return attempt
+    raise UnsafeName(
+        f"{where}: the attempt id {attempt[:160]!r} is not safe, expected 1 to 64 of A-Z a-z 0-9 _ -. "
+        "Use a fresh random hexadecimal id for each attempt.",
+        where,
+    )
+
+
+def check_new_file(file: str, taken: set[str], where: str) -> str:
+    """Return ``file`` if it may join the case-folded names ``taken``; two names a Mac would mix up are refused."""
+    check_name(file, where)
+    if file.casefold() in {MANIFEST, MANIFEST_DRAFT} or file.casefold() in taken:
+        raise UnsafeName(
+            f"{where}: the file name {file!r} is reserved, or differs from another one only in case. "
+            "Give each file of an attempt a name of its own.",
+            where,
+            file=file,
+        )
+    return file
+
+
+def check_own_files(files: Iterable[str], attempt: str, where: str) -> None:
+    """Refuse a replacement whose file names lack the attempt id: two versions in one folder must never share a name.
+
+    Example:
+        >>> check_own_files(["r0-0-a1.safetensors"], "a1", "runs/a")
+    """
+    for file in files:
+        if attempt not in file:
+            raise UnsafeName(
+                f"{where}: the file name {file!r} lacks the attempt id {attempt!r}, so it may collide with the version "
+                "to be replaced. Put the attempt id into the name of every file of a replacement.",
+                where,
+                file=file,
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrashToken:
+    """The key of something in the trash: what it was called and when it was put there.
+
+    Example:
+        >>> Token.parse("step-1~1700000000000000000~00000000000000ff").name
+        'step-1'
+    """
+
+    name: str
+    nanoseconds: int
+    salt: str
+
+    @classmethod
+    def fresh(cls, name: str) -> TrashToken:
+        """A key nobody has used."""
+        return cls(name=name, nanoseconds=time.time_ns(), salt=secrets.token_hex(8))
+
+    @classmethod
+    def find(cls, text: str) -> TrashToken | None:
+        """Read a key; None if ``text`` is none."""
+        match = _TOKEN.fullmatch(text)
+        if match is None or match[1] in _DOTS:
+            return None
+        return cls(name=match[1], nanoseconds=int(match[2]), salt=match[3])
+
+    @classmethod
+    def parse(cls, text: str, where: str = "trash") -> TrashToken:
+        """Read a key; raise :class:`CheckpointNotFound` if ``text`` is none."""
+        token = cls.find(text)
+        if token is None:
+            raise CheckpointNotFound(
+                f"{where}: {text[:200]!r} is no key of the trash. List what can be brought back with `mckpt trash`.",
+                where,
+            )
+        return token
+
+    @property
+    def deleted(self) -> float:
+        """When it was put there, unix time."""
+        return self.nanoseconds / 1e9
+
+    def __str__(self) -> str:
+        return f"{self.name}~{self.nanoseconds}~{self.salt}"

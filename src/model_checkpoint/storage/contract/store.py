@@ -1,0 +1,199 @@
+"""Store: the contract of a place that keeps checkpoints.
+
+A store knows names, files and bytes; nothing of tensors or manifests beyond "the manifest is the last file to appear".
+Invariants: a name that ``names`` lists is complete; a stage that was never published is invisible; every access to
+the medium goes through the store's shim, so that a test can fail, kill or reorder any single call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from model_checkpoint.options import Graces
+
+
+@runtime_checkable
+class Reader(Protocol):
+    """One open data file; safe to use from many threads."""
+
+    @property
+    def size(self) -> int:
+        """Bytes in the file."""
+        ...
+
+    def read_into(self, offset: int, buffer: memoryview) -> None:
+        """Fill ``buffer`` from ``offset``; raise ``Truncated`` when the file ends before."""
+        ...
+
+    def map(self) -> memoryview | None:
+        """The whole file as a private map, or None where mapping is unsafe (network, object store)."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the file."""
+        ...
+
+
+@runtime_checkable
+class Writer(Protocol):
+    """One data file being written, slab by slab, in any order and from many threads."""
+
+    @property
+    def alignment(self) -> int:
+        """Offsets, lengths and buffer addresses given to ``write`` must be multiples of this."""
+        ...
+
+    def write(self, offset: int, data: memoryview) -> None:
+        """Write all of ``data`` at ``offset``."""
+        ...
+
+    def seal(self, size: int | None = None) -> None:
+        """Cut to ``size``, or to the announced size, flush to the medium, close. Never tried twice.
+
+        A file may end up smaller than announced, never larger.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileStat:
+    """What a store can tell of a file without reading it.
+
+    Two files of equal ``identity`` are one copy on the medium; a file whose identity or size changed was tampered with.
+    """
+
+    size: int
+    identity: str
+    links: int  # how many names this copy has, trash and stages included
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trashed:
+    """One deleted checkpoint that can still be brought back."""
+
+    name: str  # what it was called
+    token: str  # its key in the trash
+    deleted: float  # unix time
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swept:
+    """What a recovery removed, and what it left because it may still be alive."""
+
+    attempts: Sequence[str] = ()
+    trashed: Sequence[str] = ()
+    alive: Sequence[str] = ()
+    nbytes: int = 0
+
+
+@runtime_checkable
+class Attempt(Protocol):
+    """One attempt to save: files nobody sees until ``publish``."""
+
+    def create(self, file: str, size: int) -> Writer:
+        """Open a new file and reserve ``size`` bytes for it; raise ``DiskFull`` before the first byte."""
+        ...
+
+    def link(self, file: str, *, source: str, source_file: str, identity: str) -> bool:
+        """Let ``file`` be the same copy as ``source_file`` of the checkpoint ``source``.
+
+        False, and nothing staged, if the medium cannot, or if the file there does not have that ``identity``.
+        """
+        ...
+
+    def stamps(self) -> dict[str, FileStat]:
+        """Stamps of the files staged so far; publishing changes neither size nor identity."""
+        ...
+
+    def publish(self, manifest: bytes, *, replace: bool = False, obsolete: Sequence[str] = ()) -> None:
+        """Make the checkpoint visible and durable; the manifest appears last.
+
+        Without ``replace`` an existing name is ``StepExists``. With it the new files join the existing folder, the
+        manifest is swapped by one rename, and ``obsolete`` files go to the trash afterwards; every new file's name
+        must then contain the attempt id, so that no two versions share a name. A failure after the switch is
+        ``DurabilityUnknown``; before it, the old checkpoint is untouched.
+        """
+        ...
+
+    def abort(self) -> None:
+        """Remove everything staged; never raises for what is already gone."""
+        ...
+
+
+@runtime_checkable
+class Store(Protocol):
+    """A place that keeps checkpoints; an implementation must pass ``testing.StoreSuite``."""
+
+    @property
+    def url(self) -> str:
+        """Where it is, for messages."""
+        ...
+
+    def exists(self) -> bool:
+        """Whether the root is there at all."""
+        ...
+
+    def names(self) -> list[str]:
+        """Names of published checkpoints, in no order."""
+        ...
+
+    def read_manifest(self, name: str) -> bytes:
+        """The manifest of ``name``; raise ``CheckpointNotFound`` when there is none."""
+        ...
+
+    def files(self, name: str) -> dict[str, int]:
+        """Every file of ``name`` with its size."""
+        ...
+
+    def stamps(self, name: str) -> dict[str, FileStat]:
+        """Every file of ``name`` with its stamp."""
+        ...
+
+    def open(self, name: str, file: str) -> Reader:
+        """Open one data file; raise ``Truncated`` when it is gone, ``UnsafeName`` when it is no regular file."""
+        ...
+
+    def stage(self, name: str, attempt: str) -> Attempt:
+        """Begin an attempt; raise ``StepExists`` only in ``publish``."""
+        ...
+
+    def free_bytes(self) -> int | None:
+        """Room left, where the medium can tell."""
+        ...
+
+    def discard(self, name: str) -> Trashed:
+        """Move a published checkpoint to the trash, durably."""
+        ...
+
+    def trash(self) -> list[Trashed]:
+        """What can be brought back."""
+        ...
+
+    def read_trashed(self, token: str) -> bytes:
+        """The manifest of what lies in the trash under ``token``."""
+        ...
+
+    def bring_back(self, token: str) -> str:
+        """Undo a ``discard``; return the name; raise ``StepExists`` when the name is taken again."""
+        ...
+
+    def sweep(self, graces: Graces) -> Swept:
+        """Remove leavings of dead attempts and trash past its grace; never touch what may be alive."""
+        ...
+
+
+@runtime_checkable
+class Buffering(Protocol):
+    """A store whose files wait in memory on their way to the medium."""
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Memory that each file takes while it is being written."""
+        ...
+
+    def within(self, nbytes: int) -> Store:
+        """The same store, whose files take at most ``nbytes`` each, or the least that works."""
+        ...

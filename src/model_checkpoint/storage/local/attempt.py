@@ -1,0 +1,161 @@
+"""Local attempt: one attempt to save, from its lock to its publication."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from model_checkpoint.errors import StepExists, StorageFailure
+from model_checkpoint.storage.contract.failures import attempt_over, not_sealed, typed_errors
+from model_checkpoint.storage.contract.names import check_name, check_new_file, check_own_files
+from model_checkpoint.storage.contract.store import FileStat
+from model_checkpoint.storage.local.commit import Staged, commit_new, commit_over, draft_name, link_copy, write_manifest
+from model_checkpoint.storage.local.files import DirectIO, LocalWriter, create_writer
+from model_checkpoint.storage.local.locks import AttemptLock
+from model_checkpoint.storage.local.paths import RootPaths, attempt_of, is_published, log, remove_tree, stamped_files
+from model_checkpoint.storage.local.trash import throw_files
+
+_TRIES = 16
+
+
+class LocalAttempt:
+    """One attempt; see :class:`model_checkpoint.storage.contract.store.Attempt`."""
+
+    def __init__(self, root: RootPaths, name: str, attempt: str, *, direct: bool) -> None:
+        self._root, self._name, self._attempt = root, name, attempt
+        self._path = root.stage(attempt)
+        self._writers: dict[str, LocalWriter] = {}
+        self._linked: list[str] = []
+        self._joined = False
+        self._over = False
+        with typed_errors(self._path, "could not begin an attempt"):
+            self._lock = AttemptLock(root, attempt, name)
+            try:
+                root.calls.mkdir(self._path)
+                device = root.calls.lstat(self._path).st_dev
+            except BaseException:
+                self.abort()
+                raise
+        self._direct = DirectIO(root.calls, device, wanted=direct)
+
+    @property
+    def _files(self) -> tuple[str, ...]:
+        return (*self._writers, *self._linked)
+
+    def create(self, file: str, size: int) -> LocalWriter:
+        """Open a new file and reserve ``size`` bytes for it."""
+        self._require_open()
+        check_new_file(file, {name.casefold() for name in self._files}, self._path)
+        path = f"{self._path}/{file}"
+        writer = create_writer(self._root.calls, path, size, direct=self._direct, beat=self._lock.beat)
+        self._writers[file] = writer
+        return writer
+
+    def link(self, file: str, *, source: str, source_file: str, identity: str) -> bool:
+        """Give a file of a published checkpoint a second name here."""
+        self._require_open()
+        check_new_file(file, {name.casefold() for name in self._files}, self._path)
+        path = f"{self._root.checkpoint(check_name(source, self._path))}/{check_name(source_file, self._path)}"
+        with typed_errors(f"{self._path}/{file}", f"could not be linked to {path}"):
+            linked = link_copy(self._root.calls, path, self._path, file=file, identity=identity)
+        if linked:
+            self._linked.append(file)
+        return linked
+
+    def stamps(self) -> dict[str, FileStat]:
+        """Stamps of the files staged so far."""
+        with typed_errors(self._path, "could not look at the staged files"):
+            return stamped_files(self._root.calls, self._path)
+
+    def publish(self, manifest: bytes, *, replace: bool = False, obsolete: Sequence[str] = ()) -> None:
+        """Make the checkpoint visible and durable."""
+        self._require_open()
+        self._require_sealed()
+        if replace:
+            check_own_files(self._files, self._attempt, self._path)
+        old = tuple(check_name(file, self._path) for file in obsolete if file not in self._files)
+        staged = Staged(root=self._root, name=self._name, attempt=self._attempt, files=self._files)
+        write_manifest(staged, manifest)
+        self._commit(staged, replace=replace, obsolete=old)
+        self._over = True
+        self._tidy(old if self._joined else ())
+
+    def _commit(self, staged: Staged, *, replace: bool, obsolete: tuple[str, ...]) -> None:
+        """Commit as new or over the old, whichever the name turns out to be."""
+        for _ in range(_TRIES):
+            if replace and self._replace(staged, obsolete):
+                return
+            try:
+                commit_new(staged)
+            except StepExists:
+                if not replace or not self._is_published():
+                    raise
+            else:
+                return
+        raise StorageFailure(
+            f"{staged.target}: the checkpoint came and went {_TRIES} times. Let one process at a time replace it.",
+            staged.target,
+        )
+
+    def _replace(self, staged: Staged, obsolete: tuple[str, ...]) -> bool:
+        if not self._is_published():
+            return False
+        with typed_errors(self._path, "could not note what will be replaced"):
+            # durable before the first file joins: recovery must know where to look for strays
+            self._lock.note_obsolete(obsolete)
+        self._joined = True
+        return commit_over(staged)
+
+    def _is_published(self) -> bool:
+        with typed_errors(self._root.checkpoint(self._name), "could not look at the checkpoint to replace"):
+            return is_published(self._root, self._name)
+
+    def _tidy(self, obsolete: tuple[str, ...]) -> None:
+        """Clean up behind a commit; whatever fails is recovery's to finish, the checkpoint is safe."""
+        try:
+            throw_files(self._root, self._name, obsolete)
+            remove_tree(self._root.calls, self._path)
+        except OSError as error:
+            log.warning("%s: leavings stay until the next recovery (%s)", self._path, error)
+            self._lock.leave()
+        else:
+            self._lock.release()
+
+    def abort(self) -> None:
+        """Remove everything staged; what cannot be removed now is left to recovery."""
+        if self._over:
+            return
+        self._over = True
+        for writer in self._writers.values():
+            writer.give_up()
+        try:
+            clean = self._withdraw()
+            remove_tree(self._root.calls, self._path)
+        except OSError as error:
+            log.warning("%s: leavings stay until the next recovery (%s)", self._path, error)
+            clean = False
+        if clean:
+            self._lock.release()
+        else:
+            self._lock.leave()
+
+    def _withdraw(self) -> bool:
+        """Take new files out of an existing checkpoint; False if its manifest is, or may be, already ours.
+
+        Then both versions stay where they are, and recovery decides which one goes.
+        """
+        if not self._joined:
+            return True
+        if attempt_of(self._root, self._name) in (self._attempt, ""):
+            return False
+        for file in (*self._files, draft_name(self._attempt)):
+            remove_tree(self._root.calls, f"{self._root.checkpoint(self._name)}/{file}")
+        return True
+
+    def _require_open(self) -> None:
+        if self._over:
+            raise attempt_over(self._path)
+
+    def _require_sealed(self) -> None:
+        loose = [file for file, writer in self._writers.items() if not writer.sealed]
+        if loose:
+            raise not_sealed(self._path, loose)

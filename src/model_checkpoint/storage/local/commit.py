@@ -1,0 +1,215 @@
+"""Commit: the commit protocol, from a finished stage to a durable checkpoint.
+
+New: the manifest appears in the stage, the stage is flushed, one rename puts it in place, both parents are flushed.
+Over an existing one: the new files get a second name in its folder, the folder is flushed, one rename switches the
+manifest, the folder is flushed. Nothing old is removed before the new is committed, nothing is flushed twice after a
+failure, and when an answer of the system leaves doubt, the attempt id in the manifest in place decides.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from dataclasses import dataclass
+
+from model_checkpoint.errors import StorageFailure
+from model_checkpoint.storage.contract.failures import UNSUPPORTED, doubt, in_doubt, name_taken, typed, typed_errors
+from model_checkpoint.storage.contract.names import MANIFEST, MANIFEST_DRAFT
+from model_checkpoint.storage.local.paths import (
+    RootPaths,
+    attempt_of,
+    flush_folder,
+    free_bytes,
+    let_go,
+    log,
+    stamp_of,
+    write_whole,
+)
+from model_checkpoint.storage.local.syscalls import Syscalls
+from model_checkpoint.storage.local.trash import clear_the_way
+
+_TAKEN = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
+_NO_LINKS = (errno.EPERM, errno.EMLINK, errno.EXDEV, *UNSUPPORTED)
+_TRIES = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staged:
+    """A stage whose files are all sealed."""
+
+    root: RootPaths
+    name: str
+    attempt: str
+    files: tuple[str, ...]
+
+    @property
+    def path(self) -> str:
+        """The stage's folder."""
+        return self.root.stage(self.attempt)
+
+    @property
+    def target(self) -> str:
+        """The folder it wants to become, or join."""
+        return self.root.checkpoint(self.name)
+
+
+def draft_name(attempt: str) -> str:
+    """What the new manifest is called in an existing folder until the switch; recovery knows it by the attempt id."""
+    return f"manifest.{attempt}.tmp"
+
+
+def write_manifest(staged: Staged, manifest: bytes) -> None:
+    """Put the manifest into the stage, durably; from here on the stage is a complete checkpoint nobody sees."""
+    calls, draft = staged.root.calls, f"{staged.path}/{MANIFEST_DRAFT}"
+
+    def room() -> tuple[int, int]:
+        return len(manifest), free_bytes(calls, staged.path)
+
+    with typed_errors(draft, "could not write the manifest", room=room):
+        fd = calls.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        try:
+            write_whole(calls, fd, manifest)
+            calls.fsync(fd)
+        except BaseException:
+            let_go(calls, fd)
+            raise
+        calls.close(fd)
+        calls.rename(draft, f"{staged.path}/{MANIFEST}")
+        flush_folder(calls, staged.path)
+
+
+def link_copy(calls: Syscalls, source: str, folder: str, *, file: str, identity: str) -> bool:
+    """Give the file ``source`` a second name in ``folder``; False if that is impossible or it is another copy.
+
+    What was linked is looked at, not what was to be linked, so that nothing can be swapped in between.
+    """
+    pinned = calls.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        calls.link(source, file, into=pinned)
+    except OSError as error:
+        if error.errno not in (*_NO_LINKS, errno.ENOENT, errno.EACCES):
+            raise
+        log.warning("%s: cannot be linked (%s), so it is written again", source, error)
+        return False
+    finally:
+        let_go(calls, pinned)
+    info = calls.lstat(f"{folder}/{file}")
+    if stat.S_ISREG(info.st_mode) and stamp_of(info).identity == identity:
+        return True
+    log.warning("%s: is not the file its manifest speaks of, so it is written again", source)
+    calls.unlink(f"{folder}/{file}")
+    return False
+
+
+def commit_new(staged: Staged) -> None:
+    """Make the stage the checkpoint; raise ``StepExists`` if a published one has the name."""
+    root = staged.root
+    for _ in range(_TRIES):
+        try:
+            root.calls.rename(staged.path, staged.target)
+        except OSError as error:
+            if not _landed(staged, error):
+                continue
+        with in_doubt(staged.target, "the checkpoint is in place"):
+            flush_folder(root.calls, root.checkpoints)
+            flush_folder(root.calls, root.staging)
+        return
+    raise StorageFailure(
+        f"{staged.target}: something keeps filling that folder. Stop it, then save again.", staged.target
+    )
+
+
+def _landed(staged: Staged, error: OSError) -> bool:
+    """Whether the stage is in place in spite of ``error``; False if the way is now clear to try again."""
+    if _is_in_place(staged, error):
+        return True
+    if error.errno not in _TAKEN:
+        raise typed(error, staged.target, "could not put the checkpoint in place") from error
+    with typed_errors(staged.target, "could not clear the way"):
+        if not clear_the_way(staged.root, staged.name):
+            raise name_taken(staged.target) from error
+    return False
+
+
+def _is_in_place(staged: Staged, error: OSError) -> bool:
+    """Let the manifest in place decide what became of a rename; if it cannot be read, nobody knows."""
+    try:
+        ours = attempt_of(staged.root, staged.name) == staged.attempt
+    except OSError as second:
+        raise doubt(error, staged.target, "the checkpoint may be in place") from second
+    if ours:
+        log.warning("%s: the rename reported %s, but the manifest in place is ours", staged.target, error)
+    return ours
+
+
+def commit_over(staged: Staged) -> bool:
+    """Switch an existing checkpoint to the staged files; False if it vanished, and the stage is still whole."""
+    calls = staged.root.calls
+    with typed_errors(staged.target, "could not open the checkpoint to replace"):
+        try:
+            folder = calls.open(staged.target, os.O_RDONLY | os.O_DIRECTORY)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+    try:
+        if not _join(staged, folder):
+            return False
+        _switch(staged, folder)
+        with in_doubt(staged.target, "the checkpoint is replaced"):
+            calls.fsync(folder)
+            return _is_still(staged, folder)
+    finally:
+        let_go(calls, folder)
+
+
+def _join(staged: Staged, folder: int) -> bool:
+    """Give every staged file a name in the folder; False if the folder was moved away meanwhile."""
+    calls, names = staged.root.calls, [(file, file) for file in staged.files] + [(MANIFEST, draft_name(staged.attempt))]
+    linked = True
+    with typed_errors(staged.target, "could not add the new files"):
+        try:
+            for source, target in names:
+                linked &= _add(staged, source, target, folder)
+            calls.fsync(folder)
+        except OSError:
+            if _is_still(staged, folder):
+                raise
+        if _is_still(staged, folder):
+            return True
+        if not linked:
+            raise OSError(errno.ENOENT, "deleted by another process while it was being replaced")
+    return False
+
+
+def _add(staged: Staged, source: str, target: str, folder: int) -> bool:
+    """Link one file, so that the stage stays whole; move it where there are no links, and return False."""
+    calls, path = staged.root.calls, f"{staged.path}/{source}"
+    try:
+        calls.link(path, target, into=folder)
+    except FileExistsError:  # the reply to a link may get lost like any other
+        if not os.path.samestat(calls.lstat(path), calls.lstat(f"{staged.target}/{target}")):
+            raise
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        calls.move(path, target, into=folder)
+        return False
+    return True
+
+
+def _is_still(staged: Staged, folder: int) -> bool:
+    """Whether the open folder is the one that has the checkpoint's name."""
+    calls = staged.root.calls
+    try:
+        return os.path.samestat(calls.lstat(staged.target), calls.fstat(folder))
+    except FileNotFoundError:
+        return False
+
+
+def _switch(staged: Staged, folder: int) -> None:
+    """The point of no return of a replacement: one rename of the manifest."""
+    try:
+        staged.root.calls.rename(draft_name(staged.attempt), MANIFEST, inside=folder)
+    except OSError as error:
+        if not _is_in_place(staged, error):
+            raise typed(error, staged.target, "could not switch to the new manifest") from error

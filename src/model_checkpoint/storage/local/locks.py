@@ -1,0 +1,197 @@
+"""Locks: how an attempt shows that it is alive, and how recovery makes sure that it is dead.
+
+Each attempt holds an flock on ``.staging/<attempt>.lock`` from its first to its last call; the file says which process
+that is. The system drops the lock when the process dies, however it dies. The file's time is refreshed while bytes
+flow, for file systems that have no locks.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+
+import msgspec
+
+from model_checkpoint.errors import StorageFailure
+from model_checkpoint.options import MIB, Graces
+from model_checkpoint.storage.contract.failures import UNSUPPORTED
+from model_checkpoint.storage.local.files import is_local
+from model_checkpoint.storage.local.paths import RootPaths, let_go, log, read_whole, write_whole
+from model_checkpoint.storage.local.syscalls import Syscalls
+
+_BEAT_SECONDS = 10.0
+_TRIES = 16
+_OWNER_LIMIT = 16 * MIB
+
+
+class Owner(msgspec.Struct, frozen=True, kw_only=True):
+    """Which process an attempt belongs to, and what it is about to replace."""
+
+    host: str
+    boot: str
+    pid: int
+    started: float
+    name: str  # the checkpoint the attempt wants to become
+    obsolete: tuple[str, ...] = ()  # files of the old version it means to remove once it has replaced it
+
+
+def _this_process(calls: Syscalls, name: str) -> Owner:
+    return Owner(host=os.uname().nodename, boot=calls.boot_id(), pid=os.getpid(), started=time.time(), name=name)
+
+
+class AttemptLock:
+    """The lock of one living attempt."""
+
+    def __init__(self, root: RootPaths, attempt: str, name: str) -> None:
+        self._calls = root.calls
+        self._path = root.lock(attempt)
+        self._fd = _locked_file(self._calls, self._path)
+        self._beaten = time.monotonic()
+        try:
+            self._owner = _this_process(self._calls, name)
+            write_whole(self._calls, self._fd, msgspec.json.encode(self._owner))
+        except BaseException:
+            self.release()
+            raise
+
+    def beat(self) -> None:
+        """Refresh the time of the file, at most every ten seconds."""
+        now = time.monotonic()
+        if now - self._beaten >= _BEAT_SECONDS:
+            self._beaten = now
+            with suppress(OSError):  # the flock is the proof of life; the time only helps where there are no locks
+                self._calls.utime(self._fd)
+
+    def note_obsolete(self, files: tuple[str, ...]) -> None:
+        """Write down, durably, what the attempt will remove after the switch, so that recovery can finish it."""
+        line = msgspec.json.encode(msgspec.structs.replace(self._owner, obsolete=files))
+        write_whole(self._calls, self._fd, line)
+        self._calls.fsync(self._fd)
+
+    def release(self) -> None:
+        """Remove the file and let go; what fails here is left to recovery."""
+        try:
+            self._calls.unlink(self._path)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            log.warning("%s: could not be removed, recovery will (%s)", self._path, error)
+        self.leave()
+
+    def leave(self) -> None:
+        """Let go but keep the file, so that recovery knows that something is left to do."""
+        let_go(self._calls, self._fd)
+
+
+def _locked_file(calls: Syscalls, path: str) -> int:
+    """Create and lock the file; a recovery that came in between has unlinked it, then it is made anew."""
+    for _ in range(_TRIES):
+        fd = calls.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        try:
+            _take(calls, fd, path)
+            if _is_at(calls, fd, path):
+                return fd
+        except BaseException:
+            with suppress(OSError):  # the first error is the one to report
+                calls.unlink(path)
+            let_go(calls, fd)
+            raise
+        let_go(calls, fd)
+    raise StorageFailure(f"{path}: the lock was taken away {_TRIES} times. Stop whatever cleans this folder.", path)
+
+
+def _take(calls: Syscalls, fd: int, path: str) -> None:
+    try:
+        calls.flock(fd, fcntl.LOCK_EX)
+    except OSError as error:
+        if error.errno not in UNSUPPORTED:
+            raise
+        log.warning("%s: this file system has no locks; recovery goes by the file's time", path)
+
+
+def _is_at(calls: Syscalls, fd: int, path: str) -> bool:
+    """Whether ``path`` still names the open file."""
+    try:
+        return os.path.samestat(calls.lstat(path), calls.fstat(fd))
+    except FileNotFoundError:
+        return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptClaim:
+    """Recovery's hold on a dead attempt; ``owner`` is None if it died before it could say who it was."""
+
+    calls: Syscalls
+    fd: int | None
+    owner: Owner | None
+
+    def release(self) -> None:
+        """Let go."""
+        if self.fd is not None:
+            let_go(self.calls, self.fd)
+
+
+def claim(root: RootPaths, attempt: str, graces: Graces) -> AttemptClaim | None:
+    """Take hold of an attempt that is surely dead and old enough, or return None."""
+    path = root.lock(attempt)
+    try:
+        fd = root.calls.open(path, os.O_RDWR)
+    except FileNotFoundError:
+        return _claim_orphan(root, attempt, graces)
+    held = None
+    try:
+        held = _claim_file(root.calls, fd, path, graces)
+    finally:
+        if held is None:
+            let_go(root.calls, fd)
+    return held
+
+
+def _claim_file(calls: Syscalls, fd: int, path: str, graces: Graces) -> AttemptClaim | None:
+    try:
+        calls.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lockable = True
+    except BlockingIOError:
+        return None
+    except OSError as error:
+        if error.errno not in UNSUPPORTED:
+            raise
+        lockable = False
+    info = calls.fstat(fd)
+    owner = _read_owner(calls, fd, info.st_size)
+    grace = graces.local if lockable and _is_ours(calls, fd, owner) else graces.foreign
+    if time.time() - info.st_mtime < grace or not _is_at(calls, fd, path):
+        return None
+    return AttemptClaim(calls=calls, fd=fd, owner=owner)
+
+
+def _read_owner(calls: Syscalls, fd: int, size: int) -> Owner | None:
+    try:
+        return msgspec.json.decode(read_whole(calls, fd, min(size, _OWNER_LIMIT)), type=Owner)
+    except msgspec.DecodeError:
+        return None  # killed, or cut off by power loss, before it was written
+
+
+def _is_ours(calls: Syscalls, fd: int, owner: Owner | None) -> bool:
+    """Whether the attempt ran on this host and boot; one that never got to say so did, if the disk is our own."""
+    if owner is None:
+        return is_local(calls, fd)
+    return owner.host == os.uname().nodename and owner.boot == calls.boot_id()
+
+
+def _claim_orphan(root: RootPaths, attempt: str, graces: Graces) -> AttemptClaim | None:
+    """A stage without lock file: the lock is made first and removed last, so only power loss leaves one."""
+    calls, path = root.calls, root.stage(attempt)
+    try:
+        fd = calls.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    try:
+        grace = graces.local if is_local(calls, fd) else graces.foreign
+        old = time.time() - calls.fstat(fd).st_mtime >= grace
+    finally:
+        let_go(calls, fd)
+    return AttemptClaim(calls=calls, fd=None, owner=None) if old else None

@@ -1,0 +1,289 @@
+"""Paths: where things lie under a root, and the few steps on them that several operations share."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+
+from model_checkpoint.errors import CheckpointException, LimitExceeded, UnsafeName
+from model_checkpoint.manifest import Manifest, decode
+from model_checkpoint.options import ReaderLimits
+from model_checkpoint.storage.contract.failures import UNSUPPORTED
+from model_checkpoint.storage.contract.names import MANIFEST, is_name
+from model_checkpoint.storage.contract.store import FileStat
+from model_checkpoint.storage.local.syscalls import Syscalls
+
+log = logging.getLogger("model_checkpoint.storage")
+
+_NO_FOLDER_FLUSH = (errno.EINVAL, *UNSUPPORTED)
+_NOT_A_FILE = (errno.ELOOP, errno.ENOTDIR, errno.ENXIO)
+_MANIFEST_LIMIT = ReaderLimits().manifest_bytes
+_SHARED_MODE = 0o777  # the root belongs to its users: their umask decides; what is saved in it is private
+
+
+@dataclass(frozen=True, slots=True)
+class RootPaths:
+    """The paths of one root, and the calls that reach them.
+
+    Example:
+        >>> from model_checkpoint.storage.local.syscalls import SYSTEM
+        >>> Root("/runs/a", SYSTEM).checkpoint("step-1")
+        '/runs/a/checkpoints/step-1'
+    """
+
+    path: str
+    calls: Syscalls
+
+    @property
+    def checkpoints(self) -> str:
+        """Where published checkpoints lie."""
+        return f"{self.path}/checkpoints"
+
+    @property
+    def staging(self) -> str:
+        """Where attempts lie until they are published."""
+        return f"{self.path}/.staging"
+
+    @property
+    def trash(self) -> str:
+        """Where deleted checkpoints wait for the end of their grace."""
+        return f"{self.path}/.trash"
+
+    def checkpoint(self, name: str) -> str:
+        """The folder of one published checkpoint."""
+        return f"{self.checkpoints}/{name}"
+
+    def stage(self, attempt: str) -> str:
+        """The folder of one attempt."""
+        return f"{self.staging}/{attempt}"
+
+    def lock(self, attempt: str) -> str:
+        """The lock file of one attempt, beside its folder so that publishing does not move it."""
+        return f"{self.staging}/{attempt}.lock"
+
+
+def make_folder(calls: Syscalls, path: str) -> None:
+    """Make ``path`` and what is missing above it; every folder that got a new name in it is flushed.
+
+    A link in its place is :class:`UnsafeName`; above it, links are the user's to make.
+    """
+    missing, above = [], path
+    while not _exists(calls, above):
+        missing.append(above)
+        above = os.path.dirname(above)
+    for folder in reversed(missing):
+        try:
+            calls.mkdir(folder, _SHARED_MODE)
+        except FileExistsError:
+            log.debug("%s: another process made it first", folder)
+        flush_folder(calls, os.path.dirname(folder))
+    refuse_link(calls, path)
+
+
+def refuse_link(calls: Syscalls, path: str) -> None:
+    """Raise :class:`UnsafeName` if a link stands where a folder of ours should be, below which we write and remove."""
+    try:
+        linked = stat.S_ISLNK(calls.lstat(path).st_mode)
+    except FileNotFoundError:
+        return
+    if linked:
+        raise UnsafeName(
+            f"{path}: is a link, so what is written or removed there lies elsewhere; nothing was touched. Put a real "
+            "folder in its place, or link the root as a whole.",
+            path,
+        )
+
+
+def _exists(calls: Syscalls, path: str) -> bool:
+    try:
+        calls.stat(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def let_go(calls: Syscalls, fd: int) -> None:
+    """Close a descriptor whose close can tell nothing: it was only read, its flush was checked, or its file is dead."""
+    with suppress(OSError):
+        calls.close(fd)
+
+
+def flush_folder(calls: Syscalls, path: str) -> None:
+    """Make the names in a folder survive power loss; a file system that cannot is named in the log."""
+    try:
+        calls.fsync_dir(path)
+    except OSError as error:
+        if error.errno not in _NO_FOLDER_FLUSH:
+            raise
+        log.warning("%s: this file system cannot flush folders; durability is up to it", path)
+
+
+def free_bytes(calls: Syscalls, path: str) -> int:
+    """Room left for an ordinary user on the file system of ``path``, or of what is there of it."""
+    while True:
+        try:
+            room = calls.statvfs(path)
+        except FileNotFoundError:
+            path = os.path.dirname(path)
+        else:
+            return room.f_bavail * room.f_frsize
+
+
+def remove_tree(calls: Syscalls, path: str) -> int:
+    """Remove a file or folder, following no link, and return the bytes given back.
+
+    What is gone already is no error, so any number of processes may do this at once.
+    """
+    try:
+        info = calls.lstat(path)
+        if not stat.S_ISDIR(info.st_mode):
+            calls.unlink(path)
+            return info.st_size if info.st_nlink == 1 else 0
+        nbytes = sum(remove_tree(calls, f"{path}/{entry}") for entry in sorted(calls.listdir(path)))
+        calls.rmdir(path)
+    except FileNotFoundError:
+        return 0
+    return nbytes
+
+
+def list_folder(calls: Syscalls, path: str) -> list[str]:
+    """Names in a folder; none if it is not there."""
+    try:
+        return calls.listdir(path)
+    except FileNotFoundError:
+        return []
+
+
+def regular_files(calls: Syscalls, path: str) -> dict[str, int]:
+    """Every regular file in a folder with its size; links, pipes and folders are no files of a checkpoint."""
+    return {entry: info.st_size for entry, info in _regular_files(calls, path)}
+
+
+def stamped_files(calls: Syscalls, path: str) -> dict[str, FileStat]:
+    """Every regular file in a folder with its stamp."""
+    return {entry: stamp_of(info) for entry, info in _regular_files(calls, path)}
+
+
+def stamp_of(info: os.stat_result) -> FileStat:
+    """The stamp of a local file: its inode says which copy it is, its time of change whether it was written to."""
+    return FileStat(size=info.st_size, identity=f"{info.st_ino:x}-{info.st_mtime_ns:x}", links=info.st_nlink)
+
+
+def _regular_files(calls: Syscalls, path: str) -> Iterator[tuple[str, os.stat_result]]:
+    for entry in calls.listdir(path):
+        try:
+            info = calls.lstat(f"{path}/{entry}")
+        except FileNotFoundError:
+            continue  # removed between the two calls, so it is not there
+        if stat.S_ISREG(info.st_mode):
+            yield entry, info
+
+
+def is_published(root: RootPaths, name: str) -> bool:
+    """Whether ``name`` is a real folder with a manifest; anything else is not a checkpoint and blocks nothing."""
+    if not is_name(name):
+        return False
+    try:
+        folder = root.calls.lstat(root.checkpoint(name))
+        manifest = root.calls.lstat(f"{root.checkpoint(name)}/{MANIFEST}")
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return stat.S_ISDIR(folder.st_mode) and stat.S_ISREG(manifest.st_mode)
+
+
+def open_regular(calls: Syscalls, folder: str, file: str) -> tuple[int, os.stat_result]:
+    """Open a regular file of a real folder; a link, pipe or device in place of either is :class:`UnsafeName`.
+
+    The folder is pinned by its descriptor, so that nothing can be swapped for a link between check and open.
+    """
+    try:
+        pinned = calls.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            # O_NONBLOCK: a pipe must be refused, not waited for
+            fd = calls.open(file, os.O_RDONLY | os.O_NONBLOCK, folder=pinned)
+        finally:
+            let_go(calls, pinned)
+    except OSError as error:
+        if error.errno not in _NOT_A_FILE:
+            raise
+        raise _unsafe(folder, file) from error
+    return _regular(calls, fd, folder, file)
+
+
+def _regular(calls: Syscalls, fd: int, folder: str, file: str) -> tuple[int, os.stat_result]:
+    try:
+        info = calls.fstat(fd)
+        if not stat.S_ISREG(info.st_mode):
+            raise _unsafe(folder, file)
+    except BaseException:
+        let_go(calls, fd)
+        raise
+    return fd, info
+
+
+def _unsafe(folder: str, file: str) -> UnsafeName:
+    return UnsafeName(
+        f"{folder}: {file} is no regular file in a real folder (a link, pipe or device stands there). "
+        "It was not read; remove it, and load another step.",
+        folder,
+        file=file,
+    )
+
+
+def read_whole(calls: Syscalls, fd: int, size: int) -> bytes:
+    """Read ``size`` bytes from the start, or as many as there are."""
+    buffer = bytearray(size)
+    view, done = memoryview(buffer), 0
+    while done < size and (count := calls.preadv(fd, view[done:], done)):
+        done += count
+    return bytes(view[:done])
+
+
+def write_whole(calls: Syscalls, fd: int, data: bytes, *, offset: int = 0) -> None:
+    """Write all of ``data``; short writes are legal and continued."""
+    view, done = memoryview(data), 0
+    while done < len(view):
+        count = calls.pwrite(fd, view[done:], offset + done)
+        if count <= 0:
+            raise OSError(errno.EIO, "the system wrote nothing and gave no reason")
+        done += count
+
+
+def read_manifest(calls: Syscalls, folder: str) -> bytes:
+    """The bytes of the manifest in ``folder``; raises FileNotFoundError when there is none."""
+    fd, info = open_regular(calls, folder, MANIFEST)
+    try:
+        if info.st_size > _MANIFEST_LIMIT:
+            raise LimitExceeded(
+                f"{folder}: the manifest has {info.st_size} bytes, the limit is {_MANIFEST_LIMIT}. "
+                "It is damaged or hostile; load another step.",
+                folder,
+                file=MANIFEST,
+            )
+        return read_whole(calls, fd, info.st_size)
+    finally:
+        let_go(calls, fd)
+
+
+def decode_manifest(root: RootPaths, name: str) -> Manifest | None:
+    """The manifest of ``name``; None if it cannot be understood. Raises FileNotFoundError when there is none."""
+    folder = root.checkpoint(name)
+    try:
+        return decode(read_manifest(root.calls, folder), folder)
+    except CheckpointException as error:
+        log.warning("%s: its manifest is not used to decide anything (%s)", folder, error)
+        return None
+
+
+def attempt_of(root: RootPaths, name: str) -> str | None:
+    """Which attempt published ``name``: None if nothing is published there, "" if the manifest does not say."""
+    try:
+        manifest = decode_manifest(root, name)
+    except FileNotFoundError:
+        return None
+    return manifest.attempt if manifest is not None else ""

@@ -1,0 +1,119 @@
+"""Recovery: recovery. Removes what dead attempts left, and trash past its grace; never rolls anything forward.
+
+Safe to run at any time, from any number of processes, and to be killed at any call: each step leaves a state the next
+sweep understands, and the lock file of an attempt goes last.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from model_checkpoint.options import Graces
+from model_checkpoint.storage.contract.failures import is_refused, typed_errors
+from model_checkpoint.storage.contract.names import MANIFEST, is_name
+from model_checkpoint.storage.contract.store import Swept
+from model_checkpoint.storage.local.locks import Owner, claim
+from model_checkpoint.storage.local.paths import (
+    RootPaths,
+    decode_manifest,
+    flush_folder,
+    list_folder,
+    log,
+    refuse_link,
+    regular_files,
+    remove_tree,
+)
+from model_checkpoint.storage.local.trash import purge, throw_files
+
+_ENTRY = re.compile(r"([A-Za-z0-9_-]{1,64})(?:\.lock)?")
+
+
+@dataclass(slots=True)
+class _Tally:
+    attempts: list[str] = field(default_factory=list)
+    alive: list[str] = field(default_factory=list)
+    nbytes: int = 0
+
+
+def sweep(root: RootPaths, graces: Graces) -> Swept:
+    """Remove leavings; see :meth:`model_checkpoint.storage.contract.store.Store.sweep`."""
+    tally = _Tally()
+    with typed_errors(root.staging, "could not be swept"):
+        for folder in (root.staging, root.trash):
+            refuse_link(root.calls, folder)
+        for attempt in _attempts(root):
+            _sweep_attempt(root, attempt, graces, tally)
+        trashed, nbytes = purge(root, graces.trash)
+    swept = Swept(attempts=tally.attempts, trashed=trashed, alive=tally.alive, nbytes=tally.nbytes + nbytes)
+    if swept.attempts or swept.trashed:
+        log.info(
+            "%s: removed %d dead attempts and %d deleted checkpoints, %d bytes",
+            root.path,
+            len(swept.attempts),
+            len(swept.trashed),
+            swept.nbytes,
+        )
+    return swept
+
+
+def _attempts(root: RootPaths) -> list[str]:
+    matches = (_ENTRY.fullmatch(entry) for entry in list_folder(root.calls, root.staging))
+    return sorted({match[1] for match in matches if match})
+
+
+def _sweep_attempt(root: RootPaths, attempt: str, graces: Graces, tally: _Tally) -> None:
+    try:
+        held = claim(root, attempt, graces)
+        if held is None:
+            tally.alive.append(attempt)
+            return
+        try:
+            tally.nbytes += _bury(root, attempt, held.owner)
+        finally:
+            held.release()
+    except OSError as error:
+        if not is_refused(error):
+            raise
+        log.warning("%s: belongs to another user, left alone (%s)", root.stage(attempt), error)
+        tally.alive.append(attempt)
+    else:
+        tally.attempts.append(attempt)
+
+
+def _bury(root: RootPaths, attempt: str, owner: Owner | None) -> int:
+    """Remove all traces of a dead attempt, its lock last."""
+    nbytes = remove_tree(root.calls, root.stage(attempt))
+    if owner is not None and is_name(owner.name) and not _clear_strays(root, attempt, owner):
+        return nbytes
+    remove_tree(root.calls, root.lock(attempt))
+    return nbytes
+
+
+def _clear_strays(root: RootPaths, attempt: str, owner: Owner) -> bool:
+    """Take out of a checkpoint what a dead attempt to replace it left there; False if that cannot be decided.
+
+    If the attempt came to be the checkpoint, the version it replaced goes; if not, its own files go. Nothing the
+    manifest in place lists is ever touched.
+    """
+    folder = root.checkpoint(owner.name)
+    try:
+        files = regular_files(root.calls, folder)
+        own, old = [f for f in files if attempt in f], [f for f in files if f in owner.obsolete]
+        if not own and not old:
+            return True
+        manifest = decode_manifest(root, owner.name)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    if manifest is None:
+        log.warning("%s: has files of the dead attempt %s but no usable manifest; nothing removed", folder, attempt)
+        return False
+    kept = {record.name for record in manifest.files} | {MANIFEST}
+    if manifest.attempt == attempt:
+        flush_folder(root.calls, folder)  # it died before it could: the new must be durable before the old goes
+        throw_files(root, owner.name, [file for file in old if file not in kept])
+    else:
+        for file in own:
+            if file not in kept:
+                remove_tree(root.calls, f"{folder}/{file}")
+    return True

@@ -1,0 +1,147 @@
+"""Local store: checkpoints as folders on a file system.
+
+``checkpoints/<name>/`` is published, ``.staging/<attempt>/`` is being saved, ``.trash/`` was deleted. A folder under
+``checkpoints/`` without a manifest is no checkpoint: it is not listed, and gives way when a save wants its name.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+
+from model_checkpoint.options import Graces
+from model_checkpoint.storage.contract.failures import no_such_checkpoint, typed_errors
+from model_checkpoint.storage.contract.names import check_attempt, check_name
+from model_checkpoint.storage.contract.store import FileStat, Swept, Trashed
+from model_checkpoint.storage.local import trash
+from model_checkpoint.storage.local.attempt import LocalAttempt
+from model_checkpoint.storage.local.files import LocalReader, open_reader
+from model_checkpoint.storage.local.paths import (
+    RootPaths,
+    flush_folder,
+    free_bytes,
+    is_published,
+    list_folder,
+    make_folder,
+    read_manifest,
+    regular_files,
+    stamped_files,
+)
+from model_checkpoint.storage.local.recovery import sweep
+from model_checkpoint.storage.local.syscalls import SYSTEM, Syscalls
+
+
+class LocalStore:
+    """A root on a file system; see :class:`model_checkpoint.storage.contract.store.Store`.
+
+    ``direct=True`` writes, and reads what is cold, around the page cache where the file system can, and leaves the
+    cache alone elsewhere; ``direct=False`` goes through it, so that what was saved or loaded is read again from memory.
+
+    Example:
+        >>> import tempfile
+        >>> store = LocalStore(tempfile.mkdtemp())
+        >>> stage = store.stage("step-1", "attempt-1")
+        >>> stage.publish(b"the manifest")
+        >>> store.names(), store.read_manifest("step-1")
+        (['step-1'], b'the manifest')
+    """
+
+    def __init__(self, root: str | os.PathLike[str], *, calls: Syscalls = SYSTEM, direct: bool = True) -> None:
+        self._root = RootPaths(os.path.abspath(os.fspath(root)), calls)
+        self._direct = direct
+        self._prepared, self._preparing = False, threading.Lock()
+
+    @property
+    def url(self) -> str:
+        """The absolute path of the root."""
+        return self._root.path
+
+    def exists(self) -> bool:
+        """Whether the root is a folder."""
+        with typed_errors(self.url, "could not look at the root"):
+            try:
+                return stat.S_ISDIR(self._root.calls.stat(self.url).st_mode)
+            except (FileNotFoundError, NotADirectoryError):
+                return False
+
+    def names(self) -> list[str]:
+        """Names of published checkpoints, in no order."""
+        with typed_errors(self._root.checkpoints, "could not list the checkpoints"):
+            entries = list_folder(self._root.calls, self._root.checkpoints)
+            return [entry for entry in entries if is_published(self._root, entry)]
+
+    def read_manifest(self, name: str) -> bytes:
+        """The manifest of ``name``."""
+        folder = self._folder(name)
+        with typed_errors(folder, "could not read the manifest"):
+            try:
+                return read_manifest(self._root.calls, folder)
+            except FileNotFoundError as error:
+                raise no_such_checkpoint(folder, self.url) from error
+
+    def files(self, name: str) -> dict[str, int]:
+        """Every regular file of ``name``, its manifest included, with its size."""
+        folder = self._folder(name)
+        with typed_errors(folder, "could not list the files"):
+            if not is_published(self._root, name):
+                raise no_such_checkpoint(folder, self.url)
+            return regular_files(self._root.calls, folder)
+
+    def stamps(self, name: str) -> dict[str, FileStat]:
+        """Every regular file of ``name`` with its stamp."""
+        folder = self._folder(name)
+        with typed_errors(folder, "could not look at the files"):
+            if not is_published(self._root, name):
+                raise no_such_checkpoint(folder, self.url)
+            return stamped_files(self._root.calls, folder)
+
+    def open(self, name: str, file: str) -> LocalReader:
+        """Open one data file."""
+        folder = self._folder(name)
+        return open_reader(self._root.calls, folder, check_name(file, folder), direct=self._direct)
+
+    def stage(self, name: str, attempt: str) -> LocalAttempt:
+        """Begin an attempt."""
+        check_name(name, self.url)
+        check_attempt(attempt, self.url)
+        self._prepare()
+        return LocalAttempt(self._root, name, attempt, direct=self._direct)
+
+    def _prepare(self) -> None:
+        """Make the root; flush it once even if it was there, since whoever made it may have died before that."""
+        with self._preparing, typed_errors(self.url, "could not make the root"):
+            make_folder(self._root.calls, self._root.checkpoints)
+            make_folder(self._root.calls, self._root.staging)
+            if not self._prepared:
+                flush_folder(self._root.calls, self.url)
+                self._prepared = True
+
+    def free_bytes(self) -> int | None:
+        """Room left on the file system."""
+        with typed_errors(self.url, "could not ask for the room left"):
+            return free_bytes(self._root.calls, self.url)
+
+    def discard(self, name: str) -> Trashed:
+        """Move a published checkpoint to the trash, durably."""
+        check_name(name, self.url)
+        return trash.discard(self._root, name)
+
+    def trash(self) -> list[Trashed]:
+        """What can be brought back, oldest first."""
+        return trash.contents(self._root)
+
+    def read_trashed(self, token: str) -> bytes:
+        """The manifest of what lies in the trash under ``token``."""
+        return trash.read(self._root, token)
+
+    def bring_back(self, token: str) -> str:
+        """Undo a ``discard``."""
+        return trash.bring_back(self._root, token)
+
+    def sweep(self, graces: Graces) -> Swept:
+        """Remove leavings of dead attempts and trash past its grace."""
+        return sweep(self._root, graces)
+
+    def _folder(self, name: str) -> str:
+        return self._root.checkpoint(check_name(name, self.url))

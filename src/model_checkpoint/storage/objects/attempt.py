@@ -1,0 +1,146 @@
+"""Object attempt: one attempt to save, from its lease to its publication."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from model_checkpoint.errors import CheckpointException, DurabilityUnknown, StepExists, StorageFailure
+from model_checkpoint.storage.contract.failures import attempt_over, misused, not_sealed
+from model_checkpoint.storage.contract.names import MANIFEST, check_name, check_new_file, check_own_files
+from model_checkpoint.storage.contract.store import FileStat
+from model_checkpoint.storage.objects.bucket import Bucket, log
+from model_checkpoint.storage.objects.commit import CurrentManifest, ManifestPut, commit, find
+from model_checkpoint.storage.objects.failures import ConditionFailed, KeyMissing
+from model_checkpoint.storage.objects.keys import CHECKPOINTS, file_key, stored_name
+from model_checkpoint.storage.objects.leases import Lease, LeaseKind
+from model_checkpoint.storage.objects.trash import in_parallel, stored_files, throw_files
+from model_checkpoint.storage.objects.writer import Buffers, ObjectCopy, ObjectWriter, stamp_of
+
+_TRIES = 16
+_COPY_BYTES = 4 << 30  # the most a server copies in one request
+
+
+class ObjectAttempt:
+    """One attempt; see :class:`model_checkpoint.storage.contract.store.Attempt`."""
+
+    def __init__(self, bucket: Bucket, name: str, attempt: str, *, buffers: Buffers) -> None:
+        self._bucket, self._name, self._attempt, self._buffers = bucket, name, attempt, buffers
+        self._where = bucket.where(f"{CHECKPOINTS}/{name}")
+        self._writers: dict[str, ObjectWriter | ObjectCopy] = {}
+        self._over = False
+        self._lease = Lease(bucket, LeaseKind.SAVE, attempt=attempt, name=name)
+
+    def create(self, file: str, size: int) -> ObjectWriter:
+        """Open a new file of ``size`` bytes; it goes to a key no other attempt has."""
+        self._require_open()
+        check_new_file(file, {name.casefold() for name in self._writers}, self._where)
+        key = file_key(self._name, stored_name(file, self._attempt))
+        writer = self._writers[file] = ObjectWriter(self._bucket, key, size, buffers=self._buffers)
+        return writer
+
+    def link(self, file: str, *, source: str, source_file: str, identity: str) -> bool:
+        """Let the server copy ``source_file`` of ``source``; saves the upload, not the space."""
+        self._require_open()
+        check_new_file(file, {name.casefold() for name in self._writers}, self._where)
+        origin = file_key(check_name(source, self._where), check_name(source_file, self._where))
+        key = file_key(self._name, stored_name(file, self._attempt))
+        try:
+            found = self._bucket.head(origin)
+            if stamp_of(found).identity != identity or found.size > _COPY_BYTES:
+                return False
+            self._bucket.copy(origin, key)
+            self._writers[file] = ObjectCopy(key, stamp_of(self._bucket.head(key)))
+        except KeyMissing:
+            return False
+        except StorageFailure as error:
+            log.warning("%s: the store did not copy %s, so it is uploaded (%s)", self._where, origin, error)
+            return False
+        return True
+
+    def stamps(self) -> dict[str, FileStat]:
+        """Stamps of the files that are in the store so far."""
+        return {file: writer.stamp for file, writer in self._writers.items() if writer.stamp is not None}
+
+    def publish(self, manifest: bytes, *, replace: bool = False, obsolete: Sequence[str] = ()) -> None:
+        """Make the checkpoint visible and durable, by one conditional put."""
+        self._require_open()
+        if loose := [file for file, writer in self._writers.items() if not writer.sealed]:
+            raise not_sealed(self._where, loose)
+        if not manifest:
+            raise misused(self._where, "a manifest of no bytes means a deleted checkpoint")
+        if replace:
+            check_own_files(self._writers, self._attempt, self._where)
+        gone = tuple(check_name(file, self._where) for file in obsolete if file not in (*self._writers, MANIFEST))
+        try:
+            old = self._commit(bytes(manifest), replace=replace, obsolete=gone)
+        except DurabilityUnknown:
+            self._over = True  # both versions stay where they are, and recovery decides which one goes
+            self._lease.leave()
+            raise
+        self._over = True
+        self._tidy(old)
+
+    def _commit(self, manifest: bytes, *, replace: bool, obsolete: tuple[str, ...]) -> tuple[str, ...]:
+        """Commit as new or over the old, whichever the name turns out to be; return the stored files to remove."""
+        for _ in range(_TRIES):
+            found = find(self._bucket, self._name) if replace else None
+            old = self._outdated(found, obsolete) if found is not None else ()
+            if old:
+                self._lease.note_obsolete(old)
+            home = found.home if found is not None else self._attempt
+            draft = ManifestPut(data=manifest, attempt=self._attempt, home=home)
+            try:
+                commit(self._bucket, self._name, draft, over=found)
+            except (ConditionFailed, StepExists):
+                if not replace:
+                    raise
+            else:
+                return old
+        raise StorageFailure(
+            f"{self._where}: the checkpoint was replaced {_TRIES} times meanwhile. Let one process at a time do that.",
+            self._where,
+        )
+
+    def _outdated(self, found: CurrentManifest, obsolete: tuple[str, ...]) -> tuple[str, ...]:
+        """Stored files to remove once ``found`` is replaced.
+
+        A version none of whose files the caller names is one it did not know of: then its own files go.
+        """
+        listed = found.listed() or frozenset()
+        names = set(obsolete) if not listed or listed & set(obsolete) or not obsolete else {*obsolete, *listed}
+        own = {stored_name(file, self._attempt) for file in self._writers}
+        present = stored_files(self._bucket, self._name, found.home)
+        return tuple(stored for stored in present if stored.partition("~")[0] in names and stored not in own)
+
+    def _tidy(self, old: tuple[str, ...]) -> None:
+        """Clean up behind a commit; whatever fails is recovery's to finish, the checkpoint is safe."""
+        try:
+            throw_files(self._bucket, self._name, old)
+        except CheckpointException as error:
+            log.warning("%s: leavings stay until the next recovery (%s)", self._where, error)
+            self._lease.leave()
+        else:
+            self._lease.release()
+
+    def abort(self) -> None:
+        """Remove everything staged; what cannot be removed now, or may still arrive, is left to recovery."""
+        if self._over:
+            return
+        self._over = True
+        touched = [writer for writer in self._writers.values() if writer.touched]
+        clean = all(writer.sealed for writer in touched)
+        try:
+            for writer in self._writers.values():
+                writer.give_up()
+            in_parallel(self._bucket.delete, [writer.key for writer in touched])
+        except CheckpointException as error:
+            log.warning("%s: leavings stay until the next recovery (%s)", self._where, error)
+            clean = False
+        if clean:
+            self._lease.release()
+        else:
+            self._lease.leave()
+
+    def _require_open(self) -> None:
+        if self._over:
+            raise attempt_over(self._where)

@@ -1,0 +1,152 @@
+"""Object store: checkpoints in Amazon S3, Google Cloud Storage, Azure, or whatever speaks one of their languages.
+
+Data files go to keys nobody else writes; the manifest comes last, by a put that fails if there is one already. A bucket
+that ignores such conditions is refused. Needs the package obstore (`pip install model-checkpoint[objects]`).
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import Any
+
+from model_checkpoint.options import Graces
+from model_checkpoint.storage.contract.failures import no_such_checkpoint
+from model_checkpoint.storage.contract.names import MANIFEST, check_attempt, check_name
+from model_checkpoint.storage.contract.store import FileStat, Swept, Trashed
+from model_checkpoint.storage.objects import trash as object_trash
+from model_checkpoint.storage.objects.attempt import ObjectAttempt
+from model_checkpoint.storage.objects.bucket import TERM_SECONDS, Address, Bucket, connect
+from model_checkpoint.storage.objects.commit import CurrentManifest, find
+from model_checkpoint.storage.objects.failures import KeyMissing
+from model_checkpoint.storage.objects.keys import CHECKPOINTS, file_key, manifest_key
+from model_checkpoint.storage.objects.reader import ObjectReader, gone
+from model_checkpoint.storage.objects.recovery import sweep
+from model_checkpoint.storage.objects.writer import Buffers, stamp_of
+
+
+class ObjectStore:
+    """A root in an object store; see :class:`model_checkpoint.storage.contract.store.Store`.
+
+    Credentials and endpoint come from the environment variables obstore reads (``AWS_*``, ``GOOGLE_*``, ``AZURE_*``),
+    or with ``store``, a store object of obstore for the bucket itself, without a prefix. ``term`` goes with ``store``:
+    how many seconds a silent worker of another machine counts as alive, whatever the graces of a sweep.
+
+    Example:
+        >>> from obstore.store import S3Store
+        >>> bucket = S3Store("bucket", region="eu-north-1", access_key_id="id", secret_access_key="secret")
+        >>> ObjectStore("s3://bucket/runs/a/", store=bucket).url
+        's3://bucket/runs/a'
+    """
+
+    def __init__(self, url: str, *, store: Any = None, term: float = TERM_SECONDS) -> None:
+        address = Address.parse(url)
+        self._bucket = connect(address) if store is None else Bucket(address, store, term)
+        self._buffers = Buffers()
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Memory that each file takes while it is being uploaded."""
+        return self._buffers.nbytes
+
+    def within(self, nbytes: int) -> ObjectStore:
+        """The same store, whose uploads take at most ``nbytes`` each, or the least that works."""
+        other = copy(self)
+        other._buffers = Buffers.within(nbytes)
+        return other
+
+    @property
+    def url(self) -> str:
+        """The URL of the root."""
+        return self._bucket.address.url
+
+    def exists(self) -> bool:
+        """Whether there is anything below the prefix."""
+        return not self._bucket.is_empty()
+
+    def names(self) -> list[str]:
+        """Names of published checkpoints, in no order."""
+        found = []
+        for item in self._bucket.list(CHECKPOINTS):
+            parts = item.key.split("/")
+            if len(parts) == 3 and parts[2] == MANIFEST and item.size:
+                found.append(parts[1])
+        return found
+
+    def read_manifest(self, name: str) -> bytes:
+        """The manifest of ``name``."""
+        return self._find(name).data
+
+    def files(self, name: str) -> dict[str, int]:
+        """Every file of ``name``, its manifest included, with its size."""
+        found = self._find(name)
+        stored = object_trash.stored_files(self._bucket, name, found.home)
+        sizes = {file.partition("~")[0]: item.size for file, item in stored.items()}
+        return sizes | {MANIFEST: len(found.data)}
+
+    def stamps(self, name: str) -> dict[str, FileStat]:
+        """Every file of ``name``, its manifest included, with its stamp."""
+        found = self._find(name)
+        stored = object_trash.stored_files(self._bucket, name, found.home)
+        stamps = {file.partition("~")[0]: stamp_of(item) for file, item in stored.items()}
+        return stamps | {MANIFEST: stamp_of(self._bucket.head(manifest_key(name)))}
+
+    def open(self, name: str, file: str) -> ObjectReader:
+        """Open one data file."""
+        where = self._where(name)
+        check_name(file, where)
+        stored = file
+        try:
+            size = self._bucket.head(file_key(name, file)).size
+        except KeyMissing:
+            stored, size = self._look_at_home(name, file)
+        return ObjectReader(self._bucket, file_key(name, stored), size=size, where=where, file=file)
+
+    def _look_at_home(self, name: str, file: str) -> tuple[str, int]:
+        """The stored name and size of a file whose name lacks the attempt id."""
+        found = find(self._bucket, name)
+        stored = f"{file}~{found.home}" if found is not None else file
+        try:
+            return stored, self._bucket.head(file_key(name, stored)).size
+        except KeyMissing:
+            raise gone(self._where(name), file) from None
+
+    def stage(self, name: str, attempt: str) -> ObjectAttempt:
+        """Begin an attempt."""
+        check_name(name, self.url)
+        check_attempt(attempt, self.url)
+        return ObjectAttempt(self._bucket, name, attempt, buffers=self._buffers)
+
+    def free_bytes(self) -> int | None:
+        """Nobody can tell."""
+        return None
+
+    def discard(self, name: str) -> Trashed:
+        """Move a published checkpoint to the trash."""
+        self._find(name)
+        return object_trash.discard(self._bucket, name)
+
+    def trash(self) -> list[Trashed]:
+        """What can be brought back, oldest first."""
+        return object_trash.contents(self._bucket)
+
+    def read_trashed(self, token: str) -> bytes:
+        """The manifest of what lies in the trash under ``token``."""
+        return object_trash.read(self._bucket, token)
+
+    def bring_back(self, token: str) -> str:
+        """Undo a ``discard``."""
+        return object_trash.bring_back(self._bucket, token)
+
+    def sweep(self, graces: Graces) -> Swept:
+        """Remove leavings of dead attempts, stale uploads, and trash past its grace."""
+        return sweep(self._bucket, graces)
+
+    def _where(self, name: str) -> str:
+        return f"{self.url}/{CHECKPOINTS}/{check_name(name, self.url)}"
+
+    def _find(self, name: str) -> CurrentManifest:
+        where = self._where(name)
+        found = find(self._bucket, name)
+        if found is None:
+            raise no_such_checkpoint(where, self.url)
+        return found

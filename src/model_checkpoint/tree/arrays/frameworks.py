@@ -1,0 +1,82 @@
+"""Frameworks: which adapter takes a type. A framework nobody imported is not imported here either."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from model_checkpoint.tree.arrays import numpy_arrays
+from model_checkpoint.tree.arrays.array_ref import ArrayRef
+
+Finder = Callable[[Any], ArrayRef]
+
+
+def loaded(name: str) -> bool:
+    """Tell whether the caller's program has a framework imported completely."""
+    module = sys.modules.get(name)
+    return module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False)
+
+
+_FINDERS: dict[type, Finder | None] = {}
+
+
+def finder(cls: type) -> Finder | None:
+    """Return the function that finds arrays of type ``cls``, or None if it is no array.
+
+    Example:
+        >>> finder(np.ndarray)(np.zeros(3)).shape, finder(int)
+        ((3,), None)
+    """
+    if cls not in _FINDERS:
+        _FINDERS[cls] = _finder(cls)
+    return _FINDERS[cls]
+
+
+def _finder(cls: type) -> Finder | None:
+    if cls is np.ndarray or cls is np.memmap:
+        return numpy_arrays.find
+    if loaded("torch"):
+        from model_checkpoint.tree.arrays import torch_types
+
+        if issubclass(cls, torch_types.TENSOR):
+            return torch_types.finder(cls)
+    if loaded("jax"):
+        from model_checkpoint.tree.arrays import jax_arrays
+
+        if jax_arrays.is_array(cls):
+            return jax_arrays.find
+    if loaded("tensorflow"):
+        from model_checkpoint.tree.arrays import tensorflow_arrays
+
+        if tensorflow_arrays.is_array(cls):
+            return tensorflow_arrays.find
+    return None
+
+
+_KINDS: dict[type, str | None] = {}
+
+
+def object_kind(cls: type) -> str | None:
+    """Return what kind of stateful object ``cls`` is, or None if it has no state_dict to save and load."""
+    if cls not in _KINDS:
+        _KINDS[cls] = _object_kind(cls)
+    return _KINDS[cls]
+
+
+def _object_kind(cls: type) -> str | None:
+    reader = getattr(cls, "state_dict", None) or getattr(cls, "get_state_dict", None)
+    if not callable(reader) or not callable(getattr(cls, "load_state_dict", None)):
+        return None
+    if loaded("torch"):
+        from model_checkpoint.tree.arrays import torch_types
+
+        return torch_types.object_kind(cls) or "object"
+    return getattr(cls, "__checkpoint_kind__", None) or "object"
+
+
+def state_of(value: Any) -> Any:
+    """Return the state of a stateful object."""
+    return value.state_dict() if hasattr(value, "state_dict") else value.get_state_dict()

@@ -1,0 +1,60 @@
+"""Torch owners: which module owns a parameter, so that optimizer state is named after it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from model_checkpoint.manifest import Node
+from model_checkpoint.tree.flattening.encode import Encoder
+from model_checkpoint.tree.nodes.names import dotted, join
+from model_checkpoint.tree.nodes.walk import ARRAYS, children
+
+
+def annotate(tree: Node, encoder: Encoder) -> None:
+    """Mark frozen parameters, and give optimizer nodes the name and shape of each of their parameters."""
+    for node, module in encoder.modules:
+        _mark_frozen(node, module, encoder)
+    if not encoder.optimizers:
+        return
+    names = parameter_names([(prefix, module) for prefix, module in _located(tree, encoder)])
+    for node, optimizer in encoder.optimizers:
+        node.append([[names.get(id(p)), list(p.shape)] for p in parameters(optimizer)])
+
+
+def parameters(optimizer: Any) -> list[Any]:
+    """Return the parameters of an optimizer in the order its state_dict counts them."""
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def parameter_names(modules: list[tuple[str, Any]]) -> dict[int, str]:
+    """Return the dotted name of each parameter, by identity; the first module that owns it names it."""
+    names: dict[int, str] = {}
+    for prefix, module in modules:
+        for name, parameter in module.named_parameters():
+            names.setdefault(id(parameter), join(prefix, dotted(name)))
+    return names
+
+
+def _located(tree: Node, encoder: Encoder) -> list[tuple[str, Any]]:
+    """Return (name of its place, module) for every module of the tree, in order."""
+    by_node = {id(node): module for node, module in encoder.modules}
+    places: list[tuple[str, Any]] = []
+    pending: list[tuple[str, Node]] = [("", tree)]
+    while pending:
+        prefix, node = pending.pop()
+        if not isinstance(node, list) or node[0] in ARRAYS:
+            continue
+        if id(node) in by_node:
+            places.append((prefix, by_node[id(node)]))
+        pending.extend(reversed(children(node, prefix)))
+    return places
+
+
+def _mark_frozen(node: list[Any], module: Any, encoder: Encoder) -> None:
+    frozen = {name for name, p in module.named_parameters(remove_duplicate=False) if not p.requires_grad}
+    if not frozen or not isinstance(node[3], list) or node[3][0] != "o":
+        return
+    flat = node[3][1]
+    for key, item in zip(flat[::2], flat[1::2], strict=True):
+        if key in frozen and isinstance(item, list) and item[0] == "a":
+            encoder.found[item[1]].frozen = True

@@ -1,0 +1,81 @@
+"""Rng: the random generators of a program as an ordinary part of its state."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from model_checkpoint.errors import StructureMismatch
+from model_checkpoint.tree.arrays.frameworks import loaded
+
+
+class RngState:
+    """A snapshot of the global generators of Python, NumPy and torch.
+
+    Loading into one, or calling :meth:`restore`, sets the generators of the running program.
+
+    Example:
+        >>> snapshot = rng_state()
+        >>> first = random.random()
+        >>> snapshot.restore()
+        >>> random.random() == first
+        True
+    """
+
+    __checkpoint_kind__ = "rng"
+
+    def __init__(self, state: Mapping[str, Any]) -> None:
+        self._state = dict(state)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the snapshot as plain data and arrays."""
+        return dict(self._state)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over a snapshot and set the generators to it."""
+        taken = RngState(state)
+        taken.restore()
+        self._state = taken._state
+
+    def restore(self) -> None:
+        """Set the generators of this program to the snapshot."""
+        missing = [part for part in ("python", "numpy") if part not in self._state]
+        if missing:
+            raise StructureMismatch(f"rng: the snapshot lacks {missing}. Was it made by rng_state()?")
+        version, words, gauss = self._state["python"]
+        random.setstate((version, tuple(int(word) for word in words), gauss))
+        np.random.set_state(_numpy_state(self._state["numpy"]))
+        if "torch" in self._state:
+            from model_checkpoint.tree.generators import torch_rng
+
+            torch_rng.restore_generators(self._state["torch"])
+
+
+def rng_state() -> RngState:
+    """Return a snapshot of the global generators: Python, NumPy, and torch if the program uses it.
+
+    JAX has none: its keys are values, and come back as keys from wherever they are in the state.
+
+    Example:
+        >>> sorted(rng_state().state_dict())[:2]
+        ['numpy', 'python']
+    """
+    version, words, gauss = random.getstate()
+    state: dict[str, Any] = {
+        "python": (version, np.array(words, np.uint32), gauss),
+        "numpy": np.random.get_state(legacy=False),
+    }
+    if loaded("torch"):
+        from model_checkpoint.tree.generators import torch_rng
+
+        state["torch"] = torch_rng.capture_generators()
+    return RngState(state)
+
+
+def _numpy_state(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return NumPy's part with its key as a NumPy array, whichever framework it was loaded with."""
+    inner = state["state"]
+    return {**state, "state": {**inner, "key": np.asarray(inner["key"])}}

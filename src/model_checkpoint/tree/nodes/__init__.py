@@ -1,0 +1,11 @@
+"""Nodes: the tree itself: names, walks, parts of it.
+
+names          the path of a value as one dotted text, unique in its state.
+located_error  a problem met deep in a tree, which learns its path on the way up.
+walk           the leaves of a tree with their names; the one place that decides what a leaf is called.
+specs          what a saved tree holds, and the tree reduced to a part of it.
+subset         a state that is taken apart, reduced to some of its leaves.
+rename         the tree as if its leaves had been saved under other names.
+summary        what a saved tree is made of, part by part, and what a resume would lack.
+gc_pause       no search for cycles while millions of small objects are made.
+"""

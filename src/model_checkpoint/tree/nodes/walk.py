@@ -1,0 +1,160 @@
+"""Walk: the leaves of a tree with their names; the one place that decides what a leaf is called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from model_checkpoint.errors import ManifestInvalid
+from model_checkpoint.manifest import Node
+from model_checkpoint.tree.nodes.names import dotted, final, join, segment
+
+ABSENT = ["-"]  # stands for a list item that was not selected
+MAPPINGS = frozenset("dko")
+ARRAYS = frozenset("av")
+CONTAINERS = frozenset(("d", "k", "o", "l", "t", "nt", "dc", "m", "x"))
+DEEPEST = 400  # nodes inside each other; a save writes fewer
+
+
+def tag_of(node: Node) -> str:
+    """Return the tag of a node ("" for a plain scalar)."""
+    if not isinstance(node, list):
+        return ""
+    if not node or not isinstance(node[0], str):
+        raise damaged(node)
+    return node[0]
+
+
+def damaged(node: Any) -> ManifestInvalid:
+    """Return the error for a node that no save has written."""
+    return ManifestInvalid(f"tree: {str(node)[:80]} is no node. The manifest is damaged; run `mckpt verify`.")
+
+
+def namer(node: list[Any]) -> Callable[[Node], str]:
+    """Return how the keys of a mapping node are named."""
+    free = node[0] == "k" or (node[0] == "o" and len(node) > 2 and node[2] is True)
+    return _dotted if free else segment
+
+
+def _dotted(key: Node) -> str:
+    return dotted(key) if isinstance(key, str) else segment(key)
+
+
+def children(node: list[Any], prefix: str) -> list[tuple[str, Node]]:
+    """Return the (name, node) pairs right under a container; atoms, sets and arrays have none."""
+    match node:
+        case ["d" | "k" | "o", list(flat), *_] if len(flat) % 2 == 0:
+            name = namer(node)
+            start = f"{prefix}." if prefix else ""
+            return [
+                (start + (key if key.__class__ is str and key.isidentifier() else name(key)), item)
+                for key, item in zip(flat[::2], flat[1::2], strict=True)
+            ]
+        case ["l" | "t", list(items)]:
+            return [(join(prefix, str(i)), item) for i, item in enumerate(items)]
+        case ["nt" | "dc", str(), list(names), list(items)] if len(names) == len(items):
+            return [(join(prefix, segment(name)), item) for name, item in zip(names, items, strict=True)]
+        case ["m", "optimizer", str(), ["d", list() as flat] as inner, list(params)] if _sound(flat, params):
+            return _optimizer(inner, prefix, params)
+        case ["m", str(), str(), inner]:
+            return [(prefix, inner)]
+        case ["x", str(), inner]:
+            return [(prefix, inner)]
+        case ["d" | "k" | "o" | "l" | "t" | "nt" | "dc" | "m" | "x", *_]:
+            raise damaged(node)
+    return []
+
+
+def _optimizer(inner: list[Any], prefix: str, params: list[Any]) -> list[tuple[str, Node]]:
+    """Name the state of each parameter after the parameter, where its name is known."""
+    pairs: list[tuple[str, Node]] = []
+    for name, part in children(inner, prefix):
+        under = children(part, name) if isinstance(part, list) and part and part[0] == "d" else []
+        if name != join(prefix, "state") or not under or not isinstance(part, list):
+            pairs.append((name, part))
+            continue
+        for key, (plain, item) in zip(part[1][::2], under, strict=True):
+            known = _param_name(params, key)
+            pairs.append((plain if known is None else join(name, known), item))
+    return pairs
+
+
+def _sound(flat: list[Any], params: list[Any]) -> bool:
+    """Tell whether an optimizer node has pairs, and [name or None, shape] for each parameter."""
+    return len(flat) % 2 == 0 and all(
+        isinstance(one, list)
+        and len(one) == 2
+        and (one[0] is None or isinstance(one[0], str))
+        and isinstance(one[1], list)
+        for one in params
+    )
+
+
+def _param_name(params: list[Any], key: Node) -> str | None:
+    if type(key) is not int or not 0 <= key < len(params):
+        return None
+    name: str | None = params[key][0]
+    return name
+
+
+def leaves(node: Node, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Node]]:
+    """Yield (name, node) of every array and every atomic value, in order; an empty container is a value too."""
+    if depth > DEEPEST:
+        raise damaged("nesting deeper than any save writes")
+    if not isinstance(node, list) or tag_of(node) in ARRAYS:
+        yield final(prefix), node
+        return
+    under = children(node, prefix)
+    if not under:
+        yield final(prefix), node
+    for name, item in under:
+        if not isinstance(item, list) or tag_of(item) in ARRAYS:
+            yield final(name), item
+        elif item != ABSENT:
+            yield from leaves(item, name, depth + 1)
+
+
+def array_nodes(node: Node, depth: int = 0) -> list[list[Any]]:
+    """Return the node of every array leaf in order, without the cost of their names; refuses a wrong form."""
+    if depth > DEEPEST:
+        raise damaged("nesting deeper than any save writes")
+    tag = tag_of(node)
+    if not isinstance(node, list) or tag not in CONTAINERS:
+        return [node] if isinstance(node, list) and tag in ARRAYS else []
+    found: list[list[Any]] = []
+    for item in _items(node):
+        if isinstance(item, list) and item:
+            if item[0] == "a" or item[0] == "v":
+                found.append(item)
+                continue
+            found += array_nodes(item, depth + 1)
+    return found
+
+
+def _items(node: list[Any]) -> list[Node]:
+    """Return the nodes right under a container."""
+    match node:
+        case ["d" | "k" | "o", list(flat), *_] if len(flat) % 2 == 0:
+            return flat[1::2]
+        case ["l" | "t", list(items)]:
+            return items
+    return [item for _, item in children(node, "")]
+
+
+def arrays(node: Node) -> list[tuple[str, list[Any]]]:
+    """Return (name, node) of every array leaf in order."""
+    found: list[tuple[str, list[Any]]] = []
+    _collect([("", node)], found, 0)
+    return found
+
+
+def _collect(nodes: list[tuple[str, Node]], found: list[tuple[str, list[Any]]], depth: int) -> None:
+    if depth > DEEPEST:
+        raise damaged("nesting deeper than any save writes")
+    for name, node in nodes:
+        if isinstance(node, list):
+            tag = tag_of(node)
+            if tag in ARRAYS:
+                found.append((final(name), node))
+            elif tag in CONTAINERS:
+                _collect(children(node, name), found, depth + 1)

@@ -1,0 +1,185 @@
+"""Destinations: stored arrays reach the live arrays that wait for them, directly where their memory allows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from model_checkpoint.errors import CheckpointException
+from model_checkpoint.manifest import Node
+from model_checkpoint.state import Target
+from model_checkpoint.tree.arrays import numpy_arrays
+from model_checkpoint.tree.arrays.aliasing import overlapping
+from model_checkpoint.tree.arrays.array_ref import HOST, ArrayRef
+from model_checkpoint.tree.arrays.buffers import HostTarget, adapter, show
+from model_checkpoint.tree.arrays.frameworks import Finder, finder
+from model_checkpoint.tree.nodes.located_error import LocatedError
+from model_checkpoint.tree.nodes.names import ROOT
+from model_checkpoint.tree.restoring.build import Builder, located
+
+IN_PLACE = ("torch", "numpy")  # arrays of other kinds never change; they are replaced
+
+
+class Assign(NamedTuple):
+    """A value to put into a live container or variable."""
+
+    put: Callable[[Any], None]
+    make: Callable[[], Any]
+
+
+class _Use(NamedTuple):
+    """One live array and the array node that is to fill it."""
+
+    name: str
+    node: list[Any]
+    live: ArrayRef
+
+
+class Destinations:
+    """All live arrays of a load."""
+
+    def __init__(self, builder: Builder, *, atomic: bool) -> None:
+        self._builder, self._atomic = builder, atomic
+        self._problems: list[str] = []
+        self._uses: dict[int, list[_Use]] = {}
+        self._direct: dict[int, _Use] = {}
+        self.targets: dict[int, Target] = {}
+        self.assigns: list[Assign] = []  # live variables, which take a whole value
+
+    def match(self, node: Node, live: Any, name: str, find: Finder | None = None) -> Callable[[], Any] | None:
+        """Note that ``node`` fills ``live``, after comparing dtype and shape."""
+        find = find or finder(type(live))
+        if find is None or not isinstance(node, list):
+            raise TypeError("only arrays land")
+        try:
+            found = find(live)
+        except LocatedError as trouble:
+            return self._problem(name, trouble.what)
+        try:
+            entry = self._builder.memory(node, name, found.kind).entry
+        except CheckpointException as error:
+            raise located(name, error) from error
+        dtype, shape = (entry.dtype, entry.shape) if node[0] == "a" else (node[3], tuple(node[4]))
+        if dtype != found.dtype.name or shape != found.shape:
+            return self._problem(name, f"saved {dtype} {list(shape)}, live {found.dtype.name} {list(found.shape)}")
+        if found.kind not in IN_PLACE:
+            return self._replaced(node, found, name)
+        if found.kind == "numpy" and not live.flags.writeable:
+            return self._problem(name, "the live array is read-only. Pass a writable copy")
+        if found.kind == "torch" and live.is_inference() and not live.is_cpu:
+            return self._problem(name, "the live tensor is an inference tensor. Clone it outside inference_mode")
+        if _folded(found):
+            return self._problem(name, "elements of the live array share memory (expanded?). Pass a contiguous copy")
+        self._uses.setdefault(node[1], []).append(_Use(name, node, found))
+        return None
+
+    def _replaced(self, node: list[Any], found: ArrayRef, name: str) -> Callable[[], Any] | None:
+        """Return what makes the successor of a live array that cannot be written."""
+        saved = self._builder.memory(node, name, found.kind).entry
+        if found.kind == "jax" and (saved.attributes if saved.kind == "jax" else None) != found.attributes:
+            return self._problem(
+                name, f"saved as {saved.attributes or 'numbers'}, live {found.attributes or 'numbers'}"
+            )
+        made = adapter(found.kind)
+        make: Callable[[], Any] = made.successor(found.value, lambda: self._builder.array(node))
+        put = made.setter(found.value)
+        if put is None:
+            return make
+        self.assigns.append(Assign(put, make))
+        return None
+
+    def _problem(self, name: str, what: str) -> Callable[[], Any] | None:
+        self._problems.append(f"{name or ROOT}: {what}")
+        return None
+
+    def settle(self) -> list[str]:
+        """Choose which live memory takes bytes directly; return what is wrong."""
+        self._refuse_conflicts()
+        if not self._problems and not self._atomic:
+            for index, uses in self._uses.items():
+                self._aim(index, uses)
+        return self._problems
+
+    def _refuse_conflicts(self) -> None:
+        """Two stored arrays cannot both go to one live memory, unless they were views stored apart."""
+        uses = [use for same in self._uses.values() for use in same]
+        for group in overlapping([use.live for use in uses]):
+            members = [uses[i] for i in group]
+            plain = {use.node[1] for use in members if not self._stored_apart(use)}
+            if len(plain) > 1:
+                names = ", ".join(use.name for use in members[:4])
+                self._problem(members[0].name, f"live these share memory, saved they were apart: {names}")
+
+    def _stored_apart(self, use: _Use) -> bool:
+        return self._builder.memories[use.node[1]].entry.attributes == "apart"
+
+    def _aim(self, index: int, uses: list[_Use]) -> None:
+        """Let the first live array that is all of stored array ``index`` take its bytes."""
+        memory = self._builder.memories[index]
+        for use in uses:
+            live = use.live
+            if use.node[0] != "a" or live.strides is not None or live.dtype.swapped:
+                continue
+            self.targets[index] = _target(live)
+            memory.base = live.value
+            self._builder.lend(index, live.value)
+            self._direct[index] = use
+            return
+
+    def direct_names(self) -> list[str]:
+        """Return the names of the live arrays that take bytes directly."""
+        return [name for index in self._direct for name in self.names_at(index)]
+
+    def names_at(self, index: int) -> list[str]:
+        """Return the names of the live arrays whose memory takes the bytes of stored array ``index`` directly."""
+        if index not in self._direct:
+            return []
+        direct = self._direct[index]
+        return [use.name for use in self._uses[index] if use is direct or overlapping([direct.live, use.live])]
+
+    def land(self) -> None:
+        """Copy what did not go directly, and tell torch what changed."""
+        touched = [use.live.value for use in self._direct.values() if use.live.kind == "torch"]
+        if touched:
+            adapter("torch").touched(touched)
+        for index, uses in self._uses.items():
+            memory = self._builder.memories[index]
+            for use in uses:
+                if use.live.value is not memory.base:
+                    self._copy(use, memory.base)
+
+    def _copy(self, use: _Use, base: Any) -> None:
+        live = use.live
+        if not live.nbytes:
+            return
+        _, *geometry = self._builder.geometry(_as_view(use), live.kind)
+        if live.kind == "torch":
+            adapter("torch").copy_into(live.value, show(base, "torch", None, geometry=geometry))
+            return
+        saved = show(base, "numpy", None, geometry=geometry)
+        np.copyto(live.value, saved, casting="equiv")
+
+
+def _folded(found: ArrayRef) -> bool:
+    """Tell whether an array shows one place of its memory twice, so that no values can be written to it."""
+    steps = zip(found.shape, found.strides or (), strict=False)
+    return found.nbytes > 0 and any(side > 1 and step == 0 for side, step in steps)
+
+
+def _as_view(use: _Use) -> list[Any]:
+    """Return the view node of a use: all of the stored array, or the part its node says."""
+    if use.node[0] == "v":
+        return use.node
+    return ["v", use.node[1], use.live.kind, use.live.dtype.name, list(use.live.shape), None, 0, "", 0]
+
+
+def _target(live: ArrayRef) -> Target:
+    if live.kind == "numpy":
+        return HostTarget(numpy_arrays.host_bytes(live.value), live=True)
+    made = adapter("torch")
+    if live.space == HOST:
+        return HostTarget(made.host_bytes(live.value), live=True)
+    target: Target = made.DeviceTarget(live.value)
+    return target

@@ -1,0 +1,99 @@
+"""Restore: a saved tree becomes a state again, or flows into the caller's live objects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from model_checkpoint.errors import UnsupportedType
+from model_checkpoint.manifest import Entry, Node
+from model_checkpoint.state import Target
+from model_checkpoint.tree.arrays.buffers import adapter
+from model_checkpoint.tree.nodes.gc_pause import collector_paused
+from model_checkpoint.tree.restoring.build import Builder
+from model_checkpoint.tree.restoring.matcher import Matcher
+
+FRAMEWORKS = ("numpy", "torch", "jax", "tensorflow")
+_ON_DEVICES = frozenset(("torch", "jax"))
+
+
+@collector_paused()
+def prepare(
+    tree: Node,
+    entries: Sequence[Entry],
+    *,
+    into: Any = None,
+    types: Sequence[type] = (),
+    framework: str | None = None,
+    device: Any = None,
+    atomic: bool = False,
+) -> Restore:
+    """Check everything that can be checked, and return what waits for the bytes; nothing live has changed.
+
+    Args:
+        tree: A saved tree, whole or selected.
+        entries: The stored arrays its nodes point at.
+        into: Live objects to fill; what they do not ask for is left alone.
+        types: Classes that may be restored although their module is not imported, or has moved.
+        framework: Give all arrays back as ``"numpy"``, ``"torch"``, ``"jax"`` or ``"tensorflow"``.
+        device: Where fresh torch and jax arrays go.
+        atomic: Change the live objects only when every byte is there.
+
+    Raises:
+        StructureMismatch: live objects and checkpoint differ.
+        UnsupportedType: a framework or device cannot take the arrays.
+        ClassUnavailable: a class, codec or framework is missing.
+        ManifestInvalid: the tree is damaged.
+
+    Example:
+        >>> prepare(["d", ["epoch", 3]], []).finish()
+        {'epoch': 3}
+    """
+    if framework is not None and framework not in FRAMEWORKS:
+        raise UnsupportedType(f"framework: {framework!r} is unknown, expected one of {', '.join(FRAMEWORKS)}.")
+    builder = Builder(entries, types=types, framework=framework, device=device)
+    if into is None:
+        builder.check(tree)
+        restore = Restore(builder, lambda: builder.build(tree))
+    else:
+        matcher = Matcher(builder, atomic=atomic)
+        restore = Restore(builder, matcher.start(tree, into), matcher)
+    if device is not None:
+        for kind in sorted({memory.kind for memory in builder.memories.values()} & _ON_DEVICES):
+            adapter(kind).require_device(device)
+    return restore
+
+
+class Restore:
+    """A load under way: ask for the targets of ``needed``, fill them with verified bytes, then ``finish``."""
+
+    def __init__(self, builder: Builder, make: Callable[[], Any], matcher: Matcher | None = None) -> None:
+        self._builder, self._make, self._matcher = builder, make, matcher
+        self.needed: Sequence[int] = tuple(builder.memories)
+
+    def target(self, entry: int) -> Target:
+        """Return where the bytes of stored array ``entry`` go."""
+        live = self._matcher.targets.get(entry) if self._matcher is not None else None
+        return live if live is not None else self._builder.memories[entry].wait()
+
+    def is_live(self, entry: int) -> bool:
+        """Tell, without allocating anything, whether ``entry`` goes straight into memory of the caller's."""
+        return self._matcher is not None and entry in self._matcher.targets
+
+    def live_names(self, entry: int) -> list[str]:
+        """Return the names of the live arrays that ``entry`` goes straight into."""
+        return [] if self._matcher is None else self._matcher.landing.names_at(entry)
+
+    def adopt(self, entry: int, data: memoryview) -> bool:
+        """Use ``data`` as the memory of ``entry`` without copying; False if it must be copied to the target."""
+        if self._matcher is not None and entry in self._matcher.targets:
+            return False
+        return self._builder.memories[entry].adopt(data)
+
+    @collector_paused()
+    def finish(self) -> Any:
+        """Build the state, or apply it to the live objects, once all bytes have arrived; returns it."""
+        if self._matcher is None:
+            self._builder.finish()
+            return self._make()
+        return self._matcher.finish(self._make)

@@ -1,0 +1,185 @@
+"""Torch optimizers: state goes to new tensors through ``load_state_dict``, matched by parameter name, dtypes kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from model_checkpoint.manifest import Node
+from model_checkpoint.tree.flattening.torch_owners import parameters
+from model_checkpoint.tree.nodes.walk import MAPPINGS, tag_of
+from model_checkpoint.tree.restoring.stateful_objects import ObjectLoad, inner_of, stays_torch
+from model_checkpoint.tree.values.classes import label
+
+if TYPE_CHECKING:
+    from model_checkpoint.tree.restoring.matcher import Matcher
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Saved:
+    """What a checkpoint knows of an optimizer without its tensors."""
+
+    groups: list[list[int]]  # positions of the parameters, group by group
+    keys: list[set[str]]  # the settings of each group
+    names: list[str | None]
+    shapes: list[tuple[int, ...] | None]
+
+
+def match_optimizer(matcher: Matcher, node: Node, live: torch.optim.Optimizer, *, name: str) -> None:
+    """Lay a saved optimizer state over a live optimizer, fresh or used."""
+    inner = inner_of(node)
+    saved = _read(matcher, inner, node)
+    if saved is None:
+        whole = "its groups and state must be selected together (parts=)"
+        matcher.problem(name, f"saved is no whole optimizer state, {whole}")
+        return
+    places = _places(matcher, saved, live, name=name)
+    if places is None or not _settings_fit(matcher, saved, live, name=name, node=node):
+        return
+    make = matcher.fresh(inner, name)
+    if make is None or not stays_torch(matcher, inner, name):
+        return
+
+    def apply(state: Any) -> None:
+        load_exactly(live, state)
+
+    def arranged() -> Any:
+        return _arranged(make(), saved, live, places=places)
+
+    matcher.loads.append(ObjectLoad(name, live, make=arranged, apply=apply))
+
+
+def _read(matcher: Matcher, inner: Node, node: Node) -> _Saved | None:
+    """Return the groups of a saved optimizer, or None if it is not all there."""
+    if not isinstance(inner, list) or tag_of(inner) not in MAPPINGS:
+        return None
+    parts = matcher.saved_items(inner)
+    groups = parts.get("param_groups")
+    if "state" not in parts or not isinstance(groups, list) or tag_of(groups) != "l":
+        return None
+    items = [matcher.saved_items(group) for group in groups[1] if tag_of(group) in MAPPINGS]
+    places = [item.get("params") for item in items]
+    if len(items) != len(groups[1]) or not all(isinstance(p, list) and tag_of(p) == "l" for p in places):
+        return None
+    flat = [list(place[1]) for place in places if isinstance(place, list)]
+    count = sum(len(group) for group in flat)
+    known = node[4] if isinstance(node, list) and tag_of(node) == "m" and len(node) > 4 else [[None, None]] * count
+    if [i for group in flat for i in group] != list(range(count)) or len(known) != count:
+        return None
+    return _Saved(
+        groups=flat,
+        keys=[set(item) for item in items],
+        names=[one[0] for one in known],
+        shapes=[None if one[1] is None else tuple(one[1]) for one in known],
+    )
+
+
+def _places(matcher: Matcher, saved: _Saved, live: torch.optim.Optimizer, *, name: str) -> list[int] | None:
+    """Return for each live parameter the saved position it takes its state from, or note why not."""
+    mine = parameters(live)
+    sizes = [len(group["params"]) for group in live.param_groups]
+    if [len(group) for group in saved.groups] != sizes:
+        matcher.problem(
+            name, f"saved with parameter groups of {[len(g) for g in saved.groups]} parameters, live they have {sizes}"
+        )
+        return None
+    names = [matcher.parameter_names.get(id(parameter)) for parameter in mine]
+    places = _by_name(saved, names, sizes) if None not in names and None not in saved.names else list(range(len(mine)))
+    if places is None:
+        odd = sorted(set(map(str, names)) ^ set(map(str, saved.names)))[:4]
+        matcher.problem(name, f"its parameters are named or grouped otherwise than saved, differing: {odd or 'groups'}")
+        return None
+    for parameter, place in zip(mine, places, strict=True):
+        shape = saved.shapes[place]
+        if shape is not None and shape != tuple(parameter.shape):
+            who = saved.names[place] or f"parameter {place}"
+            matcher.problem(name, f"{who} was saved with shape {list(shape)}, live it has {list(parameter.shape)}")
+            return None
+    return places
+
+
+def _by_name(saved: _Saved, names: list[str | None], sizes: list[int]) -> list[int] | None:
+    """Match parameters by name, each group with the group in the same place."""
+    at = {saved_name: position for position, saved_name in enumerate(saved.names)}
+    if len(at) != len(saved.names) or set(at) != set(names):
+        return None
+    places = [at[one] for one in names]
+    start = 0
+    for size, group in zip(sizes, saved.groups, strict=True):
+        if set(places[start : start + size]) != set(group):
+            return None
+        start += size
+    return places
+
+
+def _settings_fit(matcher: Matcher, saved: _Saved, live: torch.optim.Optimizer, *, name: str, node: Any) -> bool:
+    """Refuse the state of another kind of optimizer: its settings have other names."""
+    recorded = node[2] if tag_of(node) == "m" else None
+    if recorded in (None, label(type(live))):
+        return True
+    lacking = [key for key in live.defaults for keys in saved.keys if key not in keys]
+    if lacking:
+        matcher.problem(
+            name, f"saved from {recorded}, live it is {label(type(live))}, whose {lacking[0]!r} is not saved"
+        )
+    return not lacking
+
+
+def _arranged(state: Any, saved: _Saved, live: torch.optim.Optimizer, *, places: list[int]) -> dict[str, Any]:
+    """Return the saved state with the positions the live optimizer gives its parameters."""
+    by_place = {place: position for position, place in enumerate(places)}
+    moved = {by_place.get(key, key): value for key, value in state["state"].items()}
+    start = 0
+    groups = []
+    for group, mine in zip(state["param_groups"], live.param_groups, strict=True):
+        count = len(mine["params"])
+        groups.append({**group, "params": list(range(start, start + count))} | _names(group, places, start))
+        start += count
+    return {**state, "state": moved, "param_groups": groups}
+
+
+def _names(group: dict[str, Any], places: list[int], start: int) -> dict[str, Any]:
+    """Return torch's own parameter names of a group in live order, where it kept them."""
+    names = group.get("param_names")
+    if names is None:
+        return {}
+    order = places[start : start + len(names)]
+    return {"param_names": [names[place - min(order)] for place in order]}
+
+
+def load_exactly(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """Load ``state`` and undo the casts torch makes to the parameters' dtype.
+
+    Example:
+        >>> weight = torch.nn.Parameter(torch.zeros(2, dtype=torch.bfloat16))
+        >>> adam = torch.optim.Adam([weight])
+        >>> moments = {"step": torch.tensor(1.0), "exp_avg": torch.ones(2), "exp_avg_sq": torch.ones(2)}
+        >>> load_exactly(adam, {**adam.state_dict(), "state": {0: moments}})
+        >>> adam.state[weight]["exp_avg"].dtype
+        torch.float32
+    """
+    optimizer.load_state_dict(state)
+    for position, parameter in enumerate(parameters(optimizer)):
+        mine = optimizer.state.get(parameter)
+        saved = state["state"].get(position)
+        if isinstance(saved, dict) and isinstance(mine, dict):
+            _restore_dtypes(mine, saved)
+
+
+def _restore_dtypes(mine: dict[Any, Any], saved: dict[Any, Any]) -> None:
+    for key, value in saved.items():
+        if key in mine:
+            mine[key] = _as_saved(mine[key], value)
+
+
+def _as_saved(present: Any, saved: Any) -> Any:
+    """Return ``present``, but tensors whose dtype is not the saved one as they were saved."""
+    if isinstance(saved, torch.Tensor) and isinstance(present, torch.Tensor):
+        return present if present.dtype == saved.dtype else saved.to(present.device)
+    if isinstance(saved, dict) and isinstance(present, dict):
+        _restore_dtypes(present, saved)
+    elif type(saved) in (list, tuple) and type(present) is type(saved) and len(present) == len(saved):
+        return type(saved)(map(_as_saved, present, saved))
+    return present

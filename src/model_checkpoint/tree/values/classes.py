@@ -1,0 +1,121 @@
+"""Classes: dataclasses, namedtuples and enums, recorded by name and fields, found again without importing anything."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Sequence
+from enum import Enum, Flag
+from functools import cached_property
+from typing import Any
+
+from model_checkpoint.errors import ClassUnavailable, ManifestInvalid
+from model_checkpoint.tree.nodes.located_error import no_codec
+
+
+def label(cls: type) -> str:
+    """Return how a class is recorded: ``module:qualified.name``."""
+    return f"{cls.__module__}:{cls.__qualname__}"
+
+
+def is_namedtuple(cls: type) -> bool:
+    """Tell whether ``cls`` was made by namedtuple or NamedTuple."""
+    fields = getattr(cls, "_fields", None)
+    return issubclass(cls, tuple) and isinstance(fields, tuple) and all(isinstance(f, str) for f in fields)
+
+
+def fields_of(cls: type) -> list[str]:
+    """Return the field names of a dataclass or namedtuple."""
+    if dataclasses.is_dataclass(cls):
+        return [field.name for field in dataclasses.fields(cls)]
+    return list(getattr(cls, "_fields", ()))
+
+
+def dataclass_values(value: Any) -> list[tuple[str, Any]]:
+    """Return the fields of a dataclass instance; refuse what a restore could not bring back."""
+    names = fields_of(type(value))
+    unset = [name for name in names if not hasattr(value, name)]
+    extra = [
+        name
+        for name in getattr(value, "__dict__", {})
+        if name not in names and not isinstance(getattr(type(value), name, None), cached_property)
+    ]
+    if unset or extra:
+        odd = f"fields that are not set: {unset}" if unset else f"attributes that are no fields: {extra}"
+        raise no_codec(type(value), f"the dataclass {type(value).__qualname__} has {odd}")
+    return [(name, getattr(value, name)) for name in names]
+
+
+class Resolver:
+    """Finds recorded classes among those the caller gave and those already imported."""
+
+    def __init__(self, types: Sequence[type] = ()) -> None:
+        self._given = {label(cls): cls for cls in types} | {cls.__qualname__: cls for cls in types}
+
+    def find(self, recorded: str, hint: type | None = None) -> type:
+        """Return the class recorded as ``module:name``; ``hint`` is the class of the live object in its place."""
+        module, _, name = recorded.partition(":")
+        if hint is not None and hint.__qualname__ == name:
+            return hint
+        given = self._given.get(recorded) or self._given.get(name)
+        found = given or _loaded(module, name)
+        if found is None:
+            raise ClassUnavailable(
+                f"class {recorded}: not at hand, and a load imports nothing. Import {module or 'its module'} first, "
+                f"or pass types=[{name.rpartition('.')[2]}]."
+            )
+        return found
+
+    def record(self, recorded: str, names: Sequence[str], *, hint: type | None = None) -> type:
+        """Return a dataclass or namedtuple whose fields are exactly ``names``."""
+        cls = self.find(recorded, hint)
+        actual = fields_of(cls)
+        if actual != list(names):
+            raise ClassUnavailable(
+                f"class {recorded}: its fields changed, the checkpoint has {list(names)}, the class has {actual}. "
+                "Pass types=[...] with a class that has the saved fields, or register a codec."
+            )
+        return cls
+
+    def member(self, recorded: str, name: str | None, *, value: Any) -> Enum:
+        """Return the member of an enum that has the recorded name and value."""
+        cls = self.find(recorded)
+        if not issubclass(cls, Enum):
+            raise ClassUnavailable(f"class {recorded}: saved as an enum, now it is none. Pass types=[...].")
+        member = cls.__members__.get(name or "")
+        if member is None and issubclass(cls, Flag) and isinstance(value, int):
+            member = _flags(cls, value)
+        if member is None or (value is not None and member.value != value):
+            now = "gone" if member is None else repr(member.value)
+            raise ClassUnavailable(
+                f"enum {recorded}: member {name} was saved with value {value!r}, now it is {now}. "
+                "Pass types=[...] with the enum as it was."
+            )
+        return member
+
+
+def _flags(cls: type[Flag], value: int) -> Enum | None:
+    try:
+        return cls(value)
+    except ValueError:
+        return None
+
+
+def _loaded(module: str, name: str) -> type | None:
+    """Look a class up in a module that is already imported."""
+    place: Any = sys.modules.get(module)
+    for part in name.split("."):
+        place = getattr(place, "__dict__", {}).get(part)
+    return place if isinstance(place, type) else None
+
+
+def build(cls: type, names: Sequence[str], values: Sequence[Any]) -> Any:
+    """Make an instance from its fields; neither ``__init__`` nor ``__post_init__`` runs."""
+    if issubclass(cls, tuple):
+        return tuple.__new__(cls, values)
+    if not dataclasses.is_dataclass(cls):
+        raise ManifestInvalid(f"class {label(cls)}: neither dataclass nor namedtuple. Pass types=[...].")
+    made = object.__new__(cls)
+    for name, value in zip(names, values, strict=True):
+        object.__setattr__(made, name, value)
+    return made

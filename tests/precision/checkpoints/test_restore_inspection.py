@@ -1,0 +1,233 @@
+"""What a restore finds out before it changes anything: moments, pending gradients, precisions, untrained weights."""
+
+import dataclasses
+import math
+
+import pytest
+import torch
+from tests.precision.precision_models import assert_same, bits, build, loss_of, options, train, wrap
+
+from model_checkpoint.precision import MixedPrecisionCheckpointManager as Manager
+from model_checkpoint.precision import MixedPrecisionOptimizer
+from model_checkpoint.precision.errors import CheckpointRefused, InvalidArgument
+
+
+def refuse_and_keep(optimizer, checkpoint, match, **chosen):
+    before = bits(optimizer)
+    with pytest.raises(CheckpointRefused, match=match):
+        Manager.restore_checkpoint(optimizer, checkpoint, **chosen)
+    assert_same(before, bits(optimizer))
+
+
+@pytest.fixture
+def run():
+    model = build()
+    optimizer = wrap(model)
+    train(model, optimizer, range(5))
+    return model, optimizer
+
+
+@pytest.mark.parametrize(
+    ("moment", "message"),
+    [
+        (torch.zeros(2, 2), r"mix.weight: exp_avg has shape \(2, 2\), its master \(32, 16\)"),
+        (torch.full((32, 16), math.nan), "mix.weight: exp_avg holds NaN"),
+    ],
+)
+def test_a_moment_that_would_break_the_next_step_is_refused_by_name(run, moment, message):
+    _, optimizer = run
+    checkpoint = Manager.create_checkpoint(optimizer)
+    checkpoint.base_optimizer_state["state"]["mix.weight"]["exp_avg"] = moment
+
+    assert Manager.validate_checkpoint(checkpoint) is False
+    refuse_and_keep(optimizer, checkpoint, message)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"gradients": {"nowhere": torch.ones(1)}}, "nowhere: has a pending gradient but no master"),
+        ({"gradients": {"mix.bias": torch.ones(1)}}, r"mix.bias: pending gradient has shape \(1,\)"),
+        ({"scale": math.inf}, "pending: scale is inf"),
+    ],
+)
+def test_pending_gradients_that_do_not_fit_are_refused_by_name(run, change, message):
+    model, optimizer = run
+    optimizer.zero_grad()
+    optimizer.backward(loss_of(model, 9))
+    checkpoint = Manager.create_checkpoint(optimizer, pending="save")
+
+    broken = dataclasses.replace(checkpoint, pending=dataclasses.replace(checkpoint.pending, **change))
+
+    assert Manager.validate_checkpoint(broken) is False
+    refuse_and_keep(optimizer, broken, message)
+
+
+def test_half_pending_gradients_are_widened_but_never_cast_to_another_half():
+    model = build()
+    optimizer = wrap(model, chosen=options(accumulate_in_fp32=False))
+    optimizer.backward(loss_of(model, 0))
+    checkpoint = Manager.create_checkpoint(optimizer, pending="save")
+    wide, narrow = (
+        wrap(build(1), chosen=options("bf16")),
+        wrap(build(1), chosen=options("bf16", accumulate_in_fp32=False)),
+    )
+
+    Manager.restore_checkpoint(wide, checkpoint)
+
+    refuse_and_keep(narrow, checkpoint, "pending gradient is torch.float16, torch.bfloat16 here")
+    assert wide.roster.by_name["mix.weight"].param.grad.dtype == torch.float32
+    result = wide.step()
+    assert (result.applied, result.scale_used) == (True, 1024.0)
+
+
+def linear(large=()):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
+    for place in large:
+        torch.nn.init.constant_(model[place].weight, 70000.0)
+    return model
+
+
+def test_weights_alone_out_of_a_fallback_are_refused_where_half_cannot_hold_them():
+    optimizer, fresh = wrap(linear()), wrap(linear())
+    optimizer.fallback_to_fp32()
+    optimizer.set_parameters({name: torch.full_like(value, 7e4) for name, value in optimizer.master_weights.items()})
+    checkpoint = Manager.create_checkpoint(optimizer)
+
+    refuse_and_keep(fresh, checkpoint, "0.weight: 4 weights exceed FP16", restore_state=False)
+    Manager.restore_checkpoint(fresh, checkpoint)
+
+    assert_same(bits(optimizer), bits(fresh))
+
+
+def test_an_excluded_layer_may_exceed_fp16_when_the_precision_changes():
+    patterns = {"fp32_layer_patterns": ("^0$",)}
+    checkpoint = Manager.create_checkpoint(wrap(linear(large=[0]), chosen=options("bf16", **patterns)))
+    model = linear()
+
+    findings = Manager.restore_checkpoint(wrap(model, chosen=options(**patterns)), checkpoint)
+
+    assert "precision" in {finding.name for finding in findings}
+    assert model[0].weight.tolist() == [[70000.0] * 2] * 2
+
+
+def test_a_run_whose_half_weight_became_inf_is_resumed_as_it_was():
+    optimizer, fresh = wrap(linear()), wrap(linear())
+    slot = optimizer.roster.by_name["0.weight"]
+    with torch.no_grad():
+        slot.master.fill_(70000.0)
+    slot.cast_down()
+
+    Manager.restore_checkpoint(fresh, Manager.create_checkpoint(optimizer))
+
+    assert torch.isinf(fresh.training_weights["0.weight"]).all()
+    assert_same(bits(optimizer), bits(fresh))
+
+
+def test_a_layer_that_will_train_in_another_precision_is_named():
+    optimizer = wrap(linear())
+    optimizer.manager.exclude_layers_matching("^1$")
+    optimizer.sync_from_model()
+    checkpoint = Manager.create_checkpoint(optimizer)
+
+    findings = Manager.restore_checkpoint(wrap(linear()), checkpoint)
+
+    assert [str(one) for one in findings] == [
+        f"warning: 1.{name}: was trained in FP32, will be in FP16: exclusions or modes differ"
+        for name in ("weight", "bias")
+    ]
+
+
+def frozen(precision, value=0.1):
+    model = linear()
+    torch.nn.init.constant_(model[0].weight, value)
+    model[0].requires_grad_(False)
+    return model, wrap(model, lambda _: torch.optim.SGD(model[1].parameters(), lr=0.1), options(precision))
+
+
+def test_frozen_weights_that_lose_bits_are_named_as_they_have_no_master():
+    checkpoint = Manager.create_checkpoint(frozen("fp16")[1])
+
+    findings = Manager.restore_checkpoint(frozen("bf16")[1], checkpoint)
+
+    assert "0.weight: is not trained and has no master: 4 values are rounded to torch.bfloat16" in {
+        f"{one.name}: {one.message}" for one in findings
+    }
+
+
+def test_frozen_weights_that_become_inf_are_refused():
+    checkpoint = Manager.create_checkpoint(frozen("bf16", value=1e6)[1])
+
+    refuse_and_keep(frozen("fp16")[1], checkpoint, "0.weight: holds weights that exceed torch.float16")
+
+
+def test_frozen_weights_of_a_fallen_module_come_back_without_a_finding():
+    def make(seed):
+        model = build(seed)
+        model.mix.weight.requires_grad_(False)
+        rest = [one for one in model.parameters() if one.requires_grad]
+        return model, wrap(model, lambda _: torch.optim.SGD(rest, lr=0.1))
+
+    (model, optimizer), (other, fresh) = make(0), make(3)
+    optimizer.fallback_to_fp32()
+    torch.nn.init.normal_(model.mix.weight)
+
+    findings = Manager.restore_checkpoint(fresh, Manager.create_checkpoint(optimizer))
+
+    assert findings == []
+    assert torch.equal(other.mix.weight, model.mix.weight)
+
+
+def test_a_buffer_of_another_kind_is_refused(run):
+    _, optimizer = run
+    checkpoint = Manager.create_checkpoint(optimizer)
+    other = build(2)
+    other.seen = other.seen.float()
+
+    refuse_and_keep(wrap(other), checkpoint, "seen: is torch.int64 in the checkpoint, torch.float32 in the model")
+
+
+TOO_LARGE = r"weight: holds 70000, but torch.float16 ends at 65504 and would make it Inf"
+
+
+@pytest.mark.parametrize("trained", [0, 1])
+def test_a_model_with_weights_half_would_make_inf_is_refused_and_left_as_it_is(trained):
+    model = linear(large=[1])
+
+    with pytest.raises(InvalidArgument, match=TOO_LARGE):
+        wrap(model, lambda _: torch.optim.SGD(model[trained].parameters(), lr=0.1))
+
+    assert model[1].weight.tolist() == [[70000.0] * 2] * 2
+    assert wrap(model, chosen=options(fp32_layer_patterns=("1",))).training_weights["1.weight"].dtype == torch.float32
+
+
+def test_an_added_group_half_would_make_inf_changes_nothing():
+    model, extra = linear(), torch.nn.Parameter(torch.full((2,), 70000.0))
+    optimizer = wrap(model)
+
+    with pytest.raises(InvalidArgument, match=r"holds 70000, but torch.float16"):
+        optimizer.add_param_group({"params": [extra]})
+
+    assert (len(optimizer.param_groups), extra.dtype, "group1.param0" in optimizer.master_weights) == (
+        1,
+        torch.float32,
+        False,
+    )
+    train_once = optimizer.scale_loss(model(torch.ones(1, 2)).sum())
+    train_once.backward()
+    assert optimizer.step().applied
+
+
+def test_values_by_name_half_would_make_inf_are_refused_before_the_first_is_written():
+    large = {"v": torch.ones(2), "w": torch.full((2,), 70000.0)}
+    optimizer = MixedPrecisionOptimizer(torch.optim.SGD([{"params": []}], lr=0.1), options())
+
+    with pytest.raises(InvalidArgument, match="w: holds 70000"):
+        optimizer.set_parameters(large)
+    assert optimizer.master_weights == {}
+    optimizer.set_parameters({name: torch.zeros(2) for name in large})
+    with pytest.raises(InvalidArgument, match="w: holds 70000"):
+        optimizer.set_parameters(large)
+
+    assert optimizer.master_weights["v"].tolist() == [0.0, 0.0]

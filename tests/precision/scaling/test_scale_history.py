@@ -1,0 +1,96 @@
+"""Scalers of other libraries continue here, and the timeline of the scale is kept and drawn."""
+
+import math
+
+import pytest
+import torch
+from tests.precision.precision_models import build, wrap
+
+from model_checkpoint.precision import (
+    MixedPrecisionOptions,
+    ScaleEvent,
+    ScaleTimeline,
+    from_tree,
+    import_scaler_state,
+    to_tree,
+)
+from model_checkpoint.precision.errors import InvalidArgument
+
+
+class DeepSpeedScaler:
+    def __init__(self):
+        self.cur_scale, self.cur_iter, self.last_overflow_iter = 4096.0, 120, 19
+        self.scale_factor, self.scale_window, self.delayed_shift, self.cur_hysteresis = 2.0, 30, 2, 1
+
+
+@pytest.mark.parametrize(
+    ("foreign", "source", "scale", "tracker"),
+    [
+        ({"loss_scaler0": {"loss_scale": 256.0, "unskipped": 9}}, "Apex amp", 256.0, 9),
+        ({"scale": torch.tensor([64.0]), "growth_tracker": 5, "hysteresis_tracker": 2}, "Megatron", 64.0, 5),
+        (DeepSpeedScaler(), "DeepSpeed", 4096.0, 10),
+        (vars(DeepSpeedScaler()), "DeepSpeed", 4096.0, 10),
+    ],
+)
+def test_scalers_of_other_libraries_are_imported(foreign, source, scale, tracker):
+    imported = import_scaler_state(foreign)
+
+    assert (imported.source, imported.state.scale, imported.state.growth_tracker) == (source, scale, tracker)
+
+
+def test_a_torch_grad_scaler_continues_here_with_the_same_decisions():
+    theirs = torch.amp.GradScaler("cpu", init_scale=2.0**12, growth_interval=5)
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    base = torch.optim.SGD([parameter], lr=0.0)
+
+    def one(overflow):
+        theirs.scale(torch.zeros(()))
+        parameter.grad = torch.tensor([math.inf if overflow else 1.0])
+        theirs.step(base)
+        theirs.update()
+
+    for overflow in (False, True, False, False):
+        one(overflow)
+    imported = import_scaler_state(theirs.state_dict())
+    ours = wrap(build(), chosen=MixedPrecisionOptions.for_fp16(**imported.options)).scaler
+    ours.restore_state(imported.state)
+
+    for overflow in (False, False, False, True, False):
+        one(overflow)
+        ours.update_scale(overflow)
+        assert (ours.current_scale, ours.growth_tracker) == (theirs.get_scale(), theirs.state_dict()["_growth_tracker"])
+
+
+def test_unknown_scalers_and_several_apex_losses_are_refused():
+    with pytest.raises(InvalidArgument, match=r"has fields \['volume'\], which no known library writes"):
+        import_scaler_state({"volume": 11})
+    with pytest.raises(InvalidArgument, match="one per loss"):
+        import_scaler_state({f"loss_scaler{i}": {"loss_scale": 1.0, "unskipped": 0} for i in range(2)})
+
+
+def test_the_timeline_is_kept_in_the_checkpoint_and_drawn(run, checkpoint, tmp_path):
+    _, optimizer = run
+    timeline = ScaleTimeline()
+    timeline.load_tree(from_tree(to_tree(checkpoint)).timeline)
+
+    svg, png, text = (timeline.plot(tmp_path / f"scale.{kind}") for kind in ("svg", "png", "txt"))
+
+    assert [(e.step, e.event) for e in timeline] == [(3, "backed_off")]
+    assert list(timeline) == list(optimizer.session.timeline)
+    assert "backed_off" in svg.read_text()
+    assert svg.read_text().count("<circle") == 1
+    assert png.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    assert "2^9" in text.read_text()
+    with pytest.raises(InvalidArgument, match=r"cannot draw '.jpg'"):
+        timeline.plot(tmp_path / "scale.jpg")
+
+
+def test_the_timeline_keeps_only_the_latest_events():
+    timeline = ScaleTimeline(capacity=2)
+
+    for step in range(5):
+        timeline.add(ScaleEvent(step=step, scale=3.0, event="grew", detail="<&>"))
+
+    assert [event.step for event in timeline] == [3, 4]
+    assert "&lt;&amp;&gt;" in timeline.to_svg()
+    assert "no scale events" in ScaleTimeline().to_svg()

@@ -1,0 +1,190 @@
+"""The piecewise fused step: same bits as the public one, chosen only when it may be."""
+
+import pytest
+import torch
+from tests.precision.precision_models import assert_same, bits, build, options, train, wrap
+
+from model_checkpoint.precision import MixedPrecisionOptimizer
+from model_checkpoint.precision.stepping import apply_step as stepping
+from model_checkpoint.precision.stepping import kernels
+from model_checkpoint.precision.stepping.apply_step import describe_kernel
+from model_checkpoint.precision.stepping.kernels import (
+    _KERNELS,
+    choose_piece,
+    find_kernel,
+    passes_probe,
+    takes_grad_scale,
+)
+
+FUSED = {
+    "adamw": lambda p: torch.optim.AdamW(p, lr=1e-2, fused=True),
+    "adamw_maximize": lambda p: torch.optim.AdamW(p, lr=1e-4, fused=True, maximize=True),
+    "adam": lambda p: torch.optim.Adam(p, lr=1e-2, fused=True, weight_decay=0.1),
+    "adam_tensor_lr": lambda p: torch.optim.Adam(p, lr=torch.tensor(1e-2), fused=True),
+    "amsgrad": lambda p: torch.optim.AdamW(p, lr=1e-2, fused=True, amsgrad=True),
+    "sgd": lambda p: torch.optim.SGD(p, lr=0.1, fused=True),
+    "momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True, fused=True),
+    "adagrad": lambda p: torch.optim.Adagrad(p, lr=0.1, fused=True),
+}
+
+
+@pytest.fixture
+def no_private_operators(monkeypatch):
+    monkeypatch.setattr(stepping, "find_kernel", lambda base: None)
+
+
+def trained(base, chosen, steps=30):
+    model = build()
+    optimizer = wrap(model, FUSED[base], chosen)
+    train(model, optimizer, range(steps), spoil={3, 9})
+    return bits(optimizer)
+
+
+@pytest.mark.parametrize("half_gradients", [False, True])
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+@pytest.mark.parametrize("base", sorted(FUSED))
+def test_pieces_give_the_bits_of_the_public_step(base, precision, half_gradients, monkeypatch):
+    chosen = options(precision, accumulate_in_fp32=not half_gradients, max_grad_norm=0.3)
+    monkeypatch.setattr(stepping, "choose_piece", lambda *_: 64)
+    in_pieces = trained(base, chosen)
+
+    monkeypatch.setattr(stepping, "find_kernel", lambda base: None)
+
+    assert_same(trained(base, chosen), in_pieces)
+
+
+def test_the_fast_path_is_really_taken(monkeypatch):
+    calls = []
+    real = stepping.step_in_pieces
+    monkeypatch.setattr(stepping, "step_in_pieces", lambda *a, **k: calls.append(1) or real(*a, **k))
+
+    trained("adamw", options(), steps=3)
+
+    assert len(calls) == 2 * 7  # the first step makes the states
+
+
+@pytest.mark.parametrize("kernel", _KERNELS, ids=lambda k: k.optimizer.__name__)
+def test_every_kernel_passes_its_probe_here(kernel):
+    assert passes_probe(kernel)
+
+
+def test_only_an_asked_for_plain_fused_optimizer_has_a_kernel():
+    class Mine(torch.optim.AdamW):
+        pass
+
+    weights = [torch.nn.Parameter(torch.ones(2))]
+
+    assert find_kernel(torch.optim.AdamW(weights, fused=True)) is not None
+    assert find_kernel(torch.optim.AdamW(weights)) is None
+    assert find_kernel(torch.optim.AdamW(weights, foreach=True)) is None
+    assert find_kernel(Mine(weights, fused=True)) is None
+    assert find_kernel(torch.optim.RMSprop(weights)) is None
+    assert not takes_grad_scale(torch.optim.AdamW(weights))
+
+
+def test_a_torch_without_the_private_operator_falls_back(monkeypatch):
+    def missing(*_, **__):
+        raise AttributeError("module 'torch' has no attribute '_fused_adamw_'")
+
+    broken = kernels.Kernel(torch.optim.AdamW, missing, _KERNELS[0].state_names, True)
+    monkeypatch.setattr(kernels, "_KERNELS", (broken,))
+
+    assert find_kernel(torch.optim.AdamW([torch.nn.Parameter(torch.ones(2))], fused=True)) is None
+
+
+def test_an_operator_that_computes_something_else_falls_back(monkeypatch):
+    def wrong(weight, *_, **__):
+        weight.add_(1)
+
+    broken = kernels.Kernel(torch.optim.AdamW, wrong, _KERNELS[0].state_names, True)
+    monkeypatch.setattr(kernels, "_KERNELS", (broken,))
+
+    assert find_kernel(torch.optim.AdamW([torch.nn.Parameter(torch.ones(2))], fused=True)) is None
+
+
+def test_hooks_on_the_base_see_every_step():
+    model = build()
+    optimizer = wrap(model, FUSED["adamw"], options())
+    seen = []
+    optimizer.base_optimizer.register_step_post_hook(lambda *_: seen.append(1))
+
+    train(model, optimizer, range(4))
+
+    assert len(seen) == 4
+
+
+def test_hooks_on_the_wrapper_see_every_step():
+    model = build()
+    optimizer = wrap(model, FUSED["adamw"], options())
+    seen = []
+    optimizer.register_step_post_hook(lambda *_: seen.append(1))
+
+    train(model, optimizer, range(4))
+
+    assert len(seen) == 4
+
+
+def test_the_piece_size_is_probed_once():
+    kernel = _KERNELS[0]
+
+    size = choose_piece(kernel, torch.float16, 1)
+
+    assert size in [1 << power for power in range(18, 22)]
+    assert choose_piece(kernel, torch.float16, 1) == size
+
+
+def test_channels_last_weights_step_with_the_right_bits():
+    def one(fused):
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Conv2d(4, 8, 3), torch.nn.Flatten(), torch.nn.Linear(288, 2))
+        model = model.to(memory_format=torch.channels_last)
+        optimizer = wrap(model, lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, fused=fused), options("bf16"))
+        data = torch.randn(4, 4, 8, 8).to(memory_format=torch.channels_last)
+        for _ in range(6):
+            optimizer.zero_grad()
+            optimizer.backward(model(data).square().mean())
+            optimizer.step()
+        return optimizer.master_weights["0.weight"].clone()
+
+    assert torch.allclose(one(True), one(False), atol=1e-6)
+
+
+def test_the_flavour_of_arithmetic_is_described():
+    weights = [torch.nn.Parameter(torch.ones(2))]
+
+    assert describe_kernel(torch.optim.AdamW(weights, fused=True)) == "fused"
+    assert describe_kernel(torch.optim.AdamW(weights, foreach=True)) == "loop"
+
+
+@pytest.mark.usefixtures("no_private_operators")
+def test_training_works_without_private_operators():
+    assert trained("adamw", options(), steps=5)["counters"]["step_count"] == 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("half_gradients", [False, True])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_large_tensors_give_the_public_bits_at_the_probed_piece_size(threads, half_gradients, monkeypatch):
+    def masters():
+        torch.manual_seed(0)
+        weights = [torch.nn.Parameter(torch.randn(3_000_017)), torch.nn.Parameter(torch.randn(100, 37))]
+        chosen = options("fp16", accumulate_in_fp32=not half_gradients)
+        optimizer = MixedPrecisionOptimizer(FUSED["adamw"](weights), chosen)
+        for _ in range(3):
+            for weight in weights:
+                gradient = torch.randn(weight.shape) * 0.1
+                weight.grad = gradient.half() if half_gradients else gradient
+            optimizer.scale_loss(torch.ones(()))
+            assert optimizer.step().applied
+        return [slot.master.detach().clone() for slot in optimizer.roster.slots]
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        in_pieces = masters()
+        monkeypatch.setattr(stepping, "find_kernel", lambda base: None)
+        whole = masters()
+    finally:
+        torch.set_num_threads(before)
+
+    assert all(torch.equal(one, other) for one, other in zip(in_pieces, whole, strict=True))

@@ -1,0 +1,237 @@
+"""Prefetch: regions run ahead on a worker, one at a time, within the budget."""
+
+import contextlib
+import copy
+import os
+import random
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from tests.recompute.auto.auto_models import (
+    FAMILIES,
+    assert_same_step,
+    every_stage,
+    mlp,
+    random_schedule,
+    runtime_of,
+    stages_by_hand,
+    step,
+    transformer,
+)
+from torch import nn
+
+from model_checkpoint.recompute.auto.autocheckpoint import auto_checkpoint
+from model_checkpoint.recompute.auto.common.peak import PeakTracker, measure_peak
+from model_checkpoint.recompute.auto.planning.schedule import Keep
+from model_checkpoint.recompute.auto.running.region_frame import is_recomputing
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_prefetch_gives_the_gradients_of_plain_training(family):
+    torch.manual_seed(1)
+    build, make_inputs = FAMILIES[family]
+    model, inputs = build(), make_inputs()
+    twin, rng = copy.deepcopy(model), random.Random(family)
+    count = len(stages_by_hand(model))
+    with runtime_of(twin, prefetch=True) as runtime:
+        for _ in range(10):
+            runtime.use(random_schedule(rng, 0, count - 1, ("full", "drop")))
+            assert_same_step(step(twin, inputs), step(model, inputs))
+
+
+def test_prefetch_runs_regions_on_a_worker_and_counts_them():
+    """Backward waits at each boundary until the worker has begun, so that every region but the last is a hit."""
+    model, x = mlp(256, 6), torch.randn(512, 256)
+    begun, on_worker = threading.Semaphore(0), []
+
+    def watch(stage, _, output):
+        if threading.current_thread().name.startswith("recompute-prefetch"):
+            on_worker.append(stage)
+            begun.release()
+        elif not is_recomputing() and stage is not model[5]:
+            output.register_hook(lambda _: begun.acquire(timeout=60) and None)
+
+    for stage in model:
+        stage.register_forward_hook(watch)
+    with runtime_of(model, prefetch=True) as runtime:
+        runtime.use(every_stage(6))
+        for _ in range(5):
+            step(model, (x,))
+        layers = runtime.statistics.layers()
+
+    assert len(on_worker) == 5 * 5
+    assert sum(record.prefetch_hits for record in layers.values()) == 5 * 5
+    assert not any(t.name.startswith("recompute-prefetch") for t in threading.enumerate())
+
+
+def test_regions_that_draw_random_numbers_are_never_prefetched():
+    model, x = transformer(16, 4, rate=0.5), torch.randn(2, 4, 16)
+    with runtime_of(model, prefetch=True) as runtime:
+        runtime.use(every_stage(4))
+        step(model, (x,))
+        layers = runtime.statistics.layers()
+
+    assert sum(record.prefetch_hits for record in layers.values()) == 0
+
+
+class Noisy(nn.Module):
+    """Dropout of something that is held anyway, and something cheap after it."""
+
+    def __init__(self, after):
+        super().__init__()
+        self.linear, self.after = nn.Linear(16, 16), after
+
+    def forward(self, x):
+        return self.after(F.dropout(self.linear(x).tanh(), 0.5))
+
+
+@pytest.mark.parametrize("after", [nn.Identity, nn.ReLU])
+@pytest.mark.parametrize(("mode", "hits"), [("drop", 1), ("drop+masks", 0)])
+def test_a_region_whose_input_must_be_drawn_again_is_left_to_backward(mode, hits, after):
+    """Generators belong to the whole process: two threads that set them back and draw spoil each other's numbers."""
+    torch.manual_seed(0)
+    model, x = nn.Sequential(Noisy(after()), *mlp(16, 2)), torch.randn(8, 16)
+    expected = step(copy.deepcopy(model), (x,))
+    with runtime_of(model, prefetch=True) as runtime, PeakTracker():  # under a tracker ahead means at once
+        runtime.use((Keep(stage=0, mode=mode), *every_stage(3)[1:]))
+        got = step(model, (x,))
+        layers = runtime.statistics.layers()
+
+    assert layers["1"].prefetch_hits == hits
+    assert_same_step(got, expected)
+
+
+def test_prefetch_looks_one_region_ahead_at_most():
+    """With every region as large as the next, memory grows by one region, not by all."""
+    torch.manual_seed(0)
+    model, x = mlp(32, 8), torch.randn(64, 32)
+
+    def one():
+        model(x).pow(2).mean().backward()
+
+    peaks = {}
+    for prefetch in (False, True):
+        with runtime_of(model, prefetch=prefetch) as runtime:
+            runtime.use(every_stage(8))
+            peaks[prefetch] = measure_peak(model, one, x)
+    region = 3 * x.nbytes
+
+    assert peaks[False] < peaks[True] <= peaks[False] + region + 4096
+
+
+CHILD = """
+import ctypes, sys, torch
+sys.path.insert(0, sys.argv[1])
+from torch import nn
+from model_checkpoint.recompute.auto.autocheckpoint import auto_checkpoint
+torch.set_num_threads(1)
+model = nn.Sequential(*[nn.Sequential(nn.Linear(512, 512), nn.GELU(), nn.LayerNorm(512)) for _ in range(16)])
+x = torch.randn(2048, 512)
+loss = lambda y: y.pow(2).mean()
+auto_checkpoint(model, float(sys.argv[2]), x, loss=loss, prefetch=True)
+def reset(): open("/proc/self/clear_refs", "w").write("5")
+def status(key): return next(int(l.split()[1]) * 1024 for l in open("/proc/self/status") if l.startswith(key))
+for _ in range(2): loss(model(x)).backward()
+import gc; gc.collect()
+base = status("VmRSS"); reset()
+loss(model(x)).backward()
+print(status("VmHWM") - base, model.plan.budget_bytes, model.plan.plain_bytes)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_resident_memory_with_prefetch_stays_within_the_budget():
+    environment = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "0", "OMP_NUM_THREADS": "1"}
+    out = subprocess.run(
+        [sys.executable, "-c", CHILD, "tests/recompute", "0.4"],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    grown, budget, plain = map(int, out.stdout.split())
+
+    assert grown <= 1.02 * budget, (grown, budget)
+    assert grown < 0.5 * plain
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.5])
+def test_with_prefetch_the_predicted_peak_is_the_measured_one(share):
+    torch.manual_seed(0)
+    model, x = mlp(64, 12), torch.randn(256, 64)
+    auto_checkpoint(model, 1.0, x, prefetch=True)
+    profile, floor, plain = model.plan.profile, model.plan.floor_bytes, model.plan.plain_bytes
+
+    auto_checkpoint(model, int(floor + share * (plain - floor)), profile=profile, prefetch=True)
+
+    assert model.plan.peak_bytes <= model.plan.budget_bytes
+    assert model.plan.predicted_bytes == pytest.approx(model.plan.peak_bytes, rel=0.2)
+    assert "ahead" in model.plan.explain()
+
+
+def test_prefetch_does_not_raise_the_floor():
+    torch.manual_seed(0)
+    model, x = mlp(64, 12), torch.randn(256, 64)
+    floors = {}
+    for prefetch in (False, True):
+        auto_checkpoint(model, 1.0, x, prefetch=prefetch)
+        floors[prefetch] = model.plan.floor_bytes
+
+    assert floors[True] <= 1.15 * floors[False]  # which plans tie for the leanest is a matter of the clock
+
+
+def test_a_region_that_the_plan_leaves_to_backward_is_not_run_ahead():
+    model, x = mlp(32, 4), torch.randn(64, 32)
+    with runtime_of(model, prefetch=True) as runtime:
+        runtime.use(tuple(replace(node, ahead=False) for node in every_stage(4)))
+        step(model, (x,))
+        layers = runtime.statistics.layers()
+
+    assert sum(record.prefetch_hits for record in layers.values()) == 0
+
+
+class Explodes(nn.Module):
+    """Fails in backward, before anything of this stage has been computed."""
+
+    def forward(self, x):
+        result = x.sin()
+        result.register_hook(self._raise)
+        return result.cos()
+
+    def _raise(self, gradient):
+        raise RuntimeError("asked to fail")
+
+
+def test_after_an_error_a_region_that_waits_for_the_worker_is_not_run():
+    torch.manual_seed(0)
+    model, x = nn.Sequential(*mlp(16, 3), Explodes()), torch.randn(8, 16)
+    begun, gate, again = threading.Event(), threading.Event(), []
+    model[2].register_forward_hook(lambda *_: again.append(is_recomputing()))
+    with runtime_of(model, prefetch=True) as runtime:
+        runtime.use(every_stage(4))
+        worker = runtime.prefetcher._workers()
+        blocked = worker.submit(lambda: begun.set() or gate.wait(60))
+        assert begun.wait(60)
+        with contextlib.suppress(RuntimeError):
+            model(x).sum().backward()  # nobody holds the graph after it
+        gate.set()
+        assert blocked.result(60)
+        assert worker.submit(lambda: "all before it is done").result(60)
+
+    assert again == [False]
+
+
+def test_a_profile_without_prefetch_answers_no_question_about_it():
+    model, x = mlp(16, 6), torch.randn(8, 16)
+    auto_checkpoint(model, 0.6, x)
+
+    with pytest.raises(
+        ValueError, match=r"^profile: made with prefetch, offload = \(False, None\), got \(True, None\)"
+    ):
+        auto_checkpoint(model, 0.5, profile=model.plan.profile, prefetch=True)

@@ -1,0 +1,23 @@
+"""Every store of ours keeps the contract."""
+
+import secrets
+
+from model_checkpoint.storage import InMemoryStore, LocalStore
+from model_checkpoint.testing.store_suite import StoreSuite
+
+
+class TestLocalStore(StoreSuite):
+    def make_store(self, folder):
+        return LocalStore(folder / "runs" / "a")
+
+
+class TestLocalStoreThroughThePageCache(StoreSuite):
+    def make_store(self, folder):
+        return LocalStore(folder / "runs" / "a", direct=False)
+
+
+class TestMemoryStore(StoreSuite):
+    salt = secrets.token_hex(4)  # the registry outlives a test; tmp_path names may come again in another run
+
+    def make_store(self, folder):
+        return InMemoryStore(f"memory://{self.salt}/{folder.name}")
