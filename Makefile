@@ -44,6 +44,13 @@ proof: setup
 	$(BIN)/pip install -q -c constraints.txt -e '.[bench]'
 	$(BIN)/python -m proof
 
+# A sample of small wrongs, each against the tests of its room: MUTANTS=n MINUTES=m ROOMS="format plan" SEED=s.
+MUTANTS ?= 60
+MINUTES ?= 20
+SEED ?= 0
+mutants: setup
+	$(BIN)/python -m mutants $(ROOMS) --count $(MUTANTS) --minutes $(MINUTES) --seed $(SEED)
+
 docs: setup
 	$(BIN)/mkdocs build --strict
 

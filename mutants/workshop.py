@@ -1,0 +1,123 @@
+"""Workshop: a copy of the tree in which a mutant runs against the tests of its room; the checkout is never touched."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from mutants.kinds import Mutant
+
+_MEMORY = 12 << 30  # a wrong constant may ask for more than the machine has
+
+
+class Fate(Enum):
+    """What became of a mutant."""
+
+    KILLED = "a test failed"
+    HUNG = "the tests did not come to an end"
+    LIVED = "every test passed"
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A mutant of one file, given from the root of the tree."""
+
+    path: Path
+    mutant: Mutant
+
+    def __str__(self) -> str:
+        after = self.mutant.after if len(self.mutant.after) <= 90 else f"{self.mutant.after[:87]}..."
+        before = self.mutant.before if len(self.mutant.before) <= 90 else f"{self.mutant.before[:87]}..."
+        return f"{self.path}:{self.mutant.line}: {before}  ->  {after}"
+
+
+class Workshop:
+    """One copy of the tree."""
+
+    def __init__(self, root: Path, folder: Path) -> None:
+        self.folder = folder
+        copy_tree(root, folder)
+
+    def try_unchanged(self, room: str, package: Path) -> float:
+        """Seconds the tests of ``room`` take on the sources as they are; raises if they fail."""
+        start = time.monotonic()
+        fate = self._run(nearest_tests(self.folder, package / room, room), seconds=1200.0)
+        if fate is not Fate.LIVED:
+            raise RuntimeError(f"{room}: {fate.value} on the sources as they are. Mend that first.")
+        return time.monotonic() - start
+
+    def try_mutant(self, site: Site, room: str, *, seconds: float) -> Fate:
+        """Make the change, run the tests nearest to it first, then all of its room, and undo it."""
+        path = self.folder / site.path
+        source = path.read_bytes()
+        path.write_bytes(site.mutant.apply(source))
+        try:
+            return self._run(nearest_tests(self.folder, site.path, room), seconds=seconds)
+        finally:
+            path.write_bytes(source)
+
+    def _run(self, tests: list[str], *, seconds: float) -> Fate:
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--basetemp=.scratch", *tests]
+        settings = {"PYTHONPATH": str(self.folder / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+        process = subprocess.Popen(
+            command,
+            cwd=self.folder,
+            env=os.environ | settings,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=_limit_memory,
+        )
+        try:
+            return Fate.LIVED if process.wait(seconds) == 0 else Fate.KILLED
+        except subprocess.TimeoutExpired:
+            return Fate.HUNG
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            shutil.rmtree(self.folder / ".scratch", ignore_errors=True)
+
+
+def _limit_memory() -> None:
+    resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY, _MEMORY))
+
+
+def copy_tree(root: Path, folder: Path) -> None:
+    """Copy every file that git knows or would add, and the compiled modules."""
+    listed = subprocess.check_output(["git", "ls-files", "-coz", "--exclude-standard"], cwd=root).decode().split("\0")
+    compiled = [str(path.relative_to(root)) for path in (root / "src").rglob("*.so")]
+    for name in {*filter(None, listed), *compiled}:
+        if (root / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(root / name, folder / name)
+
+
+def nearest_tests(root: Path, path: Path, room: str) -> list[str]:
+    """What to run for a file, nearest first: tests that bear its name, its sub-folder's, its room's, its doctests."""
+    home = root / "tests" / room
+    parts = path.with_suffix("").parts
+    below = parts[parts.index(room) + 1 :]
+    near = [home.joinpath(*below[:count]) for count in range(len(below), 0, -1)]
+    named = sorted(home.rglob(f"test_*{below[-1]}*.py")) if below else []
+    found = [*named, *(folder for folder in near if folder.is_dir()), home, *_doctests(root, path, room)]
+    return [str(one.relative_to(root)) for one in dict.fromkeys(found)]
+
+
+def _doctests(root: Path, path: Path, room: str) -> Iterator[Path]:
+    package = path.parts[: path.parts.index(room) + 1]
+    yield root.joinpath(*package)
+
+
+__all__ = ["Fate", "Site", "Workshop", "copy_tree", "nearest_tests"]
