@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from itertools import count
 from pathlib import Path
 
 from mutants.kinds import Mutant
@@ -45,7 +46,7 @@ class Workshop:
     """One copy of the tree."""
 
     def __init__(self, root: Path, folder: Path) -> None:
-        self.folder = folder
+        self.folder, self._seconds = folder, count(1)
         copy_tree(root, folder)
 
     def try_unchanged(self, room: str, package: Path) -> float:
@@ -60,15 +61,20 @@ class Workshop:
         """Make the change, run the tests nearest to it first, then all of its room, and undo it."""
         path = self.folder / site.path
         source = path.read_bytes()
-        path.write_bytes(site.mutant.apply(source))
+        self._write(path, site.mutant.apply(source))
         try:
             return self._run(nearest_tests(self.folder, site.path, room), seconds=seconds)
         finally:
-            path.write_bytes(source)
+            self._write(path, source)
+
+    def _write(self, path: Path, source: bytes) -> None:
+        """Write with a time no other version has had: Python tells a stale compiled file by time and size alone."""
+        path.write_bytes(source)
+        os.utime(path, times=(next(self._seconds),) * 2)
 
     def _run(self, tests: list[str], *, seconds: float) -> Fate:
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--basetemp=.scratch", *tests]
-        settings = {"PYTHONPATH": str(self.folder / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+        settings = {"PYTHONPATH": str(self.folder / "src"), "PYTHONDONTWRITEBYTECODE": ""}
         process = subprocess.Popen(
             command,
             cwd=self.folder,
