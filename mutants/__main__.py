@@ -32,6 +32,7 @@ def main(argv: Sequence[str] | None = None, *, root: Path = _ROOT) -> int:
     unknown = [room for room in wish.rooms if room not in known]
     if unknown:
         parser.error(f"no room {unknown[0]!r} with tests of its own; there are {', '.join(known)}")
+    print(f"rooms with tests of their own: {', '.join(known)}", flush=True)
     drawn = draw(root, wish.rooms or known, count=wish.count, seed=wish.seed)
     trials = list(_try_all(root, drawn, until=time.monotonic() + 60 * wish.minutes))
     print(render(trials, left=len(drawn) - len(trials)))

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from itertools import count
@@ -112,18 +111,12 @@ def copy_tree(root: Path, folder: Path) -> None:
 
 def nearest_tests(root: Path, path: Path, room: str) -> list[str]:
     """What to run for a file, nearest first: tests that bear its name, its sub-folder's, its room's, its doctests."""
-    home = root / "tests" / room
-    parts = path.with_suffix("").parts
-    below = parts[parts.index(room) + 1 :]
-    near = [home.joinpath(*below[:count]) for count in range(len(below), 0, -1)]
+    home, cut = root / "tests" / room, path.parts.index(room) + 1
+    below = path.with_suffix("").parts[cut:]
     named = sorted(home.rglob(f"test_*{below[-1]}*.py")) if below else []
-    found = [*named, *(folder for folder in near if folder.is_dir()), home, *_doctests(root, path, room)]
+    folders = [home.joinpath(*below[:depth]) for depth in range(len(below), 0, -1)]
+    found = [*named, *(folder for folder in folders if folder.is_dir()), home, root.joinpath(*path.parts[:cut])]
     return [str(one.relative_to(root)) for one in dict.fromkeys(found)]
-
-
-def _doctests(root: Path, path: Path, room: str) -> Iterator[Path]:
-    package = path.parts[: path.parts.index(room) + 1]
-    yield root.joinpath(*package)
 
 
 __all__ = ["Fate", "Site", "Workshop", "copy_tree", "nearest_tests"]

@@ -9,9 +9,10 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Any
 
-_LIBRARIES = ["bench.contenders", "model_checkpoint", "safetensors.torch", "torch.distributed.checkpoint"]
+_OURS = ["model_checkpoint.engine.writing.save", "model_checkpoint.engine.reading.load"]
+_PEERS = ["bench.contenders", "safetensors.torch", "torch.distributed.checkpoint", "orbax.checkpoint"]
 _CONTEXT = get_context("forkserver")
-_CONTEXT.set_forkserver_preload([*_LIBRARIES, "orbax.checkpoint"])  # one that is not installed is passed over
+_CONTEXT.set_forkserver_preload([*_OURS, *_PEERS])  # one that is not installed is passed over
 
 
 class ChildDied(Exception):

@@ -27,12 +27,13 @@ _POWER = """## Power cut right after a save
 The save goes into an empty folder that is already durable, on a small file system of its own. The moment its call has
 returned, the file system is shut down with all its unflushed state (the ioctl of ext4 and XFS), mounted again as after
 a power loss, and the checkpoint is loaded. "Flushed by the caller" adds an fsync of every file and folder of the
-checkpoint between the call and the cut, which none of the libraries asks for. Without a cut, every save of this table
-loads after the same unmounting and mounting; that is tried first.
+checkpoint between the call and the cut. Without a cut, every save of this table loads after the same unmounting and
+mounting; that is tried first. Some seconds later the kernel would have written most of it by itself: the trial is about
+what is safe when the call returns.
 
 - lost whole: not a file is left
 - lost, torn: something is left, and it does not load
-- read as good, wrong: it loads without an error, with other values
+- wrong: it loads without an error, with other values
 """
 
 _FLIPS = """## One flipped bit

@@ -12,7 +12,9 @@ import model_checkpoint
 
 ROOT = Path(__file__).parent.parent
 MODULES = sorted((ROOT / "src").rglob("*.py"))
-FILES = sorted(path for folder in ("src", "tests", "bench", "demo") for path in (ROOT / folder).rglob("*.py"))
+FILES = sorted(
+    path for folder in ("src", "tests", "bench", "demo", "mutants", "proof") for path in (ROOT / folder).rglob("*.py")
+)
 PUBLIC_NAMES = [
     "__version__",
     "save",

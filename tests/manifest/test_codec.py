@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from model_checkpoint import errors
 from model_checkpoint.manifest import Entry, FileRecord, Manifest, decode, decode_summary, encode, pack, unpack
+from model_checkpoint.manifest.scalars import pack_number, unpack_number
 from model_checkpoint.options import ReaderLimits
 
 
@@ -170,7 +171,15 @@ def test_a_damaged_compressed_manifest_is_refused():
     for damaged in (data[:-1], data + b"x", data[:40] + bytes([data[40] ^ 1]) + data[41:]):
         with pytest.raises(errors.ManifestInvalid, match="cannot be used"):
             decode(damaged, "here")
-    assert decode(data, "here", limits=ReaderLimits(manifest_bytes=5 << 20)).step == 1
+
+
+def test_a_compressed_manifest_may_be_as_large_as_the_limit():
+    large = manifest(name="n" * (4 << 20))
+    size = len(signed(msgspec.json.encode(large)))
+
+    assert decode(encode(large), "here", limits=ReaderLimits(manifest_bytes=size)) == large
+    with pytest.raises(errors.LimitExceeded, match=f"announces {size} bytes, the limit is {size - 1}"):
+        decode(encode(large), "here", limits=ReaderLimits(manifest_bytes=size - 1))
 
 
 def test_a_file_has_the_size_it_would_have_decompressed():
@@ -184,6 +193,15 @@ def test_a_file_has_the_size_it_would_have_decompressed():
 @pytest.mark.parametrize("number", [2**53 - 1, 1 - 2**53])
 def test_integers_every_reader_keeps_stay_as_they_are(number):
     assert pack(number) == number
+
+
+@pytest.mark.parametrize("number", [True, False, 7, -(2**60), 0.5, float("inf")])
+def test_a_number_by_itself_comes_back_with_its_type(number):
+    assert same(unpack_number(pack_number(number)), number)
+
+
+def test_an_entry_has_the_bytes_between_its_start_and_stop():
+    assert manifest().entries[0].nbytes == 8
 
 
 @pytest.mark.parametrize("number", [2**53, -(2**53), 10**400])

@@ -13,6 +13,7 @@ from model_checkpoint.plan import live_matcher, matcher, renamer
         (["model", "step"], ["model.a", "step", "step.x"], ["steps", "optimizer"]),
         ("model.*.bias", ["model.a.bias", "model.a.b.bias"], ["model.bias", "Model.a.bias", "model.a.bias2"]),
         ("layer?", ["layer1"], ["layer", "layer12", "layer1.w"]),
+        ("layers[0]", ["layers[0]", "layers[0].w", "layers0"], ["layers[1]", "layers0.w"]),
         ((), [], ["a", ""]),
     ],
 )

@@ -75,11 +75,11 @@ def test_a_header_is_full_when_the_most_its_rows_may_take_reaches_the_limit(name
 
 
 def test_a_file_is_full_at_its_limit_and_not_before():
-    leaves = [leaf("a", 60), leaf("b", 40), leaf("c", 200), leaf("d", 0), leaf("e", 1)]
+    leaves = [leaf("a", 60), leaf("b", 40), leaf("c", 200), leaf("d", 0), leaf("e", 100), leaf("f", 1)]
 
     files = plan.assign(leaves, CheckpointFormat.MULTI_SHARD, LayoutLimits(file_bytes=100))
 
-    assert [list(file.names) for file in files] == [["a", "b"], ["c"], ["d", "e"]]
+    assert [list(file.names) for file in files] == [["a", "b"], ["c"], ["d", "e"], ["f"]]
     assert plan.assign([], CheckpointFormat.MULTI_SHARD, LayoutLimits()) == []
 
 

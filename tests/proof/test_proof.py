@@ -79,11 +79,11 @@ def test_bits_are_drawn_from_the_values_and_from_the_rest(tmp_path):
 
 
 def test_a_flipped_bit_is_refused_by_us_and_believed_by_torch(tmp_path):
-    ours = list(flip_bits(OURS.name, tmp_path / "ours", count=2))
-    theirs = list(flip_bits("torch.save", tmp_path / "theirs", count=2))
+    ours = list(flip_bits(OURS.name, tmp_path / "ours", count=1))
+    theirs = list(flip_bits("torch.save", tmp_path / "theirs", count=1))
 
-    assert [one.reading for one in ours] == [Reading.NAMED] * 4
-    assert [one.reading for one in theirs if one.payload] == [Reading.OTHER] * 2
+    assert [one.reading for one in ours] == [Reading.NAMED] * 2
+    assert [one.reading for one in theirs if one.payload] == [Reading.OTHER]
 
 
 @pytest.mark.slow
