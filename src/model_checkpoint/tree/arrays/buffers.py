@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import threading
 from collections.abc import Sequence
 from functools import cache, lru_cache
 from math import prod
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from model_checkpoint import forks
 from model_checkpoint.errors import ClassUnavailable, LimitExceeded, ManifestInvalid, UnsupportedType
 from model_checkpoint.manifest import Entry
 from model_checkpoint.tree.arrays import numpy_arrays
@@ -21,7 +21,7 @@ from model_checkpoint.tree.values.numpy_dtypes import from_name, of_numpy
 ADAPTERS = {"torch": "torch_arrays", "jax": "jax_arrays", "tensorflow": "tensorflow_arrays"}
 TEXTS = ("bytes", "bytearray")
 _RANK = 64
-_ALLOCATING = threading.Lock()
+_ALLOCATING = forks.lock()
 
 
 @cache
