@@ -67,6 +67,19 @@ def test_noise_stays_as_it_is():
     assert compress(noise, 4) == noise
 
 
+def test_a_plane_that_compresses_to_its_own_length_comes_back_too():
+    """Stored at full length means stored as it is, so a frame of just that length would be taken for the plane."""
+    noise = np.random.default_rng(0).integers(0, 256, 300, np.uint8)
+    for repeats in range(60):
+        plane = np.concatenate([np.zeros(repeats, np.uint8), noise])
+        data = np.stack([plane, np.zeros_like(plane)], axis=1).tobytes()
+
+        frame = compress(data, 2)
+
+        assert len(frame) < len(data)
+        assert give_back(frame, len(data), 2) == data
+
+
 @pytest.mark.parametrize("size", [65_537, 200_000])
 def test_a_plane_is_judged_by_pieces_from_its_start_to_its_end(size):
     plane = np.arange(size, dtype=np.uint32).view(np.uint8)[:size]
@@ -213,5 +226,6 @@ def test_more_chunks_than_a_reader_grants_are_refused_at_the_save():
     tensors = [data_format.Tensor("t", "U8", (1 << 20,), 1 << 20, 1)]
     layout = data_format.lay_out(tensors, metadata={}, chunk_bytes=1 << 10)
 
+    data_format.reserve_frames(layout, metadata={}, limits=ReaderLimits(tensors_per_file=1024))
     with pytest.raises(LimitExceeded, match=r"1024 chunks: readers grant 1000.*MULTI_SHARD"):
         data_format.reserve_frames(layout, metadata={}, limits=ReaderLimits(tensors_per_file=1000))

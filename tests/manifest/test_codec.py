@@ -190,6 +190,14 @@ def test_a_file_has_the_size_it_would_have_decompressed():
     assert msgspec.structs.replace(record, ends=(), size=7).raw_size == 7
 
 
+def test_records_of_older_manifests_lack_what_came_later():
+    short = msgspec.json.encode(msgspec.to_builtins(manifest().files[0])[:6])
+
+    record = msgspec.json.decode(short, type=FileRecord)
+
+    assert (record.frames, record.identity, record.verified) == ((), "", 0)
+
+
 @pytest.mark.parametrize("number", [2**53 - 1, 1 - 2**53])
 def test_integers_every_reader_keeps_stay_as_they_are(number):
     assert pack(number) == number
