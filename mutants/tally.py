@@ -20,7 +20,7 @@ class Trial:
 def render(trials: Sequence[Trial], *, left: int) -> str:
     """Lines for a terminal: every mutant that lived, then a row per room; ``left`` were not tried for want of time."""
     lived = [f"  {trial.site}" for trial in trials if trial.fate is Fate.LIVED]
-    lines = ["lived:", *(lived or ["  none"]), "", f"{'room':<14}{'mutants':>8}{'killed':>8}{'hung':>6}{'rate':>7}"]
+    lines = ["lived:", *(lived or ["  none"]), "", f"{'room':<14}{'mutants':>8}{'killed':>8}{'unsure':>8}{'rate':>7}"]
     for room in (*dict.fromkeys(trial.room for trial in trials), ""):
         fates = [trial.fate for trial in trials if room in ("", trial.room)]
         if fates:
@@ -31,8 +31,10 @@ def render(trials: Sequence[Trial], *, left: int) -> str:
 
 
 def _row(title: str, fates: Sequence[Fate]) -> str:
-    killed, hung = fates.count(Fate.KILLED), fates.count(Fate.HUNG)
-    return f"{title:<14}{len(fates):>8}{killed:>8}{hung:>6}{(killed + hung) / len(fates):>7.0%}"
+    """The rate is among those of which we are sure."""
+    killed, unsure = fates.count(Fate.KILLED), fates.count(Fate.UNSURE)
+    rate = f"{killed / (len(fates) - unsure):.0%}" if unsure < len(fates) else "-"
+    return f"{title:<14}{len(fates):>8}{killed:>8}{unsure:>8}{rate:>7}"
 
 
 __all__ = ["Trial", "render"]
