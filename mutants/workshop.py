@@ -85,6 +85,7 @@ class Workshop:
 
     def _run(self, arguments: list[str], *, seconds: float) -> Run:
         scratch = self.folder / ".scratch"
+        scratch.mkdir()
         settings = {"PYTHONPATH": str(self.folder / "src"), "PYTHONDONTWRITEBYTECODE": ""}
         process = subprocess.Popen(
             [*_PYTEST, f"--basetemp={scratch / 'tmp'}", "-o", f"cache_dir={scratch / 'cache'}", *arguments],

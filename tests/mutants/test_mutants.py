@@ -24,7 +24,7 @@ def never_tested(value):
 TESTS = """
 from model_checkpoint.room import clip
 
-def test_clip():
+def test_clip(tmp_path):
     assert [clip(value, 5) for value in (4, 5, 6)] == [5, 5, 6]
 """
 
