@@ -1,4 +1,4 @@
-"""The whole suite, as ``make test`` runs it: ``python -m tests.suite [pytest arguments]``.
+"""The whole suite, as ``make test`` runs it: ``python -m tests.suite``.
 
 Real servers, kills and deadlines on a busy machine: what failed gets a second go, three times in a row with nothing
 beside it, and must pass all three. What needed one is printed at the end and kept in ``second_go.txt``, a file of the
@@ -57,13 +57,14 @@ def failures(arguments: Sequence[str], folder: Path) -> list[str]:
 
 
 def _red_again(failed: Sequence[str], folder: Path) -> list[str]:
-    """Run them alone, three times; return what failed once more, which ends it."""
-    for go in range(GOES if failed else 0):
-        print(f"\n== second go, {go + 1} of {GOES}, for {len(failed)} tests", flush=True)
-        red = failures(["-x", *failed], folder)
-        if red:
-            return red
-    return []
+    """Run them alone, three times; return what failed in one of them."""
+    red: list[str] = []
+    for go in range(GOES):
+        left = [test for test in failed if test not in red]
+        if left:
+            print(f"\n== second go, {go + 1} of {GOES}, for {len(left)} tests", flush=True)
+            red += failures(left, folder)
+    return red
 
 
 def _recorded(record: Path) -> set[str]:
@@ -91,4 +92,4 @@ def summary(saved: Sequence[str], unsteady: Sequence[str], red: Sequence[str]) -
 
 
 if __name__ == "__main__":
-    raise SystemExit(main([[*group, *sys.argv[1:]] for group in GROUPS]))
+    raise SystemExit(main(GROUPS))

@@ -8,7 +8,7 @@ TESTS = """
 from pathlib import Path
 
 def test_steady():
-    pass
+    assert {steady}
 
 def test_now_and_then():
     runs = Path("runs")
@@ -23,8 +23,8 @@ WOBBLY = "test_it.py::test_now_and_then"
 def run(tmp_path, capfd):
     """Run a small suite whose second test fails at the given runs; return code, what was printed, and the record."""
 
-    def run(failing, *arguments, recorded=""):
-        (tmp_path / "test_it.py").write_text(TESTS.format(failing=failing))
+    def run(failing, *arguments, recorded="", steady=True):
+        (tmp_path / "test_it.py").write_text(TESTS.format(failing=failing, steady=steady))
         (tmp_path / "pytest.ini").write_text("[pytest]\n")
         record = tmp_path / "second_go.txt"
         record.write_text(recorded)
@@ -57,6 +57,15 @@ def test_what_fails_in_any_of_the_three_is_red(run, again):
 
     assert (code, record) == (1, "")
     assert f"== red\n   {WOBBLY}" in said
+
+
+@pytest.mark.slow
+def test_beside_a_red_test_the_others_still_get_their_second_go(run):
+    code, said, record = run({1}, steady=False)
+
+    assert (code, record) == (1, f"{WOBBLY}\n")
+    assert f"== needed a second go: 1\n   {WOBBLY}\n" in said
+    assert "== red\n   test_it.py::test_steady" in said
 
 
 def test_what_needed_a_second_go_before_gets_none(run):
