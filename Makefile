@@ -8,7 +8,7 @@ export TF_CPP_MIN_LOG_LEVEL := 3
 .PHONY: setup demo test fast coverage check bench proof mutants docs clean
 setup: .venv/ready
 
-.venv/ready: pyproject.toml setup.py constraints.txt src/model_checkpoint/format/_sha256_lanes.c
+.venv/ready: pyproject.toml setup.py constraints.txt $(wildcard src/model_checkpoint/*/*.c)
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install -q --upgrade pip -c constraints.txt
 	$(BIN)/pip install -q -c constraints.txt torch==2.13.0

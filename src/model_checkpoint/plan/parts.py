@@ -52,7 +52,7 @@ def renamer(rename: Mapping[str, str] | Callable[[str], str] | None) -> Callable
         >>> renamer({"model": "net", "model.head": "net.out"})("model.head.bias")
         'net.out.bias'
     """
-    return rename if rename is None or callable(rename) else _by_prefix(rename)
+    return _by_prefix(rename) if isinstance(rename, Mapping) else rename
 
 
 def _by_prefix(rename: Mapping[str, str]) -> Callable[[str], str]:
