@@ -19,6 +19,9 @@ RefArgument = Annotated[
     str, typer.Argument(metavar="REF", help="ROOT, ROOT@STEP, ROOT@best:METRIC, ROOT@id:ID or a folder.")
 ]
 RootArgument = Annotated[str, typer.Argument(metavar="ROOT", help="The folder or URL given to mc.save.")]
+PartsOption = Annotated[
+    list[str] | None, typer.Option("--parts", help="Only this part or pattern; may be given several times.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 
@@ -89,12 +92,45 @@ def verify(ref: RefArgument, as_json: JsonOption = False) -> None:
 
 
 @app.command()
-def diff(a: RefArgument, b: RefArgument, as_json: JsonOption = False) -> None:
-    """Compare two checkpoints, tensors and plain values, e.g. `mckpt diff runs/a@100 runs/a@200`."""
+def cat(
+    ref: RefArgument,
+    leaf: Annotated[str, typer.Argument(metavar="LEAF", help="A tensor or plain value, e.g. model.weight.")],
+    index: Annotated[str, typer.Option("--index", help='Part of a tensor, e.g. "0:2,-1".')] = "...",
+    as_json: JsonOption = False,
+) -> None:
+    """Print one tensor or plain value, verified, e.g. `mckpt cat runs/a@100 model.weight --index 0:2`."""
+    from model_checkpoint.cli import render
+    from model_checkpoint.cli.indices import parse_index
+    from model_checkpoint.engine.reading.peek import peek
+
+    render.leaf(peek(ref, leaf, parse_index(index)), as_json=as_json)
+
+
+@app.command()
+def export(
+    ref: RefArgument,
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="A file to make, or with --folder a folder.")],
+    parts: PartsOption = None,
+    folder: Annotated[bool, typer.Option("--folder", help="A folder that from_pretrained opens; one part.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Write tensors as safetensors, verified, e.g. `mckpt export runs/a@100 model.safetensors --parts model`."""
+    from model_checkpoint.cli import render
+    from model_checkpoint.engine.reading.export import export_file, export_folder
+
+    if folder and parts and len(parts) > 1:
+        render.fail("--folder takes one part: names inside it must be unique. Export the others apart.")
+    done = export_folder(ref, target, part=(parts or ["model"])[0]) if folder else export_file(ref, target, parts=parts)
+    render.exported(done, as_json=as_json)
+
+
+@app.command()
+def diff(a: RefArgument, b: RefArgument, parts: PartsOption = None, as_json: JsonOption = False) -> None:
+    """Compare two checkpoints, or parts of them, e.g. `mckpt diff runs/a@100 runs/a@200 --parts model`."""
     from model_checkpoint.cli import render
     from model_checkpoint.engine.reading.diff import diff as compare
 
-    found = compare(a, b)
+    found = compare(a, b, parts=parts)
     render.difference(found, as_json=as_json)
     raise typer.Exit(0 if found.same else 1)
 

@@ -19,6 +19,7 @@ from rich.table import Column, Table
 from model_checkpoint.cli.runs import RunLine
 from model_checkpoint.engine.common.info import CheckpointInfo
 from model_checkpoint.engine.reading.diff import Diff
+from model_checkpoint.engine.reading.export import Exported
 from model_checkpoint.engine.reading.verify import Health
 from model_checkpoint.engine.root.describe import Description
 from model_checkpoint.engine.root.shared_files import stored_bytes
@@ -255,6 +256,25 @@ def _value_table(found: Diff) -> Table:
         sides = ("-" if side is None else clean(side) for side in (change.before, change.after))
         table.add_row(clean(change.name), *sides)
     return table
+
+
+def leaf(value: Any, *, as_json: bool) -> None:
+    """The value that `mckpt cat` was asked for."""
+    if isinstance(value, str):
+        print(as_json_text(value) if as_json else clean_lines(value))
+    elif as_json:
+        print(as_json_text({"dtype": str(value.dtype), "shape": list(value.shape), "values": value.tolist()}))
+    else:
+        console.print(f"{clean(value.dtype)} {list(value.shape)}")
+        console.print(clean_lines(str(value)), soft_wrap=True, highlight=False)
+
+
+def exported(done: Exported, *, as_json: bool) -> None:
+    """What `mckpt export` wrote."""
+    if as_json:
+        print(as_json_text(done))
+        return
+    console.print(f"{done.tensors} tensors, {size(done.nbytes)}: {clean(', '.join(done.files))}", soft_wrap=True)
 
 
 def removed(infos: Sequence[CheckpointInfo], *, as_json: bool) -> None:

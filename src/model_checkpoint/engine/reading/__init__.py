@@ -8,4 +8,6 @@ deliver        carry verified bytes from the medium to where the tree wants them
 slices         read a box out of one saved array, verifying exactly the chunks it touches.
 verify         read a checkpoint back from the medium and name every damage.
 diff           what changed between two checkpoints, tensor by tensor.
+peek           one leaf of a checkpoint, looked at without any of the others.
+export         tensors of a checkpoint as safetensors files that other tools open.
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -12,13 +12,15 @@ import numpy.typing as npt
 
 from model_checkpoint import tree
 from model_checkpoint.engine.common.info import CheckpointInfo, info_of
+from model_checkpoint.engine.common.option_checks import require_selection
 from model_checkpoint.engine.reading.chunk_reader import ChunkReader
 from model_checkpoint.engine.reading.deliver import deliver
 from model_checkpoint.engine.root.listing import load_manifest
 from model_checkpoint.engine.root.refs import Reference, choose_one
-from model_checkpoint.errors import UnsupportedType
+from model_checkpoint.errors import StructureMismatch, UnsupportedType
 from model_checkpoint.events import ignore
 from model_checkpoint.manifest import Manifest, Node
+from model_checkpoint.plan import matcher
 from model_checkpoint.state import Spec
 from model_checkpoint.tree.nodes.walk import arrays
 from model_checkpoint.tree.values.plain import plain_values, shorten
@@ -64,8 +66,10 @@ class Diff:
         return not (self.added or self.removed or self.changed or self.values)
 
 
-def diff(a: Reference, b: Reference) -> Diff:
+def diff(a: Reference, b: Reference, *, parts: str | Sequence[str] | None = None) -> Diff:
     """Compare two checkpoints; each is a root (its newest), ``root@step``, ``root@best:metric``, or an info.
+
+    With ``parts`` only what lies in those parts, or fits those patterns, is compared.
 
     Example:
         >>> import model_checkpoint as mc, numpy as np
@@ -75,7 +79,13 @@ def diff(a: Reference, b: Reference) -> Diff:
         >>> change.name, change.max_change
         ('w', 1.0)
     """
-    with _Side(a) as left, _Side(b) as right:
+    require_selection(parts=parts, rename=None, types=())
+    wanted = matcher(parts)
+    with _Side(a, wanted) as left, _Side(b, wanted) as right:
+        if parts is not None and not (left.names or right.names):
+            raise StructureMismatch(
+                f"{left.info.path}: neither it nor {right.info.path} has anything in {parts!r}. See `mckpt show`."
+            )
         both = [name for name in left.specs if name in right.specs]
         found = (_change(name, left, right) for name in both)
         changed = [change for change in found if change is not None]
@@ -105,13 +115,14 @@ def _value_changes(a: Mapping[str, Node], b: Mapping[str, Node]) -> list[ValueCh
 class _Side:
     """One of the two checkpoints; a context manager."""
 
-    def __init__(self, ref: Reference) -> None:
+    def __init__(self, ref: Reference, wanted: Callable[[str], bool]) -> None:
         store, found = choose_one(ref)
         self.manifest: Manifest = load_manifest(store, found.name)
         self.info = info_of(store, self.manifest)
         self.nodes = dict(arrays(self.manifest.tree))
-        self.values = plain_values(self.manifest.tree)
-        self.specs: dict[str, Spec] = {s.name: s for s in tree.specs(self.manifest.tree, self.manifest.entries)}
+        self.values = {name: node for name, node in plain_values(self.manifest.tree).items() if wanted(name)}
+        every = tree.specs(self.manifest.tree, self.manifest.entries)
+        self.specs: dict[str, Spec] = {spec.name: spec for spec in every if wanted(spec.name)}
         self._medium = ChunkReader(store, self.manifest, full=False)
         self._checked: set[int] = set()
 
@@ -120,6 +131,11 @@ class _Side:
 
     def __exit__(self, *failure: Any) -> None:
         self._medium.__exit__(*failure)
+
+    @property
+    def names(self) -> set[str]:
+        """Everything of this side that is compared."""
+        return self.values.keys() | self.specs.keys()
 
     def is_view(self, name: str) -> bool:
         """Whether the tensor is a part of a stored array."""

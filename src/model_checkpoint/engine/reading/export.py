@@ -37,7 +37,9 @@ class Exported:
     nbytes: int
 
 
-def export_file(ref: Reference, target: str | os.PathLike[str], *, parts: str | Sequence[str] | None = None) -> Exported:
+def export_file(
+    ref: Reference, target: str | os.PathLike[str], *, parts: str | Sequence[str] | None = None
+) -> Exported:
     """Write the tensors of ``parts`` (all by default) into one safetensors file, under the names they were saved with.
 
     Example:

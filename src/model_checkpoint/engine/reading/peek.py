@@ -1,0 +1,36 @@
+"""Peek: one leaf of a checkpoint, looked at without any of the others."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import Any
+
+from model_checkpoint.engine.common.info import path_of
+from model_checkpoint.engine.reading.slices import load_slice
+from model_checkpoint.engine.root.listing import load_manifest
+from model_checkpoint.engine.root.refs import Reference, choose_one
+from model_checkpoint.errors import WrongReference
+from model_checkpoint.plan import Index
+from model_checkpoint.tree.nodes.walk import arrays
+from model_checkpoint.tree.values.plain import plain_values, shorten
+
+
+def peek(ref: Reference, leaf: str, index: Index = ...) -> Any:
+    """A tensor as a NumPy array, or ``index`` of it, verified; of a plain value its text.
+
+    Example:
+        >>> import model_checkpoint as mc, numpy as np
+        >>> _ = mc.save("memory://doc-peek", {"w": np.arange(3), "lr": 0.5}, step=1)
+        >>> peek("memory://doc-peek", "w", 2), peek("memory://doc-peek", "lr")
+        (array(2), '0.5')
+    """
+    store, found = choose_one(ref)
+    manifest, where = load_manifest(store, found.name), path_of(store, found.name)
+    tensors, values = [name for name, _ in arrays(manifest.tree)], plain_values(manifest.tree)
+    if leaf in values and index is ...:
+        return shorten(values[leaf])
+    if leaf in tensors:
+        return load_slice(store, leaf, index, name=found.name, framework="numpy")
+    near = get_close_matches(leaf, [*values, *tensors], n=1)
+    hint = f"Did you mean {near[0]!r}?" if near else "`mckpt show --tensors` lists its tensors."
+    raise WrongReference(f"{where}: no {'tensor' if leaf in values else 'leaf'} {leaf!r} in it. {hint}", where)
