@@ -117,18 +117,23 @@ def _describe(bucket: Bucket, folder: Folder) -> list[Trashed]:
         items = folder.deletions[token]
         try:
             record = read_record(bucket, token) if RECORD in items else None
+            real = MANIFEST in items and _can_come_back(bucket, token, record, place)
         except KeyMissing:
             continue  # purged or brought back since it was listed
-        if MANIFEST in items and not _is_none(record, place):
+        if real:
             nbytes = items[MANIFEST].size + (sum(record.files.values()) if record is not None else 0)
             deleted = _unix(deletion_time(items))
             described.append(Trashed(name=folder.name, token=str(token), deleted=deleted, nbytes=nbytes))
     return described
 
 
-def _is_none(record: DeletedFiles | None, place: CurrentManifest | None) -> bool:
-    """Whether nothing can be brought back: it is in place, or on its way out."""
-    return record is not None and (record.purged or (place is not None and place.identity == record.identity))
+def _can_come_back(
+    bucket: Bucket, token: TrashToken, record: DeletedFiles | None, place: CurrentManifest | None
+) -> bool:
+    """Whether a version is neither on its way out nor in place."""
+    if record is not None:
+        return not record.purged and (place is None or place.identity != record.identity)
+    return place is None or bucket.get(deleted_key(token, MANIFEST)).data != place.data
 
 
 def _unix(moment: datetime) -> float:
@@ -219,6 +224,11 @@ def _not_there(bucket: Bucket, token: TrashToken) -> Exception:
 
 
 # --- purging ---------------------------------------------------------------------------------------------------------
+
+
+def moments(folders: Mapping[str, Folder]) -> dict[str, datetime]:
+    """When each version below ``folders`` was deleted, by token."""
+    return {str(token): deletion_time(items) for one in folders.values() for token, items in one.deletions.items()}
 
 
 def purge(bucket: Bucket, folders: Mapping[str, Folder], is_over: Callable[[datetime], bool]) -> tuple[list[str], int]:
