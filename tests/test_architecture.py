@@ -44,7 +44,11 @@ PUBLIC_NAMES = [
     "CheckpointFormat",
     "CompressionLevel",
     "Progress",
+    "LoadReport",
     "CheckpointException",
+    "CheckpointNotFound",
+    "WrongReference",
+    "CheckpointWarning",
     "ExceptionType",
 ]
 
