@@ -202,6 +202,12 @@ def test_a_file_has_the_size_it_would_have_decompressed():
     assert msgspec.structs.replace(record, ends=(), size=7).raw_size == 7
 
 
+def test_a_manifest_says_its_format_the_reader_it_needs_and_how_many_wrote_it():
+    plain = manifest()
+
+    assert (plain.format, plain.format_version, plain.min_reader, plain.world_size) == ("model_checkpoint", 1, 1, 1)
+
+
 def test_records_of_older_manifests_lack_what_came_later():
     short = msgspec.json.encode(msgspec.to_builtins(manifest().files[0])[:6])
 
