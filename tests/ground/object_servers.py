@@ -203,7 +203,16 @@ def azurite(folder: Path) -> Iterator[AzureServer]:
 
     def command(ports: Sequence[int]) -> list[str]:
         place = ["--blobHost", "127.0.0.1", "--blobPort", str(ports[0])]
-        return [program, *place, "--inMemoryPersistence", "--silent", "--disableTelemetry", "--skipApiVersionCheck"]
+        return [
+            program,
+            *place,
+            "--inMemoryPersistence",
+            "--extentMemoryLimit",
+            "2048",
+            "--silent",
+            "--disableTelemetry",
+            "--skipApiVersionCheck",
+        ]
 
     accounts = {"AZURITE_ACCOUNTS": f"{server.account}:{server.key}"}
     with _running(command, ports=1, log=folder / "azurite.log", environment=accounts) as endpoint:

@@ -4,7 +4,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
-from model_checkpoint.storage.objects.signed_requests import Signer, canonical_request
+
+from model_checkpoint.storage.objects.requests.signed_requests import Signer, canonical_request
 
 EMPTY = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
