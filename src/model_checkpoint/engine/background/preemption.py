@@ -20,7 +20,7 @@ from typing import Any
 from model_checkpoint import forks, plan, tree
 from model_checkpoint.engine.common.info import CheckpointInfo, path_of
 from model_checkpoint.engine.jobs import inflight
-from model_checkpoint.engine.root.listing import look_up, to_info
+from model_checkpoint.engine.root.listing import read_listed, to_info
 from model_checkpoint.engine.writing import bandwidth
 from model_checkpoint.engine.writing.request import request_save
 from model_checkpoint.engine.writing.save import commit_plan, save
@@ -139,7 +139,7 @@ class Preemption:
             inflight.raise_unseen(store.url)
         except BackgroundSaveFailed as error:  # no time to start over; this save matters more
             log.error("%s", error)
-        if step is not None and (there := look_up(store, order.name)) is not None:
+        if step is not None and (there := read_listed(store, order.name)) is not None:
             return to_info(store, there)
         flat = tree.flatten(state)
         for part in unknown_parts(flat, self._parts):

@@ -28,7 +28,7 @@ from model_checkpoint.errors import (
     Truncated,
 )
 from model_checkpoint.manifest import Manifest, Node
-from model_checkpoint.options import Verify
+from model_checkpoint.options import MIB, Verify
 from model_checkpoint.performance.available_memory import available_bytes
 from model_checkpoint.state import LiveSpecs
 from model_checkpoint.storage.contract.store import Store
@@ -38,6 +38,7 @@ from model_checkpoint.tree.nodes.walk import leaves
 
 log = logging.getLogger("model_checkpoint.load")
 
+_HARMLESS = MIB
 _PASSED_OVER = (CorruptedCheckpoint, IncompatibleVersion, StorageFailure, PartlyLoaded)
 
 
@@ -265,7 +266,7 @@ def _fitted(node: Node, manifest: Manifest, where: str, wish: _LoadRequest) -> N
 def _require_memory(manifest: Manifest, restore: tree.Restore, needed: Sequence[int], where: str) -> None:
     """Refuse a load that would get this process killed."""
     fresh = sum(manifest.entries[i].nbytes for i in needed if not restore.is_live(i))
-    room = available_bytes() if fresh else None
+    room = available_bytes() if fresh > _HARMLESS else None  # to ask takes longer than to load so little
     if room is not None and fresh > room:
         raise MemoryRefused(
             f"{where}: the load needs {fresh} bytes of memory, {room} are available. Load parts=[...], load into= live "

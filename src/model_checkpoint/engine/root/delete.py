@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 
+import msgspec
+
 from model_checkpoint.engine.common.info import CheckpointInfo, path_of
 from model_checkpoint.engine.common.option_checks import as_step, require_words
 from model_checkpoint.engine.root.listing import ListedCheckpoint, candidates, require_root, to_info
@@ -51,7 +53,7 @@ def undelete(root: Root, *, step: int | None = None, name: str | None = None) ->
     require_words(name=name)
     step = None if step is None else as_step(step)
     hits = [
-        t for t in store.trash() if (name is None or t.name == name) and (step is None or _step_of(store, t) == step)
+        t for t in store.trash() if (name is None or t.name == name) and (step is None or _look(store, t).step == step)
     ]
     if not hits:
         what = f" named {name!r}" if name is not None else "" if step is None else f" of step {step}"
@@ -59,15 +61,16 @@ def undelete(root: Root, *, step: int | None = None, name: str | None = None) ->
             f"{store.url}: nothing{what} in the trash; its grace may be over. Look at what is left with `mckpt trash`.",
             store.url,
         )
+    found = _look(store, hits[-1])  # before it is back, since another process may delete it again
     back = store.bring_back(hits[-1].token)
     log.info("%s: brought back from the trash", path_of(store, back))
-    return to_info(store, candidates(store, name=back)[0])
+    return to_info(store, found)
 
 
-def _step_of(store: Store, gone: Trashed) -> int | None:
-    """The step of a deleted checkpoint, by its folder's name where the manifest cannot be read."""
+def _look(store: Store, gone: Trashed) -> ListedCheckpoint:
+    """What is in the trash, as it will be listed once it is back."""
     try:
         summary = decode_summary(store.read_trashed(gone.token), path_of(store, gone.name))
     except CheckpointException as error:
-        return ListedCheckpoint(gone.name, None, error).step
-    return summary.step
+        return ListedCheckpoint(gone.name, None, error)
+    return ListedCheckpoint(gone.name, msgspec.structs.replace(summary, name=gone.name))

@@ -227,6 +227,11 @@ def _not_there(bucket: Bucket, token: TrashToken) -> Exception:
 # --- purging ---------------------------------------------------------------------------------------------------------
 
 
+def moments(folders: Mapping[str, Folder]) -> dict[str, datetime]:
+    """When each version below ``folders`` was deleted, by token."""
+    return {str(token): deletion_time(items) for one in folders.values() for token, items in one.deletions.items()}
+
+
 def purge(bucket: Bucket, folders: Mapping[str, Folder], is_over: Callable[[datetime], bool]) -> tuple[list[str], int]:
     """Remove every deleted version for which ``is_over`` its moment of deletion; return the tokens and the bytes."""
     gone: list[str] = []

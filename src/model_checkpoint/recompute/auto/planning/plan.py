@@ -55,6 +55,7 @@ class Plan:
     measured_seconds: float
     plain_seconds: float
     input_bytes: int
+    executor: str = "native"
     determinism: str = "metadata"
     prefetch: bool = False
     offload: str | None = None
