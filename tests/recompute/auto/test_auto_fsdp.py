@@ -7,7 +7,8 @@ import sys
 import pytest
 
 RANK = """
-import sys, copy, torch
+import copy, gc, sys, weakref
+import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -45,7 +46,10 @@ def trained(model):
 plain, native = sharded(copy.deepcopy(model)), copy.deepcopy(model)
 auto_checkpoint(model, 0.5, x, executor="torch")
 assert "recomputed" in model.plan.fates()
+whole = [weakref.ref(parameter) for parameter in model.parameters()]
 model = sharded(model)
+gc.collect()
+assert not any(reference() is not None for reference in whole)  # the plan holds no unsharded parameter
 seen = []
 again = model.plan.fates().index("recomputed")
 model[again].norm1.register_forward_hook(lambda *_: seen.append(is_recomputing()))
@@ -82,7 +86,7 @@ def test_a_planned_model_sharded_by_fsdp_trains_as_without_the_plan(tmp_path):
         )
         for rank in range(2)
     ]  # fmt: skip
-    outputs = [process.communicate(timeout=200) for process in ranks]
+    outputs = [process.communicate(timeout=400) for process in ranks]
 
     assert all(process.returncode == 0 for process in ranks), outputs
     assert all("done" in out for out, _ in outputs)
