@@ -72,7 +72,7 @@ def test_an_upload_whose_beginning_the_store_does_not_tell_is_never_old(moto, ro
     with FaultProxy(moto.endpoint, respell=lambda body: body.replace(b"Initiated>", b"Unspoken1>")) as proxy:
         silent = moto.client("bucket", endpoint=proxy.endpoint)
         (told,) = list_uploads(Bucket(Address.parse(root), silent), "checkpoints")
-        ObjectStore(root, store=silent, term=0.0).sweep(AT_ONCE)
+        ObjectStore(root, store=silent, term=0.0).sweep(Graces(local=0.0, foreign=0.001))
 
     assert told.begun is None
     assert len(list_uploads(bucket, "checkpoints")) == 1
