@@ -61,12 +61,19 @@ class FaultProxy:
     """A proxy in front of ``endpoint``; a context manager.
 
     ``arm`` chooses the request to spoil, counted from then on; ``script`` says what happens to each one of a kind.
-    Instead of being spoiled a request can wait for a call to end. ``rewrite`` may change the headers of every request.
+    Instead of being spoiled a request can wait for a call to end. ``rewrite`` may change the headers of every request,
+    ``respell`` the body of every answer, but not its length.
     """
 
-    def __init__(self, endpoint: str, *, rewrite: Callable[[str, str], str | None] | None = None) -> None:
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        rewrite: Callable[[str, str], str | None] | None = None,
+        respell: Callable[[bytes], bytes] = bytes,
+    ) -> None:
         self._server = urlsplit(endpoint).netloc
-        self._rewrite = rewrite
+        self._rewrite, self._respell = rewrite, respell
         self._lock = threading.Lock()
         self._count, self._index = 0, -1
         self._event: Event | None = None
@@ -161,7 +168,8 @@ class FaultProxy:
                 return await _SPOILS[event](self, request, writer)
             if event is not None:
                 await self._loop.run_in_executor(None, event)
-            await _send(writer, (await self._forward(request)).encode())
+            answer = await self._forward(request)
+            await _send(writer, answer.encode(self._respell(answer.body)))
             return True
         finally:
             with self._lock:
