@@ -45,6 +45,15 @@ class TrashSuite:
         assert load_blobs(store, "step-1") == {"x": b"abc"}
         assert store.trash() == []
 
+    def test_deletions_are_told_in_the_order_in_which_they_happened(self, store: Store) -> None:
+        """So that the last one is the one to undo."""
+        gone = []
+        for number in range(4):
+            save_blobs(store, "step-1", {"x": bytes([number])})
+            gone.append(store.discard("step-1"))
+
+        assert store.trash() == gone
+
     def test_bringing_back_onto_a_taken_name_is_refused(self, store: Store) -> None:
         """Both stay as they are."""
         save_blobs(store, "step-1", {"x": b"first"})

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import model_checkpoint as mc
-from model_checkpoint.errors import CheckpointNotFound, StepExists, Truncated
+from model_checkpoint.errors import StepExists, Truncated, WrongReference
 from model_checkpoint.options import CheckpointFormat
 from model_checkpoint.storage import InMemoryStore, LocalStore
 from model_checkpoint.storage.local.syscalls import Syscalls
@@ -112,7 +112,7 @@ def test_a_checkpoint_deleted_while_it_is_verified_is_not_damaged(root):
 def test_the_chosen_checkpoint_deleted_while_it_is_verified_is_not_found(root):
     mc.save(root, {"data": b"abc" * 9000}, step=1)
 
-    with pytest.raises(CheckpointNotFound, match=r"step-00000001: was deleted while it was being verified"):
+    with pytest.raises(WrongReference, match=r"step-00000001: was deleted while it was being verified"):
         mc.verify(while_verifying(root, lambda: mc.delete(root, step=1)), step=1)
 
 

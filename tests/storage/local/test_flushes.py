@@ -21,13 +21,13 @@ AT_ONCE = Graces(local=0.0, foreign=0.0, trash=0.0)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Operation:
-    """One thing done to a disk: what step-1 may be before it is acknowledged, and what it must be afterwards."""
+    """One thing done to a disk: what step-1 may be before it is acknowledged, and what it may be afterwards."""
 
     name: str
     prepare: object
     work: object
     before: tuple
-    after: object
+    after: tuple
     kept: object = None  # what of step-1 must be in the trash afterwards
     tidy: bool = False  # whether nothing may stay of an attempt that did not come to be the checkpoint
     others: dict = field(default_factory=lambda: {"step-0": OTHER})
@@ -129,38 +129,43 @@ def purge(store):
 
 
 OPERATIONS = [
-    Operation(name="first save", prepare=empty, work=save_new, before=(None, NEW), after=NEW, others={}),
+    Operation(name="first save", prepare=empty, work=save_new, before=(None, NEW), after=(NEW,), others={}),
     Operation(
         name="save after a dead maker",
         prepare=left_by_dead_maker,
         work=save_new,
         before=(None, NEW),
-        after=NEW,
+        after=(NEW,),
         others={},
     ),
-    Operation(name="save", prepare=with_other, work=save_new, before=(None, NEW), after=NEW),
-    Operation(name="replace", prepare=with_both, work=replace_old, before=(OLD, NEW), after=NEW, tidy=True),
+    Operation(name="save", prepare=with_other, work=save_new, before=(None, NEW), after=(NEW,)),
+    Operation(name="replace", prepare=with_both, work=replace_old, before=(OLD, NEW), after=(NEW,), tidy=True),
     Operation(
-        name="replace without links", prepare=without_links, work=replace_old, before=(OLD, NEW), after=NEW, tidy=True
+        name="replace without links",
+        prepare=without_links,
+        work=replace_old,
+        before=(OLD, NEW),
+        after=(NEW,),
+        tidy=True,
     ),
-    Operation(name="delete", prepare=with_both, work=discard, before=(OLD, None), after=None, kept=OLD),
-    Operation(name="first delete", prepare=without_trash, work=discard, before=(OLD, None), after=None, kept=OLD),
+    Operation(name="delete", prepare=with_both, work=discard, before=(OLD, None), after=(None,), kept=OLD),
+    Operation(name="first delete", prepare=without_trash, work=discard, before=(OLD, None), after=(None,), kept=OLD),
     Operation(
         name="delete without room",
         prepare=lambda: out_of_room(with_both()),
         work=discard,
         before=(OLD, None),
-        after=None,
+        after=(None,),
     ),
-    Operation(name="bring back", prepare=deleted, work=bring_back, before=(None, OLD), after=OLD),
-    Operation(name="recover", prepare=killed_behind_the_switch, work=recover, before=(OLD, NEW), after=NEW),
-    Operation(name="purge", prepare=deleted, work=purge, before=(None,), after=None),
+    Operation(name="bring back", prepare=deleted, work=bring_back, before=(None, OLD), after=(OLD,)),
+    Operation(name="recover", prepare=killed_behind_the_switch, work=recover, before=(OLD, NEW), after=(OLD, NEW)),
+    Operation(name="purge", prepare=deleted, work=purge, before=(None,), after=(None,)),
     Operation(
         name="purge without room",
         prepare=lambda: out_of_room(deleted()),
         work=purge,
         before=(None,),
-        after=None,
+        after=(None,),
     ),
 ]
 
@@ -174,7 +179,7 @@ def judge(disk, operation, *, acknowledged):
 
     What an acknowledged replacement was about to remove may stay: to save that, too, would cost every one a flush.
     """
-    allowed = (operation.after,) if acknowledged else operation.before
+    allowed = operation.after if acknowledged else operation.before
     disk.full = False
     try:
         look(disk, operation, allowed, kept=operation.kept if acknowledged else None)
@@ -256,7 +261,7 @@ def test_with_all_its_flushes_nothing_is_lost_or_torn_wherever_the_power_goes(op
 
 @cache
 def flushes(operation):
-    return [path.removeprefix("/data/") for path in perform(operation).flushed]
+    return [path.removeprefix("/data/").partition("~")[0] for path in perform(operation).flushed]
 
 
 def each_flush():
