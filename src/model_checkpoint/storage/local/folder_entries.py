@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections import OrderedDict
 
 from model_checkpoint.storage.local.files import is_local
 from model_checkpoint.storage.local.paths import let_go
@@ -19,21 +18,18 @@ _FOLDERS = 8  # so many are remembered
 _TICK = 0.05  # seconds; file systems take their time from a clock that moves every few milliseconds
 _COARSE_TICK = 3.0  # where times have no fractions, they are of whole seconds or even two
 
-_Times = tuple[int, int, int, int]
-_known: OrderedDict[str, tuple[_Times, tuple[str, ...]]] = OrderedDict()
-
 
 def folder_entries(calls: Syscalls, path: str) -> tuple[str, ...]:
     """Names in a folder, in no order; none if it is not there."""
     try:
         now, info = time.time(), calls.stat(path)
         times = (info.st_dev, info.st_ino, info.st_mtime_ns, info.st_ctime_ns)
-        known = _known.get(path)
+        known = calls.listed.get(path)
         if known is not None and known[0] == times:
             return known[1]
         names = tuple(calls.listdir(path))
-        if _has_settled(info, now) and _is_local(calls, path):
-            _remember(path, times, names)
+        if _is_local(calls, path) and _has_settled(info, now):
+            _remember(calls, path, (times, names))
     except FileNotFoundError:
         return ()
     return names
@@ -54,8 +50,8 @@ def _is_local(calls: Syscalls, path: str) -> bool:
         let_go(calls, fd)
 
 
-def _remember(path: str, times: _Times, names: tuple[str, ...]) -> None:
-    _known.pop(path, None)
-    _known[path] = (times, names)
-    while len(_known) > _FOLDERS:
-        _known.popitem(last=False)
+def _remember(calls: Syscalls, path: str, entries: tuple[tuple[int, ...], tuple[str, ...]]) -> None:
+    calls.listed.pop(path, None)
+    calls.listed[path] = entries
+    while len(calls.listed) > _FOLDERS:
+        calls.listed.popitem(last=False)

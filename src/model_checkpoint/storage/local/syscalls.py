@@ -11,6 +11,7 @@ import errno
 import fcntl
 import mmap
 import os
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -59,6 +60,7 @@ class Syscalls:
 
     def __init__(self) -> None:
         self.without_direct: set[int] = set()  # devices that refused O_DIRECT, so that it is tried and logged once
+        self.listed: OrderedDict[str, tuple[tuple[int, ...], tuple[str, ...]]] = OrderedDict()  # times and names in it
         self.flushed_roots: dict[str, tuple[int, ...]] = {}  # the times of each root when its names were last flushed
 
     # files -----------------------------------------------------------------------------------------------------------
