@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Literal
 
 import msgspec
@@ -21,19 +22,25 @@ from model_checkpoint.engine.common.progress import Listen, listening
 from model_checkpoint.engine.jobs import inflight
 from model_checkpoint.engine.reading.verify import damage_of
 from model_checkpoint.engine.root.recover import recover_once
+from model_checkpoint.engine.root.shared_files import share_of
 from model_checkpoint.engine.writing import bandwidth
 from model_checkpoint.engine.writing.incremental import find_parent
 from model_checkpoint.engine.writing.manifest_build import compose, write_index
 from model_checkpoint.engine.writing.request import SaveRequest, request_save
 from model_checkpoint.engine.writing.save_plan import SavePlan, plan_flat
 from model_checkpoint.engine.writing.slabs import FileJob, write_files
-from model_checkpoint.errors import CheckpointException, StepExists
-from model_checkpoint.manifest import Manifest, encode
+from model_checkpoint.errors import CheckpointException, CheckpointNotFound, StepExists
+from model_checkpoint.manifest import Manifest, decode_summary, encode
 from model_checkpoint.options import CheckpointFormat, CompressionLevel
 from model_checkpoint.storage.contract.store import Store
 from model_checkpoint.storage.locate import Root, open_store
 
 log = logging.getLogger("model_checkpoint.save")
+
+_OVERWRITE = (
+    'pass overwrite="damaged" to replace it only if it is damaged, as after a load that fell back, or overwrite=True '
+    "to replace it as it is"
+)
 
 Overwrite = bool | Literal["damaged"]
 Move = Callable[[Sequence[FileJob]], None]  # brings every byte of the files to the medium and seals them
@@ -108,10 +115,10 @@ def plan_save(store: Store, order: SaveRequest, state: Any, *, overwrite: Overwr
 
 
 def _may_replace(store: Store, order: SaveRequest, overwrite: Overwrite) -> bool:
-    """Decide before a byte is staged whether the name is free or may be replaced."""
+    """Decide before a byte is staged whether the name is free, or what has it, now or at the end, may be replaced."""
     name = order.name
     if not store.has(name):
-        return False
+        return overwrite is True and order.layout is not CheckpointFormat.CONSOLIDATED
     if overwrite and order.layout is CheckpointFormat.CONSOLIDATED:
         raise StepExists(
             f"{path_of(store, name)}: the index of a consolidated model has a fixed name, so it cannot be replaced "
@@ -121,7 +128,7 @@ def _may_replace(store: Store, order: SaveRequest, overwrite: Overwrite) -> bool
     damage = damage_of(store, name) if overwrite == "damaged" else ()
     if overwrite is True or not all(one.unread for one in damage):
         return True
-    cure = "it is healthy, so it is kept" if overwrite == "damaged" else "pass overwrite=True to replace it"
+    cure = "it is healthy, so it is kept" if overwrite == "damaged" else _OVERWRITE
     if damage:
         cure = f"it cannot be judged here, so it is kept ({damage[0].problem}); pass overwrite=True to replace it"
     raise StepExists(
@@ -140,10 +147,23 @@ def commit_plan(planned: SavePlan, move: Move) -> CheckpointInfo:
     except CheckpointException as error:
         log.error("%s: save failed: %s", planned.where, error)
         raise
-    info, seconds = info_of(planned.store, manifest), time.monotonic() - started
+    info, seconds = _info(planned, manifest), time.monotonic() - started
     bandwidth.note(planned.store.url, _written_bytes(planned, manifest), seconds)
     log.info("%s: saved %d bytes in %.3f s", planned.where, info.size_bytes, seconds)
     return info
+
+
+def _info(planned: SavePlan, manifest: Manifest) -> CheckpointInfo:
+    """What was saved, and with whom it shares what was linked."""
+    info = info_of(planned.store, manifest)
+    if all(isinstance(job, FileJob) for job in planned.jobs):
+        return info
+    try:
+        share = share_of(planned.store, manifest.name)
+    except CheckpointException as error:  # it is committed, whatever can be told of it
+        log.warning("%s: saved, but not asked with whom it shares files: %s", planned.where, error)
+        return info
+    return replace(info, shared_bytes=share.nbytes, shared_with=share.names)
 
 
 def _written_bytes(planned: SavePlan, manifest: Manifest) -> int:
@@ -157,7 +177,6 @@ def _write(planned: SavePlan, move: Move) -> Manifest:
     store, order = planned.store, planned.order
     stage = planned.take_stage()
     try:
-        obsolete = tuple(store.files(order.name)) if planned.replace else ()
         for name, job in planned.named_jobs():
             job.writer = stage.create(name, job.layout.size)  # a full disk is known before the first byte
         move(planned.writing)
@@ -166,10 +185,24 @@ def _write(planned: SavePlan, move: Move) -> Manifest:
         )
         if order.layout is CheckpointFormat.CONSOLIDATED:
             manifest = msgspec.structs.replace(manifest, extras=(write_index(stage, manifest),))
-        kept = {record.name for record in (*manifest.files, *manifest.extras)} | {"manifest.json"}
-        stage.publish(encode(manifest), replace=planned.replace, obsolete=[f for f in obsolete if f not in kept])
+        obsolete = _replaced_files(store, order.name) if planned.replace else ()
+        stage.publish(encode(manifest), replace=planned.replace, obsolete=obsolete)
     except BaseException:
         with suppress(CheckpointException):  # the first error is the one to tell; recovery sweeps what is left
             stage.abort()  # lets go of the lock; what is, or may be, published stays
         raise
     return manifest
+
+
+def _replaced_files(store: Store, name: str) -> list[str]:
+    """What the checkpoint to be replaced consists of now: what its manifest lists, or all there is if that is damaged.
+
+    Asked at the very end, since another process may replace it meanwhile.
+    """
+    try:
+        summary = decode_summary(store.read_manifest(name), path_of(store, name))
+    except CheckpointNotFound:
+        return []
+    except CheckpointException:
+        return [file for file in store.files(name) if file != "manifest.json"]
+    return [record.name for record in (*summary.files, *summary.extras)]
