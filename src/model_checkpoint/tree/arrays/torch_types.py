@@ -14,6 +14,7 @@ from model_checkpoint.tree.arrays.array_ref import ArrayRef
 from model_checkpoint.tree.nodes.located_error import no_codec
 
 TENSOR = torch.Tensor
+_DTYPES = {str(one).removeprefix("torch."): one for one in vars(torch).values() if isinstance(one, torch.dtype)}
 
 
 def finder(cls: type) -> Callable[[Any], ArrayRef]:
@@ -50,12 +51,11 @@ PACKERS: dict[type, Callable[[Any], Node]] = {
 def unpack_torch(node: list[Any]) -> Any:
     """Give back a size, dtype or device."""
     match node:
-        case ["torch.Size", list(sides)] if all(isinstance(side, int) for side in sides):
+        case ["torch.Size", list(sides)] if all(type(side) is int and abs(side) < 1 << 63 for side in sides):
             return torch.Size(sides)
         case ["torch.dtype", str(name)]:
-            dtype = getattr(torch, name, None)
-            if isinstance(dtype, torch.dtype):
-                return dtype
+            if name in _DTYPES:
+                return _DTYPES[name]
         case ["torch.device", str(name)] if len(name) < 64:
             try:
                 return torch.device(name)

@@ -17,6 +17,7 @@ import numpy as np
 
 from model_checkpoint.errors import CheckpointException
 from model_checkpoint.manifest import Node
+from model_checkpoint.manifest.scalars import DEEPEST
 from model_checkpoint.tree.arrays.array_ref import ArrayRef
 from model_checkpoint.tree.arrays.frameworks import finder, loaded, object_kind, state_of
 from model_checkpoint.tree.nodes.located_error import LocatedError, no_codec
@@ -24,8 +25,6 @@ from model_checkpoint.tree.values import values
 from model_checkpoint.tree.values.classes import dataclass_values, fields_of, is_namedtuple, label
 from model_checkpoint.tree.values.codecs import Codec, codec_of
 from model_checkpoint.tree.values.dtypes import number
-
-DEEPEST = 120  # containers inside each other; a reader must be able to follow
 
 Encoded = Callable[["Encoder", Any], Node]
 _U8 = number("uint8")
@@ -94,8 +93,9 @@ class Encoder:
             raise
         return flat
 
-    def key(self, key: Any, what: str = "dict key") -> Node:
+    def key(self, key: Any, what: str = "dict key", *, depth: int = 0) -> Node:
         """Return the node of a dict key or set member: a scalar, an enum, or a tuple of those."""
+        self._refuse_depth(depth)
         cls = type(key)
         if cls in values.PACKERS and cls is not np.dtype:
             return values.PACKERS[cls](key)
@@ -104,9 +104,9 @@ class Encoder:
         if isinstance(key, Enum):
             return _enum(self, key)
         if cls is tuple:
-            return ["t", [self.key(part) for part in key]]
+            return ["t", [self.key(part, depth=depth + 1) for part in key]]
         if cls is frozenset:
-            return ["fs", sorted((self.key(part) for part in key), key=repr)]
+            return ["fs", sorted((self.key(part, depth=depth + 1) for part in key), key=repr)]
         if isinstance(key, np.generic):
             return values.pack_numpy(key)
         raise LocatedError(
@@ -119,13 +119,16 @@ class Encoder:
         mark = id(value)
         if mark in self._open:
             raise LocatedError("the container holds itself, and a tree has no cycles. Break the cycle before saving.")
-        if len(self._open) >= DEEPEST:
-            raise LocatedError(f"nested deeper than {DEEPEST} containers. Flatten this part of the state.")
+        self._refuse_depth(1)
         self._open.add(mark)
         try:
             return make()
         finally:
             self._open.discard(mark)
+
+    def _refuse_depth(self, more: int) -> None:
+        if len(self._open) + more > DEEPEST:
+            raise LocatedError(f"nested deeper than {DEEPEST} containers. Flatten this part of the state.")
 
 
 def _array(find: Callable[[Any], ArrayRef]) -> Encoded:

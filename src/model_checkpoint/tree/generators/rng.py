@@ -30,6 +30,9 @@ class RngState:
     def __init__(self, state: Mapping[str, Any]) -> None:
         self._state = dict(state)
 
+    def __repr__(self) -> str:
+        return f"RngState({', '.join(self._state)})"
+
     def state_dict(self) -> dict[str, Any]:
         """Return the snapshot as plain data and arrays."""
         return dict(self._state)
@@ -45,6 +48,10 @@ class RngState:
         missing = [part for part in ("python", "numpy") if part not in self._state]
         if missing:
             raise StructureMismatch(f"rng: the snapshot lacks {missing}. Was it made by rng_state()?")
+        if "torch" in self._state and not loaded("torch"):
+            raise StructureMismatch(
+                "rng: the snapshot has the generators of torch, which is not imported. Import torch first."
+            )
         version, words, gauss = self._state["python"]
         random.setstate((version, tuple(int(word) for word in words), gauss))
         np.random.set_state(_numpy_state(self._state["numpy"]))

@@ -8,9 +8,10 @@ from typing import Any
 
 from model_checkpoint.errors import StructureMismatch, UnsupportedType
 from model_checkpoint.manifest import Node
+from model_checkpoint.manifest.scalars import DEEPEST
 from model_checkpoint.state import LiveSpecs, Spec
 from model_checkpoint.tree.arrays.frameworks import finder, object_kind
-from model_checkpoint.tree.flattening.encode import DEEPEST, Encoder
+from model_checkpoint.tree.flattening.encode import Encoder
 from model_checkpoint.tree.nodes.gc_pause import collector_paused
 from model_checkpoint.tree.nodes.located_error import LocatedError
 from model_checkpoint.tree.nodes.names import ROOT, dotted, final, join, segment

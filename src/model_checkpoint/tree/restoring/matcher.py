@@ -127,8 +127,8 @@ class Matcher:
             self._assigns.append(Assign(lambda value: live.__setitem__(key, value), make))
 
     def _mapping(self, node: Node, live: dict[Any, Any], name: str) -> Make | None:
-        while isinstance(node, list) and tag_of(node) == "m" and len(node) > 3:
-            node = node[3]
+        while isinstance(node, list) and tag_of(node) in ("m", "x"):  # what was a mapping with a class of its own
+            node = node[3] if node[0] == "m" else node[2]
         if not isinstance(node, list) or tag_of(node) not in MAPPINGS:
             return self.problem(name, f"live it is a {type(live).__qualname__}, saved was {_what(node)}")
         if not live:

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from model_checkpoint.errors import UnsupportedType
 from model_checkpoint.manifest import Entry, Node
 from model_checkpoint.state import Target
-from model_checkpoint.tree.arrays.buffers import adapter
+from model_checkpoint.tree.arrays.buffers import adapter, import_framework
 from model_checkpoint.tree.nodes.gc_pause import collector_paused
 from model_checkpoint.tree.restoring.build import Builder
 from model_checkpoint.tree.restoring.matcher import Matcher
 
-FRAMEWORKS = ("numpy", "torch", "jax", "tensorflow")
 _ON_DEVICES = frozenset(("torch", "jax"))
 
 
@@ -49,8 +47,8 @@ def prepare(
         >>> prepare(["d", ["epoch", 3]], []).finish()
         {'epoch': 3}
     """
-    if framework is not None and framework not in FRAMEWORKS:
-        raise UnsupportedType(f"framework: {framework!r} is unknown, expected one of {', '.join(FRAMEWORKS)}.")
+    if framework is not None:
+        import_framework(framework)
     builder = Builder(entries, types=types, framework=framework, device=device)
     if into is None:
         builder.check(tree)

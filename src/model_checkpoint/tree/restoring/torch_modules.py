@@ -80,10 +80,8 @@ def _compare(matcher: Matcher, both: list[tuple[str, Node, Any]], name: str) -> 
 
 def described(builder: Builder, node: list[Any], name: str) -> tuple[str, tuple[int, ...]]:
     """Return dtype and shape of an array node."""
-    if node[0] == "v":
-        return node[3], tuple(node[4])
     entry = builder.memory(node, name).entry
-    return entry.dtype, entry.shape
+    return (node[3], tuple(node[4])) if node[0] == "v" else (entry.dtype, entry.shape)
 
 
 def _load_whole(matcher: Matcher, inner: list[Any], module: torch.nn.Module, *, name: str, live: Any) -> None:

@@ -91,6 +91,8 @@ def _stamp(node: list[Any]) -> datetime:
 def _scalar(node: list[Any]) -> Any:
     dtype = from_name(node[1])
     data = base64.b64decode(node[2], validate=True)
+    if len(data) != dtype.itemsize:
+        raise ValueError(f"{len(data)} bytes for {dtype.itemsize}")
     if dtype.kind in "USV" and dtype.itemsize == 0:
         return np.zeros((), dtype)[()]
     return np.frombuffer(data, np.uint8).view(dtype)[0]
@@ -127,5 +129,5 @@ def unpack_value(node: Node) -> Any:
         return UNPACKERS[node[0]](node)
     except CheckpointException:
         raise
-    except (KeyError, IndexError, TypeError, ValueError, OverflowError, binascii.Error) as error:
+    except (LookupError, TypeError, ValueError, OverflowError, AttributeError, OSError, binascii.Error) as error:
         raise ManifestInvalid(f"tree: {str(node)[:80]} is no value ({error}). Run `mckpt verify`.") from error
