@@ -4,6 +4,7 @@ import ast
 import json
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,12 @@ import pytest
 import model_checkpoint
 
 ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "src" / "model_checkpoint"
 MODULES = sorted((ROOT / "src").rglob("*.py"))
+FOLDERS = sorted(path.parent for path in PACKAGE.rglob("__init__.py"))
+MOST_MODULES = 13
+# one idea, told again in each room, or in each kind of store
+SAME_IDEA = {"__init__", "errors", "names", "store", "attempt", "commit", "trash", "recovery", "failures"}
 FILES = sorted(path for folder in ("src", "tests", "bench", "demo") for path in (ROOT / folder).rglob("*.py"))
 PUBLIC_NAMES = [
     "__version__",
@@ -76,3 +82,46 @@ def test_the_library_never_prints():
             continue
         calls = [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Call)]
         assert not [c for c in calls if isinstance(c.func, ast.Name) and c.func.id == "print"], path
+
+
+def inside(folder):
+    """The modules and sub-rooms of a folder."""
+    modules = {path.stem for path in folder.glob("*.py")} - {"__init__", "__main__"}
+    return modules | {path.parent.name for path in folder.glob("*/__init__.py")}
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.relative_to(PACKAGE.parent).as_posix())
+def test_no_folder_is_a_corridor(folder):
+    assert len([path for path in folder.glob("*.py") if path.stem != "__init__"]) <= MOST_MODULES
+
+
+@pytest.mark.parametrize("folder", FOLDERS[1:], ids=lambda path: path.relative_to(PACKAGE).as_posix())
+def test_the_map_of_a_room_names_everything_in_it(folder):
+    text = ast.get_docstring(ast.parse((folder / "__init__.py").read_text()))
+
+    assert {line.split()[0] for line in text.splitlines() if "  " in line.strip()} >= inside(folder)
+
+
+def test_a_file_name_means_one_thing():
+    stems = [path.stem for path in MODULES if path.stem not in SAME_IDEA]
+
+    assert sorted({stem for stem in stems if stems.count(stem) > 1}) == []
+
+
+def test_a_class_name_means_one_thing():
+    names = [
+        node.name
+        for path in MODULES
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    ]
+
+    assert sorted({name for name in names if names.count(name) > 1}) == []
+
+
+def test_every_room_with_rooms_inside_has_layers():
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    layered = {container for one in contracts if one["type"] == "layers" for container in one["containers"]}
+
+    rooms = {folder for folder in FOLDERS if list(folder.glob("*/__init__.py"))}
+    assert {".".join(folder.relative_to(PACKAGE.parent).parts) for folder in rooms} == layered

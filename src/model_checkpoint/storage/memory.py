@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from model_checkpoint import forks
 from model_checkpoint.errors import MemoryRefused, StorageFailure, Truncated
 from model_checkpoint.options import Graces
 from model_checkpoint.storage.contract.failures import (
@@ -60,7 +61,7 @@ def _identity(content: memoryview) -> str:
 
 
 _buckets: dict[str, _Bucket] = {}
-_registering = threading.Lock()
+_registering = forks.lock()
 
 
 class MemoryWriter:
@@ -191,9 +192,9 @@ class InMemoryStore:
     """A root in memory; see :class:`model_checkpoint.storage.contract.store.Store`.
 
     Example:
-        >>> store = MemoryStore("memory://doctest")
+        >>> store = InMemoryStore("memory://doctest")
         >>> store.stage("step-1", "attempt-1").publish(b"the manifest")
-        >>> MemoryStore("memory://doctest").names()
+        >>> InMemoryStore("memory://doctest").names()
         ['step-1']
     """
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 import os
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from model_checkpoint import forks
 from model_checkpoint.storage.local.syscalls import Syscalls
 
 KILLED = 137  # exit code of a process that a fault ended
@@ -89,7 +89,7 @@ class FaultyCalls(Syscalls):
         self.fault = fault
         self.trace: list[Call] = []
         self._paths: dict[int, str] = {}
-        self._guard = threading.Lock()
+        self._guard = forks.lock()
         self._count = 0
 
     def _next(self) -> int:

@@ -17,6 +17,8 @@ from model_checkpoint.precision.scaling.fallback import (
     Skip,
     after_applied,
     after_skip,
+    fall,
+    spread,
 )
 
 CHOSEN = MixedPrecisionOptions.for_fp16(max_consecutive_overflows=2, recovery_steps=3, max_recoveries=2)
@@ -48,6 +50,25 @@ def test_only_the_groups_to_blame_fall():
 
     assert history[-1][0] == "lffl"
     assert history[-1][1].fell == (1, 2)
+
+
+def test_a_group_already_in_fp32_does_not_fall_again():
+    """A second fall would cost it one of its ways back."""
+    fallen = GroupState(mode=GroupMode.FP32, attempts=1, clean_steps=2, offences=1)
+    state, change = fall(FallbackState(groups=(fallen, GroupState())), {0, 1})
+
+    assert change.fell == (1,)
+    assert state.groups == (
+        GroupState(mode=GroupMode.FP32, attempts=1, clean_steps=2),
+        GroupState(mode=GroupMode.FP32, attempts=1),
+    )
+
+
+def test_groups_in_different_modes_are_restored_as_they_were():
+    mixed = FallbackState(groups=(GroupState(mode=GroupMode.FP32, attempts=1), GroupState()))
+
+    assert spread(mixed, 2) is mixed
+    assert spread(mixed, 3).fp32_groups == {0, 1, 2}
 
 
 def test_clean_steps_lead_to_probation_and_then_to_trust():

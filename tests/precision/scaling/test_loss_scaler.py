@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model_checkpoint.precision.errors import InvalidArgument
-from model_checkpoint.precision.scaling.scaler import DynamicLossScaler, ScalerState, find_problems
+from model_checkpoint.precision.scaling.scaler import DynamicLossScaler, ScaleMove, ScalerState, advance, find_problems
 from model_checkpoint.precision.settings.precision_options import HysteresisRefill, MixedPrecisionOptions
 
 
@@ -90,6 +90,15 @@ def test_the_scale_stops_at_its_limits():
 
     assert (floor.current_scale, floor.get_stats().floor_hits) == (1.0, 4)
     assert ceiling.current_scale == 1e9
+
+
+@pytest.mark.parametrize(("scale", "move"), [(4.0, ScaleMove.GREW), (8.0, ScaleMove.KEPT)])
+def test_a_scale_at_its_ceiling_did_not_grow(scale, move):
+    chosen = MixedPrecisionOptions.for_fp16(initial_loss_scale=4.0, max_loss_scale=8.0, growth_interval=1)
+
+    after, seen = advance(ScalerState(scale=scale), False, chosen)
+
+    assert (after.scale, seen) == (8.0, move)
 
 
 def test_disabled_passes_everything_through_and_only_counts():

@@ -17,7 +17,7 @@ from dataclasses import replace
 from types import FrameType
 from typing import Any
 
-from model_checkpoint import plan, tree
+from model_checkpoint import forks, plan, tree
 from model_checkpoint.engine.common.info import CheckpointInfo, path_of
 from model_checkpoint.engine.jobs import inflight
 from model_checkpoint.engine.root.listing import candidates, to_info
@@ -200,5 +200,4 @@ def _start_anew() -> None:
         one.close()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_start_anew)
+forks.in_child(_start_anew)

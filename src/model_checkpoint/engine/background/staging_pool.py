@@ -6,10 +6,9 @@ process ends; a forked child starts with an empty pool.
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Callable
 
+from model_checkpoint import forks
 from model_checkpoint.engine.common.pages import Bytes, new_slab
 from model_checkpoint.errors import MemoryRefused
 
@@ -20,7 +19,7 @@ class StagingPool:
     """Slabs that many saves share; the sum of all of them never passes the ceiling of whoever takes one.
 
     Example:
-        >>> pool = Pool()
+        >>> pool = StagingPool()
         >>> slab = pool.take(4096, limit=8192, stopped=lambda: False)
         >>> pool.give(slab)
         >>> pool.take(4096, limit=8192, stopped=lambda: False) is slab, pool.total
@@ -29,7 +28,7 @@ class StagingPool:
 
     def __init__(self) -> None:
         self._idle: list[Bytes] = []
-        self._changed = threading.Condition()
+        self._changed = forks.condition()
         self.total = 0  # bytes of all slabs, idle or not
         self.peak = 0  # the most there ever were
 
@@ -98,5 +97,4 @@ def _start_anew() -> None:
     POOL.__init__()  # type: ignore[misc]  # the one object every module holds
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_start_anew)
+forks.in_child(_start_anew)

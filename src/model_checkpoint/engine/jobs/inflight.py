@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Literal
 
+from model_checkpoint import forks
 from model_checkpoint.engine.jobs.job import Counts, SaveJob, SaveState
 from model_checkpoint.errors import BackgroundSaveFailed, OptionInvalid
 
@@ -26,7 +27,7 @@ class _InFlight:
     """All saves under way, by the URL of their root, and those that failed unseen."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = forks.lock()
         self.running: dict[str, list[SaveJob]] = defaultdict(list)
         self.failed: list[SaveJob] = []
         self.counts: dict[str, Counts] = defaultdict(Counts)
@@ -170,5 +171,4 @@ def _start_anew() -> None:
         job.abandon()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_start_anew)
+forks.in_child(_start_anew)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 
+from model_checkpoint import forks
 from model_checkpoint.engine.root.listing import require_root
 from model_checkpoint.errors import CheckpointException
 from model_checkpoint.options import Graces
@@ -15,7 +15,7 @@ from model_checkpoint.storage.locate import Root, open_store
 log = logging.getLogger("model_checkpoint.recover")
 
 _done: set[tuple[int, str]] = set()
-_lock = threading.Lock()
+_lock = forks.lock()
 
 
 def recover_once(store: Store) -> None:

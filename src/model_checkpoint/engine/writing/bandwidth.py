@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 import time
 import uuid
 from collections import defaultdict, deque
 
+from model_checkpoint import forks
 from model_checkpoint.engine.common.pages import new_slab
 from model_checkpoint.options import MIB
 from model_checkpoint.storage.contract.store import Store
@@ -16,7 +16,7 @@ _TELLING = 4 * MIB  # what is smaller measures the cost of a commit, not the med
 _PROBE = 8 * MIB
 
 _rates: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=_KEPT))
-_lock = threading.Lock()
+_lock = forks.lock()
 
 
 def note(url: str, nbytes: int, seconds: float) -> None:

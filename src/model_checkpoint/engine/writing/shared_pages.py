@@ -15,7 +15,7 @@ class SharedPages:
     So a shared page costs no write of its own, which would wait behind everybody's long ones.
 
     Example:
-        >>> edges, room = Edges(size=5000), np.zeros(PAGE, dtype=np.uint8)
+        >>> edges, room = SharedPages(size=5000), np.zeros(PAGE, dtype=np.uint8)
         >>> edges.complete(4096, room, slice(0, 500)), edges.complete(4096, room, slice(500, 904))
         (False, True)
     """

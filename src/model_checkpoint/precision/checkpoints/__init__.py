@@ -2,6 +2,7 @@
 
 checkpoint        everything a mixed-precision run must not lose, as one value.
 weights           one weight of a checkpoint with dtype, shape and little-endian bytes; or how to derive it.
+live_optimizer    what a checkpoint is taken of and put back into, seen from here.
 capture           take a snapshot of a running optimizer.
 base_state        an optimizer's state and hyper-parameters by parameter name, as a plain tree, and back.
 tree_codec        a checkpoint as a plain tree of dicts, lists, scalars and tensors, and back from any known layout.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 
@@ -16,19 +16,17 @@ from model_checkpoint.precision.checkpoints.checkpoint import (
     Numerics,
     PendingWindow,
 )
+from model_checkpoint.precision.checkpoints.live_optimizer import LiveOptimizer
 from model_checkpoint.precision.checkpoints.weights import StoredWeight
 from model_checkpoint.precision.errors import InvalidArgument, PendingGradients
 from model_checkpoint.precision.stepping.apply_step import describe_kernel
-
-if TYPE_CHECKING:
-    from model_checkpoint.precision.optimizer import MixedPrecisionOptimizer
 
 PendingPolicy = Literal["refuse", "save"]
 
 
 @torch.no_grad()
 def capture(
-    optimizer: MixedPrecisionOptimizer,
+    optimizer: LiveOptimizer,
     *,
     copy: bool = True,
     base_optimizer_state: Mapping[str, Any] | None = None,
@@ -64,7 +62,7 @@ def capture(
     )
 
 
-def describe_numerics(optimizer: MixedPrecisionOptimizer) -> Numerics:
+def describe_numerics(optimizer: LiveOptimizer) -> Numerics:
     """The kernel flavour, thread count and torch version of this process."""
     kernel = describe_kernel(optimizer.base_optimizer)
     return Numerics(kernel=kernel, threads=torch.get_num_threads(), torch_version=str(torch.__version__))
@@ -75,7 +73,7 @@ def _store_training(parameter: torch.Tensor, master: torch.Tensor, leaf: Any) ->
     return stored if stored.is_derived else StoredWeight.of(leaf(parameter))
 
 
-def _join_metadata(metadata: Mapping[str, str] | None, optimizer: MixedPrecisionOptimizer) -> dict[str, str]:
+def _join_metadata(metadata: Mapping[str, str] | None, optimizer: LiveOptimizer) -> dict[str, str]:
     given = dict(metadata or {})
     taken = [key for key in SYSTEM_KEYS if key in given]
     if taken:
@@ -86,7 +84,7 @@ def _join_metadata(metadata: Mapping[str, str] | None, optimizer: MixedPrecision
     return {**given, "precision": optimizer.target_precision.name, "version": f"{VERSION}.0"}
 
 
-def _take_pending(optimizer: MixedPrecisionOptimizer, policy: PendingPolicy, leaf: Any) -> PendingWindow | None:
+def _take_pending(optimizer: LiveOptimizer, policy: PendingPolicy, leaf: Any) -> PendingWindow | None:
     if policy not in ("refuse", "save"):
         raise InvalidArgument(f"checkpoint: pending is {policy!r}, expected 'refuse' or 'save'. Choose one of them.")
     session, names = optimizer.session, optimizer.session.find_pending()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING
 
 import torch
 
 from model_checkpoint.precision.checkpoints.capture import describe_numerics
 from model_checkpoint.precision.checkpoints.checkpoint import MixedPrecisionCheckpoint
+from model_checkpoint.precision.checkpoints.live_optimizer import LiveOptimizer
 from model_checkpoint.precision.checkpoints.preflight import check_precision_change
 from model_checkpoint.precision.checkpoints.self_check import Finding, error, warning
 from model_checkpoint.precision.checkpoints.weights import StoredWeight
@@ -19,14 +19,11 @@ from model_checkpoint.precision.scaling.scaler import ScalerState
 from model_checkpoint.precision.settings.number_formats import Precision
 from model_checkpoint.precision.settings.precision_options import MixedPrecisionOptions
 
-if TYPE_CHECKING:
-    from model_checkpoint.precision.optimizer import MixedPrecisionOptimizer
-
 Dtypes = Mapping[str, torch.dtype]
 
 
 def inspect_fit(
-    checkpoint: MixedPrecisionCheckpoint, optimizer: MixedPrecisionOptimizer, *, weights: bool, state: bool
+    checkpoint: MixedPrecisionCheckpoint, optimizer: LiveOptimizer, *, weights: bool, state: bool
 ) -> list[Finding]:
     """What stands between a sound checkpoint and this optimizer."""
     findings, planned = list(_compare_names(checkpoint, optimizer)), _plan(checkpoint, optimizer, state=state)
@@ -44,7 +41,7 @@ def inspect_fit(
     return findings
 
 
-def _compare_names(checkpoint: MixedPrecisionCheckpoint, optimizer: MixedPrecisionOptimizer) -> Iterator[Finding]:
+def _compare_names(checkpoint: MixedPrecisionCheckpoint, optimizer: LiveOptimizer) -> Iterator[Finding]:
     live = {slot.name: slot for slot in optimizer.roster.slots}
     stored = checkpoint.master_weights
     for name in sorted(set(live) - set(stored)):
@@ -60,7 +57,7 @@ def _compare_names(checkpoint: MixedPrecisionCheckpoint, optimizer: MixedPrecisi
             yield error(name, f"is tied to {list(tied)} in the checkpoint, to {list(live[name].names[1:])} here")
 
 
-def _plan(checkpoint: MixedPrecisionCheckpoint, optimizer: MixedPrecisionOptimizer, *, state: bool) -> Dtypes:
+def _plan(checkpoint: MixedPrecisionCheckpoint, optimizer: LiveOptimizer, *, state: bool) -> Dtypes:
     """The dtype each weight will have after the restore; modes come from the checkpoint when state is restored."""
     roster = optimizer.roster
     modes = spread(checkpoint.fallback, roster.group_count) if state else optimizer.session.fallback
@@ -68,7 +65,7 @@ def _plan(checkpoint: MixedPrecisionCheckpoint, optimizer: MixedPrecisionOptimiz
 
 
 def _compare_untrained(
-    checkpoint: MixedPrecisionCheckpoint, optimizer: MixedPrecisionOptimizer, planned: Dtypes
+    checkpoint: MixedPrecisionCheckpoint, optimizer: LiveOptimizer, planned: Dtypes
 ) -> list[Finding]:
     live: Mapping[str, torch.Tensor] = optimizer.roster.untrained()
     stored: Mapping[str, StoredWeight] = checkpoint.untrained_weights
@@ -107,7 +104,7 @@ def _compare_cast(name: str, stored: torch.Tensor, dtype: torch.dtype) -> Iterat
 
 
 def _compare_precision(
-    checkpoint: MixedPrecisionCheckpoint, optimizer: MixedPrecisionOptimizer, planned: Dtypes
+    checkpoint: MixedPrecisionCheckpoint, optimizer: LiveOptimizer, planned: Dtypes
 ) -> list[Finding]:
     """What happens to weights that will be trained in another precision than they were."""
     target, before = optimizer.target_precision, checkpoint.target_precision
@@ -132,7 +129,7 @@ def _compare_precision(
 
 
 def _compare_pending(
-    checkpoint: MixedPrecisionCheckpoint, optimizer: MixedPrecisionOptimizer, planned: Dtypes
+    checkpoint: MixedPrecisionCheckpoint, optimizer: LiveOptimizer, planned: Dtypes
 ) -> Iterator[Finding]:
     """Pending gradients the options have no room for; half ones may be widened, but never cast to another half."""
     if checkpoint.pending is None or optimizer.options.accumulate_in_fp32:
@@ -143,7 +140,7 @@ def _compare_pending(
             yield error(name, f"pending gradient is {gradient.dtype}, {room} here; choose accumulate_in_fp32=True")
 
 
-def _compare_base(checkpoint: MixedPrecisionCheckpoint, optimizer: MixedPrecisionOptimizer) -> list[Finding]:
+def _compare_base(checkpoint: MixedPrecisionCheckpoint, optimizer: LiveOptimizer) -> list[Finding]:
     stored = checkpoint.base_optimizer_state
     if stored is None:
         return []
@@ -159,7 +156,7 @@ def _compare_base(checkpoint: MixedPrecisionCheckpoint, optimizer: MixedPrecisio
     return []
 
 
-def _compare_numerics(checkpoint: MixedPrecisionCheckpoint, optimizer: MixedPrecisionOptimizer) -> list[Finding]:
+def _compare_numerics(checkpoint: MixedPrecisionCheckpoint, optimizer: LiveOptimizer) -> list[Finding]:
     stored, live = checkpoint.numerics, describe_numerics(optimizer)
     return [
         warning(one.name, f"was {getattr(stored, one.name)}, is {getattr(live, one.name)}: the last bits may differ")
@@ -177,7 +174,7 @@ def _compare_options(stored: MixedPrecisionOptions, live: MixedPrecisionOptions)
     ]
 
 
-def adapt_scaler(checkpoint: MixedPrecisionCheckpoint, optimizer: MixedPrecisionOptimizer) -> ScalerState:
+def adapt_scaler(checkpoint: MixedPrecisionCheckpoint, optimizer: LiveOptimizer) -> ScalerState:
     """The stored scaler state within the limits of the optimizer's own scaler.
 
     A scale that never served (BF16 runs have none) gives way to the initial one of an FP16 run.

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 import torch
 
 from model_checkpoint.precision.checkpoints.base_state import apply_base
 from model_checkpoint.precision.checkpoints.checkpoint import MixedPrecisionCheckpoint, PendingWindow
 from model_checkpoint.precision.checkpoints.fit_check import adapt_scaler, inspect_fit
+from model_checkpoint.precision.checkpoints.live_optimizer import LiveOptimizer
 from model_checkpoint.precision.checkpoints.self_check import Finding, inspect_alone, list_errors, summarise
 from model_checkpoint.precision.errors import CheckpointRefused
 from model_checkpoint.precision.scaling.fallback import spread
 from model_checkpoint.precision.stepping.session import Counters
-
-if TYPE_CHECKING:
-    from model_checkpoint.precision.optimizer import MixedPrecisionOptimizer
 
 _LOG = logging.getLogger("model_checkpoint.precision")
 
 
 @torch.no_grad()
 def restore(
-    optimizer: MixedPrecisionOptimizer,
+    optimizer: LiveOptimizer,
     checkpoint: MixedPrecisionCheckpoint,
     *,
     weights: bool = True,
@@ -49,7 +46,7 @@ def restore(
     return findings
 
 
-def _apply_state(optimizer: MixedPrecisionOptimizer, checkpoint: MixedPrecisionCheckpoint) -> None:
+def _apply_state(optimizer: LiveOptimizer, checkpoint: MixedPrecisionCheckpoint) -> None:
     session = optimizer.session
     session.scaler.restore_state(adapt_scaler(checkpoint, optimizer))
     session.counters = Counters(**checkpoint.counters)
@@ -67,7 +64,7 @@ def _apply_state(optimizer: MixedPrecisionOptimizer, checkpoint: MixedPrecisionC
         _apply_pending(optimizer, checkpoint.pending)
 
 
-def _apply_pending(optimizer: MixedPrecisionOptimizer, pending: PendingWindow) -> None:
+def _apply_pending(optimizer: LiveOptimizer, pending: PendingWindow) -> None:
     known = optimizer.roster.by_name
     for name, gradient in pending.gradients.items():
         parameter = known[name].param
@@ -77,7 +74,7 @@ def _apply_pending(optimizer: MixedPrecisionOptimizer, pending: PendingWindow) -
     optimizer.session.reopen_window(pending.scale, losses_finite=pending.losses_finite)
 
 
-def _apply_weights(optimizer: MixedPrecisionOptimizer, checkpoint: MixedPrecisionCheckpoint) -> None:
+def _apply_weights(optimizer: LiveOptimizer, checkpoint: MixedPrecisionCheckpoint) -> None:
     for slot in optimizer.roster.slots:
         slot.master.copy_(checkpoint.master_weights[slot.name].tensor)
         slot.cast_down()

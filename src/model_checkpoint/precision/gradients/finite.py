@@ -47,10 +47,6 @@ class _Piece:
     values: torch.Tensor
     norm: float
 
-    @property
-    def is_suspect(self) -> bool:
-        return not math.isfinite(self.norm)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Verdict:

@@ -11,9 +11,9 @@ import logging
 import os
 import subprocess
 import sys
-import threading
 from dataclasses import dataclass, field
 
+from model_checkpoint import forks
 from model_checkpoint.precision.settings.number_formats import Precision
 
 _LOG = logging.getLogger("model_checkpoint.precision")
@@ -68,7 +68,7 @@ class HardwareDetector:
         True
     """
 
-    _lock = threading.Lock()
+    _lock = forks.lock()
     _known: PrecisionCapability | None = None
 
     @classmethod

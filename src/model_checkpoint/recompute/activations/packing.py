@@ -26,7 +26,7 @@ def pack_activation(activation: Any) -> tuple[list[memoryview], Restore]:
         ActivationInvalid: a torch tensor hangs on an autograd graph (a ``ValueError``).
 
     Example:
-        >>> buffers, restore = pack((b"ab", 7))
+        >>> buffers, restore = pack_activation((b"ab", 7))
         >>> restore(iter([bytearray(b) for b in buffers]))
         (b'ab', 7)
     """

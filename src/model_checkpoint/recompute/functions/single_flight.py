@@ -14,11 +14,12 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+from model_checkpoint import forks
 from model_checkpoint.errors import CheckpointException
 from model_checkpoint.recompute.functions.graph import cycle_error
 from model_checkpoint.recompute.functions.replay_state import GROUND
 
-_waits = threading.Lock()  # guards every Flight.needs
+_waits = forks.lock()  # guards every Flight.needs
 
 
 class Flight:

@@ -93,7 +93,7 @@ class TrashToken:
     """The key of something in the trash: what it was called and when it was put there.
 
     Example:
-        >>> Token.parse("step-1~1700000000000000000~00000000000000ff").name
+        >>> TrashToken.parse("step-1~1700000000000000000~00000000000000ff").name
         'step-1'
     """
 

@@ -32,7 +32,7 @@ class RootPaths:
 
     Example:
         >>> from model_checkpoint.storage.local.syscalls import SYSTEM
-        >>> Root("/runs/a", SYSTEM).checkpoint("step-1")
+        >>> RootPaths("/runs/a", SYSTEM).checkpoint("step-1")
         '/runs/a/checkpoints/step-1'
     """
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import stat
-import threading
 
+from model_checkpoint import forks
 from model_checkpoint.options import Graces
 from model_checkpoint.storage.contract.failures import no_such_checkpoint, typed_errors
 from model_checkpoint.storage.contract.names import check_attempt, check_name
@@ -50,7 +50,7 @@ class LocalStore:
     def __init__(self, root: str | os.PathLike[str], *, calls: Syscalls = SYSTEM, direct: bool = True) -> None:
         self._root = RootPaths(os.path.abspath(os.fspath(root)), calls)
         self._direct = direct
-        self._prepared, self._preparing = False, threading.Lock()
+        self._prepared, self._preparing = False, forks.lock()
 
     @property
     def url(self) -> str:

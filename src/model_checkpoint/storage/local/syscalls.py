@@ -53,7 +53,7 @@ class Syscalls:
     """The system itself; subclasses stand in for it in tests.
 
     Example:
-        >>> Calls().stat("/").st_nlink > 0
+        >>> Syscalls().stat("/").st_nlink > 0
         True
     """
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar
 
+from model_checkpoint import forks
 from model_checkpoint.errors import CheckpointException, ExceptionType, StorageFailure
 from model_checkpoint.options import MIB
 from model_checkpoint.storage.objects.failures import KeyMissing, package_missing, secrets_of, typed_answer
@@ -230,7 +231,7 @@ class Bucket:
 
 
 _buckets: dict[tuple[object, ...], Bucket] = {}
-_connecting = threading.Lock()
+_connecting = forks.lock()
 
 
 def connect(address: Address) -> Bucket:

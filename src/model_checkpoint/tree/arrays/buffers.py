@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import threading
 from collections.abc import Sequence
 from functools import cache, lru_cache
 from math import prod
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from model_checkpoint import forks
 from model_checkpoint.errors import ClassUnavailable, LimitExceeded, ManifestInvalid, UnsupportedType
 from model_checkpoint.manifest import Entry
 from model_checkpoint.tree.arrays import numpy_arrays
@@ -23,7 +23,7 @@ ADAPTERS = {"torch": "torch_arrays", "jax": "jax_arrays", "tensorflow": "tensorf
 FRAMEWORKS = ("numpy", *ADAPTERS)
 TEXTS = ("bytes", "bytearray")
 RANK = 64 if int(np.__version__.split(".")[0]) > 1 else 32  # dimensions that NumPy can count
-_ALLOCATING = threading.Lock()
+_ALLOCATING = forks.lock()
 
 
 @cache

@@ -24,7 +24,7 @@ def shorten(node: Node) -> str:
     """Return a plain value as short text.
 
     Example:
-        >>> said(["f", "0x1.0000000000000p-1"]), said(["e", "runs:Mode", "FAST", 1]), said(["d", []])
+        >>> shorten(["f", "0x1.0000000000000p-1"]), shorten(["e", "runs:Mode", "FAST", 1]), shorten(["d", []])
         ('0.5', 'runs:Mode.FAST', '{}')
     """
     try:

@@ -120,7 +120,7 @@ def unpack_value(node: Node) -> Any:
     """Give back the value of an atomic node.
 
     Example:
-        >>> unpack(PACKERS[complex](1 - 2j)), unpack(PACKERS[timedelta](timedelta(hours=1)))
+        >>> unpack_value(PACKERS[complex](1 - 2j)), unpack_value(PACKERS[timedelta](timedelta(hours=1)))
         ((1-2j), datetime.timedelta(seconds=3600))
     """
     if not isinstance(node, list):

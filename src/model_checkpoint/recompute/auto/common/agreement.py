@@ -13,7 +13,7 @@ def agree_with_first(value: T) -> T:
     """Return the value of rank 0 on every rank; without a process group, the value itself.
 
     Example:
-        >>> agree(3)
+        >>> agree_with_first(3)
         3
     """
     if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:

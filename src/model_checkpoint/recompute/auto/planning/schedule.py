@@ -32,7 +32,8 @@ def describe_schedule(schedule: Schedule) -> str:
     """Show a schedule on one line.
 
     Example:
-        >>> describe((Region(start=0, stop=1, body=(Keep(stage=0), Keep(stage=1, mode="drop"))), Keep(stage=2)))
+        >>> region = Region(start=0, stop=1, body=(Keep(stage=0), Keep(stage=1, mode="drop")))
+        >>> describe_schedule((region, Keep(stage=2)))
         '[0 1:drop] 2'
     """
     words = []
@@ -48,7 +49,7 @@ def encode_schedule(schedule: Schedule) -> list[Any]:
     """Turn a schedule into lists and dicts that JSON can hold; :func:`decode_schedule` is the way back.
 
     Example:
-        >>> decode(encode((Keep(stage=0),))) == (Keep(stage=0),)
+        >>> decode_schedule(encode_schedule((Keep(stage=0),))) == (Keep(stage=0),)
         True
     """
     return [
