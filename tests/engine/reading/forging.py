@@ -8,20 +8,27 @@ from pathlib import Path
 import msgspec
 
 CLASSES = (
-    "time:struct_time", "os:stat_result", "torch:Size", "torch:dtype", "enum:Flag", "enum:IntFlag", "enum:Enum", "a", ":",
-    "builtins:dict", "builtins:tuple", "builtins:Exception", "re:RegexFlag", "dataclasses:Field", "os:path.x", "os:", "",
+    "time:struct_time", "os:stat_result", "torch:Size", "torch:dtype", "enum:Flag", "enum:IntFlag", "enum:Enum", "a",
+    ":",
+    "builtins:dict", "builtins:tuple", "builtins:Exception", "re:RegexFlag", "dataclasses:Field", "os:path.x", "os:",
+    "",
     "urllib.parse:ParseResult", "ssl:Options", "this:Zen", "argparse:Namespace", "subprocess:Popen", "__main__:Config",
     "json.decoder:JSONDecodeError", "tests.engine.reading.test_forgeries:Abstract", "torch._inductor.config:x",
-    "tests.engine.reading.test_forgeries:Failure", "tests.engine.reading.test_forgeries:Shadowed", "collections:OrderedDict",
+    "tests.engine.reading.test_forgeries:Failure", "tests.engine.reading.test_forgeries:Shadowed",
+    "collections:OrderedDict",
 )  # fmt: skip
 TAGS = (
-    "a", "v", "d", "k", "o", "l", "t", "s", "fs", "nt", "dc", "e", "m", "x", "f", "i", "u", "b", "B", "c", "date", "time",
+    "a", "v", "d", "k", "o", "l", "t", "s", "fs", "nt", "dc", "e", "m", "x", "f", "i", "u", "b", "B", "c", "date",
+    "time",
     "datetime", "timedelta", "timezone", "zone", "np", "npdtype", "torch.Size", "torch.dtype", "torch.device", "-", "?",
 )  # fmt: skip
 DTYPES = (
-    "float32", "int8", "int64", "bool", "bfloat16", "complex64", "complex128", "float8_e4m3fn", "float4_e2m1fn_x2", "int4",
-    "object", "|O", "record:[]", 'record:[["a","|O"]]', 'record:[["a","<f4",[9999999999]]]', "record:[[[[", "|V0", "|V3",
-    "<U0", "<U999999999", "|S1", "datetime64[s]", "timedelta64[7/0s]", "datetime64[99999999999999999999s]", "longdouble@x",
+    "float32", "int8", "int64", "bool", "bfloat16", "complex64", "complex128", "float8_e4m3fn", "float4_e2m1fn_x2",
+    "int4",
+    "object", "|O", "record:[]", 'record:[["a","|O"]]', 'record:[["a","<f4",[9999999999]]]', "record:[[[[", "|V0",
+    "|V3",
+    "<U0", "<U999999999", "|S1", "datetime64[s]", "timedelta64[7/0s]", "datetime64[99999999999999999999s]",
+    "longdouble@x",
     ">float32", ">datetime64[s]", ">|V3", "quint8", "complex32", "uint1", "", "?",
 )  # fmt: skip
 KINDS = ("torch", "numpy", "jax", "tensorflow", "bytes", "bytearray", "?")
@@ -32,7 +39,8 @@ CODECS = (
 )  # fmt: skip
 WORDS = (
     "", "x", "_inductor", "compile", "cuda:99", "meta", "xla", "Europe", "../../etc/passwd", "a\0b", "UTC", "0x1p99999",
-    "0x" + "f" * 9000, "9" * 9000, "9999-12-31", "24:00", "2026-01-01T00:00:00", "AAAA", "%%%", "apart", "variable", "key",
+    "0x" + "f" * 9000, "9" * 9000, "9999-12-31", "24:00", "2026-01-01T00:00:00", "AAAA", "%%%", "apart", "variable",
+    "key",
     "threefry2x32", "p", "q", "g", "n" * 3000, "state", "param_groups", "params", "module", "optimizer", "scheduler",
     "scaler", "rng", "object", "python", "numpy", "torch", "a.b", "MT19937", "PCG64",
 )  # fmt: skip
@@ -89,7 +97,8 @@ class Forger:
             return
         sides = [self.pick(SIDES) for _ in range(self.pick((0, 1, 2, 3, 64, 70)))]
         made = {
-            0: self.pick(WORDS), 1: self.pick(KINDS), 2: self.pick(DTYPES), 3: sides, 4: self.pick(("F32", "U8", "F99")),
+            0: self.pick(WORDS), 1: self.pick(KINDS), 2: self.pick(DTYPES), 3: sides, 4: self.pick(("F32", "U8",
+            "F99")),
             5: self.pick((None, sides, [8])), 6: self.pick((0, 1, -1, 1 << 70)), 7: self.pick(NUMBERS),
             8: self.pick(NUMBERS), 9: self.pick(WORDS), 10: self.attributes(),
         }  # fmt: skip
@@ -143,7 +152,8 @@ class Forger:
                 ["f", hexes], ["i", word], ["u", word], ["b", word], ["B", word], ["c", hexes, hexes], ["date", word],
                 ["time", word, None, 0], ["datetime", word, ["timezone", ["timedelta", pick(NUMBERS), 0, 0], None], 1],
                 ["timedelta", pick(NUMBERS), pick(NUMBERS), word], ["zone", word], ["zone", pick(NUMBERS)],
-                ["np", pick(DTYPES), word], ["npdtype", pick((*DTYPES, 8, None, []))], ["torch.dtype", pick((word, "int8"))],
+                ["np", pick(DTYPES), word], ["npdtype", pick((*DTYPES, 8, None, []))], ["torch.dtype", pick((word,
+                "int8"))],
                 ["torch.device", word], ["torch.Size", [pick(NUMBERS)]], pick(NUMBERS), word, None,
             )
         )  # fmt: skip

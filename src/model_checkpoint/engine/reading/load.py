@@ -242,6 +242,7 @@ def wanted_tree(
 
 def _fitted(node: Node, manifest: Manifest, where: str, wish: _LoadRequest) -> Node:
     """Compare saved and live leaves before any byte is read; return the tree that will be restored."""
+    node = tree.aligned(node, wish.into)
     wanted = plan.live_matcher(wish.parts, wish.rename)
     saved = tree.specs(node, manifest.entries)
     every = tree.live_specs(wish.into)

@@ -179,7 +179,7 @@ def can_step(dtype: str, strides: Sequence[int]) -> bool:
 
 
 def view(base: Tensor, dtype: str, shape: Sequence[int], *, strides: Sequence[int], offset: int) -> Tensor:
-    """Return a tensor inside the memory of the contiguous ``base``; strides and offset count bytes, in whole elements."""
+    """Return a tensor inside the memory of the contiguous ``base``; strides and offset are bytes of whole elements."""
     wanted = torch_dtype(dtype)
     item = wanted.itemsize
     flat = flat_bytes(base)

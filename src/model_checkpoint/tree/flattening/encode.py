@@ -242,6 +242,10 @@ def _stateful(kind: str) -> Encoded:
     def handle(encoder: Encoder, value: Any) -> Node:
         def make() -> Node:
             state = _asked(lambda: state_of(value), f"state_dict() of {type(value).__qualname__}")
+            if kind == "module":
+                from model_checkpoint.tree.flattening.torch_wrappers import bare_state
+
+                state = bare_state(value, state)
             node: list[Any] = ["m", kind, label(type(value)), encoder.encode(state)]
             if kind == "module":
                 encoder.modules.append((node, value))

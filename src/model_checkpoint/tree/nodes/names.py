@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import reprlib
 from contextlib import suppress
 from hashlib import blake2b
@@ -21,6 +22,7 @@ ROOT = "%r"  # the name of a state that is itself one leaf
 _EMPTY = "%_"
 _LONGEST = 200  # bytes; file formats and people have limits
 _RESERVED = "__metadata__"  # a safetensors header keeps its remarks under this name
+_WRAPPERS = re.compile(r"^(?:(?:module|_orig_mod)\.)+|(?<=\.)_orig_mod\.")
 _SHORT = reprlib.Repr()  # a key may be nested or long without end
 _SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother, _SHORT.maxlong = 4, 120, 120, 120
 
@@ -104,6 +106,16 @@ def final(name: str) -> str:
         return name
     head = data[: _LONGEST - 40].decode("utf-8", "ignore")
     return f"{head.rpartition('%')[0] if '%' in head[-3:] else head}%h{blake2b(data, digest_size=16).hexdigest()}"
+
+
+def strip_wrappers(name: str) -> str:
+    """Return a parameter's name without what DDP and ``torch.compile`` put into it.
+
+    Example:
+        >>> strip_wrappers("module._orig_mod.encoder._orig_mod.weight")
+        'encoder.weight'
+    """
+    return _WRAPPERS.sub("", name)
 
 
 def brief(value: object) -> str:

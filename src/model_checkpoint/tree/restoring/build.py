@@ -99,14 +99,22 @@ class Builder:
         elif node[0] == "x":
             codec_named(node[1])
             self._coded_at[id(node)] = name
-        elif node[0] == "m" and node[1] == "rng" and tag_of(node[3]) not in MAPPINGS:
-            raise damaged(node)
+        elif node[0] == "m":
+            self._check_object(node, name, depth)
         elif node[0] in "dko":
             self.check_keys(node[1][::2])
             for metadata in node[3:]:
                 if array_nodes(metadata):
                     raise damaged(metadata)
                 self.check(metadata, name, depth=depth + 1)
+
+    def _check_object(self, node: list[Any], name: str, depth: int) -> None:
+        if node[1] == "rng" and tag_of(node[3]) not in MAPPINGS:
+            raise damaged(node)
+        if len(node) > 4:  # an optimizer, whose state is named after parameters, so that no walk meets these dicts
+            for part in (node[3], *node[3][1][1::2]):
+                if tag_of(part) in MAPPINGS:
+                    self._check_container(part, name, depth)
 
     def _require_tag(self, tag: str, cls: type) -> None:
         if (tag == "nt") != issubclass(cls, tuple):
@@ -129,8 +137,8 @@ class Builder:
 
     def _check_flags(self, node: list[Any], dtype: str, flags: Any) -> None:
         """Refuse flags no save writes: only numbers with a fraction have gradients."""
-        graded = dtype.startswith(("float", "bfloat", "complex"))
-        if flags not in ("", "q") and not (flags in ("g", "p") and graded) or len(node) > (3 if node[0] == "a" else 9):
+        known = ("", "q", "g", "p") if dtype.startswith(("float", "bfloat", "complex")) else ("", "q")
+        if flags not in known or len(node) > (3 if node[0] == "a" else 9):
             raise damaged(node)
 
     def geometry(

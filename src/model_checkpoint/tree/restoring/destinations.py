@@ -40,8 +40,8 @@ class _Use(NamedTuple):
 class Destinations:
     """All live arrays of a load."""
 
-    def __init__(self, builder: Builder, *, atomic: bool) -> None:
-        self._builder, self._atomic = builder, atomic
+    def __init__(self, builder: Builder, *, atomic: bool, cast: bool = False) -> None:
+        self._builder, self._atomic, self.cast = builder, atomic, cast
         self._problems: list[str] = []
         self._uses: dict[int, list[_Use]] = {}
         self._direct: dict[int, _Use] = {}
