@@ -8,7 +8,7 @@ object with a state_dict, ``x`` value of a codec. Arrays: ``a`` a stored array, 
 from __future__ import annotations
 
 import dataclasses
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Any
@@ -21,10 +21,12 @@ from model_checkpoint.manifest.scalars import DEEPEST
 from model_checkpoint.tree.arrays.array_ref import ArrayRef
 from model_checkpoint.tree.arrays.frameworks import finder, loaded, object_kind, state_of
 from model_checkpoint.tree.nodes.located_error import LocatedError, no_codec
+from model_checkpoint.tree.nodes.names import brief
 from model_checkpoint.tree.values import values
 from model_checkpoint.tree.values.classes import dataclass_values, fields_of, is_namedtuple, label
 from model_checkpoint.tree.values.codecs import Codec, codec_of
 from model_checkpoint.tree.values.dtypes import number
+from model_checkpoint.tree.values.standard_codecs import defaultdict_name
 
 Encoded = Callable[["Encoder", Any], Node]
 _U8 = number("uint8")
@@ -230,6 +232,16 @@ def _coded(codec: Codec) -> Encoded:
     return handle
 
 
+def _defaultdict(encoder: Encoder, value: defaultdict[Any, Any]) -> Node:
+    name = defaultdict_name(value)
+    if name is None:
+        raise LocatedError(
+            f"cannot save a defaultdict that makes its values by {brief(value.default_factory)}. Use a builtin such as "
+            "int or list as its factory, or save dict(...) of it."
+        )
+    return encoder.inside(value, lambda: ["x", name, _dict(encoder, dict(value))])
+
+
 def _asked(ask: Callable[[], Any], what: str) -> Any:
     """Return what the caller's own code gives, or say whose code failed where."""
     try:
@@ -287,9 +299,11 @@ def _class_handler(cls: type) -> Encoded:
     if loaded("torch"):
         from model_checkpoint.tree.arrays import torch_types
 
-        pack = torch_types.PACKERS.get(cls)
+        pack, codec = torch_types.PACKERS.get(cls), codec_of(cls)
         if pack is not None:
             return lambda encoder, value: pack(value)
+        if codec is not None:  # registered just now, with torch's classes
+            return _coded(codec)
     raise no_codec(cls)
 
 
@@ -302,6 +316,7 @@ _HANDLERS: dict[type, Encoded] = {
     bytes: _bytes,
     bytearray: _bytes,
     dict: _dict,
+    defaultdict: _defaultdict,
     OrderedDict: _ordered,
     list: _sequence("l"),
     tuple: _sequence("t"),

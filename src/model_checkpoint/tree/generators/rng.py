@@ -10,6 +10,7 @@ import numpy as np
 
 from model_checkpoint.errors import StructureMismatch
 from model_checkpoint.tree.arrays.frameworks import loaded
+from model_checkpoint.tree.values.standard_codecs import numpy_state
 
 
 class RngState:
@@ -54,7 +55,7 @@ class RngState:
             )
         version, words, gauss = self._state["python"]
         random.setstate((version, tuple(int(word) for word in words), gauss))
-        np.random.set_state(_numpy_state(self._state["numpy"]))
+        np.random.set_state(numpy_state(self._state["numpy"]))
         if "torch" in self._state:
             from model_checkpoint.tree.generators import torch_rng
 
@@ -80,9 +81,3 @@ def rng_state() -> RngState:
 
         state["torch"] = torch_rng.capture_generators()
     return RngState(state)
-
-
-def _numpy_state(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return NumPy's part with its key as a NumPy array, whichever framework it was loaded with."""
-    inner = state["state"]
-    return {**state, "state": {**inner, "key": np.asarray(inner["key"])}}

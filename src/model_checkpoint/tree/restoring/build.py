@@ -31,7 +31,7 @@ from model_checkpoint.tree.nodes.walk import (
     tag_of,
 )
 from model_checkpoint.tree.values import classes, values
-from model_checkpoint.tree.values.codecs import codec_named
+from model_checkpoint.tree.values.codecs import Codec, codec_named
 
 _FARTHEST = 1 << 62  # bytes; no framework counts farther
 _TORCH_ATOMS = frozenset(("torch.Size", "torch.dtype", "torch.device"))
@@ -97,7 +97,7 @@ class Builder:
                     f"only some fields of {node[1]} are selected. Select all of it, or load into= a live one."
                 )
         elif node[0] == "x":
-            codec_named(node[1])
+            _codec(node[1])
             self._coded_at[id(node)] = name
         elif node[0] == "m":
             self._check_object(node, name, depth)
@@ -298,6 +298,12 @@ def _object(builder: Builder, node: list[Any]) -> Any:
     from model_checkpoint.tree.generators.rng import RngState
 
     return RngState(state)
+
+
+def _codec(name: str) -> Codec:
+    if name.startswith("torch.") and loaded("torch"):
+        from model_checkpoint.tree.arrays import torch_types  # noqa: F401 - registers those of torch's classes
+    return codec_named(name)
 
 
 def _coded(builder: Builder, node: list[Any]) -> Any:

@@ -22,6 +22,7 @@ from model_checkpoint.tree.restoring.live_specs import aligned, live_parameter_n
 from model_checkpoint.tree.restoring.matching import Make, Matching, ObjectLoad
 from model_checkpoint.tree.restoring.stateful_objects import match_object
 from model_checkpoint.tree.values.classes import fields_of, is_namedtuple
+from model_checkpoint.tree.values.codecs import Codec, codec_of
 
 _SHOWN = 10
 
@@ -69,7 +70,22 @@ class Matcher(Matching):
         if kind is not None:
             match_object(self, node, live, name=name, kind=kind)
             return None
+        codec = codec_of(cls)
+        if codec is not None and codec.fill is not None:
+            return self._fill(node, live, name, codec)
         return self._match_plain(node, live, name)
+
+    def _fill(self, node: Node, live: Any, name: str, codec: Codec) -> Make | None:
+        """Lay the saved value of a codec over a live one, which stays in its place."""
+        if not isinstance(node, list) or node[:2] != ["x", codec.name]:
+            return self.problem(name, f"live it is a {type(live).__qualname__}, saved was {_what(node)}")
+        make, fill = self.fresh(node[2], name), codec.fill
+        if make is not None and fill is not None:
+            load = ObjectLoad(
+                name, make=make, apply=lambda saved: fill(live, saved), present=lambda: codec.encode(live)
+            )
+            self.loads.append(load)
+        return None
 
     def _is_array(self, node: Node, live: Any, name: str) -> bool:
         if tag_of(node) in ARRAYS:
