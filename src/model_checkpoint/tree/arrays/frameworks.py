@@ -67,6 +67,12 @@ def object_kind(cls: type) -> str | None:
 
 
 def _object_kind(cls: type) -> str | None:
+    if loaded("keras") and hasattr(cls, "variables"):  # before torch: a Keras model may be a torch module as well
+        from model_checkpoint.tree.arrays import keras_variables
+
+        kind = keras_variables.object_kind(cls)
+        if kind is not None:
+            return kind
     reader = getattr(cls, "state_dict", None) or getattr(cls, "get_state_dict", None)
     if not callable(reader) or not callable(getattr(cls, "load_state_dict", None)):
         return None
@@ -79,4 +85,8 @@ def _object_kind(cls: type) -> str | None:
 
 def state_of(value: Any) -> Any:
     """Return the state of a stateful object."""
+    if (object_kind(type(value)) or "").startswith("keras."):
+        from model_checkpoint.tree.arrays import keras_variables
+
+        return keras_variables.state_of(value)
     return value.state_dict() if hasattr(value, "state_dict") else value.get_state_dict()

@@ -77,7 +77,7 @@ def segment(key: Node) -> str:
         return f"%b{key}"
     if isinstance(key, int):
         return f"%i{key}"
-    with suppress(ValueError):  # a damaged key has a name all the same
+    with suppress(ValueError, OverflowError):  # a damaged key has a name all the same
         match key:
             case ["i", str()]:
                 return f"%i{unpack_number(key)}"

@@ -3,6 +3,7 @@
 restore             a saved tree becomes a state again, or flows into the caller's live objects.
 matcher             a saved tree is laid over live objects; first every difference is found, later the values flow.
 stateful_objects    live things with a state_dict take their saved state through their own ``load_state_dict``.
+keras_objects       saved arrays reach the variables of live models and optimizers, whichever backend holds them.
 torch_modules       read into their own tensors where that is all loading means, else through ``load_state_dict``.
 torch_optimizers    state goes to new tensors through ``load_state_dict``, matched by parameter name, dtypes kept.
 live_specs          what the caller's objects expect of a checkpoint, said in the names a save would give.

@@ -58,6 +58,12 @@ def _describe(name: str, value: Any, specs: list[Spec], opened: list[str]) -> No
 
         for item in state_items(value):
             _describe(join(name, item.name), item.value, specs, opened)
+    elif (object_kind(cls) or "").startswith("keras."):
+        from model_checkpoint.tree.arrays.keras_variables import is_built, named_variables
+
+        for key, variable in named_variables(value).items():
+            _describe(join(name, key), variable.value, specs, opened)
+        opened.extend([] if is_built(value) else [f"{name}." if name else ""])
     elif not isinstance(value, (bool, int, float, complex, str)):
         opened.extend([final(name), f"{name}."] if name else [""])
 

@@ -21,6 +21,10 @@ def match_object(matching: Matching, node: Node, live: Any, *, name: str, kind: 
         from model_checkpoint.tree.restoring import torch_optimizers
 
         torch_optimizers.match_optimizer(matching, node, live, name=name)
+    elif kind.startswith("keras."):
+        from model_checkpoint.tree.restoring import keras_objects
+
+        keras_objects.match_keras(matching, node, live, name=name)
     else:
         _match_any(matching, node, live, name=name, kind=kind)
 
