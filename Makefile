@@ -15,7 +15,7 @@ FORKING = tests/engine/faults/test_engine_faults.py tests/storage/local/test_loc
 .PHONY: setup demo test fast coverage check bench docs clean
 setup: .venv/ready
 
-.venv/ready: pyproject.toml setup.py constraints.txt src/model_checkpoint/format/_sha256_lanes.c
+.venv/ready: pyproject.toml setup.py constraints.txt $(wildcard src/model_checkpoint/*/*.c)
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install -q --upgrade pip -c constraints.txt
 	$(BIN)/pip install -q -c constraints.txt torch==2.13.0

@@ -1,14 +1,15 @@
-"""The one compiled part of the package; all else about it is in pyproject.toml."""
+"""The compiled parts of the package; all else about it is in pyproject.toml."""
 
 from setuptools import Extension, setup
 
-# Hashes several chunks at once where the processor has a SHA unit. Optional: without a compiler the package installs
-# all the same, and hashlib does the work.
-LANES = Extension(
-    "model_checkpoint.format._sha256_lanes",
-    ["src/model_checkpoint/format/_sha256_lanes.c"],
-    py_limited_api=True,
-    optional=True,
-)
+# Optional: without a compiler the package installs all the same, and Python's own means do the work.
+SOURCES = [
+    "src/model_checkpoint/format/_sha256_lanes.c",  # hashes several chunks at once where there is a SHA unit
+    "src/model_checkpoint/performance/_stream_copy.c",  # copies past the processor's caches
+]
+MODULES = [
+    Extension(path[len("src/") : -len(".c")].replace("/", "."), [path], py_limited_api=True, optional=True)
+    for path in SOURCES
+]
 
-setup(ext_modules=[LANES], options={"bdist_wheel": {"py_limited_api": "cp311"}})
+setup(ext_modules=MODULES, options={"bdist_wheel": {"py_limited_api": "cp311"}})

@@ -136,3 +136,52 @@ def test_diff_leaves_with_1_when_only_plain_values_differ(tmp_path):
     assert "[red]lr" in result.output
     assert "0 changed, 1 unchanged; 1 plain values differ" in result.output
     assert data["values"] == [{"name": "[red]lr", "before": "0.5", "after": "0.25"}]
+
+
+def test_the_version_is_told():
+    assert invoke("--version").output == f"mckpt {mc.__version__}\n"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_learn_to_complete_verbs(shell):
+    done = run("--show-completion", shell)
+
+    assert (done.returncode, "_MCKPT_COMPLETE" in done.stdout) == (0, True)
+
+
+def test_several_checkpoints_are_removed_at_once_or_none(root):
+    assert run("rm", f"{root}@1", f"{root}@9").returncode == 2
+    assert len(mc.list_checkpoints(root)) == 2
+
+    done = invoke("rm", f"{root}@1", f"{root}@2", f"{root}@1", "--json")
+
+    assert [row["step"] for row in json.loads(done.output)] == [1, 2]
+    assert mc.list_checkpoints(root) == []
+
+
+def test_ls_of_a_folder_of_runs_lists_the_runs(root):
+    mc.save(root.parent / "other", {"a": 1}, step=7)
+    (root.parent / "notes").mkdir()
+
+    lines = invoke("ls", root.parent).output
+    rows = json.loads(invoke("ls", root.parent, "--json").output)
+
+    assert [(row["root"], row["checkpoints"], row["newest"]["step"]) for row in rows] == [
+        (str(root.parent / "other"), 1, 7),
+        (str(root), 2, 2),
+    ]
+    assert "val_loss=0.5" in lines
+    assert "notes" not in lines
+
+
+def test_what_is_no_root_is_told_and_leaves_with_2(tmp_path):
+    done = run("ls", tmp_path)
+
+    assert done.returncode == 2
+    assert "no committed checkpoint here, nor in a folder right below" in done.stderr.replace("\n", " ")
+
+
+def test_a_root_whose_checkpoints_are_all_in_the_trash_is_a_root(root):
+    invoke("rm", f"{root}@1", f"{root}@2")
+
+    assert (run("ls", root).returncode, "no committed checkpoint yet" in run("ls", root).stdout) == (0, True)

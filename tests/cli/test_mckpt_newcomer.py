@@ -86,10 +86,15 @@ def test_a_root_that_is_not_there_is_said_and_not_made(tmp_path, words, run):
     assert not (tmp_path / "none").exists()
 
 
-def test_an_empty_root_is_no_error_to_list_but_nothing_to_verify(tmp_path, run):
-    assert "no committed checkpoint yet" in invoke("ls", tmp_path).output
+def test_an_empty_folder_is_nothing_to_list_or_verify(tmp_path, run):
     assert "The trash is empty" in invoke("trash", tmp_path).output
-    for words in (("verify", tmp_path), ("show", tmp_path), ("diff", tmp_path, tmp_path), ("rm", f"{tmp_path}@1")):
+    for words in (
+        ("ls", tmp_path),
+        ("verify", tmp_path),
+        ("show", tmp_path),
+        ("diff", tmp_path, tmp_path),
+        ("rm", f"{tmp_path}@1"),
+    ):
         result = run(*words)
         assert result.returncode == 2, words
         assert "no committed checkpoint" in result.err

@@ -56,6 +56,7 @@ class FaultProxy:
     """A proxy in front of ``endpoint``; a context manager.
 
     ``arm`` chooses the request to spoil, counted from then on; ``rewrite`` may change the headers of every request.
+    ``interject`` lets something happen just before the server hears of a chosen request, and spoils nothing.
     """
 
     def __init__(self, endpoint: str, *, rewrite: Callable[[str, str], str | None] | None = None) -> None:
@@ -63,7 +64,9 @@ class FaultProxy:
         self._rewrite = rewrite
         self._lock = threading.Lock()
         self._count, self._index, self._spoil = 0, -1, Spoil.RESET
+        self._meanwhile: Callable[[], object] | None = None
         self.seen: list[str] = []  # request lines since arming
+        self._open = self.busiest = 0  # requests under way, and the most there were since arming
         self._serving: set[asyncio.Task[Any] | None] = set()  # the loop itself keeps no task alive
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="fault-proxy", daemon=True)
@@ -86,7 +89,15 @@ class FaultProxy:
         with self._lock:
             self._count, self._spoil = 0, spoil or Spoil.RESET
             self._index = -1 if spoil is None else index
+            self._meanwhile = None
             self.seen = []
+            self.busiest = self._open
+
+    def interject(self, meanwhile: Callable[[], object], index: int) -> None:
+        """Call ``meanwhile``, which must not come by here, before the ``index``-th request from now on goes on."""
+        self.arm()
+        with self._lock:
+            self._index, self._meanwhile = index, meanwhile
 
     @property
     def struck(self) -> bool:
@@ -133,15 +144,24 @@ class FaultProxy:
             kept = [(key, self._rewrite(key, value)) for key, value in request.headers]
             request.headers = [(key, value) for key, value in kept if value is not None]
         spoil = self._next(request.first)
-        if spoil is None:
-            await _send(writer, (await self._forward(request)).encode())
-            return True
-        return await _SPOILS[spoil](self, request, writer)
+        try:
+            if spoil is not None and self._meanwhile is not None:
+                await self._loop.run_in_executor(None, self._meanwhile)
+                spoil = None
+            if spoil is None:
+                await _send(writer, (await self._forward(request)).encode())
+                return True
+            return await _SPOILS[spoil](self, request, writer)
+        finally:
+            with self._lock:
+                self._open -= 1
 
     def _next(self, line: str) -> Spoil | None:
         with self._lock:
             spoil = self._spoil if self._count == self._index else None
             self._count += 1
+            self._open += 1
+            self.busiest = max(self.busiest, self._open)
             self.seen.append(line)
         return spoil
 

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from model_checkpoint.storage.objects.bucket import Address, Bucket
-from model_checkpoint.storage.objects.signed_requests import send_signed
+from model_checkpoint.storage.objects.requests.bucket import Address, Bucket
+from model_checkpoint.storage.objects.requests.signed_requests import send_signed
 
 _TRIES = 3
 _PR_SET_PDEATHSIG = 1

@@ -5,11 +5,23 @@ import math
 
 import msgspec
 import pytest
+import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
 from model_checkpoint import errors
-from model_checkpoint.manifest import Entry, FileRecord, Manifest, decode, decode_summary, encode, pack, unpack
+from model_checkpoint.manifest import (
+    HEAD_BYTES,
+    Entry,
+    FileRecord,
+    Manifest,
+    decode,
+    decode_head,
+    decode_summary,
+    encode,
+    pack,
+    unpack,
+)
 from model_checkpoint.options import ReaderLimits
 
 
@@ -140,3 +152,59 @@ def test_a_compressed_bomb_is_refused_before_it_unfolds():
 
     with pytest.raises(errors.LimitExceeded, match="the limit is 1000"):
         decode(encode(big), "here", limits=ReaderLimits(manifest_bytes=1000))
+
+
+# --- heads -----------------------------------------------------------------------------------------------------------
+
+
+def long_manifest(rows):
+    entries = tuple(Entry(f"w{i}", "numpy", "f4", (2,), "F32", None, 0, 0, 8, f"{i:032x}") for i in range(rows))
+    return manifest(entries=entries, metrics=pack({"loss": 0.5}), left_out=("optimizer",), features=("incomplete",))
+
+
+@pytest.mark.parametrize("rows", [3_000, 120_000], ids=["plain", "compressed"])
+def test_the_first_bytes_of_a_long_manifest_tell_all_that_a_listing_needs(rows):
+    original = long_manifest(rows)
+    data = encode(original)
+
+    head = decode_head(data[:HEAD_BYTES], "here")
+
+    assert len(data) > HEAD_BYTES
+    assert head.copies == original.copies == decode_summary(data, "here").copies
+    assert (head.id, head.metrics, head.left_out) == (original.id, original.metrics, ("optimizer",))
+
+
+def test_every_damaged_byte_of_a_head_is_found():
+    data = encode(long_manifest(3_000))
+    end = data.index(b',"head":"') + 9 + 64
+
+    for at in range(end):
+        start = bytearray(data[:HEAD_BYTES])
+        start[at] ^= 1
+        try:
+            head = decode_head(bytes(start), "here")
+        except (errors.ManifestInvalid, errors.IncompatibleVersion):
+            continue
+        assert head is None, f"byte {at} of the head was changed unseen"  # then all of the manifest is read
+
+
+def test_a_manifest_without_a_head_is_asked_for_as_a_whole():
+    """Earlier versions wrote none."""
+    line = msgspec.json.encode(long_manifest(3_000))
+
+    assert decode_head(signed(line)[:HEAD_BYTES], "here") is None
+    assert decode_summary(signed(line), "here").step == 1
+
+
+def test_a_manifest_that_fits_is_checked_to_its_last_byte():
+    data = encode(manifest())
+
+    assert decode_head(data, "here") == decode_summary(data, "here")
+    with pytest.raises(errors.ManifestInvalid, match="self-digest"):
+        decode_head(data[:-70] + b"?" + data[-69:], "here")
+
+
+def test_a_frame_that_would_grow_without_end_is_read_no_further_than_a_head():
+    bomb = zstandard.ZstdCompressor().compress(bytes(1 << 28)) * 20
+
+    assert decode_head(bomb, "here") is None

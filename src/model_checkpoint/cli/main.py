@@ -7,14 +7,13 @@ Exit codes: 0 all is well, 1 damage or differences were found, 2 the question co
 from __future__ import annotations
 
 import signal
-from shlex import quote
 from typing import Annotated
 
 import typer
 
 from model_checkpoint.errors import CheckpointException
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
 
 RefArgument = Annotated[
     str, typer.Argument(metavar="REF", help="ROOT, ROOT@STEP, ROOT@best:METRIC, ROOT@id:ID or a folder.")
@@ -23,13 +22,42 @@ RootArgument = Annotated[str, typer.Argument(metavar="ROOT", help="The folder or
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 
+def _tell_version(asked: bool) -> None:
+    if asked:
+        from model_checkpoint import __version__
+
+        print(f"mckpt {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    """Take the options that belong to no verb; the help of the whole is that of the module."""
+
+
 @app.command()
 def ls(root: RootArgument, as_json: JsonOption = False) -> None:
-    """List the checkpoints of ROOT, newest first, e.g. `mckpt ls runs/a`."""
+    """List the checkpoints of ROOT, newest first, or the runs in a folder, e.g. `mckpt ls runs/a`, `mckpt ls runs`."""
     from model_checkpoint.cli import render
+    from model_checkpoint.cli.runs import find_runs
     from model_checkpoint.engine.root.listing import list_checkpoints
+    from model_checkpoint.storage.locate import open_store
 
-    render.listing(root, list_checkpoints(root), as_json=as_json)
+    found = list_checkpoints(root)
+    runs = [] if found else find_runs(root)
+    if runs:
+        render.runs(runs, as_json=as_json)
+    elif found or open_store(root).trash():
+        render.listing(root, found, as_json=as_json)
+    else:
+        render.fail(
+            f"{root}: no committed checkpoint here, nor in a folder right below. Check the path, or save there first "
+            "with mc.save; a save that was killed leaves none."
+        )
 
 
 @app.command()
@@ -72,10 +100,22 @@ def diff(a: RefArgument, b: RefArgument, as_json: JsonOption = False) -> None:
 
 
 @app.command()
-def rm(ref: RefArgument, as_json: JsonOption = False) -> None:
-    """Move one checkpoint to the trash, from which `mckpt undo` brings it back, e.g. `mckpt rm runs/a@100`."""
+def rm(
+    refs: Annotated[list[str], typer.Argument(metavar="REF...", help="One checkpoint or several, e.g. ROOT@STEP.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Move checkpoints to the trash, until `mckpt undo` brings them back, e.g. `mckpt rm runs/a@100 runs/a@200`."""
     from model_checkpoint.cli import render
     from model_checkpoint.engine.root.delete import delete
+
+    chosen = [_one_checkpoint(ref) for ref in refs]  # all are there before the first is moved
+    removed = [delete(root, name=name) for root, name in dict.fromkeys(chosen)]
+    render.removed(removed, as_json=as_json)
+
+
+def _one_checkpoint(ref: str) -> tuple[str, str]:
+    """The root and name of the checkpoint that ``ref`` names; a root alone names none."""
+    from model_checkpoint.cli import render
     from model_checkpoint.engine.root.listing import candidates
     from model_checkpoint.engine.root.refs import parse_ref
     from model_checkpoint.storage.locate import open_store
@@ -83,9 +123,7 @@ def rm(ref: RefArgument, as_json: JsonOption = False) -> None:
     parsed = parse_ref(ref)
     if not parsed.chosen:
         render.fail(f"{ref}: say which checkpoint to remove, e.g. {ref}@100; `mckpt ls {ref}` lists them.")
-    name = candidates(open_store(parsed.root), **parsed.choice)[0].name
-    done = f"moved to the trash; `mckpt undo {quote(f'{parsed.root}@{name}')}` brings it back"
-    render.moved(delete(parsed.root, name=name), done, as_json=as_json)
+    return parsed.root, candidates(open_store(parsed.root), **parsed.choice)[0].name
 
 
 @app.command()

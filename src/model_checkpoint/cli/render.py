@@ -9,12 +9,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, is_dataclass
 from datetime import UTC, datetime
 from enum import Enum
+from shlex import quote
 from typing import Any, NoReturn
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
+from model_checkpoint.cli.runs import RunLine
 from model_checkpoint.engine.common.info import CheckpointInfo
 from model_checkpoint.engine.reading.diff import Diff
 from model_checkpoint.engine.reading.verify import Health
@@ -98,12 +100,11 @@ def listing(root: str, infos: Sequence[CheckpointInfo], *, as_json: bool) -> Non
         state = "[red]unusable[/]" if info.problem else "[green]committed[/]"
         if info.left_out:
             state = f"[yellow]incomplete[/], without {clean(', '.join(info.left_out))}"
-        when = info.timestamp.strftime("%Y-%m-%d %H:%M:%S") if info.timestamp else "?"
         metrics = [_number(info.metrics.get(name)) for name in names]
         table.add_row(
             clean(info.prefix),
             _step(info),
-            when,
+            _when(info),
             size(info.size_bytes),
             *([size(info.shared_bytes)] if shared else []),
             *metrics,
@@ -114,6 +115,25 @@ def listing(root: str, infos: Sequence[CheckpointInfo], *, as_json: bool) -> Non
     for info in infos:
         if info.problem:
             complaints.print(f"[red]{clean_lines(info.problem)}[/]", soft_wrap=True)
+
+
+def runs(found: Sequence[RunLine], *, as_json: bool) -> None:
+    """The table of `mckpt ls` on a folder of runs."""
+    if as_json:
+        print(as_json_text(list(found)))
+        return
+    table = _table("run", "checkpoints", "newest", "saved (UTC)", "size of it", "metrics")
+    for line in found:
+        newest = line.newest
+        metrics = ", ".join(f"{clean(name)}={_number(value)}" for name, value in newest.metrics.items())
+        table.add_row(
+            clean(line.root), str(line.checkpoints), _step(newest), _when(newest), size(newest.size_bytes), metrics
+        )
+    console.print(table)
+
+
+def _when(info: CheckpointInfo) -> str:
+    return info.timestamp.strftime("%Y-%m-%d %H:%M:%S") if info.timestamp else "?"
 
 
 def _one_copy(root: str, infos: Sequence[CheckpointInfo]) -> None:
@@ -223,8 +243,19 @@ def _value_table(found: Diff) -> Table:
     return table
 
 
+def removed(infos: Sequence[CheckpointInfo], *, as_json: bool) -> None:
+    """One line on each checkpoint that `mckpt rm` put into the trash."""
+    if as_json:
+        print(as_json_text(list(infos)))
+        return
+    for info in infos:
+        root = info.path.removesuffix(f"/checkpoints/{info.prefix}")
+        undo = f"`mckpt undo {quote(f'{root}@{info.prefix}')}`"
+        console.print(f"{clean(info.path)}: moved to the trash; {clean(undo)} brings it back", soft_wrap=True)
+
+
 def moved(info: CheckpointInfo, what: str, *, as_json: bool) -> None:
-    """One line on a checkpoint that went to the trash or came back."""
+    """One line on a checkpoint that came back."""
     if as_json:
         print(as_json_text(info))
         return

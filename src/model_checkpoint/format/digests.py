@@ -47,16 +47,21 @@ def file_record(
     name: str, *, size: int, ends: Sequence[int], digests: Sequence[ChunkDigest], frames: Sequence[Frame] = ()
 ) -> FileRecord:
     """Put the fingerprints of a whole file into its record."""
-    sha256 = b"".join(d.sha256 for d in digests)
+    sha256 = [d.sha256 for d in digests]
     return FileRecord(
         name=name,
         size=size,
         ends=tuple(ends),
-        sha256=base64.b64encode(sha256).decode(),
+        sha256=base64.b64encode(b"".join(sha256)).decode(),
         xxh3=base64.b64encode(b"".join(d.xxh3 for d in digests)).decode(),
-        digest=hashlib.sha256(sha256).hexdigest(),
+        digest=digest_over(sha256),
         frames=tuple(frames),
     )
+
+
+def digest_over(sha256: Sequence[bytes]) -> str:
+    """The digest of a whole file: SHA-256 over those of its chunks, so that one text stands for all its bytes."""
+    return hashlib.sha256(b"".join(sha256)).hexdigest()
 
 
 def sha256_of(record: FileRecord) -> list[bytes]:

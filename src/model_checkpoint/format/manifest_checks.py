@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from model_checkpoint.errors import LayoutInvalid, LimitExceeded, UnsafeName
-from model_checkpoint.format.digests import SHA_BYTES, XXH_BYTES, sha256_of, xxh3_of
+from model_checkpoint.format.digests import SHA_BYTES, XXH_BYTES, digest_over, sha256_of, xxh3_of
 from model_checkpoint.format.frames import check_frames
 from model_checkpoint.format.stored import tensor_bytes
 from model_checkpoint.manifest import Entry, FileRecord
@@ -19,7 +19,7 @@ _CURE = "The manifest is damaged or hostile; load another step."
 
 
 def check_files(files: Sequence[FileRecord], where: str, limits: ReaderLimits) -> None:
-    """Demand safe, distinct file names, as many digests as chunks, and frames that can be."""
+    """Demand safe, distinct file names, as many digests as chunks, one over them all, and frames that can be."""
     seen: set[str] = set()
     for record in files:
         if not _SAFE.fullmatch(record.name) or record.name.casefold() in seen:
@@ -39,13 +39,13 @@ def _check_chunks(record: FileRecord, where: str) -> None:
     ends = record.ends
     rising = bool(ends) and ends[0] > 0 and all(a < b for a, b in pairwise(ends))
     try:
-        digests = len(sha256_of(record)) == len(xxh3_of(record)) == len(ends)
-        whole = all(len(d) == SHA_BYTES for d in sha256_of(record)) and all(
-            len(d) == XXH_BYTES for d in xxh3_of(record)
-        )
+        sha256, xxh3 = sha256_of(record), xxh3_of(record)
     except ValueError:
-        digests = whole = False
-    if not (rising and digests and whole and (record.frames or ends[-1] == record.size)):
+        sha256 = xxh3 = []
+    each = len(sha256) == len(xxh3) == len(ends)
+    whole = all(len(d) == SHA_BYTES for d in sha256) and all(len(d) == XXH_BYTES for d in xxh3)
+    same = record.digest == digest_over(sha256)
+    if not (rising and each and whole and same and (record.frames or ends[-1] == record.size)):
         raise LayoutInvalid(
             f"{where}: the chunk table of {record.name} does not fit its {record.size} bytes. {_CURE}",
             where,

@@ -1,6 +1,7 @@
 """Codec: a manifest as bytes and back.
 
 One JSON line, a newline, and the lower-case SHA-256 of that line; above 4 MiB the whole is one zstd frame.
+The line begins with all that a listing needs, and a digest of that, so that the first bytes of a long one suffice.
 The reader trusts nothing: size, digest, duplicate keys, version and features are checked before anything is built.
 """
 
@@ -14,7 +15,7 @@ import msgspec
 import zstandard
 
 from model_checkpoint.errors import IncompatibleVersion, LimitExceeded, ManifestInvalid
-from model_checkpoint.manifest.record import FORMAT_VERSION, Manifest, Summary
+from model_checkpoint.manifest.record import FORMAT_VERSION, Head, Label, Manifest, Summary
 from model_checkpoint.manifest.scalars import Node, is_deeper, unpack
 from model_checkpoint.options import MIB, CheckpointFormat, CompressionLevel, ReaderLimits
 
@@ -25,17 +26,28 @@ KNOWN_FEATURES: frozenset[str] = frozenset({COMPRESSED, INCOMPLETE})
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _COMPRESS_ABOVE = 4 * MIB
 _DIGEST_CHARS = 64
+_HEAD_MARK = b',"head":"'  # a quote within a text is escaped, so no text can hold this
 _LIMITS = ReaderLimits()
-_S = TypeVar("_S", bound=Summary)
+_S = TypeVar("_S", bound=Label)
+
+HEAD_BYTES = 132 << 10  # of a manifest: as much as its head may take; also the first block of a compressed one
 
 
 def encode(manifest: Manifest) -> bytes:
     """Return the bytes of ``manifest.json``."""
-    line = msgspec.json.encode(manifest)
+    line = _with_head(manifest)
     text = line + b"\n" + hashlib.sha256(line).hexdigest().encode()
     if len(text) <= _COMPRESS_ABOVE:
         return text
     return zstandard.ZstdCompressor(level=3, write_content_size=True).compress(text)
+
+
+def _with_head(manifest: Manifest) -> bytes:
+    """The line of ``manifest``, whose head has a digest of its own behind it."""
+    label = {field: getattr(manifest, field) for field in Label.__struct_fields__}
+    head = msgspec.json.encode(Head(**label, copies=manifest.copies)).removesuffix(b"}")
+    rest = msgspec.json.encode(manifest)[len(msgspec.json.encode(Label(**label))) - 1 :]
+    return head + _HEAD_MARK + hashlib.sha256(head).hexdigest().encode() + b'"' + rest
 
 
 def decode(data: bytes, where: str, *, limits: ReaderLimits = _LIMITS) -> Manifest:
@@ -44,12 +56,29 @@ def decode(data: bytes, where: str, *, limits: ReaderLimits = _LIMITS) -> Manife
 
 
 def decode_summary(data: bytes, where: str, *, limits: ReaderLimits = _LIMITS) -> Summary:
-    """Return what a listing needs of the manifest in ``data``, equally checked but much cheaper to build."""
+    """Return the manifest in ``data`` without its tree and entries, equally checked but much cheaper to build."""
     return _decode(data, where, limits, Summary)
 
 
+def decode_head(start: bytes, where: str) -> Head | Summary | None:
+    """Return what a listing needs, by the first :data:`HEAD_BYTES` of a manifest; None if those do not hold it."""
+    if len(start) < HEAD_BYTES:
+        return decode_summary(start, where)
+    head, mark, rest = _plain_start(start).partition(_HEAD_MARK)
+    if not mark or len(rest) < _DIGEST_CHARS:
+        return None
+    actual = hashlib.sha256(head).hexdigest().encode()
+    if rest[:_DIGEST_CHARS] != actual:
+        raise _invalid(where, f"the digest of its head is {actual[:12].decode()}..., it says {rest[:12]!r}...")
+    return _understood(head + b"}", where, Head, _LIMITS)
+
+
 def _decode(data: bytes, where: str, limits: ReaderLimits, kind: type[_S]) -> _S:
-    line = _checked_line(_plain(data, where, limits), where)
+    return _understood(_checked_line(_plain(data, where, limits), where), where, kind, limits)
+
+
+def _understood(line: bytes, where: str, kind: type[_S], limits: ReaderLimits) -> _S:
+    """Build ``kind`` from a line whose digest is right."""
     _refuse_foreign(_top_level(line, where), where)
     try:
         manifest = msgspec.json.decode(line, type=kind)
@@ -62,7 +91,7 @@ def _decode(data: bytes, where: str, limits: ReaderLimits, kind: type[_S]) -> _S
     return manifest
 
 
-def _refuse_depth(manifest: Summary, where: str, limits: ReaderLimits) -> None:
+def _refuse_depth(manifest: Label, where: str, limits: ReaderLimits) -> None:
     """Refuse nesting that whoever walks the nodes could not follow."""
     nodes: list[Node] = [manifest.metrics, manifest.metadata]
     if isinstance(manifest, Manifest):
@@ -76,7 +105,7 @@ def _refuse_depth(manifest: Summary, where: str, limits: ReaderLimits) -> None:
         )
 
 
-def _refuse_nonsense(manifest: Summary) -> None:
+def _refuse_nonsense(manifest: Label) -> None:
     """Raise ValueError for values no save has written; what a listing shows can then be shown."""
     if datetime.fromisoformat(manifest.created).tzinfo is None:
         raise ValueError(f"the time {manifest.created!r} has no zone")
@@ -110,6 +139,16 @@ def _plain(data: bytes, where: str, limits: ReaderLimits) -> bytes:
         return zstandard.ZstdDecompressor().decompress(data, max_output_size=size, allow_extra_data=False)
     except zstandard.ZstdError as error:
         raise _invalid(where, f"its compressed frame is damaged ({error})") from error
+
+
+def _plain_start(start: bytes) -> bytes:
+    """As much as the first bytes of a manifest give without the rest; nothing if they are damaged."""
+    if not start.startswith(_ZSTD_MAGIC):
+        return start
+    try:
+        return zstandard.ZstdDecompressor().stream_reader(start).read(HEAD_BYTES)  # never more, whatever it announces
+    except zstandard.ZstdError:
+        return b""
 
 
 def _checked_line(text: bytes, where: str) -> bytes:

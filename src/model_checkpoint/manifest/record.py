@@ -64,8 +64,16 @@ class FileRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return self.ends[-1] if self.ends else self.size
 
 
-class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """What a listing needs of a manifest; decoding skips the rest."""
+class FileCopy(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a listing needs to know of a file."""
+
+    size: int  # as stored
+    raw_size: int
+    identity: str  # which copy on the medium it was
+
+
+class Label(msgspec.Struct, frozen=True, kw_only=True):
+    """What a checkpoint is, whatever is in it; a manifest begins with it."""
 
     format: str = "model_checkpoint"
     format_version: int = FORMAT_VERSION
@@ -82,9 +90,26 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     metrics: Node = None
     metadata: Node = None
     parents: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()  # parts an emergency save had no time for; then "incomplete" is a feature
+
+
+class Head(Label, frozen=True, kw_only=True):
+    """What a listing needs of a manifest; the beginning of a long one suffices to read it."""
+
+    copies: tuple[FileCopy, ...] = ()  # of the data files, then of the extras
+
+
+class Summary(Label, frozen=True, kw_only=True):
+    """A manifest without its tree and entries; decoding skips those."""
+
     files: tuple[FileRecord, ...] = ()
     extras: tuple[FileRecord, ...] = ()  # files beside the data, such as the index of a consolidated model
-    left_out: tuple[str, ...] = ()  # parts an emergency save had no time for; then "incomplete" is a feature
+
+    @property
+    def copies(self) -> tuple[FileCopy, ...]:
+        """What its head says of its files."""
+        records = (*self.files, *self.extras)
+        return tuple(FileCopy(record.size, record.raw_size, record.identity) for record in records)
 
 
 class Manifest(Summary, frozen=True, kw_only=True):

@@ -16,9 +16,14 @@ from model_checkpoint.plan.assign import assign as assign
 from model_checkpoint.plan.boxes import Index as Index
 from model_checkpoint.plan.boxes import box_of as box_of
 from model_checkpoint.plan.choose import Best as Best
+from model_checkpoint.plan.choose import is_newer as is_newer
+from model_checkpoint.plan.choose import newest_first as newest_first
 from model_checkpoint.plan.choose import parse_best as parse_best
 from model_checkpoint.plan.choose import rank_by_age as rank_by_age
 from model_checkpoint.plan.choose import rank_by_metric as rank_by_metric
+from model_checkpoint.plan.choose import sort_names as sort_names
+from model_checkpoint.plan.choose import step_name as step_name
+from model_checkpoint.plan.choose import told_step as told_step
 from model_checkpoint.plan.parts import live_matcher as live_matcher
 from model_checkpoint.plan.parts import matcher as matcher
 from model_checkpoint.plan.parts import renamer as renamer

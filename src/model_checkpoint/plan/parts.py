@@ -38,12 +38,11 @@ def live_matcher(
     """
     if parts is None or rename is None:
         return matcher(parts)
-    new_name = renamer(rename)
-    if new_name is None or not isinstance(rename, Mapping):
+    if not isinstance(rename, Mapping):
         return matcher(None)
     patterns = [parts] if isinstance(parts, str) else list(parts)
     moved = [new for old, new in rename.items() if matcher(patterns)(old)]
-    return matcher([*map(new_name, patterns), *moved])
+    return matcher([*map(_by_prefix(rename), patterns), *moved])
 
 
 def renamer(rename: Mapping[str, str] | Callable[[str], str] | None) -> Callable[[str], str] | None:
@@ -53,8 +52,10 @@ def renamer(rename: Mapping[str, str] | Callable[[str], str] | None) -> Callable
         >>> renamer({"model": "net", "model.head": "net.out"})("model.head.bias")
         'net.out.bias'
     """
-    if rename is None or callable(rename):
-        return rename
+    return _by_prefix(rename) if isinstance(rename, Mapping) else rename
+
+
+def _by_prefix(rename: Mapping[str, str]) -> Callable[[str], str]:
     prefixes = sorted(rename.items(), key=lambda pair: -len(pair[0]))
 
     def new_name(name: str) -> str:

@@ -10,7 +10,7 @@ from model_checkpoint.storage.contract.store import Store
 from model_checkpoint.storage.local.store import LocalStore
 from model_checkpoint.storage.memory import SCHEME as MEMORY
 from model_checkpoint.storage.memory import InMemoryStore
-from model_checkpoint.storage.objects.bucket import SCHEMES
+from model_checkpoint.storage.objects.requests.bucket import SCHEMES
 from model_checkpoint.storage.objects.store import ObjectStore
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")

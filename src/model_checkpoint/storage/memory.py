@@ -221,6 +221,14 @@ class InMemoryStore:
         """Names of published checkpoints, in no order."""
         return list(self._bucket.published)
 
+    def entries(self) -> list[str]:
+        """The same: here nothing else can have a name."""
+        return self.names()
+
+    def has(self, name: str) -> bool:
+        """Whether ``name`` is published."""
+        return name in self._bucket.published
+
     def _files(self, name: str) -> Files:
         files = self._bucket.published.get(check_name(name, self._url))
         if files is None:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from model_checkpoint.errors import CheckpointNotFound, StepExists, StorageFailure, Truncated, UnsafeName
-from model_checkpoint.storage.contract.store import Attempt, Reader, Store, Writer
+from model_checkpoint.storage.contract.store import Attempt, Reader, Store, Writer, read_manifests
 from model_checkpoint.testing.blobs import blob_manifest, load_blobs, save_blobs, stage_blobs, write_blob
 from model_checkpoint.testing.trash_suite import AT_ONCE, TrashSuite
 
@@ -102,6 +102,23 @@ class StoreSuite(TrashSuite):
             store.read_manifest("step-1")
         stage.publish(blob_manifest("step-1", "a1", {"x": b"one"}))
         assert store.names() == ["step-1"]
+
+    def test_a_name_is_there_exactly_while_it_is_published(self, store: Store) -> None:
+        """Whether it is asked for alone or stands in a list."""
+        assert not store.has("step-1")
+        assert list(store.entries()) == []
+        stage = stage_blobs(store, "step-1", {"x": b"one"}, attempt="a1")
+        assert not store.has("step-1")
+        stage.publish(blob_manifest("step-1", "a1", {"x": b"one"}))
+        save_blobs(store, "step-2", {"x": b"two"})
+
+        assert store.has("step-1")
+        assert sorted(store.entries()) == ["step-1", "step-2"]
+        assert not any(store.has(name) for name in (*UNSAFE, "step-3", "step"))
+
+        store.discard("step-1")
+        assert not store.has("step-1")
+        assert "step-2" in store.entries()  # what was deleted may still be among them
 
     def test_an_aborted_attempt_leaves_nothing(self, store: Store) -> None:
         """And may be aborted again."""
@@ -286,6 +303,24 @@ class StoreSuite(TrashSuite):
         for ask in (store.read_manifest, store.files, store.discard):
             with pytest.raises(CheckpointNotFound, match=r"step-9: no such checkpoint.*mckpt ls"):
                 ask("step-9")
+
+    def test_many_manifests_come_in_the_order_asked_and_a_missing_one_is_an_error_in_its_place(
+        self, store: Store
+    ) -> None:
+        """One that was deleted meanwhile does not keep the others from being read."""
+        names = [f"step-{number}" for number in range(5)]
+        for name in names:
+            store.stage(name, f"of-{name}").publish(b"the manifest of " + name.encode())
+        store.discard("step-1")
+
+        whole, heads = dict(read_manifests(store, reversed(names))), dict(read_manifests(store, names, limit=20))
+
+        assert list(whole) == names[::-1]
+        assert list(heads) == names
+        assert isinstance(whole.pop("step-1"), CheckpointNotFound)
+        assert isinstance(heads.pop("step-1"), CheckpointNotFound)
+        assert whole == {name: store.read_manifest(name) for name in names if name != "step-1"}
+        assert set(heads.values()) == {b"the manifest of step"}
 
     def test_a_map_holds_the_same_bytes_and_outlives_its_reader(self, store: Store) -> None:
         """Where there is no map, there is None."""

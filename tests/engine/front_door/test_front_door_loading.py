@@ -87,6 +87,14 @@ def test_a_rename_that_fits_nothing_is_told(saved, caplog):
     assert "rename= has names that fit nothing in it: modle" in caplog.text
 
 
+def test_only_the_renames_that_fit_nothing_are_told(saved, caplog):
+    root, _, _ = saved
+
+    mc.load(root, parts=["model", "extra"], rename={"model": "net", "opt": "old", "extra.t": "t"})
+
+    assert caplog.text.count("rename= has names that fit nothing in it: opt\n") == 1
+
+
 def test_unverified_maps_never_reach_live_tensors(tmp_path):
     info = mc.save(tmp_path, {"w": np.ones(5000)}, step=1)
     path = next(Path(info.path).glob("*.safetensors"))

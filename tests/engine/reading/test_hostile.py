@@ -210,6 +210,13 @@ def test_digest_tables_that_do_not_fit(victim, field, text):
     victim.refused(errors.LayoutInvalid, "chunk table")
 
 
+@pytest.mark.parametrize("text", ["", "0" * 64])
+def test_a_file_digest_that_is_not_that_of_its_chunks(victim, text):
+    victim.forge_manifest(files=(msgspec.structs.replace(victim.manifest.files[0], digest=text),))
+
+    victim.refused(errors.LayoutInvalid, "chunk table")
+
+
 def test_a_sha256_that_disagrees_with_an_honest_xxh3_is_found_by_full_verification(victim):
     data = victim.data.read_bytes()
     end = victim.manifest.files[0].ends[0]

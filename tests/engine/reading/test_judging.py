@@ -82,3 +82,24 @@ def test_fallback_does_not_pass_over_a_healthy_checkpoint_that_an_object_refuses
     assert caught.value.replaced == ("w",)
     assert live["w"].tolist() == [2, 2, 2]
     assert caplog.messages == []
+
+
+@pytest.mark.parametrize("word", ["step", "id", "best", "name"])
+def test_verify_reads_only_the_checkpoint_that_was_chosen(tmp_path, word):
+    chosen = mc.save(tmp_path, {"a": 1}, step=1, metrics={"loss": 1.0})
+    mc.save(tmp_path, {"a": 2}, step=2, metrics={"loss": 2.0})
+    words = {"step": 1, "id": chosen.id, "best": "loss", "name": Path(chosen.path).name}
+
+    assert [health.info.id for health in mc.verify(tmp_path, **{word: words[word]})] == [chosen.id]
+
+
+def test_files_that_are_gone_are_told_each_with_its_own_tensors(tmp_path):
+    state = {"model": {"w": np.ones(3), "b": np.ones(2)}, "moments": {"m": np.ones(3)}}
+    mc.save(tmp_path, state, step=1, format=mc.CheckpointFormat.CONSOLIDATED)
+    for file in tmp_path.rglob("*.safetensors"):
+        file.unlink()
+
+    (health,) = mc.verify(tmp_path)
+
+    told = {damage.file.startswith("model"): sorted(damage.tensors) for damage in health.damage}
+    assert told == {True: ["b", "w"], False: ["moments.m"]}

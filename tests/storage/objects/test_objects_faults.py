@@ -13,9 +13,9 @@ from model_checkpoint.errors import CheckpointException
 from model_checkpoint.manifest import decode
 from model_checkpoint.options import MIB, Graces
 from model_checkpoint.storage import ObjectStore
-from model_checkpoint.storage.objects.bucket import Address, Bucket
 from model_checkpoint.storage.objects.commit import find
-from model_checkpoint.storage.objects.signed_requests import list_uploads, send_signed
+from model_checkpoint.storage.objects.requests.bucket import Address, Bucket
+from model_checkpoint.storage.objects.requests.signed_requests import list_uploads, send_signed
 from model_checkpoint.testing.trash_suite import AT_ONCE
 
 pytestmark = [pytest.mark.s3, pytest.mark.slow, pytest.mark.fault, pytest.mark.timeout(900)]
@@ -91,7 +91,7 @@ def each_request(seaweed, proxy, tmp_path, monkeypatch):
 
     def strike(spoil, index, *, folder, prepare, act, retries, seconds):
         """Act on a fresh root with one request spoiled; return the scene, what came of it, and what was asked."""
-        monkeypatch.setattr("model_checkpoint.storage.objects.signed_requests._TIMEOUT", seconds)
+        monkeypatch.setattr("model_checkpoint.storage.objects.requests.signed_requests._TIMEOUT", seconds)
         scene = Scene(seaweed, proxy, folder, retries=retries, seconds=seconds)
         prepare(scene.direct)
         recover._done.clear()  # the first save of a process recovers what others left, and that may go wrong too
@@ -208,6 +208,7 @@ def test_a_deletion_loses_nothing_whatever_request_goes_wrong(each_request, spoi
         scene.direct.sweep(KEEP_TRASH)
         seen = scene.check_what_is_seen()
         assert seen == {} if done else seen in ({}, {2: 2})
+        assert len(scene.direct.trash()) == (not seen)
         if not seen:
             mc.undelete(scene.direct, step=2)
             assert scene.check_what_is_seen() == {2: 2}
@@ -230,6 +231,7 @@ def test_bringing_back_loses_nothing_whatever_request_goes_wrong(each_request, s
         scene.direct.sweep(KEEP_TRASH)
         seen = scene.check_what_is_seen()
         assert seen == {2: 2} if done else seen in ({}, {2: 2})
+        assert len(scene.direct.trash()) == (not seen)
         if not seen:
             mc.undelete(scene.direct, step=2)
             assert scene.check_what_is_seen() == {2: 2}

@@ -10,7 +10,7 @@ import pytest
 
 import model_checkpoint as mc
 from model_checkpoint.errors import ChunkMismatch
-from model_checkpoint.storage.objects.bucket import Address, Bucket
+from model_checkpoint.storage.objects.requests.bucket import Address, Bucket
 
 pytestmark = pytest.mark.s3
 

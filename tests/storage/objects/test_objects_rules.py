@@ -1,5 +1,6 @@
 """What an object store must refuse, keep in order and never show."""
 
+import itertools
 import pickle
 import random
 import subprocess
@@ -16,10 +17,12 @@ import model_checkpoint as mc
 from model_checkpoint.errors import CheckpointException, PermissionRefused, StepExists, StorageFailure
 from model_checkpoint.options import MIB
 from model_checkpoint.storage import ObjectStore, open_store
-from model_checkpoint.storage.objects.bucket import Address, BadURL, Bucket
+from model_checkpoint.storage.contract.store import read_manifests
 from model_checkpoint.storage.objects.commit import ManifestPut, commit, look
-from model_checkpoint.storage.objects.failures import PackageMissing, PreconditionsIgnored
-from model_checkpoint.storage.objects.signed_requests import list_uploads
+from model_checkpoint.storage.objects.requests.bucket import Address, BadURL, Bucket
+from model_checkpoint.storage.objects.requests.failures import PackageMissing, PreconditionsIgnored
+from model_checkpoint.storage.objects.requests.parallel import READS_AT_ONCE
+from model_checkpoint.storage.objects.requests.signed_requests import list_uploads
 from model_checkpoint.storage.objects.writer import WINDOW_BYTES
 from model_checkpoint.testing.blobs import blob_manifest, load_blobs, save_blobs
 from model_checkpoint.testing.trash_suite import AT_ONCE
@@ -230,6 +233,35 @@ def take(reader, start, size):
     buffer = bytearray(size)
     reader.read_into(start, memoryview(buffer))
     return bytes(buffer)
+
+
+def test_manifests_are_read_many_at_a_time_and_only_as_far_as_asked(moto, root):
+    direct = ObjectStore(root, store=moto.client("bucket"))
+    for number in range(80):
+        direct.stage(f"step-{number}", f"a{number}").publish(b"head" + bytes(100_000))
+    with FaultProxy(moto.endpoint) as proxy:
+        store = ObjectStore(root, store=moto.client("bucket", endpoint=proxy.endpoint))
+        proxy.arm()
+
+        read = list(read_manifests(store, store.names(), limit=4))
+
+        assert [data for _, data in read] == [b"head"] * 80
+        assert len(proxy.seen) <= 82
+        assert 8 <= proxy.busiest <= READS_AT_ONCE
+
+
+def test_whoever_wants_no_more_manifests_waits_for_no_more(moto, root):
+    direct = ObjectStore(root, store=moto.client("bucket"))
+    for number in range(3):
+        direct.stage(f"step-{number}", f"a{number}").publish(b"m")
+    with FaultProxy(moto.endpoint) as proxy:
+        store = ObjectStore(root, store=moto.client("bucket", endpoint=proxy.endpoint))
+        proxy.arm()
+
+        first = next(store.read_manifests(itertools.cycle(["step-0", "step-1", "step-2"])))
+
+        assert first == ("step-0", b"m")
+        assert len(proxy.seen) <= 2 * READS_AT_ONCE
 
 
 # --- errors ----------------------------------------------------------------------------------------------------------

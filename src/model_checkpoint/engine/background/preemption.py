@@ -20,7 +20,7 @@ from typing import Any
 from model_checkpoint import forks, plan, tree
 from model_checkpoint.engine.common.info import CheckpointInfo, path_of
 from model_checkpoint.engine.jobs import inflight
-from model_checkpoint.engine.root.listing import candidates, to_info
+from model_checkpoint.engine.root.listing import look_up, to_info
 from model_checkpoint.engine.writing import bandwidth
 from model_checkpoint.engine.writing.request import request_save
 from model_checkpoint.engine.writing.save import commit_plan, save
@@ -139,8 +139,8 @@ class Preemption:
             inflight.raise_unseen(store.url)
         except BackgroundSaveFailed as error:  # no time to start over; this save matters more
             log.error("%s", error)
-        if step is not None and order.name in store.names():
-            return to_info(store, candidates(store, name=order.name)[0])
+        if step is not None and (there := look_up(store, order.name)) is not None:
+            return to_info(store, there)
         flat = tree.flatten(state)
         for part in unknown_parts(flat, self._parts):
             log.error("%s: parts: %r matches nothing in the state, so it is not saved first", store.url, part)
@@ -151,7 +151,7 @@ class Preemption:
         name = order.attempt[:8] if order.step is None else f"{order.step:08d}"
         order = replace(order, name=f"emergency-{name}", left_out=left_out)
         log.warning("%s: no time for %s", path_of(store, order.name), ", ".join(left_out))
-        planned = plan_flat(store, order, kept, replacing=order.name in store.names())
+        planned = plan_flat(store, order, kept, replacing=store.has(order.name))
         return commit_plan(planned, lambda jobs: write_files(jobs, emit=ignore))
 
 

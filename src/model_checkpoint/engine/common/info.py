@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from model_checkpoint.manifest import Summary, unpack
+from model_checkpoint.manifest import Head, Summary, unpack
 from model_checkpoint.options import CheckpointFormat
 from model_checkpoint.storage.contract.store import Store
 
@@ -41,14 +41,14 @@ def path_of(store: Store, name: str) -> str:
     return f"{store.url}/checkpoints/{name}"
 
 
-def info_of(store: Store, summary: Summary) -> CheckpointInfo:
+def info_of(store: Store, summary: Head | Summary) -> CheckpointInfo:
     """Sum up a manifest."""
     return CheckpointInfo(
         prefix=summary.name,
         version=summary.format_version,
         timestamp=datetime.fromisoformat(summary.created),
         world_size=summary.world_size,
-        size_bytes=sum(record.size for record in (*summary.files, *summary.extras)),
+        size_bytes=sum(copy.size for copy in summary.copies),
         format=CheckpointFormat(summary.layout),
         step=summary.step,
         id=summary.id,

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -39,9 +39,17 @@ class Pace:
         self._busy = self._idle = 0.0
         self._lock = threading.Lock()
 
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
+    @property
+    def learning(self) -> bool:
+        """Whether the number of workers is still open; afterwards no clock is asked."""
+        return self._lessons > 0
+
+    def waiting(self) -> AbstractContextManager[None]:
         """Mark a call to the medium; only there is time without work a reason for more workers."""
+        return self._measured() if self.learning else nullcontext()
+
+    @contextmanager
+    def _measured(self) -> Iterator[None]:
         wall, busy = time.perf_counter(), time.thread_time()
         yield
         idle = time.perf_counter() - wall - (time.thread_time() - busy)
@@ -124,6 +132,9 @@ class _Team(Generic[T]):
 
     def _timed(self) -> Iterator[T]:
         for item in self.queue:
+            if not self._pace.learning:
+                yield item
+                continue
             busy = time.thread_time()
             yield item
             with suppress(RuntimeError):  # no more threads to be had: those that run will do

@@ -6,13 +6,12 @@ import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from model_checkpoint.engine.common.meter import Meter
 from model_checkpoint.engine.reading.chunk_reader import ChunkReader
 from model_checkpoint.errors import PartlyLoaded
 from model_checkpoint.events import Emit
 from model_checkpoint.manifest import Manifest
+from model_checkpoint.performance.copying import stream_copy
 from model_checkpoint.plan import ChunkRead, Piece, plan_reads
 from model_checkpoint.state import Target
 from model_checkpoint.tree import Restore
@@ -115,8 +114,7 @@ def _copy(target: Target, piece: Piece, data: memoryview) -> None:
     elif piece.length < _SMALL:
         target.buffer[piece.into : piece.into + piece.length] = source
     else:
-        room = np.frombuffer(target.buffer, dtype=np.uint8)
-        np.copyto(room[piece.into : piece.into + piece.length], np.frombuffer(source, dtype=np.uint8))
+        stream_copy(target.buffer[piece.into : piece.into + piece.length], source)
 
 
 def _adopt(

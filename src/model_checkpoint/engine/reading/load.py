@@ -138,7 +138,7 @@ def _load_first_healthy(store: Store, choices: Sequence[ListedCheckpoint], wish:
     """Try the choices in order, but none that shares a damaged copy; say at each where the load goes on."""
     damaged: set[str] = set()
     failures: list[CheckpointException] = []
-    for found, older in zip(choices, [*choices[1:], None], strict=True):
+    for place, found in enumerate(choices, start=1):
         where = path_of(store, found.name)
         if damaged and damaged & identities(store, found.name):
             log.warning("%s: passed over, it holds the very copy of a file that was found damaged", where)
@@ -150,7 +150,7 @@ def _load_first_healthy(store: Store, choices: Sequence[ListedCheckpoint], wish:
                 raise  # an object of the caller's refused a healthy state
             failures.append(error)
             damaged |= _damaged_copy(store, found.name, error)
-            if older is not None:
+            for older in choices[place : place + 1]:
                 log.warning("%s: not usable, falling back to %s: %s", where, older.name, error)
     raise failures[-1]
 
@@ -265,8 +265,8 @@ def _fitted(node: Node, manifest: Manifest, where: str, wish: _LoadRequest) -> N
 
 def _require_memory(manifest: Manifest, restore: tree.Restore, needed: Sequence[int], where: str) -> None:
     """Refuse a load that would get this process killed."""
-    room = available_bytes()
     fresh = sum(manifest.entries[i].nbytes for i in needed if not restore.is_live(i))
+    room = available_bytes() if fresh else None
     if room is not None and fresh > room:
         raise MemoryRefused(
             f"{where}: the load needs {fresh} bytes of memory, {room} are available. Load parts=[...], load into= live "

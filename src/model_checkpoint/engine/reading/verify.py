@@ -16,6 +16,7 @@ from model_checkpoint.engine.root.listing import (
     ListedCheckpoint,
     candidates,
     load_manifest,
+    look_up,
     require_root,
     scan,
     to_info,
@@ -86,13 +87,13 @@ def verify(
 
 def damage_of(store: Store, name: str) -> Sequence[Damage]:
     """What verification finds in one checkpoint; nothing if it is healthy or gone."""
-    found = [f for f in scan(store) if f.name == name]
-    return [damage for one in found for damage in _examine(store, one, _meter([one], ignore)).damage]
+    found = look_up(store, name)
+    return () if found is None else _examine(store, found, _meter([found], ignore)).damage
 
 
 def _meter(chosen: Sequence[ListedCheckpoint], emit: Emit) -> Meter:
     """Count bytes over all checkpoints of one call."""
-    total = sum(record.raw_size for f in chosen if f.summary for record in (*f.summary.files, *f.summary.extras))
+    total = sum(copy.raw_size for f in chosen if f.summary for copy in f.summary.copies)
     return Meter("verify", total, emit)
 
 

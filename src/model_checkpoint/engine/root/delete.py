@@ -6,7 +6,7 @@ import logging
 
 from model_checkpoint.engine.common.info import CheckpointInfo, path_of
 from model_checkpoint.engine.common.option_checks import as_step, require_words
-from model_checkpoint.engine.root.listing import ListedCheckpoint, candidates, require_root, scan, to_info
+from model_checkpoint.engine.root.listing import ListedCheckpoint, candidates, require_root, to_info
 from model_checkpoint.errors import CheckpointException, CheckpointNotFound, OptionInvalid
 from model_checkpoint.manifest import decode_summary
 from model_checkpoint.storage.contract.store import Store, Trashed
@@ -59,9 +59,9 @@ def undelete(root: Root, *, step: int | None = None, name: str | None = None) ->
             f"{store.url}: nothing{what} in the trash; its grace may be over. Look at what is left with `mckpt trash`.",
             store.url,
         )
-    back = store.bring_back(max(hits, key=lambda t: t.deleted).token)
+    back = store.bring_back(hits[-1].token)
     log.info("%s: brought back from the trash", path_of(store, back))
-    return to_info(store, next(found for found in scan(store) if found.name == back))
+    return to_info(store, candidates(store, name=back)[0])
 
 
 def _step_of(store: Store, gone: Trashed) -> int | None:

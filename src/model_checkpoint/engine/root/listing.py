@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from typing import Any
+from itertools import islice
+from typing import Any, overload
 
 import msgspec
 
 from model_checkpoint.engine.common.info import CheckpointInfo, damaged_info, info_of, path_of
 from model_checkpoint.engine.common.option_checks import as_step, require_words
 from model_checkpoint.engine.root.shared_files import SharedFiles, shares
-from model_checkpoint.errors import CheckpointException, CheckpointNotFound, OptionInvalid
-from model_checkpoint.manifest import Manifest, Summary, decode, decode_summary, unpack
-from model_checkpoint.plan import parse_best, rank_by_age, rank_by_metric
-from model_checkpoint.storage.contract.store import Store
+from model_checkpoint.errors import CheckpointException, CheckpointNotFound, OptionInvalid, UnsafeName
+from model_checkpoint.manifest import HEAD_BYTES, Head, Manifest, Summary, decode, decode_head, decode_summary, unpack
+from model_checkpoint.plan import (
+    is_newer,
+    newest_first,
+    parse_best,
+    rank_by_age,
+    rank_by_metric,
+    sort_names,
+    step_name,
+    told_step,
+)
+from model_checkpoint.storage.contract.store import Store, read_manifests
 from model_checkpoint.storage.locate import Root, open_store
 from model_checkpoint.tree.nodes.gc_pause import collector_paused
-
-_STEP_NAME = re.compile(r"step-(\d{8,})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +35,7 @@ class ListedCheckpoint:
     """One folder of a root: its summary, or the error that keeps us from reading it."""
 
     name: str
-    summary: Summary | None
+    summary: Head | Summary | None
     error: CheckpointException | None = None
 
     @property
@@ -36,8 +43,7 @@ class ListedCheckpoint:
         """The step, by the folder's name where the manifest cannot be read."""
         if self.summary is not None:
             return self.summary.step
-        match = _STEP_NAME.fullmatch(self.name)
-        return int(match[1]) if match else None
+        return told_step(self.name)
 
     @property
     def created(self) -> str:
@@ -55,32 +61,59 @@ class ListedCheckpoint:
         return (unpack(self.summary.metrics) if self.summary else None) or {}
 
 
-def step_name(step: int) -> str:
-    """The folder of a step.
+class Choices(Sequence[ListedCheckpoint]):
+    """Checkpoints that answer a question, first choice first; read only as far as somebody asks."""
 
-    Example:
-        >>> step_name(100)
-        'step-00000100'
-    """
-    return f"step-{step:08d}"
+    def __init__(self, source: Iterator[ListedCheckpoint]) -> None:
+        self._source = source
+        self._known: list[ListedCheckpoint] = []
+
+    @overload
+    def __getitem__(self, index: int) -> ListedCheckpoint: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[ListedCheckpoint]: ...
+    def __getitem__(self, index: int | slice) -> ListedCheckpoint | list[ListedCheckpoint]:
+        last = index.stop if isinstance(index, slice) else index + 1
+        self._learn(last if last is not None and last > 0 else None)
+        return self._known[index]
+
+    def __len__(self) -> int:
+        self._learn(None)
+        return len(self._known)
+
+    def _learn(self, upto: int | None) -> None:
+        missing = None if upto is None else max(0, upto - len(self._known))
+        self._known.extend(islice(self._source, missing))
 
 
 def scan(store: Store) -> list[ListedCheckpoint]:
     """Read the summary of every committed checkpoint."""
-    return [found for name in sorted(store.names()) if (found := _read(store, name)) is not None]
+    return _read_all(store, sorted(store.entries()))
 
 
-def _read(store: Store, name: str) -> ListedCheckpoint | None:
+def _read_all(store: Store, names: Sequence[str]) -> list[ListedCheckpoint]:
+    heads = read_manifests(store, names, limit=HEAD_BYTES)
+    return [found for name, start in heads if (found := _listed(store, name, start)) is not None]
+
+
+def look_up(store: Store, name: str) -> ListedCheckpoint | None:
+    """Read the summary of one checkpoint; None if there is none of that name."""
+    ((_, start),) = read_manifests(store, [name], limit=HEAD_BYTES)
+    return _listed(store, name, start)
+
+
+def _listed(store: Store, name: str, start: bytes | CheckpointException) -> ListedCheckpoint | None:
+    """What the first bytes of a manifest tell, or all of them if they must."""
     where = path_of(store, name)
     try:
-        summary = decode_summary(store.read_manifest(name), where)
-        return ListedCheckpoint(
-            name, msgspec.structs.replace(summary, name=name)
-        )  # a folder may have been renamed or copied
-    except CheckpointNotFound:
-        return None  # deleted since the names were listed
+        if isinstance(start, CheckpointException):
+            raise start
+        summary = decode_head(start, where) or decode_summary(store.read_manifest(name), where)
+    except (CheckpointNotFound, UnsafeName):
+        return None  # never committed, deleted since the names were listed, or a link that stands in its place
     except CheckpointException as error:
         return ListedCheckpoint(name, None, error)
+    return ListedCheckpoint(name, msgspec.structs.replace(summary, name=name))  # it may have been renamed or copied
 
 
 @collector_paused()
@@ -135,29 +168,97 @@ def require_root(store: Store) -> None:
 
 def candidates(
     store: Store, *, step: int | None = None, id: str | None = None, best: str | None = None, name: str | None = None
-) -> list[ListedCheckpoint]:
+) -> Choices:
     """Return what answers the question, first choice first; raise when nothing does."""
     if sum(choice is not None for choice in (step, id, best, name)) > 1:
         raise OptionInvalid("choose a checkpoint by one of step=, id=, best= or name=, not by several at once.")
     require_words(id=id, best=best, name=name)
-    step = None if step is None else as_step(step)
-    require_root(store)
-    found = scan(store)
-    if not found:
-        raise CheckpointNotFound(
-            f"{store.url}: no committed checkpoint. A save that was killed leaves none; save again, or check the path.",
-            store.url,
-        )
+    choices = Choices(_found(store, None if step is None else as_step(step), id, best, name))
+    _ = choices[0]  # what nothing answers is told now, not when somebody looks
+    return choices
+
+
+def _found(
+    store: Store, step: int | None, id: str | None, best: str | None, name: str | None
+) -> Iterator[ListedCheckpoint]:
     if best is not None:
-        return _by_metric(store, [f for f in found if f.complete], best)
-    ranked = rank_by_age(found)
+        return _by_metric(store, best)
     if name is not None:
-        return _from(store, ranked, [f for f in ranked if f.name == name], f"checkpoint named {name!r}")
+        return _by_name(store, name)
     if step is not None:
-        return _from(store, ranked, [f for f in ranked if f.step == step], f"step {step}")
-    if id is not None:
-        return _from(store, ranked, _with_id(store, ranked, id), f"checkpoint with id {id!r}")
-    return _complete(store, ranked)
+        return _by_step(store, step)
+    return _newest(store) if id is None else _by_id(store, id)
+
+
+def _by_name(store: Store, name: str) -> Iterator[ListedCheckpoint]:
+    hit = look_up(store, name)
+    if hit is None:
+        raise _no_such(store, _ranked(store), f"checkpoint named {name!r}")
+    yield hit
+    yield from (one for one in by_age(store, hit) if one.complete and is_newer(hit, one))
+
+
+def _by_step(store: Store, step: int) -> Iterator[ListedCheckpoint]:
+    """The folder of the step; only if that does not have it, whatever else was saved at that step."""
+    hit = look_up(store, step_name(step))
+    if hit is None or hit.step != step or not hit.complete:
+        ranked = _ranked(store)
+        yield from _from(store, ranked, [one for one in ranked if one.step == step], f"step {step}")
+        return
+    yield hit
+    older = (one for one in by_age(store, hit) if one.step is None or one.step <= step)
+    yield from (one for one in older if one.complete and one.name != hit.name)
+
+
+def _by_id(store: Store, start: str) -> Iterator[ListedCheckpoint]:
+    ranked = _ranked(store)
+    return iter(_from(store, ranked, _with_id(store, ranked, start), f"checkpoint with id {start!r}"))
+
+
+def _newest(store: Store) -> Iterator[ListedCheckpoint]:
+    """What may be chosen without being named: all that is complete."""
+    passed: list[str] | None = []
+    for found in by_age(store):
+        if found.complete:
+            passed = None
+            yield found
+        elif passed is not None:
+            passed.append(found.name)
+    if passed is None:
+        return
+    if not passed:
+        raise _nothing(store)
+    raise CheckpointNotFound(
+        f"{store.url}: only incomplete emergency checkpoints: {', '.join(passed[:8])}. "
+        "Load one by name=, with parts=[...] for what it has.",
+        store.url,
+    )
+
+
+def by_age(store: Store, hit: ListedCheckpoint | None = None) -> Iterator[ListedCheckpoint]:
+    """All checkpoints, newest first, or those whose names do not tell that they are newer than ``hit``."""
+    return newest_first(
+        sort_names(tuple(store.entries())),
+        read=lambda name: look_up(store, name),
+        read_all=lambda names: _read_all(store, names),
+        upto=None if hit is None else -1 if hit.step is None else hit.step,
+    )
+
+
+def _ranked(store: Store) -> list[ListedCheckpoint]:
+    """Every checkpoint, newest first; raise if there is none."""
+    found = rank_by_age(scan(store))
+    if not found:
+        raise _nothing(store)
+    return found
+
+
+def _nothing(store: Store) -> CheckpointNotFound:
+    require_root(store)
+    return CheckpointNotFound(
+        f"{store.url}: no committed checkpoint. A save that was killed leaves none; save again, or check the path.",
+        store.url,
+    )
 
 
 def _with_id(store: Store, ranked: Sequence[ListedCheckpoint], start: str) -> list[ListedCheckpoint]:
@@ -178,30 +279,22 @@ def _from(
 ) -> list[ListedCheckpoint]:
     """The hit and everything older, which is where a fallback goes on."""
     if not hits:
-        steps = ", ".join(f.name if f.step is None else str(f.step) for f in ranked[:8])
-        raise CheckpointNotFound(
-            f"{store.url}: no {what}; there are {len(ranked)}: {steps}{', ...' if len(ranked) > 8 else ''}. "
-            "Choose one of them, or leave the choice out for the newest.",
-            store.url,
-        )
+        raise _no_such(store, ranked, what)
     older = list(ranked)[list(ranked).index(hits[-1]) + 1 :]
     return [*sorted(hits, key=lambda f: not f.complete), *(f for f in older if f.complete)]
 
 
-def _complete(store: Store, ranked: Sequence[ListedCheckpoint]) -> list[ListedCheckpoint]:
-    """What may be chosen without being named."""
-    chosen = [f for f in ranked if f.complete]
-    if not chosen:
-        raise CheckpointNotFound(
-            f"{store.url}: only incomplete emergency checkpoints: {', '.join(f.name for f in ranked[:8])}. "
-            "Load one by name=, with parts=[...] for what it has.",
-            store.url,
-        )
-    return chosen
+def _no_such(store: Store, ranked: Sequence[ListedCheckpoint], what: str) -> CheckpointNotFound:
+    steps = ", ".join(f.name if f.step is None else str(f.step) for f in ranked[:8])
+    return CheckpointNotFound(
+        f"{store.url}: no {what}; there are {len(ranked)}: {steps}{', ...' if len(ranked) > 8 else ''}. "
+        "Choose one of them, or leave the choice out for the newest.",
+        store.url,
+    )
 
 
-def _by_metric(store: Store, found: Sequence[ListedCheckpoint], best: str) -> list[ListedCheckpoint]:
-    wanted = parse_best(best)
+def _by_metric(store: Store, best: str) -> Iterator[ListedCheckpoint]:
+    found, wanted = [one for one in _ranked(store) if one.complete], parse_best(best)
     ranked = rank_by_metric(found, [f.metrics for f in found], wanted)
     if not ranked:
         known = sorted({name for f in found for name in f.metrics})
@@ -211,4 +304,4 @@ def _by_metric(store: Store, found: Sequence[ListedCheckpoint], best: str) -> li
             f"{store.url}: no checkpoint has a metric {wanted.metric!r}; known: {', '.join(known) or 'none'}.{hint}",
             store.url,
         )
-    return ranked
+    return iter(ranked)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from model_checkpoint.errors import CheckpointNotFound
-from model_checkpoint.manifest import Summary
+from model_checkpoint.manifest import Head, Summary
 from model_checkpoint.storage.contract.store import FileStat, Store
 from model_checkpoint.storage.locate import Root, open_store
 
@@ -20,15 +20,15 @@ class SharedFiles:
     names: tuple[str, ...] = ()  # the others
 
 
-def shares(store: Store, summaries: Mapping[str, Summary]) -> dict[str, SharedFiles]:
+def shares(store: Store, summaries: Mapping[str, Head | Summary]) -> dict[str, SharedFiles]:
     """For each checkpoint that has files in common with others, how many bytes and with which.
 
     Manifests say which may share; the medium says which do, since copying a root elsewhere parts them.
     """
     recorded: dict[str, set[str]] = defaultdict(set)
     for name, summary in summaries.items():
-        for record in summary.files:
-            recorded[record.identity].add(name)
+        for copy in summary.copies:
+            recorded[copy.identity].add(name)
     suspects = {name for identity, names in recorded.items() if identity and len(names) > 1 for name in names}
     stamps = {name: _stamps(store, name) for name in suspects}
     holders: dict[str, set[str]] = defaultdict(set)

@@ -16,7 +16,7 @@ import xxhash
 from model_checkpoint import plan
 from model_checkpoint.engine.common.info import path_of
 from model_checkpoint.engine.common.workers import Pace, cores, run_all
-from model_checkpoint.engine.root.listing import scan
+from model_checkpoint.engine.root.listing import by_age
 from model_checkpoint.engine.writing.request import SaveRequest
 from model_checkpoint.errors import CheckpointException
 from model_checkpoint.format import check_entries, check_files, content_digest
@@ -59,7 +59,7 @@ def plan_files(store: Store, order: SaveRequest, flat: Flat, parent: Parent | No
 
 def find_parent(store: Store) -> Parent | None:
     """The newest committed checkpoint whose manifest can be used."""
-    for found in plan.rank_by_age(scan(store)):
+    for found in by_age(store):
         where = path_of(store, found.name)
         try:
             manifest = decode(store.read_manifest(found.name), where)

@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from model_checkpoint.engine.common.option_checks import as_step, require
-from model_checkpoint.engine.root.listing import step_name
 from model_checkpoint.errors import OptionInvalid, UnsupportedType
 from model_checkpoint.manifest import pack
 from model_checkpoint.options import CheckpointFormat, CompressionLevel, LayoutLimits, ReuseLimits
+from model_checkpoint.plan import step_name, told_step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +48,11 @@ def request_save(
     if not isinstance(metrics or {}, Mapping) or not isinstance(metadata or {}, Mapping):
         raise UnsupportedType(
             "metrics and metadata must be mappings, e.g. metrics={'val_loss': 0.3}. Nothing was done."
+        )
+    if name is not None and number is not None and told_step(name) not in (None, number):
+        raise OptionInvalid(
+            f"name={name!r} is the folder of another step than step={number}; names of steps are believed. "
+            "Choose another name, or leave it out."
         )
     if incremental and CheckpointFormat(layout) is CheckpointFormat.SINGLE_FILE:
         raise OptionInvalid("incremental=True repeats whole files, so a SINGLE_FILE would be written anew each time")

@@ -110,7 +110,7 @@ def plan_save(store: Store, order: SaveRequest, state: Any, *, overwrite: Overwr
 def _may_replace(store: Store, order: SaveRequest, overwrite: Overwrite) -> bool:
     """Decide before a byte is staged whether the name is free or may be replaced."""
     name = order.name
-    if name not in store.names():
+    if not store.has(name):
         return False
     if overwrite and order.layout is CheckpointFormat.CONSOLIDATED:
         raise StepExists(

@@ -29,6 +29,7 @@ from model_checkpoint.storage.contract.store import Writer
 SLAB_BYTES = 24 * MIB
 SLABS_BYTES = 192 * MIB  # of all workers together
 _PER_CORE = 3  # one that hashes, two that wait for the medium
+_TINY = MIB  # to start threads for so little takes longer than the work
 _SMALL = 1 << 16  # below this a plain slice copy beats a call that lets go of the GIL
 
 
@@ -134,10 +135,12 @@ class ChunkRun(NamedTuple):
 
 def write_files(jobs: Sequence[FileJob], *, emit: Emit) -> None:
     """Write every file of ``jobs`` and seal each as soon as its last run is on the medium."""
-    runs = plan_runs(jobs, SLAB_BYTES, hands=_PER_CORE * cores())
-    meter = Meter("save", sum(job.layout.size for job in jobs), emit)
+    total = sum(job.layout.size for job in jobs)
+    alone = total <= _TINY
+    runs = plan_runs(jobs, SLAB_BYTES, hands=None if alone else _PER_CORE * cores())
+    meter = Meter("save", total, emit)
     room = slab_bytes(runs)
-    pace = Pace(most=max(1, SLABS_BYTES // room), per_core=_PER_CORE)
+    pace = Pace(most=1 if alone else max(1, SLABS_BYTES // room), per_core=_PER_CORE)
 
     turns = threading.Semaphore(cores())  # sharing a core, all would be ready at once, and the medium idle until then
 

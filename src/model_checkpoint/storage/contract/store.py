@@ -7,11 +7,14 @@ the medium goes through the store's shim, so that a test can fail, kill or reord
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from model_checkpoint.errors import CheckpointException
 from model_checkpoint.options import Graces
+
+ManifestRead = tuple[str, bytes | CheckpointException]  # a name, and what was found under it
 
 
 @runtime_checkable
@@ -112,7 +115,7 @@ class Attempt(Protocol):
         """Make the checkpoint visible and durable; the manifest appears last.
 
         Without ``replace`` an existing name is ``StepExists``. With it the new files join the existing folder, the
-        manifest is swapped by one rename, and ``obsolete`` files go to the trash afterwards; every new file's name
+        manifest is swapped at once, and ``obsolete`` files leave the checkpoint afterwards; every new file's name
         must then contain the attempt id, so that no two versions share a name. A failure after the switch is
         ``DurabilityUnknown``; before it, the old checkpoint is untouched.
         """
@@ -138,6 +141,14 @@ class Store(Protocol):
 
     def names(self) -> list[str]:
         """Names of published checkpoints, in no order."""
+        ...
+
+    def entries(self) -> Sequence[str]:
+        """What may be a published checkpoint, in no order, for the price of one listing; reading each decides."""
+        ...
+
+    def has(self, name: str) -> bool:
+        """Whether ``name`` is a published checkpoint; looks at that name alone."""
         ...
 
     def read_manifest(self, name: str) -> bytes:
@@ -169,7 +180,7 @@ class Store(Protocol):
         ...
 
     def trash(self) -> list[Trashed]:
-        """What can be brought back."""
+        """What can be brought back, in the order of deletion."""
         ...
 
     def read_trashed(self, token: str) -> bytes:
@@ -197,3 +208,35 @@ class Buffering(Protocol):
     def within(self, nbytes: int) -> Store:
         """The same store, whose files take at most ``nbytes`` each, or the least that works."""
         ...
+
+
+@runtime_checkable
+class Gathering(Protocol):
+    """A store that reads many manifests sooner together than one after the other."""
+
+    def read_manifests(self, names: Iterable[str], *, limit: int | None = None) -> Iterator[ManifestRead]:
+        """See the function :func:`read_manifests`."""
+        ...
+
+
+def read_manifests(store: Store, names: Iterable[str], *, limit: int | None = None) -> Iterator[ManifestRead]:
+    """Each name with its manifest, or with its first ``limit`` bytes, in the order of ``names``.
+
+    What goes wrong with one stands in its place, so that the others are still read: ``CheckpointNotFound`` for one
+    deleted since the names were listed.
+
+    Example:
+        >>> from model_checkpoint.storage import open_store
+        >>> store = open_store("memory://doc-read-manifests")
+        >>> store.stage("step-1", "attempt-1").publish(b"the manifest")
+        >>> list(read_manifests(store, store.names(), limit=3))
+        [('step-1', b'the')]
+    """
+    if isinstance(store, Gathering):
+        yield from store.read_manifests(names, limit=limit)
+        return
+    for name in names:
+        try:
+            yield name, store.read_manifest(name)[:limit]
+        except CheckpointException as error:
+            yield name, error

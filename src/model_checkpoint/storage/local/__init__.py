@@ -1,13 +1,14 @@
 """Local: checkpoints as folders on a file system.
 
-store         checkpoints as folders on a file system.
-attempt       one attempt to save, from its lock to its publication.
-files         one data file being written or read.
-direct_reads  bytes of a cold file, straight from the medium, whatever their alignment.
-commit        the commit protocol, from a finished stage to a durable checkpoint.
-trash         deleted checkpoints wait here until their grace ends, and can be brought back until then.
-recovery      remove what dead attempts left, and trash past its grace.
-locks         how an attempt shows that it is alive, and how recovery makes sure that it is dead.
-paths         where things lie under a root, and the few steps on them that several operations share.
-syscalls      every system call the storage room makes, one method each.
+store           checkpoints as folders on a file system.
+folder_entries  the names in a folder, read again only after it changed.
+attempt         one attempt to save, from its lock to its publication.
+files           one data file being written or read.
+direct_reads    bytes of a cold file, straight from the medium, whatever their alignment.
+commit          the commit protocol, from a finished stage to a durable checkpoint.
+trash           deleted checkpoints wait here until their grace ends, and can be brought back until then.
+recovery        remove what dead attempts left, and trash past its grace.
+locks           how an attempt shows that it is alive, and how recovery makes sure that it is dead.
+paths           where things lie under a root, and the few steps on them that several operations share.
+syscalls        every system call the storage room makes, one method each.
 """

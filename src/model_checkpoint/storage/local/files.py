@@ -41,6 +41,9 @@ _LOCAL_FILESYSTEMS = frozenset(
 )
 
 
+_DIRECT_BYTES = 8 << 10  # what is smaller is sooner on the medium through the page cache, and fills hardly any of it
+
+
 def is_local(calls: Syscalls, fd: int) -> bool:
     """Whether the file system belongs to this machine alone; one we do not know counts as shared."""
     return calls.filesystem(fd) in _LOCAL_FILESYSTEMS
@@ -103,7 +106,7 @@ class LocalWriter:
     def prepare(self) -> None:
         """Choose the way to the medium, then reserve the bytes."""
         with typed_errors(self._path, "could not prepare the file"):
-            if self._direct.usable:
+            if self._direct.usable and self._size >= _DIRECT_BYTES:
                 self._try_direct()
         if self._size:
             self._reserve()

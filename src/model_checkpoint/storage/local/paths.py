@@ -254,8 +254,8 @@ def write_whole(calls: Syscalls, fd: int, data: bytes, *, offset: int = 0) -> No
         done += count
 
 
-def read_manifest(calls: Syscalls, folder: str) -> bytes:
-    """The bytes of the manifest in ``folder``; raises FileNotFoundError when there is none."""
+def read_manifest(calls: Syscalls, folder: str, *, limit: int | None = None) -> bytes:
+    """The bytes of the manifest in ``folder``, or the first of them; raises FileNotFoundError when there is none."""
     fd, info = open_regular(calls, folder, MANIFEST)
     try:
         if info.st_size > _MANIFEST_LIMIT:
@@ -265,7 +265,7 @@ def read_manifest(calls: Syscalls, folder: str) -> bytes:
                 folder,
                 file=MANIFEST,
             )
-        return read_whole(calls, fd, info.st_size)
+        return read_whole(calls, fd, info.st_size if limit is None else min(limit, info.st_size))
     finally:
         let_go(calls, fd)
 

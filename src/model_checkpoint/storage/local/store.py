@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterable, Iterator
 
 from model_checkpoint import forks
+from model_checkpoint.errors import CheckpointException
 from model_checkpoint.options import Graces
 from model_checkpoint.storage.contract.failures import no_such_checkpoint, typed_errors
 from model_checkpoint.storage.contract.names import check_attempt, check_name
-from model_checkpoint.storage.contract.store import FileStat, Swept, Trashed
+from model_checkpoint.storage.contract.store import FileStat, ManifestRead, Swept, Trashed
 from model_checkpoint.storage.local import trash
 from model_checkpoint.storage.local.attempt import LocalAttempt
 from model_checkpoint.storage.local.files import LocalReader, open_reader
+from model_checkpoint.storage.local.folder_entries import folder_entries
 from model_checkpoint.storage.local.paths import (
     RootPaths,
     flush_folder,
@@ -71,12 +74,33 @@ class LocalStore:
             entries = list_folder(self._root.calls, self._root.checkpoints)
             return [entry for entry in entries if is_published(self._root, entry)]
 
+    def entries(self) -> tuple[str, ...]:
+        """Whatever lies where checkpoints do."""
+        with typed_errors(self._root.checkpoints, "could not list the checkpoints"):
+            return folder_entries(self._root.calls, self._root.checkpoints)
+
+    def has(self, name: str) -> bool:
+        """Whether ``name`` is published."""
+        with typed_errors(self._root.checkpoint(name), "could not look at the checkpoint"):
+            return is_published(self._root, name)
+
     def read_manifest(self, name: str) -> bytes:
         """The manifest of ``name``."""
+        return self._read_manifest(name, None)
+
+    def read_manifests(self, names: Iterable[str], *, limit: int | None = None) -> Iterator[ManifestRead]:
+        """Each name with its manifest, or its first ``limit`` bytes, or its error."""
+        for name in names:
+            try:
+                yield name, self._read_manifest(name, limit)
+            except CheckpointException as error:
+                yield name, error
+
+    def _read_manifest(self, name: str, limit: int | None) -> bytes:
         folder = self._folder(name)
         with typed_errors(folder, "could not read the manifest"):
             try:
-                return read_manifest(self._root.calls, folder)
+                return read_manifest(self._root.calls, folder, limit=limit)
             except FileNotFoundError as error:
                 raise no_such_checkpoint(folder, self.url) from error
 

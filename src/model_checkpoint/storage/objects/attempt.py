@@ -8,12 +8,13 @@ from model_checkpoint.errors import CheckpointException, DurabilityUnknown, Step
 from model_checkpoint.storage.contract.failures import attempt_over, misused, not_sealed
 from model_checkpoint.storage.contract.names import MANIFEST, check_name, check_new_file, check_own_files
 from model_checkpoint.storage.contract.store import FileStat
-from model_checkpoint.storage.objects.bucket import Bucket, log
 from model_checkpoint.storage.objects.commit import CurrentManifest, ManifestPut, commit, find
-from model_checkpoint.storage.objects.failures import ConditionFailed, KeyMissing
-from model_checkpoint.storage.objects.keys import CHECKPOINTS, file_key, stored_name
-from model_checkpoint.storage.objects.leases import Lease, LeaseKind
-from model_checkpoint.storage.objects.trash import in_parallel, stored_files, throw_files
+from model_checkpoint.storage.objects.folder import files_of
+from model_checkpoint.storage.objects.leases import Lease
+from model_checkpoint.storage.objects.requests.bucket import Bucket, log
+from model_checkpoint.storage.objects.requests.failures import ConditionFailed, KeyMissing
+from model_checkpoint.storage.objects.requests.keys import CHECKPOINTS, file_key, stored_name
+from model_checkpoint.storage.objects.requests.parallel import in_parallel
 from model_checkpoint.storage.objects.writer import Buffers, ObjectCopy, ObjectWriter, stamp_of
 
 _TRIES = 16
@@ -28,7 +29,7 @@ class ObjectAttempt:
         self._where = bucket.where(f"{CHECKPOINTS}/{name}")
         self._writers: dict[str, ObjectWriter | ObjectCopy] = {}
         self._over = False
-        self._lease = Lease(bucket, LeaseKind.SAVE, attempt=attempt, name=name)
+        self._lease = Lease(bucket, attempt=attempt, name=name)
 
     def create(self, file: str, size: int) -> ObjectWriter:
         """Open a new file of ``size`` bytes; it goes to a key no other attempt has."""
@@ -109,13 +110,13 @@ class ObjectAttempt:
         listed = found.listed() or frozenset()
         names = set(obsolete) if not listed or listed & set(obsolete) or not obsolete else {*obsolete, *listed}
         own = {stored_name(file, self._attempt) for file in self._writers}
-        present = stored_files(self._bucket, self._name, found.home)
+        present = files_of(self._bucket, found, self._name)
         return tuple(stored for stored in present if stored.partition("~")[0] in names and stored not in own)
 
     def _tidy(self, old: tuple[str, ...]) -> None:
         """Clean up behind a commit; whatever fails is recovery's to finish, the checkpoint is safe."""
         try:
-            throw_files(self._bucket, self._name, old)
+            in_parallel(self._bucket.delete, [file_key(self._name, stored) for stored in old])
         except CheckpointException as error:
             log.warning("%s: leavings stay until the next recovery (%s)", self._where, error)
             self._lease.leave()

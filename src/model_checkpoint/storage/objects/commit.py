@@ -7,6 +7,7 @@ late is fenced off by a manifest of no bytes; where that cannot be, the outcome 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -14,9 +15,9 @@ from model_checkpoint.errors import CheckpointException, PermissionRefused, Stor
 from model_checkpoint.manifest import Summary, decode_summary
 from model_checkpoint.storage.contract.failures import name_taken
 from model_checkpoint.storage.contract.names import MANIFEST
-from model_checkpoint.storage.objects.bucket import Bucket, Condition, FetchedObject, log
-from model_checkpoint.storage.objects.failures import ConditionFailed, KeyMissing, undecided
-from model_checkpoint.storage.objects.keys import manifest_key
+from model_checkpoint.storage.objects.requests.bucket import Bucket, Condition, FetchedObject, log
+from model_checkpoint.storage.objects.requests.failures import ConditionFailed, KeyMissing, undecided
+from model_checkpoint.storage.objects.requests.keys import manifest_key
 
 _TRIES = 16
 _DOUBTS = 3  # on top of what obstore repeats itself
@@ -56,6 +57,11 @@ class CurrentManifest:
     def published(self) -> bool:
         """Whether it is a checkpoint."""
         return bool(self.data)
+
+    @property
+    def identity(self) -> str:
+        """Which version of the checkpoint it is."""
+        return self.attempt or hashlib.sha256(self.data).hexdigest()
 
     def summary(self) -> Summary | None:
         """What the manifest says; None if that cannot be read."""

@@ -1,7 +1,7 @@
 """Object leases: how whoever works on an object store shows that it is alive.
 
-Each attempt, deletion and bringing back first puts a small object that says who and what; it is put again every half
-minute, so that its Last-Modified, by the store's clock, tells how long ago its owner lived. It goes last.
+Each attempt first puts a small object that says who and what; it is put again every half minute, so that its
+Last-Modified, by the store's clock, tells how long ago its owner lived. It goes last.
 """
 
 from __future__ import annotations
@@ -9,38 +9,26 @@ from __future__ import annotations
 import os
 import secrets
 import threading
-import time
 import weakref
 from datetime import datetime
-from enum import Enum
 
 import msgspec
 
 from model_checkpoint.errors import CheckpointException, StorageFailure
 from model_checkpoint.options import Graces
 from model_checkpoint.storage.contract import host
-from model_checkpoint.storage.objects.bucket import Bucket, ObjectMeta, log
-from model_checkpoint.storage.objects.failures import ConditionFailed, KeyMissing, preconditions_ignored
-from model_checkpoint.storage.objects.keys import CLOCK, LEASE, STAGING, lease_key
+from model_checkpoint.storage.objects.requests.bucket import Bucket, ObjectMeta, log
+from model_checkpoint.storage.objects.requests.failures import ConditionFailed, KeyMissing, preconditions_ignored
+from model_checkpoint.storage.objects.requests.keys import CLOCK, LEASE, STAGING, lease_key
 
 BEAT_SECONDS = 30.0
-
-
-class LeaseKind(Enum):
-    """What a lease is for."""
-
-    SAVE = "save"
-    DISCARD = "discard"
-    RESTORE = "restore"
 
 
 class LeaseRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What a lease says: who is at work, on what, and what recovery must know to finish or undo it."""
 
-    work: LeaseKind
     attempt: str
     name: str
-    token: str = ""  # the place in the trash, of a deletion or a bringing back
     obsolete: tuple[str, ...] = ()  # stored files of the old version, to go once it is replaced
     host: str = ""
     boot: str = ""
@@ -56,12 +44,12 @@ _alive: weakref.WeakValueDictionary[tuple[int, str], Lease] = weakref.WeakValueD
 class Lease:
     """The claim of one piece of work of this process, kept fresh until it is released or left."""
 
-    def __init__(self, bucket: Bucket, work: LeaseKind, *, attempt: str, name: str, token: str = "") -> None:
+    def __init__(self, bucket: Bucket, *, attempt: str, name: str) -> None:
         self._bucket, self.key = bucket, lease_key(attempt)
         self._over = threading.Event()
         self._writing = threading.Lock()
-        self._claim = _claim_of_this_process(work, attempt=attempt, name=name, token=token)
-        _prove(bucket, self.key, self._take())
+        self._claim = _claim_of_this_process(attempt=attempt, name=name)
+        _prove_with(bucket, self.key, self._take())
         _alive[os.getpid(), self._claim.nonce] = self
         threading.Thread(target=_beat, args=(weakref.ref(self), self._over), name="mckpt-lease", daemon=True).start()
 
@@ -115,8 +103,20 @@ def _beat(lease: weakref.ref[Lease], over: threading.Event) -> None:
         del held
 
 
-def _prove(bucket: Bucket, key: str, line: bytes) -> None:
-    """Make sure, once for each connection, that the store honours preconditions; the lease just put is the probe."""
+def prove(bucket: Bucket) -> None:
+    """Make sure, once for each connection, that the store honours preconditions."""
+    if bucket.proven:
+        return
+    key = _probe_key()
+    bucket.put(key, b"probe")
+    try:
+        _prove_with(bucket, key, b"probe")
+    finally:
+        bucket.delete(key)
+
+
+def _prove_with(bucket: Bucket, key: str, line: bytes) -> None:
+    """Make sure of it with an object just put, which goes if it is not so."""
     with bucket.proving:
         if bucket.proven:
             return
@@ -150,12 +150,10 @@ def _expect_refusal(bucket: Bucket, key: str, line: bytes, condition: dict[str, 
 # --- who is alive ----------------------------------------------------------------------------------------------------
 
 
-def _claim_of_this_process(work: LeaseKind, *, attempt: str, name: str, token: str) -> LeaseRecord:
+def _claim_of_this_process(*, attempt: str, name: str) -> LeaseRecord:
     return LeaseRecord(
-        work=work,
         attempt=attempt,
         name=name,
-        token=token,
         host=os.uname().nodename,
         boot=host.boot_id(),
         space=_pid_space(),
@@ -213,9 +211,13 @@ def leases(bucket: Bucket) -> dict[str, ObjectMeta]:
 
 def store_time(bucket: Bucket) -> datetime:
     """What time it is by the store's own clock."""
-    key = f"{STAGING}/{time.time_ns()}-{secrets.token_hex(4)}{CLOCK}"
+    key = _probe_key()
     bucket.put(key, b"now")
     try:
         return bucket.head(key).modified
     finally:
         bucket.delete(key)
+
+
+def _probe_key() -> str:
+    return f"{STAGING}/{secrets.token_hex(16)}{CLOCK}"

@@ -16,8 +16,8 @@ import numpy as np
 from model_checkpoint.errors import Truncated
 from model_checkpoint.options import MIB
 from model_checkpoint.storage.contract.failures import ended
-from model_checkpoint.storage.objects.bucket import Bucket
-from model_checkpoint.storage.objects.failures import KeyMissing
+from model_checkpoint.storage.objects.requests.bucket import Bucket
+from model_checkpoint.storage.objects.requests.failures import KeyMissing
 
 BLOCK_BYTES = 8 * MIB
 BLOCKS_AHEAD = 4

@@ -6,48 +6,45 @@ processes, and to be killed at any request: a lease goes last. All ages are by t
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from model_checkpoint.options import Graces
-from model_checkpoint.storage.contract.names import MANIFEST, is_name
+from model_checkpoint.storage.contract.names import is_name
 from model_checkpoint.storage.contract.store import Swept
-from model_checkpoint.storage.objects.bucket import Bucket, ObjectMeta, log
-from model_checkpoint.storage.objects.commit import CurrentManifest, find, look
-from model_checkpoint.storage.objects.failures import KeyMissing
-from model_checkpoint.storage.objects.keys import (
+from model_checkpoint.storage.objects import copied_trash, trash
+from model_checkpoint.storage.objects.folder import Folder, FolderState, list_folders, steady_state
+from model_checkpoint.storage.objects.leases import LeaseRecord, is_dead, leases, read_claim, store_time
+from model_checkpoint.storage.objects.requests.bucket import Bucket, ObjectMeta, log
+from model_checkpoint.storage.objects.requests.keys import (
     CHECKPOINTS,
     CLOCK,
     STAGING,
-    TRASH,
     file_key,
-    has_random_id,
     is_of,
+    lease_key,
     manifest_key,
     plain_name,
-    trash_key,
+    random_ids,
 )
-from model_checkpoint.storage.objects.leases import LeaseKind, LeaseRecord, is_dead, leases, read_claim, store_time
-from model_checkpoint.storage.objects.signed_requests import Upload, abort_upload, list_uploads, remove_mark
-from model_checkpoint.storage.objects.trash import empty_token, in_parallel, purge, throw_files
-
-Folders = dict[str, dict[str, ObjectMeta]]  # name -> stored file -> what is there
+from model_checkpoint.storage.objects.requests.parallel import in_parallel
+from model_checkpoint.storage.objects.requests.signed_requests import Upload, abort_upload, list_uploads, remove_mark
 
 
 @dataclass(slots=True)
 class _Survey:
     """What was found, in an order in which nothing alive can look dead: files, then leases."""
 
-    folders: Folders
+    folders: dict[str, Folder]
     uploads: list[Upload]
     now: datetime
     alive: dict[str, LeaseRecord | None] = field(default_factory=dict)
     dead: dict[str, LeaseRecord] = field(default_factory=dict)
 
-    def age(self, modified: datetime) -> float:
-        return max(0.0, (self.now - modified).total_seconds())
+    def age(self, moment: datetime | None) -> float:
+        """Seconds since then; none of what has no time or one in the future."""
+        return 0.0 if moment is None else max(0.0, (self.now - moment).total_seconds())
 
 
 def sweep(bucket: Bucket, graces: Graces) -> Swept:
@@ -55,13 +52,10 @@ def sweep(bucket: Bucket, graces: Graces) -> Swept:
     if bucket.is_empty():
         return Swept()
     survey = _look_around(bucket, graces)
-    nbytes = 0
-    for attempt, claim in survey.dead.items():
-        nbytes += _bury(bucket, attempt, claim, survey)
-    nbytes += _clear_orphans(bucket, survey, graces)
-    busy = frozenset(claim.token for claim in survey.alive.values() if claim is not None)
-    trashed, thrown = purge(bucket, survey.now, graces.trash, busy=busy)
-    swept = Swept(attempts=sorted(survey.dead), trashed=trashed, alive=sorted(survey.alive), nbytes=nbytes + thrown)
+    nbytes = sum(_bury(bucket, attempt, claim, survey) for attempt, claim in survey.dead.items())
+    trashed, purged = _purge(bucket, survey, graces)
+    nbytes += purged + _clear_orphans(bucket, survey, graces)
+    swept = Swept(attempts=sorted(survey.dead), trashed=trashed, alive=sorted(survey.alive), nbytes=nbytes)
     if swept.attempts or swept.trashed:
         log.info(
             "%s: removed %d dead attempts and %d deleted checkpoints, %d bytes",
@@ -73,13 +67,19 @@ def sweep(bucket: Bucket, graces: Graces) -> Swept:
     return swept
 
 
+def _purge(bucket: Bucket, survey: _Survey, graces: Graces) -> tuple[list[str], int]:
+    """Remove deletions past their grace."""
+
+    def is_over(deleted: datetime) -> bool:
+        return survey.age(deleted) >= graces.trash
+
+    gone, nbytes = trash.purge(bucket, survey.folders, is_over)
+    copied, copies = copied_trash.purge(bucket, is_over)
+    return [*copied, *gone], nbytes + copies
+
+
 def _look_around(bucket: Bucket, graces: Graces) -> _Survey:
-    folders: Folders = defaultdict(dict)
-    for item in bucket.list(CHECKPOINTS):
-        name, slash, stored = item.key.removeprefix(f"{CHECKPOINTS}/").partition("/")
-        if slash and is_name(name):
-            folders[name][stored] = item
-    survey = _Survey(folders, list_uploads(bucket, CHECKPOINTS), store_time(bucket))
+    survey = _Survey(list_folders(bucket), list_uploads(bucket, CHECKPOINTS), store_time(bucket))
     for attempt, item in leases(bucket).items():
         claim, age = read_claim(bucket, item.key), survey.age(item.modified)
         if claim is not None and claim.attempt == attempt and is_dead(claim, age, graces, term=bucket.term):
@@ -90,75 +90,41 @@ def _look_around(bucket: Bucket, graces: Graces) -> _Survey:
 
 
 def _bury(bucket: Bucket, attempt: str, claim: LeaseRecord, survey: _Survey) -> int:
-    """Remove all traces of dead work, its lease last."""
-    nbytes = 0
-    if is_name(claim.name):
-        bury = {LeaseKind.SAVE: _bury_save, LeaseKind.DISCARD: _bury_discard, LeaseKind.RESTORE: _bury_restore}[
-            claim.work
-        ]
-        nbytes = bury(bucket, claim, survey.folders.get(claim.name, {}))
+    """Remove all traces of a dead attempt, its lease last."""
+    state = steady_state(bucket, claim.name) if is_name(claim.name) else None
+    if state is None and is_name(claim.name):
+        return 0
+    nbytes = _remove(bucket, state, _leavings(claim, state)) if state is not None else 0
     for upload in survey.uploads:
         if is_of(upload.key.rpartition("/")[2], attempt):
             abort_upload(bucket, upload)
-    bucket.delete(f"{STAGING}/{attempt}.lease")
+    bucket.delete(lease_key(attempt))
     return nbytes
 
 
-def _bury_save(bucket: Bucket, claim: LeaseRecord, files: dict[str, ObjectMeta]) -> int:
+def _leavings(claim: LeaseRecord, state: FolderState) -> list[str]:
     """If it came to be the checkpoint, the version it replaced goes; if not, its own files go."""
-    place = find(bucket, claim.name)
-    needed = _needed(place)
-    if place is not None and place.attempt == claim.attempt:
-        throw_files(bucket, claim.name, [stored for stored in claim.obsolete if stored not in needed])
-        return 0
-    return _remove(bucket, claim.name, files, [s for s in files if is_of(s, claim.attempt) and s not in needed])
+    place, needed = state.place, state.needed()
+    if place is not None and place.published and place.attempt == claim.attempt:
+        return [stored for stored in claim.obsolete if stored in state.folder.files and stored not in needed]
+    return [stored for stored in state.folder.files if is_of(stored, claim.attempt) and stored not in needed]
 
 
-def _bury_discard(bucket: Bucket, claim: LeaseRecord, files: dict[str, ObjectMeta]) -> int:
-    """If the deletion took place, the files it deleted go; if not, its copies in the trash go."""
-    place = look(bucket, claim.name)
-    if place is None or place.attempt != claim.token:
-        return 0 if place is None else empty_token(bucket, claim.token)
-    thrown = {item.key.rpartition("/")[2] for item in bucket.list(f"{TRASH}/{claim.token}")} - {MANIFEST}
-    return _remove(bucket, claim.name, files, [stored for stored in files if stored in thrown])
-
-
-def _bury_restore(bucket: Bucket, claim: LeaseRecord, files: dict[str, ObjectMeta]) -> int:
-    """If it was brought back, what is in the trash goes; if not, the copies beside no manifest go."""
-    try:
-        thrown = bucket.get(trash_key(claim.token, MANIFEST))
-    except KeyMissing:
-        return 0
-    place = find(bucket, claim.name)
-    if place is not None and place.data == thrown.data:
-        return empty_token(bucket, claim.token)
-    copies = {item.key.rpartition("/")[2] for item in bucket.list(f"{TRASH}/{claim.token}")} - {MANIFEST}
-    needed = _needed(place)
-    return _remove(bucket, claim.name, files, [s for s in files if s in copies and s not in needed])
-
-
-def _needed(place: CurrentManifest | None) -> frozenset[str]:
-    """Stored files a checkpoint needs, its manifest included."""
-    if place is None:
-        return frozenset({MANIFEST})
-    listed = place.listed() or frozenset()
-    return frozenset({MANIFEST, *listed, *(f"{file}~{place.home}" for file in listed)})
-
-
-def _remove(bucket: Bucket, name: str, files: dict[str, ObjectMeta], stored: Iterable[str]) -> int:
-    doomed = list(stored)
-    in_parallel(bucket.delete, [file_key(name, file) for file in doomed])
-    return sum(files[file].size for file in doomed)
+def _remove(bucket: Bucket, state: FolderState, stored: Iterable[str]) -> int:
+    doomed: dict[str, ObjectMeta] = {file: state.folder.files[file] for file in stored}
+    in_parallel(bucket.delete, [file_key(state.folder.name, file) for file in doomed])
+    return sum(item.size for item in doomed.values())
 
 
 def _clear_orphans(bucket: Bucket, survey: _Survey, graces: Graces) -> int:
     """Remove what no lease speaks for: puts that arrived after their attempt was buried, forgotten uploads, marks."""
     grace, nbytes = max(graces.foreign, bucket.term), 0
     busy = {claim.name for claim in (*survey.alive.values(), *survey.dead.values()) if claim is not None}
-    for name, files in survey.folders.items():
-        old = [stored for stored, item in files.items() if survey.age(item.modified) >= grace]
-        if name not in busy and old:
-            nbytes += _clear_folder(bucket, name, files, old)
+    for name, folder in survey.folders.items():
+        old = {stored for stored, item in folder.files.items() if survey.age(item.modified) >= grace}
+        is_mark = not folder.published and folder.manifest is not None and survey.age(folder.manifest.modified) >= grace
+        if name not in busy and (is_mark or (old and _may_hold_strays(folder))):
+            nbytes += _clear_folder(bucket, name, old)
     for upload in survey.uploads:
         name = upload.key.removeprefix(f"{CHECKPOINTS}/").partition("/")[0]
         if name not in busy and survey.age(upload.begun) >= grace:
@@ -169,19 +135,28 @@ def _clear_orphans(bucket: Bucket, survey: _Survey, graces: Graces) -> int:
     return nbytes
 
 
-def _clear_folder(bucket: Bucket, name: str, files: dict[str, ObjectMeta], old: list[str]) -> int:
-    place = look(bucket, name)
+def _may_hold_strays(folder: Folder) -> bool:
+    """Whether a listing leaves it open that some file belongs to no version: most folders hold files of one attempt."""
+    ids = {one for stored in folder.files for one in random_ids(stored)}
+    return not folder.published or len(ids) > 1 or any("~" in stored for stored in folder.files)
+
+
+def _clear_folder(bucket: Bucket, name: str, old: set[str]) -> int:
+    state = steady_state(bucket, name)
+    if state is None:
+        return 0
+    place, needed = state.place, state.needed()
+    loose = [stored for stored in state.folder.files if stored in old and stored not in needed]
     if place is not None and place.published:
         if place.listed() is None:
             return 0
-        needed, home = _needed(place), place.home
-        return _remove(bucket, name, files, [s for s in old if s not in needed and _is_stray(s, home)])
-    nbytes = _remove(bucket, name, files, [stored for stored in old if stored != MANIFEST])
-    if place is not None and set(files) <= set(old):
+        return _remove(bucket, state, [stored for stored in loose if _is_stray(stored, place.home)])
+    nbytes = _remove(bucket, state, loose)
+    if place is not None and not state.folder.deletions and len(loose) == len(state.folder.files):
         remove_mark(bucket, manifest_key(name), place.version)
     return nbytes
 
 
 def _is_stray(stored: str, home: str) -> bool:
     """Whether a file that no manifest lists was made by an attempt, and not put beside the checkpoint by a person."""
-    return plain_name(stored, home) is None or ("~" not in stored and has_random_id(stored))
+    return plain_name(stored, home) is None or ("~" not in stored and bool(random_ids(stored)))

@@ -6,21 +6,25 @@ that ignores such conditions is refused. Needs the package obstore (`pip install
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from copy import copy
 from typing import Any
 
+from model_checkpoint.errors import CheckpointException
 from model_checkpoint.options import Graces
 from model_checkpoint.storage.contract.failures import no_such_checkpoint
-from model_checkpoint.storage.contract.names import MANIFEST, check_attempt, check_name
-from model_checkpoint.storage.contract.store import FileStat, Swept, Trashed
+from model_checkpoint.storage.contract.names import MANIFEST, check_attempt, check_name, is_name
+from model_checkpoint.storage.contract.store import FileStat, ManifestRead, Swept, Trashed
 from model_checkpoint.storage.objects import trash as object_trash
 from model_checkpoint.storage.objects.attempt import ObjectAttempt
-from model_checkpoint.storage.objects.bucket import TERM_SECONDS, Address, Bucket, connect
 from model_checkpoint.storage.objects.commit import CurrentManifest, find
-from model_checkpoint.storage.objects.failures import KeyMissing
-from model_checkpoint.storage.objects.keys import CHECKPOINTS, file_key, manifest_key
+from model_checkpoint.storage.objects.folder import files_of
 from model_checkpoint.storage.objects.reader import ObjectReader, gone
 from model_checkpoint.storage.objects.recovery import sweep
+from model_checkpoint.storage.objects.requests.bucket import TERM_SECONDS, Address, Bucket, connect
+from model_checkpoint.storage.objects.requests.failures import KeyMissing
+from model_checkpoint.storage.objects.requests.keys import CHECKPOINTS, file_key, manifest_key
+from model_checkpoint.storage.objects.requests.parallel import map_in_order
 from model_checkpoint.storage.objects.writer import Buffers, stamp_of
 
 
@@ -72,21 +76,55 @@ class ObjectStore:
                 found.append(parts[1])
         return found
 
+    def entries(self) -> list[str]:
+        """Every name below which something lies; a deletion may be all that is there."""
+        return self._bucket.folders(CHECKPOINTS)
+
+    def has(self, name: str) -> bool:
+        """Whether ``name`` is published."""
+        if not is_name(name):
+            return False
+        try:
+            return self._bucket.head(manifest_key(name)).size > 0
+        except KeyMissing:
+            return False
+
     def read_manifest(self, name: str) -> bytes:
         """The manifest of ``name``."""
         return self._find(name).data
 
+    def read_manifests(self, names: Iterable[str], *, limit: int | None = None) -> Iterator[ManifestRead]:
+        """Each name with its manifest, or its first ``limit`` bytes, or its error: many requests at a time."""
+
+        def read(name: str) -> ManifestRead:
+            try:
+                return name, self._read_head(name, limit)
+            except CheckpointException as error:
+                return name, error
+
+        return map_in_order(read, names)
+
+    def _read_head(self, name: str, limit: int | None) -> bytes:
+        where = self._where(name)
+        try:
+            data = self._bucket.read_head(manifest_key(name), limit)
+        except KeyMissing:
+            data = b""
+        if not data:
+            raise no_such_checkpoint(where, self.url)
+        return data
+
     def files(self, name: str) -> dict[str, int]:
         """Every file of ``name``, its manifest included, with its size."""
         found = self._find(name)
-        stored = object_trash.stored_files(self._bucket, name, found.home)
+        stored = files_of(self._bucket, found, name)
         sizes = {file.partition("~")[0]: item.size for file, item in stored.items()}
         return sizes | {MANIFEST: len(found.data)}
 
     def stamps(self, name: str) -> dict[str, FileStat]:
         """Every file of ``name``, its manifest included, with its stamp."""
         found = self._find(name)
-        stored = object_trash.stored_files(self._bucket, name, found.home)
+        stored = files_of(self._bucket, found, name)
         stamps = {file.partition("~")[0]: stamp_of(item) for file, item in stored.items()}
         return stamps | {MANIFEST: stamp_of(self._bucket.head(manifest_key(name)))}
 
@@ -121,12 +159,11 @@ class ObjectStore:
         return None
 
     def discard(self, name: str) -> Trashed:
-        """Move a published checkpoint to the trash."""
-        self._find(name)
-        return object_trash.discard(self._bucket, name)
+        """Delete a published checkpoint; its files stay where they are until its grace is over."""
+        return object_trash.discard(self._bucket, check_name(name, self.url))
 
     def trash(self) -> list[Trashed]:
-        """What can be brought back, oldest first."""
+        """What can be brought back, in the order of deletion."""
         return object_trash.contents(self._bucket)
 
     def read_trashed(self, token: str) -> bytes:

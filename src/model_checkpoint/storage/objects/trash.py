@@ -1,234 +1,272 @@
-"""Object trash: deleted checkpoints wait here until their grace ends, and can be brought back until then.
+"""Object trash: deleted checkpoints can be brought back until their grace ends.
 
-There is no rename, so files are copied within the store. A deletion copies first, then switches the manifest to no
-bytes, then removes; bringing back copies first, then puts the manifest, then removes. Each holds a lease meanwhile, so
-that recovery can tell how far it came.
+No file moves, and nothing is copied but the manifest. A deletion writes down which files the version has, keeps its
+manifest beside them, and then switches the manifest in place to no bytes; bringing back puts the manifest in its place.
+Of a deletion that died half-way, or was undone half-way, the version in place tells that it is none.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import time
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 
-from model_checkpoint.errors import CheckpointException, CheckpointNotFound, StorageFailure
+import msgspec
+
+from model_checkpoint.errors import StorageFailure
 from model_checkpoint.storage.contract.failures import name_taken_again, no_such_checkpoint, not_in_trash
 from model_checkpoint.storage.contract.names import MANIFEST, TrashToken
 from model_checkpoint.storage.contract.store import Trashed
-from model_checkpoint.storage.objects.bucket import Bucket, ObjectMeta, log
+from model_checkpoint.storage.objects import copied_trash
 from model_checkpoint.storage.objects.commit import CurrentManifest, ManifestPut, commit, find, put_of
-from model_checkpoint.storage.objects.failures import ConditionFailed, KeyMissing
-from model_checkpoint.storage.objects.keys import (
-    CHECKPOINTS,
-    TRASH,
-    file_key,
-    is_of,
-    manifest_key,
-    plain_name,
-    trash_key,
+from model_checkpoint.storage.objects.folder import (
+    DeletedFiles,
+    Folder,
+    deletion_time,
+    files_of,
+    list_folder,
+    list_folders,
+    read_record,
+    restless,
+    steady_state,
 )
-from model_checkpoint.storage.objects.leases import Lease, LeaseKind, leases, read_claim
+from model_checkpoint.storage.objects.leases import prove
+from model_checkpoint.storage.objects.requests.bucket import Bucket, FetchedObject, ObjectMeta
+from model_checkpoint.storage.objects.requests.failures import ConditionFailed, KeyMissing
+from model_checkpoint.storage.objects.requests.keys import (
+    CHECKPOINTS,
+    RECORD,
+    TRASH,
+    deleted_key,
+    file_key,
+    manifest_key,
+)
+from model_checkpoint.storage.objects.requests.parallel import in_parallel, map_in_order
 
 _TRIES = 16
-_AT_ONCE = 8
 
 
-def in_parallel(work: Callable[[str], None], keys: Iterable[str]) -> None:
-    """Run small requests a few at a time; raise the first failure, after all have ended."""
-    todo = list(keys)
-    if len(todo) < 2:
-        for key in todo:
-            work(key)
-        return
-    with ThreadPoolExecutor(min(_AT_ONCE, len(todo)), thread_name_prefix="mckpt-objects") as pool:
-        for done in [pool.submit(work, key) for key in todo]:
-            done.result()
-
-
-def stored_files(bucket: Bucket, name: str, home: str) -> dict[str, ObjectMeta]:
-    """Every stored file of a published checkpoint, without its manifest and without what attempts at work put there.
-
-    The files are listed before the leases: an attempt has its lease before its first file.
-    """
-    folder = f"{CHECKPOINTS}/{name}/"
-    found = {item.key.removeprefix(folder): item for item in bucket.list(f"{CHECKPOINTS}/{name}")}
-    at_work = [attempt for attempt in leases(bucket) if any(is_of(stored, attempt) for stored in found)]
-    place = find(bucket, name) if at_work else None
-    strangers = [attempt for attempt in at_work if place is None or attempt != place.attempt]
-    return {
-        stored: item
-        for stored, item in found.items()
-        if stored != MANIFEST
-        and plain_name(stored, home) is not None
-        and not any(is_of(stored, attempt) for attempt in strangers)
-    }
+# --- deleting --------------------------------------------------------------------------------------------------------
 
 
 def discard(bucket: Bucket, name: str) -> Trashed:
-    """Move a published checkpoint to the trash."""
-    token = TrashToken.fresh(name)
-    lease = Lease(
-        bucket, LeaseKind.DISCARD, attempt=f"{secrets.token_hex(12)}{token.salt[:8]}", name=name, token=str(token)
-    )
-    try:
-        found, files = _throw(bucket, token)
-    except CheckpointNotFound:
-        lease.release()
-        raise
-    except BaseException:
-        lease.leave()  # recovery finds out how far it came
-        raise
-    _finish(bucket, lease, lambda: in_parallel(bucket.delete, [file_key(name, stored) for stored in files]))
-    nbytes = len(found.data) + sum(item.size for item in files.values())
-    return Trashed(name=name, token=str(token), deleted=token.deleted, nbytes=nbytes)
-
-
-def _throw(bucket: Bucket, token: TrashToken) -> tuple[CurrentManifest, dict[str, ObjectMeta]]:
-    """Copy a checkpoint to the trash and switch its manifest off; return what it was."""
-    name = token.name
+    """Delete a published checkpoint so that it can be brought back."""
+    where = bucket.where(f"{CHECKPOINTS}/{name}")
     for _ in range(_TRIES):
         found = find(bucket, name)
         if found is None:
-            raise no_such_checkpoint(bucket.where(f"{CHECKPOINTS}/{name}"), bucket.address.url)
-        files = stored_files(bucket, name, found.home)
-        in_parallel(lambda stored: bucket.copy(file_key(name, stored), trash_key(token, stored)), files)
+            raise no_such_checkpoint(where, bucket.address.url)
+        prove(bucket)
+        files = {stored: item.size for stored, item in files_of(bucket, found, name).items()}
+        token = _next_token(list_folder(bucket, name))
+        bucket.put(deleted_key(token, RECORD), DeletedFiles(identity=found.identity, files=files).encode())
         # no byte of the manifest passes through here, so none can be spoiled on the way
-        bucket.copy(manifest_key(name), trash_key(token, MANIFEST))
+        bucket.copy(manifest_key(name), deleted_key(token, MANIFEST))
         try:
             commit(bucket, name, ManifestPut(data=b"", attempt=str(token), home=found.home), over=found)
         except ConditionFailed:
-            empty_token(bucket, str(token))  # it was replaced meanwhile: throw away what is there now
+            _forget(bucket, token)  # it was replaced meanwhile: delete what is there now
         else:
-            return found, files
-    where = bucket.where(f"{CHECKPOINTS}/{name}")
+            deleted = _unix(bucket.head(deleted_key(token, RECORD)).modified)
+            nbytes = len(found.data) + sum(files.values())
+            return Trashed(name=name, token=str(token), deleted=deleted, nbytes=nbytes)
     raise StorageFailure(f"{where}: is being replaced all the time. Stop that, then delete it.", where)
 
 
-def _finish(bucket: Bucket, lease: Lease, remove: Callable[[], object]) -> None:
-    """Remove what is no longer needed behind a commit; what fails is left to recovery, and so is the lease then."""
-    try:
-        remove()
-    except CheckpointException as error:
-        log.warning("%s: leavings stay until the next recovery (%s)", bucket.address.url, error)
-        lease.leave()
-    else:
-        lease.release()
+def _next_token(folder: Folder) -> TrashToken:
+    """A key that comes after every other of its name, whatever the clocks of the machines that made them said."""
+    last = max((token.nanoseconds for token in folder.deletions), default=0)
+    return TrashToken(name=folder.name, nanoseconds=max(last + 1, time.time_ns()), salt=secrets.token_hex(8))
 
 
-def trash_folders(bucket: Bucket) -> dict[str, list[ObjectMeta]]:
-    """Everything in the trash, by token."""
-    folders: dict[str, list[ObjectMeta]] = defaultdict(list)
-    for item in bucket.list(TRASH):
-        token, slash, _ = item.key.removeprefix(f"{TRASH}/").partition("/")
-        if slash and TrashToken.find(token):
-            folders[token].append(item)
-    return folders
+def _forget(bucket: Bucket, token: TrashToken) -> None:
+    bucket.delete(deleted_key(token, MANIFEST))
+    bucket.delete(deleted_key(token, RECORD))
+
+
+# --- what can be brought back ----------------------------------------------------------------------------------------
 
 
 def contents(bucket: Bucket) -> list[Trashed]:
-    """What can be brought back, oldest first."""
-    found = [
-        Trashed(
-            name=TrashToken.parse(token).name,
-            token=token,
-            deleted=TrashToken.parse(token).deleted,
-            nbytes=sum(item.size for item in items),
-        )
-        for token, items in trash_folders(bucket).items()
-        if any(item.key == trash_key(token, MANIFEST) for item in items)
-    ]
-    return sorted(found, key=lambda item: item.deleted)
+    """What can be brought back, in the order of deletion."""
+    by_name = copied_trash.contents(bucket)  # made by an earlier version, so before any other of the name
+    for found in map_in_order(lambda folder: _describe(bucket, folder), _with_deletions(list_folders(bucket))):
+        for item in found:
+            by_name.setdefault(item.name, []).append(item)
+    ordered = [(moment, item) for items in by_name.values() for moment, item in _in_time(items)]
+    return [item for _, item in sorted(ordered, key=lambda one: (one[0], TrashToken.parse(one[1].token).nanoseconds))]
+
+
+def _with_deletions(folders: Mapping[str, Folder]) -> list[Folder]:
+    return [folder for folder in folders.values() if any(MANIFEST in items for items in folder.deletions.values())]
+
+
+def _in_time(items: Iterable[Trashed]) -> Iterable[tuple[float, Trashed]]:
+    """The deletions of one name, in order, each with a moment that is no earlier than that of the one before."""
+    latest = 0.0
+    for item in items:
+        latest = max(latest, item.deleted)
+        yield latest, item
+
+
+def _describe(bucket: Bucket, folder: Folder) -> list[Trashed]:
+    place = find(bucket, folder.name) if folder.published else None
+    described = []
+    for token in sorted(folder.deletions, key=lambda token: token.nanoseconds):
+        items = folder.deletions[token]
+        try:
+            record = read_record(bucket, token) if RECORD in items else None
+        except KeyMissing:
+            continue  # purged or brought back since it was listed
+        if MANIFEST in items and not _is_none(record, place):
+            nbytes = items[MANIFEST].size + (sum(record.files.values()) if record is not None else 0)
+            deleted = _unix(deletion_time(items))
+            described.append(Trashed(name=folder.name, token=str(token), deleted=deleted, nbytes=nbytes))
+    return described
+
+
+def _is_none(record: DeletedFiles | None, place: CurrentManifest | None) -> bool:
+    """Whether nothing can be brought back: it is in place, or on its way out."""
+    return record is not None and (record.purged or (place is not None and place.identity == record.identity))
+
+
+def _unix(moment: datetime) -> float:
+    """Whole seconds: some answers of a store tell no more than that."""
+    return float(int(moment.timestamp()))
+
+
+# --- bringing back ---------------------------------------------------------------------------------------------------
 
 
 def read(bucket: Bucket, text: str) -> bytes:
-    """The manifest of what lies in the trash under a token."""
-    return _thrown_manifest(bucket, TrashToken.parse(text, bucket.where(TRASH))).data
+    """The manifest of what was deleted under a token."""
+    return _deleted_manifest(bucket, TrashToken.parse(text, bucket.where(TRASH)))[0].data
 
 
 def bring_back(bucket: Bucket, text: str) -> str:
     """Undo a discard; return the name."""
     token = TrashToken.parse(text, bucket.where(TRASH))
-    _require_finished(bucket, token)
-    draft = _thrown_manifest(bucket, token)
+    record = _record_of(bucket, token)  # before the manifest, which is the first to go
+    draft, copied = _deleted_manifest(bucket, token)
     if find(bucket, token.name) is not None:
         raise name_taken_again(bucket.where(f"{CHECKPOINTS}/{token.name}"))
-    lease = Lease(bucket, LeaseKind.RESTORE, attempt=secrets.token_hex(16), name=token.name, token=str(token))
-    try:
-        _copy_back(bucket, token)
-        commit(bucket, token.name, draft)
-    except BaseException:
-        lease.leave()  # recovery finds out how far it came
-        raise
-    _finish(bucket, lease, lambda: empty_token(bucket, str(token)))
+    if record is not None and record.purged:
+        raise _not_there(bucket, token)
+    prove(bucket)
+    if copied:
+        copied_trash.copy_back(bucket, token)
+    commit(bucket, token.name, draft)
+    if copied:
+        copied_trash.empty(bucket, str(token))
+        return token.name
+    if not _is_whole(bucket, token, record):
+        _take_back(bucket, token, draft)
+        raise _not_there(bucket, token)
+    _forget(bucket, token)
     return token.name
 
 
-def _thrown_manifest(bucket: Bucket, token: TrashToken) -> ManifestPut:
-    """The manifest of what was deleted, read twice: it is put again as it was read, so it must have been read well."""
-    where = bucket.where(f"{TRASH}/{token}")
-    try:
-        first, second = (bucket.get(trash_key(token, MANIFEST)) for _ in range(2))
-    except KeyMissing:
-        raise not_in_trash(where, bucket.address.url) from None
-    if first.data != second.data:
-        raise StorageFailure(f"{where}: its manifest reads differently each time. Check the network, try again.", where)
-    return put_of(first)
-
-
-def _require_finished(bucket: Bucket, token: TrashToken) -> None:
-    """Refuse what a deletion still works on: it would remove the files as they come back."""
-    for attempt in leases(bucket):
-        if not attempt.endswith(token.salt[:8]):
-            continue
-        claim = read_claim(bucket, f".staging/{attempt}.lease")
-        if claim is not None and claim.token == str(token):
-            where = bucket.where(f"{TRASH}/{token}")
-            raise StorageFailure(
-                f"{where}: its deletion is not finished. Try again in a moment; if it never ends, run `mckpt gc`.",
-                where,
-            )
-
-
-def _copy_back(bucket: Bucket, token: TrashToken) -> None:
-    folder = f"{TRASH}/{token}/"
-    stored = [item.key.removeprefix(folder) for item in bucket.list(f"{TRASH}/{token}")]
-    in_parallel(
-        lambda file: bucket.copy(trash_key(token, file), file_key(token.name, file)),
-        [file for file in stored if file != MANIFEST],
-    )
-
-
-def throw_files(bucket: Bucket, name: str, stored: Sequence[str]) -> None:
-    """Move single files of ``name`` to the trash, without a manifest; those already gone are no error."""
-    token = TrashToken.fresh(name)
-
-    def throw(file: str) -> None:
+def _deleted_manifest(bucket: Bucket, token: TrashToken) -> tuple[ManifestPut, bool]:
+    """The manifest of what was deleted, and whether copies of its files lie in the trash."""
+    for key, copied in ((deleted_key(token, MANIFEST), False), (copied_trash.trash_key(token, MANIFEST), True)):
         try:
-            bucket.copy(file_key(name, file), trash_key(token, file))
+            return put_of(_read_twice(bucket, key)), copied
         except KeyMissing:
-            log.debug("%s/%s: gone already", name, file)
-        bucket.delete(file_key(name, file))
-
-    in_parallel(throw, stored)
+            continue
+    raise _not_there(bucket, token)
 
 
-def empty_token(bucket: Bucket, token: str) -> int:
-    """Remove one folder of the trash, its manifest first, so that nobody brings back a half; return its bytes."""
-    items = bucket.list(f"{TRASH}/{token}")
-    bucket.delete(trash_key(token, MANIFEST))
-    in_parallel(bucket.delete, [item.key for item in items if item.key != trash_key(token, MANIFEST)])
-    return sum(item.size for item in items)
+def _read_twice(bucket: Bucket, key: str) -> FetchedObject:
+    """What is put again as it was read must have been read well."""
+    first, second = (bucket.get(key) for _ in range(2))
+    if first.data != second.data:
+        where = bucket.where(key)
+        raise StorageFailure(f"{where}: the manifest reads differently each time. Check the network, try again.", where)
+    return first
 
 
-def purge(bucket: Bucket, now: datetime, grace: float, *, busy: frozenset[str]) -> tuple[list[str], int]:
-    """Remove what has been in the trash for longer than ``grace`` seconds by the store's clock."""
+def _record_of(bucket: Bucket, token: TrashToken) -> DeletedFiles | None:
+    try:
+        return read_record(bucket, token)
+    except KeyMissing:
+        return None
+
+
+def _is_whole(bucket: Bucket, token: TrashToken, record: DeletedFiles | None) -> bool:
+    """Whether no recovery has begun to purge what was just brought back.
+
+    Recovery says so in the record before it looks at the manifest in place, and we put that before we look here: one of
+    the two sees the other.
+    """
+    now = _record_of(bucket, token)
+    if now is not None:
+        return not now.purged
+    place, there = find(bucket, token.name), list_folder(bucket, token.name).files.keys()
+    if record is not None or place is None:
+        return record is not None and record.files.keys() <= there
+    return all(file in there or f"{file}~{place.home}" in there for file in place.listed() or ())
+
+
+def _take_back(bucket: Bucket, token: TrashToken, draft: ManifestPut) -> None:
+    place = find(bucket, token.name)
+    if place is not None and (place.attempt, place.data) == (draft.attempt, draft.data):
+        commit(bucket, token.name, ManifestPut(data=b"", attempt=str(token), home=draft.home), over=place)
+
+
+def _not_there(bucket: Bucket, token: TrashToken) -> Exception:
+    return not_in_trash(bucket.where(f"{TRASH}/{token}"), bucket.address.url)
+
+
+# --- purging ---------------------------------------------------------------------------------------------------------
+
+
+def purge(bucket: Bucket, folders: Mapping[str, Folder], is_over: Callable[[datetime], bool]) -> tuple[list[str], int]:
+    """Remove every deleted version for which ``is_over`` its moment of deletion; return the tokens and the bytes."""
     gone: list[str] = []
     nbytes = 0
-    for token, items in trash_folders(bucket).items():
-        age = (now - max(item.modified for item in items)).total_seconds()
-        if token not in busy and max(age, 0.0) >= grace:  # it may have come while we looked around
-            nbytes += empty_token(bucket, token)
-            gone.append(token)
+    for folder in folders.values():
+        for token, items in folder.deletions.items():
+            if is_over(deletion_time(items)) and (freed := _purge(bucket, token, items)) is not None:
+                gone.append(str(token))
+                nbytes += freed
     return gone, nbytes
+
+
+def _purge(bucket: Bucket, token: TrashToken, items: Mapping[str, ObjectMeta]) -> int | None:
+    """Remove one deleted version and return its bytes; None if it is none any more, or must wait."""
+    freed = items[MANIFEST].size if MANIFEST in items else 0
+    try:
+        record = _claim(bucket, token) if RECORD in items else None
+    except KeyMissing:
+        return None  # purged or brought back meanwhile
+    if record is None:  # nobody knows its files, so they go as any other that nothing needs
+        _forget(bucket, token)
+        return freed
+    state = steady_state(bucket, token.name)
+    if state is None:
+        return None
+    if in_place := state.place is not None and state.place.identity == record.identity:
+        doomed = []
+    else:
+        needed = state.needed(without=token)
+        doomed = [stored for stored in record.files if stored not in needed]
+    in_parallel(bucket.delete, [file_key(token.name, stored) for stored in doomed])
+    _forget(bucket, token)
+    return None if in_place else freed + sum(record.files[stored] for stored in doomed)
+
+
+def _claim(bucket: Bucket, token: TrashToken) -> DeletedFiles | None:
+    """Say in the record that its files go, so that nobody brings them back meanwhile; None if it is damaged."""
+    for _ in range(_TRIES):
+        found = bucket.get(deleted_key(token, RECORD))
+        record = DeletedFiles.decode(found.data)
+        if record is None or record.purged:
+            return record
+        record = msgspec.structs.replace(record, purged=True)
+        try:
+            bucket.put_if(deleted_key(token, RECORD), record.encode(), found.version)
+        except ConditionFailed:
+            continue  # another recovery was first, or the answer to our own put was lost
+        return record
+    raise restless(bucket, token.name)

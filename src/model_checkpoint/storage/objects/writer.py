@@ -18,8 +18,8 @@ from model_checkpoint.errors import StorageFailure
 from model_checkpoint.options import MIB
 from model_checkpoint.storage.contract.failures import misused, typed_errors
 from model_checkpoint.storage.contract.store import FileStat
-from model_checkpoint.storage.objects.bucket import PART_BYTES, PARTS_AT_ONCE, Bucket, ObjectMeta, log
-from model_checkpoint.storage.objects.failures import KeyMissing
+from model_checkpoint.storage.objects.requests.bucket import PART_BYTES, PARTS_AT_ONCE, Bucket, ObjectMeta, log
+from model_checkpoint.storage.objects.requests.failures import KeyMissing
 
 WINDOW_BYTES = 64 * MIB
 _LEAST_PART = 5 * MIB  # stores take no shorter ones, but for the last

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from model_checkpoint.tree.arrays.array_ref import HOST, ArrayRef, c_strides, extent, pieces
+from model_checkpoint.tree.arrays.array_ref import HOST, ArrayRef, extent, pieces
 from model_checkpoint.tree.values.dtypes import DType
 from model_checkpoint.tree.values.numpy_dtypes import from_name, of_numpy
 
@@ -85,8 +85,3 @@ def finished(array: Array, dtype: DType) -> Array:
         return array
     array.byteswap(inplace=True)
     return array.view(array.dtype.newbyteorder(">"))
-
-
-def same_layout(strides: tuple[int, ...] | None, shape: tuple[int, ...], itemsize: int) -> bool:
-    """Tell whether byte ``strides`` are those of C order."""
-    return strides is None or strides == c_strides(shape, itemsize)

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from model_checkpoint import forks
 from model_checkpoint.errors import CheckpointException, ExceptionType, StorageFailure
 from model_checkpoint.options import MIB
-from model_checkpoint.storage.objects.failures import KeyMissing, package_missing, secrets_of, typed_answer
+from model_checkpoint.storage.objects.requests.failures import KeyMissing, package_missing, secrets_of, typed_answer
 
 log = logging.getLogger("model_checkpoint.storage")
 
@@ -180,6 +180,19 @@ class Bucket:
 
         return self._call(key, "could not be read", read)
 
+    def read_head(self, key: str, limit: int | None) -> bytes:
+        """The first ``limit`` bytes of an object, or all; ``KeyMissing`` if there is none."""
+
+        def read() -> bytes:
+            return bytes(_obstore().get(self.client, self.path(key), options={"range": (0, limit)}).bytes())
+
+        try:
+            return self.get(key).data if limit is None else self._call(key, "could not be read", read)
+        except StorageFailure as error:
+            if "416" not in str(error):
+                raise
+            return self.get(key).data[:limit]  # of an object of no bytes no range can be asked for
+
     def head(self, key: str) -> ObjectMeta:
         """Look at an object; ``KeyMissing`` if there is none."""
         meta = self._call(key, "could not be looked at", lambda: _obstore().head(self.client, self.path(key)))
@@ -196,6 +209,19 @@ class Bucket:
             self._call(key, "could not be removed", lambda: _obstore().delete(self.client, self.path(key)))
         except KeyMissing:
             log.debug("%s: gone already", self.where(key))
+
+    def folders(self, folder: str) -> list[str]:
+        """The names one level below ``folder``; none if the bucket does not exist."""
+        prefix = self.path(folder).rstrip("/")
+
+        def walk() -> list[str]:
+            answer = _obstore().list_with_delimiter(self.client, prefix)
+            return [str(path).rstrip("/").rpartition("/")[2] for path in answer["common_prefixes"]]
+
+        try:
+            return self._call(folder, "could not be listed", walk)
+        except KeyMissing:
+            return []
 
     def list(self, folder: str = "") -> list[ObjectMeta]:
         """Every object below ``folder``; none if the bucket does not exist."""

@@ -3,8 +3,9 @@
 ``checkpoints/<name>/<file>`` is a file, at its final place from its first byte and invisible without
 ``checkpoints/<name>/manifest.json``. A file whose name lacks the attempt id is kept as ``<file>~<attempt>``, so that no
 two attempts ever write one key. A manifest of no bytes says that the checkpoint was deleted: objects cannot be removed
-on condition everywhere, but they can be replaced on condition.
-``.staging/<attempt>.lease`` says who is at work; ``.trash/<token>/<file>`` was deleted.
+on condition everywhere, but they can be replaced on condition. The files of a deleted version stay where they are, and
+beside them ``manifest.json~<number>~<salt>``, its manifest, and ``files.json~<number>~<salt>``, which are its files.
+``.staging/<attempt>.lease`` says who is at work; ``.trash/<token>/<file>`` was deleted by a version that made copies.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from model_checkpoint.storage.contract.names import MANIFEST, TrashToken
 
 CHECKPOINTS, STAGING, TRASH = "checkpoints", ".staging", ".trash"
 LEASE, CLOCK = ".lease", ".clock"
+RECORD = "files.json"
 
+_DELETED = re.compile(r"(manifest\.json|files\.json)~(\d{1,20})~([0-9a-f]{16})")
 _RANDOM = re.compile(r"(?<![0-9A-Za-z])[0-9a-f]{32}(?![0-9A-Za-z])")
 
 
@@ -34,9 +37,21 @@ def lease_key(attempt: str) -> str:
     return f"{STAGING}/{attempt}{LEASE}"
 
 
-def trash_key(token: TrashToken | str, stored: str) -> str:
-    """The key of a file of a deleted checkpoint."""
-    return f"{TRASH}/{token}/{stored}"
+def deleted_key(token: TrashToken, kind: str) -> str:
+    """The key of the manifest, or of the record of the files, of a deleted version."""
+    return file_key(token.name, f"{kind}~{token.nanoseconds}~{token.salt}")
+
+
+def deletion_of(name: str, stored: str) -> tuple[TrashToken, str] | None:
+    """Which deleted version of ``name`` an object tells of, and whether it is its manifest or its record.
+
+    Example:
+        >>> token, kind = deletion_of("step-1", "manifest.json~7~00000000000000ff")
+        >>> str(token), kind, deletion_of("step-1", "files.json~a1")
+        ('step-1~7~00000000000000ff', 'manifest.json', None)
+    """
+    match = _DELETED.fullmatch(stored)
+    return match and (TrashToken(name=name, nanoseconds=int(match[2]), salt=match[3]), match[1])
 
 
 def stored_name(file: str, attempt: str) -> str:
@@ -70,6 +85,6 @@ def is_of(stored: str, attempt: str) -> bool:
     return re.search(rf"(?<![0-9A-Za-z]){re.escape(attempt)}(?![0-9A-Za-z])", stored) is not None
 
 
-def has_random_id(stored: str) -> bool:
-    """Whether a stored file's name carries an id as the engine makes them."""
-    return _RANDOM.search(stored) is not None
+def random_ids(stored: str) -> frozenset[str]:
+    """The ids, as the engine makes them, that a stored file's name carries."""
+    return frozenset(_RANDOM.findall(stored))

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
 from model_checkpoint.errors import PermissionRefused, StorageFailure
-from model_checkpoint.storage.objects.bucket import Bucket, log
-from model_checkpoint.storage.objects.failures import ConditionFailed, KeyMissing, redact, secrets_of
+from model_checkpoint.storage.objects.requests.bucket import Bucket, log
+from model_checkpoint.storage.objects.requests.failures import ConditionFailed, KeyMissing, redact, secrets_of
 
 if TYPE_CHECKING:  # both take time to import, and few processes need them
     from urllib.request import Request
@@ -43,7 +43,7 @@ class Upload:
 
     key: str
     id: str
-    begun: datetime
+    begun: datetime | None  # by the store's clock; None if it does not say
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,15 +163,17 @@ def _parse(answer: bytes, bucket: Bucket) -> Element:
 
 def _upload(bucket: Bucket, item: Element) -> Upload:
     prefix = f"{bucket.address.prefix}/" if bucket.address.prefix else ""
-    begun = (item.findtext("{*}Initiated") or "").strip()
-    try:
-        when = datetime.fromisoformat(begun)
-    except ValueError:
-        when = datetime.now(UTC)  # unknown: never old enough by itself
     key = (item.findtext("{*}Key") or "").removeprefix(prefix)
-    return Upload(
-        key=key, id=item.findtext("{*}UploadId") or "", begun=when if when.tzinfo else when.replace(tzinfo=UTC)
-    )
+    begun = _moment((item.findtext("{*}Initiated") or "").strip())
+    return Upload(key=key, id=item.findtext("{*}UploadId") or "", begun=begun)
+
+
+def _moment(text: str) -> datetime | None:
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return when if when.tzinfo else when.replace(tzinfo=UTC)
 
 
 def abort_upload(bucket: Bucket, upload: Upload) -> None:

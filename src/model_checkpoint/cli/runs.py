@@ -1,0 +1,37 @@
+"""Runs: the roots below a folder, one line each."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from model_checkpoint.engine.common.info import CheckpointInfo
+from model_checkpoint.engine.root.listing import list_checkpoints
+from model_checkpoint.storage.locate import open_store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunLine:
+    """One root: how many checkpoints it has, and the newest of them."""
+
+    root: str
+    checkpoints: int
+    newest: CheckpointInfo
+
+
+def find_runs(folder: str) -> list[RunLine]:
+    """The roots among the folders right below ``folder``, by name; none where that is a URL or no folder."""
+    if "://" in folder:
+        return []
+    try:
+        below = sorted(entry.path for entry in os.scandir(os.path.expanduser(folder)) if entry.is_dir())
+    except OSError:
+        return []
+    return [line for path in below if (line := _look_at(path)) is not None]
+
+
+def _look_at(path: str) -> RunLine | None:
+    if not open_store(path).names():
+        return None
+    found = list_checkpoints(path)
+    return RunLine(root=path, checkpoints=len(found), newest=found[0]) if found else None
