@@ -42,7 +42,11 @@ PUBLIC_NAMES = [
     "CheckpointFormat",
     "CompressionLevel",
     "Progress",
+    "LoadReport",
     "CheckpointException",
+    "CheckpointNotFound",
+    "WrongReference",
+    "CheckpointWarning",
     "ExceptionType",
 ]
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import basic_indices
 
@@ -138,24 +138,38 @@ def test_under_an_open_prefix_anything_saved_is_welcome():
     assert plan.compare([], LiveSpecs([]), unmet=["optimizer"]).missing == ["optimizer"]
 
 
-@given(st.data())
-def test_a_box_takes_what_numpy_takes(data):
-    shape = tuple(data.draw(st.lists(st.integers(1, 5), max_size=4)))
+@given(st.data(), st.integers(1, 64))
+def test_a_box_takes_what_numpy_takes(data, gap):
+    shape = tuple(data.draw(st.lists(st.integers(0, 5), max_size=4)))
     array = np.arange(int(np.prod(shape)), dtype=np.int32).reshape(shape)
     index = data.draw(basic_indices(shape, allow_newaxis=False, allow_ellipsis=True))
-    parts = index if isinstance(index, tuple) else (index,)
-    assume(all(not isinstance(p, slice) or p.step in (None, 1) for p in parts))
 
-    box = plan.box_of(index, shape, 4)
+    box = plan.box_of(index, plan.Box(0, shape, array.strides))
 
-    rows = np.frombuffer(array.tobytes()[box.start : box.stop], dtype=np.int32).reshape(box.rows)
-    assert rows[box.inner].shape == box.shape
-    np.testing.assert_array_equal(rows[box.inner], array[index])
+    assert box.shape == array[index].shape
+    got = np.full(box.shape, -1, np.int32)
+    for at, part in plan.parts_of(box, gap):
+        got[at] = np.ndarray(part.shape, np.int32, array.data, part.offset, part.strides)
+    np.testing.assert_array_equal(got, array[index])
+
+
+def test_a_box_is_cut_where_gaps_are_wide_and_nowhere_else():
+    column = plan.box_of((slice(None), 3), plan.Box(0, (4, 100), (400, 4)))
+
+    assert [part.box.span(4) for part in plan.parts_of(column, 400)] == [(12, 16), (412, 416), (812, 816), (1212, 1216)]
+    assert [part.box.span(4) for part in plan.parts_of(column, 401)] == [(12, 1216)]
+
+
+def test_spans_hold_each_byte_once():
+    spans = plan.Spans([(8, 12), (0, 4), (2, 6), (6, 7)])
+
+    assert spans.ranges == [(0, 7), (8, 12)]
+    assert [spans.find(byte) for byte in (0, 6, 8, 11)] == [0, 0, 1, 1]
 
 
 @pytest.mark.parametrize(
-    ("index", "problem"), [((slice(0, 4, 2),), "step 2"), (9, "out of range"), ((0, 0, 0), "too many")]
+    ("index", "problem"), [(9, "out of range"), ((0, 0, 0), "too many"), (None, "only whole"), (True, "only whole")]
 )
 def test_a_box_refuses_what_it_cannot_take(index, problem):
     with pytest.raises(IndexError, match=problem):
-        plan.box_of(index, (4, 4), 4)
+        plan.box_of(index, plan.Box(0, (4, 4), (16, 4)))

@@ -50,6 +50,20 @@ def size(nbytes: int) -> str:
     return f"{value:.2f} TB"
 
 
+def span(seconds: float) -> str:
+    """A time to wait as a person reads it.
+
+    Example:
+        >>> span(86_000), span(90), span(5)
+        ('23 h 53 min', '1 min 30 s', '5 s')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
 def as_json_text(value: object) -> str:
     """Any of our results as one JSON value."""
 
@@ -283,3 +297,6 @@ def swept(found: Swept, *, as_json: bool) -> None:
         f"removed {len(found.attempts)} dead attempts and {len(found.trashed)} old deletions ({size(found.nbytes)}); "
         f"left {len(found.alive)} that may be alive"
     )
+    if found.waiting:
+        name, seconds = found.waiting[0]
+        console.print(f"{len(found.waiting)} deletions wait in the trash; the next to go is {name}, in {span(seconds)}")

@@ -14,13 +14,13 @@ from model_checkpoint.engine.common.progress import Listen, listening
 from model_checkpoint.engine.reading.chunk_reader import ChunkReader, open_sized, tensors_of_chunk
 from model_checkpoint.engine.root.listing import (
     ListedCheckpoint,
-    candidates,
     load_manifest,
     look_up,
     require_root,
     scan,
     to_info,
 )
+from model_checkpoint.engine.root.refs import Reference, choose, resolve
 from model_checkpoint.errors import CheckpointException, CorruptedCheckpoint, IncompatibleVersion
 from model_checkpoint.events import Emit, ignore
 from model_checkpoint.format import check_entries, check_files, sha256_of
@@ -28,7 +28,6 @@ from model_checkpoint.manifest import FileRecord, Manifest
 from model_checkpoint.options import ReaderLimits
 from model_checkpoint.plan import ChunkRead, rank_by_age
 from model_checkpoint.storage.contract.store import Store
-from model_checkpoint.storage.locate import Root, open_store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +56,7 @@ class Health:
 
 
 def verify(
-    root: Root,
+    root: Reference,
     *,
     step: int | None = None,
     id: str | None = None,  # the name users know
@@ -65,7 +64,7 @@ def verify(
     name: str | None = None,
     progress: Listen = None,
 ) -> list[Health]:
-    """Read checkpoints back and compare every byte with its SHA-256; all of ``root``, or the one chosen.
+    """Read checkpoints back and compare every byte with its SHA-256; all of a root, or the one chosen or referred to.
 
     Example:
         >>> import model_checkpoint as mc
@@ -74,12 +73,12 @@ def verify(
         [True]
     """
     require(progress=progress)
-    store = open_store(root)
-    if step is None and id is None and best is None and name is None:
+    store, choice = resolve(root, step=step, id=id, best=best, name=name)
+    if all(value is None for value in choice.values()):
         require_root(store)
-        chosen = rank_by_age(scan(store))
+        chosen: Sequence[ListedCheckpoint] = rank_by_age(scan(store))
     else:
-        chosen = candidates(store, step=step, id=id, best=best, name=name)[:1]
+        chosen = choose(store, **choice)[1][:1]
     with listening(progress, "verifying") as emit:
         meter = _meter(chosen, emit)
         return [_examine(store, found, meter) for found in chosen]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import time
+from dataclasses import replace
 
 from model_checkpoint import forks
 from model_checkpoint.engine.root.listing import require_root
@@ -42,7 +44,7 @@ def recover_once(store: Store) -> None:
 
 
 def collect_garbage(root: Root, *, graces: Graces | None = None) -> Swept:
-    """Remove leavings of dead saves and deletions past their grace; never what may be alive.
+    """Remove leavings of dead saves and deletions past their grace; never what may be alive. Tells what still waits.
 
     Example:
         >>> import model_checkpoint as mc
@@ -52,4 +54,9 @@ def collect_garbage(root: Root, *, graces: Graces | None = None) -> Swept:
     """
     store = open_store(root)
     require_root(store)
-    return store.sweep(graces or Graces())
+    graces = graces or Graces()
+    swept, now = store.sweep(graces), time.time()
+    left = sorted((max(0.0, gone.deleted + graces.trash - now), gone.name) for gone in store.trash())
+    if left:
+        log.info("%s: %d deletions wait, the next may go in %.0f s", store.url, len(left), left[0][0])
+    return replace(swept, waiting=tuple((name, min(seconds, graces.trash)) for seconds, name in left))

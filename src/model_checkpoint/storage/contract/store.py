@@ -84,12 +84,13 @@ class Trashed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swept:
-    """What a recovery removed, and what it left because it may still be alive."""
+    """What a recovery removed, and what it left because it may still be alive or be brought back."""
 
     attempts: Sequence[str] = ()
     trashed: Sequence[str] = ()
     alive: Sequence[str] = ()
     nbytes: int = 0
+    waiting: Sequence[tuple[str, float]] = ()  # names in the trash, and in how many seconds the grace of each is over
 
 
 @runtime_checkable

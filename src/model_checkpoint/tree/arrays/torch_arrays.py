@@ -227,9 +227,9 @@ class DeviceTarget:
 
 
 def copy_into(live: Tensor, saved: Tensor) -> None:
-    """Copy values over a live tensor of the same dtype and shape, without a trace in autograd."""
+    """Copy values over a live tensor of the same shape, without a trace in autograd; another dtype is cast."""
     with torch.inference_mode() if live.is_inference() else torch.no_grad():
-        if live.dtype in _COPYABLE:
+        if live.dtype in _COPYABLE or live.dtype != saved.dtype:
             live.copy_(saved)
         else:
             same = torch.uint8 if live.itemsize == 1 else torch.int16

@@ -141,6 +141,15 @@ class Builder:
         if flags not in known or len(node) > (3 if node[0] == "a" else 9):
             raise damaged(node)
 
+    def described(self, node: list[Any]) -> tuple[str, tuple[int, ...]]:
+        """Return the saved dtype and shape of an array node."""
+        match node:
+            case ["a", int(index), *_] if 0 <= index < len(self._entries):
+                return self._entries[index].dtype, self._entries[index].shape
+            case ["v", _, str(), str(dtype), list(shape), *_]:
+                return dtype, tuple(shape)
+        raise damaged(node)
+
     def geometry(
         self, node: list[Any], kind: str | None = None
     ) -> tuple[str, str, tuple[int, ...], tuple[int, ...], int]:

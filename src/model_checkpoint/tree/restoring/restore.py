@@ -25,6 +25,7 @@ def prepare(
     framework: str | None = None,
     device: Any = None,
     atomic: bool = False,
+    cast: bool = False,
 ) -> Restore:
     """Check everything that can be checked, and return what waits for the bytes; nothing live has changed.
 
@@ -36,6 +37,7 @@ def prepare(
         framework: Give all arrays back as ``"numpy"``, ``"torch"``, ``"jax"`` or ``"tensorflow"``.
         device: Where fresh torch and jax arrays go.
         atomic: Change the live objects only when every byte is there.
+        cast: Let live arrays keep their dtype where another was saved; ``Restore.casts`` tells which did.
 
     Raises:
         StructureMismatch: live objects and checkpoint differ.
@@ -54,7 +56,7 @@ def prepare(
         builder.check(tree)
         restore = Restore(builder, lambda: builder.build(tree))
     else:
-        matcher = Matcher(builder, atomic=atomic)
+        matcher = Matcher(builder, atomic=atomic, cast=cast)
         restore = Restore(builder, matcher.start(tree, into), matcher)
     if device is not None:
         for kind in sorted({memory.kind for memory in builder.memories.values()} & _ON_DEVICES):
@@ -68,6 +70,7 @@ class Restore:
     def __init__(self, builder: Builder, make: Callable[[], Any], matcher: Matcher | None = None) -> None:
         self._builder, self._make, self._matcher = builder, make, matcher
         self.needed: Sequence[int] = tuple(builder.memories)
+        self.casts: Sequence[tuple[str, str, str]] = () if matcher is None else tuple(matcher.landing.casts)
 
     def target(self, entry: int) -> Target:
         """Return where the bytes of stored array ``entry`` go."""

@@ -10,7 +10,6 @@ import torch
 from model_checkpoint.manifest import Node
 from model_checkpoint.tree.nodes.names import final, join, undotted
 from model_checkpoint.tree.nodes.walk import ARRAYS, MAPPINGS, leaves, tag_of
-from model_checkpoint.tree.restoring.build import Builder
 from model_checkpoint.tree.restoring.matching import Matching, ObjectLoad, inner_of
 from model_checkpoint.tree.restoring.torch_module_state import StateItem, needs_its_own_load, state_items
 
@@ -27,8 +26,7 @@ def match_module(matching: Matching, node: Node, module: torch.nn.Module, *, nam
         for node_, item in both:
             matching.landing.match(node_, item.value, join(name, item.name))
         return
-    if not matching.landing.cast:
-        _compare(matching, both, name)
+    _compare(matching, both, name)
     _load_whole(matching, inner, module, name=name, live=live)
 
 
@@ -43,16 +41,12 @@ def _compare(matching: Matching, both: list[tuple[Node, StateItem]], name: str) 
         if not isinstance(item.value, torch.Tensor) or not isinstance(node, list) or node[0] not in ARRAYS:
             continue
         where = join(name, item.name)
-        dtype, shape = described(matching.builder, node, where)
-        live = str(item.value.dtype).removeprefix("torch.")
-        if (dtype, shape) != (live, tuple(item.value.shape)):
+        dtype, shape = matching.builder.described(node)
+        live, same_shape = str(item.value.dtype).removeprefix("torch."), shape == tuple(item.value.shape)
+        if dtype != live and same_shape and matching.landing.takes_cast(dtype, live):
+            matching.landing.casts.append((where, dtype, live))
+        elif dtype != live or not same_shape:
             matching.problem(where, f"saved {dtype} {list(shape)}, live {live} {list(item.value.shape)}")
-
-
-def described(builder: Builder, node: list[Any], name: str) -> tuple[str, tuple[int, ...]]:
-    """Return dtype and shape of an array node."""
-    entry = builder.memory(node, name).entry
-    return (node[3], tuple(node[4])) if node[0] == "v" else (entry.dtype, entry.shape)
 
 
 def _load_whole(

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from model_checkpoint.manifest import Node
+from model_checkpoint.tree.arrays.torch_types import bare_optimizer
 from model_checkpoint.tree.flattening.torch_owners import parameters
 from model_checkpoint.tree.nodes.walk import MAPPINGS, tag_of
 from model_checkpoint.tree.restoring.matching import Matching, ObjectLoad, inner_of
@@ -122,14 +123,12 @@ def _bare(name: str | None) -> str | None:
 
 def _settings_fit(matching: Matching, saved: _Saved, live: torch.optim.Optimizer, *, name: str, node: Any) -> bool:
     """Refuse the state of another kind of optimizer: its settings have other names."""
-    recorded = node[2] if tag_of(node) == "m" else None
-    if recorded in (None, label(type(live))):
+    recorded, kind = node[2] if tag_of(node) == "m" else None, label(type(bare_optimizer(live)))
+    if recorded in (None, kind):
         return True
     lacking = [key for key in live.defaults for keys in saved.keys if key not in keys]
     if lacking:
-        matching.problem(
-            name, f"saved from {recorded}, live it is {label(type(live))}, whose {lacking[0]!r} is not saved"
-        )
+        matching.problem(name, f"saved from {recorded}, live it is {kind}, whose {lacking[0]!r} is not saved")
     return not lacking
 
 
