@@ -16,7 +16,7 @@ from model_checkpoint.errors import ClassUnavailable, LimitExceeded, ManifestInv
 from model_checkpoint.manifest import Entry
 from model_checkpoint.tree.arrays import numpy_arrays
 from model_checkpoint.tree.arrays.frameworks import loaded
-from model_checkpoint.tree.values.dtypes import DType, number
+from model_checkpoint.tree.values.dtypes import UINT8, DType, number
 from model_checkpoint.tree.values.numpy_dtypes import from_name, of_numpy
 
 ADAPTERS = {"torch": "torch_arrays", "jax": "jax_arrays", "tensorflow": "tensorflow_arrays"}
@@ -161,10 +161,9 @@ def _form(name: str, kind: str, saved: str) -> DType:
 
 
 def _bytes(name: str) -> DType:
-    known = number(name)
-    if known is None or name != "uint8":
+    if name != UINT8.name:
         raise ManifestInvalid(f"dtype {name}: bytes are stored as uint8. The manifest is damaged.")
-    return known
+    return UINT8
 
 
 def show(base: Any, kind: str, device: Any, *, geometry: Sequence[Any]) -> Any:
