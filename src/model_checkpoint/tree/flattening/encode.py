@@ -25,11 +25,10 @@ from model_checkpoint.tree.nodes.names import brief
 from model_checkpoint.tree.values import values
 from model_checkpoint.tree.values.classes import dataclass_values, fields_of, is_namedtuple, label
 from model_checkpoint.tree.values.codecs import Codec, codec_of
-from model_checkpoint.tree.values.dtypes import number
+from model_checkpoint.tree.values.dtypes import UINT8
 from model_checkpoint.tree.values.standard_codecs import defaultdict_name
 
 Encoded = Callable[["Encoder", Any], Node]
-_U8 = number("uint8")
 
 
 class BytesRef(ArrayRef):
@@ -155,9 +154,7 @@ def _bytes(encoder: Encoder, value: bytes | bytearray) -> Node:
     if len(value) <= values.LONG_BYTES:
         return values.pack_bytes(value)
     cls = BytesRef if type(value) is bytes else BytearrayRef
-    if _U8 is None:
-        raise AssertionError("uint8 is a known dtype")
-    found = cls(value, _U8, (len(value),), len(value))
+    found = cls(value, UINT8, (len(value),), len(value))
     node = found.node = ["a", len(encoder.found)]
     encoder.found.append(found)
     return node
