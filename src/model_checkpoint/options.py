@@ -72,7 +72,7 @@ class ReaderLimits:
     tensors_per_file: int = 100_000
     name_bytes: int = 1024
     rank: int = 64
-    depth: int = 256
+    depth: int = 256  # arrays inside each other in a manifest; a container of a state is two
     frame_bytes: int = 64 * MIB  # what one compressed chunk may unpack to
 
 

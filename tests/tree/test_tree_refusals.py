@@ -43,13 +43,13 @@ class Mode(enum.Enum):
             r"^model\.layers\[3\]\.fn: .*builtin_function.*register_codec",
         ),
         ({"a b": {3: object()}}, r"^\['a b'\]\[3\]: cannot save a value of type builtins\.object\. Convert it"),
-        ({"d": collections.defaultdict(int)}, r"^d: .*defaultdict.*register_codec\(defaultdict"),
+        ({"d": collections.UserDict()}, r"^d: .*UserDict.*register_codec\(UserDict"),
         ({"s": type("MyStr", (str,), {})("x")}, r"^s: .*MyStr"),
         ({"k": {object: 1}}, r"^k\[.*\]: a dict key of type type cannot be saved"),
         ({"t": torch.ones(2, 2).max(0)}, r"^t: .*torch\.return_types\.max"),
         (object(), r"^state: cannot save"),
     ],
-    ids=["function", "object", "defaultdict", "str", "key", "structseq", "root"],
+    ids=["function", "object", "UserDict", "str", "key", "structseq", "root"],
 )
 def test_unknown_types_are_refused_with_path_and_cure(state, told):
     with pytest.raises(UnsupportedType, match=told):

@@ -16,7 +16,7 @@ import zstandard
 
 from model_checkpoint.errors import IncompatibleVersion, LimitExceeded, ManifestInvalid
 from model_checkpoint.manifest.record import FORMAT_VERSION, Head, Label, Manifest, Summary
-from model_checkpoint.manifest.scalars import unpack
+from model_checkpoint.manifest.scalars import Node, is_deeper, unpack
 from model_checkpoint.options import MIB, CheckpointFormat, CompressionLevel, ReaderLimits
 
 COMPRESSED = "planes-zstd"  # chunks may be split into byte planes and packed with zstd
@@ -70,22 +70,39 @@ def decode_head(start: bytes, where: str) -> Head | Summary | None:
     actual = hashlib.sha256(head).hexdigest().encode()
     if rest[:_DIGEST_CHARS] != actual:
         raise _invalid(where, f"the digest of its head is {actual[:12].decode()}..., it says {rest[:12]!r}...")
-    return _understood(head + b"}", where, Head)
+    return _understood(head + b"}", where, Head, _LIMITS)
 
 
 def _decode(data: bytes, where: str, limits: ReaderLimits, kind: type[_S]) -> _S:
-    return _understood(_checked_line(_plain(data, where, limits), where), where, kind)
+    return _understood(_checked_line(_plain(data, where, limits), where), where, kind, limits)
 
 
-def _understood(line: bytes, where: str, kind: type[_S]) -> _S:
+def _understood(line: bytes, where: str, kind: type[_S], limits: ReaderLimits) -> _S:
     """Build ``kind`` from a line whose digest is right."""
     _refuse_foreign(_top_level(line, where), where)
     try:
         manifest = msgspec.json.decode(line, type=kind)
+        _refuse_depth(manifest, where, limits)
         _refuse_nonsense(manifest)
+    except LimitExceeded:
+        raise
     except (msgspec.DecodeError, RecursionError, ValueError, OverflowError) as error:
         raise _invalid(where, f"its fields are not those of a manifest ({error})") from error
     return manifest
+
+
+def _refuse_depth(manifest: Label, where: str, limits: ReaderLimits) -> None:
+    """Refuse nesting that whoever walks the nodes could not follow."""
+    nodes: list[Node] = [manifest.metrics, manifest.metadata]
+    if isinstance(manifest, Manifest):
+        nodes.append(manifest.tree)
+        nodes += [one.attributes for one in manifest.entries if one.attributes.__class__ is list]
+    if any(is_deeper(node, limits.depth) for node in nodes):
+        raise LimitExceeded(
+            f"{where}: the manifest has more than {limits.depth} arrays inside each other. "
+            "It is damaged or hostile; load another step.",
+            where,
+        )
 
 
 def _refuse_nonsense(manifest: Label) -> None:

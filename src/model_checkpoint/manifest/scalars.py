@@ -13,6 +13,7 @@ from model_checkpoint.errors import ManifestInvalid, UnsupportedType
 
 Node: TypeAlias = bool | int | str | list[Any] | None
 
+DEEPEST = 120  # containers inside each other that are written; each is two arrays of JSON at most
 _EXACT = 1 << 53  # every JSON reader keeps integers below this
 
 
@@ -42,7 +43,7 @@ def unpack_number(node: Node) -> int | float | bool:
     raise ManifestInvalid(f"manifest: {node!r} is no number. The manifest is damaged; run `mckpt verify`.")
 
 
-def pack(value: Any, where: str = "metadata") -> Node:
+def pack(value: Any, where: str = "metadata", *, depth: int = 0) -> Node:
     """Turn plain data (None, bool, int, float, str, list, dict with string keys) into a node.
 
     Example:
@@ -53,14 +54,34 @@ def pack(value: Any, where: str = "metadata") -> Node:
         return value
     if isinstance(value, (int, float)):
         return pack_number(value)
+    if depth >= DEEPEST:
+        raise UnsupportedType(
+            f"{where}: nested deeper than {DEEPEST} containers. Flatten it, or put it into the state itself."
+        )
     if isinstance(value, (list, tuple)):
-        return ["l", [pack(item, f"{where}[{i}]") for i, item in enumerate(value)]]
+        return ["l", [pack(item, f"{where}[{i}]", depth=depth + 1) for i, item in enumerate(value)]]
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        return ["d", [part for key, item in value.items() for part in (key, pack(item, f"{where}.{key}"))]]
+        pairs = ((key, pack(item, f"{where}.{key}", depth=depth + 1)) for key, item in value.items())
+        return ["d", [part for pair in pairs for part in pair]]
     raise UnsupportedType(
         f"{where}: metadata and metrics hold plain data (numbers, strings, lists, dicts with string keys), "
         f"got {type(value).__qualname__}. Convert it, or put it into the state itself."
     )
+
+
+def is_deeper(node: Node, limit: int) -> bool:
+    """Tell whether a node has more than ``limit`` arrays inside each other, without following them all the way.
+
+    Example:
+        >>> is_deeper(["l", [["l", []]]], 4), is_deeper(["l", [["l", []]]], 3)
+        (False, True)
+    """
+    level = [node] if isinstance(node, list) else []
+    for _ in range(limit):
+        if not level:
+            return False
+        level = [item for one in level for item in one if item.__class__ is list]
+    return bool(level)
 
 
 def unpack(node: Node) -> Any:

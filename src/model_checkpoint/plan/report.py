@@ -21,6 +21,7 @@ class LoadReport:
     unexpected: Sequence[str] = ()  # in the checkpoint, not wanted: not loaded
     shapes: Sequence[tuple[str, tuple[int, ...], tuple[int, ...]]] = ()  # name, saved, live
     dtypes: Sequence[tuple[str, str, str]] = ()  # name, saved, live
+    casts: Sequence[tuple[str, str, str]] = ()  # name, saved dtype, live dtype, which it was cast to as cast=True asks
     suggestions: Sequence[tuple[str, str]] = ()  # missing name, nearest unexpected name
     idle_renames: Sequence[str] = ()  # names given to rename= that fit nothing
     passed_over: Sequence[tuple[str, str]] = ()  # newer checkpoints that could not be used, and why

@@ -24,6 +24,7 @@ from model_checkpoint.tree.nodes.specs import specs as specs
 from model_checkpoint.tree.nodes.summary import PartSummary as PartSummary
 from model_checkpoint.tree.nodes.summary import TreeSummary as TreeSummary
 from model_checkpoint.tree.nodes.summary import summary as summary
+from model_checkpoint.tree.restoring.live_specs import aligned as aligned
 from model_checkpoint.tree.restoring.live_specs import live_specs as live_specs
 from model_checkpoint.tree.restoring.live_specs import stands_alone as stands_alone
 from model_checkpoint.tree.restoring.live_specs import unasked as unasked

@@ -21,6 +21,7 @@ _KNOWN: dict[str, tuple[object, ...]] = {
     "strict": _YES_OR_NO,
     "fallback": _YES_OR_NO,
     "atomic": _YES_OR_NO,
+    "cast": _YES_OR_NO,
     "verify": tuple(mode.value for mode in Verify),
     "format": tuple(CheckpointFormat),
     "compression": tuple(CompressionLevel),

@@ -56,7 +56,9 @@ def _patterns(parts: str | Sequence[str]) -> list[str]:
     return [parts] if isinstance(parts, str) else list(parts)
 
 
-def fit_into(chosen: Fit, entries: Sequence[Entry], into: Any, *, parts: Parts, rename: Rename, strict: bool) -> Fit:
+def fit_into(
+    chosen: Fit, entries: Sequence[Entry], into: Any, *, parts: Parts, rename: Rename, strict: bool, cast: bool = False
+) -> Fit:
     """Compare saved and live leaves; return what will be restored, or refuse what differs.
 
     Where ``parts`` names one part and ``into`` is no state that has it, ``into`` is that part.
@@ -70,6 +72,8 @@ def fit_into(chosen: Fit, entries: Sequence[Entry], into: Any, *, parts: Parts, 
             inner = _compare(one, entries, into, lambda _: True)
             found = inner if inner.filled else found
     report = replace(found.report, checkpoint=chosen.report.checkpoint, idle_renames=chosen.report.idle_renames)
+    if cast:
+        report = replace(report, dtypes=(), casts=report.dtypes)
     _refuse(report, found, strict=strict)
     dropped = set(report.unexpected)
     left = tree.select(found.tree, lambda name: name not in dropped) if dropped else found.tree
@@ -86,6 +90,7 @@ def _one_part(node: Node, parts: Parts, rename: Rename) -> Node:
 
 
 def _compare(node: Node, entries: Sequence[Entry], into: Any, wanted: Callable[[str], bool]) -> Fit:
+    node = tree.aligned(node, into)
     saved, every, plain = tree.specs(node, entries), tree.live_specs(into), plain_names(node)
     known = {spec.name for spec in saved}
     live = LiveSpecs([s for s in every.specs if s.name in known or wanted(s.name)], every.open_prefixes)
@@ -124,7 +129,9 @@ def _cure_of_clashes(report: LoadReport) -> str:
     if report.shapes:
         cures.append("Build the live objects with the saved shapes")
     if report.dtypes:
-        cures.append("Convert the live objects to the saved dtypes first (nothing is cast in silence)")
+        cures.append(
+            "Convert the live objects to the saved dtypes first, or pass cast=True (nothing is cast in silence)"
+        )
     return (
         f"{', '.join(cures)}; or leave these leaves out with parts=[...], or load without into= and convert yourself."
     )

@@ -54,6 +54,7 @@ class _LoadRequest:
     strict: bool
     rename: Rename
     atomic: bool
+    cast: bool
     progress: Listen
 
 
@@ -75,6 +76,7 @@ def load(
     rename: Mapping[str, str] | Callable[[str], str] | None = None,
     fallback: bool = False,
     atomic: bool = False,
+    cast: bool = False,
     progress: Listen = None,
     report: Callable[[LoadReport], object] | None = None,
 ) -> Any:
@@ -96,11 +98,12 @@ def load(
         mmap: Map aligned arrays instead of copying them (private: writes never reach the file).
         verify: ``"fast"`` (xxh3 of every chunk touched), ``"full"`` (SHA-256 too), ``"off"`` (only with ``mmap``).
         strict: Whether missing and unexpected leaves are errors, arrays and plain values alike; if not, a
-            :class:`CheckpointWarning` tells them. Shape and dtype differences are errors always, and so is a load that
-            fills nothing.
+            :class:`CheckpointWarning` tells them. Differences in shape are errors always, in dtype without ``cast``;
+            a load that fills nothing always is one.
         rename: Saved prefix -> wanted prefix, or a function of the saved name.
         fallback: Go on to the next older healthy checkpoint, with a :class:`CheckpointWarning`.
         atomic: Change the live objects all at once or not at all (needs room for a copy).
+        cast: Let live arrays keep their dtype where another was saved; the report and the log tell which did.
         progress: Called with a :class:`~model_checkpoint.events.Progress` as bytes are verified; True shows a bar.
         report: Called once with a :class:`LoadReport` when the load is done: which checkpoint it was, what was left
             out of it and which were passed over.
@@ -117,7 +120,7 @@ def load(
         >>> mc.load("memory://doc-load@1")
         {'epoch': 3, 'names': ('a', 'b')}
     """
-    require(mmap=mmap, verify=verify, strict=strict, fallback=fallback, atomic=atomic, progress=progress)
+    require(mmap=mmap, verify=verify, strict=strict, fallback=fallback, atomic=atomic, cast=cast, progress=progress)
     require_selection(parts=parts, rename=rename, types=types)
     wish = _LoadRequest(
         into=into,
@@ -130,6 +133,7 @@ def load(
         strict=strict,
         rename=rename,
         atomic=atomic,
+        cast=cast,
         progress=progress,
     )
     store, choices = choose(root, step=step, id=id, best=best, name=name)
@@ -194,14 +198,18 @@ def _load_manifest(store: Store, manifest: Manifest, wish: _LoadRequest) -> tupl
         check = wish.verify is not Verify.OFF
         with listening(wish.progress, "loading") as emit:
             nbytes = deliver(medium, manifest, restore, needed, mapped=wish.mmap, check=check, emit=emit)
-        return restore.finish(), fit.report, nbytes
+        for name, saved, live in restore.casts:
+            log.info("%s: %s is cast from %s to %s", where, name, saved, live)
+        return restore.finish(), replace(fit.report, casts=restore.casts), nbytes
 
 
 def _fit(manifest: Manifest, where: str, wish: _LoadRequest) -> Fit:
     chosen = choose_leaves(manifest, where, parts=wish.parts, rename=wish.rename)
     if wish.into is None:
         return chosen
-    return fit_into(chosen, manifest.entries, wish.into, parts=wish.parts, rename=wish.rename, strict=wish.strict)
+    return fit_into(
+        chosen, manifest.entries, wish.into, parts=wish.parts, rename=wish.rename, strict=wish.strict, cast=wish.cast
+    )
 
 
 def _prepared(medium: ChunkReader, manifest: Manifest, fit: Fit, wish: _LoadRequest) -> tree.Restore:
@@ -215,6 +223,7 @@ def _prepared(medium: ChunkReader, manifest: Manifest, fit: Fit, wish: _LoadRequ
         framework=wish.framework,
         device=wish.device,
         atomic=wish.atomic,
+        cast=wish.cast,
     )
 
 

@@ -13,11 +13,11 @@ from model_checkpoint.precision.checkpoints.live_optimizer import LiveOptimizer
 from model_checkpoint.precision.checkpoints.preflight import check_precision_change
 from model_checkpoint.precision.checkpoints.self_check import Finding, error, warning
 from model_checkpoint.precision.checkpoints.weights import StoredWeight
-from model_checkpoint.precision.parameters.slots import strip_wrappers
 from model_checkpoint.precision.scaling.fallback import spread
 from model_checkpoint.precision.scaling.scaler import ScalerState
 from model_checkpoint.precision.settings.number_formats import Precision
 from model_checkpoint.precision.settings.precision_options import MixedPrecisionOptions
+from model_checkpoint.tree.nodes.names import strip_wrappers
 
 Dtypes = Mapping[str, torch.dtype]
 

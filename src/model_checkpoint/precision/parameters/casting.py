@@ -18,8 +18,8 @@ import torch
 from torch.nn import Module, Parameter
 
 from model_checkpoint.precision.parameters.ddp import DdpReplicas, find_active
-from model_checkpoint.precision.parameters.slots import strip_wrappers
 from model_checkpoint.precision.settings.precision_manager import PrecisionManager
+from model_checkpoint.tree.nodes.names import strip_wrappers
 
 _CASTERS: WeakKeyDictionary[Module, ModelCaster] = WeakKeyDictionary()
 

@@ -19,10 +19,10 @@ from model_checkpoint.precision.parameters.slots import (
     make_master,
     name_parameters,
     require_unchanged,
-    strip_wrappers,
 )
 from model_checkpoint.precision.settings.precision_manager import PrecisionManager
 from model_checkpoint.precision.settings.precision_options import MixedPrecisionOptions
+from model_checkpoint.tree.nodes.names import strip_wrappers
 
 Work = list[tuple[ParameterSlot, torch.Tensor]]
 _LOG = logging.getLogger("model_checkpoint.precision")

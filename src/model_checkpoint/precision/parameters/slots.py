@@ -6,15 +6,14 @@ pointing at the right thing. The base optimizer owns the masters; an FP32 parame
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 
 import torch
 from torch.nn import Module, Parameter
 
 from model_checkpoint.precision.errors import InvalidArgument, WeightsChanged
+from model_checkpoint.tree.nodes.names import strip_wrappers
 
-_WRAPPERS = re.compile(r"^(?:(?:module|_orig_mod)\.)+|(?<=\.)_orig_mod\.")
 _HALVES = (torch.float16, torch.bfloat16)
 
 
@@ -99,16 +98,6 @@ def name_parameters(model: Module | None) -> dict[int, tuple[str, ...]]:
             names[id(parameter)] = (*known, plain)
     _require_unique([name for group in names.values() for name in group])
     return names
-
-
-def strip_wrappers(name: str) -> str:
-    """A parameter's name without what DDP and ``torch.compile`` put into it.
-
-    Example:
-        >>> strip_wrappers("module._orig_mod.encoder._orig_mod.weight")
-        'encoder.weight'
-    """
-    return _WRAPPERS.sub("", name)
 
 
 def _require_unique(names: Sequence[str]) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from model_checkpoint.state import Source
 from model_checkpoint.tree.arrays.array_ref import HOST, ArrayRef, HostMemory, c_strides
-from model_checkpoint.tree.values.dtypes import DType, number
+from model_checkpoint.tree.values.dtypes import UINT8, DType
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +139,7 @@ def _common_dtype(firsts: list[ArrayRef], low: int, nbytes: int) -> DType:
     dtype = firsts[0].dtype
     item = dtype.itemsize
     fits = all(one.dtype == dtype and (one.address - low) % item == 0 for one in firsts) and nbytes % item == 0
-    byte = number("uint8")
-    return dtype if fits or byte is None else byte
+    return dtype if fits else UINT8
 
 
 def _covered(firsts: list[ArrayRef]) -> int:

@@ -15,27 +15,41 @@ from model_checkpoint import forks
 from model_checkpoint.errors import ClassUnavailable, LimitExceeded, ManifestInvalid, UnsupportedType
 from model_checkpoint.manifest import Entry
 from model_checkpoint.tree.arrays import numpy_arrays
-from model_checkpoint.tree.values.dtypes import DType, number
+from model_checkpoint.tree.arrays.frameworks import loaded
+from model_checkpoint.tree.values.dtypes import UINT8, DType, number
 from model_checkpoint.tree.values.numpy_dtypes import from_name, of_numpy
 
 ADAPTERS = {"torch": "torch_arrays", "jax": "jax_arrays", "tensorflow": "tensorflow_arrays"}
+FRAMEWORKS = ("numpy", *ADAPTERS)
 TEXTS = ("bytes", "bytearray")
-_RANK = 64
+RANK = 64 if int(np.__version__.split(".")[0]) > 1 else 32  # dimensions that NumPy can count
 _ALLOCATING = forks.lock()
 
 
 @cache
 def adapter(kind: str) -> ModuleType:
-    """Return the module that makes arrays of ``kind``, importing its framework."""
+    """Return the module that makes arrays of ``kind``; a framework that nobody imported stays out."""
     if kind == "numpy":
         return numpy_arrays
     if kind not in ADAPTERS:
         raise ManifestInvalid(f"arrays of kind {kind!r}: unknown. Upgrade: pip install -U model-checkpoint.")
+    if not loaded(kind):
+        raise ClassUnavailable(
+            f"saved from {kind}, which is not imported, and a load imports nothing by itself. Import {kind} first, or "
+            f'load with framework="{kind}" or framework="numpy".'
+        )
+    return importlib.import_module(f"model_checkpoint.tree.arrays.{ADAPTERS[kind]}")
+
+
+def import_framework(name: str) -> None:
+    """Import the framework the caller asked for by its name."""
+    if name not in FRAMEWORKS:
+        raise UnsupportedType(f"framework: {name!r} is unknown, expected one of {', '.join(FRAMEWORKS)}.")
     try:
-        return importlib.import_module(f"model_checkpoint.tree.arrays.{ADAPTERS[kind]}")
+        importlib.import_module(name)
     except ModuleNotFoundError as error:
         raise ClassUnavailable(
-            f'{kind} arrays: {kind} is not installed ({error}). Install it, or load with framework="numpy".'
+            f'{name} arrays: {name} is not installed ({error}). Install it, or load with framework="numpy".'
         ) from error
 
 
@@ -62,7 +76,7 @@ class ArrayBuffer:
         self.kind = entry.kind if framework is None or entry.kind in TEXTS else framework
         self.dtype = stored_form(entry.dtype, kind=self.kind, saved=entry.kind)
         sides = entry.shape
-        if len(sides) > _RANK or min(sides, default=0) < 0 or prod(sides) * self.dtype.itemsize != entry.nbytes:
+        if len(sides) > RANK or min(sides, default=0) < 0 or prod(sides) * self.dtype.itemsize != entry.nbytes:
             raise LimitExceeded(f"shape {list(sides)} of {entry.dtype} does not take {entry.nbytes} bytes")
         self.base: Any = None
         self.target: HostTarget | None = None
@@ -147,16 +161,15 @@ def _form(name: str, kind: str, saved: str) -> DType:
 
 
 def _bytes(name: str) -> DType:
-    known = number(name)
-    if known is None or name != "uint8":
+    if name != UINT8.name:
         raise ManifestInvalid(f"dtype {name}: bytes are stored as uint8. The manifest is damaged.")
-    return known
+    return UINT8
 
 
 def show(base: Any, kind: str, device: Any, *, geometry: Sequence[Any]) -> Any:
     """Return a view of ``kind`` into a finished array: (dtype, shape, strides, offset), in bytes."""
     dtype, shape, strides, offset = geometry
-    if kind == "torch" and not isinstance(base, np.ndarray):
+    if kind == "torch" and not isinstance(base, np.ndarray) and adapter("torch").can_step(dtype, strides):
         return adapter("torch").view(base, dtype, shape, strides=strides, offset=offset)
     memory = _host(base)
     array = numpy_arrays.view(memory, dtype, shape, strides, offset)

@@ -10,6 +10,7 @@ import numpy as np
 
 from model_checkpoint.tree.arrays import numpy_arrays
 from model_checkpoint.tree.arrays.array_ref import ArrayRef
+from model_checkpoint.tree.arrays.class_memo import ClassMemo
 
 Finder = Callable[[Any], ArrayRef]
 
@@ -20,9 +21,6 @@ def loaded(name: str) -> bool:
     return module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False)
 
 
-_FINDERS: dict[type, Finder | None] = {}
-
-
 def finder(cls: type) -> Finder | None:
     """Return the function that finds arrays of type ``cls``, or None if it is no array.
 
@@ -30,9 +28,7 @@ def finder(cls: type) -> Finder | None:
         >>> finder(np.ndarray)(np.zeros(3)).shape, finder(int)
         ((3,), None)
     """
-    if cls not in _FINDERS:
-        _FINDERS[cls] = _finder(cls)
-    return _FINDERS[cls]
+    return _known_finder(cls)
 
 
 def _finder(cls: type) -> Finder | None:
@@ -56,17 +52,21 @@ def _finder(cls: type) -> Finder | None:
     return None
 
 
-_KINDS: dict[type, str | None] = {}
+_known_finder = ClassMemo(_finder)
 
 
 def object_kind(cls: type) -> str | None:
     """Return what kind of stateful object ``cls`` is, or None if it has no state_dict to save and load."""
-    if cls not in _KINDS:
-        _KINDS[cls] = _object_kind(cls)
-    return _KINDS[cls]
+    return _known_kind(cls)
 
 
 def _object_kind(cls: type) -> str | None:
+    if loaded("keras") and hasattr(cls, "variables"):  # before torch: a Keras model may be a torch module as well
+        from model_checkpoint.tree.arrays import keras_variables
+
+        kind = keras_variables.object_kind(cls)
+        if kind is not None:
+            return kind
     reader = getattr(cls, "state_dict", None) or getattr(cls, "get_state_dict", None)
     if not callable(reader) or not callable(getattr(cls, "load_state_dict", None)):
         return None
@@ -77,6 +77,13 @@ def _object_kind(cls: type) -> str | None:
     return getattr(cls, "__checkpoint_kind__", None) or "object"
 
 
+_known_kind = ClassMemo(_object_kind)
+
+
 def state_of(value: Any) -> Any:
     """Return the state of a stateful object."""
+    if (object_kind(type(value)) or "").startswith("keras."):
+        from model_checkpoint.tree.arrays import keras_variables
+
+        return keras_variables.state_of(value)
     return value.state_dict() if hasattr(value, "state_dict") else value.get_state_dict()

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from model_checkpoint.errors import ManifestInvalid, UnsupportedType
+from model_checkpoint.errors import UnsupportedType
 from model_checkpoint.tree.arrays.array_ref import HOST, ArrayRef, extent, pieces
 from model_checkpoint.tree.arrays.numpy_arrays import NO_BYTES
 from model_checkpoint.tree.nodes.located_error import LocatedError, no_codec
@@ -162,7 +162,8 @@ def adopt(data: memoryview, dtype: str, shape: tuple[int, ...]) -> Tensor:
 
 def from_numpy(array: np.ndarray[Any, np.dtype[Any]], dtype: str) -> Tensor:
     """Return a tensor over the memory of ``array``, or over a copy where torch cannot say its strides."""
-    if array.dtype.byteorder == ">" or any(step < 0 for step in array.strides) or not array.flags.writeable:
+    odd = any(step < 0 or step % array.itemsize for step in array.strides)
+    if array.dtype.byteorder == ">" or odd or not array.flags.writeable:
         array = array.astype(array.dtype.newbyteorder("="), order="C")
     wanted = torch_dtype(dtype.removeprefix(">"))
     if wanted in _IN_NUMPY:
@@ -171,12 +172,16 @@ def from_numpy(array: np.ndarray[Any, np.dtype[Any]], dtype: str) -> Tensor:
     return torch.from_numpy(array.view(same_size)).view(wanted)
 
 
+def can_step(dtype: str, strides: Sequence[int]) -> bool:
+    """Tell whether a tensor can have these byte strides: forward, in whole elements."""
+    item = torch_dtype(dtype).itemsize
+    return all(step >= 0 and step % item == 0 for step in strides)
+
+
 def view(base: Tensor, dtype: str, shape: Sequence[int], *, strides: Sequence[int], offset: int) -> Tensor:
-    """Return a tensor inside the memory of the contiguous ``base``; strides and offset count bytes."""
+    """Return a tensor inside the memory of the contiguous ``base``; strides and offset are bytes of whole elements."""
     wanted = torch_dtype(dtype)
     item = wanted.itemsize
-    if offset % item or any(step % item for step in strides):
-        raise ManifestInvalid(f"view at byte {offset}: not aligned to {dtype}. The manifest is damaged.")
     flat = flat_bytes(base)
     flat = flat[: flat.numel() // item * item].view(wanted)
     steps = [step // item for step in strides]
@@ -222,9 +227,9 @@ class DeviceTarget:
 
 
 def copy_into(live: Tensor, saved: Tensor) -> None:
-    """Copy values over a live tensor of the same dtype and shape, without a trace in autograd."""
+    """Copy values over a live tensor of the same shape, without a trace in autograd; another dtype is cast."""
     with torch.inference_mode() if live.is_inference() else torch.no_grad():
-        if live.dtype in _COPYABLE:
+        if live.dtype in _COPYABLE or live.dtype != saved.dtype:
             live.copy_(saved)
         else:
             same = torch.uint8 if live.itemsize == 1 else torch.int16

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 
 from model_checkpoint.errors import ManifestInvalid
@@ -12,8 +13,10 @@ from model_checkpoint.manifest import Node
 from model_checkpoint.tree.arrays import torch_arrays
 from model_checkpoint.tree.arrays.array_ref import ArrayRef
 from model_checkpoint.tree.nodes.located_error import no_codec
+from model_checkpoint.tree.values.codecs import register_codec
 
 TENSOR = torch.Tensor
+_DTYPES = {str(one).removeprefix("torch."): one for one in vars(torch).values() if isinstance(one, torch.dtype)}
 
 
 def finder(cls: type) -> Callable[[Any], ArrayRef]:
@@ -62,15 +65,31 @@ PACKERS: dict[type, Callable[[Any], Node]] = {
 }
 
 
+def _generator_state(generator: torch.Generator) -> dict[str, Any]:
+    return {"device": str(generator.device), "state": generator.get_state().numpy()}
+
+
+def _set_generator(generator: torch.Generator, state: Any) -> None:
+    generator.set_state(torch.from_numpy(np.array(np.asarray(state["state"]), np.uint8)))
+
+
+def _made_generator(state: Any) -> torch.Generator:
+    made = torch.Generator(state["device"])
+    _set_generator(made, state)
+    return made
+
+
+register_codec(torch.Generator, _generator_state, _made_generator, fill=_set_generator, name="torch.Generator")
+
+
 def unpack_torch(node: list[Any]) -> Any:
     """Give back a size, dtype or device."""
     match node:
-        case ["torch.Size", list(sides)] if all(isinstance(side, int) for side in sides):
+        case ["torch.Size", list(sides)] if all(type(side) is int and abs(side) < 1 << 63 for side in sides):
             return torch.Size(sides)
         case ["torch.dtype", str(name)]:
-            dtype = getattr(torch, name, None)
-            if isinstance(dtype, torch.dtype):
-                return dtype
+            if name in _DTYPES:
+                return _DTYPES[name]
         case ["torch.device", str(name)] if len(name) < 64:
             try:
                 return torch.device(name)

@@ -8,7 +8,7 @@ object with a state_dict, ``x`` value of a codec. Arrays: ``a`` a stored array, 
 from __future__ import annotations
 
 import dataclasses
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Any
@@ -17,18 +17,18 @@ import numpy as np
 
 from model_checkpoint.errors import CheckpointException
 from model_checkpoint.manifest import Node
+from model_checkpoint.manifest.scalars import DEEPEST
 from model_checkpoint.tree.arrays.array_ref import ArrayRef
 from model_checkpoint.tree.arrays.frameworks import finder, loaded, object_kind, state_of
 from model_checkpoint.tree.nodes.located_error import LocatedError, no_codec
+from model_checkpoint.tree.nodes.names import brief
 from model_checkpoint.tree.values import values
 from model_checkpoint.tree.values.classes import dataclass_values, fields_of, is_namedtuple, label
 from model_checkpoint.tree.values.codecs import Codec, codec_of
-from model_checkpoint.tree.values.dtypes import number
-
-DEEPEST = 120  # containers inside each other; a reader must be able to follow
+from model_checkpoint.tree.values.dtypes import UINT8
+from model_checkpoint.tree.values.standard_codecs import defaultdict_name
 
 Encoded = Callable[["Encoder", Any], Node]
-_U8 = number("uint8")
 
 
 class BytesRef(ArrayRef):
@@ -94,8 +94,9 @@ class Encoder:
             raise
         return flat
 
-    def key(self, key: Any, what: str = "dict key") -> Node:
+    def key(self, key: Any, what: str = "dict key", *, depth: int = 0) -> Node:
         """Return the node of a dict key or set member: a scalar, an enum, or a tuple of those."""
+        self._refuse_depth(depth)
         cls = type(key)
         if cls in values.PACKERS and cls is not np.dtype:
             return values.PACKERS[cls](key)
@@ -104,9 +105,9 @@ class Encoder:
         if isinstance(key, Enum):
             return _enum(self, key)
         if cls is tuple:
-            return ["t", [self.key(part) for part in key]]
+            return ["t", [self.key(part, depth=depth + 1) for part in key]]
         if cls is frozenset:
-            return ["fs", sorted((self.key(part) for part in key), key=repr)]
+            return ["fs", sorted((self.key(part, depth=depth + 1) for part in key), key=repr)]
         if isinstance(key, np.generic):
             return values.pack_numpy(key)
         raise LocatedError(
@@ -119,13 +120,16 @@ class Encoder:
         mark = id(value)
         if mark in self._open:
             raise LocatedError("the container holds itself, and a tree has no cycles. Break the cycle before saving.")
-        if len(self._open) >= DEEPEST:
-            raise LocatedError(f"nested deeper than {DEEPEST} containers. Flatten this part of the state.")
+        self._refuse_depth(1)
         self._open.add(mark)
         try:
             return make()
         finally:
             self._open.discard(mark)
+
+    def _refuse_depth(self, more: int) -> None:
+        if len(self._open) + more > DEEPEST:
+            raise LocatedError(f"nested deeper than {DEEPEST} containers. Flatten this part of the state.")
 
 
 def _array(find: Callable[[Any], ArrayRef]) -> Encoded:
@@ -150,9 +154,7 @@ def _bytes(encoder: Encoder, value: bytes | bytearray) -> Node:
     if len(value) <= values.LONG_BYTES:
         return values.pack_bytes(value)
     cls = BytesRef if type(value) is bytes else BytearrayRef
-    if _U8 is None:
-        raise AssertionError("uint8 is a known dtype")
-    found = cls(value, _U8, (len(value),), len(value))
+    found = cls(value, UINT8, (len(value),), len(value))
     node = found.node = ["a", len(encoder.found)]
     encoder.found.append(found)
     return node
@@ -227,6 +229,16 @@ def _coded(codec: Codec) -> Encoded:
     return handle
 
 
+def _defaultdict(encoder: Encoder, value: defaultdict[Any, Any]) -> Node:
+    name = defaultdict_name(value)
+    if name is None:
+        raise LocatedError(
+            f"cannot save a defaultdict that makes its values by {brief(value.default_factory)}. Use a builtin such as "
+            "int or list as its factory, or save dict(...) of it."
+        )
+    return encoder.inside(value, lambda: ["x", name, _dict(encoder, dict(value))])
+
+
 def _asked(ask: Callable[[], Any], what: str) -> Any:
     """Return what the caller's own code gives, or say whose code failed where."""
     try:
@@ -239,6 +251,10 @@ def _stateful(kind: str) -> Encoded:
     def handle(encoder: Encoder, value: Any) -> Node:
         def make() -> Node:
             state = _asked(lambda: state_of(value), f"state_dict() of {type(value).__qualname__}")
+            if kind == "module":
+                from model_checkpoint.tree.flattening.torch_wrappers import bare_state
+
+                state = bare_state(value, state)
             node: list[Any] = ["m", kind, label(type(value)), encoder.encode(state)]
             if kind == "module":
                 encoder.modules.append((node, value))
@@ -280,9 +296,11 @@ def _class_handler(cls: type) -> Encoded:
     if loaded("torch"):
         from model_checkpoint.tree.arrays import torch_types
 
-        pack = torch_types.PACKERS.get(cls)
+        pack, codec = torch_types.PACKERS.get(cls), codec_of(cls)
         if pack is not None:
             return lambda encoder, value: pack(value)
+        if codec is not None:  # registered just now, with torch's classes
+            return _coded(codec)
     raise no_codec(cls)
 
 
@@ -295,6 +313,7 @@ _HANDLERS: dict[type, Encoded] = {
     bytes: _bytes,
     bytearray: _bytes,
     dict: _dict,
+    defaultdict: _defaultdict,
     OrderedDict: _ordered,
     list: _sequence("l"),
     tuple: _sequence("t"),

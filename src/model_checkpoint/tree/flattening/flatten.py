@@ -35,6 +35,10 @@ def flatten(state: Any) -> Flat:
         tree = encoder.encode(state)
     except LocatedError as trouble:
         raise trouble.located() from trouble.__cause__
+    except RecursionError as error:
+        raise UnsupportedType(
+            "state: nested deeper than the stack has room for at this call. Save from a shallower call, or flatten it."
+        ) from error
     if encoder.modules or encoder.optimizers:
         from model_checkpoint.tree.flattening import torch_owners
 

@@ -7,6 +7,7 @@ from typing import Any
 from model_checkpoint.manifest import Node
 from model_checkpoint.tree.arrays.torch_types import bare_optimizer
 from model_checkpoint.tree.flattening.encode import Encoder
+from model_checkpoint.tree.flattening.torch_wrappers import bare_keys
 from model_checkpoint.tree.nodes.names import dotted, join
 from model_checkpoint.tree.nodes.walk import ARRAYS, children
 from model_checkpoint.tree.values.classes import label
@@ -33,8 +34,10 @@ def parameter_names(modules: list[tuple[str, Any]]) -> dict[int, str]:
     """Return the dotted name of each parameter, by identity; the first module that owns it names it."""
     names: dict[int, str] = {}
     for prefix, module in modules:
-        for name, parameter in module.named_parameters():
-            names.setdefault(id(parameter), join(prefix, dotted(name)))
+        known = dict(module.named_parameters())
+        bare = bare_keys(module, known)
+        for name, parameter in known.items():
+            names.setdefault(id(parameter), join(prefix, dotted(bare[name])))
     return names
 
 
@@ -54,7 +57,9 @@ def _located(tree: Node, encoder: Encoder) -> list[tuple[str, Any]]:
 
 
 def _mark_frozen(node: list[Any], module: Any, encoder: Encoder) -> None:
-    frozen = {name for name, p in module.named_parameters(remove_duplicate=False) if not p.requires_grad}
+    known = dict(module.named_parameters(remove_duplicate=False))
+    bare = bare_keys(module, known)
+    frozen = {bare[name] for name, p in known.items() if not p.requires_grad}
     if not frozen or not isinstance(node[3], list) or node[3][0] != "o":
         return
     flat = node[3][1]

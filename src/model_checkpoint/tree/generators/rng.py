@@ -10,6 +10,7 @@ import numpy as np
 
 from model_checkpoint.errors import StructureMismatch
 from model_checkpoint.tree.arrays.frameworks import loaded
+from model_checkpoint.tree.values.standard_codecs import numpy_state
 
 
 class RngState:
@@ -30,6 +31,9 @@ class RngState:
     def __init__(self, state: Mapping[str, Any]) -> None:
         self._state = dict(state)
 
+    def __repr__(self) -> str:
+        return f"RngState({', '.join(self._state)})"
+
     def state_dict(self) -> dict[str, Any]:
         """Return the snapshot as plain data and arrays."""
         return dict(self._state)
@@ -45,9 +49,13 @@ class RngState:
         missing = [part for part in ("python", "numpy") if part not in self._state]
         if missing:
             raise StructureMismatch(f"rng: the snapshot lacks {missing}. Was it made by rng_state()?")
+        if "torch" in self._state and not loaded("torch"):
+            raise StructureMismatch(
+                "rng: the snapshot has the generators of torch, which is not imported. Import torch first."
+            )
         version, words, gauss = self._state["python"]
         random.setstate((version, tuple(int(word) for word in words), gauss))
-        np.random.set_state(_numpy_state(self._state["numpy"]))
+        np.random.set_state(numpy_state(self._state["numpy"]))
         if "torch" in self._state:
             from model_checkpoint.tree.generators import torch_rng
 
@@ -73,9 +81,3 @@ def rng_state() -> RngState:
 
         state["torch"] = torch_rng.capture_generators()
     return RngState(state)
-
-
-def _numpy_state(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return NumPy's part with its key as a NumPy array, whichever framework it was loaded with."""
-    inner = state["state"]
-    return {**state, "state": {**inner, "key": np.asarray(inner["key"])}}

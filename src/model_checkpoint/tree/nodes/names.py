@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import base64
 import json
+import re
+import reprlib
 from contextlib import suppress
 from hashlib import blake2b
 from urllib.parse import unquote_to_bytes
@@ -20,6 +22,9 @@ ROOT = "%r"  # the name of a state that is itself one leaf
 _EMPTY = "%_"
 _LONGEST = 200  # bytes; file formats and people have limits
 _RESERVED = "__metadata__"  # a safetensors header keeps its remarks under this name
+_WRAPPERS = re.compile(r"^(?:(?:module|_orig_mod)\.)+|(?<=\.)_orig_mod\.")
+_SHORT = reprlib.Repr()  # a key may be nested or long without end
+_SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother, _SHORT.maxlong = 4, 120, 120, 120
 
 
 def escape(text: str, keep: str = "") -> str:
@@ -72,7 +77,7 @@ def segment(key: Node) -> str:
         return f"%b{key}"
     if isinstance(key, int):
         return f"%i{key}"
-    with suppress(ValueError):  # a damaged key has a name all the same
+    with suppress(ValueError, OverflowError):  # a damaged key has a name all the same
         match key:
             case ["i", str()]:
                 return f"%i{unpack_number(key)}"
@@ -103,6 +108,29 @@ def final(name: str) -> str:
     return f"{head.rpartition('%')[0] if '%' in head[-3:] else head}%h{blake2b(data, digest_size=16).hexdigest()}"
 
 
+def strip_wrappers(name: str) -> str:
+    """Return a parameter's name without what DDP and ``torch.compile`` put into it.
+
+    Example:
+        >>> strip_wrappers("module._orig_mod.encoder._orig_mod.weight")
+        'encoder.weight'
+    """
+    return _WRAPPERS.sub("", name)
+
+
+def brief(value: object) -> str:
+    """Return the repr of any value, shortened where it is nested or long without end.
+
+    Example:
+        >>> brief("a"), brief(10**5000)
+        ("'a'", 'an integer of 16610 bits')
+    """
+    try:
+        return _SHORT.repr(value)
+    except ValueError:  # Python refuses to print integers beyond 4300 digits
+        return f"an integer of {value.bit_length()} bits" if isinstance(value, int) else f"a {type(value).__qualname__}"
+
+
 def shown(keys: list[object]) -> str:
     """Return a path for people: ``model.layers[3].fn``.
 
@@ -110,5 +138,5 @@ def shown(keys: list[object]) -> str:
         >>> shown(["model", "layers", 3, "fn"]), shown([])
         ('model.layers[3].fn', 'state')
     """
-    text = "".join(f".{key}" if isinstance(key, str) and key.isidentifier() else f"[{key!r}]" for key in keys)
+    text = "".join(f".{key}" if isinstance(key, str) and key.isidentifier() else f"[{brief(key)}]" for key in keys)
     return text.removeprefix(".") or "state"

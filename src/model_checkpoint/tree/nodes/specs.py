@@ -94,7 +94,7 @@ def _kept(node: Node, name: str, keep: Callable[[str], bool]) -> Node:
     parts = [_kept(item, place, keep) for place, item in under]
     if all(part == ABSENT for part in parts):
         return ABSENT
-    return _with(node, parts)
+    return with_items(node, parts)
 
 
 def _names(node: Node, name: str) -> list[str]:
@@ -102,7 +102,7 @@ def _names(node: Node, name: str) -> list[str]:
     return [leaf for place, item in under for leaf in _names(item, place)] if under else [final(name)]
 
 
-def _with(node: list[Any], parts: list[Node]) -> Node:
+def with_items(node: list[Any], parts: list[Node]) -> Node:
     """Return a container with ``parts`` in place of its items."""
     if node[0] in "dko":
         left = [(key, part) for key, part in zip(node[1][::2], parts, strict=True) if part != ABSENT]

@@ -12,6 +12,7 @@ from model_checkpoint.tree.nodes.specs import specs
 from model_checkpoint.tree.nodes.walk import ABSENT, ARRAYS, MAPPINGS, children, tag_of
 
 KINDS = ("module", "optimizer", "scheduler", "scaler", "rng", "data")
+_KERAS = {"keras.model": "module", "keras.optimizer": "optimizer"}
 _WANTED = {"model": "module", "optimizer": "optimizer", "scheduler": "scheduler", "rng": "rng"}  # most need no scaler
 _NAMES = {  # what plain data is by the name of its key, since most frameworks keep their state in plain containers
     "model": "module",
@@ -126,6 +127,7 @@ def _kind(node: Node) -> str:
     """Return the kind of a part; a bare state_dict is known by its shape."""
     match node:
         case ["m", str(kind), *_]:
+            kind = _KERAS.get(kind, kind)
             return kind if kind in KINDS else "data"
         case ["o", list(), True, *_]:
             return "module"

@@ -13,7 +13,7 @@ ABSENT = ["-"]  # stands for a list item that was not selected
 MAPPINGS = frozenset("dko")
 ARRAYS = frozenset("av")
 CONTAINERS = frozenset(("d", "k", "o", "l", "t", "nt", "dc", "m", "x"))
-DEEPEST = 400  # nodes inside each other; a save writes fewer
+DEEPEST = 128  # nodes inside each other; a save writes fewer
 
 
 def tag_of(node: Node) -> str:

@@ -6,15 +6,34 @@ from collections import OrderedDict
 from collections.abc import Callable, Container, Sequence
 from typing import Any
 
-from model_checkpoint.errors import CheckpointException, ManifestInvalid, StructureMismatch
+from model_checkpoint.errors import (
+    CheckpointException,
+    ClassUnavailable,
+    LimitExceeded,
+    ManifestInvalid,
+    StructureMismatch,
+)
 from model_checkpoint.manifest import Entry, Node
+from model_checkpoint.performance.available_memory import available_bytes
 from model_checkpoint.tree.arrays.array_ref import c_strides, extent
-from model_checkpoint.tree.arrays.buffers import ArrayBuffer, show, stored_form
+from model_checkpoint.tree.arrays.buffers import RANK, ArrayBuffer, show, stored_form
+from model_checkpoint.tree.arrays.frameworks import loaded
 from model_checkpoint.tree.nodes.names import shown
-from model_checkpoint.tree.nodes.walk import ABSENT, ARRAYS, CONTAINERS, DEEPEST, MAPPINGS, children, damaged, tag_of
+from model_checkpoint.tree.nodes.walk import (
+    ABSENT,
+    ARRAYS,
+    CONTAINERS,
+    DEEPEST,
+    MAPPINGS,
+    array_nodes,
+    children,
+    damaged,
+    tag_of,
+)
 from model_checkpoint.tree.values import classes, values
-from model_checkpoint.tree.values.codecs import codec_named
+from model_checkpoint.tree.values.codecs import Codec, codec_named
 
+_FARTHEST = 1 << 62  # bytes; no framework counts farther
 _TORCH_ATOMS = frozenset(("torch.Size", "torch.dtype", "torch.device"))
 
 
@@ -54,7 +73,7 @@ class Builder:
         elif depth > DEEPEST:
             raise damaged("nesting deeper than any save writes")
         elif tag in CONTAINERS:
-            self._check_container(node, name)
+            self._check_container(node, name, depth)
         elif tag in ("s", "fs"):
             self._set(node)
         else:
@@ -69,23 +88,37 @@ class Builder:
                 except (TypeError, IndexError) as error:
                     raise damaged(key) from error
 
-    def _check_container(self, node: list[Any], name: str) -> None:
+    def _check_container(self, node: list[Any], name: str, depth: int) -> None:
         children(node, "")  # refuses a wrong form
         if node[0] in ("nt", "dc"):
-            self.classes.record(node[1], node[2])
+            self._require_tag(node[0], self.classes.record(node[1], node[2]))
             if ABSENT in node[3]:
                 raise StructureMismatch(
                     f"only some fields of {node[1]} are selected. Select all of it, or load into= a live one."
                 )
         elif node[0] == "x":
-            codec_named(node[1])
+            _codec(node[1])
             self._coded_at[id(node)] = name
-        elif node[0] == "m" and node[1] == "rng" and tag_of(node[3]) not in MAPPINGS:
-            raise damaged(node)
+        elif node[0] == "m":
+            self._check_object(node, name, depth)
         elif node[0] in "dko":
             self.check_keys(node[1][::2])
             for metadata in node[3:]:
-                self.check(metadata, name)
+                if array_nodes(metadata):
+                    raise damaged(metadata)
+                self.check(metadata, name, depth=depth + 1)
+
+    def _check_object(self, node: list[Any], name: str, depth: int) -> None:
+        if node[1] == "rng" and tag_of(node[3]) not in MAPPINGS:
+            raise damaged(node)
+        if len(node) > 4:  # an optimizer, whose state is named after parameters, so that no walk meets these dicts
+            for part in (node[3], *node[3][1][1::2]):
+                if tag_of(part) in MAPPINGS:
+                    self._check_container(part, name, depth)
+
+    def _require_tag(self, tag: str, cls: type) -> None:
+        if (tag == "nt") != issubclass(cls, tuple):
+            raise damaged([tag, classes.label(cls)])
 
     def memory(self, node: list[Any], name: str, kind: str | None = None) -> ArrayBuffer:
         """Return the stored array an array node shows, checked; ``kind`` is that of the live array it is for."""
@@ -93,14 +126,29 @@ class Builder:
         if type(index) is not int or not 0 <= index < len(self._entries):
             raise damaged(node)
         if node[0] == "v":
-            self.geometry(node, kind)
-        elif len(node) > 3 or (len(node) == 3 and not isinstance(node[2], str)):
-            raise damaged(node)
+            self._check_flags(node, self.geometry(node, kind)[1], node[7])
+        elif len(node) > 2:
+            self._check_flags(node, self._entries[index].dtype, node[2])
         known = self.memories.get(index)
         if known is None:
             known = ArrayBuffer(self._entries[index], name=name, framework=kind or self._framework)
             self.memories[index] = known
         return known
+
+    def _check_flags(self, node: list[Any], dtype: str, flags: Any) -> None:
+        """Refuse flags no save writes: only numbers with a fraction have gradients."""
+        known = ("", "q", "g", "p") if dtype.startswith(("float", "bfloat", "complex")) else ("", "q")
+        if flags not in known or len(node) > (3 if node[0] == "a" else 9):
+            raise damaged(node)
+
+    def described(self, node: list[Any]) -> tuple[str, tuple[int, ...]]:
+        """Return the saved dtype and shape of an array node."""
+        match node:
+            case ["a", int(index), *_] if 0 <= index < len(self._entries):
+                return self._entries[index].dtype, self._entries[index].shape
+            case ["v", _, str(), str(dtype), list(shape), *_]:
+                return dtype, tuple(shape)
+        raise damaged(node)
 
     def geometry(
         self, node: list[Any], kind: str | None = None
@@ -110,11 +158,13 @@ class Builder:
             case ["v", index, str(saved), str(dtype), list(shape), list() | None as strides, int(offset), str(), int()]:
                 kind = kind or self._framework or saved
                 form = stored_form(dtype, kind=kind, saved=saved)
-                sides = [side for side in shape if type(side) is int and side >= 0]
+                sides = tuple(side for side in shape if type(side) is int and 0 <= side <= _FARTHEST)
                 steps = c_strides(sides, form.itemsize) if strides is None else tuple(strides)
-                sane = len(sides) == len(steps) == len(shape) and all(type(step) is int for step in steps)
+                sane = len(sides) == len(steps) == len(shape) <= RANK and all(map(_is_step, steps))
                 if sane and _inside(sides, steps, form.itemsize, offset=offset, size=self._entries[index].nbytes):
-                    return kind, form.name, tuple(sides), steps, offset
+                    copied = kind not in ("torch", "numpy") or min(steps, default=0) < 0
+                    _require_room(form.nbytes(sides), self._entries[index].nbytes, copied=copied)
+                    return kind, form.name, sides, steps, offset
         raise damaged(node)
 
     def lend(self, index: int, live: Any) -> None:
@@ -179,9 +229,11 @@ class Builder:
                     return self.classes.member(cls, name, value=values.unpack_value(value))
             raise damaged(node)
         if node[0] in _TORCH_ATOMS:
-            from model_checkpoint.tree.arrays.buffers import adapter
-
-            adapter("torch")
+            if not loaded("torch"):
+                raise ClassUnavailable(
+                    f"a {node[0]}, and torch is not imported; a load imports nothing by itself. "
+                    "Import torch first, or load without it (parts=)."
+                )
             from model_checkpoint.tree.arrays import torch_types
 
             return torch_types.unpack_torch(node)
@@ -199,6 +251,17 @@ class Builder:
         for index, memory in self.memories.items():
             if index not in live:
                 memory.finished(self.device)
+
+
+def _is_step(step: Any) -> bool:
+    return type(step) is int and abs(step) <= _FARTHEST
+
+
+def _require_room(nbytes: int, stored: int, *, copied: bool) -> None:
+    """Refuse a view that shows its memory so often that no copy of it could be made."""
+    most = available_bytes() if nbytes > stored and copied else None
+    if nbytes > _FARTHEST or (most is not None and nbytes > most):
+        raise LimitExceeded(f"a view of {nbytes} bytes into {stored} stored ones. Load another step, or without it.")
 
 
 def _inside(shape: Sequence[int], steps: Sequence[int], item: int, *, offset: int, size: int) -> bool:
@@ -244,6 +307,12 @@ def _object(builder: Builder, node: list[Any]) -> Any:
     from model_checkpoint.tree.generators.rng import RngState
 
     return RngState(state)
+
+
+def _codec(name: str) -> Codec:
+    if name.startswith("torch.") and loaded("torch"):
+        from model_checkpoint.tree.arrays import torch_types  # noqa: F401 - registers those of torch's classes
+    return codec_named(name)
 
 
 def _coded(builder: Builder, node: list[Any]) -> Any:

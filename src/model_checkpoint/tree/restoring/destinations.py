@@ -18,6 +18,8 @@ from model_checkpoint.tree.arrays.frameworks import Finder, finder
 from model_checkpoint.tree.nodes.located_error import LocatedError
 from model_checkpoint.tree.nodes.names import ROOT
 from model_checkpoint.tree.restoring.build import Builder, located
+from model_checkpoint.tree.values.dtypes import number
+from model_checkpoint.tree.values.numpy_dtypes import from_name
 
 IN_PLACE = ("torch", "numpy")  # arrays of other kinds never change; they are replaced
 
@@ -35,13 +37,20 @@ class _Use(NamedTuple):
     name: str
     node: list[Any]
     live: ArrayRef
+    dtype: str  # as saved
+
+    @property
+    def is_cast(self) -> bool:
+        """Whether the values are to have another dtype than they were saved with."""
+        return self.dtype != self.live.dtype.name
 
 
 class Destinations:
     """All live arrays of a load."""
 
-    def __init__(self, builder: Builder, *, atomic: bool) -> None:
-        self._builder, self._atomic = builder, atomic
+    def __init__(self, builder: Builder, *, atomic: bool, cast: bool = False) -> None:
+        self._builder, self._atomic, self._cast = builder, atomic, cast
+        self.casts: list[tuple[str, str, str]] = []  # name, saved dtype, live dtype
         self._problems: list[str] = []
         self._uses: dict[int, list[_Use]] = {}
         self._direct: dict[int, _Use] = {}
@@ -58,24 +67,33 @@ class Destinations:
         except LocatedError as trouble:
             return self._problem(name, trouble.what)
         try:
-            entry = self._builder.memory(node, name, found.kind).entry
+            dtype, shape = self._builder.described(node)
+            cast = dtype != found.dtype.name and shape == found.shape and self.takes_cast(dtype, found.dtype.name)
+            self._builder.memory(node, name, "numpy" if cast and found.kind not in IN_PLACE else found.kind)
         except CheckpointException as error:
             raise located(name, error) from error
-        dtype, shape = (entry.dtype, entry.shape) if node[0] == "a" else (node[3], tuple(node[4]))
-        if dtype != found.dtype.name or shape != found.shape:
+        if (dtype != found.dtype.name and not cast) or shape != found.shape:
             return self._problem(name, f"saved {dtype} {list(shape)}, live {found.dtype.name} {list(found.shape)}")
+        if cast:
+            self.casts.append((name, dtype, found.dtype.name))
         if found.kind not in IN_PLACE:
-            return self._replaced(node, found, name)
+            return self._replaced(node, found, name, cast=cast)
         if found.kind == "numpy" and not live.flags.writeable:
             return self._problem(name, "the live array is read-only. Pass a writable copy")
         if found.kind == "torch" and live.is_inference() and not live.is_cpu:
             return self._problem(name, "the live tensor is an inference tensor. Clone it outside inference_mode")
         if _folded(found):
             return self._problem(name, "elements of the live array share memory (expanded?). Pass a contiguous copy")
-        self._uses.setdefault(node[1], []).append(_Use(name, node, found))
+        self._uses.setdefault(node[1], []).append(_Use(name, node, found, dtype))
         return None
 
-    def _replaced(self, node: list[Any], found: ArrayRef, name: str) -> Callable[[], Any] | None:
+    def takes_cast(self, saved: str, live: str) -> bool:
+        """Tell whether the caller wants values cast, and numbers of the one dtype can be numbers of the other."""
+        one, other = number(saved.removeprefix(">")), number(live.removeprefix(">"))
+        known = one is not None and other is not None and not one.packed and not other.packed
+        return self._cast and known and ("complex" in live or "complex" not in saved)
+
+    def _replaced(self, node: list[Any], found: ArrayRef, name: str, *, cast: bool) -> Callable[[], Any] | None:
         """Return what makes the successor of a live array that cannot be written."""
         saved = self._builder.memory(node, name, found.kind).entry
         if found.kind == "jax" and (saved.attributes if saved.kind == "jax" else None) != found.attributes:
@@ -83,7 +101,12 @@ class Destinations:
                 name, f"saved as {saved.attributes or 'numbers'}, live {found.attributes or 'numbers'}"
             )
         made = adapter(found.kind)
-        make: Callable[[], Any] = made.successor(found.value, lambda: self._builder.array(node))
+
+        def build() -> Any:
+            array = self._builder.array(node)
+            return made.make(_cast(array, found.dtype.name), None, None) if cast else array
+
+        make: Callable[[], Any] = made.successor(found.value, build)
         put = made.setter(found.value)
         if put is None:
             return make
@@ -120,7 +143,7 @@ class Destinations:
         memory = self._builder.memories[index]
         for use in uses:
             live = use.live
-            if use.node[0] != "a" or live.strides is not None or live.dtype.swapped:
+            if use.node[0] != "a" or live.strides is not None or live.dtype.swapped or use.is_cast:
                 continue
             self.targets[index] = _target(live)
             memory.base = live.value
@@ -159,7 +182,13 @@ class Destinations:
             adapter("torch").copy_into(live.value, show(base, "torch", None, geometry=geometry))
             return
         saved = show(base, "numpy", None, geometry=geometry)
-        np.copyto(live.value, saved, casting="equiv")
+        np.copyto(live.value, _cast(saved, live.dtype.name) if use.is_cast else saved, casting="equiv")
+
+
+def _cast(array: Any, dtype: str) -> Any:
+    """Return values as another dtype; what is too large for it becomes what the processor makes of it."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.asarray(array).astype(from_name(dtype))
 
 
 def _folded(found: ArrayRef) -> bool:
@@ -172,7 +201,7 @@ def _as_view(use: _Use) -> list[Any]:
     """Return the view node of a use: all of the stored array, or the part its node says."""
     if use.node[0] == "v":
         return use.node
-    return ["v", use.node[1], use.live.kind, use.live.dtype.name, list(use.live.shape), None, 0, "", 0]
+    return ["v", use.node[1], use.live.kind, use.dtype, list(use.live.shape), None, 0, "", 0]
 
 
 def _target(live: ArrayRef) -> Target:

@@ -8,16 +8,19 @@ from typing import Any
 
 from model_checkpoint.errors import StructureMismatch, UnsupportedType
 from model_checkpoint.manifest import Node
+from model_checkpoint.manifest.scalars import DEEPEST
 from model_checkpoint.state import LiveSpecs, Spec
 from model_checkpoint.tree.arrays.frameworks import finder, object_kind
-from model_checkpoint.tree.flattening.encode import DEEPEST, Encoder
+from model_checkpoint.tree.flattening.encode import Encoder
 from model_checkpoint.tree.nodes.gc_pause import collector_paused
 from model_checkpoint.tree.nodes.located_error import LocatedError
 from model_checkpoint.tree.nodes.names import ROOT, dotted, final, join, segment
-from model_checkpoint.tree.nodes.walk import ABSENT, children
+from model_checkpoint.tree.nodes.specs import with_items
+from model_checkpoint.tree.nodes.walk import ABSENT, MAPPINGS, children, tag_of
 from model_checkpoint.tree.values.classes import fields_of, is_namedtuple
 
 _SCALARS = (bool, int, float, complex, str)
+_WITH_PLACES = MAPPINGS | {"l", "t", "nt", "dc"}  # where a live container may have a module
 
 
 @collector_paused()
@@ -51,8 +54,16 @@ def _describe(name: str, value: Any, specs: list[Spec], opened: list[str]) -> No
     except LocatedError as trouble:
         raise StructureMismatch(f"{final(name)}: {trouble.what}") from trouble
     if object_kind(cls) == "module":
-        for key, part in value.state_dict().items():
-            _describe(join(name, dotted(key)), part, specs, opened)
+        from model_checkpoint.tree.restoring.torch_module_state import state_items
+
+        for item in state_items(value):
+            _describe(join(name, item.name), item.value, specs, opened)
+    elif (object_kind(cls) or "").startswith("keras."):
+        from model_checkpoint.tree.arrays.keras_variables import is_built, named_variables
+
+        for key, variable in named_variables(value).items():
+            _describe(join(name, key), variable.value, specs, opened)
+        opened.extend([] if is_built(value) else [f"{name}." if name else ""])
     elif not isinstance(value, _SCALARS) and type(value) not in (list, tuple):
         opened.extend([final(name), f"{name}."] if name else [""])
 
@@ -209,9 +220,9 @@ def _extra_parts(name: str, value: Any) -> list[str]:
     """Return the names of what a module keeps in its state_dict beside tensors."""
     if object_kind(type(value)) != "module":
         return []
-    from model_checkpoint.tree.restoring.torch_modules import extra_keys
+    from model_checkpoint.tree.restoring.torch_module_state import extra_names
 
-    return [join(name, dotted(key)) for key in extra_keys(value)]
+    return [join(name, part) for part in extra_names(value)]
 
 
 def live_parameter_names(into: Any) -> dict[int, str]:
@@ -222,3 +233,27 @@ def live_parameter_names(into: Any) -> dict[int, str]:
     from model_checkpoint.tree.flattening.torch_owners import parameter_names
 
     return parameter_names(modules)
+
+
+def aligned(tree: Node, into: Any) -> Node:
+    """Return a saved tree whose modules have the names of the live ones, where only wrappers make them differ.
+
+    Example:
+        >>> aligned(["d", ["epoch", 3]], {"epoch": 0})
+        ['d', ['epoch', 3]]
+    """
+    modules = {name: value for name, value in _places(into, arrays=False) if object_kind(type(value)) == "module"}
+    return _aligned(tree, "", modules) if modules else tree
+
+
+def _aligned(node: Node, name: str, modules: dict[str, Any]) -> Node:
+    if name in modules:
+        from model_checkpoint.tree.restoring.torch_module_state import unwrapped
+
+        if isinstance(node, list) and tag_of(node) == "m" and len(node) == 4:
+            return [*node[:3], unwrapped(node[3], modules[name])]
+        return unwrapped(node, modules[name])
+    start = f"{name}." if name else ""
+    if tag_of(node) not in _WITH_PLACES or not isinstance(node, list) or not any(m.startswith(start) for m in modules):
+        return node
+    return with_items(node, [_aligned(item, place, modules) for place, item in children(node, name)])

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable
-from functools import cache
 from typing import Any
 
 from model_checkpoint.errors import CheckpointException, PartlyLoaded, StructureMismatch
@@ -16,29 +15,20 @@ from model_checkpoint.manifest import Node
 from model_checkpoint.state import Target
 from model_checkpoint.tree.arrays.frameworks import finder, object_kind
 from model_checkpoint.tree.nodes.located_error import LocatedError
-from model_checkpoint.tree.nodes.names import ROOT, join, segment
+from model_checkpoint.tree.nodes.names import join, segment
 from model_checkpoint.tree.nodes.walk import ABSENT, ARRAYS, MAPPINGS, array_nodes, leaves, tag_of
-from model_checkpoint.tree.restoring.build import Builder
-from model_checkpoint.tree.restoring.destinations import Assign, Destinations
-from model_checkpoint.tree.restoring.live_specs import live_parameter_names, named_items
-from model_checkpoint.tree.restoring.stateful_objects import ObjectLoad, match_object
+from model_checkpoint.tree.restoring.destinations import Assign
+from model_checkpoint.tree.restoring.live_specs import aligned, live_parameter_names, named_items
+from model_checkpoint.tree.restoring.matching import Make, Matching, ObjectLoad
+from model_checkpoint.tree.restoring.stateful_objects import match_object
 from model_checkpoint.tree.values.classes import fields_of, is_namedtuple
+from model_checkpoint.tree.values.codecs import Codec, codec_of
 
-Make = Callable[[], Any]
 _SHOWN = 10
 
 
-class Matcher:
+class Matcher(Matching):
     """Matches one saved tree with one live state."""
-
-    def __init__(self, builder: Builder, *, atomic: bool = False) -> None:
-        self.builder, self.atomic = builder, atomic
-        self.problems: list[str] = []
-        self.landing = Destinations(builder, atomic=atomic)
-        self.loads: list[ObjectLoad] = []
-        self.parameter_names: dict[int, str] = {}
-        self._assigns = self.landing.assigns
-        self._fresh: list[Make] = []
 
     @property
     def targets(self) -> dict[int, Target]:
@@ -48,6 +38,7 @@ class Matcher:
     def start(self, tree: Node, into: Any) -> Make:
         """Match everything or raise; the function returned gives the filled ``into``."""
         array_nodes(tree)  # refuses a container of the wrong form
+        tree = aligned(tree, into)
         self.parameter_names = live_parameter_names(into)
         make = self.match(tree, into, "")
         if not self.problems:
@@ -79,7 +70,22 @@ class Matcher:
         if kind is not None:
             match_object(self, node, live, name=name, kind=kind)
             return None
+        codec = codec_of(cls)
+        if codec is not None and codec.fill is not None:
+            return self._fill(node, live, name, codec)
         return self._match_plain(node, live, name)
+
+    def _fill(self, node: Node, live: Any, name: str, codec: Codec) -> Make | None:
+        """Lay the saved value of a codec over a live one, which stays in its place."""
+        if not isinstance(node, list) or node[:2] != ["x", codec.name]:
+            return self.problem(name, f"live it is a {type(live).__qualname__}, saved was {_what(node)}")
+        make, fill = self.fresh(node[2], name), codec.fill
+        if make is not None and fill is not None:
+            load = ObjectLoad(
+                name, make=make, apply=lambda saved: fill(live, saved), present=lambda: codec.encode(live)
+            )
+            self.loads.append(load)
+        return None
 
     def _is_array(self, node: Node, live: Any, name: str) -> bool:
         if tag_of(node) in ARRAYS:
@@ -100,35 +106,19 @@ class Matcher:
             return self.problem(name, f"saved as an array, live it is a {type(live).__qualname__}")
         return self.fresh(node, name)
 
-    def problem(self, name: str, what: str) -> Make | None:
-        """Note a difference; the live value stays."""
-        self.problems.append(f"{name or ROOT}: {what}")
-        return None
-
-    def fresh(self, node: Node, name: str) -> Make | None:
-        """Build ``node`` anew; what cannot be built is a problem."""
-        try:
-            self.builder.check(node, name)
-        except CheckpointException as error:
-            self.problems.append(error.message)
-            return None
-        make = cache(lambda: self.builder.build(node))
-        self._fresh.append(make)
-        return make
-
     def _assign(self, put: Callable[[Any], None], make: Make | None) -> None:
         if make is not None:
-            self._assigns.append(Assign(put, make))
+            self.landing.assigns.append(Assign(put, make))
 
     def _match_item(self, node: Node, live: Any, key: Any, name: str) -> None:
         """Lay ``node`` over ``live[key]``."""
         make = self.match(node, live[key], name)
         if make is not None:
-            self._assigns.append(Assign(lambda value: live.__setitem__(key, value), make))
+            self.landing.assigns.append(Assign(lambda value: live.__setitem__(key, value), make))
 
     def _mapping(self, node: Node, live: dict[Any, Any], name: str) -> Make | None:
-        while isinstance(node, list) and tag_of(node) == "m" and len(node) > 3:
-            node = node[3]
+        while isinstance(node, list) and tag_of(node) in ("m", "x"):  # what was a mapping with a class of its own
+            node = node[3] if node[0] == "m" else node[2]
         if not isinstance(node, list) or tag_of(node) not in MAPPINGS:
             return self.problem(name, f"live it is a {type(live).__qualname__}, saved was {_what(node)}")
         if not live:
@@ -144,12 +134,6 @@ class Matcher:
                 item = named.get(key, ABSENT)
             self._match_item(item, live, key, place)
         return None
-
-    def saved_items(self, node: list[Any]) -> dict[Any, Node]:
-        """Return the items of a mapping node by their keys."""
-        flat = node[1]
-        self.builder.check_keys(flat[::2])
-        return dict(zip((self.builder.key(key) for key in flat[::2]), flat[1::2], strict=True))
 
     def _list(self, node: Node, live: list[Any], name: str) -> Make | None:
         if not isinstance(node, list) or tag_of(node) != "l":
@@ -194,7 +178,7 @@ class Matcher:
         """Apply everything; with ``atomic`` a failing ``load_state_dict`` undoes those before it."""
         self.builder.finish(self.targets)
         self._build()
-        values: Iterable[tuple[Assign, Any]] = ((assign, assign.make()) for assign in self._assigns)
+        values: Iterable[tuple[Assign, Any]] = ((assign, assign.make()) for assign in self.landing.assigns)
         made = make() if self.atomic else None
         if self.atomic:  # else one by one, so that an array goes when its successor is there
             values = list(values)
@@ -209,7 +193,7 @@ class Matcher:
     def _build(self) -> None:
         """Build all plain values: what a codec of the caller's refuses is refused before an object changes."""
         try:
-            for make in self._fresh:
+            for make in self.made:
                 make()
         except CheckpointException as error:
             replaced = self.landing.direct_names()

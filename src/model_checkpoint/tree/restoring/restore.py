@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from model_checkpoint.errors import UnsupportedType
 from model_checkpoint.manifest import Entry, Node
 from model_checkpoint.state import Target
-from model_checkpoint.tree.arrays.buffers import adapter
+from model_checkpoint.tree.arrays.buffers import adapter, import_framework
 from model_checkpoint.tree.nodes.gc_pause import collector_paused
 from model_checkpoint.tree.restoring.build import Builder
 from model_checkpoint.tree.restoring.matcher import Matcher
 
-FRAMEWORKS = ("numpy", "torch", "jax", "tensorflow")
 _ON_DEVICES = frozenset(("torch", "jax"))
 
 
@@ -27,6 +25,7 @@ def prepare(
     framework: str | None = None,
     device: Any = None,
     atomic: bool = False,
+    cast: bool = False,
 ) -> Restore:
     """Check everything that can be checked, and return what waits for the bytes; nothing live has changed.
 
@@ -38,6 +37,7 @@ def prepare(
         framework: Give all arrays back as ``"numpy"``, ``"torch"``, ``"jax"`` or ``"tensorflow"``.
         device: Where fresh torch and jax arrays go.
         atomic: Change the live objects only when every byte is there.
+        cast: Let live arrays keep their dtype where another was saved; ``Restore.casts`` tells which did.
 
     Raises:
         StructureMismatch: live objects and checkpoint differ.
@@ -49,14 +49,14 @@ def prepare(
         >>> prepare(["d", ["epoch", 3]], []).finish()
         {'epoch': 3}
     """
-    if framework is not None and framework not in FRAMEWORKS:
-        raise UnsupportedType(f"framework: {framework!r} is unknown, expected one of {', '.join(FRAMEWORKS)}.")
+    if framework is not None:
+        import_framework(framework)
     builder = Builder(entries, types=types, framework=framework, device=device)
     if into is None:
         builder.check(tree)
         restore = Restore(builder, lambda: builder.build(tree))
     else:
-        matcher = Matcher(builder, atomic=atomic)
+        matcher = Matcher(builder, atomic=atomic, cast=cast)
         restore = Restore(builder, matcher.start(tree, into), matcher)
     if device is not None:
         for kind in sorted({memory.kind for memory in builder.memories.values()} & _ON_DEVICES):
@@ -70,6 +70,7 @@ class Restore:
     def __init__(self, builder: Builder, make: Callable[[], Any], matcher: Matcher | None = None) -> None:
         self._builder, self._make, self._matcher = builder, make, matcher
         self.needed: Sequence[int] = tuple(builder.memories)
+        self.casts: Sequence[tuple[str, str, str]] = () if matcher is None else tuple(matcher.landing.casts)
 
     def target(self, entry: int) -> Target:
         """Return where the bytes of stored array ``entry`` go."""

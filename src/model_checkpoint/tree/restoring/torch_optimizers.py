@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -11,11 +11,8 @@ from model_checkpoint.manifest import Node
 from model_checkpoint.tree.arrays.torch_types import bare_optimizer
 from model_checkpoint.tree.flattening.torch_owners import parameters
 from model_checkpoint.tree.nodes.walk import MAPPINGS, tag_of
-from model_checkpoint.tree.restoring.stateful_objects import ObjectLoad, inner_of, stays_torch
+from model_checkpoint.tree.restoring.matching import Matching, ObjectLoad, inner_of
 from model_checkpoint.tree.values.classes import label
-
-if TYPE_CHECKING:
-    from model_checkpoint.tree.restoring.matcher import Matcher
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,19 +25,19 @@ class _Saved:
     shapes: list[tuple[int, ...] | None]
 
 
-def match_optimizer(matcher: Matcher, node: Node, live: torch.optim.Optimizer, *, name: str) -> None:
+def match_optimizer(matching: Matching, node: Node, live: torch.optim.Optimizer, *, name: str) -> None:
     """Lay a saved optimizer state over a live optimizer, fresh or used."""
     inner = inner_of(node)
-    saved = _read(matcher, inner, node)
+    saved = _read(matching, inner, node)
     if saved is None:
         whole = "its groups and state must be selected together (parts=)"
-        matcher.problem(name, f"saved is no whole optimizer state, {whole}")
+        matching.problem(name, f"saved is no whole optimizer state, {whole}")
         return
-    places = _places(matcher, saved, live, name=name)
-    if places is None or not _settings_fit(matcher, saved, live, name=name, node=node):
+    places = _places(matching, saved, live, name=name)
+    if places is None or not _settings_fit(matching, saved, live, name=name, node=node):
         return
-    make = matcher.fresh(inner, name)
-    if make is None or not stays_torch(matcher, inner, name):
+    make = matching.fresh(inner, name)
+    if make is None or not matching.stays_torch(inner, name):
         return
 
     def apply(state: Any) -> None:
@@ -49,18 +46,18 @@ def match_optimizer(matcher: Matcher, node: Node, live: torch.optim.Optimizer, *
     def arranged() -> Any:
         return _arranged(make(), saved, live, places=places)
 
-    matcher.loads.append(ObjectLoad(name, live, make=arranged, apply=apply))
+    matching.loads.append(ObjectLoad(name, make=arranged, apply=apply, present=live.state_dict))
 
 
-def _read(matcher: Matcher, inner: Node, node: Node) -> _Saved | None:
+def _read(matching: Matching, inner: Node, node: Node) -> _Saved | None:
     """Return the groups of a saved optimizer, or None if it is not all there."""
     if not isinstance(inner, list) or tag_of(inner) not in MAPPINGS:
         return None
-    parts = matcher.saved_items(inner)
+    parts = matching.saved_items(inner)
     groups = parts.get("param_groups")
     if "state" not in parts or not isinstance(groups, list) or tag_of(groups) != "l":
         return None
-    items = [matcher.saved_items(group) for group in groups[1] if tag_of(group) in MAPPINGS]
+    items = [matching.saved_items(group) for group in groups[1] if tag_of(group) in MAPPINGS]
     places = [item.get("params") for item in items]
     if len(items) != len(groups[1]) or not all(isinstance(p, list) and tag_of(p) == "l" for p in places):
         return None
@@ -77,26 +74,28 @@ def _read(matcher: Matcher, inner: Node, node: Node) -> _Saved | None:
     )
 
 
-def _places(matcher: Matcher, saved: _Saved, live: torch.optim.Optimizer, *, name: str) -> list[int] | None:
+def _places(matching: Matching, saved: _Saved, live: torch.optim.Optimizer, *, name: str) -> list[int] | None:
     """Return for each live parameter the saved position it takes its state from, or note why not."""
     mine = parameters(live)
     sizes = [len(group["params"]) for group in live.param_groups]
     if [len(group) for group in saved.groups] != sizes:
-        matcher.problem(
+        matching.problem(
             name, f"saved with parameter groups of {[len(g) for g in saved.groups]} parameters, live they have {sizes}"
         )
         return None
-    names = [matcher.parameter_names.get(id(parameter)) for parameter in mine]
+    names = [matching.parameter_names.get(id(parameter)) for parameter in mine]
     places = _by_name(saved, names, sizes) if None not in names and None not in saved.names else list(range(len(mine)))
     if places is None:
         odd = sorted(set(map(str, names)) ^ set(map(str, saved.names)))[:4]
-        matcher.problem(name, f"its parameters are named or grouped otherwise than saved, differing: {odd or 'groups'}")
+        matching.problem(
+            name, f"its parameters are named or grouped otherwise than saved, differing: {odd or 'groups'}"
+        )
         return None
     for parameter, place in zip(mine, places, strict=True):
         shape = saved.shapes[place]
         if shape is not None and shape != tuple(parameter.shape):
             who = saved.names[place] or f"parameter {place}"
-            matcher.problem(name, f"{who} was saved with shape {list(shape)}, live it has {list(parameter.shape)}")
+            matching.problem(name, f"{who} was saved with shape {list(shape)}, live it has {list(parameter.shape)}")
             return None
     return places
 
@@ -104,6 +103,8 @@ def _places(matcher: Matcher, saved: _Saved, live: torch.optim.Optimizer, *, nam
 def _by_name(saved: _Saved, names: list[str | None], sizes: list[int]) -> list[int] | None:
     """Match parameters by name, each group with the group in the same place."""
     at = {saved_name: position for position, saved_name in enumerate(saved.names)}
+    if set(at) != set(names):  # a checkpoint of a wrapped module, whose names were kept as they were
+        at, names = {_bare(one): position for one, position in at.items()}, [_bare(one) for one in names]
     if len(at) != len(saved.names) or set(at) != set(names):
         return None
     places = [at[one] for one in names]
@@ -115,14 +116,19 @@ def _by_name(saved: _Saved, names: list[str | None], sizes: list[int]) -> list[i
     return places
 
 
-def _settings_fit(matcher: Matcher, saved: _Saved, live: torch.optim.Optimizer, *, name: str, node: Any) -> bool:
+def _bare(name: str | None) -> str | None:
+    """Return a parameter's name without the parts that a wrapper may have put anywhere into it."""
+    return name and ".".join(part for part in name.split(".") if part not in ("module", "_orig_mod"))
+
+
+def _settings_fit(matching: Matching, saved: _Saved, live: torch.optim.Optimizer, *, name: str, node: Any) -> bool:
     """Refuse the state of another kind of optimizer: its settings have other names."""
     recorded, kind = node[2] if tag_of(node) == "m" else None, label(type(bare_optimizer(live)))
     if recorded in (None, kind):
         return True
     lacking = [key for key in live.defaults for keys in saved.keys if key not in keys]
     if lacking:
-        matcher.problem(name, f"saved from {recorded}, live it is {kind}, whose {lacking[0]!r} is not saved")
+        matching.problem(name, f"saved from {recorded}, live it is {kind}, whose {lacking[0]!r} is not saved")
     return not lacking
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import sys
 from collections.abc import Sequence
 from enum import Enum, Flag
 from functools import cached_property
+from types import BuiltinFunctionType
 from typing import Any
 
 from model_checkpoint.errors import ClassUnavailable, ManifestInvalid
 from model_checkpoint.tree.nodes.located_error import no_codec
+from model_checkpoint.tree.nodes.names import brief
 
 
 def label(cls: type) -> str:
@@ -69,6 +72,11 @@ class Resolver:
     def record(self, recorded: str, names: Sequence[str], *, hint: type | None = None) -> type:
         """Return a dataclass or namedtuple whose fields are exactly ``names``."""
         cls = self.find(recorded, hint)
+        if not _is_record(cls):
+            raise ManifestInvalid(
+                f"class {recorded}: no dataclass or namedtuple that can be made from its fields. Pass types=[...] with "
+                "the class as it was; else the manifest is damaged, run `mckpt verify`."
+            )
         actual = fields_of(cls)
         if actual != list(names):
             raise ClassUnavailable(
@@ -85,37 +93,59 @@ class Resolver:
         member = cls.__members__.get(name or "")
         if member is None and issubclass(cls, Flag) and isinstance(value, int):
             member = _flags(cls, value)
-        if member is None or (value is not None and member.value != value):
-            now = "gone" if member is None else repr(member.value)
+        if member is None or (value is not None and not _is_same(member.value, value)):
+            now = "gone" if member is None else brief(member.value)
             raise ClassUnavailable(
-                f"enum {recorded}: member {name} was saved with value {value!r}, now it is {now}. "
+                f"enum {recorded}: member {name} was saved with value {brief(value)}, now it is {now}. "
                 "Pass types=[...] with the enum as it was."
             )
         return member
 
 
+def _is_same(one: Any, other: Any) -> bool:
+    """Compare values of exactly one plain type; other types may answer a comparison with anything."""
+    return type(one) is type(other) and bool(one == other)
+
+
 def _flags(cls: type[Flag], value: int) -> Enum | None:
     try:
-        return cls(value)
-    except ValueError:
+        return cls(value) if cls.__members__ else None
+    except Exception:  # noqa: BLE001 - an enum's own _missing_ may raise anything
         return None
 
 
 def _loaded(module: str, name: str) -> type | None:
-    """Look a class up in a module that is already imported."""
+    """Look a class up in a module that is already imported; a module that waits to be loaded goes on waiting."""
     place: Any = sys.modules.get(module)
     for part in name.split("."):
-        place = getattr(place, "__dict__", {}).get(part)
+        look = type if issubclass(type(place), type) else object  # isinstance would ask the module for its class
+        try:
+            place = look.__getattribute__(place, "__dict__").get(part)
+        except AttributeError:
+            return None
     return place if isinstance(place, type) else None
 
 
+def _is_record(cls: type) -> bool:
+    """Tell whether instances can be made from fields alone, without running any code of the class."""
+    if issubclass(cls, tuple):
+        return is_namedtuple(cls)
+    of_builtin = any(isinstance(vars(base).get("__new__"), BuiltinFunctionType) for base in cls.__mro__[:-1])
+    return dataclasses.is_dataclass(cls) and not of_builtin and not inspect.isabstract(cls)
+
+
 def build(cls: type, names: Sequence[str], values: Sequence[Any]) -> Any:
-    """Make an instance from its fields; neither ``__init__`` nor ``__post_init__`` runs."""
+    """Make an instance of a checked class from its fields; neither ``__init__`` nor ``__post_init__`` runs."""
     if issubclass(cls, tuple):
         return tuple.__new__(cls, values)
-    if not dataclasses.is_dataclass(cls):
-        raise ManifestInvalid(f"class {label(cls)}: neither dataclass nor namedtuple. Pass types=[...].")
     made = object.__new__(cls)
-    for name, value in zip(names, values, strict=True):
-        object.__setattr__(made, name, value)
+    try:
+        for name, value in zip(names, values, strict=True):
+            object.__setattr__(made, name, value)
+    except Exception as error:  # a field may be a property whose setter raises anything
+        raise ClassUnavailable(
+            f"class {label(cls)}: its field {name} does not take the saved value ({type(error).__name__}: {error}). "
+            "Register a codec for it.",
+            inner_exception=error,
+        ) from error
     return made

@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import PosixPath, PurePosixPath, PureWindowsPath, WindowsPath
 from typing import Any
 
 from model_checkpoint.errors import ClassUnavailable, UnsupportedType
+from model_checkpoint.tree.values.standard_codecs import STANDARD
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Codec:
-    """How one class is saved: under which name, as what, and how it is made again."""
+    """How one class is saved: under which name, as what, how it is made again, and how a live one is filled."""
 
     cls: type
     name: str
     encode: Callable[[Any], Any]
     decode: Callable[[Any], Any]
+    fill: Callable[[Any, Any], None] | None = None
 
 
-_BY_TYPE: dict[type, Codec] = {}
-_BY_NAME: dict[str, Codec] = {}
+_BY_NAME: dict[str, Codec] = {
+    one.name: Codec(cls=one.cls, name=one.name, encode=one.encode, decode=one.decode, fill=one.fill) for one in STANDARD
+}
+_BY_TYPE: dict[type, Codec] = {codec.cls: codec for codec in _BY_NAME.values() if codec.cls is not defaultdict}
 
 
 def register_codec(
-    cls: type, encode: Callable[[Any], Any], decode: Callable[[Any], Any], *, name: str | None = None
+    cls: type,
+    encode: Callable[[Any], Any],
+    decode: Callable[[Any], Any],
+    *,
+    fill: Callable[[Any, Any], None] | None = None,
+    name: str | None = None,
 ) -> None:
     """Teach the library to save values of exactly type ``cls``.
 
@@ -37,13 +45,14 @@ def register_codec(
         cls: The class; subclasses need codecs of their own.
         encode: Turns a value into anything that can be saved.
         decode: Turns that back into a value.
+        fill: Writes what ``encode`` gave into a live value; without it a load into= puts a new value in its place.
         name: Recorded in the checkpoint; must stay the same as long as checkpoints live. Default: module and class.
 
     Example:
         >>> from fractions import Fraction
         >>> register_codec(Fraction, lambda f: (f.numerator, f.denominator), lambda pair: Fraction(*pair))
     """
-    if not isinstance(cls, type) or not callable(encode) or not callable(decode):
+    if not isinstance(cls, type) or not all(map(callable, (encode, decode, fill or encode))):
         raise UnsupportedType(
             f"register_codec: takes a class and two callables, got {cls!r}, {encode!r}, {decode!r}. "
             "Pass the class itself, a function to plain data, and one back."
@@ -55,7 +64,7 @@ def register_codec(
             f"register_codec: the name {label!r} belongs to {other.cls.__qualname__}, got {cls.__qualname__}. "
             "Choose another name=."
         )
-    codec = Codec(cls=cls, name=label, encode=encode, decode=decode)
+    codec = Codec(cls=cls, name=label, encode=encode, decode=decode, fill=fill)
     _BY_TYPE[cls] = _BY_NAME[label] = codec
 
 
@@ -72,9 +81,3 @@ def codec_named(name: str) -> Codec:
             "register_codec for it, or load without it (parts=)."
         )
     return _BY_NAME[name]
-
-
-register_codec(Counter, dict, Counter)
-register_codec(deque, lambda queue: (list(queue), queue.maxlen), lambda pair: deque(pair[0], pair[1]))
-for _path in (PurePosixPath, PureWindowsPath, PosixPath, WindowsPath):
-    register_codec(_path, str, _path)

@@ -56,6 +56,9 @@ class DType:
         return self.itemsize * prod(shape)
 
 
+UINT8 = DType("uint8", 1, "U8", 1)  # what bytes are
+
+
 def number(name: str) -> DType | None:
     """Return a dtype that every framework may have, or None.
 

@@ -96,7 +96,7 @@ def from_name(name: str) -> np.dtype[Any]:
 def _named(name: str) -> np.dtype[Any]:
     try:
         return np.dtype(name)
-    except TypeError as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise UnsupportedType(f"dtype {name}: NumPy cannot hold it. Load with the framework that saved it.") from error
 
 
@@ -112,9 +112,12 @@ def _long_named(name: str) -> np.dtype[Any]:
 
 def _record(name: str) -> np.dtype[Any]:
     try:
-        return np.lib.format.descr_to_dtype(_tuples(json.loads(name.removeprefix("record:"))))
-    except (TypeError, ValueError, KeyError, IndexError, RecursionError) as error:
+        dtype = np.lib.format.descr_to_dtype(_tuples(json.loads(name.removeprefix("record:"))))
+    except (TypeError, ValueError, LookupError, OverflowError, AttributeError, RecursionError) as error:
         raise ManifestInvalid(f"dtype {name[:80]}: no record dtype ({error}). Run `mckpt verify`.") from error
+    if dtype.hasobject:  # its bytes would be taken for addresses
+        raise ManifestInvalid(f"dtype {name[:80]}: holds Python objects, as no save writes. Run `mckpt verify`.")
+    return dtype
 
 
 def _tuples(descr: Any, depth: int = 0) -> Any:

@@ -29,7 +29,7 @@ def shorten(node: Node) -> str:
     """
     try:
         text = _text(node)
-    except (CheckpointException, RecursionError):  # no value any save has written
+    except (CheckpointException, ValueError, RecursionError):  # no value any save writes, or a number without end
         text = "?"
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import binascii
+import decimal
+import uuid
 from collections.abc import Callable
 from datetime import date, datetime, time, timedelta, timezone
 from typing import Any
@@ -75,6 +77,9 @@ PACKERS: dict[type, Callable[[Any], Node]] = {
     timezone: _zone,
     ZoneInfo: _zone,
     np.dtype: lambda value: ["npdtype", of_numpy(value).name],
+    decimal.Decimal: lambda value: ["decimal", str(value)],
+    uuid.UUID: lambda value: ["uuid", value.hex],
+    range: lambda value: ["range", *map(pack_number, (value.start, value.stop, value.step))],
 }
 
 
@@ -91,6 +96,8 @@ def _stamp(node: list[Any]) -> datetime:
 def _scalar(node: list[Any]) -> Any:
     dtype = from_name(node[1])
     data = base64.b64decode(node[2], validate=True)
+    if len(data) != dtype.itemsize:
+        raise ValueError(f"{len(data)} bytes for {dtype.itemsize}")
     if dtype.kind in "USV" and dtype.itemsize == 0:
         return np.zeros((), dtype)[()]
     return np.frombuffer(data, np.uint8).view(dtype)[0]
@@ -111,7 +118,17 @@ UNPACKERS: dict[str, Callable[[list[Any]], Any]] = {
     "zone": lambda node: ZoneInfo(node[1]),
     "np": _scalar,
     "npdtype": lambda node: from_name(node[1]),
+    "decimal": lambda node: decimal.Decimal(node[1]),
+    "uuid": lambda node: uuid.UUID(node[1]),
+    "range": lambda node: range(*map(_integer, node[1:4])),
 }
+
+
+def _integer(node: Node) -> int:
+    number = unpack_number(node)
+    if type(number) is not int:
+        raise ValueError(f"{number} is no integer")
+    return number
 
 
 def unpack_value(node: Node) -> Any:
@@ -127,5 +144,5 @@ def unpack_value(node: Node) -> Any:
         return UNPACKERS[node[0]](node)
     except CheckpointException:
         raise
-    except (KeyError, IndexError, TypeError, ValueError, OverflowError, binascii.Error) as error:
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, OSError, binascii.Error) as error:
         raise ManifestInvalid(f"tree: {str(node)[:80]} is no value ({error}). Run `mckpt verify`.") from error

@@ -1,0 +1,76 @@
+"""Torch module state: what a live module's state_dict holds, under which names, and whether loading is mere copying."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+
+from model_checkpoint.manifest import Node
+from model_checkpoint.tree.flattening.torch_wrappers import bare_keys
+from model_checkpoint.tree.nodes.names import dotted, final, strip_wrappers
+from model_checkpoint.tree.nodes.walk import MAPPINGS, tag_of
+
+_HOOKS = (
+    "_load_state_dict_pre_hooks",
+    "_load_state_dict_post_hooks",
+    "_state_dict_hooks",
+    "_state_dict_pre_hooks",
+)
+_METHODS = ("load_state_dict", "_load_from_state_dict", "state_dict", "_save_to_state_dict", "get_extra_state")
+# these only fill in a counter that checkpoints of old torch versions lack
+_HARMLESS = ("torch.nn.modules.batchnorm", "torch.nn.modules.instancenorm")
+
+
+class StateItem(NamedTuple):
+    """One item of a module's state_dict: the name a save gives it, the module's own key, and the value."""
+
+    name: str
+    key: str
+    value: Any
+
+
+def state_items(module: torch.nn.Module) -> list[StateItem]:
+    """Return what a module's state_dict holds."""
+    state = module.state_dict()
+    bare = bare_keys(module, state)
+    return [StateItem(dotted(bare[key]), key, value) for key, value in state.items()]
+
+
+def needs_its_own_load(module: torch.nn.Module) -> bool:
+    """Tell whether hooks or methods of a module or its parts do more than copy tensors."""
+    return any(map(_has_its_own_load, module.modules()))
+
+
+def _has_its_own_load(module: torch.nn.Module) -> bool:
+    if any(getattr(module, hooks, None) for hooks in _HOOKS):
+        return True
+    return any(
+        (own := getattr(type(module), method)) is not getattr(torch.nn.Module, method)
+        and own.__module__ not in _HARMLESS
+        for method in _METHODS
+    )
+
+
+def extra_names(module: torch.nn.Module) -> list[str]:
+    """Return the names in a module's state_dict that stand for no tensors: extra state, or what hooks add."""
+    if not needs_its_own_load(module):
+        return []
+    return [item.name for item in state_items(module) if not isinstance(item.value, torch.Tensor)]
+
+
+def unwrapped(inner: Node, module: torch.nn.Module) -> Node:
+    """Return a saved state_dict with the names the live module has, where they differ by what wraps a module."""
+    if not isinstance(inner, list) or tag_of(inner) not in MAPPINGS:
+        return inner
+    keys = inner[1][::2]
+    live = {final(item.name) for item in state_items(module)}
+    if not all(isinstance(key, str) for key in keys) or all(final(dotted(key)) in live for key in keys):
+        return inner
+    bare = bare_keys(module, module.state_dict()).values()
+    by_bare = {strip_wrappers(key): key for key in bare}
+    new = [key if key in bare else by_bare.get(strip_wrappers(key), key) for key in keys]
+    if new == keys or len(by_bare) != len(bare) or len(set(new)) != len(new):
+        return inner
+    flat = [half for pair in zip(new, inner[1][1::2], strict=True) for half in pair]
+    return [inner[0], flat, *inner[2:]]
