@@ -18,6 +18,7 @@ from model_checkpoint.engine.root.listing import ListedCheckpoint, candidates, l
 from model_checkpoint.engine.root.shared_files import identities, identity_of
 from model_checkpoint.errors import (
     CheckpointException,
+    CheckpointNotFound,
     CorruptedCheckpoint,
     IncompatibleVersion,
     MemoryRefused,
@@ -172,7 +173,10 @@ def _load_named(store: Store, found: ListedCheckpoint, wish: _LoadRequest) -> An
     try:
         state, nbytes = _load_manifest(store, manifest, wish)
     except (Truncated, PartlyLoaded):
-        again = load_manifest(store, found.name)
+        try:
+            again = load_manifest(store, found.name)
+        except CheckpointNotFound:
+            again = manifest  # deleted during the load, which the first error says
         if again.attempt == manifest.attempt:
             raise
         log.warning("%s: was overwritten during the load, reading the new one", where)
