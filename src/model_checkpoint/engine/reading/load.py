@@ -167,7 +167,10 @@ def _load_named(store: Store, found: ListedCheckpoint, wish: _LoadRequest) -> tu
     try:
         state, told, nbytes = _load_manifest(store, manifest, wish)
     except (Truncated, PartlyLoaded):
-        again = _manifest_of(store, found.name)
+        try:
+            again = load_manifest(store, found.name)
+        except CheckpointNotFound:
+            again = manifest  # deleted during the load, which the first error says
         if again.attempt == manifest.attempt:
             raise
         log.warning("%s: was overwritten during the load, reading the new one", where)
