@@ -11,6 +11,7 @@ import os
 import shutil
 import struct
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 _SHUTDOWN = 0x8004587D
@@ -23,9 +24,9 @@ class PowerUnavailable(RuntimeError):
 
 
 class Disk:
-    """A loop-mounted file system of kind ``ext4`` or ``xfs`` under ``folder``."""
+    """A loop-mounted file system of kind ``ext4`` or ``xfs`` under ``folder``; ``flags`` go to its mkfs."""
 
-    def __init__(self, folder: Path, kind: str, *, nbytes: int = 320 << 20) -> None:
+    def __init__(self, folder: Path, kind: str, *, nbytes: int = 320 << 20, flags: Sequence[str] = ()) -> None:
         if shutil.which(f"mkfs.{kind}") is None:
             raise PowerUnavailable(f"mkfs.{kind} is not installed (apt-get install e2fsprogs xfsprogs)")
         if os.geteuid() != 0:
@@ -34,7 +35,7 @@ class Disk:
         self.mount_point.mkdir()
         with self.image.open("wb") as image:
             image.truncate(nbytes)
-        _run(f"mkfs.{kind}", *_FLAGS[kind], str(self.image))
+        _run(f"mkfs.{kind}", *_FLAGS[kind], *flags, str(self.image))
         self.mount()
 
     def mount(self) -> None:

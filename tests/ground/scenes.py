@@ -19,7 +19,7 @@ from model_checkpoint.manifest import decode
 from model_checkpoint.storage.local.locks import Owner
 
 _ATTEMPT = re.compile("[0-9a-f]{32}")
-_TOKEN = re.compile("~[0-9]+~[0-9a-f]+")
+_TOKEN = re.compile("~[0-9]+~[0-9a-f.~]+")
 
 Picture = frozenset[tuple[str, str]]
 

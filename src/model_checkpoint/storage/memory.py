@@ -13,11 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from model_checkpoint import forks
-from model_checkpoint.errors import MemoryRefused, StorageFailure, Truncated
+from model_checkpoint.errors import MemoryRefused, StorageFailure
 from model_checkpoint.options import Graces
 from model_checkpoint.storage.contract.failures import (
     attempt_over,
     ended,
+    file_gone,
     misused,
     name_taken,
     name_taken_again,
@@ -33,24 +34,31 @@ from model_checkpoint.storage.contract.names import (
     check_new_file,
     check_own_files,
 )
-from model_checkpoint.storage.contract.store import FileStat, Swept, Trashed
+from model_checkpoint.storage.contract.store import FileStat, Swept, Trashed, Waiting
 
 SCHEME = "memory://"
 
 Files = Mapping[str, memoryview]  # a published version never changes: a replacement is another mapping
 
 
+@dataclass(frozen=True, slots=True)
+class _Discarded:
+    files: Files
+    since: float = field(default_factory=time.monotonic)
+
+
 @dataclass(slots=True)
 class _Bucket:
     guard: threading.RLock = field(default_factory=threading.RLock)
     published: dict[str, Files] = field(default_factory=dict)
-    trash: dict[str, Files] = field(default_factory=dict)
+    trash: dict[str, _Discarded] = field(default_factory=dict)  # in the order of deletion
     stages: weakref.WeakValueDictionary[str, MemoryAttempt] = field(default_factory=weakref.WeakValueDictionary)
 
     def stamp(self, content: memoryview) -> FileStat:
         """What is known of a file."""
         with self.guard:
-            held = [other for files in (*self.published.values(), *self.trash.values()) for other in files.values()]
+            versions = [*self.published.values(), *(gone.files for gone in self.trash.values())]
+        held = [other for files in versions for other in files.values()]
         links = sum(other.obj is content.obj for other in held)
         return FileStat(size=len(content), identity=_identity(content), links=links)
 
@@ -252,12 +260,7 @@ class InMemoryStore:
         where = f"{self._url}/{check_name(name, self._url)}"
         content = self._bucket.published.get(name, {}).get(check_name(file, where))
         if content is None:
-            raise Truncated(
-                f"{where}: the file {file} is gone. It was deleted or replaced meanwhile: read the manifest again, "
-                "or load another step.",
-                where,
-                file=file,
-            )
+            raise file_gone(where, file, listed=False if name in self._bucket.published else None)
         return MemoryReader(content, where, file)
 
     def stage(self, name: str, attempt: str) -> MemoryAttempt:
@@ -282,27 +285,26 @@ class InMemoryStore:
         """Move a published checkpoint to the trash."""
         bucket, token = self._bucket, TrashToken.fresh(check_name(name, self._url))
         with bucket.guard:
-            bucket.trash[str(token)] = self._files(name)
+            bucket.trash[str(token)] = _Discarded(self._files(name))
             del bucket.published[name]
             return self._describe(token)
 
     def _describe(self, token: TrashToken) -> Trashed:
-        nbytes = sum(len(content) for content in self._bucket.trash[str(token)].values())
+        nbytes = sum(len(content) for content in self._bucket.trash[str(token)].files.values())
         return Trashed(name=token.name, token=str(token), deleted=token.deleted, nbytes=nbytes)
 
     def trash(self) -> list[Trashed]:
-        """What can be brought back, oldest first."""
+        """What can be brought back, in the order in which it was deleted."""
         with self._bucket.guard:
-            found = [self._describe(TrashToken.parse(text)) for text in self._bucket.trash]
-        return sorted(found, key=lambda item: item.deleted)
+            return [self._describe(TrashToken.parse(text)) for text in self._bucket.trash]
 
     def read_trashed(self, token: str) -> bytes:
         """The manifest of what lies in the trash under ``token``."""
         with self._bucket.guard:
-            files = self._bucket.trash.get(token)
-            if files is None:
+            gone = self._bucket.trash.get(token)
+            if gone is None:
                 raise not_in_trash(f"{self._url}/.trash/{token}", self._url)
-            return bytes(files[MANIFEST])
+            return bytes(gone.files[MANIFEST])
 
     def bring_back(self, token: str) -> str:
         """Undo a ``discard``."""
@@ -312,16 +314,19 @@ class InMemoryStore:
                 raise not_in_trash(f"{self._url}/.trash/{token}", self._url)
             if name in bucket.published:
                 raise name_taken_again(f"{self._url}/{name}")
-            bucket.published[name] = bucket.trash.pop(token)
+            bucket.published[name] = bucket.trash.pop(token).files
         return name
 
     def sweep(self, graces: Graces) -> Swept:
         """Remove trash past its grace; attempts die with their objects, so there are no leavings."""
-        bucket, now = self._bucket, time.time()
+        bucket, now = self._bucket, time.monotonic()
         with bucket.guard:
-            over = [item for item in self.trash() if now - item.deleted >= graces.trash]
+            over = [item for item in self.trash() if now - bucket.trash[item.token].since >= graces.trash]
             for item in over:
                 del bucket.trash[item.token]
             alive = [attempt for attempt, stage in bucket.stages.items() if stage.alive]
+            left = {token: graces.trash - (now - deleted.since) for token, deleted in bucket.trash.items()}
+        waiting = [Waiting(key=attempt, seconds=None) for attempt in alive]
+        waiting += [Waiting(key=token, seconds=seconds) for token, seconds in left.items()]
         nbytes = sum(item.nbytes for item in over)
-        return Swept(trashed=[item.token for item in over], alive=alive, nbytes=nbytes)
+        return Swept(trashed=[item.token for item in over], alive=alive, nbytes=nbytes, waiting=waiting)

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import threading
 import uuid
 from pathlib import Path
 
@@ -182,3 +183,29 @@ class Counting(FaultyCalls):
         count = super().preadv(fd, buffer, offset)
         self.nbytes += count
         return count
+
+
+def test_a_tiny_save_starts_no_thread_and_flushes_nothing_twice(tmp_path):
+    """Each save opens the root anew, as one with a path does."""
+    calls, threads = FaultyCalls(), set()
+    mc.save(LocalStore(tmp_path, calls=calls), STATE, step=1)
+    calls.trace.clear()
+
+    mc.save(LocalStore(tmp_path, calls=calls), STATE, step=2, progress=lambda _: threads.add(threading.get_ident()))
+
+    flushed = [call.path.removeprefix(str(tmp_path)) for call in calls.trace if call.name in ("fsync", "fsync_dir")]
+    assert threads == {threading.get_ident()}
+    assert len(flushed) == len(set(flushed)) == 5  # the data, its manifest, their folder, and both folders of the move
+    assert "" not in flushed  # the names in the root are those of the save before
+    assert sum(call.name == "pwrite" for call in calls.trace) == 3
+
+
+def test_the_names_in_a_root_are_flushed_again_when_they_changed(tmp_path):
+    calls = FaultyCalls()
+    mc.save(LocalStore(tmp_path, calls=calls), STATE, step=1)
+    (tmp_path / "notes").mkdir()
+    calls.trace.clear()
+
+    mc.save(LocalStore(tmp_path, calls=calls), STATE, step=2)
+
+    assert str(tmp_path) in [call.path for call in calls.trace if call.name == "fsync_dir"]

@@ -6,7 +6,6 @@ import torch
 
 import model_checkpoint as mc
 from model_checkpoint import errors
-from model_checkpoint.options import Graces
 
 
 @pytest.fixture
@@ -168,18 +167,6 @@ def test_what_was_deleted_stays_in_the_trash_while_another_has_its_name(tmp_path
         mc.undelete(root, step=1)
 
     assert mc.load(root) == {"a": 2}
-
-
-def test_collecting_garbage_tells_how_long_deletions_still_wait(tmp_path):
-    for step in (1, 2):
-        mc.save(tmp_path, {"a": 1}, step=step)
-        mc.delete(tmp_path, step=step)
-
-    swept = mc.collect_garbage(tmp_path)
-
-    assert [name for name, _ in swept.waiting] == ["step-00000001", "step-00000002"]
-    assert all(23 * 3600 < seconds <= 24 * 3600 for _, seconds in swept.waiting)
-    assert mc.collect_garbage(tmp_path, graces=Graces(trash=0.0)).waiting == ()
 
 
 def test_a_root_where_nothing_can_be_made_is_told_as_such():

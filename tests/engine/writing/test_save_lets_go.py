@@ -10,6 +10,7 @@ import model_checkpoint as mc
 from model_checkpoint.errors import DurabilityUnknown, StorageFailure
 from model_checkpoint.options import Graces
 from model_checkpoint.storage.local.store import LocalStore
+from model_checkpoint.storage.local.syscalls import Syscalls
 from model_checkpoint.testing import Fault, FaultyCalls, Kind
 
 STATE = {"frozen": np.arange(3000, dtype=np.float32), "epoch": 1}
@@ -44,19 +45,29 @@ def test_a_save_whose_last_flush_failed_lets_go_of_its_lock(tmp_path, overwrite)
     assert mc.load(tmp_path / "root", step=1)["epoch"] == 1
 
 
-def test_an_incremental_save_that_cannot_list_what_it_replaces_lets_go_of_its_lock(tmp_path):
+class FailsOnceLinked(Syscalls):
+    """A medium that can no longer list the attempts once a file was linked."""
+
+    linked = False
+
+    def link(self, source, target, *, into):
+        super().link(source, target, into=into)
+        self.linked = True
+
+    def listdir(self, path):
+        if self.linked and path.endswith(".staging"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return super().listdir(path)
+
+
+def test_an_incremental_save_that_cannot_look_for_other_attempts_lets_go_of_its_lock(tmp_path):
     root = tmp_path / "root"
     for step in (1, 2):
         mc.save(root, STATE, step=step, incremental=True)
-    calls = FaultyCalls()
-    mc.save(LocalStore(root, calls=calls), STATE, step=2, overwrite=True, incremental=True)
-    linked = max(call.index for call in calls.trace if call.name == "link" and "/checkpoints/" in call.path)
-    listing = min(call.index for call in calls.trace if call.name == "listdir" and call.index > linked)
     before = open_files()
-    faulty = LocalStore(root, calls=FaultyCalls(Fault(kind=Kind.FAIL, at=listing, code=errno.EIO)))
 
-    with pytest.raises(StorageFailure, match=r"could not list the files"):
-        mc.save(faulty, STATE, step=2, overwrite=True, incremental=True)
+    with pytest.raises(StorageFailure, match=r"could not look for other attempts"):
+        mc.save(LocalStore(root, calls=FailsOnceLinked()), STATE, step=2, overwrite=True, incremental=True)
 
     assert open_files() == before
     assert list((root / ".staging").iterdir()) == []

@@ -1,5 +1,6 @@
 """What is particular to files on a disk: links, pipes, and foreign things in the way."""
 
+import contextlib
 import errno
 import logging
 import os
@@ -16,6 +17,7 @@ from model_checkpoint.errors import (
 from model_checkpoint.options import Graces
 from model_checkpoint.storage import LocalStore
 from model_checkpoint.storage.local.syscalls import Syscalls
+from model_checkpoint.testing import FaultyCalls
 from model_checkpoint.testing.blobs import load_blobs, save_blobs
 
 AT_ONCE = Graces(local=0.0, foreign=0.0, trash=0.0)
@@ -190,17 +192,63 @@ def test_a_checkpoint_purged_while_it_is_replaced_is_published_as_new(tmp_path):
     assert load_blobs(other, "step-1") == {"x-a2": b"new"}
 
 
-def test_without_hard_links_a_checkpoint_deleted_while_it_is_replaced_is_a_clean_failure(tmp_path):
+@pytest.mark.parametrize(
+    ("call", "path", "time", "kept"),
+    [
+        ("fsync", "checkpoints/step-1", 1, [{"x-a1": b"old"}]),
+        ("rename", "manifest.a2.tmp", 1, []),  # the old manifest is overwritten, wherever its folder is
+        ("fsync", "checkpoints/step-1", 2, []),
+    ],
+)
+def test_without_hard_links_a_checkpoint_deleted_while_it_is_replaced_is_published_as_new(
+    tmp_path, call, path, time, kept
+):
     other = LocalStore(tmp_path / "runs")
     save_blobs(other, "step-1", {"x-a1": b"old"}, attempt="a1")
-    calls = Interfering("fsync", "checkpoints/step-1", lambda: other.discard("step-1"))
+    calls = Interfering(call, path, lambda: other.discard("step-1"), time=time)
     calls.link = WithoutLinks().link
 
-    with pytest.raises(StorageFailure, match=r"step-1: could not add the new files \(No such file or directory\)"):
+    save_blobs(LocalStore(tmp_path / "runs", calls=calls), "step-1", {"x-a2": b"new"}, attempt="a2", replace=True)
+
+    assert load_blobs(other, "step-1") == {"x-a2": b"new"}
+    assert set(other.files("step-1")) == {"x-a2", "manifest.json"}
+    other.discard("step-1")
+    assert [load_blobs(other, other.bring_back(item.token)) for item in other.trash()[:-1]] == kept
+
+
+def test_without_hard_links_a_checkpoint_purged_while_it_is_replaced_is_a_clean_failure(tmp_path):
+    other = LocalStore(tmp_path / "runs")
+    save_blobs(other, "step-1", {"x-a1": b"old"}, attempt="a1")
+
+    def purge():
+        other.discard("step-1")
+        other.sweep(AT_ONCE)
+
+    calls = Interfering("fsync", "checkpoints/step-1", purge)
+    calls.link = WithoutLinks().link
+
+    with pytest.raises(StorageFailure, match=r"could not take the new files back from the deleted checkpoint"):
         save_blobs(LocalStore(tmp_path / "runs", calls=calls), "step-1", {"x-a2": b"new"}, attempt="a2", replace=True)
 
     assert other.names() == []
-    assert load_blobs(other, other.bring_back(other.trash()[0].token)) == {"x-a1": b"old"}
+    assert list((tmp_path / "runs/.staging").iterdir()) == []
+
+
+def test_without_hard_links_the_manifest_of_a_third_process_is_never_taken_for_ours(tmp_path):
+    other = LocalStore(tmp_path / "runs")
+    save_blobs(other, "step-1", {"x-a1": b"old"}, attempt="a1")
+
+    def replace_and_delete():
+        save_blobs(other, "step-1", {"x-a3": b"third"}, attempt="a3", replace=True)
+        other.discard("step-1")
+
+    calls = Interfering("fsync", "checkpoints/step-1", replace_and_delete, time=2)
+    calls.link = WithoutLinks().link
+
+    with pytest.raises(StorageFailure, match=r"replaced by others and deleted at the same time.*Save again"):
+        save_blobs(LocalStore(tmp_path / "runs", calls=calls), "step-1", {"x-a2": b"new"}, attempt="a2", replace=True)
+
+    assert other.names() == []
 
 
 def test_a_checkpoint_published_meanwhile_is_replaced_not_refused(tmp_path):
@@ -229,3 +277,88 @@ def test_a_replacement_works_without_hard_links(tmp_path):
     assert load_blobs(store, "step-1") == {"x-a2": b"new"}
     assert set(store.files("step-1")) == {"x-a2", "manifest.json"}
     assert list(store.sweep(AT_ONCE).attempts) == []
+
+
+def test_a_foreign_file_of_a_new_name_stops_a_replacement(tmp_path):
+    """A link that reports an existing name is ours only if it leads to our file."""
+    store = LocalStore(tmp_path / "runs")
+    save_blobs(store, "step-1", {"x-a1": b"old"}, attempt="a1")
+    (tmp_path / "runs/checkpoints/step-1/x-a2").write_bytes(b"foreign")
+
+    with pytest.raises(StorageFailure, match=r"step-1: could not add the new files \(File exists\)"):
+        save_blobs(store, "step-1", {"x-a2": b"new"}, attempt="a2", replace=True, obsolete=["x-a1"])
+
+    assert load_blobs(store, "step-1") == {"x-a1": b"old"}
+
+
+class FailingLinks(Syscalls):
+    """A file system that has hard links, on a medium that fails."""
+
+    def link(self, source, target, *, into):
+        raise OSError(errno.EIO, "bad sector")
+
+
+def test_a_failing_medium_is_not_taken_for_one_without_links(tmp_path):
+    store = LocalStore(tmp_path / "runs", calls=FailingLinks())
+    save_blobs(store, "step-1", {"x-a1": b"old"}, attempt="a1")
+
+    with pytest.raises(StorageFailure, match=r"step-1: could not add the new files \(Input/output error\)"):
+        save_blobs(store, "step-1", {"x-a2": b"new"}, attempt="a2", replace=True, obsolete=["x-a1"])
+
+    assert load_blobs(store, "step-1") == {"x-a1": b"old"}
+    assert set(store.files("step-1")) == {"x-a1", "manifest.json"}
+
+
+@pytest.mark.parametrize("calls", [Syscalls(), FailingLinks()], ids=["replaced", "failed"])
+def test_a_replacement_leaves_no_descriptor_open(tmp_path, calls):
+    save_blobs(LocalStore(tmp_path), "step-1", {"x-a1": b"old"}, attempt="a1")
+    before = os.listdir("/proc/self/fd")
+
+    with contextlib.suppress(StorageFailure):
+        save_blobs(LocalStore(tmp_path, calls=calls), "step-1", {"x-a2": b"new"}, attempt="a2", replace=True)
+
+    assert len(os.listdir("/proc/self/fd")) == len(before)
+
+
+class KeepsFilling(Syscalls):
+    """Another program that fills a folder again whenever it was emptied."""
+
+    def rename(self, source, target, **folders):
+        if target.endswith("checkpoints/step-1"):
+            os.makedirs(target, exist_ok=True)
+            with open(f"{target}/again", "w", encoding="ascii"):
+                pass
+        super().rename(source, target, **folders)
+
+
+def test_a_folder_that_is_filled_again_and_again_stops_a_save_and_an_undelete(tmp_path):
+    save_blobs(LocalStore(tmp_path), "step-1", {"x": b"abc"})
+    gone = LocalStore(tmp_path).discard("step-1")
+    store = LocalStore(tmp_path, calls=KeepsFilling())
+
+    with pytest.raises(StorageFailure, match=r"something keeps filling .*checkpoints/step-1\. Stop it, then try again"):
+        store.bring_back(gone.token)
+    with pytest.raises(StorageFailure, match=r"step-1: something keeps filling that folder\. Stop it, then save again"):
+        save_blobs(store, "step-1", {"x": b"abc"})
+
+    assert [item.token for item in store.trash()] == [gone.token]
+    assert load_blobs(LocalStore(tmp_path), LocalStore(tmp_path).bring_back(gone.token)) == {"x": b"abc"}
+
+
+def test_a_move_is_flushed_at_its_target_before_its_source(tmp_path):
+    calls = FaultyCalls()
+    store = LocalStore(tmp_path, calls=calls)
+    save_blobs(store, "step-1", {"x": b"abc"})
+
+    def flushed():
+        folders = [os.path.basename(call.path) for call in calls.trace if call.name == "fsync_dir"]
+        calls.trace.clear()
+        return folders
+
+    flushed()
+    gone = store.discard("step-1")
+    there = flushed()
+    store.bring_back(gone.token)
+
+    assert there == [".trash", "checkpoints"]
+    assert flushed() == ["checkpoints", ".trash"]

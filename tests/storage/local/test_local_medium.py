@@ -64,12 +64,25 @@ def test_direct_io_asks_for_blocks_and_says_so_when_it_does_not_get_them(store):
         writer.write(0, memoryview(bytes(5000)))
 
 
-def test_what_is_saved_is_private(store, tmp_path):
-    save_blobs(store, "step-1", {"x": b"abc"})
+@pytest.mark.parametrize("umask", [0o022, 0o077, 0o002], ids=oct)
+def test_modes_of_all_files_and_folders_follow_the_umask(store, tmp_path, umask):
+    """Who may read a checkpoint is decided where the user decides it for every file."""
+    before = os.umask(umask)
+    try:
+        for step in ("step-1", "step-2"):
+            save_blobs(store, step, {"x-a": b"abc"})
+        save_blobs(store, "step-1", {"x-b": b"abc"}, attempt="b", replace=True, obsolete=["x-a"])
+        store.discard("step-2")
+        store.stage("step-3", "c").create("x", 1)
+    finally:
+        os.umask(before)
 
-    folder = tmp_path / "runs/checkpoints/step-1"
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o600}
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "runs").rglob("*") if path.is_file()}
+    folders = {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "runs").rglob("*") if path.is_dir()}
+    assert modes == {0o666 & ~umask}
+    assert folders == {0o777 & ~umask}
+    assert (tmp_path / "runs/.staging/c.lock").exists()
+    assert len(list((tmp_path / "runs/.trash").iterdir())) == 2
 
 
 def test_every_new_parent_is_flushed_up_to_the_first_that_existed(tmp_path):

@@ -91,7 +91,7 @@ def contents(folder):
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
-@pytest.mark.parametrize("own", [".staging", "checkpoints"])
+@pytest.mark.parametrize("own", [".staging", ".trash", "checkpoints"])
 def test_nothing_is_saved_through_a_link_in_place_of_an_own_folder(store, tmp_path, elsewhere, own):
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / own).symlink_to(elsewhere)
@@ -103,7 +103,7 @@ def test_nothing_is_saved_through_a_link_in_place_of_an_own_folder(store, tmp_pa
     assert contents(elsewhere) == before
 
 
-@pytest.mark.parametrize("own", [".staging", ".trash"])
+@pytest.mark.parametrize("own", [".staging", ".trash", "checkpoints"])
 def test_nothing_is_swept_through_a_link_in_place_of_an_own_folder(store, tmp_path, elsewhere, own):
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / own).symlink_to(elsewhere)
@@ -117,6 +117,7 @@ def test_nothing_is_swept_through_a_link_in_place_of_an_own_folder(store, tmp_pa
 
 def test_nothing_is_deleted_into_a_linked_trash(store, tmp_path, elsewhere):
     save_blobs(store, "step-1", {"x": b"abc"})
+    (tmp_path / "runs" / ".trash").rmdir()
     (tmp_path / "runs" / ".trash").symlink_to(elsewhere)
 
     with pytest.raises(UnsafeName, match=r"runs/\.trash: is a link"):

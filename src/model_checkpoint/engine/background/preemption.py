@@ -20,7 +20,7 @@ from typing import Any
 from model_checkpoint import forks, plan, tree
 from model_checkpoint.engine.common.info import CheckpointInfo, path_of
 from model_checkpoint.engine.jobs import inflight
-from model_checkpoint.engine.root.listing import look_up, to_info
+from model_checkpoint.engine.root.listing import read_listed, to_info
 from model_checkpoint.engine.writing import bandwidth
 from model_checkpoint.engine.writing.request import SaveRequest, request_save
 from model_checkpoint.engine.writing.save import commit_plan
@@ -139,7 +139,7 @@ class Preemption:
         store = open_store(root)
         lost = inflight.wait_over(store.url)
         try:
-            if step is not None and (there := look_up(store, order.name)) is not None:
+            if step is not None and (there := read_listed(store, order.name)) is not None:
                 return to_info(store, there)
             return self._save_in_time(store, order, tree.flatten(state))
         finally:  # after the save, which is the last chance; the next save, finish_saves or the exit raises them too

@@ -15,7 +15,7 @@ from model_checkpoint.engine.common.option_checks import require, require_select
 from model_checkpoint.engine.common.progress import Listen, listening
 from model_checkpoint.engine.reading.chunk_reader import ChunkReader
 from model_checkpoint.engine.reading.deliver import deliver
-from model_checkpoint.engine.reading.fallback import first_healthy
+from model_checkpoint.engine.reading.first_healthy import first_healthy
 from model_checkpoint.engine.reading.fit import Fit, Parts, Rename, choose_leaves, fit_into
 from model_checkpoint.engine.root.listing import ListedCheckpoint, load_manifest
 from model_checkpoint.engine.root.refs import Reference, choose
@@ -29,13 +29,15 @@ from model_checkpoint.errors import (
     WrongReference,
 )
 from model_checkpoint.manifest import Manifest
-from model_checkpoint.options import Verify
+from model_checkpoint.options import MIB, Verify
 from model_checkpoint.performance.available_memory import available_bytes
 from model_checkpoint.plan import LoadReport
 from model_checkpoint.storage.contract.store import Store
 from model_checkpoint.tree.nodes.gc_pause import collector_paused
 
 log = logging.getLogger("model_checkpoint.load")
+
+_HARMLESS = MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,7 +230,7 @@ def _prepared(medium: ChunkReader, manifest: Manifest, fit: Fit, wish: _LoadRequ
 def _require_memory(manifest: Manifest, restore: tree.Restore, needed: Sequence[int], where: str) -> None:
     """Refuse a load that would get this process killed."""
     fresh = sum(manifest.entries[i].nbytes for i in needed if not restore.is_live(i))
-    room = available_bytes() if fresh else None
+    room = available_bytes() if fresh > _HARMLESS else None  # to ask takes longer than to load so little
     if room is not None and fresh > room:
         raise MemoryRefused(
             f"{where}: the load needs {fresh} bytes of memory, {room} are available. Load parts=[...], load into= live "

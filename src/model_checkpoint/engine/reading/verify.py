@@ -15,13 +15,13 @@ from model_checkpoint.engine.reading.chunk_reader import ChunkReader, open_sized
 from model_checkpoint.engine.root.listing import (
     ListedCheckpoint,
     load_manifest,
-    look_up,
+    read_listed,
     require_root,
     scan,
     to_info,
 )
 from model_checkpoint.engine.root.refs import Reference, choose, resolve
-from model_checkpoint.errors import CheckpointException, CorruptedCheckpoint, IncompatibleVersion
+from model_checkpoint.errors import CheckpointException, CorruptedCheckpoint, IncompatibleVersion, WrongReference
 from model_checkpoint.events import Emit, ignore
 from model_checkpoint.format import check_entries, check_files, sha256_of
 from model_checkpoint.manifest import FileRecord, Manifest
@@ -74,26 +74,46 @@ def verify(
     """
     require(progress=progress)
     store, choice = resolve(root, step=step, id=id, best=best, name=name)
-    if all(value is None for value in choice.values()):
+    everything = all(value is None for value in choice.values())
+    if everything:
         require_root(store)
         chosen: Sequence[ListedCheckpoint] = rank_by_age(scan(store))
     else:
         chosen = choose(store, **choice)[1][:1]
     with listening(progress, "verifying") as emit:
         meter = _meter(chosen, emit)
-        return [_examine(store, found, meter) for found in chosen]
+        healths = [health for found in chosen if (health := _examine_present(store, found, meter)) is not None]
+    if chosen and not healths and not everything:
+        where = path_of(store, chosen[0].name)
+        raise WrongReference(f"{where}: was deleted while it was being verified. See `mckpt trash`.", where)
+    return healths
 
 
 def damage_of(store: Store, name: str) -> Sequence[Damage]:
     """What verification finds in one checkpoint; nothing if it is healthy or gone."""
-    found = look_up(store, name)
-    return () if found is None else _examine(store, found, _meter([found], ignore)).damage
+    found = read_listed(store, name)
+    health = None if found is None else _examine_present(store, found, _meter([found], ignore))
+    return () if health is None else health.damage
 
 
 def _meter(chosen: Sequence[ListedCheckpoint], emit: Emit) -> Meter:
     """Count bytes over all checkpoints of one call."""
     total = sum(copy.raw_size for f in chosen if f.summary for copy in f.summary.copies)
     return Meter("verify", total, emit)
+
+
+def _examine_present(store: Store, found: ListedCheckpoint, meter: Meter) -> Health | None:
+    """Examine one checkpoint, once more if it was replaced meanwhile; None if it was deleted, which is no damage."""
+    while True:
+        health = _examine(store, found, meter)
+        if health.ok:
+            return health
+        now = read_listed(store, found.name)
+        if now is None:
+            return None
+        if now.summary is None or (found.summary is not None and now.summary.id == found.summary.id):
+            return health
+        found = now
 
 
 def _examine(store: Store, found: ListedCheckpoint, meter: Meter) -> Health:

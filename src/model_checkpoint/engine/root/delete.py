@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 
+import msgspec
+
 from model_checkpoint.engine.common.info import CheckpointInfo, path_of
 from model_checkpoint.engine.common.option_checks import as_step, require_words
-from model_checkpoint.engine.root.listing import ListedCheckpoint, look_up, require_root, to_info
+from model_checkpoint.engine.root.listing import ListedCheckpoint, require_root, to_info
 from model_checkpoint.engine.root.refs import Reference, choose, resolve
 from model_checkpoint.errors import CheckpointException, OptionInvalid, WrongReference
 from model_checkpoint.manifest import decode_summary
@@ -56,7 +58,7 @@ def undelete(root: Reference, *, step: int | None = None, name: str | None = Non
     require_words(name=name)
     step = None if step is None else as_step(step)
     hits = [
-        t for t in store.trash() if (name is None or t.name == name) and (step is None or _step_of(store, t) == step)
+        t for t in store.trash() if (name is None or t.name == name) and (step is None or _look(store, t).step == step)
     ]
     if not hits:
         what = f" named {name!r}" if name is not None else "" if step is None else f" of step {step}"
@@ -64,19 +66,16 @@ def undelete(root: Reference, *, step: int | None = None, name: str | None = Non
             f"{store.url}: nothing{what} in the trash; its grace may be over. Look at what is left with `mckpt trash`.",
             store.url,
         )
+    found = _look(store, hits[-1])  # before it is back, since another process may delete it again
     back = store.bring_back(hits[-1].token)
     log.info("%s: brought back from the trash", path_of(store, back))
-    found = look_up(store, back)
-    if found is None:
-        where = path_of(store, back)
-        raise WrongReference(f"{where}: was brought back, and deleted again by another process meanwhile.", where)
     return to_info(store, found)
 
 
-def _step_of(store: Store, gone: Trashed) -> int | None:
-    """The step of a deleted checkpoint, by its folder's name where the manifest cannot be read."""
+def _look(store: Store, gone: Trashed) -> ListedCheckpoint:
+    """What is in the trash, as it will be listed once it is back."""
     try:
         summary = decode_summary(store.read_trashed(gone.token), path_of(store, gone.name))
     except CheckpointException as error:
-        return ListedCheckpoint(gone.name, None, error).step
-    return summary.step
+        return ListedCheckpoint(gone.name, None, error)
+    return ListedCheckpoint(gone.name, msgspec.structs.replace(summary, name=gone.name))

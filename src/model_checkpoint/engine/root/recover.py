@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import time
-from dataclasses import replace
 
 from model_checkpoint import forks
 from model_checkpoint.engine.root.listing import require_root
@@ -44,7 +42,9 @@ def recover_once(store: Store) -> None:
 
 
 def collect_garbage(root: Root, *, graces: Graces | None = None) -> Swept:
-    """Remove leavings of dead saves and deletions past their grace; never what may be alive. Tells what still waits.
+    """Remove leavings of dead saves and deletions past their grace; never what may be alive.
+
+    What is left says in ``waiting`` how long it will be.
 
     Example:
         >>> import model_checkpoint as mc
@@ -54,9 +54,4 @@ def collect_garbage(root: Root, *, graces: Graces | None = None) -> Swept:
     """
     store = open_store(root)
     require_root(store)
-    graces = graces or Graces()
-    swept, now = store.sweep(graces), time.time()
-    left = sorted((max(0.0, gone.deleted + graces.trash - now), gone.name) for gone in store.trash())
-    if left:
-        log.info("%s: %d deletions wait, the next may go in %.0f s", store.url, len(left), left[0][0])
-    return replace(swept, waiting=tuple((name, min(seconds, graces.trash)) for seconds, name in left))
+    return store.sweep(graces or Graces())

@@ -29,8 +29,8 @@ from model_checkpoint.engine.writing.manifest_build import compose, write_index
 from model_checkpoint.engine.writing.request import SaveRequest, request_save
 from model_checkpoint.engine.writing.save_plan import SavePlan, plan_flat
 from model_checkpoint.engine.writing.slabs import FileJob, write_files
-from model_checkpoint.errors import CheckpointException, StepExists
-from model_checkpoint.manifest import Manifest, encode
+from model_checkpoint.errors import CheckpointException, CheckpointNotFound, StepExists
+from model_checkpoint.manifest import Manifest, decode_summary, encode
 from model_checkpoint.options import CheckpointFormat, CompressionLevel
 from model_checkpoint.storage.contract.store import Store
 from model_checkpoint.storage.locate import Root, open_store
@@ -115,10 +115,10 @@ def plan_save(store: Store, order: SaveRequest, state: Any, *, overwrite: Overwr
 
 
 def _may_replace(store: Store, order: SaveRequest, overwrite: Overwrite) -> bool:
-    """Decide before a byte is staged whether the name is free or may be replaced."""
+    """Decide before a byte is staged whether the name is free, or what has it, now or at the end, may be replaced."""
     name = order.name
     if not store.has(name):
-        return False
+        return overwrite is True and order.layout is not CheckpointFormat.CONSOLIDATED
     if overwrite and order.layout is CheckpointFormat.CONSOLIDATED:
         raise StepExists(
             f"{path_of(store, name)}: the index of a consolidated model has a fixed name, so it cannot be replaced "
@@ -177,7 +177,6 @@ def _write(planned: SavePlan, move: Move) -> Manifest:
     store, order = planned.store, planned.order
     stage = planned.take_stage()
     try:
-        obsolete = tuple(store.files(order.name)) if planned.replace else ()
         for name, job in planned.named_jobs():
             job.writer = stage.create(name, job.layout.size)  # a full disk is known before the first byte
         move(planned.writing)
@@ -186,10 +185,24 @@ def _write(planned: SavePlan, move: Move) -> Manifest:
         )
         if order.layout is CheckpointFormat.CONSOLIDATED:
             manifest = msgspec.structs.replace(manifest, extras=(write_index(stage, manifest),))
-        kept = {record.name for record in (*manifest.files, *manifest.extras)} | {"manifest.json"}
-        stage.publish(encode(manifest), replace=planned.replace, obsolete=[f for f in obsolete if f not in kept])
+        obsolete = _replaced_files(store, order.name) if planned.replace else ()
+        stage.publish(encode(manifest), replace=planned.replace, obsolete=obsolete)
     except BaseException:
         with suppress(CheckpointException):  # the first error is the one to tell; recovery sweeps what is left
             stage.abort()  # lets go of the lock; what is, or may be, published stays
         raise
     return manifest
+
+
+def _replaced_files(store: Store, name: str) -> list[str]:
+    """What the checkpoint to be replaced consists of now: what its manifest lists, or all there is if that is damaged.
+
+    Asked at the very end, since another process may replace it meanwhile.
+    """
+    try:
+        summary = decode_summary(store.read_manifest(name), path_of(store, name))
+    except CheckpointNotFound:
+        return []
+    except CheckpointException:
+        return [file for file in store.files(name) if file != "manifest.json"]
+    return [record.name for record in (*summary.files, *summary.extras)]

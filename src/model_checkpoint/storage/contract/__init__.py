@@ -3,5 +3,5 @@
 store     the contract of a place that keeps checkpoints.
 names     what a checkpoint, a file, an attempt and a deleted checkpoint may be called.
 failures  an OSError of the system becomes an error that says where, what, and what to do next.
-host      which start of which machine this is, so that what another one left is not taken for our own.
+host      which start of which machine this is, and what its clocks say.
 """

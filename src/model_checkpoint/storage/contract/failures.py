@@ -87,25 +87,6 @@ def _figures(room: Callable[[], tuple[int, int]] | None) -> tuple[int, int]:
 
 
 @contextmanager
-def typed_reads(where: str, file: str) -> Iterator[None]:
-    """Like :func:`typed_errors` for a data file: one that is gone is :class:`Truncated`."""
-    try:
-        yield
-    except CheckpointException:
-        raise
-    except FileNotFoundError as error:
-        raise Truncated(
-            f"{where}: the file {file} is gone. It was deleted or replaced meanwhile, or the checkpoint is damaged: "
-            "read the manifest again, run `mckpt verify`, or load another step.",
-            where,
-            file=file,
-            inner_exception=error,
-        ) from error
-    except OSError as error:
-        raise typed(error, where, f"could not read {file}") from error
-
-
-@contextmanager
 def in_doubt(where: str, what: str) -> Iterator[None]:
     """Turn an OSError after the point of no return into :class:`DurabilityUnknown`."""
     try:
@@ -177,6 +158,17 @@ def not_sealed(where: str, files: list[str]) -> StorageFailure:
 def misused(where: str, what: str) -> StorageFailure:
     """The error for a writer that is used against its contract."""
     return StorageFailure(f"{where}: cannot go on with the file, {what}. Begin a new attempt.", where)
+
+
+def file_gone(where: str, file: str, *, listed: bool | None) -> Truncated:
+    """The error for a file that is not there; ``listed`` by the manifest in place or not, None if there is none."""
+    why = {
+        None: "the checkpoint was deleted meanwhile. List what is there with `mckpt ls`, or bring it back with `mckpt "
+        "undo`.",
+        True: "its manifest lists it, so the checkpoint is damaged. Run `mckpt verify`, or load another step.",
+        False: "the checkpoint was replaced meanwhile by one without it. Read its manifest again.",
+    }[listed]
+    return Truncated(f"{where}: the file {file} is gone; {why}", where, file=file)
 
 
 def ended(where: str, file: str, *, wanted: range, end: int) -> Truncated:

@@ -9,16 +9,17 @@ import re
 import secrets
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from model_checkpoint.errors import CheckpointNotFound, UnsafeName
+from model_checkpoint.storage.contract.host import Moment
 
 MANIFEST = "manifest.json"
 MANIFEST_DRAFT = "manifest.tmp"
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _ATTEMPT = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_TOKEN = re.compile(r"([A-Za-z0-9._-]{1,128})~(\d{1,20})~([0-9a-f]{16})")
+_TOKEN = re.compile(r"([A-Za-z0-9._-]{1,128})~(\d{1,20})~(?:(\d{1,9})\.([0-9a-f]{0,8})\.(\d{1,12})~)?([0-9a-f]{16})")
 _DOTS = (".", "..")
 
 
@@ -92,19 +93,37 @@ def check_own_files(files: Iterable[str], attempt: str, where: str) -> None:
 class TrashToken:
     """The key of something in the trash: what it was called and when it was put there.
 
+    The wall clock of whoever put it there may be wrong, so a store that has no clock of its own also writes down the
+    ``order`` of deletion, and the time since a ``boot``, which does not jump.
+
     Example:
         >>> TrashToken.parse("step-1~1700000000000000000~00000000000000ff").name
         'step-1'
+        >>> TrashToken.parse("step-1~1700000000000000000~7.1f2e3d4c.86400000~00000000000000ff").order
+        7
     """
 
     name: str
     nanoseconds: int
     salt: str
+    order: int = 0
+    boot: str = ""  # the first eight digits of its id
+    milliseconds: int = 0  # since that boot
 
     @classmethod
-    def fresh(cls, name: str) -> TrashToken:
+    def fresh(cls, name: str, *, order: int = 0, moment: Moment | None = None) -> TrashToken:
         """A key nobody has used."""
-        return cls(name=name, nanoseconds=time.time_ns(), salt=secrets.token_hex(8))
+        salt = secrets.token_hex(8)
+        if moment is None:
+            return cls(name=name, nanoseconds=time.time_ns(), salt=salt)
+        return cls(
+            name=name,
+            nanoseconds=moment.wall,
+            salt=salt,
+            order=order,
+            boot=_short(moment.boot),
+            milliseconds=int(moment.since_boot * 1000),
+        )
 
     @classmethod
     def find(cls, text: str) -> TrashToken | None:
@@ -112,7 +131,15 @@ class TrashToken:
         match = _TOKEN.fullmatch(text)
         if match is None or match[1] in _DOTS:
             return None
-        return cls(name=match[1], nanoseconds=int(match[2]), salt=match[3])
+        name, nanoseconds, order, boot, milliseconds, salt = match.groups()
+        return cls(
+            name=name,
+            nanoseconds=int(nanoseconds),
+            salt=salt,
+            order=int(order or 0),
+            boot=boot or "",
+            milliseconds=int(milliseconds or 0),
+        )
 
     @classmethod
     def parse(cls, text: str, where: str = "trash") -> TrashToken:
@@ -127,8 +154,22 @@ class TrashToken:
 
     @property
     def deleted(self) -> float:
-        """When it was put there, unix time."""
+        """When it was put there, unix time by the clock of whoever did it."""
         return self.nanoseconds / 1e9
 
+    @property
+    def rank(self) -> tuple[int, int]:
+        """Sorts deletions by their order; those without one come first, by their time."""
+        return self.order, self.nanoseconds
+
+    def age(self, now: Moment) -> float | None:
+        """Seconds since it was put there; None if another boot did that, so that nobody can be sure."""
+        return replace(now, boot=_short(now.boot)).since(self.boot, self.milliseconds / 1000)
+
     def __str__(self) -> str:
-        return f"{self.name}~{self.nanoseconds}~{self.salt}"
+        steady = f"{self.order}.{self.boot}.{self.milliseconds}~" if self.order or self.boot else ""
+        return f"{self.name}~{self.nanoseconds}~{steady}{self.salt}"
+
+
+def _short(boot: str) -> str:
+    return boot.replace("-", "")[:8]

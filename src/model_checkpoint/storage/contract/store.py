@@ -78,19 +78,27 @@ class Trashed:
 
     name: str  # what it was called
     token: str  # its key in the trash
-    deleted: float  # unix time
+    deleted: float  # unix time, by the clock of whoever deleted it
     nbytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """Something a recovery left, and how long it will do so."""
+
+    key: str  # the id of an attempt, or the key of a deletion
+    seconds: float | None  # until it may be removed; None as long as its owner lives or cannot be known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Swept:
-    """What a recovery removed, and what it left because it may still be alive or be brought back."""
+    """What a recovery removed, and what it left because it may still be alive or wanted."""
 
     attempts: Sequence[str] = ()
     trashed: Sequence[str] = ()
     alive: Sequence[str] = ()
     nbytes: int = 0
-    waiting: Sequence[tuple[str, float]] = ()  # names in the trash, and in how many seconds the grace of each is over
+    waiting: Sequence[Waiting] = ()  # all that was left: first the attempts, then the deletions
 
 
 @runtime_checkable
@@ -181,7 +189,7 @@ class Store(Protocol):
         ...
 
     def trash(self) -> list[Trashed]:
-        """What can be brought back, in the order of deletion."""
+        """What can be brought back, in the order in which it was deleted, whatever clocks say."""
         ...
 
     def read_trashed(self, token: str) -> bytes:

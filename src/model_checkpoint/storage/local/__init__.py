@@ -8,6 +8,7 @@ direct_reads    bytes of a cold file, straight from the medium, whatever their a
 commit          the commit protocol, from a finished stage to a durable checkpoint.
 trash           deleted checkpoints wait here until their grace ends, and can be brought back until then.
 recovery        remove what dead attempts left, and trash past its grace.
+ages            how long ago something happened, by a clock that does not jump where there is one.
 locks           how an attempt shows that it is alive, and how recovery makes sure that it is dead.
 paths           where things lie under a root, and the few steps on them that several operations share.
 syscalls        every system call the storage room makes, one method each.

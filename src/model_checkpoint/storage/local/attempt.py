@@ -11,8 +11,16 @@ from model_checkpoint.storage.contract.store import FileStat
 from model_checkpoint.storage.local.commit import Staged, commit_new, commit_over, draft_name, link_copy, write_manifest
 from model_checkpoint.storage.local.files import DirectIO, LocalWriter, create_writer
 from model_checkpoint.storage.local.locks import AttemptLock
-from model_checkpoint.storage.local.paths import RootPaths, attempt_of, is_published, log, remove_tree, stamped_files
-from model_checkpoint.storage.local.trash import throw_files
+from model_checkpoint.storage.local.paths import (
+    RootPaths,
+    attempt_of,
+    is_published,
+    list_folder,
+    log,
+    remove_tree,
+    stamped_files,
+)
+from model_checkpoint.storage.local.trash import retire_files
 
 _TRIES = 16
 
@@ -72,12 +80,19 @@ class LocalAttempt:
         self._require_sealed()
         if replace:
             check_own_files(self._files, self._attempt, self._path)
-        old = tuple(check_name(file, self._path) for file in obsolete if file not in self._files)
+        old = self._unclaimed([check_name(file, self._path) for file in obsolete])
         staged = Staged(root=self._root, name=self._name, attempt=self._attempt, files=self._files)
         write_manifest(staged, manifest)
         self._commit(staged, replace=replace, obsolete=old)
         self._over = True
         self._tidy(old if self._joined else ())
+
+    def _unclaimed(self, obsolete: Sequence[str]) -> tuple[str, ...]:
+        """What of ``obsolete`` belongs neither to this attempt nor to another one that may be about to switch to it."""
+        with typed_errors(self._root.staging, "could not look for other attempts"):
+            entries = list_folder(self._root.calls, self._root.staging) if obsolete else []
+        others = {entry.removesuffix(".lock") for entry in entries} - {self._attempt}
+        return tuple(f for f in obsolete if f not in self._files and not any(other in f for other in others))
 
     def _commit(self, staged: Staged, *, replace: bool, obsolete: tuple[str, ...]) -> None:
         """Commit as new or over the old, whichever the name turns out to be."""
@@ -112,7 +127,7 @@ class LocalAttempt:
     def _tidy(self, obsolete: tuple[str, ...]) -> None:
         """Clean up behind a commit; whatever fails is recovery's to finish, the checkpoint is safe."""
         try:
-            throw_files(self._root, self._name, obsolete)
+            retire_files(self._root, self._name, obsolete)
             remove_tree(self._root.calls, self._path)
         except OSError as error:
             log.warning("%s: leavings stay until the next recovery (%s)", self._path, error)
@@ -145,7 +160,7 @@ class LocalAttempt:
         """
         if not self._joined:
             return True
-        if attempt_of(self._root, self._name) in (self._attempt, ""):
+        if attempt_of(self._root.calls, self._root.checkpoint(self._name)) in (self._attempt, ""):
             return False
         for file in (*self._files, draft_name(self._attempt)):
             remove_tree(self._root.calls, f"{self._root.checkpoint(self._name)}/{file}")

@@ -1,9 +1,10 @@
 """Commit: the commit protocol, from a finished stage to a durable checkpoint.
 
-New: the manifest appears in the stage, the stage is flushed, one rename puts it in place, both parents are flushed.
-Over an existing one: the new files get a second name in its folder, the folder is flushed, one rename switches the
-manifest, the folder is flushed. Nothing old is removed before the new is committed, nothing is flushed twice after a
-failure, and when an answer of the system leaves doubt, the attempt id in the manifest in place decides.
+New: the manifest appears in the stage, the stage is flushed, one rename puts it in place, both parents are flushed,
+the new one first: the old name may vanish only when the new one cannot. Over an existing one: the new files get a
+second name in its folder, the folder is flushed, one rename switches the manifest, the folder is flushed. Nothing old
+is removed before the new is committed, nothing is flushed twice after a failure, and when an answer of the system
+leaves doubt, the attempt id in the manifest in place decides.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def draft_name(attempt: str) -> str:
 
 
 def write_manifest(staged: Staged, manifest: bytes) -> None:
-    """Put the manifest into the stage, durably; from here on the stage is a complete checkpoint nobody sees."""
+    """Put the manifest into the stage; from here on the stage is a complete checkpoint nobody sees."""
     calls, draft = staged.root.calls, f"{staged.path}/{MANIFEST_DRAFT}"
 
     def room() -> tuple[int, int]:
@@ -76,7 +77,6 @@ def write_manifest(staged: Staged, manifest: bytes) -> None:
             raise
         calls.close(fd)
         calls.rename(draft, f"{staged.path}/{MANIFEST}")
-        flush_folder(calls, staged.path)
 
 
 def link_copy(calls: Syscalls, source: str, folder: str, *, file: str, identity: str) -> bool:
@@ -105,6 +105,8 @@ def link_copy(calls: Syscalls, source: str, folder: str, *, file: str, identity:
 def commit_new(staged: Staged) -> None:
     """Make the stage the checkpoint; raise ``StepExists`` if a published one has the name."""
     root = staged.root
+    with typed_errors(staged.path, "could not be flushed to the medium"):
+        flush_folder(root.calls, staged.path)
     for _ in range(_TRIES):
         try:
             root.calls.rename(staged.path, staged.target)
@@ -135,7 +137,7 @@ def _landed(staged: Staged, error: OSError) -> bool:
 def _is_in_place(staged: Staged, error: OSError) -> bool:
     """Let the manifest in place decide what became of a rename; if it cannot be read, nobody knows."""
     try:
-        ours = attempt_of(staged.root, staged.name) == staged.attempt
+        ours = attempt_of(staged.root.calls, staged.target) == staged.attempt
     except OSError as second:
         raise doubt(error, staged.target, "the checkpoint may be in place") from second
     if ours:
@@ -144,7 +146,7 @@ def _is_in_place(staged: Staged, error: OSError) -> bool:
 
 
 def commit_over(staged: Staged) -> bool:
-    """Switch an existing checkpoint to the staged files; False if it vanished, and the stage is still whole."""
+    """Switch an existing checkpoint to the staged files; False if it vanished, and the stage is whole (again)."""
     calls = staged.root.calls
     with typed_errors(staged.target, "could not open the checkpoint to replace"):
         try:
@@ -152,37 +154,30 @@ def commit_over(staged: Staged) -> bool:
         except (FileNotFoundError, NotADirectoryError):
             return False
     try:
-        if not _join(staged, folder):
-            return False
-        _switch(staged, folder)
-        with in_doubt(staged.target, "the checkpoint is replaced"):
-            calls.fsync(folder)
-            return _is_still(staged, folder)
+        if _join(staged, folder) and _switched(staged, folder):
+            return True
+        _take_back(staged, folder)
+        return False
     finally:
         let_go(calls, folder)
 
 
 def _join(staged: Staged, folder: int) -> bool:
     """Give every staged file a name in the folder; False if the folder was moved away meanwhile."""
-    calls, names = staged.root.calls, [(file, file) for file in staged.files] + [(MANIFEST, draft_name(staged.attempt))]
-    linked = True
     with typed_errors(staged.target, "could not add the new files"):
         try:
-            for source, target in names:
-                linked &= _add(staged, source, target, folder)
-            calls.fsync(folder)
+            for file in staged.files:
+                _add(staged, file, file, folder)
+            _add(staged, MANIFEST, draft_name(staged.attempt), folder)
+            staged.root.calls.fsync(folder)
         except OSError:
             if _is_still(staged, folder):
                 raise
-        if _is_still(staged, folder):
-            return True
-        if not linked:
-            raise OSError(errno.ENOENT, "deleted by another process while it was being replaced")
-    return False
+        return _is_still(staged, folder)
 
 
-def _add(staged: Staged, source: str, target: str, folder: int) -> bool:
-    """Link one file, so that the stage stays whole; move it where there are no links, and return False."""
+def _add(staged: Staged, source: str, target: str, folder: int) -> None:
+    """Link one file, so that the stage stays whole; move it where there are no links."""
     calls, path = staged.root.calls, f"{staged.path}/{source}"
     try:
         calls.link(path, target, into=folder)
@@ -192,9 +187,33 @@ def _add(staged: Staged, source: str, target: str, folder: int) -> bool:
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
-        calls.move(path, target, into=folder)
-        return False
-    return True
+        calls.rename(path, target, into=folder)
+
+
+def _take_back(staged: Staged, folder: int) -> None:
+    """Make the stage whole again where files were moved into a folder that another process has deleted since."""
+    calls = staged.root.calls
+    with typed_errors(staged.path, "could not take the new files back from the deleted checkpoint"):
+        moved = {*staged.files, MANIFEST} - set(calls.listdir(staged.path))
+        for file in sorted(moved - {MANIFEST}):
+            calls.rename(file, f"{staged.path}/{file}", out_of=folder)
+        if MANIFEST in moved:
+            _take_manifest_back(staged, folder)
+
+
+def _take_manifest_back(staged: Staged, folder: int) -> None:
+    """It still has the name of a draft, or is switched to already: then a third process may have switched again."""
+    calls, home = staged.root.calls, f"{staged.path}/{MANIFEST}"
+    try:
+        calls.rename(draft_name(staged.attempt), home, out_of=folder)
+    except FileNotFoundError:
+        calls.rename(MANIFEST, home, out_of=folder)
+    if attempt_of(calls, staged.path) not in (staged.attempt, ""):
+        raise StorageFailure(
+            f"{staged.target}: was replaced by others and deleted at the same time, and this file system has no links, "
+            "so the new checkpoint is lost. Save again.",
+            staged.target,
+        )
 
 
 def _is_still(staged: Staged, folder: int) -> bool:
@@ -206,10 +225,14 @@ def _is_still(staged: Staged, folder: int) -> bool:
         return False
 
 
-def _switch(staged: Staged, folder: int) -> None:
-    """The point of no return of a replacement: one rename of the manifest."""
+def _switched(staged: Staged, folder: int) -> bool:
+    """The point of no return of a replacement, one rename of the manifest; False if the folder was moved away."""
+    calls = staged.root.calls
     try:
-        staged.root.calls.rename(draft_name(staged.attempt), MANIFEST, inside=folder)
+        calls.rename(draft_name(staged.attempt), MANIFEST, out_of=folder, into=folder)
     except OSError as error:
         if not _is_in_place(staged, error):
             raise typed(error, staged.target, "could not switch to the new manifest") from error
+    with in_doubt(staged.target, "the checkpoint is replaced"):
+        calls.fsync(folder)
+        return _is_still(staged, folder)

@@ -16,14 +16,14 @@ from model_checkpoint.storage.contract.failures import (
     FULL,
     UNSUPPORTED,
     ended,
+    file_gone,
     misused,
     typed,
     typed_errors,
-    typed_reads,
 )
 from model_checkpoint.storage.local.direct_reads import ALIGNMENT as DIRECT_ALIGNMENT
 from model_checkpoint.storage.local.direct_reads import NO_DIRECT, go_direct, read_direct
-from model_checkpoint.storage.local.paths import free_bytes, let_go, log, open_regular
+from model_checkpoint.storage.local.paths import decode_manifest, free_bytes, let_go, log, open_regular
 from model_checkpoint.storage.local.syscalls import Syscalls
 
 _LOCAL_FILESYSTEMS = frozenset(
@@ -211,14 +211,26 @@ class LocalWriter:
 
 def open_reader(calls: Syscalls, folder: str, file: str, *, direct: bool) -> LocalReader:
     """Open one data file of a checkpoint; with ``direct``, a cold one is read around the page cache."""
-    with typed_reads(folder, file):
-        fd, info = open_regular(calls, folder, file)
+    with typed_errors(folder, f"could not read {file}"):
+        try:
+            fd, info = open_regular(calls, folder, file)
+        except FileNotFoundError as error:
+            raise file_gone(folder, file, listed=_is_listed(calls, folder, file)) from error
         try:
             around = direct and is_local(calls, fd) and go_direct(calls, fd, info.st_size)
         except BaseException:
             let_go(calls, fd)
             raise
     return LocalReader(calls, fd, size=info.st_size, around_cache=around, folder=folder, file=file)
+
+
+def _is_listed(calls: Syscalls, folder: str, file: str) -> bool | None:
+    """Whether the manifest in place lists ``file``; None if there is none."""
+    try:
+        manifest = decode_manifest(calls, folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return manifest is None or any(record.name == file for record in (*manifest.files, *manifest.extras))
 
 
 class LocalReader:
@@ -240,7 +252,7 @@ class LocalReader:
         view = memoryview(buffer).cast("B")
         if not view:
             return
-        with typed_reads(self._folder, self._file):
+        with typed_errors(self._folder, f"could not read {self._file}"):
             done = self._read(offset, view)
         if done < len(view):
             wanted = range(offset, offset + len(view))
@@ -269,7 +281,7 @@ class LocalReader:
         """The whole file as a private map; None where another machine could cut the file under it."""
         if self._size == 0:
             return memoryview(b"")
-        with typed_reads(self._folder, self._file):
+        with typed_errors(self._folder, f"could not read {self._file}"):
             if not is_local(self._calls, self._fd):
                 return None
             if self._around_cache:  # the map reads through the page cache: what is read besides shall fill it

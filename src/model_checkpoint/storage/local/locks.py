@@ -2,11 +2,12 @@
 
 Each attempt holds an flock on ``.staging/<attempt>.lock`` from its first to its last call; the file says which process
 that is. The system drops the lock when the process dies, however it dies. The file's time is refreshed while bytes
-flow, for file systems that have no locks.
+flow, for file systems that have no locks. How old an attempt is, ``ages`` tells.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import time
@@ -18,13 +19,16 @@ import msgspec
 from model_checkpoint.errors import StorageFailure
 from model_checkpoint.options import MIB, Graces
 from model_checkpoint.storage.contract.failures import UNSUPPORTED
+from model_checkpoint.storage.contract.host import Moment
+from model_checkpoint.storage.local.ages import age_of
 from model_checkpoint.storage.local.files import is_local
-from model_checkpoint.storage.local.paths import RootPaths, let_go, log, read_whole, write_whole
+from model_checkpoint.storage.local.paths import RootPaths, flush_folder, let_go, log, read_whole, write_whole
 from model_checkpoint.storage.local.syscalls import Syscalls
 
 _BEAT_SECONDS = 10.0
 _TRIES = 16
 _OWNER_LIMIT = 16 * MIB
+_NOT_OURS = (errno.ELOOP, errno.EISDIR, errno.ENXIO)
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,26 +37,28 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     boot: str
     pid: int
-    started: float
+    started: float  # seconds since that boot
     name: str  # the checkpoint the attempt wants to become
     obsolete: tuple[str, ...] = ()  # files of the old version it means to remove once it has replaced it
 
 
 def _this_process(calls: Syscalls, name: str) -> Owner:
-    return Owner(host=os.uname().nodename, boot=calls.boot_id(), pid=os.getpid(), started=time.time(), name=name)
+    now = calls.now()
+    return Owner(host=os.uname().nodename, boot=now.boot, pid=os.getpid(), started=now.since_boot, name=name)
 
 
 class AttemptLock:
     """The lock of one living attempt."""
 
     def __init__(self, root: RootPaths, attempt: str, name: str) -> None:
-        self._calls = root.calls
+        self._calls, self._folder = root.calls, root.staging
         self._path = root.lock(attempt)
         self._fd = _locked_file(self._calls, self._path)
         self._beaten = time.monotonic()
         try:
             self._owner = _this_process(self._calls, name)
-            write_whole(self._calls, self._fd, msgspec.json.encode(self._owner))
+            self._noted = msgspec.json.encode(self._owner)
+            write_whole(self._calls, self._fd, self._noted)
         except BaseException:
             self.release()
             raise
@@ -68,8 +74,10 @@ class AttemptLock:
     def note_obsolete(self, files: tuple[str, ...]) -> None:
         """Write down, durably, what the attempt will remove after the switch, so that recovery can finish it."""
         line = msgspec.json.encode(msgspec.structs.replace(self._owner, obsolete=files))
-        write_whole(self._calls, self._fd, line)
+        self._noted = line.ljust(len(self._noted))  # nothing of a longer note may stay behind a shorter one
+        write_whole(self._calls, self._fd, self._noted)
         self._calls.fsync(self._fd)
+        flush_folder(self._calls, self._folder)
 
     def release(self) -> None:
         """Remove the file and let go; what fails here is left to recovery."""
@@ -134,23 +142,32 @@ class AttemptClaim:
             let_go(self.calls, self.fd)
 
 
-def claim(root: RootPaths, attempt: str, graces: Graces) -> AttemptClaim | None:
-    """Take hold of an attempt that is surely dead and old enough, or return None."""
+def claim(root: RootPaths, attempt: str, graces: Graces) -> AttemptClaim | float | None:
+    """Take hold of an attempt that is surely dead and old enough.
+
+    Else return how many seconds it takes to be that, or None if it lives or nobody knows.
+    """
     path = root.lock(attempt)
     try:
         fd = root.calls.open(path, os.O_RDWR)
     except FileNotFoundError:
         return _claim_orphan(root, attempt, graces)
+    except OSError as error:
+        if error.errno not in _NOT_OURS:
+            raise
+        log.warning("%s: is no regular file, so no attempt of ours; left alone. Remove it", path)
+        return None
     held = None
     try:
-        held = _claim_file(root.calls, fd, path, graces)
+        held = _claim_file(root, fd, path, graces)
     finally:
-        if held is None:
+        if not isinstance(held, AttemptClaim):
             let_go(root.calls, fd)
     return held
 
 
-def _claim_file(calls: Syscalls, fd: int, path: str, graces: Graces) -> AttemptClaim | None:
+def _claim_file(root: RootPaths, fd: int, path: str, graces: Graces) -> AttemptClaim | float | None:
+    calls = root.calls
     try:
         calls.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         lockable = True
@@ -160,12 +177,19 @@ def _claim_file(calls: Syscalls, fd: int, path: str, graces: Graces) -> AttemptC
         if error.errno not in UNSUPPORTED:
             raise
         lockable = False
-    info = calls.fstat(fd)
+    now, info = calls.now(), calls.fstat(fd)
     owner = _read_owner(calls, fd, info.st_size)
-    grace = graces.local if lockable and _is_ours(calls, fd, owner) else graces.foreign
-    if time.time() - info.st_mtime < grace or not _is_at(calls, fd, path):
-        return None
-    return AttemptClaim(calls=calls, fd=fd, owner=owner)
+    grace = graces.local if lockable and _is_ours(calls, fd, owner, now) else graces.foreign
+    running = now.since(owner.boot, owner.started) if owner is not None else None
+    if running is None:
+        age = age_of(calls, fd, info.st_mtime, clock=root.staging)
+    elif lockable:
+        age = running
+    else:  # nothing proves it dead: ask when it last gave a sign of life, which cannot be before it began
+        age = min(running, age_of(calls, fd, info.st_mtime, clock=root.staging))
+    if age < grace:
+        return grace - age
+    return AttemptClaim(calls=calls, fd=fd, owner=owner) if _is_at(calls, fd, path) else None
 
 
 def _read_owner(calls: Syscalls, fd: int, size: int) -> Owner | None:
@@ -175,14 +199,14 @@ def _read_owner(calls: Syscalls, fd: int, size: int) -> Owner | None:
         return None  # killed, or cut off by power loss, before it was written
 
 
-def _is_ours(calls: Syscalls, fd: int, owner: Owner | None) -> bool:
+def _is_ours(calls: Syscalls, fd: int, owner: Owner | None, now: Moment) -> bool:
     """Whether the attempt ran on this host and boot; one that never got to say so did, if the disk is our own."""
     if owner is None:
         return is_local(calls, fd)
-    return owner.host == os.uname().nodename and owner.boot == calls.boot_id()
+    return owner.host == os.uname().nodename and owner.boot == now.boot
 
 
-def _claim_orphan(root: RootPaths, attempt: str, graces: Graces) -> AttemptClaim | None:
+def _claim_orphan(root: RootPaths, attempt: str, graces: Graces) -> AttemptClaim | float | None:
     """A stage without lock file: the lock is made first and removed last, so only power loss leaves one."""
     calls, path = root.calls, root.stage(attempt)
     try:
@@ -191,7 +215,7 @@ def _claim_orphan(root: RootPaths, attempt: str, graces: Graces) -> AttemptClaim
         return None
     try:
         grace = graces.local if is_local(calls, fd) else graces.foreign
-        old = time.time() - calls.fstat(fd).st_mtime >= grace
+        age = age_of(calls, fd, calls.fstat(fd).st_mtime, clock=root.staging)
     finally:
         let_go(calls, fd)
-    return AttemptClaim(calls=calls, fd=None, owner=None) if old else None
+    return AttemptClaim(calls=calls, fd=None, owner=None) if age >= grace else grace - age

@@ -23,7 +23,6 @@ log = logging.getLogger("model_checkpoint.storage")
 _NO_FOLDER_FLUSH = (errno.EINVAL, *UNSUPPORTED)
 _NOT_A_FILE = (errno.ELOOP, errno.ENOTDIR, errno.ENXIO)
 _MANIFEST_LIMIT = ReaderLimits().manifest_bytes
-_SHARED_MODE = 0o777  # the root belongs to its users: their umask decides; what is saved in it is private
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,22 +66,43 @@ class RootPaths:
         return f"{self.staging}/{attempt}.lock"
 
 
-def make_folder(calls: Syscalls, path: str) -> None:
-    """Make ``path`` and what is missing above it; every folder that got a new name in it is flushed.
+def make_root(root: RootPaths) -> None:
+    """Make what is missing of a root and above it; every folder that got a new name in it is flushed.
 
-    A link in its place is :class:`UnsafeName`; above it, links are the user's to make.
+    The trash is made with it: a deletion is to free room, so it must not need any. The root is flushed even if it was
+    all there, since whoever made it may have died before that, unless its names are those this process flushed before.
     """
-    missing, above = [], path
-    while not _exists(calls, above):
+    missing, above = [], root.path
+    while not _exists(root.calls, above):
         missing.append(above)
         above = os.path.dirname(above)
     for folder in reversed(missing):
+        make_folder(root.calls, folder)
+    for folder in (root.checkpoints, root.staging, root.trash):
+        _make(root.calls, folder)
+    info = root.calls.stat(root.path)
+    times = (info.st_dev, info.st_ino, info.st_mtime_ns, info.st_ctime_ns)
+    if root.calls.flushed_roots.get(root.path) != times:
+        flush_folder(root.calls, root.path)
+        root.calls.flushed_roots[root.path] = times
+
+
+def make_folder(calls: Syscalls, path: str) -> None:
+    """Make one folder if it is missing, durably; a link in its place is :class:`UnsafeName`."""
+    if _make(calls, path):
+        flush_folder(calls, os.path.dirname(path))
+
+
+def _make(calls: Syscalls, path: str) -> bool:
+    """Make one folder; whether it was missing."""
+    missing = not _exists(calls, path)
+    if missing:
         try:
-            calls.mkdir(folder, _SHARED_MODE)
+            calls.mkdir(path)
         except FileExistsError:
-            log.debug("%s: another process made it first", folder)
-        flush_folder(calls, os.path.dirname(folder))
+            log.debug("%s: another process made it first", path)
     refuse_link(calls, path)
+    return missing
 
 
 def refuse_link(calls: Syscalls, path: str) -> None:
@@ -270,20 +290,19 @@ def read_manifest(calls: Syscalls, folder: str, *, limit: int | None = None) -> 
         let_go(calls, fd)
 
 
-def decode_manifest(root: RootPaths, name: str) -> Manifest | None:
-    """The manifest of ``name``; None if it cannot be understood. Raises FileNotFoundError when there is none."""
-    folder = root.checkpoint(name)
+def decode_manifest(calls: Syscalls, folder: str) -> Manifest | None:
+    """The manifest in ``folder``; None if it cannot be understood. Raises FileNotFoundError when there is none."""
     try:
-        return decode(read_manifest(root.calls, folder), folder)
+        return decode(read_manifest(calls, folder), folder)
     except CheckpointException as error:
         log.warning("%s: its manifest is not used to decide anything (%s)", folder, error)
         return None
 
 
-def attempt_of(root: RootPaths, name: str) -> str | None:
-    """Which attempt published ``name``: None if nothing is published there, "" if the manifest does not say."""
+def attempt_of(calls: Syscalls, folder: str) -> str | None:
+    """Which attempt the manifest in ``folder`` is of: None if there is none, "" if it does not say."""
     try:
-        manifest = decode_manifest(root, name)
+        manifest = decode_manifest(calls, folder)
     except FileNotFoundError:
         return None
     return manifest.attempt if manifest is not None else ""

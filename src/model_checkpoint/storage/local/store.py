@@ -22,11 +22,10 @@ from model_checkpoint.storage.local.files import LocalReader, open_reader
 from model_checkpoint.storage.local.folder_entries import folder_entries
 from model_checkpoint.storage.local.paths import (
     RootPaths,
-    flush_folder,
     free_bytes,
     is_published,
     list_folder,
-    make_folder,
+    make_root,
     read_manifest,
     regular_files,
     stamped_files,
@@ -53,7 +52,7 @@ class LocalStore:
     def __init__(self, root: str | os.PathLike[str], *, calls: Syscalls = SYSTEM, direct: bool = True) -> None:
         self._root = RootPaths(os.path.abspath(os.fspath(root)), calls)
         self._direct = direct
-        self._prepared, self._preparing = False, forks.lock()
+        self._preparing = forks.lock()
 
     @property
     def url(self) -> str:
@@ -133,13 +132,9 @@ class LocalStore:
         return LocalAttempt(self._root, name, attempt, direct=self._direct)
 
     def _prepare(self) -> None:
-        """Make the root; flush it once even if it was there, since whoever made it may have died before that."""
+        """Make the root."""
         with self._preparing, typed_errors(self.url, "could not make the root"):
-            make_folder(self._root.calls, self._root.checkpoints)
-            make_folder(self._root.calls, self._root.staging)
-            if not self._prepared:
-                flush_folder(self._root.calls, self.url)
-                self._prepared = True
+            make_root(self._root)
 
     def free_bytes(self) -> int | None:
         """Room left on the file system."""
@@ -152,7 +147,7 @@ class LocalStore:
         return trash.discard(self._root, name)
 
     def trash(self) -> list[Trashed]:
-        """What can be brought back, oldest first."""
+        """What can be brought back, in the order in which it was deleted."""
         return trash.contents(self._root)
 
     def read_trashed(self, token: str) -> bytes:

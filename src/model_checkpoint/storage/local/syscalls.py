@@ -16,8 +16,8 @@ from typing import Any
 
 from model_checkpoint.storage.contract import host
 
-FILE_MODE = 0o600  # weights and data samples are private; whoever wants to share them runs chmod
-FOLDER_MODE = 0o700
+FILE_MODE = 0o666  # the umask decides who may read, as for every other file of the user
+FOLDER_MODE = 0o777
 DIRECT = getattr(os, "O_DIRECT", 0)
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -59,6 +59,7 @@ class Syscalls:
 
     def __init__(self) -> None:
         self.without_direct: set[int] = set()  # devices that refused O_DIRECT, so that it is tried and logged once
+        self.flushed_roots: dict[str, tuple[int, ...]] = {}  # the times of each root when its names were last flushed
 
     # files -----------------------------------------------------------------------------------------------------------
 
@@ -156,9 +157,9 @@ class Syscalls:
         """Names in a folder."""
         return os.listdir(path)
 
-    def mkdir(self, path: str, mode: int = FOLDER_MODE) -> None:
+    def mkdir(self, path: str) -> None:
         """Make one folder."""
-        os.mkdir(path, mode)
+        os.mkdir(path, FOLDER_MODE)
 
     def rmdir(self, path: str) -> None:
         """Remove an empty folder."""
@@ -168,13 +169,9 @@ class Syscalls:
         """Remove a file's name."""
         os.unlink(path)
 
-    def rename(self, source: str, target: str, *, inside: int | None = None) -> None:
-        """Rename; with ``inside`` both names are within that open folder."""
-        os.rename(source, target, src_dir_fd=inside, dst_dir_fd=inside)
-
-    def move(self, source: str, target: str, *, into: int) -> None:
-        """Rename the path ``source`` to the name ``target`` in the open folder ``into``."""
-        os.rename(source, target, dst_dir_fd=into)
+    def rename(self, source: str, target: str, *, out_of: int | None = None, into: int | None = None) -> None:
+        """Rename; ``out_of`` and ``into`` are open folders that hold the old and the new name."""
+        os.rename(source, target, src_dir_fd=out_of, dst_dir_fd=into)
 
     def link(self, source: str, target: str, *, into: int) -> None:
         """Give the file ``source`` a second name ``target`` in the open folder ``into``."""
@@ -202,9 +199,9 @@ class Syscalls:
         _checked(_fstatfs(fd, ctypes.addressof(buffer)), "fstatfs")
         return int(buffer[0]) & 0xFFFFFFFF
 
-    def boot_id(self) -> str:
-        """Which start of this machine it is; empty where the system does not say."""
-        return host.boot_id()
+    def now(self) -> host.Moment:
+        """What the clocks of this machine say."""
+        return host.now()
 
 
 SYSTEM = Syscalls()  # what stores use unless told otherwise

@@ -1,7 +1,9 @@
 """Trash: deleted checkpoints wait here until their grace ends, and can be brought back until then.
 
-``.trash/<name>~<nanoseconds>~<salt>`` with a manifest is a checkpoint; without one it holds files that were in the way
-or belonged to a replaced version. ``.trash/doomed~...`` is being removed and can no longer be brought back.
+``.trash/<token>`` with a manifest is a checkpoint; without one it holds files that were in the way or belonged to a
+replaced version. ``doomed~<token>`` is being removed and can no longer be brought back. A deletion frees room, so it
+works where there is none: if a disk has no block left for a name in ``.trash``, the token lies in ``checkpoints``; if
+not even there, the checkpoint is removed at once.
 """
 
 from __future__ import annotations
@@ -9,11 +11,13 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 
 from model_checkpoint.errors import StorageFailure
 from model_checkpoint.storage.contract.failures import (
+    FULL,
     doubt,
     in_doubt,
     name_taken_again,
@@ -21,12 +25,15 @@ from model_checkpoint.storage.contract.failures import (
     not_in_trash,
     typed_errors,
 )
+from model_checkpoint.storage.contract.host import Moment
 from model_checkpoint.storage.contract.names import MANIFEST, TrashToken
-from model_checkpoint.storage.contract.store import Trashed
+from model_checkpoint.storage.contract.store import Trashed, Waiting
+from model_checkpoint.storage.local.ages import age_of
 from model_checkpoint.storage.local.paths import (
     RootPaths,
     flush_folder,
     is_published,
+    let_go,
     list_folder,
     log,
     make_folder,
@@ -37,22 +44,71 @@ from model_checkpoint.storage.local.paths import (
 
 _DOOMED = "doomed~"
 _TAKEN = (errno.ENOTEMPTY, errno.EEXIST)
+_NO_FOLDER = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 _TRIES = 16
+
+
+def _places(root: RootPaths) -> tuple[str, str]:
+    """Where deleted checkpoints lie, the usual place first; no name of a checkpoint is that of a token."""
+    return root.trash, root.checkpoints
+
+
+def _entries(root: RootPaths) -> Iterator[tuple[TrashToken, str]]:
+    """Everything in the trash, with the folder it lies in."""
+    for place in _places(root):
+        for text in list_folder(root.calls, place):
+            if token := TrashToken.find(text):
+                yield token, place
 
 
 def discard(root: RootPaths, name: str) -> Trashed:
     """Move a published checkpoint to the trash, durably."""
-    source, token = root.checkpoint(name), TrashToken.fresh(name)
+    source = root.checkpoint(name)
     with typed_errors(source, "could not be moved to the trash"):
         if not is_published(root, name):
             raise no_such_checkpoint(source, root.path)
         nbytes = sum(regular_files(root.calls, source).values())
-        make_folder(root.calls, root.trash)
-        _move(root, source, f"{root.trash}/{token}")
-    with in_doubt(source, "it was moved to the trash"):
-        flush_folder(root.calls, root.trash)
-        flush_folder(root.calls, root.checkpoints)
+        order = 1 + max((token.order for token, _ in _entries(root)), default=0)
+        token = TrashToken.fresh(name, order=order, moment=root.calls.now())
+        place = _put_away(root, source, token)
+        if place is None:
+            root.calls.unlink(f"{source}/{MANIFEST}")  # from here on it is no checkpoint
+    with in_doubt(source, "it was deleted"):
+        if place is None:
+            _remove_unpublished(root, source)
+        else:
+            _flush_move(root, source=root.checkpoints, target=place)
     return Trashed(name=name, token=str(token), deleted=token.deleted, nbytes=nbytes)
+
+
+def _put_away(root: RootPaths, source: str, token: TrashToken) -> str | None:
+    """Rename a checkpoint to its token where there is room for that name; return the folder, or None if nowhere."""
+    for place in _places(root):
+        try:
+            if place == root.trash:
+                make_folder(root.calls, place)
+            _move(root, source, f"{place}/{token}")
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            log.warning("%s: the disk has no room even for a name in %s (%s)", source, place, error)
+        else:
+            return place
+    return None
+
+
+def _remove_unpublished(root: RootPaths, folder: str) -> None:
+    """Remove what has lost its manifest; that is flushed first, since half a checkpoint must not come back."""
+    log.warning("%s: is removed at once and cannot be brought back; the disk has no room to keep it", folder)
+    flush_folder(root.calls, folder)
+    remove_tree(root.calls, folder)
+
+
+def _flush_move(root: RootPaths, *, source: str, target: str) -> None:
+    """Make a rename durable, the new name first: the old one may vanish only when the new one cannot."""
+    flush_folder(root.calls, target)
+    if source != target:
+        flush_folder(root.calls, source)
 
 
 def _move(root: RootPaths, source: str, target: str) -> None:
@@ -77,16 +133,15 @@ def _has_arrived(root: RootPaths, identity: os.stat_result, target: str, error: 
 
 
 def contents(root: RootPaths) -> list[Trashed]:
-    """What can be brought back, oldest first."""
+    """What can be brought back, in the order in which it was deleted."""
     with typed_errors(root.trash, "could not be listed"):
-        tokens = [token for text in list_folder(root.calls, root.trash) if (token := TrashToken.find(text))]
-        found = [item for token in tokens if (item := _describe(root, token))]
-    return sorted(found, key=lambda item: item.deleted)
+        entries = sorted(_entries(root), key=lambda entry: entry[0].rank)
+        return [item for token, place in entries if (item := _describe(root, token, place))]
 
 
-def _describe(root: RootPaths, token: TrashToken) -> Trashed | None:
+def _describe(root: RootPaths, token: TrashToken, place: str) -> Trashed | None:
     try:
-        files = regular_files(root.calls, f"{root.trash}/{token}")
+        files = regular_files(root.calls, f"{place}/{token}")
     except (FileNotFoundError, NotADirectoryError):
         return None
     if MANIFEST not in files:
@@ -94,28 +149,34 @@ def _describe(root: RootPaths, token: TrashToken) -> Trashed | None:
     return Trashed(name=token.name, token=str(token), deleted=token.deleted, nbytes=sum(files.values()))
 
 
+def _find(root: RootPaths, token: TrashToken) -> str:
+    """The folder in which a token with a checkpoint lies."""
+    for place in _places(root):
+        if _describe(root, token, place) is not None:
+            return place
+    raise not_in_trash(f"{root.trash}/{token}", root.path)
+
+
 def read(root: RootPaths, text: str) -> bytes:
     """The manifest of what lies in the trash under a token."""
-    folder = f"{root.trash}/{TrashToken.parse(text, root.trash)}"
-    with typed_errors(folder, "could not be read"):
-        try:
-            return read_manifest(root.calls, folder)
-        except FileNotFoundError as error:
-            raise not_in_trash(folder, root.path) from error
+    token = TrashToken.parse(text, root.trash)
+    with typed_errors(f"{root.trash}/{token}", "could not be read"):
+        for place in _places(root):
+            with suppress(FileNotFoundError):
+                return read_manifest(root.calls, f"{place}/{token}")
+        raise not_in_trash(f"{root.trash}/{token}", root.path)
 
 
 def bring_back(root: RootPaths, text: str) -> str:
     """Undo a discard, durably; return the name."""
     token = TrashToken.parse(text, root.trash)
-    source, target = f"{root.trash}/{token}", root.checkpoint(token.name)
-    with typed_errors(source, "could not be brought back"):
-        if _describe(root, token) is None:
-            raise not_in_trash(source, root.path)
+    target = root.checkpoint(token.name)
+    with typed_errors(f"{root.trash}/{token}", "could not be brought back"):
+        place = _find(root, token)
         make_folder(root.calls, root.checkpoints)
-        _move_back(root, source, token.name)
+        _move_back(root, f"{place}/{token}", token.name)
     with in_doubt(target, "it was brought back"):
-        flush_folder(root.calls, root.checkpoints)
-        flush_folder(root.calls, root.trash)
+        _flush_move(root, source=place, target=root.checkpoints)
     return token.name
 
 
@@ -146,15 +207,13 @@ def clear_the_way(root: RootPaths, name: str) -> bool:
     if not real or MANIFEST in entries:
         return False
     log.warning("%s: holds %d entries but no manifest; they go to the trash", folder, len(entries))
-    throw_files(root, name, entries)
+    _throw_files(root, name, entries)
     return True
 
 
-def throw_files(root: RootPaths, name: str, files: Sequence[str]) -> None:
+def _throw_files(root: RootPaths, name: str, files: Sequence[str]) -> None:
     """Move single files of ``name`` to the trash; those already gone are no error."""
-    if not files:
-        return
-    bin_ = f"{root.trash}/{TrashToken.fresh(name)}"
+    bin_ = f"{root.trash}/{TrashToken.fresh(name, moment=root.calls.now())}"
     make_folder(root.calls, root.trash)
     root.calls.mkdir(bin_)
     for file in files:
@@ -164,24 +223,82 @@ def throw_files(root: RootPaths, name: str, files: Sequence[str]) -> None:
             log.debug("%s/%s: gone already", name, file)
 
 
-def purge(root: RootPaths, grace: float) -> tuple[list[str], int]:
-    """Remove what has been in the trash for longer than ``grace`` seconds; return the keys and the bytes.
+def retire_files(root: RootPaths, name: str, files: Sequence[str]) -> None:
+    """Move the files of a replaced version to the trash; on a disk that has no room for that, remove them."""
+    if not files:
+        return
+    try:
+        _throw_files(root, name, files)
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        log.warning("%s: the files it replaced are removed at once; the disk has no room to keep them", name)
+        for file in files:
+            remove_tree(root.calls, f"{root.checkpoint(name)}/{file}")
+
+
+@dataclass(frozen=True, slots=True)
+class Purged:
+    """What was removed from the trash for good, and what is left there."""
+
+    tokens: list[str]
+    nbytes: int
+    waiting: list[Waiting]
+
+
+def purge(root: RootPaths, grace: float) -> Purged:
+    """Remove what has been in the trash for longer than ``grace`` seconds.
 
     Each is renamed first, and that is flushed: nobody can bring back a checkpoint that is half removed.
     """
-    calls, now = root.calls, time.time()
-    entries = list_folder(calls, root.trash)
-    over = [str(t) for text in entries if (t := TrashToken.find(text)) and now - t.deleted >= grace]
-    taken = [token for token in over if _doom(root, token)]
-    if taken:
-        flush_folder(calls, root.trash)
-    doomed = [text for text in entries if text.startswith(_DOOMED)] + [_DOOMED + token for token in taken]
-    return taken, sum(remove_tree(calls, f"{root.trash}/{entry}") for entry in doomed)
+    calls, now = root.calls, root.calls.now()
+    left = [f"{place}/{text}" for place in _places(root) for text in list_folder(calls, place) if _is_doomed(text)]
+    aged = [(token, place, _age(root, token, place, now)) for token, place in _entries(root)]
+    over = [(token, place) for token, place, age in aged if age >= grace]
+    waiting = [Waiting(key=str(token), seconds=grace - age) for token, _, age in aged if 0 <= age < grace]
+    taken = [(token, path) for token, place in over if (path := _doom(root, token, place))]
+    for place in sorted({os.path.dirname(path) for _, path in taken if _is_doomed(os.path.basename(path))}):
+        flush_folder(calls, place)
+    nbytes = sum(remove_tree(calls, path) for path in (*left, *(path for _, path in taken)))
+    return Purged([str(token) for token, _ in taken], nbytes, waiting)
 
 
-def _doom(root: RootPaths, token: str) -> bool:
+def _is_doomed(text: str) -> bool:
+    return text.startswith(_DOOMED) and TrashToken.find(text.removeprefix(_DOOMED)) is not None
+
+
+def _age(root: RootPaths, token: TrashToken, place: str, now: Moment) -> float:
+    """Seconds since a deletion; of another boot's, the least that file system and wall clock agree on."""
+    known = token.age(now)
+    if known is not None:
+        return known
     try:
-        root.calls.rename(f"{root.trash}/{token}", f"{root.trash}/{_DOOMED}{token}")
+        fd = root.calls.open(f"{place}/{token}", os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        if error.errno not in _NO_FOLDER:
+            raise
+        return -1.0  # brought back meanwhile, or nothing of ours
+    try:
+        seen = age_of(root.calls, fd, root.calls.fstat(fd).st_ctime, clock=place)
+    finally:
+        let_go(root.calls, fd)
+    told = (now.wall - token.nanoseconds) / 1e9
+    return min(seen, told) if told >= 0 else seen
+
+
+def _doom(root: RootPaths, token: TrashToken, place: str) -> str | None:
+    """Take away the chance to bring it back; return where it lies now, or None if it is gone."""
+    path, doomed = f"{place}/{token}", f"{place}/{_DOOMED}{token}"
+    try:
+        root.calls.rename(path, doomed)
     except FileNotFoundError:
-        return False  # brought back, or another recovery has it
-    return True
+        return None  # brought back, or another recovery has it
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+    else:
+        return doomed
+    with suppress(FileNotFoundError):  # no room for the other name; without its manifest it cannot come back either
+        root.calls.unlink(f"{path}/{MANIFEST}")
+        flush_folder(root.calls, path)
+    return path

@@ -1,4 +1,4 @@
-"""Fallback: from a checkpoint that cannot be used to the next older healthy one, telling what was passed over."""
+"""First healthy: from a checkpoint that cannot be used to the next older healthy one, telling what was passed over."""
 
 from __future__ import annotations
 
