@@ -1,11 +1,11 @@
 """Notice of a coming end: the handler only sets a flag; what is saved in a hurry is never taken for a checkpoint."""
 
-import errno
 import os
 import signal
 import subprocess
 import sys
 import textwrap
+import threading
 
 import numpy as np
 import pytest
@@ -15,8 +15,6 @@ from model_checkpoint.engine.background.preemption import choose_parts, preempti
 from model_checkpoint.engine.background.save_async import finish_saves, save_async
 from model_checkpoint.engine.writing import bandwidth
 from model_checkpoint.errors import BackgroundSaveFailed, CheckpointNotFound, StructureMismatch
-from model_checkpoint.storage.local.store import LocalStore
-from model_checkpoint.testing.faults import Fault, FaultyCalls, Kind
 from model_checkpoint.tree import flatten
 
 MIB = 1 << 20
@@ -104,7 +102,6 @@ def test_a_forked_child_dies_of_the_signal_as_before():
 
 def test_a_handler_in_another_thread_is_refused():
     script = """
-    import threading
     from model_checkpoint.engine.background.preemption import preemption
     def work():
         try:
@@ -242,9 +239,15 @@ def test_a_save_in_flight_is_finished_first_and_its_failure_does_not_stop_the_em
 
 def test_the_last_chance_is_taken_whatever_failed_before_and_the_failures_are_told_afterwards(url, caplog):
     """Two failed background saves must not cost the checkpoint of the end."""
+    both_begun = threading.Event()
+
+    def fail(event):
+        assert both_begun.wait(60)
+        raise KeyError("listener")
+
     for step in (1, 2):
-        store = LocalStore(url, calls=FaultyCalls(Fault(kind=Kind.FAIL, at=12, code=errno.EIO, lasting=True)))
-        save_async(store, STATE, step=step, busy="queue")
+        save_async(url, STATE, step=step, busy="queue", progress=fail)
+    both_begun.set()
 
     with notice() as one:
         info = one.save(url, STATE, step=3)

@@ -125,7 +125,7 @@ def _raise_unseen(url: str | None) -> None:
         return
     error = lost[0].exception()
     raise BackgroundSaveFailed(
-        f"{lost[0].where}: the background save failed and nobody had asked for its result: {error}. "
+        f"{lost[0].where}: the background save failed and nobody had asked for its result: {str(error).rstrip('.')}. "
         "Nothing was done by this call; repeat it to go on without that checkpoint.",
         lost[0].where,
         inner_exception=error,
