@@ -3,14 +3,14 @@
 import os
 import sys
 
-backend, root, saved_by = sys.argv[1:]
-os.environ["KERAS_BACKEND"] = backend
+import numpy as np
+import pytest
 
-import keras  # noqa: E402
-import numpy as np  # noqa: E402
-import pytest  # noqa: E402
+import model_checkpoint as mc
 
-import model_checkpoint as mc  # noqa: E402
+if __name__ == "__main__":
+    os.environ["KERAS_BACKEND"] = sys.argv[1]  # before Keras is imported
+    import keras
 
 DATA = np.random.default_rng(0).standard_normal((16, 4)).astype("float32")
 
@@ -37,7 +37,7 @@ def parts(model):
     return {"model": model, "optimizer": model.optimizer}
 
 
-if saved_by == backend:
+def save_and_resume(root, backend):
     first = built()
     train(first)
     mc.save(root, parts(first), step=1)
@@ -65,11 +65,21 @@ if saved_by == backend:
     fresh = keras.optimizers.Adam(0.01)
     with pytest.raises(mc.CheckpointException, match=r"Call its build\(\) first"):
         mc.load(root, parts="optimizer", into={"optimizer": fresh})
-else:
+
+
+def load_from_another_backend(root):
     other = built()
     weights = [f"model.{i}.*" for i, variable in enumerate(other.variables) if variable.trainable]
     mc.load(root, parts=weights, into={"model": other})
     saved = mc.load(root, parts=weights, framework="numpy")["model"]
     live = [keras.ops.convert_to_numpy(variable) for variable in other.trainable_variables]
     assert [a.tobytes() for a in live] == [a.tobytes() for a in saved.values()]
-print("fine")
+
+
+if __name__ == "__main__":
+    _, backend, root, saved_by = sys.argv
+    if saved_by == backend:
+        save_and_resume(root, backend)
+    else:
+        load_from_another_backend(root)
+    print("fine")
