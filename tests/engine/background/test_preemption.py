@@ -102,6 +102,7 @@ def test_a_forked_child_dies_of_the_signal_as_before():
 
 def test_a_handler_in_another_thread_is_refused():
     script = """
+    import threading
     from model_checkpoint.engine.background.preemption import preemption
     def work():
         try:
