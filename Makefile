@@ -5,14 +5,7 @@ BIN := .venv/bin
 export ONEDNN_MAX_CPU_ISA := AVX512_CORE_BF16
 export TF_CPP_MIN_LOG_LEVEL := 3
 
-# Real servers, kills and deadlines on a busy machine: what failed gets one more go with nothing beside it.
-# Red twice is red; a first failure stays in the output.
-PYTEST = $(BIN)/pytest -m ""
-AGAIN = $(PYTEST) --last-failed --last-failed-no-failures=none
-# These fork at every call to the medium: in processes that have loaded no framework that takes half the time.
-FORKING = tests/engine/faults/test_engine_faults.py tests/storage/local/test_local_crashes.py
-
-.PHONY: setup demo test fast coverage check bench docs clean
+.PHONY: setup demo test fast coverage check bench proof mutants docs clean
 setup: .venv/ready
 
 .venv/ready: pyproject.toml setup.py constraints.txt $(wildcard src/model_checkpoint/*/*.c)
@@ -27,8 +20,7 @@ demo: setup
 
 test: setup
 	tests/install_servers.sh
-	$(PYTEST) -n 2 --dist worksteal $(FORKING) || $(AGAIN) $(FORKING)
-	$(PYTEST) -n 2 --dist worksteal $(FORKING:%=--ignore=%) || $(AGAIN) $(FORKING:%=--ignore=%)
+	$(BIN)/python -m tests.suite
 
 coverage: setup
 	$(BIN)/pytest -n 2 --cov --cov-report=term
@@ -45,6 +37,19 @@ check: setup
 bench: setup
 	$(BIN)/pip install -q -c constraints.txt -e '.[bench]'
 	$(BIN)/python -m bench
+
+# Mounts small file systems of its own and cuts their power, so it needs root.
+proof: setup
+	tests/install_servers.sh
+	$(BIN)/pip install -q -c constraints.txt -e '.[bench]'
+	$(BIN)/python -m proof
+
+# A sample of small wrongs, each against the tests of its room: MUTANTS=n MINUTES=m ROOMS="format plan" SEED=s.
+MUTANTS ?= 60
+MINUTES ?= 20
+SEED ?= 0
+mutants: setup
+	$(BIN)/python -m mutants $(ROOMS) --count $(MUTANTS) --minutes $(MINUTES) --seed $(SEED)
 
 docs: setup
 	$(BIN)/mkdocs build --strict

@@ -17,7 +17,13 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-_SECTIONS = {"state": "training_state", "slice": "slices", "small": "small_tensors", "million": "million"}
+_SECTIONS = {
+    "state": "training_state",
+    "slice": "slices",
+    "small": "small_tensors",
+    "million": "million",
+    "growth": "growth",
+}
 # programs of their own, since they want a process to themselves: one thread, a tuned allocator, a server
 _PROGRAMS = {
     "async_stall": "Background saves",

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import torch
 
-from bench.disk import flush, flush_tree
+from bench.disk import flush_tree
 from bench.states import Flat, State
 
 logging.getLogger("torch.distributed").setLevel(logging.ERROR)
@@ -30,8 +30,12 @@ class Contender(Protocol):
     name: str
     most_tensors: int  # beyond this it is left out
 
+    def write(self, folder: Path, state: State) -> None:
+        """Save by the library's own call alone, as its documentation shows it."""
+        ...
+
     def save(self, folder: Path, state: State) -> None:
-        """Save; durable when it returns."""
+        """Save, and flush what the library leaves to its caller."""
         ...
 
     def load(self, folder: Path, live: State) -> None:
@@ -43,14 +47,29 @@ class Contender(Protocol):
         ...
 
 
-class Ours:
+class _Library:
+    """What all have in common: a durable save is the library's own call, and a flush where it does not flush itself."""
+
+    flushes = False
+
+    def write(self, folder: Path, state: State) -> None:
+        raise NotImplementedError
+
+    def save(self, folder: Path, state: State) -> None:
+        self.write(folder, state)
+        if not self.flushes:
+            flush_tree(folder)
+
+
+class Ours(_Library):
     """This library: hashed while written, verified while loaded."""
 
     name = "model_checkpoint"
     most_tensors = 10_000_000
+    flushes = True
     verify = "fast"
 
-    def save(self, folder: Path, state: State) -> None:
+    def write(self, folder: Path, state: State) -> None:
         import model_checkpoint as mc
 
         mc.save(folder, state.nested, step=1)
@@ -74,17 +93,14 @@ class OursFull(Ours):
     verify = "full"
 
 
-class TorchSave:
+class TorchSave(_Library):
     """torch.save and torch.load."""
 
     name = "torch.save"
     most_tensors = 1_000_000
 
-    def save(self, folder: Path, state: State) -> None:
-        with (folder / "state.pt").open("wb") as file:
-            torch.save(state.nested, file)
-        flush(folder / "state.pt")
-        flush(folder)
+    def write(self, folder: Path, state: State) -> None:
+        torch.save(state.nested, folder / "state.pt")
 
     def load(self, folder: Path, live: State) -> None:
         saved = torch.load(folder / "state.pt", weights_only=True)
@@ -98,18 +114,16 @@ class TorchSave:
         return found
 
 
-class Safetensors:
+class Safetensors(_Library):
     """safetensors.torch.save_file and load_file."""
 
     name = "safetensors"
     most_tensors = 1_000_000
 
-    def save(self, folder: Path, state: State) -> None:
+    def write(self, folder: Path, state: State) -> None:
         from safetensors.torch import save_file
 
         save_file(state.flat, folder / "state.safetensors")
-        flush(folder / "state.safetensors")
-        flush(folder)
 
     def load(self, folder: Path, live: State) -> None:
         from safetensors.torch import load_file
@@ -126,13 +140,14 @@ class Safetensors:
         return found
 
 
-class Dcp:
+class Dcp(_Library):
     """torch.distributed.checkpoint, one process; it flushes its files by default."""
 
     name = "DCP"
     most_tensors = 200_000
+    flushes = True
 
-    def save(self, folder: Path, state: State) -> None:
+    def write(self, folder: Path, state: State) -> None:
         from torch.distributed import checkpoint
 
         checkpoint.save(state.nested, checkpoint_id=folder / "dcp", no_dist=True)
@@ -152,15 +167,14 @@ class Dcp:
         return planner.found
 
 
-class Orbax:
+class Orbax(_Library):
     """Orbax with NumPy leaves and its defaults (OCDBT, zstd); flushed afterwards like the others."""
 
     name = "Orbax"
     most_tensors = 20_000
 
-    def save(self, folder: Path, state: State) -> None:
+    def write(self, folder: Path, state: State) -> None:
         self._checkpointer().save(folder / "orbax", _arrays(state))
-        flush_tree(folder)
 
     def load(self, folder: Path, live: State) -> None:
         saved = self._checkpointer().restore(folder / "orbax", _arrays(live))

@@ -8,6 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from model_checkpoint.format.sha256 import SIDE_BY_SIDE
+from model_checkpoint.performance.copying import STREAMING
 
 _PACKAGES = ("torch", "numpy", "safetensors", "orbax-checkpoint", "jax", "xxhash")
 
@@ -21,6 +22,7 @@ def machine(folder: Path) -> dict[str, str]:
         "kernel": platform.release().split("-")[0],
         "load at the start": f"{os.getloadavg()[0]:.1f} runnable",  # figures from a busy machine are no figures
         "SHA-256": "several chunks side by side" if SIDE_BY_SIDE else "one chunk after the other",
+        "copies": "past the caches" if STREAMING else "through the caches",
         "python": platform.python_version(),
         **{name: found for name in _PACKAGES if (found := _version(name))},
     }

@@ -26,7 +26,8 @@ from model_checkpoint.recompute.auto.autocheckpoint import auto_checkpoint
 from model_checkpoint.recompute.auto.common.peak import measure_peak
 from model_checkpoint.recompute.auto.measuring.stages import find_stages
 from model_checkpoint.recompute.auto.planning.schedule import Keep, Region
-from model_checkpoint.recompute.auto.running.runtime import Runtime, StageCall, StageFacts
+from model_checkpoint.recompute.auto.running.runtime import Runtime
+from model_checkpoint.recompute.auto.running.stage_call import StageCall, StageFacts
 
 torch_checkpoint = functools.partial(checkpoint, use_reentrant=False)
 

@@ -26,13 +26,13 @@ def markdown(sections: Sequence[Section], machine: Mapping[str, str], *, rounds:
     day = datetime.now(UTC).date().isoformat()
     head = [*(f"{key} {value}" for key, value in machine.items()), f"{rounds} rounds", f"scale {scale:g}", day]
     verdicts = [verdict for section in sections for verdict in section.verdicts]
-    parts = [_INTRO, "Measured on: " + "; ".join(head) + ".\n", "## Targets\n", _grid(_verdict_rows(verdicts))]
+    parts = [_INTRO, "Measured on: " + "; ".join(head) + ".\n", "## Targets\n", grid(_verdict_rows(verdicts))]
     for section in sections:
         parts += [f"\n## {section.title}\n", section.intro + "\n"]
         for table in section.tables:
-            parts += [f"### {table.title.capitalize()}\n", _grid(rows_of(table)), ""]
+            parts += [f"### {table.title.capitalize()}\n", grid(rows_of(table)), ""]
         if section.grid:
-            parts += [_grid(section.grid), ""]
+            parts += [grid(section.grid), ""]
         if section.text:
             parts += ["```text", section.text, "```", ""]
         parts += [f"- {key}: {value}" for key, value in section.facts.items()]
@@ -40,7 +40,8 @@ def markdown(sections: Sequence[Section], machine: Mapping[str, str], *, rounds:
     return "\n".join(parts).rstrip() + "\n"
 
 
-def _grid(rows: Sequence[Sequence[str]]) -> str:
+def grid(rows: Sequence[Sequence[str]]) -> str:
+    """Rows as a Markdown table, the first as its heading."""
     heading, *body = rows
     lines = ["| " + " | ".join(row) + " |" for row in (heading, ["---"] * len(heading), *body)]
     return "\n".join(lines)

@@ -57,7 +57,7 @@ def _judge(saves: Table, warm: Table, cold: Table) -> list[Verdict]:
         Verdict(
             claim="save speed / best raw durable write", value=1 / saves.ratio(ours, RAW), limit=0.85, at_most=False
         ),
-        Verdict(claim="verified warm load / safetensors unverified", value=warm.ratio(ours, tensors), limit=1.5),
+        Verdict(claim="verified warm load / safetensors unverified", value=warm.ratio(ours, tensors), limit=1.2),
         Verdict(claim="verified warm load / DCP", value=warm.ratio(ours, dcp), limit=0.5),
         Verdict(claim="cold load speed / raw read", value=1 / cold.ratio(ours, RAW), limit=0.85, at_most=False),
         Verdict(claim="cold load / fastest peer", value=slowest, limit=1.0),

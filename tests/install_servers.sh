@@ -1,13 +1,22 @@
 #!/usr/bin/env bash
-# Debian packages the slow tests use; a test whose package is missing says so and skips itself.
+# What the slow tests use and pip cannot install: Debian packages, and Azurite, a server of Azure blobs, from npm.
+# A test whose package is missing says so and skips itself.
 set -euo pipefail
+cd "$(dirname "$0")/.."
+azurite=${VIRTUAL_ENV:-$PWD/.venv}/azurite
 missing=()
 command -v mkfs.ext4 >/dev/null || missing+=(e2fsprogs)
 command -v mkfs.xfs >/dev/null || missing+=(xfsprogs)
-[ ${#missing[@]} -eq 0 ] && exit 0
-if [ "$(id -u)" -ne 0 ]; then
-  echo "not root: tests that need ${missing[*]} will skip"
-  exit 0
+[ -x "$azurite/node_modules/.bin/azurite-blob" ] || command -v npm >/dev/null || missing+=(nodejs npm)
+if [ ${#missing[@]} -gt 0 ]; then
+  if [ "$(id -u)" -ne 0 ]; then
+    echo "not root: tests that need ${missing[*]} will skip"
+  else
+    apt-get update -qq
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+  fi
 fi
-apt-get update -qq
-DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+if [ ! -x "$azurite/node_modules/.bin/azurite-blob" ] && command -v npm >/dev/null; then
+  npm install --prefix "$azurite" --silent --no-audit --no-fund --ignore-scripts --omit=optional azurite@3.35.0 ||
+    echo "npm could not install azurite: tests that need it will skip"
+fi

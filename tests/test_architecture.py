@@ -18,7 +18,9 @@ FOLDERS = sorted(path.parent for path in PACKAGE.rglob("__init__.py"))
 MOST_MODULES = 13
 # one idea, told again in each room, or in each kind of store
 SAME_IDEA = {"__init__", "errors", "names", "store", "attempt", "commit", "trash", "recovery", "failures"}
-FILES = sorted(path for folder in ("src", "tests", "bench", "demo") for path in (ROOT / folder).rglob("*.py"))
+FILES = sorted(
+    path for folder in ("src", "tests", "bench", "demo", "mutants", "proof") for path in (ROOT / folder).rglob("*.py")
+)
 PUBLIC_NAMES = [
     "__version__",
     "save",
@@ -42,7 +44,11 @@ PUBLIC_NAMES = [
     "CheckpointFormat",
     "CompressionLevel",
     "Progress",
+    "LoadReport",
     "CheckpointException",
+    "CheckpointNotFound",
+    "WrongReference",
+    "CheckpointWarning",
     "ExceptionType",
 ]
 

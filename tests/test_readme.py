@@ -1,19 +1,40 @@
-"""The README's example runs as printed, twice: the second run resumes from the first."""
+"""The README's example runs as printed, twice: the second run resumes from the first, whatever became of it."""
 
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import model_checkpoint as mc
+
 README = Path(__file__).parent.parent / "README.md"
 
 
-def test_the_example_runs_and_resumes(tmp_path):
+def run_example(folder):
     code = re.search(r"```python\n(.*?)```", README.read_text(), re.DOTALL)[1]
+    return subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False)
 
-    first = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
-    again = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+
+def test_the_example_runs_and_resumes(tmp_path):
+    first = run_example(tmp_path)
+    again = run_example(tmp_path)
 
     assert (first.returncode, first.stderr) == (0, "")
     assert (again.returncode, again.stderr) == (0, "")
     assert len(list((tmp_path / "runs/a/checkpoints").iterdir())) == 5
+
+
+def test_the_example_goes_on_from_an_older_checkpoint_and_replaces_the_damaged_ones(tmp_path):
+    run_example(tmp_path)
+    for step in (80, 100):
+        (file,) = (tmp_path / f"runs/a/checkpoints/step-{step:08d}").glob("*.safetensors")
+        file.write_bytes(file.read_bytes()[:-1] + b"?")
+
+    again = run_example(tmp_path)
+
+    assert again.returncode == 0, again.stderr
+    assert "CheckpointWarning" in again.stderr
+    assert "step-00000060: loaded, but it is not the checkpoint asked for" in again.stderr
+    assert [(health.info.step, health.ok) for health in mc.verify(tmp_path / "runs/a")] == [
+        (step, True) for step in (100, 80, 60, 40, 20)
+    ]

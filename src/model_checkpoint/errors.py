@@ -67,7 +67,13 @@ class CheckpointException(Exception):  # the name users of the seed API look for
 
 
 class CheckpointNotFound(CheckpointException, FileNotFoundError):
-    """No such root, or nothing committed in it that answers the question."""
+    """No such root, or nothing committed in it: what a first start meets."""
+
+    default_type = ExceptionType.LOAD_FAILED
+
+
+class WrongReference(CheckpointException, LookupError):
+    """A reference, step, name, id, metric or tensor that is not there; never what a first start meets."""
 
     default_type = ExceptionType.LOAD_FAILED
 
@@ -80,6 +86,12 @@ class StepExists(CheckpointException, FileExistsError):
 
 class OptionInvalid(CheckpointException, ValueError):
     """An argument has a value it does not take; nothing was done."""
+
+    default_type = ExceptionType.VALIDATION_FAILED
+
+
+class IndexInvalid(CheckpointException, IndexError):
+    """An index asks for what the tensor does not have, or is no basic one."""
 
     default_type = ExceptionType.VALIDATION_FAILED
 
@@ -279,7 +291,33 @@ class UnsafeName(CorruptedCheckpoint):
     """A file or folder name could leave the checkpoint or mislead a person."""
 
 
+class NoHealthyCheckpoint(CorruptedCheckpoint):
+    """Nothing is left that a load with ``fallback=True`` could go back to; ``failures`` has what is wrong with each."""
+
+    def __init__(
+        self, message: str, checkpoint_path: str = "", *, failures: Sequence[CheckpointException] = ()
+    ) -> None:
+        super().__init__(message, checkpoint_path, inner_exception=failures[0] if failures else None)
+        self.failures = tuple(failures)
+
+
 class IncompatibleVersion(CheckpointException, ValueError):
     """Written by a newer format, or with a feature this reader does not have."""
 
     default_type = ExceptionType.INCOMPATIBLE_VERSION
+
+
+# --- warnings --------------------------------------------------------------------------------------------------------
+
+
+class CheckpointWarning(UserWarning):
+    """A load did what it was asked to, and left something out or passed something over; ``report`` says what.
+
+    Example:
+        >>> import warnings
+        >>> warnings.filterwarnings("ignore", category=CheckpointWarning)
+    """
+
+    def __init__(self, message: str, report: object = None) -> None:
+        super().__init__(message)
+        self.report = report

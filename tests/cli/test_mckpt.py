@@ -81,7 +81,10 @@ def test_rm_undo_and_gc(root):
     assert "brought back" in invoke("undo", f"{root}@2").output
     assert [info.step for info in mc.list_checkpoints(root)] == [2, 1]
     invoke("rm", f"{root}@2")
+    assert "1 deletions wait for the end of their grace, the next for 24 hours" in invoke("gc", root).output
+    assert 86_000 < json.loads(invoke("gc", root, "--json").output)["waiting"][0]["seconds"] <= 86_400
     assert "1 old deletions" in invoke("gc", root, "--trash").output
+    assert "grace" not in invoke("gc", root).output
     assert not list((root / ".trash").iterdir())
 
 

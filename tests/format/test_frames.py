@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from model_checkpoint import format as data_format
 from model_checkpoint.errors import CorruptedCheckpoint, LayoutInvalid, LimitExceeded
+from model_checkpoint.format.byte_planes import _sample
 from model_checkpoint.manifest import FileRecord, Frame
 from model_checkpoint.options import CompressionLevel, ReaderLimits
 
@@ -64,6 +65,30 @@ def test_noise_stays_as_it_is():
     noise = np.random.default_rng(0).bytes(1 << 20)
 
     assert compress(noise, 4) == noise
+
+
+def test_a_plane_that_compresses_to_its_own_length_comes_back_too():
+    """Stored at full length means stored as it is, so a frame of just that length would be taken for the plane."""
+    noise = np.random.default_rng(0).integers(0, 256, 300, np.uint8)
+    for repeats in range(60):
+        plane = np.concatenate([np.zeros(repeats, np.uint8), noise])
+        data = np.stack([plane, np.zeros_like(plane)], axis=1).tobytes()
+
+        frame = compress(data, 2)
+
+        assert len(frame) < len(data)
+        assert give_back(frame, len(data), 2) == data
+
+
+@pytest.mark.parametrize("size", [65_537, 200_000])
+def test_a_plane_is_judged_by_pieces_from_its_start_to_its_end(size):
+    plane = np.arange(size, dtype=np.uint32).view(np.uint8)[:size]
+
+    sample = _sample(plane)
+
+    assert len(sample) == 64 << 10
+    assert sample[:1000] == plane[:1000].tobytes()
+    assert sample[-1000:-4] in plane[-2000:].tobytes()
 
 
 def test_a_compressor_may_be_used_again_and_again():
@@ -132,6 +157,18 @@ def change(number, **fields) -> FileRecord:
 
 def test_sound_frames_are_accepted():
     data_format.check_files([sound_record()], "here", ReaderLimits())
+    for edge in (change(1, width=16), change(1, width=1)):
+        data_format.check_files([edge], "here", ReaderLimits(frame_bytes=1000))
+
+
+def test_the_header_of_a_compressed_file_is_the_one_its_record_is_checked_against():
+    record = sound_record()
+
+    header = data_format.frame_header(record.frames, metadata={"a": "b"}, room=4096)
+
+    data_format.check_header(
+        header, data_format.frame_entries(record), size=record.size, where="here", limits=ReaderLimits()
+    )
 
 
 @pytest.mark.parametrize(
@@ -189,5 +226,6 @@ def test_more_chunks_than_a_reader_grants_are_refused_at_the_save():
     tensors = [data_format.Tensor("t", "U8", (1 << 20,), 1 << 20, 1)]
     layout = data_format.lay_out(tensors, metadata={}, chunk_bytes=1 << 10)
 
+    data_format.reserve_frames(layout, metadata={}, limits=ReaderLimits(tensors_per_file=1024))
     with pytest.raises(LimitExceeded, match=r"1024 chunks: readers grant 1000.*MULTI_SHARD"):
         data_format.reserve_frames(layout, metadata={}, limits=ReaderLimits(tensors_per_file=1000))

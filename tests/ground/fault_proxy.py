@@ -10,10 +10,12 @@ import asyncio
 import socket
 import struct
 import threading
-from collections.abc import Callable, Coroutine
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from types import TracebackType
 from typing import Any
 from urllib.parse import urlsplit
@@ -33,6 +35,9 @@ class Spoil(Enum):
     LOST_REPLY = "lost reply"  # the server did it, nobody hears of it
     HANG = "hang"  # no answer ever
     DUPLICATE = "duplicate"  # the server gets it twice
+
+
+Event = Spoil | Callable[[], object]  # what happens to a request, or before it
 
 
 @dataclass(slots=True, kw_only=True)
@@ -55,16 +60,18 @@ class _Message:
 class FaultProxy:
     """A proxy in front of ``endpoint``; a context manager.
 
-    ``arm`` chooses the request to spoil, counted from then on; ``rewrite`` may change the headers of every request.
-    ``interject`` lets something happen just before the server hears of a chosen request, and spoils nothing.
+    ``arm`` chooses the request to spoil, counted from then on; ``script`` says what happens to each one of a kind.
+    Instead of being spoiled a request can wait for a call to end. ``rewrite`` may change the headers of every request.
     """
 
     def __init__(self, endpoint: str, *, rewrite: Callable[[str, str], str | None] | None = None) -> None:
         self._server = urlsplit(endpoint).netloc
         self._rewrite = rewrite
         self._lock = threading.Lock()
-        self._count, self._index, self._spoil = 0, -1, Spoil.RESET
-        self._meanwhile: Callable[[], object] | None = None
+        self._count, self._index = 0, -1
+        self._event: Event | None = None
+        self._script: deque[Event | None] = deque()
+        self._chosen: Callable[[str], bool] = str.isspace
         self.seen: list[str] = []  # request lines since arming
         self._open = self.busiest = 0  # requests under way, and the most there were since arming
         self._serving: set[asyncio.Task[Any] | None] = set()  # the loop itself keeps no task alive
@@ -84,20 +91,24 @@ class FaultProxy:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
 
-    def arm(self, spoil: Spoil | None = None, index: int = -1) -> None:
-        """Spoil the ``index``-th request from now on; nothing without ``spoil``."""
+    def arm(self, event: Event | None = None, index: int = -1) -> None:
+        """Let ``event`` happen to the ``index``-th request from now on; nothing without one.
+
+        What an event calls must not come by here.
+        """
         with self._lock:
-            self._count, self._spoil = 0, spoil or Spoil.RESET
-            self._index = -1 if spoil is None else index
-            self._meanwhile = None
+            self._count, self._event = 0, event
+            self._index = -1 if event is None else index
+            self._script.clear()
             self.seen = []
             self.busiest = self._open
 
-    def interject(self, meanwhile: Callable[[], object], index: int) -> None:
-        """Call ``meanwhile``, which must not come by here, before the ``index``-th request from now on goes on."""
+    def script(self, events: Iterable[Event | None], chosen: Callable[[str], bool]) -> None:
+        """Let each of ``events`` happen to one request whose line is ``chosen``, in order; None lets it pass."""
         self.arm()
         with self._lock:
-            self._index, self._meanwhile = index, meanwhile
+            self._script.extend(events)
+            self._chosen = chosen
 
     @property
     def struck(self) -> bool:
@@ -124,7 +135,8 @@ class FaultProxy:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._serving.add(asyncio.current_task())
         try:
-            await self._talk(reader, writer)
+            with suppress(asyncio.CancelledError):  # the proxy ends
+                await self._talk(reader, writer)
         finally:
             self._serving.discard(asyncio.current_task())
 
@@ -143,27 +155,28 @@ class FaultProxy:
         if self._rewrite is not None:
             kept = [(key, self._rewrite(key, value)) for key, value in request.headers]
             request.headers = [(key, value) for key, value in kept if value is not None]
-        spoil = self._next(request.first)
+        event = self._next(request.first)
         try:
-            if spoil is not None and self._meanwhile is not None:
-                await self._loop.run_in_executor(None, self._meanwhile)
-                spoil = None
-            if spoil is None:
-                await _send(writer, (await self._forward(request)).encode())
-                return True
-            return await _SPOILS[spoil](self, request, writer)
+            if isinstance(event, Spoil):
+                return await _SPOILS[event](self, request, writer)
+            if event is not None:
+                await self._loop.run_in_executor(None, event)
+            await _send(writer, (await self._forward(request)).encode())
+            return True
         finally:
             with self._lock:
                 self._open -= 1
 
-    def _next(self, line: str) -> Spoil | None:
+    def _next(self, line: str) -> Event | None:
         with self._lock:
-            spoil = self._spoil if self._count == self._index else None
+            event = self._event if self._count == self._index else None
+            if self._script and self._chosen(line):
+                event = self._script.popleft()
             self._count += 1
             self._open += 1
             self.busiest = max(self.busiest, self._open)
             self.seen.append(line)
-        return spoil
+        return event
 
     async def _forward(self, request: _Message) -> _Message:
         host, _, port = self._server.rpartition(":")
@@ -183,8 +196,7 @@ class FaultProxy:
         _cut(writer)
         return False
 
-    async def _error(self, request: _Message, writer: asyncio.StreamWriter) -> bool:
-        status = self._spoil.value
+    async def _error(self, request: _Message, writer: asyncio.StreamWriter, *, status: str) -> bool:
         body = b"<Error><Code>SlowDown</Code><Message>spoiled</Message></Error>"
         head = f"HTTP/1.1 {status} Spoiled\r\nContent-Type: application/xml\r\nContent-Length: {len(body)}\r\n\r\n"
         await _send(writer, head.encode() + (b"" if request.first.startswith("HEAD ") else body))
@@ -225,8 +237,8 @@ _Handler = Callable[[FaultProxy, _Message, asyncio.StreamWriter], Coroutine[Any,
 
 _SPOILS: dict[Spoil, _Handler] = {
     Spoil.RESET: FaultProxy._reset,
-    Spoil.ERROR_500: FaultProxy._error,
-    Spoil.ERROR_503: FaultProxy._error,
+    Spoil.ERROR_500: partial(FaultProxy._error, status="500"),
+    Spoil.ERROR_503: partial(FaultProxy._error, status="503"),
     Spoil.TRUNCATED: FaultProxy._truncated,
     Spoil.FLIPPED: FaultProxy._flipped,
     Spoil.LOST_REPLY: FaultProxy._lost_reply,

@@ -175,6 +175,7 @@ class ModelDisk(Syscalls):
             del folder.entries[name]
         else:
             folder.entries[name] = node
+        folder.stamp = self._tick()
         self.pending.append(change)
         return change
 
@@ -249,6 +250,7 @@ class ModelDisk(Syscalls):
             st_mtime=node.stamp,
             st_ctime=node.stamp,
             st_mtime_ns=int(node.stamp * 1e9),
+            st_ctime_ns=int(node.stamp * 1e9),
         )
 
     def fsync_dir(self, path: str) -> None:

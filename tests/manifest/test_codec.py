@@ -22,6 +22,7 @@ from model_checkpoint.manifest import (
     pack,
     unpack,
 )
+from model_checkpoint.manifest.scalars import pack_number, unpack_number
 from model_checkpoint.options import ReaderLimits
 
 
@@ -129,6 +130,118 @@ LINE = msgspec.json.encode(manifest())
 def test_hostile_but_signed_manifests_are_refused(line, problem):
     with pytest.raises(errors.ManifestInvalid, match=problem):
         decode(signed(line), "here")
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"created": "2026-01-01T00:00:00"}, "has no zone"),
+        ({"created": "yesterday"}, "Invalid isoformat"),
+        ({"layout": "round"}, "'round' is not a valid CheckpointFormat"),
+        ({"compression": "harder"}, "'harder' is not a valid CompressionLevel"),
+        ({"metrics": pack([1])}, "metrics or metadata are no mapping"),
+        ({"metadata": pack("text")}, "metrics or metadata are no mapping"),
+        ({"step": -1}, "step -1 of 1 processes"),
+        ({"world_size": 0}, "step 1 of 0 processes"),
+    ],
+)
+def test_values_no_save_has_written_are_refused(changes, problem):
+    for read in (decode, decode_summary):
+        with pytest.raises(errors.ManifestInvalid, match=problem):
+            read(encode(manifest(**changes)), "here")
+
+
+@pytest.mark.parametrize("changes", [{"step": 0}, {"step": None}, {"metrics": pack({}), "metadata": None}])
+def test_the_least_values_a_save_writes_are_read(changes):
+    assert decode(encode(manifest(**changes)), "here") == manifest(**changes)
+
+
+def test_text_too_short_for_a_manifest_is_called_so():
+    with pytest.raises(errors.ManifestInvalid, match="it has 66 bytes, too few to be one"):
+        decode(b"{" + b"\n" + b"0" * 64, "here")
+    with pytest.raises(errors.ManifestInvalid, match="format, version or features are missing"):
+        decode(signed(b"{}"), "here")
+
+
+def test_another_separator_than_a_newline_is_refused():
+    with pytest.raises(errors.ManifestInvalid, match="self-digest"):
+        decode(signed(LINE).replace(b"}\n", b"} "), "here")
+
+
+def test_a_manifest_is_compressed_above_four_mebibytes_only():
+    size = len(encode(manifest(name="")))
+    room = (4 << 20) - size
+
+    assert encode(manifest(name="n" * room)).startswith(b"{")
+    assert len(encode(manifest(name="n" * room))) == 4 << 20
+    assert encode(manifest(name="n" * (room + 1))).startswith(b"\x28\xb5\x2f\xfd")
+
+
+def test_a_damaged_compressed_manifest_is_refused():
+    data = encode(manifest(name="n" * (4 << 20)))
+
+    for damaged in (data[:-1], data + b"x", data[:40] + bytes([data[40] ^ 1]) + data[41:]):
+        with pytest.raises(errors.ManifestInvalid, match="cannot be used"):
+            decode(damaged, "here")
+
+
+def test_a_compressed_manifest_may_be_as_large_as_the_limit():
+    large = manifest(name="n" * (4 << 20))
+    size = zstandard.get_frame_parameters(encode(large)).content_size
+
+    assert decode(encode(large), "here", limits=ReaderLimits(manifest_bytes=size)) == large
+    with pytest.raises(errors.LimitExceeded, match=f"announces {size} bytes, the limit is {size - 1}"):
+        decode(encode(large), "here", limits=ReaderLimits(manifest_bytes=size - 1))
+
+
+def test_a_file_has_the_size_it_would_have_decompressed():
+    record = manifest().files[0]
+
+    assert (record.raw_size, record.size) == (4104, 4104)
+    assert msgspec.structs.replace(record, size=100).raw_size == 4104
+    assert msgspec.structs.replace(record, ends=(), size=7).raw_size == 7
+
+
+def test_records_of_older_manifests_lack_what_came_later():
+    short = msgspec.json.encode(msgspec.to_builtins(manifest().files[0])[:6])
+
+    record = msgspec.json.decode(short, type=FileRecord)
+
+    assert (record.frames, record.identity, record.verified) == ((), "", 0)
+
+
+@pytest.mark.parametrize("number", [2**53 - 1, 1 - 2**53])
+def test_integers_every_reader_keeps_stay_as_they_are(number):
+    assert pack(number) == number
+
+
+@pytest.mark.parametrize("number", [True, False, 7, -(2**60), 0.5, float("inf")])
+def test_a_number_by_itself_comes_back_with_its_type(number):
+    assert same(unpack_number(pack_number(number)), number)
+
+
+def test_an_entry_has_the_bytes_between_its_start_and_stop():
+    assert manifest().entries[0].nbytes == 8
+
+
+@pytest.mark.parametrize("number", [2**53, -(2**53), 10**400])
+def test_larger_integers_become_text(number):
+    assert pack(number) == ["i", hex(number)]
+    assert unpack(pack(number)) == number
+
+
+@pytest.mark.parametrize(
+    "node", [["f", 1], ["i", 1], ["x", "1"], [], ["d", ["key"]], ["l", "text"], ["f"], ["f", "0x1p0", "more"]]
+)
+def test_what_is_no_node_is_refused(node):
+    with pytest.raises(errors.ManifestInvalid, match="is no number"):
+        unpack(node)
+
+
+def test_tuples_are_lists_and_other_keys_than_text_are_refused():
+    assert unpack(pack((1, (True, None)))) == [1, [True, None]]
+    with pytest.raises(errors.UnsupportedType, match=r"metadata\.a: .*got dict"):
+        pack({"a": {1: 2}})
 
 
 def test_a_newer_format_is_refused_by_version():

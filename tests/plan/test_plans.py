@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import basic_indices
 
@@ -61,6 +61,28 @@ def test_headers_stay_below_the_limit():
         assert len(lay_out(tensors, metadata={}, chunk_bytes=100).header) <= 30_000 + 4096
 
 
+@pytest.mark.parametrize(("name", "shape", "row"), [("t", (1,), 98), ("tt", (1,) * 4, 100), ("t", (1,) * 6, 140)])
+def test_a_header_is_full_when_the_most_its_rows_may_take_reaches_the_limit(name, shape, row):
+    leaves = [Leaf(name, "numpy", "uint8", shape, "U8", None, Blob(1), 1)] * 4
+
+    def tensors_per_file(limit):
+        files = plan.assign(leaves, CheckpointFormat.MULTI_SHARD, LayoutLimits(header_bytes=limit))
+        return [len(file.leaves) for file in files]
+
+    assert tensors_per_file(2 * row) == [2, 2]
+    assert tensors_per_file(2 * row - 1) == [1, 1, 1, 1]
+    assert tensors_per_file(row - 1) == [1, 1, 1, 1]
+
+
+def test_a_file_is_full_at_its_limit_and_not_before():
+    leaves = [leaf("a", 60), leaf("b", 40), leaf("c", 200), leaf("d", 0), leaf("e", 100), leaf("f", 1)]
+
+    files = plan.assign(leaves, CheckpointFormat.MULTI_SHARD, LayoutLimits(file_bytes=100))
+
+    assert [list(file.names) for file in files] == [["a", "b"], ["c"], ["d", "e"], ["f"]]
+    assert plan.assign([], CheckpointFormat.MULTI_SHARD, LayoutLimits()) == []
+
+
 @given(st.lists(st.integers(0, 3000), min_size=1, max_size=20), st.data())
 def test_reads_cover_exactly_the_wanted_bytes(sizes, data):
     tensors = [Tensor(f"t{i}", "U8", (n,), n, 1) for i, n in enumerate(sizes)]
@@ -84,6 +106,33 @@ def test_reads_cover_exactly_the_wanted_bytes(sizes, data):
         assert (covered[-1][1] if covered else 0) == sizes[i]
 
 
+def test_only_the_asked_ranges_of_an_entry_are_read_chunk_by_chunk_and_file_by_file():
+    entries = [
+        Entry("b", "numpy", "uint8", (50,), "U8", None, 1, 20, 70, ""),
+        Entry("a", "numpy", "uint8", (90,), "U8", None, 0, 10, 100, ""),
+        Entry("unasked", "numpy", "uint8", (30,), "U8", None, 1, 70, 100, ""),
+    ]
+    files = [FileRecord("f", 100, (10, 40, 100), "", "", ""), FileRecord("g", 100, (20, 60, 100), "", "", "")]
+
+    reads = plan.plan_reads([0, 1, 2], entries, files, ranges={0: [(5, 5), (30, 45)], 1: [(25, 31)]})
+
+    assert [(read.file, read.chunk, read.start, read.stop) for read in reads] == [
+        (0, 1, 10, 40),
+        (0, 2, 40, 100),
+        (1, 1, 20, 60),
+        (1, 2, 60, 100),
+    ]
+    assert [read.pieces for read in reads] == [[(1, 25, 25, 5)], [(1, 30, 0, 1)], [(0, 30, 30, 10)], [(0, 40, 0, 5)]]
+
+
+def test_pieces_of_one_chunk_are_one_read():
+    entries = [Entry(n, "numpy", "uint8", (5,), "U8", None, 0, at, at + 5, "") for n, at in (("a", 15), ("b", 10))]
+
+    (read,) = plan.plan_reads([0, 1], entries, [FileRecord("f", 20, (10, 20), "", "", "")])
+
+    assert read == (0, 1, 10, 20, [(1, 0, 0, 5), (0, 0, 5, 5)])
+
+
 @dataclass(frozen=True)
 class Dated:
     step: int | None
@@ -95,6 +144,25 @@ def test_newest_is_the_highest_step_then_the_latest_commit():
     a, b, c, d = Dated(9, "2026-01-03"), Dated(10, "2026-01-01"), Dated(10, "2026-01-02"), Dated(None, "2026-01-09")
 
     assert plan.rank_by_age([a, b, c, d]) == [c, b, a, d]
+
+
+def test_step_zero_is_newer_than_no_step():
+    first, none = Dated(0, "2026-01-01"), Dated(None, "2026-01-09")
+
+    assert plan.rank_by_age([none, first]) == [first, none]
+
+
+def test_whole_numbers_and_infinities_are_rated_and_text_is_not():
+    items = [Dated(i, str(i)) for i in range(4)]
+    metrics = [{"acc": 1}, {"acc": float("inf")}, {"acc": "high"}, {"acc": 0.5}]
+
+    assert plan.rank_by_metric(items, metrics, plan.parse_best("acc")) == [items[1], items[0], items[3]]
+
+
+@pytest.mark.parametrize("name", ["loss", "val_error", "perplexity"])
+def test_what_gets_better_by_falling_is_known_by_its_name(name):
+    assert plan.parse_best(name) == plan.Best(name, minimise=True)
+    assert plan.parse_best(f"{name}_rate") == plan.Best(f"{name}_rate", minimise=False)
 
 
 def test_best_minimises_losses_and_maximises_the_rest_and_passes_over_nan():
@@ -138,24 +206,38 @@ def test_under_an_open_prefix_anything_saved_is_welcome():
     assert plan.compare([], LiveSpecs([]), unmet=["optimizer"]).missing == ["optimizer"]
 
 
-@given(st.data())
-def test_a_box_takes_what_numpy_takes(data):
-    shape = tuple(data.draw(st.lists(st.integers(1, 5), max_size=4)))
+@given(st.data(), st.integers(1, 64))
+def test_a_box_takes_what_numpy_takes(data, gap):
+    shape = tuple(data.draw(st.lists(st.integers(0, 5), max_size=4)))
     array = np.arange(int(np.prod(shape)), dtype=np.int32).reshape(shape)
     index = data.draw(basic_indices(shape, allow_newaxis=False, allow_ellipsis=True))
-    parts = index if isinstance(index, tuple) else (index,)
-    assume(all(not isinstance(p, slice) or p.step in (None, 1) for p in parts))
 
-    box = plan.box_of(index, shape, 4)
+    box = plan.box_of(index, plan.Box(0, shape, array.strides))
 
-    rows = np.frombuffer(array.tobytes()[box.start : box.stop], dtype=np.int32).reshape(box.rows)
-    assert rows[box.inner].shape == box.shape
-    np.testing.assert_array_equal(rows[box.inner], array[index])
+    assert box.shape == array[index].shape
+    got = np.full(box.shape, -1, np.int32)
+    for at, part in plan.parts_of(box, gap):
+        got[at] = np.ndarray(part.shape, np.int32, array.data, part.offset, part.strides)
+    np.testing.assert_array_equal(got, array[index])
+
+
+def test_a_box_is_cut_where_gaps_are_wide_and_nowhere_else():
+    column = plan.box_of((slice(None), 3), plan.Box(0, (4, 100), (400, 4)))
+
+    assert [part.box.span(4) for part in plan.parts_of(column, 400)] == [(12, 16), (412, 416), (812, 816), (1212, 1216)]
+    assert [part.box.span(4) for part in plan.parts_of(column, 401)] == [(12, 1216)]
+
+
+def test_spans_hold_each_byte_once():
+    spans = plan.Spans([(8, 12), (0, 4), (2, 6), (6, 7)])
+
+    assert spans.ranges == [(0, 7), (8, 12)]
+    assert [spans.find(byte) for byte in (0, 6, 8, 11)] == [0, 0, 1, 1]
 
 
 @pytest.mark.parametrize(
-    ("index", "problem"), [((slice(0, 4, 2),), "step 2"), (9, "out of range"), ((0, 0, 0), "too many")]
+    ("index", "problem"), [(9, "out of range"), ((0, 0, 0), "too many"), (None, "only whole"), (True, "only whole")]
 )
 def test_a_box_refuses_what_it_cannot_take(index, problem):
     with pytest.raises(IndexError, match=problem):
-        plan.box_of(index, (4, 4), 4)
+        plan.box_of(index, plan.Box(0, (4, 4), (16, 4)))

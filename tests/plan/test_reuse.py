@@ -77,6 +77,23 @@ def test_without_a_parent_frozen_tensors_are_kept_apart():
     assert [list(file.names) for file in files] == [["b"], ["a", "c"]]
 
 
+def test_only_a_tensor_of_the_same_name_dtype_shape_and_storage_may_be_unchanged():
+    before = parent({"r0-0": ["a"]})
+    same = leaf("a")
+
+    others = [
+        leaf("b"),
+        leaf("a", dtype="int8"),
+        leaf("a", 20),
+        Leaf("a", "numpy", "uint8", (2, 5), "U8", None, Bytes(10), 1),
+        Leaf("a", "numpy", "uint8", (10,), "I8", None, Bytes(10), 1),
+        Leaf("a", "numpy", "uint8", (10,), "U8", (10,), Bytes(10), 1),
+        Leaf("a", "numpy", "uint8", (10,), "U8", None, Bytes(11), 1),
+    ]
+    assert comparable([same], SHARDS, before) == {0: 0}
+    assert [comparable([other], SHARDS, before) for other in others] == [{}] * len(others)
+
+
 def test_tensors_of_a_consolidated_model_are_known_by_their_own_names():
     leaves = [leaf("model.a"), leaf("a")]
     before = parent({"model-0-x": ["a"], "r0-1-x": ["a"]})

@@ -22,6 +22,17 @@ def moto(tmp_path_factory):
         yield server
 
 
+@pytest.fixture(scope="session")
+def azurite(tmp_path_factory):
+    """The server of Azure blobs; what needs it says so and is skipped where npm could not install it."""
+    try:
+        with object_servers.azurite(tmp_path_factory.mktemp("azurite")) as server:
+            server.make_bucket("bucket")
+            yield server
+    except FileNotFoundError as error:
+        pytest.skip(f"{error}: run tests/install_servers.sh")
+
+
 @pytest.fixture
 def root(tmp_path):
     return f"s3://bucket/rules/{tmp_path.name}"

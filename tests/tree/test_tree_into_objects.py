@@ -300,7 +300,7 @@ def test_live_objects_and_values_the_checkpoint_has_nothing_for_are_named():
     tree, _, _, _ = stored({"model": net(0), "epoch": 1, "deep": {"a": 1}})
     live = fresh(1) | {"epoch": 0, "best": 0.1, "deep": {"a": 0, "b": 0}, "later": None}
 
-    assert unmet(tree, live) == ["optimizer", "schedule", "best", "deep.b"]
+    assert unmet(tree, live) == ["optimizer", "schedule", "best", "deep.b", "later"]
     assert unmet(stored(trained(0))[0], fresh(1)) == []
 
 

@@ -115,7 +115,7 @@ def test_summary_tells_parts_and_what_a_resume_would_lack():
         ("model", "module", 2, 24), ("twin", "module", 2, 0), ("sgd", "optimizer", 0, 0), ("notes", "data", 0, 0),
     ]  # fmt: skip
     assert told.parts[0].class_name == "torch.nn.modules.linear:Linear"
-    assert told.absent == ("scheduler", "scaler", "rng", "step")
+    assert told.absent == ("scheduler", "rng", "step")
 
 
 class Trainer:
@@ -155,11 +155,12 @@ def test_a_resume_lacks_nothing_that_is_anywhere_in_the_state(shape):
     assert summary(tree, entries).absent == ()
 
 
-def test_plain_data_is_known_by_the_name_of_its_part():
-    parts = {"params": {"w": np.ones(2)}, "opt_state": ({"m": np.ones(2)},), "lr_scheduler": {"a": 1}, "step": 4}
+@pytest.mark.parametrize("optimizer", ["opt_state", "opt", "optim", "optimizer"])
+def test_plain_data_is_known_by_the_name_of_its_part(optimizer):
+    parts = {"params": {"w": np.ones(2)}, optimizer: ({"m": np.ones(2)},), "lr_scheduler": {"a": 1}, "step": 4}
     tree, entries, _, _ = stored({**parts, "rng": np.ones(2)})
 
-    assert summary(tree, entries).absent == ("scaler",)
+    assert summary(tree, entries).absent == ()
 
 
 def test_what_is_empty_or_none_is_lacking():
@@ -167,7 +168,7 @@ def test_what_is_empty_or_none_is_lacking():
         {"model": None, "optimizer": {}, "scheduler": [], "scaler": None, "rng": 0, "epoch": 0}
     )
 
-    assert summary(tree, entries).absent == ("model", "optimizer", "scheduler", "scaler", "rng")
+    assert summary(tree, entries).absent == ("model", "optimizer", "scheduler", "rng")
 
 
 def test_a_typed_jax_key_is_a_random_generator():

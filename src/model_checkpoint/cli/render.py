@@ -26,6 +26,8 @@ from model_checkpoint.storage.contract.store import Swept, Trashed
 
 _UNFOLDED = 100_000  # columns where no person looks: a line of a file or pipe is never broken or cut
 
+_UNITS = (("hour", 3600), ("minute", 60))
+
 console = Console(width=None if sys.stdout.isatty() else _UNFOLDED)
 complaints = Console(stderr=True)
 
@@ -33,6 +35,18 @@ complaints = Console(stderr=True)
 def clean(text: object) -> str:
     """Make text safe to print: no control characters, no markup."""
     return escape("".join(c if c.isprintable() else "?" for c in str(text)))
+
+
+def duration(seconds: float) -> str:
+    """Seconds as a person reads them, rounded up.
+
+    Example:
+        >>> duration(86_399.5), duration(3_700), duration(61), duration(0.2)
+        ('24 hours', '2 hours', '2 minutes', '1 second')
+    """
+    unit, length = next(((unit, length) for unit, length in _UNITS if seconds > length), ("second", 1))
+    count = max(1, math.ceil(seconds / length))
+    return f"{count} {unit}{'s' if count > 1 else ''}"
 
 
 def size(nbytes: int) -> str:
@@ -283,3 +297,10 @@ def swept(found: Swept, *, as_json: bool) -> None:
         f"removed {len(found.attempts)} dead attempts and {len(found.trashed)} old deletions ({size(found.nbytes)}); "
         f"left {len(found.alive)} that may be alive"
     )
+    deletions = [left.seconds for left in found.waiting[len(found.alive) :] if left.seconds is not None]
+    attempts = [left.seconds for left in found.waiting[: len(found.alive)] if left.seconds is not None]
+    for what, seconds in (("attempts", attempts), ("deletions", deletions)):
+        if seconds:
+            console.print(
+                f"{len(seconds)} {what} wait for the end of their grace, the next for {duration(min(seconds))}"
+            )

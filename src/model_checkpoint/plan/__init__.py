@@ -6,15 +6,18 @@ choose  which of several checkpoints is newest or best.
 parts   which leaves a caller means by ``parts=`` and ``rename=``.
 report  how a checkpoint and the live objects differ, said before any byte is read.
 reads   which chunks of which files hold the bytes a load wants.
-boxes   which bytes of an array a slice needs.
+boxes   which bytes of a stored array a slice needs.
 """
 
 from __future__ import annotations
 
 from model_checkpoint.plan.assign import FilePlan as FilePlan
 from model_checkpoint.plan.assign import assign as assign
+from model_checkpoint.plan.boxes import Box as Box
 from model_checkpoint.plan.boxes import Index as Index
+from model_checkpoint.plan.boxes import Spans as Spans
 from model_checkpoint.plan.boxes import box_of as box_of
+from model_checkpoint.plan.boxes import parts_of as parts_of
 from model_checkpoint.plan.choose import Best as Best
 from model_checkpoint.plan.choose import is_newer as is_newer
 from model_checkpoint.plan.choose import newest_first as newest_first

@@ -1,62 +1,118 @@
-"""Boxes: which bytes of an array a slice needs."""
+"""Boxes: which bytes of a stored array a slice needs, whatever view of it the slice is taken of."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from math import prod
+from operator import index as as_int
 from types import EllipsisType
 from typing import NamedTuple
+
+from model_checkpoint.errors import IndexInvalid
 
 Index = int | slice | EllipsisType | tuple["int | slice | EllipsisType", ...]
 
 
 class Box(NamedTuple):
-    """A slice of an array: whole rows to read, and what to take from them."""
+    """Elements of a stored array: where the first one lies, how many there are, and how far apart, in bytes."""
 
-    start: int  # first byte of the rows
-    stop: int
-    rows: tuple[int, ...]  # shape of the rows read
-    inner: tuple[int | slice, ...]  # index into the rows
-    shape: tuple[int, ...]  # shape of the result
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    def span(self, itemsize: int) -> tuple[int, int]:
+        """The bytes from the lowest to the highest element."""
+        if 0 in self.shape:
+            return self.offset, self.offset
+        reach = [(side - 1) * step for side, step in zip(self.shape, self.strides, strict=True)]
+        low = self.offset + sum(step for step in reach if step < 0)
+        return low, self.offset + sum(step for step in reach if step > 0) + itemsize
 
 
-def box_of(index: Index, shape: Sequence[int], itemsize: int) -> Box:
-    """Turn a basic index (whole numbers, slices of step 1, an ellipsis) into the rows to read.
+class Part(NamedTuple):
+    """A part of a box that is read in one go, and its place in the result."""
+
+    at: tuple[slice, ...]
+    box: Box
+
+
+def box_of(index: Index, whole: Box) -> Box:
+    """Return what a basic index (whole numbers, slices, an ellipsis) takes of a view.
 
     Example:
-        >>> box_of((slice(1, 3), 0), (4, 5), 8)
-        Box(start=40, stop=120, rows=(2, 5), inner=(slice(0, 2, None), 0), shape=(2,))
+        >>> box_of((slice(1, 3), 0), Box(0, (4, 5), (40, 8)))
+        Box(offset=40, shape=(2,), strides=(40,))
     """
-    full = _expand(index, len(shape))
-    if not shape:
-        return Box(0, itemsize, (), (), ())
-    spans = [_span(part, side, axis) for axis, (part, side) in enumerate(zip(full, shape, strict=True))]
-    row = itemsize * prod(shape[1:])
-    first, last = spans[0]
-    inner: list[int | slice] = [0 if isinstance(full[0], int) else slice(0, last - first)]
-    inner += [a if isinstance(part, int) else slice(a, b) for part, (a, b) in zip(full[1:], spans[1:], strict=True)]
-    kept = tuple(b - a for part, (a, b) in zip(full, spans, strict=True) if not isinstance(part, int))
-    return Box(first * row, last * row, (last - first, *shape[1:]), tuple(inner), kept)
+    offset, shape, strides = whole.offset, list[int](), list[int]()
+    for axis, part in enumerate(_expand(index, len(whole.shape))):
+        side, stride = whole.shape[axis], whole.strides[axis]
+        if isinstance(part, slice):
+            taken = range(*part.indices(side))
+            shape.append(len(taken))
+            strides.append(stride * taken.step)
+            offset += stride * taken.start if len(taken) else 0
+        elif -side <= part < side:
+            offset += stride * (part % side)
+        else:
+            raise IndexInvalid(f"axis {axis}: index {part} is out of range for a side of {side}")
+    return Box(offset, tuple(shape), tuple(strides))
 
 
 def _expand(index: Index, rank: int) -> list[int | slice]:
     parts = list(index) if isinstance(index, tuple) else [index]
-    if sum(part is Ellipsis for part in parts) > 1 or len(parts) - (Ellipsis in parts) > rank:
-        raise IndexError(f"index {index!r} has too many parts for an array of rank {rank}")
-    if Ellipsis not in parts:
-        parts.append(Ellipsis)
-    at = next(i for i, part in enumerate(parts) if part is Ellipsis)
-    gap: list[int | slice] = [slice(None)] * (rank - len(parts) + 1)
-    return [p for p in (*parts[:at], *gap, *parts[at + 1 :]) if not isinstance(p, EllipsisType)]
+    given = [part for part in parts if part is not Ellipsis]
+    if len(parts) - len(given) > 1 or len(given) > rank:
+        raise IndexInvalid(f"index {index!r} has too many parts for an array of rank {rank}")
+    at = next((i for i, part in enumerate(parts) if part is Ellipsis), len(given))
+    gap: list[int | slice] = [slice(None)] * (rank - len(given))
+    return [*map(_basic, given[:at]), *gap, *map(_basic, given[at:])]
 
 
-def _span(part: int | slice, side: int, axis: int) -> tuple[int, int]:
+def _basic(part: object) -> int | slice:
     if isinstance(part, slice):
-        start, stop, step = part.indices(side)
-        if step != 1:
-            raise IndexError(f"axis {axis}: slices of step 1 only, got step {step}; load the rows and stride in memory")
-        return start, max(start, stop)
-    if not -side <= part < side:
-        raise IndexError(f"axis {axis}: index {part} is out of range for a side of {side}")
-    at = part % side
-    return at, at + 1
+        return part
+    if isinstance(part, bool) or not hasattr(part, "__index__"):
+        raise IndexInvalid(f"index {part!r}: only whole numbers, slices and one ellipsis; load it and index that")
+    return as_int(part)
+
+
+def parts_of(box: Box, gap: int) -> Iterator[Part]:
+    """Cut a box so that whole stretches of ``gap`` bytes between its elements need not be read.
+
+    Example:
+        >>> [part.box.span(4) for part in parts_of(Box(8, (3,), (400,)), gap=100)]
+        [(8, 12), (408, 412), (808, 812)]
+    """
+    if prod(box.shape):
+        yield from _cut(Part(tuple(slice(0, side) for side in box.shape), box), gap)
+
+
+def _cut(part: Part, gap: int) -> Iterator[Part]:
+    offset, shape, strides = part.box
+    wide = [axis for axis, side in enumerate(shape) if side > 1 and abs(strides[axis]) >= gap]
+    if not wide:
+        yield part
+        return
+    axis = max(wide, key=lambda one: abs(strides[one]))
+    one = (*shape[:axis], 1, *shape[axis + 1 :])
+    for i in range(shape[axis]):
+        at = (*part.at[:axis], slice(i, i + 1), *part.at[axis + 1 :])
+        yield from _cut(Part(at, Box(offset + i * strides[axis], one, strides)), gap)
+
+
+class Spans:
+    """Byte ranges, merged where they overlap or touch; each byte of them is read once."""
+
+    def __init__(self, ranges: Sequence[tuple[int, int]]) -> None:
+        self.ranges: list[tuple[int, int]] = []
+        for start, stop in sorted(ranges):
+            if self.ranges and start <= self.ranges[-1][1]:
+                self.ranges[-1] = (self.ranges[-1][0], max(stop, self.ranges[-1][1]))
+            else:
+                self.ranges.append((start, stop))
+        self._starts = [start for start, _ in self.ranges]
+
+    def find(self, byte: int) -> int:
+        """Which range a byte lies in."""
+        return bisect_right(self._starts, byte) - 1

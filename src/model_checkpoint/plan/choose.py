@@ -94,9 +94,10 @@ def sort_names(names: tuple[str, ...]) -> SortedNames:
         >>> sort_names(("step-100000000", "best", "step-00000002"))
         SortedNames(told=('step-00000002', 'step-100000000'), silent=('best',))
     """
-    told = sorted(name for name in names if _STEP_NAME.fullmatch(name))
-    told.sort(key=len)
-    return SortedNames(tuple(told), tuple(sorted(set(names).difference(told))))
+    every = sorted(names)
+    told = sorted(filter(_STEP_NAME.fullmatch, every), key=len)  # by number, since equal lengths are in order already
+    silent = sorted(set(every).difference(told)) if len(told) < len(every) else ()
+    return SortedNames(tuple(told), tuple(silent))
 
 
 def newest_first(

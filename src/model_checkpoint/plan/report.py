@@ -1,4 +1,4 @@
-"""Report: how a checkpoint and the live objects differ, said before any byte is read."""
+"""Report: how a checkpoint and the live objects differ, said before any byte is read, and what a load passed over."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ _COMPARED = 2_000  # nearest-name search is quadratic; beyond this it would cost
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadReport:
-    """Differences between what is saved and what is wanted, by leaf name."""
+    """What a load took from where, and what it left out, by leaf name."""
 
-    missing: Sequence[str] = ()  # wanted by the live objects, not in the checkpoint
-    unexpected: Sequence[str] = ()  # in the checkpoint, not wanted
+    checkpoint: str = ""  # where the state came from
+    missing: Sequence[str] = ()  # wanted by the live objects, not in the checkpoint: left as they were
+    unexpected: Sequence[str] = ()  # in the checkpoint, not wanted: not loaded
     shapes: Sequence[tuple[str, tuple[int, ...], tuple[int, ...]]] = ()  # name, saved, live
     dtypes: Sequence[tuple[str, str, str]] = ()  # name, saved, live
     suggestions: Sequence[tuple[str, str]] = ()  # missing name, nearest unexpected name
+    idle_renames: Sequence[str] = ()  # names given to rename= that fit nothing
+    passed_over: Sequence[tuple[str, str]] = ()  # newer checkpoints that could not be used, and why
 
     @property
     def fits(self) -> bool:
@@ -32,8 +35,13 @@ class LoadReport:
         """Whether a leaf of both sides differs in shape or dtype, which no setting makes loadable."""
         return bool(self.shapes or self.dtypes)
 
+    @property
+    def complete(self) -> bool:
+        """Whether the load left nothing out and passed nothing over."""
+        return self.fits and not self.idle_renames and not self.passed_over
+
     def render(self) -> str:
-        """Return the report as lines of text, the longest lists cut."""
+        """Return the differences as lines of text, the longest lists cut."""
         near = dict(self.suggestions)
         lines = [
             *_lines("missing", [f"{n} (nearest: {near[n]})" if n in near else n for n in self.missing]),
@@ -42,6 +50,27 @@ class LoadReport:
             *_lines("dtype", [f"{n}: saved {s}, live {t}" for n, s, t in self.dtypes]),
         ]
         return "\n".join(lines)
+
+    def tell(self) -> str:
+        """Return what a load that went through did not take, as lines of text.
+
+        Example:
+            >>> print(LoadReport(checkpoint="runs/a/checkpoints/step-00000001", missing=["head.bias"]).tell())
+            runs/a/checkpoints/step-00000001: loaded, but not all of it fits:
+              not in the checkpoint, left as it was: head.bias
+        """
+        near = dict(self.suggestions)
+        rows = [
+            *_lines("passed over", [f"{path}: {why}" for path, why in self.passed_over]),
+            *_lines(
+                "not in the checkpoint, left as it was",
+                [f"{n} (nearest: {near[n]})" if n in near else n for n in self.missing],
+            ),
+            *_lines("in the checkpoint, not loaded", list(self.unexpected)),
+            *_lines("rename= has a name that fits nothing", list(self.idle_renames)),
+        ]
+        what = "not all of it fits" if not self.fits or self.idle_renames else "it is not the checkpoint asked for"
+        return "\n".join([f"{self.checkpoint}: loaded, but {what}:", *rows])
 
 
 def _lines(title: str, rows: list[str]) -> list[str]:

@@ -7,6 +7,7 @@ auto         `auto_checkpoint`, training within a byte budget: measure, plan, ru
 manager      keeps activations by layer and computes dropped ones again.
 activations  what is kept, where, by which strategy, and what that costs.
 functions    registered functions run again, in order and as they ran first.
+common       what both systems share: spill files, the context of a run, the mark of a second one.
 errors       what can go wrong with activations kept, dropped or computed again.
 """
 

@@ -33,7 +33,6 @@ from .activations.strategies import create_size_based as create_size_based
 from .activations.strategies import create_smart as create_smart
 from .activations.strategies import create_strategy as create_strategy
 from .activations.tracker import MemoryTracker as MemoryTracker
-from .auto.autocheckpoint import Profile as Profile
 from .auto.autocheckpoint import auto_checkpoint as auto_checkpoint
 from .auto.common.determinism import Determinism as Determinism
 from .auto.common.errors import AutoCheckpointWarning as AutoCheckpointWarning
@@ -41,10 +40,12 @@ from .auto.common.errors import BudgetTooSmall as BudgetTooSmall
 from .auto.common.errors import ModelRefused as ModelRefused
 from .auto.common.errors import PlanMismatch as PlanMismatch
 from .auto.common.errors import RecomputeDiverged as RecomputeDiverged
+from .auto.common.errors import SampleGone as SampleGone
 from .auto.common.errors import ValueChanged as ValueChanged
 from .auto.common.peak import PeakTracker as PeakTracker
 from .auto.common.peak import measure_peak as measure_peak
 from .auto.common.statistics import RecomputeStatistics as RecomputeStatistics
+from .auto.measuring.model_profile import Profile as Profile
 from .auto.planning.pareto import Pareto as Pareto
 from .auto.planning.pareto import ParetoRow as ParetoRow
 from .auto.planning.plan import Plan as Plan
@@ -54,7 +55,7 @@ from .auto.planning.planner import Stage as Stage
 from .auto.planning.planner import Table as Table
 from .auto.planning.schedule import Keep as Keep
 from .auto.planning.schedule import Region as Region
-from .auto.running.region_frame import is_recomputing as is_recomputing
+from .common.recomputing import is_recomputing as is_recomputing
 from .errors import ActivationInvalid as ActivationInvalid
 from .errors import ClosedError as ClosedError
 from .errors import DependencyCycle as DependencyCycle

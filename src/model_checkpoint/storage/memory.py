@@ -34,7 +34,7 @@ from model_checkpoint.storage.contract.names import (
     check_new_file,
     check_own_files,
 )
-from model_checkpoint.storage.contract.store import FileStat, Swept, Trashed
+from model_checkpoint.storage.contract.store import FileStat, Swept, Trashed, Waiting
 
 SCHEME = "memory://"
 
@@ -325,5 +325,8 @@ class InMemoryStore:
             for item in over:
                 del bucket.trash[item.token]
             alive = [attempt for attempt, stage in bucket.stages.items() if stage.alive]
+            left = {token: graces.trash - (now - deleted.since) for token, deleted in bucket.trash.items()}
+        waiting = [Waiting(key=attempt, seconds=None) for attempt in alive]
+        waiting += [Waiting(key=token, seconds=seconds) for token, seconds in left.items()]
         nbytes = sum(item.nbytes for item in over)
-        return Swept(trashed=[item.token for item in over], alive=alive, nbytes=nbytes)
+        return Swept(trashed=[item.token for item in over], alive=alive, nbytes=nbytes, waiting=waiting)

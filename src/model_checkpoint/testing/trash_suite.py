@@ -89,6 +89,22 @@ class TrashSuite:
         with pytest.raises(CheckpointNotFound, match=r"no such checkpoint in the trash"):
             store.bring_back(gone.token)
 
+    def test_recovery_tells_how_long_it_still_waits_for_what_it_leaves(self, store: Store) -> None:
+        """An attempt that lives is waited for as long as it does."""
+        save_blobs(store, "step-1", {"x": b"abc"})
+        gone = store.discard("step-1")
+        stage = stage_blobs(store, "step-2", {"x-a1": b"abc"}, attempt="a1")
+
+        attempt, deletion = store.sweep(Graces(local=0.0, foreign=0.0, trash=3600.0)).waiting
+        stage.abort()
+        emptied = store.sweep(AT_ONCE)
+
+        assert (attempt.key, attempt.seconds) == ("a1", None)
+        assert deletion.key == gone.token
+        assert deletion.seconds is not None
+        assert 0 < deletion.seconds <= 3600
+        assert list(emptied.waiting) == []
+
     def test_recovery_never_touches_a_live_attempt(self, store: Store, tmp_path: Path) -> None:
         """However short the graces, and whoever runs it."""
         files = {"x-a1": b"abc"}

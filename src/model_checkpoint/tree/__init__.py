@@ -18,12 +18,14 @@ from model_checkpoint.tree.generators.rng import RngState as RngState
 from model_checkpoint.tree.generators.rng import rng_state as rng_state
 from model_checkpoint.tree.nodes.rename import rename as rename
 from model_checkpoint.tree.nodes.specs import entries_in as entries_in
+from model_checkpoint.tree.nodes.specs import part_at as part_at
 from model_checkpoint.tree.nodes.specs import select as select
 from model_checkpoint.tree.nodes.specs import specs as specs
 from model_checkpoint.tree.nodes.summary import PartSummary as PartSummary
 from model_checkpoint.tree.nodes.summary import TreeSummary as TreeSummary
 from model_checkpoint.tree.nodes.summary import summary as summary
 from model_checkpoint.tree.restoring.live_specs import live_specs as live_specs
+from model_checkpoint.tree.restoring.live_specs import stands_alone as stands_alone
 from model_checkpoint.tree.restoring.live_specs import unasked as unasked
 from model_checkpoint.tree.restoring.live_specs import unmet as unmet
 from model_checkpoint.tree.restoring.restore import Restore as Restore

@@ -13,7 +13,7 @@ import model_checkpoint as mc
 from model_checkpoint.engine.background.save_async import finish_saves, save_async
 from model_checkpoint.engine.background.staging_pool import POOL
 from model_checkpoint.engine.jobs.inflight import raise_unseen
-from model_checkpoint.engine.jobs.job import SaveState
+from model_checkpoint.engine.jobs.running_save import SaveState
 from model_checkpoint.errors import (
     BackgroundSaveFailed,
     SaveCancelled,

@@ -13,7 +13,7 @@ import model_checkpoint as mc
 from model_checkpoint.engine.background.save_async import finish_saves, save_async
 from model_checkpoint.engine.background.staging_pool import POOL
 from model_checkpoint.engine.jobs import inflight
-from model_checkpoint.engine.jobs.job import Counts, SaveJob, SaveState
+from model_checkpoint.engine.jobs.running_save import Counts, RunningSave, SaveState
 from model_checkpoint.errors import OptionInvalid, SaveCancelled, StateChanged
 
 MIB = 1 << 20
@@ -78,7 +78,7 @@ def test_a_lazy_save_for_which_no_thread_is_left_lets_the_step_go_on(tmp_path, n
 
 def test_a_job_ends_once_whoever_tells_it_first():
     ends = []
-    job = SaveJob("here", "url", Counts(), leave=lambda job, end: ends.append(end))
+    job = RunningSave("here", "url", Counts(), leave=lambda job, end: ends.append(end))
 
     job.fail(RuntimeError("first"))
     job.fail(RuntimeError("second"))
@@ -196,3 +196,11 @@ def test_a_save_begun_when_the_process_is_already_ending_is_finished(tmp_path, h
 
     assert (done.returncode, done.stderr) == (0, "")
     assert np.array_equal(mc.load(tmp_path / "late")["w"], np.ones(4 << 20))
+
+
+def test_a_handle_shows_only_what_its_owner_may_do(tmp_path):
+    job = save_async(tmp_path, {"a": 1}, step=1)
+    job.result()
+
+    public = [name for name in dir(job) if not name.startswith("_")]
+    assert " ".join(public) == "cancel counts done exception result seen stall state wait_staged where"

@@ -11,7 +11,7 @@ from tests.engine.background.lazy_training import MIB, TIGHT, WIDTH, frozen_copy
 
 import model_checkpoint as mc  # noqa: E402
 from model_checkpoint.engine.background.save_async import save_async  # noqa: E402
-from model_checkpoint.engine.jobs.job import SaveState  # noqa: E402
+from model_checkpoint.engine.jobs.running_save import SaveState  # noqa: E402
 
 OPTIMIZERS = {
     "adam-plain": (torch.optim.Adam, {"foreach": False, "fused": False}),

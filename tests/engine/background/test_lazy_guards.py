@@ -11,7 +11,7 @@ from tests.engine.background.lazy_training import TIGHT, WIDTH, frozen_copy, hoo
 
 import model_checkpoint as mc  # noqa: E402
 from model_checkpoint.engine.background.save_async import finish_saves, save_async  # noqa: E402
-from model_checkpoint.engine.jobs.job import SaveState  # noqa: E402
+from model_checkpoint.engine.jobs.running_save import SaveState  # noqa: E402
 from model_checkpoint.errors import LazyRefused, StateChanged  # noqa: E402
 
 
@@ -22,7 +22,7 @@ def test_a_guarded_tensor_written_outside_a_step_fails_the_save_by_name(tmp_path
     gate.guards = [state["optimizer"]]
     job = save_async(tmp_path, state, step=1, lazy=True, memory_limit=None if late else TIGHT, progress=gate)
     if late:
-        assert job.copied()
+        assert job._running.copied()
     with torch.no_grad():
         state["model"].last.weight.add_(1)
     gate.opened.set()

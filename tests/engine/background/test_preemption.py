@@ -1,5 +1,6 @@
 """Notice of a coming end: the handler only sets a flag; what is saved in a hurry is never taken for a checkpoint."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -13,7 +14,9 @@ import model_checkpoint as mc
 from model_checkpoint.engine.background.preemption import choose_parts, preemption
 from model_checkpoint.engine.background.save_async import finish_saves, save_async
 from model_checkpoint.engine.writing import bandwidth
-from model_checkpoint.errors import CheckpointNotFound, StructureMismatch
+from model_checkpoint.errors import BackgroundSaveFailed, CheckpointNotFound, StructureMismatch
+from model_checkpoint.storage.local.store import LocalStore
+from model_checkpoint.testing.faults import Fault, FaultyCalls, Kind
 from model_checkpoint.tree import flatten
 
 MIB = 1 << 20
@@ -233,4 +236,23 @@ def test_a_save_in_flight_is_finished_first_and_its_failure_does_not_stop_the_em
 
     with notice() as one:
         assert one.save(url, STATE, step=3).step == 3
-    finish_saves()
+    with pytest.raises(BackgroundSaveFailed, match=r"step-00000002: .*listener"):
+        finish_saves()
+
+
+def test_the_last_chance_is_taken_whatever_failed_before_and_the_failures_are_told_afterwards(url, caplog):
+    """Two failed background saves must not cost the checkpoint of the end."""
+    for step in (1, 2):
+        store = LocalStore(url, calls=FaultyCalls(Fault(kind=Kind.FAIL, at=12, code=errno.EIO, lasting=True)))
+        save_async(store, STATE, step=step, busy="queue")
+
+    with notice() as one:
+        info = one.save(url, STATE, step=3)
+
+    assert (info.step, mc.load(url)["epoch"]) == (3, 7)
+    told = [record.message for record in caplog.records if "an earlier background save failed" in record.message]
+    assert [next(step for step in (1, 2) if f"step-0000000{step}" in text) for text in told] == [1, 2]
+    for step in (1, 2):
+        with pytest.raises(BackgroundSaveFailed, match=f"step-0000000{step}"):
+            finish_saves(url)
+    finish_saves(url)

@@ -8,7 +8,7 @@ import pytest
 import model_checkpoint as mc
 from model_checkpoint.engine.background.save_async import finish_saves, save_async
 from model_checkpoint.engine.common.workers import Pace, run_all
-from model_checkpoint.engine.jobs.job import SaveJob
+from model_checkpoint.engine.jobs.running_save import RunningSave
 
 MIB = 1 << 20
 
@@ -56,7 +56,7 @@ def test_an_interrupt_when_all_is_copied_and_before_that_is_known_ends_the_save(
     def interrupted(job):
         raise KeyboardInterrupt("now")
 
-    monkeypatch.setattr(SaveJob, "staged", interrupted)
+    monkeypatch.setattr(RunningSave, "staged", interrupted)
     caught = []
 
     def call():

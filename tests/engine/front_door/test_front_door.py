@@ -138,7 +138,7 @@ def test_an_id_chooses_by_its_beginning_but_never_among_several(tmp_path):
     infos = [mc.save(tmp_path, {"a": step}, step=step) for step in (1, 2)]
 
     assert mc.load(tmp_path, id=infos[0].id[:12]) == {"a": 1}
-    with pytest.raises(errors.CheckpointNotFound, match=r"2 checkpoints have an id that begins with ''.*Give more"):
+    with pytest.raises(errors.WrongReference, match=r"2 checkpoints have an id that begins with ''.*Give more"):
         mc.delete(tmp_path, id="")
     assert len(mc.list_checkpoints(tmp_path)) == 2
 

@@ -61,19 +61,21 @@ def test_a_glob_and_a_rename_of_a_deeper_part_go_together(saved):
     root, model, _ = saved
     live = {"first": {"weight": torch.zeros(8, 4)}, "epoch": 0}
 
-    mc.load(root, into=live, parts="*.0.weight", rename={"model.0": "first", "opt": "opt"}, strict=False)
+    with pytest.warns(mc.CheckpointWarning, match="rename= has a name that fits nothing: opt"):
+        mc.load(root, into=live, parts="*.0.weight", rename={"model.0": "first", "opt": "opt"}, strict=False)
 
     assert torch.equal(live["first"]["weight"], model[0].weight)
 
 
-def test_not_strict_logs_leaves_that_are_only_missing(saved, caplog):
+def test_not_strict_tells_leaves_that_are_only_missing(saved, caplog):
     root, model, _ = saved
     net, opt = trained(1)
     extra = {"t": torch.zeros(3), "n": np.zeros(3), "new": torch.zeros(2)}
 
-    mc.load(root, into={"model": net, "opt": opt, "extra": extra, "epoch": 0}, strict=False)
+    with pytest.warns(mc.CheckpointWarning, match=r"not in the checkpoint, left as it was: extra\.new"):
+        mc.load(root, into={"model": net, "opt": opt, "extra": extra, "epoch": 0}, strict=False)
 
-    assert "missing: extra.new" in caplog.text
+    assert "left as it was: extra.new" in caplog.text
     assert not extra["new"].any()
     assert equal(net, model)
 
@@ -81,18 +83,20 @@ def test_not_strict_logs_leaves_that_are_only_missing(saved, caplog):
 def test_a_rename_that_fits_nothing_is_told(saved, caplog):
     root, _, _ = saved
 
-    state = mc.load(root, rename={"modle": "net"})
+    with pytest.warns(mc.CheckpointWarning, match="rename= has a name that fits nothing: modle"):
+        state = mc.load(root, rename={"modle": "net"})
 
     assert set(state) == {"model", "opt", "extra", "epoch"}
-    assert "rename= has names that fit nothing in it: modle" in caplog.text
+    assert "rename= has a name that fits nothing: modle" in caplog.text
 
 
 def test_only_the_renames_that_fit_nothing_are_told(saved, caplog):
     root, _, _ = saved
 
-    mc.load(root, parts=["model", "extra"], rename={"model": "net", "opt": "old", "extra.t": "t"})
+    with pytest.warns(mc.CheckpointWarning, match="rename= has a name that fits nothing: opt$"):
+        mc.load(root, parts=["model", "extra"], rename={"model": "net", "opt": "old", "extra.t": "t"})
 
-    assert caplog.text.count("rename= has names that fit nothing in it: opt\n") == 1
+    assert caplog.text.count("rename= has a name that fits nothing: opt\n") == 1
 
 
 def test_unverified_maps_never_reach_live_tensors(tmp_path):
@@ -144,19 +148,25 @@ def test_fallback_goes_on_from_the_chosen_step_and_says_so(tmp_path, caplog):
         if step == 2:
             next(Path(info.path).glob("*.safetensors")).unlink()
 
-    state = mc.load(tmp_path, step=2, fallback=True, parts="*")
+    with pytest.warns(mc.CheckpointWarning, match=r"step-00000001: loaded, but .*\n  passed over: .*step-00000002"):
+        state = mc.load(tmp_path, step=2, fallback=True, parts="*")
 
     assert state["a"] == 1
-    assert "not usable, falling back to step-00000001" in caplog.text
+    assert "step-00000002: not usable" in caplog.text
+    assert f"falling back to {tmp_path}/checkpoints/step-00000001" in caplog.text
 
 
-def test_when_nothing_is_healthy_the_last_error_is_raised(tmp_path):
+def test_when_nothing_is_healthy_all_that_is_wrong_is_told_and_no_way_that_was_tried_is_advised(tmp_path):
     for step in (1, 2):
         info = mc.save(tmp_path, {"w": np.ones(3)}, step=step)
         next(Path(info.path).glob("*.safetensors")).unlink()
 
-    with pytest.raises(errors.Truncated, match="step-00000001"):
+    with pytest.raises(
+        errors.NoHealthyCheckpoint, match=r"none of 2 .*\n.*step-00000002: Truncated, file r0"
+    ) as caught:
         mc.load(tmp_path, fallback=True)
+    assert "fallback=True" not in str(caught.value)
+    assert [type(error) for error in caught.value.failures] == [errors.Truncated, errors.Truncated]
 
 
 def test_describe_tells_kinds_tied_tensors_and_what_is_lacking(tmp_path):
@@ -170,7 +180,7 @@ def test_describe_tells_kinds_tied_tensors_and_what_is_lacking(tmp_path):
     found = mc.describe(tmp_path)
 
     assert [part.kind for part in found.parts[:4]] == ["module", "optimizer", "scheduler", "rng"]
-    assert found.lacking == ("scaler",)
+    assert found.lacking == ()
     tensors = {line.name: line for line in found.tensors}
     assert tensors["model.2.weight"].dtype == "bfloat16"
     assert (tensors["a"].nbytes, tensors["b"].nbytes, tensors["row"].nbytes) == (40, 40, 12)
@@ -265,12 +275,9 @@ def test_a_moved_view_of_equal_storage_is_a_change(tmp_path):
     assert [(change.name, change.max_change) for change in found.changed] == [("view", 5.0)]
 
 
-def test_a_slice_of_a_view_is_refused_with_the_way_to_get_it(tmp_path):
-    base = np.arange(20.0)
-    mc.save(tmp_path, {"view": base[:12], "all": base, "empty": np.zeros((0, 3))}, step=1)
+def test_a_slice_may_be_of_nothing(tmp_path):
+    mc.save(tmp_path, {"all": np.arange(20.0), "empty": np.zeros((0, 3))}, step=1)
 
-    with pytest.raises(IndexError, match="load it whole with parts='view'"):
-        mc.load_slice(tmp_path, "view", 0)
     assert mc.load_slice(tmp_path, "empty", np.s_[:, 1:]).shape == (0, 2)
     assert mc.load_slice(tmp_path, "all", np.s_[3:3]).shape == (0,)
 
@@ -279,5 +286,5 @@ def test_garbage_and_trash_of_no_root_are_errors(tmp_path):
     for look in (mc.collect_garbage, mc.undelete, mc.verify, mc.list_checkpoints):
         with pytest.raises(FileNotFoundError, match="no such checkpoint root"):
             look(tmp_path / "none")
-    with pytest.raises(FileNotFoundError, match="nothing in the trash"):
+    with pytest.raises(errors.WrongReference, match="nothing in the trash"):
         mc.undelete(tmp_path)

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import threading
 import uuid
 from pathlib import Path
 
@@ -117,7 +118,7 @@ def test_a_step_is_the_folder_of_that_name_and_else_whatever_was_saved_at_it(tmp
     (tmp_path / "checkpoints" / step_name(5)).rename(tmp_path / "checkpoints" / step_name(9))
     assert mc.load(tmp_path, step=5) == {"from": "copy"}
     assert mc.load(tmp_path, name=step_name(9)) == {"from": "folder"}
-    with pytest.raises(errors.CheckpointNotFound, match=r"no step 9; there are 2: 5, 5\."):
+    with pytest.raises(errors.WrongReference, match=r"no step 9; there are 2: 5, 5\."):
         mc.load(tmp_path, step=9)
 
 
@@ -129,7 +130,8 @@ def test_a_fallback_from_a_step_goes_on_to_others_of_the_step_and_then_to_older_
     found = candidates(LocalStore(tmp_path), step=3)
 
     assert [one.name for one in found] == [step_name(3), "kept", "early", step_name(1)]
-    assert mc.load(tmp_path, step=3, fallback=True) == {"from": "kept"}
+    with pytest.warns(mc.CheckpointWarning, match=r"passed over: .*step-00000003: ManifestInvalid"):
+        assert mc.load(tmp_path, step=3, fallback=True) == {"from": "kept"}
 
 
 def test_a_name_that_tells_another_step_is_refused(tmp_path):
@@ -152,7 +154,7 @@ def test_what_is_no_checkpoint_has_no_place_among_them(tmp_path):
     assert [info.step for info in mc.list_checkpoints(tmp_path)] == [1]
     assert mc.load(tmp_path)["epoch"] == 1
     for name in (step_name(9), step_name(8), step_name(7), "with a blank", "../checkpoints"):
-        with pytest.raises(errors.CheckpointNotFound, match="no checkpoint named"):
+        with pytest.raises(errors.WrongReference, match="no checkpoint named"):
             mc.load(tmp_path, name=name)
 
 
@@ -181,3 +183,29 @@ class Counting(FaultyCalls):
         count = super().preadv(fd, buffer, offset)
         self.nbytes += count
         return count
+
+
+def test_a_tiny_save_starts_no_thread_and_flushes_nothing_twice(tmp_path):
+    """Each save opens the root anew, as one with a path does."""
+    calls, threads = FaultyCalls(), set()
+    mc.save(LocalStore(tmp_path, calls=calls), STATE, step=1)
+    calls.trace.clear()
+
+    mc.save(LocalStore(tmp_path, calls=calls), STATE, step=2, progress=lambda _: threads.add(threading.get_ident()))
+
+    flushed = [call.path.removeprefix(str(tmp_path)) for call in calls.trace if call.name in ("fsync", "fsync_dir")]
+    assert threads == {threading.get_ident()}
+    assert len(flushed) == len(set(flushed)) == 5  # the data, its manifest, their folder, and both folders of the move
+    assert "" not in flushed  # the names in the root are those of the save before
+    assert sum(call.name == "pwrite" for call in calls.trace) == 3
+
+
+def test_the_names_in_a_root_are_flushed_again_when_they_changed(tmp_path):
+    calls = FaultyCalls()
+    mc.save(LocalStore(tmp_path, calls=calls), STATE, step=1)
+    (tmp_path / "notes").mkdir()
+    calls.trace.clear()
+
+    mc.save(LocalStore(tmp_path, calls=calls), STATE, step=2)
+
+    assert str(tmp_path) in [call.path for call in calls.trace if call.name == "fsync_dir"]

@@ -206,7 +206,7 @@ def test_a_slice_reads_only_what_it_needs(tmp_path):
     assert np.array_equal(mc.load_slice(tmp_path, "w", np.s_[100:103, 5:9]), array[100:103, 5:9])
     assert np.array_equal(mc.load_slice(tmp_path, "w", np.s_[-1]), array[-1])
     assert np.array_equal(mc.load_slice(tmp_path, "c", np.s_[1:3, :7]), array.astype(np.complex128)[1:3, :7])
-    with pytest.raises(FileNotFoundError, match="no tensor 'x'"):
+    with pytest.raises(mc.WrongReference, match="no tensor 'x'"):
         mc.load_slice(tmp_path, "x", 0)
 
 

@@ -134,7 +134,8 @@ def test_a_module_that_misses_its_extra_state_is_told_unless_not_strict(tmp_path
         mc.load(tmp_path, into={"m": live})
     assert not torch.equal(live.weight, saved.weight)
 
-    mc.load(tmp_path, into={"m": live}, strict=False)
+    with pytest.warns(mc.CheckpointWarning, match=r"left as it was: m\._extra_state"):
+        mc.load(tmp_path, into={"m": live}, strict=False)
     assert torch.equal(live.weight, saved.weight)
 
 
@@ -142,11 +143,14 @@ def test_extra_state_the_live_module_has_no_place_for_is_unexpected_unless_not_s
     saved, live = Counting(2, 2), torch.nn.Linear(2, 2)
     mc.save(tmp_path, {"m": saved, "bare": {"note": 1}}, step=1)
 
-    with pytest.raises(errors.StructureMismatch, match=r"unexpected: m\._extra_state\.calls$"):
+    with pytest.raises(
+        errors.StructureMismatch, match=r"unexpected: m\._extra_state\.calls\n  unexpected: bare\.note$"
+    ):
         mc.load(tmp_path, into={"m": live})
     assert not torch.equal(live.weight, saved.weight)
 
-    mc.load(tmp_path, into={"m": live}, strict=False)
+    with pytest.warns(mc.CheckpointWarning, match=r"not loaded: m\._extra_state\.calls"):
+        mc.load(tmp_path, into={"m": live}, strict=False)
     assert torch.equal(live.weight, saved.weight)
     mc.save(tmp_path, torch.nn.Identity(), step=2)
     mc.load(tmp_path, into=torch.nn.Identity())
@@ -163,3 +167,10 @@ def test_what_was_deleted_stays_in_the_trash_while_another_has_its_name(tmp_path
         mc.undelete(root, step=1)
 
     assert mc.load(root) == {"a": 2}
+
+
+def test_a_root_where_nothing_can_be_made_is_told_as_such():
+    with pytest.raises(
+        errors.StorageFailure, match=r"/proc/x: could not make the root .*takes nothing there, as /proc"
+    ):
+        mc.save("/proc/x", {"a": 1}, step=1)

@@ -121,6 +121,17 @@ def test_the_parent_is_recorded_when_something_was_linked(tmp_path):
     assert manifest_of(tmp_path, 3).parents == ()
 
 
+def test_a_save_tells_what_it_shares_as_the_list_does(tmp_path):
+    infos = [save(tmp_path, state(moving=step), step) for step in (1, 2, 3, 4)]
+
+    listed = {info.step: info for info in mc.list_checkpoints(tmp_path)}
+    assert infos[0].shared_bytes == 0
+    assert infos[3].shared_bytes == listed[4].shared_bytes > 20 * MIB
+    assert infos[3].shared_with == listed[4].shared_with
+    job = mc.save_async(tmp_path, state(moving=5), step=5, incremental=True)
+    assert job.result().shared_bytes == infos[3].shared_bytes
+
+
 def test_file_names_are_new_in_every_checkpoint(tmp_path):
     save(tmp_path, state(), 1)
     save(tmp_path, state(), 2)
@@ -233,6 +244,19 @@ def test_a_parent_that_cannot_be_read_is_passed_over(tmp_path, caplog):
     assert inodes(tmp_path, 3) == inodes(tmp_path, 1)
     assert "cannot be built on" in caplog.text
     assert equal(mc.load(tmp_path, step=3), state())
+
+
+def test_a_parent_whose_files_cannot_be_as_its_manifest_says_is_passed_over(tmp_path, caplog):
+    """Its entries may be fine; a chunk that ends beyond its file is not."""
+    for step in (1, 2):
+        save(tmp_path, state(), step)
+    rewrite(tmp_path, 2, name="../outside")
+
+    save(tmp_path, state(), 3)
+
+    assert "step-00000002: cannot be built on" in caplog.text
+    assert mc.list_checkpoints(tmp_path)[0].shared_with == ("step-00000001", "step-00000002")
+    assert manifest_of(tmp_path, 3).parents == (manifest_of(tmp_path, 1).id,)
 
 
 def test_a_parent_whose_folder_was_renamed_is_built_on(tmp_path):

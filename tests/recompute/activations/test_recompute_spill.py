@@ -125,7 +125,8 @@ def test_a_forgotten_store_cleans_up_after_itself(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_the_end_of_the_process_deletes_the_files_but_that_of_a_child_does_not(tmp_path):
+@pytest.mark.parametrize("last_words", ["", "slot.release()", "store.close()"])
+def test_the_end_of_the_process_deletes_the_files_but_that_of_a_child_does_not(last_words, tmp_path):
     probe = f"""
 import os
 from model_checkpoint.recompute import DiskStore
@@ -133,6 +134,7 @@ store = DiskStore({str(tmp_path)!r})
 slot = store.put("a", b"abc")
 child = os.fork()
 if child == 0:
+    {last_words}
     raise SystemExit(0)
 os.waitpid(child, 0)
 print(slot.read(), len(os.listdir(store.folder)))

@@ -1,5 +1,6 @@
 """Small models of every family the recomputation tests train."""
 
+import threading
 import time
 
 import torch
@@ -8,8 +9,9 @@ from torch import nn
 
 from model_checkpoint.recompute.auto.autocheckpoint import auto_checkpoint
 from model_checkpoint.recompute.auto.planning.schedule import Keep, Region
-from model_checkpoint.recompute.auto.running.offload import Offloader
-from model_checkpoint.recompute.auto.running.runtime import Runtime, StageCall, StageFacts
+from model_checkpoint.recompute.auto.running.runtime import Runtime
+from model_checkpoint.recompute.auto.running.stage_call import StageCall, StageFacts
+from model_checkpoint.recompute.auto.saving.offload import Offloader
 
 
 class Block(nn.Module):
@@ -220,3 +222,35 @@ def wait_until(fact, seconds=60):
     while not fact() and time.monotonic() < end:
         time.sleep(0.001)
     return fact()
+
+
+class Held:
+    """Keeps the worker busy until it is let go, so that nothing is written in the background."""
+
+    def __init__(self, runtime, model, x):
+        self._runtime, self._gate, self._begun = runtime, threading.Event(), threading.Event()
+        model(x)  # the worker starts with the first group
+        self._task = runtime.machinery.offloader.submit(self._wait)
+        assert self._begun.wait(60)
+
+    def _wait(self):
+        self._begun.set()
+        self._gate.wait(60)
+
+    def let_go(self):
+        self._gate.set()
+        self._task.result(60)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.let_go()
+
+
+def spill_files(folder):
+    return list(folder.rglob("*.spill"))
+
+
+def sizes(folder):
+    return sorted(file.stat().st_size for file in spill_files(folder))

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 from model_checkpoint.recompute.auto.autocheckpoint import auto_checkpoint
-from model_checkpoint.recompute.auto.planning.schedule import describe
+from model_checkpoint.recompute.auto.planning.schedule import describe_schedule
 
 rank, world, store = int(sys.argv[1]), 2, sys.argv[2]
 torch.set_num_threads(1)
@@ -38,7 +38,7 @@ x = torch.randn(8 + 4 * rank, 16, generator=torch.Generator().manual_seed(rank))
 auto_checkpoint(model, 1.0, x, prefetch=True)
 auto_checkpoint(model, model.plan.floor_bytes, profile=model.plan.profile, prefetch=True)
 plan = model.plan
-mine = [describe(plan.schedule), plan.budget_bytes]
+mine = [describe_schedule(plan.schedule), plan.budget_bytes]
 everyone = [None] * world
 dist.all_gather_object(everyone, mine)
 assert everyone[0] == everyone[1], everyone

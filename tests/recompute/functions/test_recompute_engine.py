@@ -10,6 +10,8 @@ import pytest
 from tests.recompute.functions.engines import recording_engine
 
 from model_checkpoint.recompute import (
+    AsyncRecomputationEngine,
+    CheckpointManager,
     ClosedError,
     DirectCall,
     ExactReplay,
@@ -18,6 +20,7 @@ from model_checkpoint.recompute import (
     RecomputationException,
     RecomputationStats,
     RecomputationStrategy,
+    is_recomputing,
 )
 
 
@@ -331,3 +334,19 @@ def test_functions_registered_with_no_number_drawn_between_share_one_random_stat
 
     assert len({id(scene.random) for scene in before}) == 1
     assert after.random is not before[0].random
+
+
+@pytest.mark.parametrize("kind", ["engine", "async engine", "manager", "manager with a function"])
+def test_a_recompute_function_knows_that_it_is_a_second_run(kind):
+    """A function with side effects asks, as the hooks of a planned model do."""
+    with AsyncRecomputationEngine() as engine, CheckpointManager(engine=engine) as manager:
+        engine.register_recompute_function("a", lambda: [is_recomputing()])
+        ask = {
+            "engine": lambda: engine.recompute("a"),
+            "async engine": lambda: engine.recompute_async("a").result(),
+            "manager": lambda: manager.retrieve_or_recompute("a"),
+            "manager with a function": lambda: manager.retrieve_or_recompute("b", lambda: [is_recomputing()]),
+        }
+
+        assert ask[kind]() == [True]
+        assert not is_recomputing()

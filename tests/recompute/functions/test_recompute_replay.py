@@ -1,7 +1,9 @@
 """Exact replay: generators, autocast, grad mode, train flags and buffers, as they were at registration."""
 
 import functools
+import os
 import random
+import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -264,3 +266,29 @@ def test_a_direct_call_replays_nothing():
     random.seed(4)
 
     assert engine.recompute("a") == first
+
+
+def test_a_child_forked_while_another_thread_replays_does_not_wait_for_it():
+    """The other thread does not exist there, so it never leaves."""
+    module, begun, gate = torch.nn.Dropout(0.5), threading.Event(), threading.Event()
+    engine = RecomputationEngine()
+
+    def slow():
+        begun.set()
+        gate.wait(60)
+        return torch.ones(1)
+
+    engine.register_recompute_function("slow", slow, modules=[module.train()])
+    engine.register_recompute_function("other", lambda: [module.training], modules=[module.eval()])
+    thread = threading.Thread(target=engine.recompute, args=("slow",))
+    thread.start()
+    assert begun.wait(60)
+
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)  # the end of a child that hangs
+        os._exit(0 if engine.recompute("other") == [False] else 1)
+    gate.set()
+    thread.join()
+
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -1,4 +1,4 @@
-"""The object store keeps the contract, against a quick server and a real one."""
+"""The object store keeps the contract, against a quick server, a real one and one of Azure."""
 
 import os
 
@@ -33,18 +33,28 @@ class TestOnSeaweedFS(StoreSuite):
         return ObjectStore(f"s3://bucket/suite/{folder.name}", store=self.at.client("bucket"))
 
 
-@pytest.fixture(params=["moto", pytest.param("seaweed", marks=pytest.mark.slow)])
+@pytest.mark.slow
+class TestOnAzurite(StoreSuite):
+    @pytest.fixture(autouse=True)
+    def server(self, azurite):
+        self.at = azurite
+
+    def make_store(self, folder):
+        return ObjectStore(f"az://bucket/suite/{folder.name}", store=self.at.client("bucket"))
+
+
+@pytest.fixture(params=["moto", *(pytest.param(name, marks=pytest.mark.slow) for name in ("seaweed", "azurite"))])
 def url(request, monkeypatch, tmp_path):
-    """An s3:// root on a server, reachable through the environment alone."""
+    """A root on a server, reachable through the environment alone."""
     server = request.getfixturevalue(request.param)
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
+    for name in [name for name in os.environ if name.startswith(("AWS_", "AZURE_"))]:
         monkeypatch.delenv(name)
     for name, value in server.environment().items():
         monkeypatch.setenv(name, value)
-    return f"s3://bucket/engine/{tmp_path.name}"
+    return f"{server.scheme}://bucket/engine/{tmp_path.name}"
 
 
-def test_the_front_door_works_on_an_s3_url(url):
+def test_the_front_door_works_on_a_url(url):
     state = {"weights": np.arange(5_000_000, dtype=np.float32), "bias": np.ones(3), "epoch": 3, "note": "x"}
 
     info = mc.save(url, state, step=100, metrics={"val_loss": 0.25})
@@ -76,7 +86,7 @@ def test_a_consolidated_model_has_its_index(url):
     assert "model.safetensors.index.json" in open_store(url).files("step-00000001")
 
 
-def test_compressed_incremental_and_background_saves_work_on_an_s3_url(url):
+def test_compressed_incremental_and_background_saves_work_on_a_url(url):
     """Compressed files end up shorter than announced; unchanged ones are copied by the server, each whole by itself."""
     frozen = np.arange(6_000_000, dtype=np.int32) // 1000
     first = {"frozen": frozen, "w": np.zeros(1000)}

@@ -1,17 +1,18 @@
 """Deletions on an object store: nothing is copied, nothing comes back by halves, and no machine's clock is believed."""
 
 import time
+import uuid
 from datetime import timedelta
 
 import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
-from tests.ground.fault_proxy import FaultProxy
+from tests.ground.fault_proxy import FaultProxy, Spoil
 from tests.storage.contract.test_store_model import StoreMachine
 
 import model_checkpoint as mc
-from model_checkpoint.errors import CheckpointException, CheckpointNotFound, StepExists
+from model_checkpoint.errors import CheckpointException, CheckpointNotFound, DurabilityUnknown, StepExists
 from model_checkpoint.options import Graces
 from model_checkpoint.storage import ObjectStore
 from model_checkpoint.storage.contract.names import TrashToken
@@ -126,14 +127,36 @@ def test_a_damaged_record_keeps_files_until_the_grace_ends_and_nobody_from_comin
     assert bucket.list() == []
 
 
+def test_a_version_that_was_replaced_before_its_deletion_was_done_was_never_deleted(moto, root, store, bucket):
+    save_blobs(store, "step-1", {"x": b"one"}, attempt="1")
+    once = {"max_retries": 0, "retry_timeout": timedelta(seconds=20)}
+    with FaultProxy(moto.endpoint) as proxy:
+        spoiled = ObjectStore(root, store=moto.client("bucket", endpoint=proxy.endpoint, retry_config=once))
+        proxy.script(
+            [Spoil.RESET] * 3, lambda line: line.startswith("PUT") and line.split()[1].endswith("manifest.json")
+        )
+        with pytest.raises(DurabilityUnknown, match=r"whether it arrived could not be found out"):
+            spoiled.discard("step-1")
+    (half,) = list_folder(bucket, "step-1").deletions
+    assert store.trash() == []
+
+    save_blobs(store, "step-1", {"x-2": b"two"}, attempt="2", replace=True, obsolete=["x"])
+    whole = store.discard("step-1").token
+
+    assert [item.token for item in store.trash()] == [whole]
+    with pytest.raises(CheckpointNotFound, match=r"no such checkpoint in the trash"):
+        store.bring_back(str(half))
+    store.bring_back(whole)
+    store.sweep(AT_ONCE)
+    assert load_blobs(store, "step-1") == {"x-2": b"two"}
+    assert list_folder(bucket, "step-1").deletions == {}
+
+
 class ObjectMachine(StoreMachine):
     server = None
-    count = 0
 
     def make_store(self):
-        ObjectMachine.count += 1
-        url = f"s3://bucket/machine/{time.time_ns()}-{self.count}"
-        return ObjectStore(url, store=self.server.client("bucket"))
+        return ObjectStore(f"s3://bucket/machine/{uuid.uuid4().hex}", store=self.server.client("bucket"))
 
 
 @pytest.mark.slow
@@ -218,7 +241,7 @@ def at_each_request(moto, tmp_path):
                 watched.stage("another", "w").abort()  # the first to write looks at whether the store can be trusted
                 prepared = prepare(direct)
                 told = []
-                proxy.interject(lambda d=direct, p=prepared, t=told: t.append(_outcome(meanwhile, d, p)), index)
+                proxy.arm(lambda d=direct, p=prepared, t=told: t.append(_outcome(meanwhile, d, p)), index)
                 done = _outcome(act, watched, prepared)
                 if not told:
                     assert index > 4

@@ -20,15 +20,16 @@ from typing import Any
 from model_checkpoint import forks, plan, tree
 from model_checkpoint.engine.common.info import CheckpointInfo, path_of
 from model_checkpoint.engine.jobs import inflight
-from model_checkpoint.engine.root.listing import look_up, to_info
+from model_checkpoint.engine.root.listing import read_listed, to_info
 from model_checkpoint.engine.writing import bandwidth
-from model_checkpoint.engine.writing.request import request_save
-from model_checkpoint.engine.writing.save import commit_plan, save
+from model_checkpoint.engine.writing.request import SaveRequest, request_save
+from model_checkpoint.engine.writing.save import commit_plan
 from model_checkpoint.engine.writing.save_plan import plan_flat
 from model_checkpoint.engine.writing.slabs import write_files
-from model_checkpoint.errors import BackgroundSaveFailed, OptionInvalid
+from model_checkpoint.errors import OptionInvalid
 from model_checkpoint.events import ignore
 from model_checkpoint.state import Flat
+from model_checkpoint.storage.contract.store import Store
 from model_checkpoint.storage.locate import Root, open_store
 from model_checkpoint.tree.nodes.subset import subset
 
@@ -132,26 +133,31 @@ class Preemption:
 
         An incomplete checkpoint names the parts it lacks in ``left_out``. It is never the newest or the best one;
         load it by ``name=``, ``id=`` or ``step=`` with ``parts=[...]``. If ``step`` is already saved, that is it.
+        Earlier background saves that failed never keep this one from being made; their failures are told afterwards.
         """
         order = request_save(step=step, name=None, metrics=metrics, metadata=metadata)
         store = open_store(root)
+        lost = inflight.wait_over(store.url)
         try:
-            inflight.raise_unseen(store.url)
-        except BackgroundSaveFailed as error:  # no time to start over; this save matters more
-            log.error("%s", error)
-        if step is not None and (there := look_up(store, order.name)) is not None:
-            return to_info(store, there)
-        flat = tree.flatten(state)
+            if step is not None and (there := read_listed(store, order.name)) is not None:
+                return to_info(store, there)
+            return self._save_in_time(store, order, tree.flatten(state))
+        finally:  # after the save, which is the last chance; the next save, finish_saves or the exit raises them too
+            for job in lost:
+                log.error("%s: an earlier background save failed: %s", job.where, job.failure())
+
+    def _save_in_time(self, store: Store, order: SaveRequest, flat: Flat) -> CheckpointInfo:
         for part in unknown_parts(flat, self._parts):
             log.error("%s: parts: %r matches nothing in the state, so it is not saved first", store.url, part)
         budget = (bandwidth.measured(store.url) or bandwidth.probe(store)) * self.seconds_left() * _MARGIN
         kept, left_out = choose_parts(flat, self._parts, budget)
-        if not left_out:
-            return save(store, state, step=step, metrics=metrics, metadata=metadata)
-        name = order.attempt[:8] if order.step is None else f"{order.step:08d}"
-        order = replace(order, name=f"emergency-{name}", left_out=left_out)
-        log.warning("%s: no time for %s", path_of(store, order.name), ", ".join(left_out))
-        planned = plan_flat(store, order, kept, replacing=store.has(order.name))
+        replacing = False
+        if left_out:
+            name = order.attempt[:8] if order.step is None else f"{order.step:08d}"
+            order = replace(order, name=f"emergency-{name}", left_out=left_out)
+            replacing = store.has(order.name)
+            log.warning("%s: no time for %s", path_of(store, order.name), ", ".join(left_out))
+        planned = plan_flat(store, order, kept, replacing=replacing)
         return commit_plan(planned, lambda jobs: write_files(jobs, emit=ignore))
 
 

@@ -17,7 +17,8 @@ from model_checkpoint.engine.common.progress import Listen, listening
 from model_checkpoint.engine.common.workers import cores, yield_to_others
 from model_checkpoint.engine.jobs import inflight
 from model_checkpoint.engine.jobs.inflight import Busy
-from model_checkpoint.engine.jobs.job import SaveJob, SaveState
+from model_checkpoint.engine.jobs.job import SaveJob
+from model_checkpoint.engine.jobs.running_save import RunningSave, SaveState
 from model_checkpoint.engine.writing.request import request_save
 from model_checkpoint.engine.writing.save import Overwrite, commit_plan, plan_save
 from model_checkpoint.engine.writing.save_plan import SavePlan
@@ -108,7 +109,7 @@ def save_async(
     try:
         ahead = inflight.admit(job, busy)
         if job.done():
-            return job
+            return SaveJob(job)
         planned = plan_save(store, order, state, overwrite=overwrite)
         guarding = guard_state(planned, guard) if lazy else None
         worker = _Worker(job, planned, limit=limit, ahead=ahead, guard=guarding, progress=progress)
@@ -125,7 +126,7 @@ def save_async(
     job.stall += time.monotonic() - started
     if inflight.is_ending():
         job.result()  # the interpreter waits for this thread, but no longer for those that write
-    return job
+    return SaveJob(job)
 
 
 def finish_saves(root: Root | None = None) -> None:
@@ -150,11 +151,11 @@ class _Worker:
 
     def __init__(
         self,
-        job: SaveJob,
+        job: RunningSave,
         planned: SavePlan,
         *,
         limit: int | None,
-        ahead: SaveJob | None,
+        ahead: RunningSave | None,
         guard: Guard | None,
         progress: Listen,
     ) -> None:

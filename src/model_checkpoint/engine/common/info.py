@@ -28,8 +28,8 @@ class CheckpointInfo:
     step: int | None
     id: str
     path: str
-    metrics: Mapping[str, Any] = field(default_factory=dict)
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    metrics: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
     problem: str = ""
     shared_bytes: int = 0  # in files that are one copy with files of other checkpoints
     shared_with: tuple[str, ...] = ()  # the names of those

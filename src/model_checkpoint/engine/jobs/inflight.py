@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from model_checkpoint import forks
-from model_checkpoint.engine.jobs.job import Counts, SaveJob, SaveState
+from model_checkpoint.engine.jobs.running_save import Counts, RunningSave, SaveState
 from model_checkpoint.errors import BackgroundSaveFailed, OptionInvalid
 
 log = logging.getLogger("model_checkpoint.save")
@@ -28,8 +28,8 @@ class _InFlight:
 
     def __init__(self) -> None:
         self.lock = forks.lock()
-        self.running: dict[str, list[SaveJob]] = defaultdict(list)
-        self.failed: list[SaveJob] = []
+        self.running: dict[str, list[RunningSave]] = defaultdict(list)
+        self.failed: list[RunningSave] = []
         self.counts: dict[str, Counts] = defaultdict(Counts)
         self.ending = False  # whether the interpreter has finished what was under way, and waits for nobody else
 
@@ -38,17 +38,17 @@ _book = _InFlight()
 _watching_exit = False
 
 
-def new_job(url: str, where: str) -> SaveJob:
-    """The handle of a save of ``url`` that is not under way yet."""
+def new_job(url: str, where: str) -> RunningSave:
+    """A save of ``url`` that is not under way yet."""
     with _book.lock:
-        return SaveJob(where, url, _book.counts[url], leave=_leave)
+        return RunningSave(where, url, _book.counts[url], leave=_leave)
 
 
-def admit(job: SaveJob, busy: Busy) -> SaveJob | None:
+def admit(job: RunningSave, busy: Busy) -> RunningSave | None:
     """Enter a new save; return the one it must queue behind, if any.
 
     Raises the failure of an earlier save that nobody has learnt of. A save that is to be skipped comes back ended.
-    The handle is made before, so that whoever is interrupted in here can still end it.
+    It is made before, so that whoever is interrupted in here can still end it.
     """
     if busy not in ("wait", "skip", "queue"):
         raise OptionInvalid(f"busy must be 'wait', 'skip' or 'queue', got {busy!r}. Nothing was done.")
@@ -76,7 +76,7 @@ def is_ending() -> bool:
     return _book.ending
 
 
-def _leave(job: SaveJob, end: SaveState) -> None:
+def _leave(job: RunningSave, end: SaveState) -> None:
     with _book.lock:
         if job not in _book.running[job.url]:
             return  # it never was under way
@@ -89,7 +89,7 @@ def raise_unseen(url: str | None = None) -> None:
     """Wait for the saves of ``url`` (of every root without one), then raise a failure nobody has learnt of."""
     while True:
         with _book.lock:
-            running = [job for root, jobs in _book.running.items() if url in (None, root) for job in jobs]
+            running = _running(url)
             if not running:
                 _raise_unseen(url)
                 return
@@ -97,10 +97,30 @@ def raise_unseen(url: str | None = None) -> None:
             job.over()
 
 
+def wait_over(url: str) -> list[RunningSave]:
+    """Wait for the saves of ``url``; return those whose failure nobody has learnt of, which stay to be told."""
+    while True:
+        with _book.lock:
+            running = _running(url)
+            if not running:
+                return _unseen(url)
+        for job in running:
+            job.over()
+
+
+def _running(url: str | None) -> list[RunningSave]:
+    return [job for root, jobs in _book.running.items() if url in (None, root) for job in jobs]
+
+
+def _unseen(url: str | None) -> list[RunningSave]:
+    """The failures nobody has learnt of; the lock is held."""
+    _book.failed = [job for job in _book.failed if not job.seen]
+    return [job for job in _book.failed if url in (None, job.url)]
+
+
 def _raise_unseen(url: str | None) -> None:
     """Raise the first unseen failure; the lock is held."""
-    _book.failed = [job for job in _book.failed if not job.seen]
-    lost = [job for job in _book.failed if url in (None, job.url)]
+    lost = _unseen(url)
     if not lost:
         return
     error = lost[0].exception()
@@ -142,7 +162,7 @@ def _at_exit() -> None:
         threading.Thread(target=_end_process, args=(lost,), name="mckpt-exit").start()
 
 
-def _end_process(lost: list[SaveJob]) -> None:
+def _end_process(lost: list[RunningSave]) -> None:
     """Report like any uncaught exception, then do what the interpreter would do at its end, but exit with code 1.
 
     The interpreter has no other way to change its exit code this late. It waits for this thread, so all other

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -15,13 +14,12 @@ from model_checkpoint import tree
 from model_checkpoint.engine.common.info import CheckpointInfo, info_of
 from model_checkpoint.engine.reading.chunk_reader import ChunkReader
 from model_checkpoint.engine.reading.deliver import deliver
-from model_checkpoint.engine.root.listing import candidates, load_manifest
-from model_checkpoint.engine.root.refs import Ref, parse_ref
+from model_checkpoint.engine.root.listing import load_manifest
+from model_checkpoint.engine.root.refs import Reference, choose_one
 from model_checkpoint.errors import UnsupportedType
 from model_checkpoint.events import ignore
 from model_checkpoint.manifest import Manifest, Node
 from model_checkpoint.state import Spec
-from model_checkpoint.storage.locate import open_store
 from model_checkpoint.tree.nodes.walk import arrays
 from model_checkpoint.tree.values.plain import plain_values, shorten
 
@@ -66,7 +64,7 @@ class Diff:
         return not (self.added or self.removed or self.changed or self.values)
 
 
-def diff(a: str | PathLike[str] | CheckpointInfo, b: str | PathLike[str] | CheckpointInfo) -> Diff:
+def diff(a: Reference, b: Reference) -> Diff:
     """Compare two checkpoints; each is a root (its newest), ``root@step``, ``root@best:metric``, or an info.
 
     Example:
@@ -77,7 +75,7 @@ def diff(a: str | PathLike[str] | CheckpointInfo, b: str | PathLike[str] | Check
         >>> change.name, change.max_change
         ('w', 1.0)
     """
-    with _Side(parse_ref(a)) as left, _Side(parse_ref(b)) as right:
+    with _Side(a) as left, _Side(b) as right:
         both = [name for name in left.specs if name in right.specs]
         found = (_change(name, left, right) for name in both)
         changed = [change for change in found if change is not None]
@@ -107,11 +105,8 @@ def _value_changes(a: Mapping[str, Node], b: Mapping[str, Node]) -> list[ValueCh
 class _Side:
     """One of the two checkpoints; a context manager."""
 
-    def __init__(self, ref: Ref) -> None:
-        store = open_store(ref.root)
-        found = candidates(store, **ref.choice)[0]
-        if found.error is not None:
-            raise found.error
+    def __init__(self, ref: Reference) -> None:
+        store, found = choose_one(ref)
         self.manifest: Manifest = load_manifest(store, found.name)
         self.info = info_of(store, self.manifest)
         self.nodes = dict(arrays(self.manifest.tree))

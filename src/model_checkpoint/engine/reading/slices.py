@@ -1,26 +1,35 @@
-"""Slices: read a box out of one saved array, verifying exactly the chunks it touches."""
+"""Slices: read a box out of one saved array, or a view of one, verifying exactly the chunks it touches."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from difflib import get_close_matches
 from math import prod
 from typing import Any
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from model_checkpoint import tree
 from model_checkpoint.engine.common.info import path_of
 from model_checkpoint.engine.reading.chunk_reader import ChunkReader
-from model_checkpoint.engine.root.listing import candidates, load_manifest
-from model_checkpoint.errors import CheckpointNotFound
+from model_checkpoint.engine.root.listing import load_manifest
+from model_checkpoint.engine.root.refs import Reference, choose_one
+from model_checkpoint.errors import WrongReference
 from model_checkpoint.manifest import Entry, Manifest
-from model_checkpoint.plan import ChunkRead, Index, box_of, plan_reads
-from model_checkpoint.storage.locate import Root, open_store
+from model_checkpoint.options import LayoutLimits
+from model_checkpoint.plan import Box, ChunkRead, Index, Spans, box_of, parts_of, plan_reads
+from model_checkpoint.tree.arrays.array_ref import c_strides
+from model_checkpoint.tree.arrays.buffers import TEXTS, stored_form
+from model_checkpoint.tree.nodes.walk import arrays
+from model_checkpoint.tree.restoring.build import Builder
+
+_CHUNK = LayoutLimits().chunk_bytes
 
 
 def load_slice(
-    root: Root,
+    root: Reference,
     tensor: str,
     index: Index,
     *,
@@ -31,7 +40,7 @@ def load_slice(
     framework: str | None = None,
     device: Any = None,
 ) -> Any:
-    """Load ``tensor[index]`` of a checkpoint, reading only the chunks that hold those rows.
+    """Load ``tensor[index]`` of a checkpoint, reading only the chunks that hold those elements.
 
     Example:
         >>> import model_checkpoint as mc, numpy as np
@@ -39,54 +48,79 @@ def load_slice(
         >>> mc.load_slice("memory://doc-slice", "w", np.s_[1:, 0])
         array([2, 4])
     """
-    store = open_store(root)
-    found = candidates(store, step=step, id=id, best=best, name=name)[0]
-    if found.error is not None:
-        raise found.error
-    where = path_of(store, found.name)
+    store, found = choose_one(root, step=step, id=id, best=best, name=name)
     manifest = load_manifest(store, found.name)
-    number = _entry_of(manifest, tensor, where)
-    entry = manifest.entries[number]
+    view = _view_of(manifest, tensor, path_of(store, found.name), framework)
+    box = box_of(index, view.whole)
     with ChunkReader(store, manifest, full=False) as medium:
-        medium.prepare([entry])
-        box, data = _read_box(medium, manifest, number, index)
-    small = msgspec.structs.replace(entry, shape=box, stored_shape=None, start=0, stop=len(data))
-    restore = tree.prepare(["a", 0], [small], framework=framework, device=device)
-    if len(data):
-        target = restore.target(0)
-        target.put(0, data)
-    return restore.finish()
+        medium.prepare([manifest.entries[view.number]])
+        cells = _read_box(medium, manifest, view, box)
+    saved = view.of_shape(box.shape)
+    restore = tree.prepare(["a", 0], [saved], framework=framework, device=device)
+    if saved.nbytes:
+        restore.target(0).put(0, cells.reshape(-1).view(np.uint8).data)
+    made = restore.finish()
+    return made[0] if saved.kind in TEXTS and not box.shape else made
 
 
-def _entry_of(manifest: Manifest, tensor: str, where: str) -> int:
-    specs = {spec.name: spec for spec in tree.specs(manifest.tree, manifest.entries)}
-    spec = specs.get(tensor)
-    if spec is None:
-        near = get_close_matches(tensor, list(specs), n=1)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _View:
+    """One saved tensor: which stored array it lies in, and where in it its elements are."""
+
+    number: int  # of the stored array
+    entry: Entry  # the stored array, with kind and dtype of the tensor
+    itemsize: int  # of an element as the caller counts them
+    tail: tuple[int, ...]  # what the stored shape of one element is; of a random key its numbers
+    whole: Box
+
+    def of_shape(self, shape: tuple[int, ...]) -> Entry:
+        """A stored array of just the elements taken."""
+        nbytes = prod(shape) * self.itemsize
+        return msgspec.structs.replace(self.entry, shape=shape + self.tail, stored_shape=None, start=0, stop=nbytes)
+
+
+def _view_of(manifest: Manifest, tensor: str, where: str, framework: str | None) -> _View:
+    nodes = dict(arrays(manifest.tree))
+    node = nodes.get(tensor)
+    if node is None:
+        near = get_close_matches(tensor, list(nodes), n=1)
         hint = f"Did you mean {near[0]!r}?" if near else "`mckpt show` lists its tensors."
-        raise CheckpointNotFound(f"{where}: no tensor {tensor!r} in it. {hint}", where)
-    if spec.shape != manifest.entries[spec.entry].shape:
-        raise IndexError(f"{where}: {tensor!r} is a view of a larger storage; load it whole with parts={tensor!r}")
-    return spec.entry
+        raise WrongReference(f"{where}: no tensor {tensor!r} in it. {hint}", where)
+    builder = Builder(manifest.entries, framework=framework)
+    memory = builder.memory(node, tensor)
+    if node[0] == "v":
+        kind, _, shape, strides, offset = builder.geometry(node)
+        entry = msgspec.structs.replace(memory.entry, kind=node[2], dtype=node[3])
+        itemsize = stored_form(node[3], kind=kind, saved=node[2]).itemsize
+        return _View(number=node[1], entry=entry, itemsize=itemsize, tail=(), whole=Box(offset, shape, strides))
+    shape, itemsize = memory.entry.shape, memory.dtype.itemsize
+    is_key = memory.kind == memory.entry.kind == "jax" and isinstance(memory.entry.attributes, list)
+    tail = shape[-1:] if is_key else ()
+    outer = shape[: len(shape) - len(tail)]
+    item = itemsize * prod(tail)
+    return _View(
+        number=node[1], entry=memory.entry, itemsize=item, tail=tail, whole=Box(0, outer, c_strides(outer, item))
+    )
 
 
-def _read_box(medium: ChunkReader, manifest: Manifest, number: int, index: Index) -> tuple[tuple[int, ...], memoryview]:
-    """Read the rows of a box and cut the box out of them."""
-    entry: Entry = manifest.entries[number]
-    count = prod(entry.shape)
-    itemsize = entry.nbytes // count if count else 1
-    box = box_of(index, entry.shape, itemsize)
-    rows = np.empty(box.stop - box.start if count else 0, dtype=np.uint8)
-    span = (box.start, box.start + len(rows))
-    reads = plan_reads([number], manifest.entries, manifest.files, ranges={number: [span]})
+def _read_box(medium: ChunkReader, manifest: Manifest, view: _View, box: Box) -> npt.NDArray[np.void]:
+    """Read the stretches that hold the elements of a box, and cut the elements out of them."""
+    cell = np.dtype((np.void, view.itemsize))
+    cells = np.empty(box.shape, cell)
+    parts = list(parts_of(box, _CHUNK)) if cells.nbytes else []
+    spans = Spans([part.box.span(view.itemsize) for part in parts])
+    stretches = [np.empty(stop - start, np.uint8) for start, stop in spans.ranges]
 
     def take(read: ChunkRead, data: memoryview) -> None:
         for piece in read.pieces:
-            part = np.frombuffer(data, dtype=np.uint8)[piece.start : piece.start + piece.length]
-            rows[piece.into - box.start : piece.into - box.start + piece.length] = part
+            at = spans.find(piece.into)
+            start = piece.into - spans.ranges[at][0]
+            stretches[at][start : start + piece.length] = np.frombuffer(data, np.uint8)[piece.start :][: piece.length]
 
-    medium.read_chunks(reads, lambda read: None, take)
-    if not count:
-        return box.shape, memoryview(b"")
-    cells = rows.view(f"V{itemsize}").reshape(box.rows)
-    return box.shape, memoryview(np.ascontiguousarray(cells[box.inner]).tobytes())
+    reads = plan_reads([view.number], manifest.entries, manifest.files, ranges={view.number: spans.ranges})
+    medium.read_chunks(reads, lambda _: None, take)
+    for at, inner in parts:
+        number = spans.find(inner.span(view.itemsize)[0])
+        first = inner.offset - spans.ranges[number][0]
+        cells[at] = np.ndarray(inner.shape, cell, stretches[number].data, first, inner.strides)
+    return cells

@@ -14,21 +14,20 @@ from model_checkpoint.engine.common.progress import Listen, listening
 from model_checkpoint.engine.reading.chunk_reader import ChunkReader, open_sized, tensors_of_chunk
 from model_checkpoint.engine.root.listing import (
     ListedCheckpoint,
-    candidates,
     load_manifest,
-    look_up,
+    read_listed,
     require_root,
     scan,
     to_info,
 )
-from model_checkpoint.errors import CheckpointException, CheckpointNotFound, CorruptedCheckpoint, IncompatibleVersion
+from model_checkpoint.engine.root.refs import Reference, choose, resolve
+from model_checkpoint.errors import CheckpointException, CorruptedCheckpoint, IncompatibleVersion, WrongReference
 from model_checkpoint.events import Emit, ignore
 from model_checkpoint.format import check_entries, check_files, sha256_of
 from model_checkpoint.manifest import FileRecord, Manifest
 from model_checkpoint.options import ReaderLimits
 from model_checkpoint.plan import ChunkRead, rank_by_age
 from model_checkpoint.storage.contract.store import Store
-from model_checkpoint.storage.locate import Root, open_store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +56,7 @@ class Health:
 
 
 def verify(
-    root: Root,
+    root: Reference,
     *,
     step: int | None = None,
     id: str | None = None,  # the name users know
@@ -65,7 +64,7 @@ def verify(
     name: str | None = None,
     progress: Listen = None,
 ) -> list[Health]:
-    """Read checkpoints back and compare every byte with its SHA-256; all of ``root``, or the one chosen.
+    """Read checkpoints back and compare every byte with its SHA-256; all of a root, or the one chosen or referred to.
 
     Example:
         >>> import model_checkpoint as mc
@@ -74,25 +73,25 @@ def verify(
         [True]
     """
     require(progress=progress)
-    store = open_store(root)
-    everything = step is None and id is None and best is None and name is None
+    store, choice = resolve(root, step=step, id=id, best=best, name=name)
+    everything = all(value is None for value in choice.values())
     if everything:
         require_root(store)
-        chosen = rank_by_age(scan(store))
+        chosen: Sequence[ListedCheckpoint] = rank_by_age(scan(store))
     else:
-        chosen = candidates(store, step=step, id=id, best=best, name=name)[:1]
+        chosen = choose(store, **choice)[1][:1]
     with listening(progress, "verifying") as emit:
         meter = _meter(chosen, emit)
         healths = [health for found in chosen if (health := _examine_present(store, found, meter)) is not None]
     if chosen and not healths and not everything:
         where = path_of(store, chosen[0].name)
-        raise CheckpointNotFound(f"{where}: was deleted while it was being verified. See `mckpt trash`.", where)
+        raise WrongReference(f"{where}: was deleted while it was being verified. See `mckpt trash`.", where)
     return healths
 
 
 def damage_of(store: Store, name: str) -> Sequence[Damage]:
     """What verification finds in one checkpoint; nothing if it is healthy or gone."""
-    found = look_up(store, name)
+    found = read_listed(store, name)
     health = None if found is None else _examine_present(store, found, _meter([found], ignore))
     return () if health is None else health.damage
 
@@ -109,7 +108,7 @@ def _examine_present(store: Store, found: ListedCheckpoint, meter: Meter) -> Hea
         health = _examine(store, found, meter)
         if health.ok:
             return health
-        now = look_up(store, found.name)
+        now = read_listed(store, found.name)
         if now is None:
             return None
         if now.summary is None or (found.summary is not None and now.summary.id == found.summary.id):

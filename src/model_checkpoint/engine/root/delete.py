@@ -8,17 +8,17 @@ import msgspec
 
 from model_checkpoint.engine.common.info import CheckpointInfo, path_of
 from model_checkpoint.engine.common.option_checks import as_step, require_words
-from model_checkpoint.engine.root.listing import ListedCheckpoint, candidates, require_root, to_info
-from model_checkpoint.errors import CheckpointException, CheckpointNotFound, OptionInvalid
+from model_checkpoint.engine.root.listing import ListedCheckpoint, require_root, to_info
+from model_checkpoint.engine.root.refs import Reference, choose, resolve
+from model_checkpoint.errors import CheckpointException, OptionInvalid, WrongReference
 from model_checkpoint.manifest import decode_summary
 from model_checkpoint.storage.contract.store import Store, Trashed
-from model_checkpoint.storage.locate import Root, open_store
 
 log = logging.getLogger("model_checkpoint.delete")
 
 
 def delete(
-    root: Root,
+    root: Reference,
     *,
     step: int | None = None,
     id: str | None = None,  # the name users know
@@ -31,25 +31,30 @@ def delete(
         >>> _ = mc.save("memory://doc-delete", {"a": 1}, step=1)
         >>> mc.delete("memory://doc-delete", step=1).step
         1
-        >>> mc.undelete("memory://doc-delete", step=1).step
+        >>> mc.undelete("memory://doc-delete@1").step
         1
     """
-    if step is None and id is None and name is None:
-        raise OptionInvalid("say which checkpoint to delete: step=, id= or name=; nothing is deleted by default")
-    store = open_store(root)
-    found = candidates(store, step=step, id=id, name=name)[0]
+    store, choice = resolve(root, step=step, id=id, name=name)
+    if all(value is None for value in choice.values()):
+        raise OptionInvalid(
+            f"say which checkpoint to delete: step=, id=, name= or {store.url}@step; nothing is deleted by default"
+        )
+    found = choose(store, **choice)[1][0]
     info = to_info(store, found)
     store.discard(found.name)
     log.info("%s: moved to the trash", info.path)
     return info
 
 
-def undelete(root: Root, *, step: int | None = None, name: str | None = None) -> CheckpointInfo:
-    """Bring back the latest deletion, or the latest of a step or name."""
-    store = open_store(root)
+def undelete(root: Reference, *, step: int | None = None, name: str | None = None) -> CheckpointInfo:
+    """Bring back the latest deletion, or the latest of a step or name, which may be given as a reference."""
+    store, choice = resolve(root, step=step, name=name)
     require_root(store)
+    step, name = choice.get("step"), choice.get("name")
     if step is not None and name is not None:
         raise OptionInvalid("choose what to bring back by step= or name=, not by both")
+    if choice.get("best") is not None or choice.get("id") is not None:
+        raise OptionInvalid(f"{store.url}: the trash is searched by step or name only; `mckpt trash` lists it")
     require_words(name=name)
     step = None if step is None else as_step(step)
     hits = [
@@ -57,7 +62,7 @@ def undelete(root: Root, *, step: int | None = None, name: str | None = None) ->
     ]
     if not hits:
         what = f" named {name!r}" if name is not None else "" if step is None else f" of step {step}"
-        raise CheckpointNotFound(
+        raise WrongReference(
             f"{store.url}: nothing{what} in the trash; its grace may be over. Look at what is left with `mckpt trash`.",
             store.url,
         )

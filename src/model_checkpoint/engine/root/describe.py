@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from os import PathLike
 
 from model_checkpoint import tree
 from model_checkpoint.engine.common.info import CheckpointInfo, info_of
-from model_checkpoint.engine.root.listing import candidates, load_manifest, scan, tell_shares
-from model_checkpoint.engine.root.refs import parse_ref
+from model_checkpoint.engine.root.listing import load_manifest, scan, tell_shares
+from model_checkpoint.engine.root.refs import Reference, choose_one
 from model_checkpoint.manifest import Manifest
-from model_checkpoint.storage.locate import open_store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +34,7 @@ class Description:
     unshared: Sequence[str] = ()  # views that shared memory and are stored apart, since together they cover too little
 
 
-def describe(ref: str | PathLike[str] | CheckpointInfo) -> Description:
+def describe(ref: Reference) -> Description:
     """Describe a checkpoint named by a root (its newest), ``root@step``, ``root@best:metric`` or an info.
 
     Example:
@@ -45,11 +43,7 @@ def describe(ref: str | PathLike[str] | CheckpointInfo) -> Description:
         >>> [(t.name, t.shape) for t in mc.describe("memory://doc-describe").tensors]
         [('model.w', (2, 3))]
     """
-    parsed = parse_ref(ref)
-    store = open_store(parsed.root)
-    found = candidates(store, **parsed.choice)[0]
-    if found.error is not None:
-        raise found.error
+    store, found = choose_one(ref)
     manifest = load_manifest(store, found.name)
     summary = tree.summary(manifest.tree, manifest.entries)
     lines = []

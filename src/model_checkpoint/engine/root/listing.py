@@ -96,7 +96,7 @@ def _read_all(store: Store, names: Sequence[str]) -> list[ListedCheckpoint]:
     return [found for name, start in heads if (found := _listed(store, name, start)) is not None]
 
 
-def look_up(store: Store, name: str) -> ListedCheckpoint | None:
+def read_listed(store: Store, name: str) -> ListedCheckpoint | None:
     """Read the summary of one checkpoint; None if there is none of that name."""
     ((_, start),) = read_manifests(store, [name], limit=HEAD_BYTES)
     return _listed(store, name, start)
@@ -191,7 +191,7 @@ def _found(
 
 
 def _by_name(store: Store, name: str) -> Iterator[ListedCheckpoint]:
-    hit = look_up(store, name)
+    hit = read_listed(store, name)
     if hit is None:
         raise _no_such(store, _ranked(store), f"checkpoint named {name!r}")
     yield hit
@@ -200,7 +200,7 @@ def _by_name(store: Store, name: str) -> Iterator[ListedCheckpoint]:
 
 def _by_step(store: Store, step: int) -> Iterator[ListedCheckpoint]:
     """The folder of the step; only if that does not have it, whatever else was saved at that step."""
-    hit = look_up(store, step_name(step))
+    hit = read_listed(store, step_name(step))
     if hit is None or hit.step != step or not hit.complete:
         ranked = _ranked(store)
         yield from _from(store, ranked, [one for one in ranked if one.step == step], f"step {step}")
@@ -239,7 +239,7 @@ def by_age(store: Store, hit: ListedCheckpoint | None = None) -> Iterator[Listed
     """All checkpoints, newest first, or those whose names do not tell that they are newer than ``hit``."""
     return newest_first(
         sort_names(tuple(store.entries())),
-        read=lambda name: look_up(store, name),
+        read=lambda name: read_listed(store, name),
         read_all=lambda names: _read_all(store, names),
         upto=None if hit is None else -1 if hit.step is None else hit.step,
     )

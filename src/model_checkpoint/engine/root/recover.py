@@ -44,6 +44,8 @@ def recover_once(store: Store) -> None:
 def collect_garbage(root: Root, *, graces: Graces | None = None) -> Swept:
     """Remove leavings of dead saves and deletions past their grace; never what may be alive.
 
+    What is left says in ``waiting`` how long it will be.
+
     Example:
         >>> import model_checkpoint as mc
         >>> _ = mc.save("memory://doc-gc", {"a": 1}, step=1)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import Any
 
 from model_checkpoint.engine.common.info import CheckpointInfo
-from model_checkpoint.storage.locate import open_store
+from model_checkpoint.engine.root.listing import ListedCheckpoint, candidates
+from model_checkpoint.errors import CheckpointNotFound, OptionInvalid, WrongReference
+from model_checkpoint.storage.contract.store import Store
+from model_checkpoint.storage.locate import Root, open_store
+
+Reference = Root | CheckpointInfo
 
 _FOLDER = "/checkpoints/"
 
@@ -34,23 +40,24 @@ class Ref:
 
 
 def parse_ref(text: str | PathLike[str] | CheckpointInfo) -> Ref:
-    """Read a reference; what is there decides where a path could be taken two ways.
+    """Read a reference; what is there decides where a path could be taken two ways, as does a ``/`` at its end.
 
     Example:
         >>> parse_ref("runs/a@100").step, parse_ref("runs/a@best:val_loss").best, parse_ref("runs/a").chosen
         (100, 'val_loss', False)
-        >>> parse_ref("runs/a/checkpoints/step-00000100/").name
+        >>> import model_checkpoint as mc
+        >>> parse_ref(mc.save("memory://doc-ref", {"a": 1}, step=100).path).name
         'step-00000100'
     """
     if isinstance(text, CheckpointInfo):
         return Ref(root=text.path.removesuffix(_FOLDER + text.prefix), name=text.prefix)
-    plain = fspath(text)
-    plain = plain.rstrip("/") or plain
+    whole = fspath(text)
+    plain = whole.rstrip("/") or whole
     root, mark, choice = plain.rpartition("@")
-    if mark and choice and "/" not in choice and not _is_folder(plain):
-        return _chosen(root, choice)
+    if mark and "/" not in choice and whole == plain and not _is_folder(plain):
+        return _chosen(root, choice, plain)
     root, mark, name = plain.rpartition(_FOLDER)
-    if mark and name and "/" not in name and not _is_root(plain):
+    if mark and name and "/" not in name and _is_checkpoint_folder(plain, root):
         return Ref(root=root, name=name)
     return Ref(root=plain)
 
@@ -60,18 +67,65 @@ def _is_folder(plain: str) -> bool:
     return "://" not in plain and open_store(plain).exists()
 
 
-def _is_root(plain: str) -> bool:
-    """Whether a folder below one called ``checkpoints`` is itself a root, and no checkpoint."""
-    return bool(open_store(plain).names())
+def _is_checkpoint_folder(plain: str, root: str) -> bool:
+    """Whether a folder below one called ``checkpoints`` is meant as a checkpoint, and not as a root, new or used."""
+    if not root or open_store(plain).names():
+        return False
+    above = open_store(root)
+    return bool(above.names() or above.trash())
 
 
-def _chosen(root: str, choice: str) -> Ref:
+def _chosen(root: str, choice: str, plain: str) -> Ref:
+    kind, mark, what = choice.partition(":")
+    if not root or not choice or (mark and kind in ("best", "id") and not what):
+        raise WrongReference(
+            f"{plain}: not a reference. Write root@100, root@best:metric, root@id:3fa9 or root@name; a folder whose "
+            "own name has an @ is written with a / at its end.",
+            root,
+        )
     if choice == "latest":
         return Ref(root=root)
     if choice.isdecimal():
         return Ref(root=root, step=int(choice))
-    if choice.startswith("best:"):
-        return Ref(root=root, best=choice.removeprefix("best:"))
-    if choice.startswith("id:"):
-        return Ref(root=root, id=choice.removeprefix("id:"))
+    if mark and kind == "best":
+        return Ref(root=root, best=what)
+    if mark and kind == "id":
+        return Ref(root=root, id=what)
     return Ref(root=root, name=choice)
+
+
+def resolve(ref: Reference, **choice: Any) -> tuple[Store, dict[str, Any]]:
+    """Return the store and the choice that a reference and keywords mean together; both may not choose."""
+    if not isinstance(ref, (str, PathLike, CheckpointInfo)) or ref == "":
+        return open_store(ref), choice
+    parsed = parse_ref(ref)
+    given = [key for key, value in choice.items() if value is not None]
+    if parsed.chosen and given:
+        named = ref.path if isinstance(ref, CheckpointInfo) else fspath(ref)
+        raise OptionInvalid(f"{named} names a checkpoint already; leave {given[0]}= out, or give only the root.")
+    return open_store(parsed.root), parsed.choice if parsed.chosen else choice
+
+
+def choose(ref: Reference, **choice: Any) -> tuple[Store, Sequence[ListedCheckpoint]]:
+    """Return the store and what answers a reference, first choice first.
+
+    Raises:
+        CheckpointNotFound: no root, or nothing in it, and nothing of it was named: a first start.
+        WrongReference: what was named is not there.
+    """
+    store, wanted = resolve(ref, **choice)
+    try:
+        return store, candidates(store, **wanted)
+    except CheckpointNotFound as error:
+        named = any(wanted.get(key) is not None for key in ("step", "id", "name"))
+        if not named and (wanted.get("best") is None or not store.exists() or not store.names()):
+            raise
+        raise WrongReference(error.message, error.checkpoint_path) from None
+
+
+def choose_one(ref: Reference, **choice: Any) -> tuple[Store, ListedCheckpoint]:
+    """Return the store and the checkpoint a reference means; raise if its manifest cannot be used."""
+    store, found = choose(ref, **choice)
+    if found[0].error is not None:
+        raise found[0].error
+    return store, found[0]

@@ -38,6 +38,19 @@ def shares(store: Store, summaries: Mapping[str, Head | Summary]) -> dict[str, S
     return {name: _share(name, files.values(), holders) for name, files in stamps.items()}
 
 
+def share_of(store: Store, name: str) -> SharedFiles:
+    """What one checkpoint has in common with others, asking only as many as it takes, latest first."""
+    mine = _stamps(store, name)
+    wanted = {stamp.identity: stamp.links for stamp in mine.values() if stamp.links > 1}
+    holders: dict[str, set[str]] = {identity: {name} for identity in wanted}
+    for other in sorted(store.entries(), reverse=True) if wanted else ():
+        if all(len(holders[identity]) >= links for identity, links in wanted.items()):
+            break
+        for identity in {stamp.identity for stamp in _stamps(store, other).values()} & wanted.keys():
+            holders[identity].add(other)
+    return _share(name, [stamp for stamp in mine.values() if stamp.identity in wanted], holders)
+
+
 def _share(name: str, stamps: Iterable[FileStat], holders: Mapping[str, set[str]]) -> SharedFiles:
     common = [stamp for stamp in stamps if len(holders[stamp.identity]) > 1]
     others = {other for stamp in common for other in holders[stamp.identity]} - {name}

@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Literal
 
 import msgspec
@@ -21,6 +22,7 @@ from model_checkpoint.engine.common.progress import Listen, listening
 from model_checkpoint.engine.jobs import inflight
 from model_checkpoint.engine.reading.verify import damage_of
 from model_checkpoint.engine.root.recover import recover_once
+from model_checkpoint.engine.root.shared_files import share_of
 from model_checkpoint.engine.writing import bandwidth
 from model_checkpoint.engine.writing.incremental import find_parent
 from model_checkpoint.engine.writing.manifest_build import compose, write_index
@@ -34,6 +36,11 @@ from model_checkpoint.storage.contract.store import Store
 from model_checkpoint.storage.locate import Root, open_store
 
 log = logging.getLogger("model_checkpoint.save")
+
+_OVERWRITE = (
+    'pass overwrite="damaged" to replace it only if it is damaged, as after a load that fell back, or overwrite=True '
+    "to replace it as it is"
+)
 
 Overwrite = bool | Literal["damaged"]
 Move = Callable[[Sequence[FileJob]], None]  # brings every byte of the files to the medium and seals them
@@ -121,7 +128,7 @@ def _may_replace(store: Store, order: SaveRequest, overwrite: Overwrite) -> bool
     damage = damage_of(store, name) if overwrite == "damaged" else ()
     if overwrite is True or not all(one.unread for one in damage):
         return True
-    cure = "it is healthy, so it is kept" if overwrite == "damaged" else "pass overwrite=True to replace it"
+    cure = "it is healthy, so it is kept" if overwrite == "damaged" else _OVERWRITE
     if damage:
         cure = f"it cannot be judged here, so it is kept ({damage[0].problem}); pass overwrite=True to replace it"
     raise StepExists(
@@ -140,10 +147,23 @@ def commit_plan(planned: SavePlan, move: Move) -> CheckpointInfo:
     except CheckpointException as error:
         log.error("%s: save failed: %s", planned.where, error)
         raise
-    info, seconds = info_of(planned.store, manifest), time.monotonic() - started
+    info, seconds = _info(planned, manifest), time.monotonic() - started
     bandwidth.note(planned.store.url, _written_bytes(planned, manifest), seconds)
     log.info("%s: saved %d bytes in %.3f s", planned.where, info.size_bytes, seconds)
     return info
+
+
+def _info(planned: SavePlan, manifest: Manifest) -> CheckpointInfo:
+    """What was saved, and with whom it shares what was linked."""
+    info = info_of(planned.store, manifest)
+    if all(isinstance(job, FileJob) for job in planned.jobs):
+        return info
+    try:
+        share = share_of(planned.store, manifest.name)
+    except CheckpointException as error:  # it is committed, whatever can be told of it
+        log.warning("%s: saved, but not asked with whom it shares files: %s", planned.where, error)
+        return info
+    return replace(info, shared_bytes=share.nbytes, shared_with=share.names)
 
 
 def _written_bytes(planned: SavePlan, manifest: Manifest) -> int:

@@ -1,112 +1,54 @@
 """Spill: activations kept in files, with as much of them in memory as allowed.
 
-Files lie in a private folder made for the store, named by a number, readable by this user only; each is checked
-against its digest when it is read back. They are scratch: never flushed, gone when the store is closed or collected,
-or the process ends.
+The files lie in a private folder made for the store; it is gone when the store is closed or collected, or the process
+ends.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 import threading
-import weakref
 from collections import OrderedDict
-from itertools import count
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import xxhash
-
-from model_checkpoint.errors import StorageFailure
 from model_checkpoint.recompute.activations.activation import size_of
 from model_checkpoint.recompute.activations.packing import Restore, pack_activation
-from model_checkpoint.recompute.errors import ClosedError, SettingInvalid, SpillDamaged
+from model_checkpoint.recompute.common.spill_files import SpillFile, SpillFolder
+from model_checkpoint.recompute.errors import ClosedError, SettingInvalid
 
 
-class _SpillFile:
-    """The buffers of one activation in one file."""
+class _Spilled:
+    """The buffers of one activation in a file."""
 
-    __slots__ = ("_digest", "_restore", "_sizes", "path")
+    __slots__ = ("_extents", "_restore", "file")
 
-    def __init__(self, path: Path, buffers: list[memoryview], restore: Restore) -> None:
-        self.path, self._restore = path, restore
-        self._sizes = [buffer.nbytes for buffer in buffers]
-        self._digest = _digest(buffers)
+    def __init__(self, file: SpillFile, buffers: list[memoryview], restore: Restore) -> None:
+        self.file, self._restore = file, restore
+        self._extents = [file.reserve(buffer.nbytes) for buffer in buffers]
         try:
-            _write(path, buffers)
-        except OSError as error:
-            path.unlink(missing_ok=True)
-            raise StorageFailure(
-                f"{path}: the spill file could not be written: {error}. Free space there, or spill to another folder.",
-                str(path),
-                code=error.errno,
-                inner_exception=error,
-            ) from error
+            for extent, buffer in zip(self._extents, buffers, strict=True):
+                file.write(extent, buffer)
+        except BaseException:
+            file.remove()  # now, not when the error is forgotten: the disk may be full
+            raise
 
     def load(self) -> Any:
-        buffers = [bytearray(size) for size in self._sizes]
-        try:
-            with open(self.path, "rb", buffering=0) as file:
-                complete = all(_fill(file, memoryview(buffer)) for buffer in buffers) and not file.read(1)
-        except FileNotFoundError:
-            message = (
-                f"{self.path}: the spill file is gone, expected {sum(self._sizes)} bytes. Compute the activation again."
-            )
-            raise SpillDamaged(message, str(self.path)) from None
-        except OSError as error:
-            raise StorageFailure(
-                f"{self.path}: the spill file could not be read: {error}. Compute the activation again.",
-                str(self.path),
-                code=error.errno,
-                inner_exception=error,
-            ) from error
-        found = _digest([memoryview(buffer) for buffer in buffers])
-        if not complete or found != self._digest:
-            raise SpillDamaged(
-                f"{self.path}: the spilled activation does not read back as written: digest {found}, expected "
-                f"{self._digest}. Compute the activation again.",
-                str(self.path),
-            )
+        buffers = [bytearray(extent.size) for extent in self._extents]
+        for extent, buffer in zip(self._extents, buffers, strict=True):
+            self.file.read(extent, memoryview(buffer))
         return self._restore(iter(buffers))
-
-
-def _digest(buffers: list[memoryview]) -> str:
-    state = xxhash.xxh3_128()
-    for buffer in buffers:
-        state.update(buffer)
-    return state.hexdigest()
-
-
-def _write(path: Path, buffers: list[memoryview]) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o600)
-    with open(descriptor, "wb", buffering=0) as file:
-        for buffer in buffers:
-            rest = buffer.cast("B")
-            while rest.nbytes:
-                rest = rest[file.write(rest) or 0 :]
-
-
-def _fill(file: Any, target: memoryview) -> bool:
-    while target.nbytes:
-        got = file.readinto(target)
-        if not got:
-            return False
-        target = target[got:]
-    return True
 
 
 class _DiskSlot:
     """An activation in memory or in a file; the lock is held only to look or to move it."""
 
-    __slots__ = ("_activation", "_file", "_lock", "_released", "_store", "nbytes")
+    __slots__ = ("_activation", "_lock", "_released", "_spilled", "_store", "layer_id", "nbytes")
 
-    def __init__(self, store: DiskStore, activation: Any) -> None:
-        self._store = store
+    def __init__(self, store: DiskStore, layer_id: str, activation: Any) -> None:
+        self._store, self.layer_id = store, layer_id
         self._activation: Any = activation
-        self._file: _SpillFile | None = None
+        self._spilled: _Spilled | None = None
         self.nbytes = size_of(activation)
         self._lock = threading.Lock()
         self._released = False
@@ -115,18 +57,18 @@ class _DiskSlot:
         with self._lock:
             if self._released:
                 raise LookupError("the activation was released")
-            if self._file is not None:
-                return self._file.load()
+            if self._spilled is not None:
+                return self._spilled.load()
             activation = self._activation
         self._store.touch(self)
         return activation
 
-    def spill(self, path: Path) -> None:
+    def spill(self, folder: SpillFolder) -> None:
         with self._lock:
             if self._released:
                 return
             buffers, restore = pack_activation(self._activation)
-            self._file = _SpillFile(path, buffers, restore)
+            self._spilled = _Spilled(folder.new_file(self.layer_id), buffers, restore)
             self._activation = None
 
     def release(self) -> None:
@@ -134,10 +76,10 @@ class _DiskSlot:
             if self._released:
                 return
             self._released = True
-            file, self._file, self._activation = self._file, None, None
+            spilled, self._spilled, self._activation = self._spilled, None, None
         self._store.forget(self)
-        if file is not None:
-            file.path.unlink(missing_ok=True)
+        if spilled is not None:
+            spilled.file.remove()
 
 
 class DiskStore:
@@ -162,17 +104,14 @@ class DiskStore:
     def __init__(self, folder: str | os.PathLike[str] | None = None, *, memory_bytes: int = 0) -> None:
         if memory_bytes < 0:
             raise SettingInvalid(f"disk store: memory_bytes is {memory_bytes}, expected 0 or more.")
-        if folder is not None:
-            Path(folder).mkdir(parents=True, exist_ok=True)
-        self.folder = Path(tempfile.mkdtemp(prefix="activations-", dir=folder))  # mode 0700
+        self._files = SpillFolder(folder)
+        self.folder = self._files.path
         self._memory_bytes = memory_bytes
         self._live: set[_DiskSlot] = set()
         self._in_memory: OrderedDict[_DiskSlot, None] = OrderedDict()  # least recently used first
         self._held = self._spilled = 0
-        self._names = count()
         self._lock = threading.Lock()
         self._closed = False
-        self._cleanup = weakref.finalize(self, _remove_folder, self.folder, os.getpid())
 
     @property
     def spilled_bytes(self) -> int:
@@ -182,7 +121,7 @@ class DiskStore:
     def put(self, layer_id: str, activation: Any) -> _DiskSlot:
         """Keep an activation; what no longer fits in memory is written out, possibly this one."""
         pack_activation(activation)  # refuse now what could not be written later
-        slot = _DiskSlot(self, activation)
+        slot = _DiskSlot(self, layer_id, activation)
         with self._lock:
             if self._closed:
                 raise ClosedError("disk store: it is closed. Make a new one.")
@@ -192,7 +131,7 @@ class DiskStore:
             crowded = self._crowded_out()
         try:
             while crowded:
-                crowded[-1].spill(self.folder / f"{next(self._names)}.bin")
+                crowded[-1].spill(self._files)
                 crowded.pop()
         except BaseException:
             self._take_back(crowded)
@@ -240,7 +179,7 @@ class DiskStore:
             slots = list(self._live)
         for slot in slots:
             slot.release()
-        self._cleanup()
+        self._files.remove()
 
     dispose = close
 
@@ -251,8 +190,3 @@ class DiskStore:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _remove_folder(folder: Path, owner: int) -> None:
-    if os.getpid() == owner:  # a forked child must not delete its parent's files
-        shutil.rmtree(folder, ignore_errors=True)

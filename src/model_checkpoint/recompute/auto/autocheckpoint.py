@@ -2,73 +2,28 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
-from model_checkpoint.recompute.auto.common.agreement import agree_with_first
 from model_checkpoint.recompute.auto.common.budget import parse_budget
-from model_checkpoint.recompute.auto.common.clock import now
 from model_checkpoint.recompute.auto.common.determinism import Determinism
-from model_checkpoint.recompute.auto.common.errors import AutoCheckpointWarning, ModelRefused
-from model_checkpoint.recompute.auto.common.overlap import measure_overlap
+from model_checkpoint.recompute.auto.common.errors import ModelRefused
+from model_checkpoint.recompute.auto.common.run_options import RunOptions
 from model_checkpoint.recompute.auto.common.statistics import RecomputeStatistics
 from model_checkpoint.recompute.auto.measuring.call_guard import CallGuard, guard, without_cache
-from model_checkpoint.recompute.auto.measuring.profile import profile_chain
+from model_checkpoint.recompute.auto.measuring.model_profile import Profile, make_executor, profile_model, timed_step
 from model_checkpoint.recompute.auto.measuring.sample import Sample
 from model_checkpoint.recompute.auto.measuring.stages import FoundStage, FoundStages, find_stages
-from model_checkpoint.recompute.auto.measuring.survey import StepSurvey, survey_step
-from model_checkpoint.recompute.auto.planning.calibrate import Calibration, Candidate
-from model_checkpoint.recompute.auto.planning.forecast import Lanes
+from model_checkpoint.recompute.auto.planning.calibrate import Candidate
 from model_checkpoint.recompute.auto.planning.outline import modules_of, outline_of
-from model_checkpoint.recompute.auto.planning.pareto import ParetoRow
-from model_checkpoint.recompute.auto.planning.plan import Plan, StageLine
-from model_checkpoint.recompute.auto.planning.planner import Chain
-from model_checkpoint.recompute.auto.planning.schedule import Schedule
-from model_checkpoint.recompute.auto.running.offload import Offloader
-from model_checkpoint.recompute.auto.running.runtime import Runtime, StageCall, StageFacts
+from model_checkpoint.recompute.auto.planning.plan import Plan
+from model_checkpoint.recompute.auto.running.stage_call import StageFacts
 
 M = TypeVar("M", bound=nn.Module)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Profile:
-    """One model measured once: budgets asked of the same profile are answered monotonically."""
-
-    sample: Sample
-    found: FoundStages
-    survey: StepSurvey
-    chain: Chain
-    calibration: Calibration
-    plain_seconds: float
-    options: Options
-
-    def check(self, options: Options) -> None:
-        """Refuse to be asked for plans that run otherwise than what was measured."""
-        asked, measured = (options.prefetch, options.offload), (self.options.prefetch, self.options.offload)
-        if asked != measured:
-            raise ValueError(
-                f"profile: made with prefetch, offload = {measured}, got {asked}. Pass the same, or a sample_input."
-            )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """How a plan is executed."""
-
-    determinism: Determinism = Determinism.METADATA
-    prefetch: bool = False
-    offload: str | None = None
-    spill_dir: str | Path | None = None
-
-    @property
-    def lanes(self) -> bool:
-        """Whether something runs beside the main thread, so that only wall time tells how long a step takes."""
-        return self.prefetch or self.offload is not None
 
 
 def auto_checkpoint(
@@ -83,6 +38,7 @@ def auto_checkpoint(
     prefetch: bool = False,
     offload: str | None = None,
     spill_dir: str | Path | None = None,
+    executor: str = "native",
 ) -> M:
     """Make a model train within a number of activation bytes, and return the same object.
 
@@ -96,16 +52,20 @@ def auto_checkpoint(
         loss: turns the model's output into a scalar; by default its ``.loss`` or the mean of squares.
         plan: a plan (or its ``to_dict()``) made earlier for this model; nothing is profiled then, and nothing but
             ``spill_dir`` is needed besides. With a ``sample_input`` one forward checks the order of the layers too.
-        profile: ``model.plan.profile`` of an earlier call on this model, to ask it for another budget.
+        profile: ``model.plan.profile`` of an earlier call on this model, to ask it for another budget. It does not
+            keep the sample alive: pass ``sample_input`` (and ``loss``) again if you let go of them.
         determinism: ``off``, ``metadata``, ``checksum`` or ``hash``: how closely second runs are compared.
         prefetch: run the region backward needs next on a worker thread.
         offload: ``"disk"`` or ``"host"`` lets the planner also move saved tensors there.
         spill_dir: where ``offload="disk"`` writes; a temporary folder by default.
+        executor: ``"native"`` runs any plan; ``"torch"`` keeps or recomputes single stages as regions of
+            ``torch.utils.checkpoint``, so that ``torch.compile`` and ``fully_shard`` can follow.
 
     Raises:
         BudgetTooSmall: no plan fits; the error states the floor.
         PlanMismatch: ``plan`` was made for another model.
-        ModelRefused: the model cannot be recomputed faithfully (FSDP, torch.compile, changed arguments).
+        ModelRefused: the model cannot be recomputed faithfully (sharded or compiled before, changed arguments).
+        SampleGone: a profile is asked again, and its sample is not there any more.
 
     Example:
         >>> import torch
@@ -116,9 +76,14 @@ def auto_checkpoint(
         >>> model.plan.remove()
     """
     _refuse(model)
-    options = Options(
-        determinism=Determinism(determinism), prefetch=prefetch, offload=_checked(offload, model), spill_dir=spill_dir
+    options = RunOptions(
+        executor=executor,
+        determinism=Determinism(determinism),
+        prefetch=prefetch,
+        offload=offload,
+        spill_dir=spill_dir,
     )
+    options.check(model)
     old = model.__dict__.get("plan")
     if isinstance(old, Plan):
         old.remove()
@@ -127,12 +92,26 @@ def auto_checkpoint(
         return _apply_saved(model, chosen, sample_input, options=options)
     if memory_budget is None or (sample_input is None and profile is None):
         raise TypeError("auto_checkpoint: expected memory_budget and sample_input, or plan=.")
+    sample = _sample(model, sample_input, loss, profile=profile)
     if profile is None:
-        profile = _profile(Sample.of(model, without_cache(model, sample_input), loss), options)
+        profile = profile_model(sample, options)
     profile.check(options)
     budget = parse_budget(memory_budget, plain_peak=profile.survey.peak)
     candidate = profile.calibration.choose(budget)
-    return _install(model, profile, candidate, budget=budget, options=options)
+    return _install(model, profile, candidate, sample=sample, budget=budget, options=options)
+
+
+def _sample(
+    model: nn.Module, sample_input: Any, loss: Callable[[Any], Tensor] | None, *, profile: Profile | None
+) -> Sample:
+    """The sample given, or that of the profile; held for this call only."""
+    if sample_input is None:
+        assert profile is not None
+        return profile.sample.borrow()
+    sample = Sample.of(model, without_cache(model, sample_input), loss)
+    if profile is not None:
+        profile.sample.lend(sample)
+    return sample
 
 
 def _refuse(model: nn.Module) -> None:
@@ -141,9 +120,15 @@ def _refuse(model: nn.Module) -> None:
         kinds = {cls.__name__ for cls in type(module).__mro__}
         where = name or type(model).__name__
         if kinds & {"FullyShardedDataParallel", "FSDPModule"}:
-            raise ModelRefused(f"{where}: FSDP modules are not supported. Use auto_checkpoint before sharding, or DDP.")
+            raise ModelRefused(
+                f"{where}: sharded by FSDP already. "
+                "Write auto_checkpoint(model, ..., executor='torch') before fully_shard."
+            )
         if "OptimizedModule" in kinds or getattr(module, "_compiled_call_impl", None) is not None:
-            raise ModelRefused(f"{where}: compiled by torch.compile, which plans its own memory. Pass the eager model.")
+            raise ModelRefused(
+                f"{where}: compiled by torch.compile already. "
+                "Write torch.compile(auto_checkpoint(model, ..., executor='torch'))."
+            )
         if "DistributedDataParallel" in kinds:
             raise ModelRefused(f"{where}: already wrapped in DDP. Write DDP(auto_checkpoint(model, ...)).")
     for name, parameter in model.named_parameters():
@@ -151,91 +136,13 @@ def _refuse(model: nn.Module) -> None:
             raise ModelRefused(f"{name}: DTensor parameters are not supported. Pass the unsharded model.")
 
 
-def _checked(offload: str | None, model: nn.Module) -> str | None:
-    if offload not in (None, "disk", "host"):
-        raise ValueError(f"offload: got {offload!r}, expected 'disk', 'host' or None.")
-    if offload == "host" and all(p.device.type == "cpu" for p in model.parameters()):
-        raise ValueError("offload: 'host' moves nothing for a model on the CPU. Use 'disk' or leave it out.")
-    return offload
-
-
-def _profile(sample: Sample, options: Options) -> Profile:
-    """Look at the model, run a plain step, measure the stages, plan; leaves no trace in the model."""
-    with sample.untouched():
-        found = find_stages(sample.model, sample.forward)
-        survey = survey_step(sample, found)
-        runtime = _runtime(sample.model, [mark.facts for mark in survey.marks], found, options)
-        modes = ["full", "drop"]
-        modes += ["drop+masks"] if any(mark.facts.draws for mark in survey.marks) else []
-        modes += [options.offload] if options.offload else []
-        try:
-            chain = agree_with_first(profile_chain(sample, runtime, survey, modes=modes))
-        finally:
-            runtime.remove()
-        busy = agree_with_first(
-            _timed(sample, wall=False)
-        )  # by the clock of the stages: what others do meanwhile is no cost
-        plain = _timed(sample, wall=True) if options.lanes else busy
-    if not found.chain:
-        warnings.warn(
-            f"{type(sample.model).__name__}: not seen as a chain of layers; its {len(found.stages)} modules become "
-            "single regions, which saves less. Put repeated layers into nn.Sequential or nn.ModuleList.",
-            AutoCheckpointWarning,
-            stacklevel=3,
-        )
-    base = survey.marks[0].begin
-    measure = _measurer(sample, [mark.facts for mark in survey.marks], found, options=options)
-    lanes = Lanes(overlap=agree_with_first(measure_overlap()), prefetch=options.prefetch) if options.lanes else None
-    calibration = Calibration(
-        chain, base=base, plain_peak=agree_with_first(survey.peak), plain_seconds=busy, measure=measure, lanes=lanes
-    )
-    return Profile(
-        sample=sample,
-        found=found,
-        survey=survey,
-        chain=chain,
-        calibration=calibration,
-        plain_seconds=plain,
-        options=options,
-    )
-
-
-def _runtime(model: nn.Module, facts: list[StageFacts], found: FoundStages, options: Options) -> Runtime:
-    stages = [StageCall(i, f, s.module) for i, (f, s) in enumerate(zip(facts, found.stages, strict=True))]
-    offloader = Offloader(options.spill_dir) if options.offload else None
-    return Runtime(model, stages, determinism=options.determinism, prefetch=options.prefetch, offloader=offloader)
-
-
-def _measurer(
-    sample: Sample, facts: list[StageFacts], found: FoundStages, *, options: Options
-) -> Callable[[Schedule], int]:
-    """A function that runs one step by a schedule under the tracker."""
-
-    def measure(schedule: Schedule) -> int:
-        with sample.untouched(), _runtime(sample.model, facts, found, options) as runtime:
-            runtime.use(schedule)
-            peak = sample.tracked_step().peak
-            overlap = runtime.prefetcher.overlap if runtime.prefetcher is not None else 0
-        return agree_with_first(peak + overlap)
-
-    return measure
-
-
-def _timed(sample: Sample, *, wall: bool, rounds: int = 2) -> float:
-    """The shortest of a few plain or patched steps, in CPU seconds or by the clock."""
-    spent = []
-    for _ in range(rounds):
-        start = now(wall=wall)
-        sample.step()
-        spent.append(now(wall=wall) - start)
-    return min(spent)
-
-
-def _install(model: M, profile: Profile, candidate: Candidate, *, budget: int, options: Options) -> M:
+def _install(
+    model: M, profile: Profile, candidate: Candidate, *, sample: Sample, budget: int, options: RunOptions
+) -> M:
     """Put a candidate in force and describe it as the model's plan."""
     plan = Plan(
         schedule=candidate.schedule,
-        stages=_lines(profile),
+        stages=profile.lines(),
         outline=outline_of(model, without=[stage.module for stage in profile.found.stages]),
         chain=profile.found.chain,
         budget_bytes=budget,
@@ -247,26 +154,26 @@ def _install(model: M, profile: Profile, candidate: Candidate, *, budget: int, o
         measured_seconds=profile.plain_seconds,
         plain_seconds=profile.plain_seconds,
         input_bytes=profile.sample.input_bytes,
+        executor=options.executor,
         determinism=options.determinism.value,
         prefetch=options.prefetch,
         offload=options.offload,
         training=model.training,
-        front=_front(profile),
+        front=profile.front(),
         profile=profile,
     )
-    facts = [mark.facts for mark in profile.survey.marks]
-    _attach(model, plan, facts, profile.found, options=options)
+    _attach(model, plan, profile.facts, profile.found, options=options)
     if not plan.plain:
-        _time_plan(model, profile, options)
+        _time_plan(model, sample, options)
     return model
 
 
-def _time_plan(model: nn.Module, profile: Profile, options: Options) -> None:
+def _time_plan(model: nn.Module, sample: Sample, options: RunOptions) -> None:
     """Measure a step by the plan in force; if it fails, the model is as it was."""
     attached: Plan = model.__dict__["plan"]
     try:
-        with profile.sample.untouched():
-            seconds = _timed(profile.sample, wall=options.lanes)
+        with sample.untouched():
+            seconds = timed_step(sample, wall=options.lanes)
     except BaseException:
         attached.remove()
         raise
@@ -274,45 +181,17 @@ def _time_plan(model: nn.Module, profile: Profile, options: Options) -> None:
     model.__dict__["plan"] = replace(attached, measured_seconds=seconds)
 
 
-def _lines(profile: Profile) -> tuple[StageLine, ...]:
-    facts = (mark.facts for mark in profile.survey.marks)
-    return tuple(
-        StageLine(
-            **asdict(fact),
-            outline=outline_of(found.module),
-            saved_bytes=stage.modes[0].saved,
-            output_bytes=stage.output,
-            forward_seconds=stage.modes[0].forward,
-        )
-        for fact, found, stage in zip(facts, profile.found.stages, profile.chain.stages, strict=False)
-    )
-
-
-def _front(profile: Profile) -> tuple[ParetoRow, ...]:
-    """Predicted points of the table and the measured candidates, by size."""
-    calibration, base = profile.calibration, profile.survey.marks[0].begin
-    plain = calibration.plain
-    points = [(base + p.bytes, calibration.seconds(p), False) for p in calibration.points]
-    points += [(c.peak, c.seconds, True) for c in calibration.candidates]
-    return tuple(
-        ParetoRow(
-            bytes=size, share=size / max(plain.peak, 1), slowdown=seconds / max(plain.seconds, 1e-12), measured=run
-        )
-        for size, seconds, run in sorted(points)
-    )
-
-
-def _attach(model: nn.Module, plan: Plan, facts: list[StageFacts], found: FoundStages, *, options: Options) -> None:
+def _attach(model: nn.Module, plan: Plan, facts: list[StageFacts], found: FoundStages, *, options: RunOptions) -> None:
     """Make the plan the model's; a plan of plain training leaves the layers alone."""
     gate = CallGuard(model, plan.input_bytes)
     if plan.plain:
         undo, statistics = guard(model, gate).remove, RecomputeStatistics()
     else:
-        runtime = _runtime(model, facts, found, options)
-        runtime.use(plan.schedule)
-        runtime.on_start = gate
-        runtime.install()
-        undo, statistics = runtime.remove, runtime.statistics
+        executor = make_executor(model, facts, found, options=options)
+        executor.use(plan.schedule)
+        executor.on_start = gate
+        executor.install()
+        undo, statistics = executor.remove, executor.statistics
 
     def remove() -> None:
         undo()
@@ -323,13 +202,14 @@ def _attach(model: nn.Module, plan: Plan, facts: list[StageFacts], found: FoundS
     model.__dict__["plan"] = replace(plan, on_remove=remove, statistics=statistics)
 
 
-def _apply_saved(model: M, plan: Plan, sample_input: Any, *, options: Options) -> M:
+def _apply_saved(model: M, plan: Plan, sample_input: Any, *, options: RunOptions) -> M:
     """Run a model by a plan made earlier; a sample lets one forward check that its layers are called in that order."""
     modules = modules_of(model, plan)
     if sample_input is not None:
         sample = Sample.of(model, without_cache(model, sample_input))
         with sample.untouched():
-            plan.check_stages([stage.name for stage in find_stages(model, sample.forward).stages])
+            found = find_stages(model, sample.forward, blocks=plan.executor == "torch")
+        plan.check_stages([stage.name for stage in found.stages])
     names = StageFacts.__dataclass_fields__
     facts = [StageFacts(**{name: getattr(line, name) for name in names}) for line in plan.stages]
     if model.training != plan.training:  # which buffers change was seen in the other mode
@@ -343,9 +223,11 @@ def _apply_saved(model: M, plan: Plan, sample_input: Any, *, options: Options) -
     )
     chosen = replace(
         options,
+        executor=plan.executor,
         determinism=Determinism(plan.determinism),
         prefetch=plan.prefetch,
-        offload=_checked(plan.offload, model),
+        offload=plan.offload,
     )
+    chosen.check(model)
     _attach(model, plan, facts, FoundStages(stages=stages, chain=plan.chain), options=chosen)
     return model

@@ -23,7 +23,7 @@ from model_checkpoint.recompute.functions.recomputation_engine import (
     LayerRecomputationStats,
     RecomputationEngine,
     RecomputationStats,
-    is_recomputing_now,
+    is_computing,
 )
 from model_checkpoint.recompute.functions.replay_state import GROUND
 from model_checkpoint.recompute.functions.replay_strategy import RecomputationStrategy
@@ -167,7 +167,7 @@ class RecomputationHandle(Generic[Result]):
             DependencyCycle: the work waits for the function that asks here.
         """
         with depending_on(self._work.flight):
-            if self._engine.owns_this_thread() or is_recomputing_now():
+            if self._engine.owns_this_thread() or is_computing():
                 while self._work.step():  # workers may be waiting for the very function that waits here
                     pass
             with GROUND.left():

@@ -17,6 +17,7 @@ from typing import Any
 from model_checkpoint.recompute.activations.activation import check_layer_id
 from model_checkpoint.recompute.activations.memory_stats import timestamp
 from model_checkpoint.recompute.activations.signals import Signal
+from model_checkpoint.recompute.common.recomputing import recomputing
 from model_checkpoint.recompute.errors import (
     ClosedError,
     DependencyCycle,
@@ -34,11 +35,11 @@ _WHERE = "recomputation engine"
 _running: ContextVar[tuple[tuple[int, str], ...]] = ContextVar("running", default=())
 
 
-def is_recomputing_now() -> bool:
-    """Whether the caller is part of a recompute function, run by an engine or a manager.
+def is_computing() -> bool:
+    """Whether the caller is part of a computation under way in an engine or a manager, which others may wait for.
 
     Example:
-        >>> is_recomputing_now()
+        >>> is_computing()
         False
     """
     return bool(_running.get()) or in_flight()
@@ -328,7 +329,8 @@ def run_checked(layer_id: str, function: Callable[[], Any], *, where: str) -> An
         5
     """
     try:
-        value = function()
+        with recomputing():
+            value = function()
     except DependencyCycle:
         raise  # it names the whole circle; wrapping it once per layer would bury that
     except Exception as error:  # a user's function may raise anything; the layer id must travel with it

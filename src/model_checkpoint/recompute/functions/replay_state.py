@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from model_checkpoint.recompute.functions.context import RandomState
+from model_checkpoint import forks
+from model_checkpoint.recompute.common.context import RandomState
 
 
 @dataclass(slots=True, eq=False)
@@ -41,13 +42,14 @@ class SharedReplayState:
     """Lets replays in and out, and leaves the process as the first of them found it."""
 
     def __init__(self) -> None:
-        self._turn = threading.Condition()
+        self._turn = forks.condition()
         self._active: list[ReplayRun] = []
         self._lone: ReplayRun | None = None
         self._world: RandomState | None = None
         self._expected: RandomState | None = None
         self._held: dict[Any, _Hold] = {}
         self._thread = threading.local()
+        forks.in_child(self._begin_anew)
 
     @contextmanager
     def entered(self, run: ReplayRun) -> Iterator[None]:
@@ -74,6 +76,12 @@ class SharedReplayState:
         finally:
             if run is not None:
                 self._join(run)
+
+    def _begin_anew(self) -> None:
+        """In a forked child only the runs of the thread that forked go on: nobody would ever end the others."""
+        stack = self._stack()
+        for run in [run for run in self._active if run not in stack[-1:]]:
+            self._leave(run)
 
     def _stack(self) -> list[ReplayRun]:
         if not hasattr(self._thread, "runs"):
@@ -140,7 +148,9 @@ class SharedReplayState:
         module.training = flag
 
     def _let_go(self, module: Any) -> None:
-        hold = self._held[module]
+        hold = self._held.get(module)
+        if hold is None:  # a fork came while another thread was about to take it
+            return
         hold.users -= 1
         if hold.users:
             return

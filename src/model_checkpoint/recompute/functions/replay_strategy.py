@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from model_checkpoint.recompute.functions.context import RandomState, ThreadModes, modules_held_by, train_flags
+from model_checkpoint.recompute.common.context import RandomState, ThreadModes, modules_held_by, train_flags
 from model_checkpoint.recompute.functions.replay_state import GROUND, ReplayRun
 
 

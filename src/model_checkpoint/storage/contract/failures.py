@@ -27,7 +27,10 @@ _NEXT_STEPS = {
     errno.ESTALE: "The server forgot the file: check the network mount, then try again.",
     errno.EMFILE: "Too many files are open: raise `ulimit -n`.",
     errno.ENFILE: "Too many files are open on this machine: close some programs.",
-    errno.ENOENT: "Something removed it meanwhile: check that no other program cleans this folder.",
+    errno.ENOENT: (
+        "Something removed it meanwhile, or this file system takes nothing there, as /proc does not: check the path, "
+        "and that no other program cleans this folder."
+    ),
     errno.EFBIG: "A file size limit is in force: raise `ulimit -f`, or cut the data into smaller files.",
 }
 

@@ -83,13 +83,22 @@ class Trashed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """Something a recovery left, and how long it will do so."""
+
+    key: str  # the id of an attempt, or the key of a deletion
+    seconds: float | None  # until it may be removed; None as long as its owner lives or cannot be known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Swept:
-    """What a recovery removed, and what it left because it may still be alive."""
+    """What a recovery removed, and what it left because it may still be alive or wanted."""
 
     attempts: Sequence[str] = ()
     trashed: Sequence[str] = ()
     alive: Sequence[str] = ()
     nbytes: int = 0
+    waiting: Sequence[Waiting] = ()  # all that was left: first the attempts, then the deletions
 
 
 @runtime_checkable

@@ -142,8 +142,11 @@ class AttemptClaim:
             let_go(self.calls, self.fd)
 
 
-def claim(root: RootPaths, attempt: str, graces: Graces) -> AttemptClaim | None:
-    """Take hold of an attempt that is surely dead and old enough, or return None."""
+def claim(root: RootPaths, attempt: str, graces: Graces) -> AttemptClaim | float | None:
+    """Take hold of an attempt that is surely dead and old enough.
+
+    Else return how many seconds it takes to be that, or None if it lives or nobody knows.
+    """
     path = root.lock(attempt)
     try:
         fd = root.calls.open(path, os.O_RDWR)
@@ -158,12 +161,12 @@ def claim(root: RootPaths, attempt: str, graces: Graces) -> AttemptClaim | None:
     try:
         held = _claim_file(root, fd, path, graces)
     finally:
-        if held is None:
+        if not isinstance(held, AttemptClaim):
             let_go(root.calls, fd)
     return held
 
 
-def _claim_file(root: RootPaths, fd: int, path: str, graces: Graces) -> AttemptClaim | None:
+def _claim_file(root: RootPaths, fd: int, path: str, graces: Graces) -> AttemptClaim | float | None:
     calls = root.calls
     try:
         calls.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -184,9 +187,9 @@ def _claim_file(root: RootPaths, fd: int, path: str, graces: Graces) -> AttemptC
         age = running
     else:  # nothing proves it dead: ask when it last gave a sign of life, which cannot be before it began
         age = min(running, age_of(calls, fd, info.st_mtime, clock=root.staging))
-    if age < grace or not _is_at(calls, fd, path):
-        return None
-    return AttemptClaim(calls=calls, fd=fd, owner=owner)
+    if age < grace:
+        return grace - age
+    return AttemptClaim(calls=calls, fd=fd, owner=owner) if _is_at(calls, fd, path) else None
 
 
 def _read_owner(calls: Syscalls, fd: int, size: int) -> Owner | None:
@@ -203,7 +206,7 @@ def _is_ours(calls: Syscalls, fd: int, owner: Owner | None, now: Moment) -> bool
     return owner.host == os.uname().nodename and owner.boot == now.boot
 
 
-def _claim_orphan(root: RootPaths, attempt: str, graces: Graces) -> AttemptClaim | None:
+def _claim_orphan(root: RootPaths, attempt: str, graces: Graces) -> AttemptClaim | float | None:
     """A stage without lock file: the lock is made first and removed last, so only power loss leaves one."""
     calls, path = root.calls, root.stage(attempt)
     try:
@@ -212,7 +215,7 @@ def _claim_orphan(root: RootPaths, attempt: str, graces: Graces) -> AttemptClaim
         return None
     try:
         grace = graces.local if is_local(calls, fd) else graces.foreign
-        old = age_of(calls, fd, calls.fstat(fd).st_mtime, clock=root.staging) >= grace
+        age = age_of(calls, fd, calls.fstat(fd).st_mtime, clock=root.staging)
     finally:
         let_go(calls, fd)
-    return AttemptClaim(calls=calls, fd=None, owner=None) if old else None
+    return AttemptClaim(calls=calls, fd=None, owner=None) if age >= grace else grace - age

@@ -66,11 +66,11 @@ class RootPaths:
         return f"{self.staging}/{attempt}.lock"
 
 
-def make_root(root: RootPaths, *, flush: bool) -> None:
+def make_root(root: RootPaths) -> None:
     """Make what is missing of a root and above it; every folder that got a new name in it is flushed.
 
-    The trash is made with it: a deletion is to free room, so it must not need any. With ``flush`` the root is flushed
-    even if it was all there, since whoever made it may have died before that.
+    The trash is made with it: a deletion is to free room, so it must not need any. The root is flushed even if it was
+    all there, since whoever made it may have died before that, unless its names are those this process flushed before.
     """
     missing, above = [], root.path
     while not _exists(root.calls, above):
@@ -78,9 +78,13 @@ def make_root(root: RootPaths, *, flush: bool) -> None:
         above = os.path.dirname(above)
     for folder in reversed(missing):
         make_folder(root.calls, folder)
-    made = [_make(root.calls, folder) for folder in (root.checkpoints, root.staging, root.trash)]
-    if flush or any(made):
+    for folder in (root.checkpoints, root.staging, root.trash):
+        _make(root.calls, folder)
+    info = root.calls.stat(root.path)
+    times = (info.st_dev, info.st_ino, info.st_mtime_ns, info.st_ctime_ns)
+    if root.calls.flushed_roots.get(root.path) != times:
         flush_folder(root.calls, root.path)
+        root.calls.flushed_roots[root.path] = times
 
 
 def make_folder(calls: Syscalls, path: str) -> None:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from model_checkpoint.options import Graces
 from model_checkpoint.storage.contract.failures import is_refused, typed_errors
 from model_checkpoint.storage.contract.names import MANIFEST, is_name
-from model_checkpoint.storage.contract.store import Swept
-from model_checkpoint.storage.local.locks import Owner, claim
+from model_checkpoint.storage.contract.store import Swept, Waiting
+from model_checkpoint.storage.local.locks import AttemptClaim, Owner, claim
 from model_checkpoint.storage.local.paths import (
     RootPaths,
     decode_manifest,
@@ -32,7 +32,7 @@ _ENTRY = re.compile(r"([A-Za-z0-9_-]{1,64})(?:\.lock)?")
 @dataclass(slots=True)
 class _Tally:
     attempts: list[str] = field(default_factory=list)
-    alive: list[str] = field(default_factory=list)
+    waiting: list[Waiting] = field(default_factory=list)
     nbytes: int = 0
 
 
@@ -44,8 +44,14 @@ def sweep(root: RootPaths, graces: Graces) -> Swept:
             refuse_link(root.calls, folder)
         for attempt in _attempts(root):
             _sweep_attempt(root, attempt, graces, tally)
-        trashed, nbytes = purge(root, graces.trash)
-    swept = Swept(attempts=tally.attempts, trashed=trashed, alive=tally.alive, nbytes=tally.nbytes + nbytes)
+        purged = purge(root, graces.trash)
+    swept = Swept(
+        attempts=tally.attempts,
+        trashed=purged.tokens,
+        alive=[left.key for left in tally.waiting],
+        nbytes=tally.nbytes + purged.nbytes,
+        waiting=[*tally.waiting, *purged.waiting],
+    )
     if swept.attempts or swept.trashed:
         log.info(
             "%s: removed %d dead attempts and %d deleted checkpoints, %d bytes",
@@ -65,8 +71,8 @@ def _attempts(root: RootPaths) -> list[str]:
 def _sweep_attempt(root: RootPaths, attempt: str, graces: Graces, tally: _Tally) -> None:
     try:
         held = claim(root, attempt, graces)
-        if held is None:
-            tally.alive.append(attempt)
+        if not isinstance(held, AttemptClaim):
+            tally.waiting.append(Waiting(key=attempt, seconds=held))
             return
         try:
             tally.nbytes += _bury(root, attempt, held.owner)
@@ -76,7 +82,7 @@ def _sweep_attempt(root: RootPaths, attempt: str, graces: Graces, tally: _Tally)
         if not is_refused(error):
             raise
         log.warning("%s: belongs to another user, left alone (%s)", root.stage(attempt), error)
-        tally.alive.append(attempt)
+        tally.waiting.append(Waiting(key=attempt, seconds=None))
     else:
         tally.attempts.append(attempt)
 

@@ -52,7 +52,7 @@ class LocalStore:
     def __init__(self, root: str | os.PathLike[str], *, calls: Syscalls = SYSTEM, direct: bool = True) -> None:
         self._root = RootPaths(os.path.abspath(os.fspath(root)), calls)
         self._direct = direct
-        self._prepared, self._preparing = False, forks.lock()
+        self._preparing = forks.lock()
 
     @property
     def url(self) -> str:
@@ -132,10 +132,9 @@ class LocalStore:
         return LocalAttempt(self._root, name, attempt, direct=self._direct)
 
     def _prepare(self) -> None:
-        """Make the root, and flush it once."""
+        """Make the root."""
         with self._preparing, typed_errors(self.url, "could not make the root"):
-            make_root(self._root, flush=not self._prepared)
-            self._prepared = True
+            make_root(self._root)
 
     def free_bytes(self) -> int | None:
         """Room left on the file system."""

@@ -59,6 +59,7 @@ class Syscalls:
 
     def __init__(self) -> None:
         self.without_direct: set[int] = set()  # devices that refused O_DIRECT, so that it is tried and logged once
+        self.flushed_roots: dict[str, tuple[int, ...]] = {}  # the times of each root when its names were last flushed
 
     # files -----------------------------------------------------------------------------------------------------------
 

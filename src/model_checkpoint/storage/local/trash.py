@@ -13,6 +13,7 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 from model_checkpoint.errors import CheckpointException, StorageFailure
 from model_checkpoint.storage.contract.failures import (
@@ -26,7 +27,7 @@ from model_checkpoint.storage.contract.failures import (
 )
 from model_checkpoint.storage.contract.host import Moment
 from model_checkpoint.storage.contract.names import MANIFEST, TrashToken
-from model_checkpoint.storage.contract.store import Trashed
+from model_checkpoint.storage.contract.store import Trashed, Waiting
 from model_checkpoint.storage.local.ages import age_of
 from model_checkpoint.storage.local.paths import (
     RootPaths,
@@ -253,19 +254,30 @@ def retire_files(root: RootPaths, name: str, files: Sequence[str]) -> None:
             remove_tree(root.calls, f"{root.checkpoint(name)}/{file}")
 
 
-def purge(root: RootPaths, grace: float) -> tuple[list[str], int]:
-    """Remove what has been in the trash for longer than ``grace`` seconds; return the keys and the bytes.
+@dataclass(frozen=True, slots=True)
+class Purged:
+    """What was removed from the trash for good, and what is left there."""
+
+    tokens: list[str]
+    nbytes: int
+    waiting: list[Waiting]
+
+
+def purge(root: RootPaths, grace: float) -> Purged:
+    """Remove what has been in the trash for longer than ``grace`` seconds.
 
     Each is renamed first, and that is flushed: nobody can bring back a checkpoint that is half removed.
     """
     calls, now = root.calls, root.calls.now()
     left = [f"{place}/{text}" for place in _places(root) for text in list_folder(calls, place) if _is_doomed(text)]
-    over = [(token, place) for token, place in _entries(root) if _age(root, token, place, now) >= grace]
+    aged = [(token, place, _age(root, token, place, now)) for token, place in _entries(root)]
+    over = [(token, place) for token, place, age in aged if age >= grace]
+    waiting = [Waiting(key=str(token), seconds=grace - age) for token, _, age in aged if 0 <= age < grace]
     taken = [(token, path) for token, place in over if (path := _doom(root, token, place))]
     for place in sorted({os.path.dirname(path) for _, path in taken if _is_doomed(os.path.basename(path))}):
         flush_folder(calls, place)
     nbytes = sum(remove_tree(calls, path) for path in (*left, *(path for _, path in taken)))
-    return [str(token) for token, _ in taken], nbytes
+    return Purged([str(token) for token, _ in taken], nbytes, waiting)
 
 
 def _is_doomed(text: str) -> bool:

@@ -59,7 +59,12 @@ def empty(bucket: Bucket, token: str) -> int:
     return sum(item.size for item in items)
 
 
+def moments(bucket: Bucket) -> dict[str, datetime]:
+    """When each was deleted, by token."""
+    return {token: max(item.modified for item in items) for token, items in _folders(bucket).items()}
+
+
 def purge(bucket: Bucket, is_over: Callable[[datetime], bool]) -> tuple[list[str], int]:
     """Remove every deletion for whose moment ``is_over`` holds; return the tokens and the bytes."""
-    gone = [token for token, items in _folders(bucket).items() if is_over(max(item.modified for item in items))]
+    gone = [token for token, deleted in moments(bucket).items() if is_over(deleted)]
     return gone, sum(empty(bucket, token) for token in gone)

@@ -179,17 +179,17 @@ def _born(pid: int) -> str:
         return ""
 
 
-def is_dead(claim: LeaseRecord, age: float, graces: Graces, *, term: float) -> bool:
-    """Whether the owner of a claim last refreshed ``age`` seconds ago is surely no longer at work.
+def seconds_left(claim: LeaseRecord, age: float, graces: Graces, *, term: float) -> float | None:
+    """How long until the owner of a claim last refreshed ``age`` seconds ago counts as dead; None while it lives.
 
     On another machine that is certain only after ``term`` seconds of silence, however short the graces.
     """
     here = (os.uname().nodename, host.boot_id(), _pid_space())
     if (claim.host, claim.boot, claim.space) != here or not claim.born:
-        return age >= max(graces.foreign, term)
+        return max(graces.foreign, term) - age
     if claim.pid == os.getpid() and claim.born == _born(claim.pid):
-        return (claim.pid, claim.nonce) not in _alive and age >= graces.local
-    return _born(claim.pid) != claim.born and age >= graces.local
+        return None if (claim.pid, claim.nonce) in _alive else graces.local - age
+    return None if _born(claim.pid) == claim.born else graces.local - age
 
 
 def read_claim(bucket: Bucket, key: str) -> LeaseRecord | None:

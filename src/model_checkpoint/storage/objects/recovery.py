@@ -12,10 +12,10 @@ from datetime import datetime
 
 from model_checkpoint.options import Graces
 from model_checkpoint.storage.contract.names import is_name
-from model_checkpoint.storage.contract.store import Swept
+from model_checkpoint.storage.contract.store import Swept, Waiting
 from model_checkpoint.storage.objects import copied_trash, trash
 from model_checkpoint.storage.objects.folder import Folder, FolderState, list_folders, steady_state
-from model_checkpoint.storage.objects.leases import LeaseRecord, is_dead, leases, read_claim, store_time
+from model_checkpoint.storage.objects.leases import LeaseRecord, leases, read_claim, seconds_left, store_time
 from model_checkpoint.storage.objects.requests.bucket import Bucket, ObjectMeta, log
 from model_checkpoint.storage.objects.requests.keys import (
     CHECKPOINTS,
@@ -40,6 +40,7 @@ class _Survey:
     uploads: list[Upload]
     now: datetime
     alive: dict[str, LeaseRecord | None] = field(default_factory=dict)
+    waiting: list[Waiting] = field(default_factory=list)
     dead: dict[str, LeaseRecord] = field(default_factory=dict)
 
     def age(self, moment: datetime | None) -> float:
@@ -55,7 +56,15 @@ def sweep(bucket: Bucket, graces: Graces) -> Swept:
     nbytes = sum(_bury(bucket, attempt, claim, survey) for attempt, claim in survey.dead.items())
     trashed, purged = _purge(bucket, survey, graces)
     nbytes += purged + _clear_orphans(bucket, survey, graces)
-    swept = Swept(attempts=sorted(survey.dead), trashed=trashed, alive=sorted(survey.alive), nbytes=nbytes)
+    moments = trash.moments(survey.folders) | copied_trash.moments(bucket)
+    left = [Waiting(key=key, seconds=graces.trash - survey.age(moment)) for key, moment in moments.items()]
+    swept = Swept(
+        attempts=sorted(survey.dead),
+        trashed=trashed,
+        alive=sorted(survey.alive),
+        nbytes=nbytes,
+        waiting=[*survey.waiting, *(one for one in left if one.key not in trashed)],
+    )
     if swept.attempts or swept.trashed:
         log.info(
             "%s: removed %d dead attempts and %d deleted checkpoints, %d bytes",
@@ -81,11 +90,14 @@ def _purge(bucket: Bucket, survey: _Survey, graces: Graces) -> tuple[list[str], 
 def _look_around(bucket: Bucket, graces: Graces) -> _Survey:
     survey = _Survey(list_folders(bucket), list_uploads(bucket, CHECKPOINTS), store_time(bucket))
     for attempt, item in leases(bucket).items():
-        claim, age = read_claim(bucket, item.key), survey.age(item.modified)
-        if claim is not None and claim.attempt == attempt and is_dead(claim, age, graces, term=bucket.term):
+        claim, left = read_claim(bucket, item.key), None
+        if claim is not None and claim.attempt == attempt:
+            left = seconds_left(claim, survey.age(item.modified), graces, term=bucket.term)
+        if claim is not None and left is not None and left <= 0:
             survey.dead[attempt] = claim
         else:
             survey.alive[attempt] = claim
+            survey.waiting.append(Waiting(key=attempt, seconds=left))
     return survey
 
 

@@ -117,18 +117,24 @@ def _describe(bucket: Bucket, folder: Folder) -> list[Trashed]:
         items = folder.deletions[token]
         try:
             record = read_record(bucket, token) if RECORD in items else None
+            real = MANIFEST in items and _can_come_back(bucket, token, record, place, folder)
         except KeyMissing:
             continue  # purged or brought back since it was listed
-        if MANIFEST in items and not _is_none(record, place):
+        if real:
             nbytes = items[MANIFEST].size + (sum(record.files.values()) if record is not None else 0)
             deleted = _unix(deletion_time(items))
             described.append(Trashed(name=folder.name, token=str(token), deleted=deleted, nbytes=nbytes))
     return described
 
 
-def _is_none(record: DeletedFiles | None, place: CurrentManifest | None) -> bool:
-    """Whether nothing can be brought back: it is in place, or on its way out."""
-    return record is not None and (record.purged or (place is not None and place.identity == record.identity))
+def _can_come_back(
+    bucket: Bucket, token: TrashToken, record: DeletedFiles | None, place: CurrentManifest | None, folder: Folder
+) -> bool:
+    """Whether a version is neither in place nor on its way out, and was not replaced before its deletion was done."""
+    if record is None:
+        return place is None or bucket.get(deleted_key(token, MANIFEST)).data != place.data
+    is_there = not record.purged and record.files.keys() <= folder.files.keys()
+    return is_there and (place is None or place.identity != record.identity)
 
 
 def _unix(moment: datetime) -> float:
@@ -151,7 +157,7 @@ def bring_back(bucket: Bucket, text: str) -> str:
     draft, copied = _deleted_manifest(bucket, token)
     if find(bucket, token.name) is not None:
         raise name_taken_again(bucket.where(f"{CHECKPOINTS}/{token.name}"))
-    if record is not None and record.purged:
+    if record is not None and not _can_come_back(bucket, token, record, None, list_folder(bucket, token.name)):
         raise _not_there(bucket, token)
     prove(bucket)
     if copied:
@@ -221,6 +227,11 @@ def _not_there(bucket: Bucket, token: TrashToken) -> Exception:
 # --- purging ---------------------------------------------------------------------------------------------------------
 
 
+def moments(folders: Mapping[str, Folder]) -> dict[str, datetime]:
+    """When each version below ``folders`` was deleted, by token."""
+    return {str(token): deletion_time(items) for one in folders.values() for token, items in one.deletions.items()}
+
+
 def purge(bucket: Bucket, folders: Mapping[str, Folder], is_over: Callable[[datetime], bool]) -> tuple[list[str], int]:
     """Remove every deleted version for which ``is_over`` its moment of deletion; return the tokens and the bytes."""
     gone: list[str] = []
@@ -250,7 +261,7 @@ def _purge(bucket: Bucket, token: TrashToken, items: Mapping[str, ObjectMeta]) -
         doomed = []
     else:
         needed = state.needed(without=token)
-        doomed = [stored for stored in record.files if stored not in needed]
+        doomed = [stored for stored in record.files if stored in state.folder.files and stored not in needed]
     in_parallel(bucket.delete, [file_key(token.name, stored) for stored in doomed])
     _forget(bucket, token)
     return None if in_place else freed + sum(record.files[stored] for stored in doomed)

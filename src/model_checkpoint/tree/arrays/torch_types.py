@@ -40,6 +40,21 @@ def object_kind(cls: type) -> str | None:
     return "scaler" if issubclass(cls, torch.amp.GradScaler) else None
 
 
+def bare_optimizer(optimizer: Any) -> Any:
+    """Return the optimizer that steps: what a wrapper without hooks of its own (of Accelerate, say) has inside.
+
+    Example:
+        >>> sgd = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))])
+        >>> bare_optimizer(sgd) is sgd
+        True
+    """
+    known: set[int] = set()
+    while not hasattr(optimizer, "_optimizer_step_pre_hooks") and id(optimizer) not in known:
+        known.add(id(optimizer))
+        optimizer = getattr(optimizer, "optimizer", optimizer)
+    return optimizer
+
+
 PACKERS: dict[type, Callable[[Any], Node]] = {
     torch.Size: lambda value: ["torch.Size", [int(side) for side in value]],
     torch.dtype: lambda value: ["torch.dtype", str(value).removeprefix("torch.")],

@@ -16,6 +16,7 @@ from model_checkpoint.errors import LazyRefused, UnsupportedType
 from model_checkpoint.state import Flat
 from model_checkpoint.tree.arrays.array_ref import HOST
 from model_checkpoint.tree.arrays.torch_arrays import TorchRef
+from model_checkpoint.tree.arrays.torch_types import bare_optimizer
 
 _Place = tuple[str | None, int, int]
 _RENORMED = (torch.nn.Embedding, torch.nn.EmbeddingBag)
@@ -91,11 +92,17 @@ def find_guard(flat: Flat, more: Sequence[Any]) -> Guard | None:
 
 
 def _optimizers(owners: Sequence[Any], more: Sequence[Any]) -> list[Any]:
-    for one in more:
-        if not (hasattr(one, "register_step_pre_hook") and hasattr(one, "param_groups")):
+    """Those that step, out of whatever wraps them; one in the state that cannot be held back guards nothing."""
+    given = [bare_optimizer(one) if hasattr(one, "param_groups") else one for one in more]
+    for one, bare in zip(more, given, strict=True):
+        if not _can_be_held(bare):
             raise UnsupportedType(f"guard: expected torch optimizers, got {type(one).__qualname__}")
-    found = [one for one in owners if isinstance(one, torch.optim.Optimizer)]
-    return list({id(one): one for one in (*found, *more)}.values())
+    found = [bare_optimizer(one) for one in owners if isinstance(one, torch.optim.Optimizer)]
+    return list({id(one): one for one in (*filter(_can_be_held, found), *given)}.values())
+
+
+def _can_be_held(optimizer: Any) -> bool:
+    return hasattr(optimizer, "_optimizer_step_pre_hooks") and hasattr(optimizer, "param_groups")
 
 
 def _place(tensor: torch.Tensor) -> _Place:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from model_checkpoint.manifest import Node
+from model_checkpoint.tree.arrays.torch_types import bare_optimizer
 from model_checkpoint.tree.flattening.encode import Encoder
 from model_checkpoint.tree.nodes.names import dotted, join
 from model_checkpoint.tree.nodes.walk import ARRAYS, children
+from model_checkpoint.tree.values.classes import label
 
 
 def annotate(tree: Node, encoder: Encoder) -> None:
@@ -18,6 +20,7 @@ def annotate(tree: Node, encoder: Encoder) -> None:
         return
     names = parameter_names([(prefix, module) for prefix, module in _located(tree, encoder)])
     for node, optimizer in encoder.optimizers:
+        node[2] = label(type(bare_optimizer(optimizer)))  # a wrapper says nothing about whose state it is
         node.append([[names.get(id(p)), list(p.shape)] for p in parameters(optimizer)])
 
 

@@ -52,6 +52,23 @@ def entries_in(tree: Node, entries: Sequence[Entry]) -> list[int]:
     return sorted({_entry_of(node, entries) for node in array_nodes(tree)})
 
 
+def part_at(tree: Node, name: str) -> Node:
+    """Return what a saved tree holds under one name; ABSENT if it has nothing of that name.
+
+    Example:
+        >>> part_at(["d", ["a", 1, "b", ["d", ["c", 2, "e", 3]]]], "b")
+        ['d', ['c', 2, 'e', 3]]
+    """
+    pending: list[tuple[str, Node]] = [("", tree)]
+    while pending:
+        prefix, node = pending.pop()
+        if final(prefix) == name:
+            return node
+        if isinstance(node, list) and tag_of(node) not in ARRAYS and (not prefix or name.startswith(f"{prefix}.")):
+            pending.extend(children(node, prefix))
+    return ABSENT
+
+
 def select(tree: Node, keep: Callable[[str], bool]) -> Node:
     """Return the tree reduced to the leaves whose name passes ``keep``; empty of them, it is ``["d", []]``.
 

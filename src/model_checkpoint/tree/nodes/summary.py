@@ -12,11 +12,13 @@ from model_checkpoint.tree.nodes.specs import specs
 from model_checkpoint.tree.nodes.walk import ABSENT, ARRAYS, MAPPINGS, children, tag_of
 
 KINDS = ("module", "optimizer", "scheduler", "scaler", "rng", "data")
-_WANTED = {"model": "module", "optimizer": "optimizer", "scheduler": "scheduler", "scaler": "scaler", "rng": "rng"}
+_WANTED = {"model": "module", "optimizer": "optimizer", "scheduler": "scheduler", "rng": "rng"}  # most need no scaler
 _NAMES = {  # what plain data is by the name of its key, since most frameworks keep their state in plain containers
     "model": "module",
     "params": "module",
     "optimizer": "optimizer",
+    "opt": "optimizer",
+    "optim": "optimizer",
     "opt_state": "optimizer",
     "scheduler": "scheduler",
     "lr_scheduler": "scheduler",
@@ -61,7 +63,7 @@ def summary(tree: Node, entries: Sequence[Entry]) -> TreeSummary:
     Example:
         >>> told = summary(["d", ["epoch", 3]], [])
         >>> told.parts[0].name, told.absent
-        ('epoch', ('model', 'optimizer', 'scheduler', 'scaler', 'rng'))
+        ('epoch', ('model', 'optimizer', 'scheduler', 'rng'))
     """
     apart = isinstance(tree, list) and tag_of(tree) in _APART and _kind(tree) == "data"
     top = children(tree, "") if apart and isinstance(tree, list) else [("", tree)]

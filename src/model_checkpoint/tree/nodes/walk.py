@@ -114,6 +114,26 @@ def leaves(node: Node, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, 
             yield from leaves(item, name, depth + 1)
 
 
+def plain_names(node: Node) -> list[str]:
+    """Return the name of every leaf that is no array, in order, without the cost of naming the arrays."""
+    found: list[str] = []
+    pending: list[tuple[str, Node]] = [("", node)]
+    while pending:
+        name, item = pending.pop()
+        under = children(item, name) if isinstance(item, list) and not _holds_arrays(item) else []
+        if under:
+            pending.extend(reversed(under))
+        elif item != ABSENT and not (isinstance(item, list) and (tag_of(item) in ARRAYS or _holds_arrays(item))):
+            found.append(final(name))
+    return found
+
+
+def _holds_arrays(node: list[Any]) -> bool:
+    """Tell whether a container holds arrays and nothing else (not even nothing)."""
+    items = _items(node) if tag_of(node) in CONTAINERS else []
+    return bool(items) and all(isinstance(item, list) and bool(item) and item[0] in ("a", "v") for item in items)
+
+
 def array_nodes(node: Node, depth: int = 0) -> list[list[Any]]:
     """Return the node of every array leaf in order, without the cost of their names; refuses a wrong form."""
     if depth > DEEPEST:

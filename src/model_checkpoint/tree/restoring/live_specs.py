@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import Any
 
 from model_checkpoint.errors import StructureMismatch, UnsupportedType
@@ -14,9 +14,10 @@ from model_checkpoint.tree.flattening.encode import DEEPEST, Encoder
 from model_checkpoint.tree.nodes.gc_pause import collector_paused
 from model_checkpoint.tree.nodes.located_error import LocatedError
 from model_checkpoint.tree.nodes.names import ROOT, dotted, final, join, segment
-from model_checkpoint.tree.nodes.walk import leaves
+from model_checkpoint.tree.nodes.walk import ABSENT, children
 from model_checkpoint.tree.values.classes import fields_of, is_namedtuple
-from model_checkpoint.tree.values.plain import plain_values
+
+_SCALARS = (bool, int, float, complex, str)
 
 
 @collector_paused()
@@ -52,7 +53,7 @@ def _describe(name: str, value: Any, specs: list[Spec], opened: list[str]) -> No
     if object_kind(cls) == "module":
         for key, part in value.state_dict().items():
             _describe(join(name, dotted(key)), part, specs, opened)
-    elif not isinstance(value, (bool, int, float, complex, str)):
+    elif not isinstance(value, _SCALARS) and type(value) not in (list, tuple):
         opened.extend([final(name), f"{name}."] if name else [""])
 
 
@@ -61,6 +62,9 @@ def _places(value: Any, name: str = "", depth: int = 0, *, arrays: bool = True) 
     if depth > DEEPEST:
         raise StructureMismatch(f"{final(name)}: the live objects are nested deeper than {DEEPEST} containers.")
     if not arrays and type(value) in (dict, list) and _only_arrays(value):
+        return
+    if type(value) in (list, tuple) and value and all(isinstance(item, _SCALARS) for item in value):
+        yield name, value  # replaced as a whole, whatever its length
         return
     under = None if object_kind(type(value)) else named_items(value, name)
     if not under:
@@ -125,40 +129,80 @@ def _segment(key: Any) -> str:
     return segment(node)
 
 
+def stands_alone(into: Any) -> bool:
+    """Tell whether live objects are a single value or object, which has no parts of its own to be named.
+
+    Example:
+        >>> stands_alone({"model": None}), stands_alone(3)
+        (False, True)
+    """
+    kind = object_kind(type(into))
+    return kind != "module" if kind is not None else named_items(into, "") is None
+
+
 def unmet(tree: Node, into: Any) -> list[str]:
     """Return the names of live objects and plain values that a saved tree has nothing for (arrays: see live_specs).
 
     Example:
         >>> unmet(["d", ["epoch", 3]], {"epoch": 0, "best": 0.5, "any": None})
-        ['best']
+        ['best', 'any']
     """
-    places = [(name, value) for name, value in _places(into, arrays=False) if value is not None]
-    wanted = [final(name) for name, value in places if not _is_array(value)]
-    wanted += [final(part) for name, value in places for part in _extra_parts(name, value)]
+    places = list(_places(into, arrays=False))
+    wanted = [name for name, value in places if not _is_array(value)]
+    wanted += [part for name, value in places for part in _extra_parts(name, value)]
+    have = _names_around(tree, {ancestor for name in wanted for ancestor in _above(name)})
+    return [final(name) for name in wanted if name and name not in have]
+
+
+def _names_around(tree: Node, open_names: set[str]) -> set[str]:
+    """Return the names in a saved tree, but of what lies under others than ``open_names``."""
     have: set[str] = set()
-    for name, _ in leaves(tree) if wanted else ():
-        while name not in have:
-            have.add(name)
-            name = name.rpartition(".")[0]
-    return [name for name in wanted if name not in have and name != ROOT]
+    pending: list[tuple[str, Node]] = [("", tree)]
+    while pending:
+        name, node = pending.pop()
+        if node == ABSENT:
+            continue
+        have.add(name)
+        have.update(_above(name, have))
+        if isinstance(node, list) and name in open_names:
+            pending.extend(children(node, name))
+    return have
 
 
-def unasked(tree: Node, into: Any) -> list[str]:
-    """Return the plain values saved inside a module, such as its extra state, that the live module has no place for.
+def _above(name: str, known: Container[str] = ()) -> Iterator[str]:
+    """Yield the names of all that a name lies in, the state itself last, up to the first that is known."""
+    while name:
+        name = name.rpartition(".")[0]
+        if name in known:
+            return
+        yield name
+
+
+def unasked(plain: Iterable[str], into: Any) -> list[str]:
+    """Return which of the ``plain`` values of a saved tree, given by name, the live objects have no place for.
+
+    What would go into a live container or array itself is left to the comparison of their kinds.
 
     Example:
-        >>> unasked(["d", ["epoch", 3]], {"epoch": 0})
-        []
+        >>> unasked(["epoch", "best.loss", "opt"], {"epoch": 0, "opt": {"lr": 0.1}})
+        ['best.loss']
     """
-    modules = [(name, value) for name, value in _places(into, arrays=False) if object_kind(type(value)) == "module"]
-    saved = [name for name in plain_values(tree) if name != ROOT] if modules else []
-    found: list[str] = []
-    for name, module in modules:
-        inside = [leaf for leaf in saved if not name or leaf.startswith(f"{name}.")]
-        places = _extra_parts(name, module) if inside else []
-        under = tuple(f"{place}." for place in places)
-        found += [leaf for leaf in inside if leaf not in places and not leaf.startswith(under)]
-    return found
+    places = [(name, value) for name, value in _places(into, arrays=False) if not _is_array(value)]
+    modules = [(name, value) for name, value in places if object_kind(type(value)) == "module"]
+    exact = {final(name) for name, _ in places}
+    exact.update(final(part) for name, value in modules for part in _extra_parts(name, value))
+    inside = {name for name, _ in modules}
+    under = {name for name in exact if name not in inside and name != ROOT}
+    if any(not name for name, value in places if name not in inside):
+        return []  # a single object or value takes all there is
+    left = [name for name in plain if name not in exact and name != ROOT and under.isdisjoint(_above(name))]
+    if not left:
+        return []
+    above: set[str] = set()
+    for name, _ in _places(into):
+        above.add(name)
+        above.update(_above(name, above))
+    return [name for name in left if name not in above]
 
 
 def _extra_parts(name: str, value: Any) -> list[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from model_checkpoint.manifest import Node
+from model_checkpoint.tree.arrays.torch_types import bare_optimizer
 from model_checkpoint.tree.flattening.torch_owners import parameters
 from model_checkpoint.tree.nodes.walk import MAPPINGS, tag_of
 from model_checkpoint.tree.restoring.stateful_objects import ObjectLoad, inner_of, stays_torch
@@ -116,14 +117,12 @@ def _by_name(saved: _Saved, names: list[str | None], sizes: list[int]) -> list[i
 
 def _settings_fit(matcher: Matcher, saved: _Saved, live: torch.optim.Optimizer, *, name: str, node: Any) -> bool:
     """Refuse the state of another kind of optimizer: its settings have other names."""
-    recorded = node[2] if tag_of(node) == "m" else None
-    if recorded in (None, label(type(live))):
+    recorded, kind = node[2] if tag_of(node) == "m" else None, label(type(bare_optimizer(live)))
+    if recorded in (None, kind):
         return True
     lacking = [key for key in live.defaults for keys in saved.keys if key not in keys]
     if lacking:
-        matcher.problem(
-            name, f"saved from {recorded}, live it is {label(type(live))}, whose {lacking[0]!r} is not saved"
-        )
+        matcher.problem(name, f"saved from {recorded}, live it is {kind}, whose {lacking[0]!r} is not saved")
     return not lacking
 
 

@@ -289,6 +289,42 @@ def test_a_chain_without_stages_is_refused():
         Table(Chain(stages=()), budget=10)
 
 
+@pytest.mark.parametrize(("budget", "slots"), [(0, 10), (-1, 10), (10, 0), (10, -1)])
+def test_a_table_without_bytes_or_slots_is_refused(budget, slots):
+    chain = Chain(stages=(random_stage(random.Random(0)),))
+
+    with pytest.raises(ValueError, match=rf"^planner: budget {budget} and slots {slots} must be positive"):
+        Table(chain, budget=budget, slots=slots)
+
+
+def test_the_smallest_table_has_one_byte_and_one_slot():
+    mode = Mode(name="full", forward=1, backward=2, saved=0, forward_peak=1, backward_peak=1)
+    stage = Stage(output=0, gradient=0, bare=1, bare_peak=0, modes=(mode,))
+
+    assert Table(Chain(stages=(stage,)), budget=1, slots=1).seconds(1) == 3
+
+
+def test_below_the_floor_there_is_no_schedule_and_no_time():
+    """A negative budget (all of it is held before the first stage) must not be read from the end of the table."""
+    table = Table(Chain(stages=(random_stage(random.Random(0)),)), budget=100, slots=100)
+
+    for budget in (table.floor - 1, 0, -1, -50):
+        assert table.seconds(budget) == math.inf
+        assert table.schedule(budget) is None
+    assert table.schedule(table.floor) == (Keep(stage=0),)
+    assert math.isfinite(table.seconds(table.floor))
+
+
+def test_stages_that_hold_nothing_are_planned_within_nothing():
+    mode = Mode(name="full", forward=1, backward=2, saved=0, forward_peak=0, backward_peak=0)
+    stage = Stage(output=0, gradient=0, bare=1, bare_peak=0, modes=(mode,))
+    table = Table(Chain(stages=(stage,)), budget=10, slots=10)
+
+    assert table.seconds(0) == 3
+    assert table.schedule(0) == (Keep(stage=0),)
+    assert table.floor == 0
+
+
 def test_merged_costs_equal_the_costs_of_the_stages_in_a_row():
     chain = random_chain(random.Random(8), 6, modes=1)
     short, groups = merge_chain(chain, limit=3)

@@ -9,7 +9,9 @@ from tests.recompute.auto.auto_models import every_stage
 from torch import nn
 
 from model_checkpoint.recompute.auto.common.peak import PeakTracker, excluded_tensors, measure_peak
-from model_checkpoint.recompute.auto.running.runtime import Runtime, StageCall, StageFacts
+from model_checkpoint.recompute.auto.running.runtime import Runtime
+from model_checkpoint.recompute.auto.running.stage_call import StageCall, StageFacts
+from model_checkpoint.recompute.common.context import RandomState
 
 COUNT, X = 3, torch.randn(64, 16)
 
@@ -64,7 +66,8 @@ def test_a_stage_that_draws_holds_the_state_of_the_generator():
 
 
 def test_states_of_python_and_numpy_count_as_memory_held():
-    words = (len(random.getstate()[1]) + len(np.random.get_state()[1])) * 8
+    state = RandomState.capture(with_torch=False)
+    words = len(state.python[1]) + -(-len(state.numpy) // 64) * 64
 
     assert held_by_regions(lambda: Stage(Dice()), draws_python=True) == COUNT * words
 

@@ -12,13 +12,15 @@ from tests.recompute.auto.auto_models import (
     assert_same_step,
     mlp,
     runtime_in,
+    spill_files,
     step,
     transformer,
     wait_until,
 )
 from torch import nn
 
-from model_checkpoint.recompute.auto.running.region_frame import is_recomputing, local
+from model_checkpoint.recompute.auto.running.walking import local
+from model_checkpoint.recompute.common.recomputing import is_recomputing
 
 
 def walked(model, inputs, times):
@@ -98,7 +100,7 @@ def test_a_double_backward_that_torch_refuses_is_refused_in_its_words_and_leaves
             penalty(model, (x,))
         gc.collect()
 
-        assert wait_until(lambda: not list(tmp_path.iterdir()))
+        assert wait_until(lambda: not spill_files(tmp_path))
         assert_same_step(step(model, (x,)), expected)
 
 
@@ -151,11 +153,11 @@ def test_an_error_anywhere_leaves_no_state_behind(mode, when, tmp_path):
         for position in range(5):
             fail(model, x, when, position)
 
-            assert (local.walk, local.recomputing) == (None, 0)
+            assert (local.walk, is_recomputing()) == (None, False)
             assert torch.is_grad_enabled() == grad
             assert torch.equal(torch.get_rng_state(), generator)
             gc.collect()
-            assert wait_until(lambda: not list(tmp_path.iterdir()))  # a worker ends what it has begun
+            assert wait_until(lambda: not spill_files(tmp_path))  # a worker ends what it has begun
             other = torch.ones(3, requires_grad=True)
             assert torch.is_tensor(other.exp().grad_fn._saved_result)  # no hook is left that would pack it
             assert_same_step(step(model, (x,)), expected)

@@ -8,17 +8,20 @@ import weakref
 import pytest
 import torch
 from test_auto_every_mode import CASES, fail, failing
-from tests.recompute.auto.auto_models import EVERY_MODE, runtime_in
+from tests.recompute.auto.auto_models import EVERY_MODE, runtime_in, spill_files
 from torch import nn
 
-from model_checkpoint.recompute.auto.running import drop
+from model_checkpoint.recompute.auto.saving import drop
 
 pytestmark = pytest.mark.slow
 
 
 def settle(runtime):
     """Wait until the workers have let go of what they ran last; first the one that gives work to the other."""
-    for pool in (runtime.prefetcher and runtime.prefetcher._pool, runtime.offloader._pool):
+    for pool in (
+        runtime.machinery.prefetcher and runtime.machinery.prefetcher._pool,
+        runtime.machinery.offloader._pool,
+    ):
         if pool is not None:
             pool.submit(int).result(60)
 
@@ -35,7 +38,7 @@ def census(runtime, folder):
         "finalizers": len(weakref.finalize._registry),
         "recipes": len(drop._known),
         "threads": threading.active_count(),
-        "files": len(list(folder.iterdir())),
+        "files": len(spill_files(folder)),
         "descriptors": len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0,
     }
     return counts, len(kinds)

@@ -3,7 +3,6 @@
 import contextlib
 import copy
 import gc
-import os
 import random
 import threading
 from dataclasses import replace
@@ -12,11 +11,13 @@ import pytest
 import torch
 from tests.recompute.auto.auto_models import (
     FAMILIES,
+    Held,
     assert_same_step,
     kept,
     mlp,
     random_schedule,
     runtime_of,
+    sizes,
     stages_by_hand,
     step,
     transformer,
@@ -24,7 +25,6 @@ from tests.recompute.auto.auto_models import (
 )
 from torch import nn
 
-from model_checkpoint.errors import StorageFailure
 from model_checkpoint.recompute.auto.autocheckpoint import auto_checkpoint
 from model_checkpoint.recompute.auto.common.errors import ValueChanged
 from model_checkpoint.recompute.auto.common.peak import PeakTracker, active_tracker, excluded_tensors, measure_peak
@@ -32,8 +32,7 @@ from model_checkpoint.recompute.auto.planning.forecast import Lanes
 from model_checkpoint.recompute.auto.planning.planner import Chain, Mode, Stage
 from model_checkpoint.recompute.auto.planning.points import plan_points
 from model_checkpoint.recompute.auto.planning.schedule import Keep, describe_schedule, keep_all
-from model_checkpoint.recompute.auto.running.offload import Offloader
-from model_checkpoint.recompute.errors import SpillDamaged
+from model_checkpoint.recompute.auto.saving.offload import Offloader
 
 
 @pytest.mark.parametrize("prefetch", [False, True])
@@ -61,10 +60,10 @@ def test_disk_offload_holds_less_and_writes_the_rest(tmp_path):
 
     plain = measure_peak(model, one, x)
     with runtime_of(model, offloader=Offloader(tmp_path)) as runtime:
-        runtime.use(all_disk(8))
+        runtime.use(kept(8, "disk"))
         spilled = measure_peak(model, one, x)
         output = model(x)
-        written = sum(file.stat().st_size for file in tmp_path.iterdir())
+        written = sum(sizes(tmp_path))
 
     assert spilled < 0.75 * plain
     assert written >= 8 * x.nbytes
@@ -83,7 +82,7 @@ def test_a_retained_graph_reads_spilled_tensors_again(tmp_path):
         return [p.grad for p in model.parameters()]
 
     with runtime_of(twin, offloader=Offloader(tmp_path)) as runtime:
-        runtime.use(all_disk(4))
+        runtime.use(kept(4, "disk"))
         got = one(twin)
 
     assert all(torch.equal(a, b) for a, b in zip(got, one(model), strict=True))
@@ -110,38 +109,6 @@ def test_host_offload_is_no_mode_of_a_cpu_model():
         auto_checkpoint(mlp(8, 4), 0.5, torch.randn(2, 8), offload="tape")
 
 
-def all_disk(count):
-    return kept(count, "disk")
-
-
-class Held:
-    """Keeps the worker busy until it is let go, so that nothing is written in the background."""
-
-    def __init__(self, runtime, model, x):
-        self._runtime, self._gate, self._begun = runtime, threading.Event(), threading.Event()
-        model(x)  # the worker starts with the first group
-        self._task = runtime.offloader.submit(self._wait)
-        assert self._begun.wait(60)
-
-    def _wait(self):
-        self._begun.set()
-        self._gate.wait(60)
-
-    def let_go(self):
-        self._gate.set()
-        self._task.result(60)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exc):
-        self.let_go()
-
-
-def sizes(folder):
-    return sorted(file.stat().st_size for file in folder.iterdir())
-
-
 def test_a_stage_is_written_by_the_worker_while_the_next_one_runs(tmp_path):
     model, x, seen = mlp(16, 3), torch.randn(8, 16), {}
     with runtime_of(model, offloader=Offloader(tmp_path)) as runtime:
@@ -164,7 +131,7 @@ def test_a_stage_is_written_by_the_worker_while_the_next_one_runs(tmp_path):
 def test_at_most_one_stage_waits_to_be_written_and_none_after_forward(tmp_path):
     model, x, waiting = mlp(16, 5), torch.randn(8, 16), []
     with runtime_of(model, offloader=Offloader(tmp_path)) as runtime:
-        runtime.use(all_disk(5))
+        runtime.use(kept(5, "disk"))
         with Held(runtime, model, x):
             for stage in model:
                 # the file of the stage itself is there and empty
@@ -220,7 +187,7 @@ def test_backward_reads_one_stage_ahead(mode, tmp_path):
 def test_a_retained_graph_is_read_ahead_in_both_walks(tmp_path):
     model, x = mlp(16, 4), torch.randn(8, 16)
     with runtime_of(model, offloader=Offloader(tmp_path)) as runtime:
-        runtime.use(all_disk(4))
+        runtime.use(kept(4, "disk"))
         loss = model(x).sum()
         loss.backward(retain_graph=True)
         loss.backward()
@@ -298,7 +265,7 @@ def test_after_an_error_no_bytes_files_or_reads_stay_behind(when, blocked, mode,
 def test_what_was_read_ahead_in_vain_is_let_go_by_the_next_forward(tmp_path):
     model, x = mlp(32, 4), torch.randn(64, 32)
     with runtime_of(model, offloader=Offloader(tmp_path)) as runtime:
-        runtime.use(all_disk(4))
+        runtime.use(kept(4, "disk"))
         with PeakTracker(excluded_tensors(model, x)) as tracker:
             loss = model(x).sum()
             before = tracker.live
@@ -310,28 +277,6 @@ def test_what_was_read_ahead_in_vain_is_let_go_by_the_next_forward(tmp_path):
 
     assert stuck > 0
     assert left < stuck
-
-
-def empty(folder):
-    for file in folder.iterdir():
-        file.unlink()
-
-
-def test_a_spill_file_that_is_gone_or_cut_short_is_an_error_that_names_the_layer(tmp_path):
-    model, x = mlp(16, 4), torch.randn(8, 16)
-    with runtime_of(model, offloader=Offloader(tmp_path)) as runtime:
-        runtime.use(all_disk(4))
-        with Held(runtime, model, x):
-            handle = model[2].register_forward_pre_hook(lambda *_: empty(tmp_path))
-            with pytest.raises(StorageFailure, match=r"^1: \d+ bytes cannot be written to .*\.spill: "):
-                model(x)
-            handle.remove()
-
-        loss = model(x).sum()
-        for file in tmp_path.iterdir():
-            os.truncate(file, 10)
-        with pytest.raises(SpillDamaged, match=r"\.spill: the spill file ends after \d+ bytes of a tensor, expected"):
-            loss.backward()
 
 
 def test_a_tensor_changed_before_it_is_written_is_detected(tmp_path):
@@ -355,7 +300,7 @@ def test_backward_still_works_when_the_plan_was_removed_after_forward():
     model, x = mlp(16, 4), torch.randn(8, 16)
     expected = step(copy.deepcopy(model), (x,))
     with runtime_of(model, offloader=Offloader()) as runtime:
-        runtime.use(all_disk(4))
+        runtime.use(kept(4, "disk"))
         loss = model(x).pow(2).mean()
 
     loss.backward()

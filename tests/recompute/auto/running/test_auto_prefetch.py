@@ -4,6 +4,7 @@ import contextlib
 import copy
 import os
 import random
+import signal
 import subprocess
 import sys
 import threading
@@ -28,7 +29,7 @@ from torch import nn
 from model_checkpoint.recompute.auto.autocheckpoint import auto_checkpoint
 from model_checkpoint.recompute.auto.common.peak import PeakTracker, measure_peak
 from model_checkpoint.recompute.auto.planning.schedule import Keep
-from model_checkpoint.recompute.auto.running.region_frame import is_recomputing
+from model_checkpoint.recompute.common.recomputing import is_recomputing
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -215,7 +216,7 @@ def test_after_an_error_a_region_that_waits_for_the_worker_is_not_run():
     model[2].register_forward_hook(lambda *_: again.append(is_recomputing()))
     with runtime_of(model, prefetch=True) as runtime:
         runtime.use(every_stage(4))
-        worker = runtime.prefetcher._workers()
+        worker = runtime.machinery.prefetcher._workers()
         blocked = worker.submit(lambda: begun.set() or gate.wait(60))
         assert begun.wait(60)
         with contextlib.suppress(RuntimeError):
@@ -227,11 +228,51 @@ def test_after_an_error_a_region_that_waits_for_the_worker_is_not_run():
     assert again == [False]
 
 
+class Waits(nn.Module):
+    """Waits on the worker thread until it is let go."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear, self.begun, self.gate = nn.Linear(8, 8), threading.Event(), threading.Event()
+
+    def forward(self, x):
+        if threading.current_thread() is not threading.main_thread():
+            self.begun.set()
+            self.gate.wait(60)
+        return self.linear(x).tanh()
+
+
+def test_a_child_forked_in_backward_does_not_wait_for_its_parents_worker():
+    torch.manual_seed(0)
+    model, x, children = nn.Sequential(Waits(), nn.Sequential(nn.Linear(8, 8), nn.Tanh())), torch.randn(4, 8), []
+    expected = step(model, (x,))[1]
+
+    def fork(gradient):
+        assert model[0].begun.wait(60)  # the worker is in the region that backward needs next
+        children.append(os.fork())
+        if children[0]:
+            model[0].gate.set()
+        else:
+            signal.alarm(60)  # the end of a child that hangs
+
+    with runtime_of(model, prefetch=True) as runtime:
+        runtime.use(every_stage(2))
+        handle = model[0].register_forward_hook(lambda _, args, output: output.register_hook(fork) and None)
+        output = model(x)
+        handle.remove()
+        model.zero_grad()
+        output.pow(2).mean().backward()
+        same = all(torch.equal(p.grad, g) for p, g in zip(model.parameters(), expected, strict=True))
+        if children[0] == 0:
+            os._exit(0 if same else 1)
+
+    assert os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]) == 0
+    assert same
+
+
 def test_a_profile_without_prefetch_answers_no_question_about_it():
     model, x = mlp(16, 6), torch.randn(8, 16)
     auto_checkpoint(model, 0.6, x)
 
-    with pytest.raises(
-        ValueError, match=r"^profile: made with prefetch, offload = \(False, None\), got \(True, None\)"
-    ):
+    with pytest.raises(ValueError, match=r"^profile: made with .*prefetch=False.*, got .*prefetch=True"):
         auto_checkpoint(model, 0.5, profile=model.plan.profile, prefetch=True)

@@ -22,7 +22,7 @@ from tests.recompute.auto.auto_models import (
 from torch import nn
 
 from model_checkpoint.recompute.auto.autocheckpoint import auto_checkpoint
-from model_checkpoint.recompute.auto.running.region_frame import is_recomputing
+from model_checkpoint.recompute.common.recomputing import is_recomputing
 
 
 def test_batch_norm_statistics_move_once_per_step():

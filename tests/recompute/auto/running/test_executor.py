@@ -2,6 +2,7 @@
 
 import copy
 import random
+import weakref
 
 import pytest
 import torch
@@ -15,9 +16,11 @@ from tests.recompute.auto.auto_models import (
 )
 from torch import nn
 
+from model_checkpoint.recompute.auto.common.errors import RecomputeDiverged
 from model_checkpoint.recompute.auto.planning.schedule import Keep, Region
 from model_checkpoint.recompute.auto.running import region_frame as frame
-from model_checkpoint.recompute.auto.running.runtime import Runtime, StageCall, StageFacts
+from model_checkpoint.recompute.auto.running.runtime import Runtime
+from model_checkpoint.recompute.auto.running.stage_call import StageCall, StageFacts
 
 MODES = {"recompute": ("full",), "drop": ("full", "drop"), "masks": ("drop", "drop+masks")}
 
@@ -114,3 +117,80 @@ def test_a_partial_backward_frees_and_repeats_nothing_wrongly():
         got = last_layer_then_all(twin)
 
     assert all(torch.equal(a, b) for a, b in zip(got, last_layer_then_all(model), strict=True))
+
+
+class CallsAutograd(nn.Module):
+    """A layer that walks a graph of its own in its forward."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x):
+        inner = self.linear(x).tanh()
+        (gradient,) = torch.autograd.grad(inner.sum(), self.linear.weight, create_graph=True)
+        return inner + gradient.sum()
+
+
+def test_a_layer_that_calls_autograd_in_its_forward_is_refused_by_name():
+    """The region is still open then: half of it cannot be run again."""
+    model, x = nn.Sequential(CallsAutograd(), nn.Linear(8, 8)), torch.randn(4, 8)
+    with runtime_of(model) as runtime:
+        runtime.use((Region(start=0, stop=0, body=(Keep(stage=0),)), Keep(stage=1)))
+
+        with pytest.raises(RecomputeDiverged, match=r"^0: backward was called inside the forward of this region"):
+            model(x)
+
+        assert runtime.statistics.layers()["0"].recomputes == 0
+
+
+class WithExtra(nn.Module):
+    """Returns a second tensor that nobody takes, first or last."""
+
+    def __init__(self, place):
+        super().__init__()
+        self.linear, self.place, self.watch = nn.Linear(8, 8), place, None
+
+    def forward(self, x):
+        result, extra = self.linear(x).tanh(), x * 2
+        self.watch = weakref.ref(extra)
+        return (extra, result) if self.place == "first" else (result, extra)
+
+
+class TakesOne(nn.Module):
+    """Takes the useful one of two tensors, and looks whether the other is alive."""
+
+    def __init__(self, before):
+        super().__init__()
+        self.linear, self.seen = nn.Linear(8, 8), []
+        self.__dict__["before"] = before  # not a submodule
+
+    def forward(self, x):
+        self.seen.append(self.before.watch() is not None)
+        return self.linear(x).tanh()
+
+
+class Pair(nn.Module):
+    """Hands on one of the two tensors of its first layer."""
+
+    def __init__(self, place):
+        super().__init__()
+        self.first = WithExtra(place)
+        self.second = TakesOne(self.first)
+
+    def forward(self, x):
+        return self.second(self.first(x)[1 if self.first.place == "first" else 0])
+
+
+@pytest.mark.parametrize("place", ["first", "last"])
+def test_a_second_run_lets_go_of_what_no_later_layer_reads(place):
+    """Memory: an output that only the first run had a use for must not be held while the rest runs."""
+    model, x = Pair(place), torch.randn(4, 8)
+    stages = [StageCall(i, StageFacts(name=n), m) for i, (n, m) in enumerate(model.named_children())]
+    with Runtime(model, stages) as runtime:
+        runtime.use((Region(start=0, stop=1, body=(Keep(stage=0), Keep(stage=1))),))
+        loss = model(x).sum()
+        model.second.seen.clear()
+        loss.backward()
+
+    assert model.second.seen == [False]

@@ -43,5 +43,11 @@ class PlanMismatch(CheckpointException, ValueError):
     default_type = ExceptionType.VALIDATION_FAILED
 
 
+class SampleGone(CheckpointException, ValueError):
+    """A profile is asked for another budget, and the sample it would measure with is not there any more."""
+
+    default_type = ExceptionType.VALIDATION_FAILED
+
+
 class AutoCheckpointWarning(UserWarning):
     """Training goes on, but not quite as planned."""

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import inspect
 import warnings
+from functools import partial
 from typing import Any
 
+import torch
 from torch import nn
 
 from model_checkpoint.recompute.auto.common.errors import AutoCheckpointWarning
 from model_checkpoint.recompute.auto.measuring.sample import input_bytes
-from model_checkpoint.recompute.auto.running.runtime import Patch, plain_call
+from model_checkpoint.recompute.auto.running.stage_call import Patch
+from model_checkpoint.recompute.auto.running.torch_regions import guarded_forward, wrap_forward
 
 _GROWTH = 1.1
 
@@ -41,16 +44,18 @@ class CallGuard:
         self._warned: set[str] = set()
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Return the keyword arguments to call the model with."""
-        if self._planned and input_bytes(args, kwargs) > _GROWTH * self._planned:
+        """Return the keyword arguments to call the model with; the compiler traces this too, without the warnings."""
+        compiling = torch.compiler.is_compiling()
+        if not compiling and self._planned and input_bytes(args, kwargs) > _GROWTH * self._planned:
             self._warn(
                 f"input: {input_bytes(args, kwargs)} bytes, planned for {self._planned}; the peak will exceed the "
                 "budget. Call auto_checkpoint again with a sample of this size."
             )
         if self._takes_cache and (kwargs.get("use_cache") or (self._caches and "use_cache" not in kwargs)):
-            self._warn(
-                "use_cache: switched off while training with recomputation, as a second run would fill it again."
-            )
+            if not compiling:
+                self._warn(
+                    "use_cache: switched off while training with recomputation, as a second run would fill it again."
+                )
             kwargs = {**kwargs, "use_cache": False}
         return kwargs
 
@@ -63,10 +68,6 @@ class CallGuard:
 
 def guard(model: nn.Module, gate: CallGuard) -> Patch:
     """Put only the gate before a model; its layers run as they are."""
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return plain_call(model)(*args, **gate(args, kwargs))
-
-    patch = Patch(model, call)
+    patch = wrap_forward(model, partial(guarded_forward, gate))
     patch.install()
     return patch

@@ -22,10 +22,12 @@ from model_checkpoint.recompute.auto.measuring.stages import intercepted, nothin
 from model_checkpoint.recompute.auto.measuring.survey import StageObservation, StepSurvey
 from model_checkpoint.recompute.auto.planning.planner import Chain, Mode, Stage, lone_bytes
 from model_checkpoint.recompute.auto.running.compiled_schedule import StageStep
-from model_checkpoint.recompute.auto.running.drop import recipe_of, save_or_rebuild
-from model_checkpoint.recompute.auto.running.offload_groups import OffloadGroup
-from model_checkpoint.recompute.auto.running.region_frame import HeldTensors
-from model_checkpoint.recompute.auto.running.runtime import Runtime, StageCall
+from model_checkpoint.recompute.auto.running.kept_stage import run_kept
+from model_checkpoint.recompute.auto.running.machinery import Machinery
+from model_checkpoint.recompute.auto.running.stage_call import StageCall
+from model_checkpoint.recompute.auto.running.walking import HeldTensors
+from model_checkpoint.recompute.auto.saving.drop import recipe_of, save_or_rebuild
+from model_checkpoint.recompute.auto.saving.offload_groups import OffloadGroup
 
 _REGION_SECONDS = 6e-5
 _ROUNDS = 5
@@ -61,13 +63,15 @@ class _Seconds:
             setattr(self, name, min(getattr(self, name), getattr(other, name)))
 
 
-def profile_chain(sample: Sample, runtime: Runtime, survey: StepSurvey, *, modes: Sequence[str]) -> Chain:
+def profile_chain(
+    sample: Sample, stages: Sequence[StageCall], survey: StepSurvey, *, machinery: Machinery, modes: Sequence[str]
+) -> Chain:
     """Measure every stage and return the chain; call it inside ``sample.untouched()``."""
-    profiler = _Profiler(sample.model, runtime, survey, modes=modes)
-    with intercepted([stage.module for stage in runtime.stages], profiler.call):
+    profiler = _Profiler(sample.model, stages, survey, machinery=machinery, modes=modes)
+    with intercepted([stage.module for stage in stages], profiler.call):
         sample.forward()
-    stages = [_with_glue(stage, survey.marks, n) for n, stage in enumerate(profiler.stages)]
-    return Chain(stages=(*stages, _tail(survey)), region_cost=_REGION_SECONDS)
+    costs = [_with_glue(stage, survey.marks, n) for n, stage in enumerate(profiler.costs)]
+    return Chain(stages=(*costs, _tail(survey)), region_cost=_REGION_SECONDS)
 
 
 def _with_glue(stage: Stage, marks: list[StageObservation], number: int) -> Stage:
@@ -94,24 +98,32 @@ def _tail(survey: StepSurvey) -> Stage:
 class _Profiler:
     """Measures the stages as one forward pass meets them."""
 
-    def __init__(self, model: nn.Module, runtime: Runtime, survey: StepSurvey, *, modes: Sequence[str]) -> None:
-        self.model, self.runtime, self.survey, self.modes = model, runtime, survey, modes
-        self.stages: list[Stage] = []
+    def __init__(
+        self,
+        model: nn.Module,
+        stages: Sequence[StageCall],
+        survey: StepSurvey,
+        *,
+        machinery: Machinery,
+        modes: Sequence[str],
+    ) -> None:
+        self.model, self.stages, self.survey, self.machinery, self.modes = model, stages, survey, machinery, modes
+        self.costs: list[Stage] = []
         self._seen: dict[Any, Stage] = {}
 
     def call(
         self, module: nn.Module, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Measure the stage on these arguments, then go on with its result."""
-        number = len(self.stages)
-        if number >= len(self.runtime.stages) or self.runtime.stages[number].module is not module:
+        number = len(self.costs)
+        if number >= len(self.stages) or self.stages[number].module is not module:
             return original(*args, **kwargs)
         mark = self.survey.marks[number]
         key = _structure(module, args, kwargs, mark)
         if key not in self._seen:
-            bench = _Bench(self.model, self.runtime, self.runtime.stages[number], mark.requires_grad)
+            bench = _Bench(self.model, self.machinery, self.stages[number], mark.requires_grad)
             self._seen[key] = bench.measure(args, kwargs, self.modes)
-        self.stages.append(self._seen[key])
+        self.costs.append(self._seen[key])
         with nothing_saved():
             return original(*args, **kwargs)
 
@@ -127,8 +139,10 @@ def _structure(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any],
 class _Bench:
     """Runs one stage over and over on the same arguments."""
 
-    def __init__(self, model: nn.Module, runtime: Runtime, stage: StageCall, requires_grad: tuple[bool, ...]) -> None:
-        self.model, self.runtime, self.stage, self.requires_grad = model, runtime, stage, requires_grad
+    def __init__(
+        self, model: nn.Module, machinery: Machinery, stage: StageCall, requires_grad: tuple[bool, ...]
+    ) -> None:
+        self.model, self.machinery, self.stage, self.requires_grad = model, machinery, stage, requires_grad
 
     def measure(self, args: tuple[Any, ...], kwargs: dict[str, Any], names: Sequence[str]) -> Stage:
         """All costs of the stage."""
@@ -167,9 +181,9 @@ class _Bench:
         """One forward, with what it put away; that is still in memory, as nobody has begun to write it."""
         args, kwargs = self._fresh()
         step = StageStep(regions=(), mode=mode, resolves=False)
-        convoy, sink = self.runtime.convoy(background=False), HeldTensors(save_or_rebuild)
+        convoy, sink = self.machinery.convoy(background=False), HeldTensors(save_or_rebuild)
         with torch.enable_grad():
-            result = self.runtime.run_kept(self.stage, args, kwargs, sink=sink, step=step, convoy=convoy)
+            result = run_kept(self.stage, args, kwargs, step=step, sink=sink, save=self.machinery.save, convoy=convoy)
         return result, convoy.group if convoy is not None else None
 
     def _tracker(self) -> PeakTracker:

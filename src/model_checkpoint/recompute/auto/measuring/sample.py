@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import random
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import MethodType
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from model_checkpoint.recompute.auto.common.arguments import flatten_call, leaves_of, rebuild_call
+from model_checkpoint.recompute.auto.common.errors import SampleGone
 from model_checkpoint.recompute.auto.common.peak import PeakTracker, excluded_tensors
+from model_checkpoint.recompute.common.context import RandomState, train_flags, train_flags_as
 
 Loss = Callable[[Any], Tensor]
+_GONE = object()
 
 
 def default_loss(output: Any) -> Tensor:
@@ -113,20 +116,97 @@ class Sample:
     def untouched(self) -> Iterator[None]:
         """Put gradients, buffers, generators and train flags back after the block; in it every ``.grad`` exists."""
         gradients = [(p, p.grad) for p in self.model.parameters()]
-        flags = [(m, m.training) for m in self.model.modules()]
         buffers = [(m, n, b, b.clone()) for m in self.model.modules() for n, b in m._buffers.items() if b is not None]
-        states = random.getstate(), np.random.get_state(), torch.get_rng_state(), _cuda_states()
+        generators = RandomState.capture()
         try:
             for parameter, _ in gradients:
-                parameter.grad = torch.zeros_like(parameter) if parameter.requires_grad else parameter.grad
-            yield
+                parameter.grad = empty_gradient(parameter) if parameter.requires_grad else parameter.grad
+            with train_flags_as(train_flags([self.model])):
+                yield
         finally:
             for parameter, gradient in gradients:
                 parameter.grad = gradient
-            for module, flag in flags:
-                module.training = flag
             _restore_buffers(buffers)
-            _restore_generators(states)
+            generators.install()
+
+
+def empty_gradient(tensor: Tensor) -> Tensor:
+    """A gradient of zeros in the dtype that the tensor's gradients have, which need not be its own.
+
+    Example:
+        >>> weight = nn.Parameter(torch.ones(2, dtype=torch.float16))
+        >>> weight.grad_dtype = torch.float32
+        >>> empty_gradient(weight).dtype
+        torch.float32
+    """
+    return torch.zeros_like(tensor, dtype=getattr(tensor, "grad_dtype", None) or tensor.dtype)
+
+
+class LentSample:
+    """A sample that stays the caller's: it can be used again as long as somebody else holds its tensors.
+
+    Example:
+        >>> x = torch.ones(1, 2)
+        >>> lent = LentSample(Sample.of(nn.Linear(2, 2), x))
+        >>> lent.borrow().args[0] is x
+        True
+        >>> del x
+        >>> lent.borrow()
+        Traceback (most recent call last):
+        model_checkpoint.recompute.auto.common.errors.SampleGone: profile: its sample is gone, ...
+    """
+
+    def __init__(self, sample: Sample) -> None:
+        self.model, self.input_bytes, self.shapes = sample.model, sample.input_bytes, _shapes(sample)
+        self.lend(sample)
+
+    def lend(self, sample: Sample) -> None:
+        """Take another sample like the first.
+
+        Raises:
+            ValueError: its tensors have other shapes or dtypes, so that what was measured does not hold for it.
+        """
+        if _shapes(sample) != self.shapes:
+            raise ValueError(
+                f"profile: made with a sample of {self.shapes}, got {_shapes(sample)}. Leave the profile out."
+            )
+        leaves, self._spec = flatten_call(sample.args, sample.kwargs)
+        self._leaves = [_weakly(leaf) for leaf in leaves]
+        self._loss = _weakly(sample.loss)
+
+    def borrow(self) -> Sample:
+        """The sample, for the time of one call.
+
+        Raises:
+            SampleGone: nobody holds it any more.
+        """
+        leaves, loss = [get() for get in self._leaves], self._loss()
+        if any(leaf is _GONE for leaf in [*leaves, loss]):
+            raise SampleGone(
+                "profile: its sample is gone, expected the tensors (and loss=) it was made with to be alive. "
+                "Pass sample_input= (and loss=) again beside profile=."
+            )
+        args, kwargs = rebuild_call(leaves, self._spec)
+        return Sample(model=self.model, args=args, kwargs=kwargs, loss=loss)
+
+
+def _shapes(sample: Sample) -> list[str]:
+    leaves = flatten_call(sample.args, sample.kwargs)[0]
+    return [f"{tuple(leaf.shape)} {leaf.dtype}" if isinstance(leaf, Tensor) else type(leaf).__name__ for leaf in leaves]
+
+
+def _weakly(value: Any) -> Callable[[], Any]:
+    """A way back to a value that does not keep it alive; numbers and texts, which cannot be referred to, are kept."""
+    try:
+        reference = weakref.WeakMethod(value) if isinstance(value, MethodType) else weakref.ref(value)
+    except TypeError:
+        return lambda: value
+
+    def get() -> Any:
+        found = reference()
+        return _GONE if found is None else found
+
+    return get
 
 
 def input_bytes(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
@@ -141,12 +221,8 @@ def _copy(leaf: Any) -> Any:
     copy = leaf.detach().clone()
     if leaf.requires_grad:
         copy.requires_grad_()
-        copy.grad = torch.zeros_like(copy)
+        copy.grad = empty_gradient(copy)
     return copy
-
-
-def _cuda_states() -> list[Tensor]:
-    return torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
 
 
 def _restore_buffers(saved: list[tuple[nn.Module, str, Tensor, Tensor]]) -> None:
@@ -154,12 +230,3 @@ def _restore_buffers(saved: list[tuple[nn.Module, str, Tensor, Tensor]]) -> None
         for module, name, buffer, value in saved:
             module._buffers[name] = buffer
             buffer.copy_(value)
-
-
-def _restore_generators(states: tuple[Any, Any, Tensor, list[Tensor]]) -> None:
-    python, legacy, rng, cuda = states
-    random.setstate(python)
-    np.random.set_state(legacy)
-    torch.set_rng_state(rng)
-    if cuda:
-        torch.cuda.set_rng_state_all(cuda)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
 from model_checkpoint.recompute.auto.common.arguments import leaves_of
-from model_checkpoint.recompute.auto.running.runtime import Patch, plain_call
+from model_checkpoint.recompute.auto.running.stage_call import Patch, plain_call
 
 _ENOUGH = 8  # with so many stages, finer ones gain nothing and cost planning time
 Handler = Callable[[nn.Module, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
@@ -113,12 +113,13 @@ class _Watcher:
         return self._count
 
 
-def find_stages(model: nn.Module, run: Callable[[], object]) -> FoundStages:
+def find_stages(model: nn.Module, run: Callable[[], object], *, blocks: bool = False) -> FoundStages:
     """Run the model once and return its stages.
 
     Args:
         model: what to look into.
         run: calls the model on a sample.
+        blocks: leave an ``nn.Sequential`` of plain operations whole; on its own, none of those is worth a second run.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2))
@@ -134,8 +135,13 @@ def find_stages(model: nn.Module, run: Callable[[], object]) -> FoundStages:
     if not chain:
         while len(nodes) == 1 and nodes[0].children:
             nodes = nodes[0].children
-    while chain and len(nodes) < _ENOUGH and any(_expandable(node, items) for node in nodes):
-        nodes = [part for node in nodes for part in (node.children if _expandable(node, items) else [node])]
+
+    def opens(node: Node) -> bool:
+        plain = not any(child.children for child in node.children)
+        return _expandable(node, items) and not (blocks and plain and node is not root)
+
+    while chain and len(nodes) < _ENOUGH and any(opens(node) for node in nodes):
+        nodes = [part for node in nodes for part in (node.children if opens(node) else [node])]
     return FoundStages(stages=_named(model, nodes), chain=chain)
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -16,7 +14,8 @@ from model_checkpoint.recompute.auto.common.errors import ModelRefused
 from model_checkpoint.recompute.auto.common.peak import PeakTracker
 from model_checkpoint.recompute.auto.measuring.sample import Sample
 from model_checkpoint.recompute.auto.measuring.stages import FoundStages, intercepted
-from model_checkpoint.recompute.auto.running.runtime import StageFacts
+from model_checkpoint.recompute.auto.running.stage_call import StageFacts
+from model_checkpoint.recompute.common.context import RandomState
 
 
 @dataclass(slots=True, kw_only=True)
@@ -108,13 +107,13 @@ class _Before:
         self.given = {**{f"argument {number}": value for number, value in enumerate(args)}, **kwargs}
         self.outlines = {label: _outline(value) for label, value in self.given.items()}
         self.buffers = {path: buffer.clone() for path, buffer in module.named_buffers()}
-        self.rng, self.python = torch.get_rng_state(), _python_state()
+        self.generators = RandomState.capture()
         tracker.collective = False
 
     def compare(self, name: str, *, linked: bool, shared: bool) -> StageFacts:
         """What is different after the call."""
         self._refuse_changed(name)
-        now = dict(self.module.named_buffers())
+        now, generators, drawn = dict(self.module.named_buffers()), self.generators, RandomState.capture()
         written = [
             number
             for number, leaf in enumerate(self.leaves)
@@ -124,8 +123,8 @@ class _Before:
             name=name,
             linked=linked,
             shared=shared,
-            draws=not torch.equal(self.rng, torch.get_rng_state()),
-            draws_python=self.python != _python_state(),
+            draws=(drawn.torch, drawn.cuda) != (generators.torch, generators.cuda),
+            draws_python=(drawn.python, drawn.numpy) != (generators.python, generators.numpy),
             writes=tuple(written),
             buffers=tuple(path for path, old in self.buffers.items() if not _same_bits(now[path], old)),
             collective=self.tracker.collective,
@@ -163,11 +162,6 @@ def survey_step(sample: Sample, found: FoundStages) -> StepSurvey:
     # once more without the watching, whose copies are counted too
     survey.peak = sample.tracked_step().peak
     return survey
-
-
-def _python_state() -> Any:
-    legacy: Any = np.random.get_state()
-    return random.getstate(), legacy[1].tobytes(), legacy[2]
 
 
 def _same_bits(a: Tensor, b: Tensor) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 _WIDTH, _HEIGHT, _MARGIN = 640, 400, 60
 
@@ -40,10 +39,6 @@ class Pareto:
             for r in self.rows
         ]
         return "\n".join(["      peak   share    time", *lines])
-
-    def to_dicts(self) -> list[dict[str, Any]]:
-        """The rows as plain values."""
-        return [{"bytes": r.bytes, "share": r.share, "slowdown": r.slowdown, "measured": r.measured} for r in self.rows]
 
     def svg(self) -> str:
         """The picture as SVG text."""

@@ -55,6 +55,7 @@ class Plan:
     measured_seconds: float
     plain_seconds: float
     input_bytes: int
+    executor: str = "native"
     determinism: str = "metadata"
     prefetch: bool = False
     offload: str | None = None
@@ -97,6 +98,8 @@ class Plan:
             lines.append(
                 f"ahead  regions run before backward asks: {', '.join(map(str, early)) or 'none'} (first stage)"
             )
+        if self.executor == "torch":
+            lines.append("note   regions of torch.utils.checkpoint: each stage is kept, or run again on its own")
         if not self.chain:
             lines.append("note   the model is no chain of layers: regions are single modules")
         for stage, fate, count in zip(self.stages, self.fates(), runs, strict=True):

@@ -75,6 +75,20 @@ def keep_all(count: int, mode: str = "full") -> Schedule:
     return tuple(Keep(stage=index, mode=mode) for index in range(count))
 
 
+def is_flat(schedule: Schedule) -> bool:
+    """Whether every stage is kept in full, or run again on its own.
+
+    Example:
+        >>> is_flat((Keep(stage=0), Region(start=1, stop=1, body=(Keep(stage=1),))))
+        True
+        >>> is_flat((Region(start=0, stop=1, body=(Keep(stage=0), Keep(stage=1))),))
+        False
+    """
+    return all(
+        node.body == (Keep(stage=node.start),) if isinstance(node, Region) else node.mode == "full" for node in schedule
+    )
+
+
 def stages_of(schedule: Schedule) -> list[int]:
     """The stages a schedule runs, in order."""
     order: list[int] = []

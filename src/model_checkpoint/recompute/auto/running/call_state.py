@@ -7,20 +7,17 @@ starts from the old value and leaves the current one alone.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from model_checkpoint.recompute.auto.common.errors import ValueChanged
+from model_checkpoint.recompute.common.context import RandomState, autocast_as, autocast_now, train_flags_as
 
-Autocast = tuple[str, torch.dtype, bool]
 _NOTHING = nullcontext()
-_autocast_on = torch.is_autocast_enabled
+_ROUND = 64  # a pickled state is a few bytes longer or shorter from draw to draw; peaks must not be
 
 
 class ModuleContext:
@@ -49,28 +46,29 @@ def _owner(module: nn.Module, path: str) -> tuple[nn.Module, str]:
     return module.get_submodule(prefix), name
 
 
-def _counted(words: Any) -> Tensor:
-    """An array as a tensor that was made by the dispatcher: a tracker does not see those made from data."""
-    return torch.from_numpy(words).clone()
+def _counted(data: bytes) -> Tensor:
+    """Bytes as a tensor that was made by the dispatcher: a tracker does not see those made from data."""
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8).clone() if data else torch.empty(0, dtype=torch.uint8)
 
 
 class PythonGenerators:
     """The state of Python's and NumPy's generators, held in tensors so that a tracker counts it."""
 
-    __slots__ = ("_numpy", "_numpy_rest", "_python", "_python_rest")
+    __slots__ = ("_numpy", "_python", "_rest")
 
     def __init__(self) -> None:
-        version, words, gauss = random.getstate()
-        self._python, self._python_rest = _counted(np.array(words, dtype=np.int64)), (version, gauss)
-        legacy: Any = np.random.get_state()
-        self._numpy, self._numpy_rest = _counted(legacy[1].astype(np.int64)), (legacy[0], *legacy[2:])
+        state = RandomState.capture(with_torch=False)
+        assert state.python is not None
+        version, words, gauss = state.python
+        numpy = state.numpy or b""
+        padded = numpy.ljust(-(-len(numpy) // _ROUND) * _ROUND, b"\0")  # what follows a pickle is not read
+        self._python, self._numpy, self._rest = _counted(words), _counted(padded), (version, gauss)
 
     def restore(self) -> None:
         """Set both generators back to this state."""
-        version, gauss = self._python_rest
-        random.setstate((version, tuple(self._python.tolist()), gauss))
-        kind, *rest = self._numpy_rest
-        np.random.set_state((kind, self._numpy.numpy().astype(np.uint32), *rest))
+        version, gauss = self._rest
+        words, numpy = self._python.numpy().tobytes(), self._numpy.numpy().tobytes()
+        RandomState(python=(version, words, gauss), numpy=numpy or None, torch=None, cuda=()).install()
 
 
 class CallState:
@@ -83,7 +81,7 @@ class CallState:
         self.seconds = 0.0
         self.training = tuple([m.training for m in of.modules])
         self.versions = [p._version for p in of.parameters]
-        self.autocast = autocast_state()
+        self.autocast = autocast_now()
         self.rng: Tensor | None = torch.default_generator.get_state()
         self.cuda = [(index, torch.cuda.get_rng_state(index)) for index in of.devices]
         self.python = PythonGenerators() if of.draws_python else None
@@ -110,31 +108,22 @@ class CallState:
             and self.python is None
             and not self.buffers
             and not self.cuda
-            and self.autocast is None
-            and autocast_state() is None
+            and not self.autocast
+            and not autocast_now()
             and self.training == tuple([m.training for m in self.of.modules])
         )
 
     def check(self) -> None:
         """Refuse to recompute from parameters that were changed since the forward pass."""
-        if self.versions == [p._version for p in self.of.parameters]:
-            return
-        for number, (parameter, version) in enumerate(zip(self.of.parameters, self.versions, strict=True)):
-            if parameter._version != version:
-                raise ValueChanged(
-                    f"{self.of.name}: parameter {number} (shape {tuple(parameter.shape)}) was changed in place between "
-                    f"forward and backward, version {parameter._version}, expected {version}. "
-                    "Call backward before the optimizer step."
-                )
+        check_unchanged(self.of.name, self.of.parameters, self.versions)
 
     @contextmanager
     def applied(self) -> Iterator[None]:
         """Run the block as the first call ran; everything but the generators is put back after it."""
         with ExitStack() as stack:
-            if self.autocast is not None or autocast_state() is not None:
-                stack.enter_context(autocast_as(self.autocast))
+            stack.enter_context(autocast_as(self.autocast))
             if tuple([m.training for m in self.of.modules]) != self.training:
-                stack.enter_context(_train_flags(self.of.modules, self.training))
+                stack.enter_context(train_flags_as(dict(zip(self.of.modules, self.training, strict=True))))
             if self.buffers:
                 stack.enter_context(_old_buffers(self.buffers))
             self._set_generators()
@@ -149,38 +138,21 @@ class CallState:
             self.python.restore()
 
 
-def autocast_state() -> list[Autocast] | None:
-    """The devices with autocast on, with dtype and cache flag; None when it is off everywhere."""
-    if not (_autocast_on("cpu") or _autocast_on("cuda")):
-        return None
-    cache = torch.is_autocast_cache_enabled()
-    return [(device, torch.get_autocast_dtype(device), cache) for device in ("cpu", "cuda") if _autocast_on(device)]
+def check_unchanged(name: str, parameters: Sequence[Tensor], versions: Sequence[int]) -> None:
+    """Refuse to compute again with parameters of other versions than in the first run.
 
-
-@contextmanager
-def autocast_as(wanted: list[Autocast] | None) -> Iterator[None]:
-    """Switch autocast to ``wanted`` on every device, off where it is not named."""
-    given = {device: (dtype, cache) for device, dtype, cache in wanted or []}
-    with ExitStack() as stack:
-        for device in ("cpu", "cuda"):
-            if device in given:
-                dtype, cache = given[device]
-                stack.enter_context(torch.autocast(device, dtype=dtype, cache_enabled=cache))
-            elif torch.is_autocast_enabled(device):
-                stack.enter_context(torch.autocast(device, enabled=False))
-        yield
-
-
-@contextmanager
-def _train_flags(modules: list[nn.Module], flags: tuple[bool, ...]) -> Iterator[None]:
-    current = [m.training for m in modules]
-    for module, flag in zip(modules, flags, strict=True):
-        module.training = flag
-    try:
-        yield
-    finally:
-        for module, flag in zip(modules, current, strict=True):
-            module.training = flag
+    Raises:
+        ValueChanged: the first that was written into is named.
+    """
+    if versions == [parameter._version for parameter in parameters]:
+        return
+    for number, (parameter, version) in enumerate(zip(parameters, versions, strict=True)):
+        if parameter._version != version:
+            raise ValueChanged(
+                f"{name}: parameter {number} (shape {tuple(parameter.shape)}) was changed in place between "
+                f"forward and backward, version {parameter._version}, expected {version}. "
+                "Call backward before the optimizer step."
+            )
 
 
 @contextmanager
@@ -203,14 +175,8 @@ def generators_kept(states: Sequence[CallState]) -> AbstractContextManager[None]
 
 @contextmanager
 def _generators_kept(states: Sequence[CallState]) -> Iterator[None]:
-    rng = torch.default_generator.get_state()
-    cuda = [(i, torch.cuda.get_rng_state(i)) for i in {i for s in states for i, _ in s.cuda}]
-    python = PythonGenerators() if any(state.python is not None for state in states) else None
+    now = RandomState.capture(with_python=any(state.python is not None for state in states))
     try:
         yield
     finally:
-        torch.default_generator.set_state(rng)
-        for index, state in cuda:
-            torch.cuda.set_rng_state(state, index)
-        if python is not None:
-            python.restore()
+        now.install()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
@@ -12,20 +12,21 @@ from torch.autograd.graph import saved_tensors_hooks
 from model_checkpoint.recompute.auto.common.arguments import flatten_call, leaves_of, rebuild_call
 from model_checkpoint.recompute.auto.running.call_state import CallState
 from model_checkpoint.recompute.auto.running.compiled_schedule import CompiledRegion, CompiledSchedule
-from model_checkpoint.recompute.auto.running.region_frame import RegionFrame, TensorSink, local
-
-if TYPE_CHECKING:
-    from model_checkpoint.recompute.auto.running.runtime import Runtime, StageCall
+from model_checkpoint.recompute.auto.running.kept_stage import run_kept
+from model_checkpoint.recompute.auto.running.machinery import Machinery
+from model_checkpoint.recompute.auto.running.region_frame import RegionFrame
+from model_checkpoint.recompute.auto.running.stage_call import StageCall
+from model_checkpoint.recompute.auto.running.walking import TensorSink, local
 
 
 class ScheduleWalk:
-    """Runs stages one by one and opens and closes the regions around them."""
+    """Runs stages one by one and opens and closes the regions around them; a ``shadow`` is a second run."""
 
-    __slots__ = ("body", "busy", "convoy", "latest", "previous", "runtime", "shadow", "sink", "stack")
+    __slots__ = ("body", "busy", "convoy", "latest", "machinery", "previous", "shadow", "sink", "stack")
 
-    def __init__(self, runtime: Runtime, body: CompiledSchedule, *, sink: TensorSink, shadow: bool) -> None:
-        self.runtime, self.body, self.sink, self.shadow = runtime, body, sink, shadow
-        self.convoy = runtime.convoy()
+    def __init__(self, machinery: Machinery, body: CompiledSchedule, *, sink: TensorSink, shadow: bool = False) -> None:
+        self.machinery, self.body, self.sink, self.shadow = machinery, body, sink, shadow
+        self.convoy = machinery.convoy()
         self.stack: list[RegionFrame] = []
         self.latest = -1
         self.busy = False
@@ -41,7 +42,8 @@ class ScheduleWalk:
             if self.stack:
                 result = self._run_in_frames(stage, args, kwargs)
             else:
-                result = self.runtime.run_kept(stage, args, kwargs, sink=self.sink, step=step, convoy=self.convoy)
+                save, convoy = self.machinery.save, self.convoy
+                result = run_kept(stage, args, kwargs, step=step, sink=self.sink, save=save, convoy=convoy)
         finally:
             self.busy = False
             if self.stack:
@@ -87,7 +89,8 @@ class ScheduleWalk:
             depth += 1
         self._pop_to(depth)
         for part in wanted[depth:]:
-            frame = RegionFrame(self.runtime, part, self.stack[-1] if self.stack else self.sink, shadow=self.shadow)
+            around = self.stack[-1] if self.stack else self.sink
+            frame = RegionFrame(self.machinery, part, around, shadow=self.shadow, rerun=_rerun)
             if not self.stack and not self.shadow:
                 frame.previous, self.previous = self.previous, weakref.ref(frame)
             self.stack.append(frame)
@@ -115,3 +118,7 @@ class ScheduleWalk:
         self._pop_to(0)
         if self.convoy is not None:
             self.convoy.abandon()
+
+
+def _rerun(machinery: Machinery, body: CompiledSchedule, sink: TensorSink) -> ScheduleWalk:
+    return ScheduleWalk(machinery, body, sink=sink, shadow=True)

@@ -8,20 +8,17 @@ whole process.
 from __future__ import annotations
 
 import logging
-import threading
+import os
 import time
 import weakref
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import torch
 
+from model_checkpoint import forks
 from model_checkpoint.recompute.auto.common.peak import active_tracker
 from model_checkpoint.recompute.auto.common.statistics import RecomputeStatistics
-from model_checkpoint.recompute.auto.running.saved import Saved
-
-if TYPE_CHECKING:
-    from model_checkpoint.recompute.auto.running.region_frame import RegionFrame
 
 _log = logging.getLogger("model_checkpoint.recompute")
 
@@ -29,20 +26,41 @@ _log = logging.getLogger("model_checkpoint.recompute")
 class Pending:
     """A region under way on the worker for one backward pass."""
 
-    __slots__ = ("future", "statistics", "task")
+    __slots__ = ("future", "owner", "statistics", "task")
 
     def __init__(self, future: Future[bool], task: int, statistics: RecomputeStatistics) -> None:
         self.future, self.task, self.statistics = future, task, statistics
+        self.owner = os.getpid()  # the worker is a thread of this process
 
-    def collect(self, frame: RegionFrame, task: int) -> bool:
+    def collect(self, layer: str, task: int) -> bool:
         """Wait for the worker; False means that backward must run the region itself."""
-        if self.future.cancel():
+        if os.getpid() != self.owner or self.future.cancel():
             return False
         start = time.perf_counter()
         done = self.future.result() and task == self.task
         if done:
-            self.statistics.prefetched(frame.calls[0].stage.name, time.perf_counter() - start)
+            self.statistics.prefetched(layer, time.perf_counter() - start)
         return done
+
+
+class Prefetchable(Protocol):
+    """A region that can be run before backward comes to it."""
+
+    pending: Pending | None
+
+    @property
+    def name(self) -> str:
+        """Its layers, for messages."""
+        ...
+
+    @property
+    def may_run_ahead(self) -> bool:
+        """Whether that is of use, and safe beside backward."""
+        ...
+
+    def recompute(self, task: int) -> None:
+        """Run it for one backward pass."""
+        ...
 
 
 class Prefetcher:
@@ -53,11 +71,12 @@ class Prefetcher:
         self.overlap = 0
         self._pool: ThreadPoolExecutor | None = None
         self._running: Future[bool] | None = None
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
+        forks.in_child(self._begin_anew)
 
-    def start(self, frame: RegionFrame | None, task: int) -> None:
+    def start(self, frame: Prefetchable | None, task: int) -> None:
         """Begin to run ``frame`` for backward pass ``task``, if that is safe."""
-        if frame is None or frame.pending is not None or not _safe(frame):
+        if frame is None or frame.pending is not None or not frame.may_run_ahead:
             return
         tracker = active_tracker()
         if tracker is not None:
@@ -80,6 +99,10 @@ class Prefetcher:
         if running is not None and not running.cancel():
             running.result()
 
+    def _begin_anew(self) -> None:
+        """A forked child has no worker, and must not wait for what its parent's had begun."""
+        self._pool = self._running = None
+
     def _workers(self) -> ThreadPoolExecutor:
         with self._lock:
             if self._pool is None:
@@ -94,19 +117,7 @@ class Prefetcher:
                 self._pool = None
 
 
-def _safe(frame: RegionFrame) -> bool:
-    """Whether backward will ask for a region, and it touches nothing that backward may use at the same time."""
-    needed = any(holder() is not None for holder in frame.holders)
-    return (
-        needed
-        and frame.closed
-        and frame.part.ahead
-        and not any(call.state.draws or call.stage.facts.collective or call.stage.facts.shared for call in frame.calls)
-        and not any(isinstance(packed, Saved) and packed.draws for packed, _, _ in frame.inputs)
-    )
-
-
-def _run(reference: weakref.ref[RegionFrame], task: int, threads: int) -> bool:
+def _run(reference: weakref.ref[Prefetchable], task: int, threads: int) -> bool:
     """Run a region unless its graph is gone; an error is left to backward, which runs it again and raises there."""
     frame = reference()
     if frame is None:

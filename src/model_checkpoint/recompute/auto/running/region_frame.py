@@ -13,7 +13,7 @@ import time
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,51 +22,19 @@ from model_checkpoint.recompute.auto.common.arguments import Spec, leaves_of, re
 from model_checkpoint.recompute.auto.common.errors import RecomputeDiverged
 from model_checkpoint.recompute.auto.running.call_state import CallState, generators_kept
 from model_checkpoint.recompute.auto.running.compiled_schedule import CompiledRegion
-from model_checkpoint.recompute.auto.running.saved import Saved
-
-if TYPE_CHECKING:
-    from model_checkpoint.recompute.auto.running.executor import ScheduleWalk
-    from model_checkpoint.recompute.auto.running.runtime import Runtime, StageCall
+from model_checkpoint.recompute.auto.running.machinery import Machinery
+from model_checkpoint.recompute.auto.running.prefetch import Pending
+from model_checkpoint.recompute.auto.running.stage_call import StageCall
+from model_checkpoint.recompute.auto.running.walking import Rerun, StageWalk, TensorSink, local
+from model_checkpoint.recompute.auto.saving.saved import Saved
+from model_checkpoint.recompute.common.recomputing import recomputing
 
 _task = torch._C._current_graph_task_id
 _WORTH_STOPPING = 3e-4  # seconds of a stage's forward
 
 
-class _Local(threading.local):
-    """What this thread is doing."""
-
-    walk: ScheduleWalk | None = None
-    recomputing: int = 0
-    stage: str = ""
-
-
-local = _Local()
-
-
-def is_recomputing() -> bool:
-    """Whether this thread is running a layer for the second time; for forward hooks with side effects.
-
-    Example:
-        >>> is_recomputing()
-        False
-    """
-    return local.recomputing > 0
-
-
 class _Stop(BaseException):  # not an Exception: a forward that swallows errors must not swallow this
     """Everything backward needs has been recomputed."""
-
-
-class TensorSink(Protocol):
-    """Where tensors go that must survive until backward."""
-
-    def pack(self, tensor: Tensor) -> Any:
-        """Put a tensor away."""
-        ...
-
-    def unpack(self, packed: Any) -> Tensor:
-        """Give it back."""
-        ...
 
 
 class Placeholder:
@@ -78,17 +46,6 @@ class Placeholder:
         self.index = index
         self.task = -2
         self.value: Saved | None = None
-
-
-class HeldTensors:
-    """The outermost sink: tensors are held, or rebuilt where a recipe is known."""
-
-    def __init__(self, save: Callable[[Tensor], Saved]) -> None:
-        self.pack = save
-
-    def unpack(self, packed: Saved) -> Tensor:
-        """Give a tensor back."""
-        return packed.open()
 
 
 class StageRecord:
@@ -119,12 +76,14 @@ class RegionFrame:
     """One region of one forward pass."""
 
     __slots__ = (
-        "__weakref__", "calls", "closed", "dropped", "holders", "inputs", "known", "lock", "parent", "part", "pending",
-        "previous", "prints", "runtime", "shadow",
+        "__weakref__", "calls", "closed", "dropped", "holders", "inputs", "known", "lock", "machinery", "parent",
+        "part", "pending", "previous", "prints", "rerun", "shadow",
     )  # fmt: skip
 
-    def __init__(self, runtime: Runtime, part: CompiledRegion, parent: TensorSink, *, shadow: bool) -> None:
-        self.runtime, self.part, self.parent, self.shadow = runtime, part, parent, shadow
+    def __init__(
+        self, machinery: Machinery, part: CompiledRegion, parent: TensorSink, *, shadow: bool, rerun: Rerun
+    ) -> None:
+        self.machinery, self.part, self.parent, self.shadow, self.rerun = machinery, part, parent, shadow, rerun
         self.calls: list[StageRecord] = []
         self.inputs: list[tuple[Any, bool, bool]] = []  # packed, requires grad, needs a copy
         self.known: dict[int, tuple[weakref.ref[Tensor], Any]] = {}
@@ -132,7 +91,7 @@ class RegionFrame:
         self.prints: list[Any] = []
         self.closed = False
         self.dropped = 0
-        self.pending: Any = None
+        self.pending: Pending | None = None
         self.previous: weakref.ref[RegionFrame] | None = None
         self.lock = threading.RLock()
 
@@ -186,8 +145,8 @@ class RegionFrame:
             return Saved(tensor)
         holder = Placeholder(len(self.holders))
         self.holders.append(weakref.ref(holder))
-        if self.runtime.fingerprint is not None:
-            self.prints.append(self.runtime.fingerprint(tensor))
+        if self.machinery.fingerprint is not None:
+            self.prints.append(self.machinery.fingerprint(tensor))
         self.dropped += tensor.nbytes
         return holder
 
@@ -196,7 +155,7 @@ class RegionFrame:
         self.closed = True
         self.known.clear()
         if self.calls and not self.shadow:
-            self.runtime.statistics.dropped(self.calls[0].stage.name, self.dropped)
+            self.machinery.statistics.dropped(self.calls[0].stage.name, self.dropped)
 
     # -- second run -------------------------------------------------------------------------------------------------
 
@@ -210,7 +169,7 @@ class RegionFrame:
         if self.pending is not None or packed.value is None or packed.task != task:
             self._refill(task)  # what the worker has filled is collected too: that starts it on the next region
         else:
-            self.runtime.statistics.hit(self.calls[0].stage.name)
+            self.machinery.statistics.hit(self.calls[0].stage.name)
         value = packed.value
         if value is None:
             raise RecomputeDiverged(
@@ -225,13 +184,27 @@ class RegionFrame:
 
     def _refill(self, task: int) -> None:
         """Have all living holders filled for backward pass ``task``, by the worker or here."""
-        prefetcher = self.runtime.prefetcher
+        prefetcher = self.machinery.prefetcher
         with self.lock:
-            if self.pending is None or not self.pending.collect(self, task):
+            if self.pending is None or not self.pending.collect(self.calls[0].stage.name, task):
                 self.recompute(task)
             self.pending = None
         if prefetcher is not None and self.previous is not None:
             prefetcher.start(self.previous(), task)
+
+    @property
+    def may_run_ahead(self) -> bool:
+        """Whether backward will ask for it, and it touches nothing that backward may use at the same time."""
+        needed = any(holder() is not None for holder in self.holders)
+        return (
+            needed
+            and self.closed
+            and self.part.ahead
+            and not any(
+                call.state.draws or call.stage.facts.collective or call.stage.facts.shared for call in self.calls
+            )
+            and not any(isinstance(packed, Saved) and packed.draws for packed, _, _ in self.inputs)
+        )
 
     def recompute(self, task: int) -> None:
         """Run the stages of this region again and fill the holders."""
@@ -242,13 +215,12 @@ class RegionFrame:
                 layer=self.name,
             )
         recorder = ReplayRecorder(self, task)
-        outer, local.walk = local.walk, None
-        local.recomputing += 1
+        walk = self.rerun(self.machinery, self.part.body, recorder)
+        outer, local.walk = local.walk, walk
         grad = torch.is_grad_enabled()
         torch._C._set_grad_enabled(True)
-        walk = self.runtime.walk(self.part.body, sink=recorder, shadow=True)
         try:
-            with generators_kept([call.state for call in self.calls]), suppress(_Stop):
+            with recomputing(), generators_kept([call.state for call in self.calls]), suppress(_Stop):
                 self._run_again(walk, [self._open_input(entry) for entry in self.inputs])
             walk.finish()
         except BaseException:
@@ -257,7 +229,6 @@ class RegionFrame:
             raise
         finally:
             torch._C._set_grad_enabled(grad)
-            local.recomputing -= 1
             local.walk = outer
         recorder.finish()
 
@@ -269,7 +240,7 @@ class RegionFrame:
             value.requires_grad_()
         return value.clone() if copied else value
 
-    def _run_again(self, walk: ScheduleWalk, values: list[Tensor | None]) -> None:
+    def _run_again(self, walk: StageWalk, values: list[Tensor | None]) -> None:
         made: dict[tuple[int, int], Tensor] = {}
         last = self._last_uses()
         for number, call in enumerate(self.calls):
@@ -290,12 +261,11 @@ class RegionFrame:
                     with call.state.applied():
                         result = walk.run(call.stage, args, kwargs)
             finally:
-                self.runtime.statistics.recomputed(call.stage.name, time.perf_counter() - start)
+                self.machinery.statistics.recomputed(call.stage.name, time.perf_counter() - start)
             del args, kwargs
-            for position, leaf in enumerate(leaves_of(result)):
-                if isinstance(leaf, Tensor) and (number, position) in last[-1]:
-                    made[(number, position)] = leaf
-            del result
+            outputs = enumerate(leaves_of(result))
+            made.update({(number, position): leaf for position, leaf in outputs if (number, position) in last[-1]})
+            del result, outputs
 
     def _last_uses(self) -> list[Any]:
         """Per call the places it is the last to read; the final entry holds all places that are read."""
@@ -324,7 +294,7 @@ class ReplayRecorder:
     def __init__(self, frame: RegionFrame, task: int) -> None:
         self.frame, self.task = frame, task
         self.count = 0
-        self.save: Callable[[Tensor], Saved] = frame.runtime.save
+        self.save: Callable[[Tensor], Saved] = frame.machinery.save
         living = [number for number, holder in enumerate(frame.holders) if holder() is not None]
         self.stop = living[-1] + 1 if living else 0
         final = frame.calls[-1]
@@ -340,7 +310,7 @@ class ReplayRecorder:
         frame, number = self.frame, self.count
         if number >= len(frame.holders):
             self._diverge(number, f"more tensors are saved than the {len(frame.holders)} of the first run")
-        if frame.runtime.fingerprint is not None:
+        if frame.machinery.fingerprint is not None:
             self._compare(number, tensor)
         self.count += 1
         holder = frame.holders[number]()
@@ -367,7 +337,7 @@ class ReplayRecorder:
                 holder.value = None
 
     def _compare(self, number: int, tensor: Tensor) -> None:
-        fingerprint = self.frame.runtime.fingerprint
+        fingerprint = self.frame.machinery.fingerprint
         assert fingerprint is not None
         expected, got = self.frame.prints[number], fingerprint(tensor)
         if got != expected:

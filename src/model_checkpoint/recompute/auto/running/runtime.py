@@ -8,91 +8,24 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
-from types import MethodType
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.autograd.graph import saved_tensors_hooks
+from torch import nn
 
 from model_checkpoint.recompute.auto.common.determinism import Determinism, fingerprint_of
+from model_checkpoint.recompute.auto.common.errors import ModelRefused
 from model_checkpoint.recompute.auto.common.statistics import RecomputeStatistics
 from model_checkpoint.recompute.auto.planning.schedule import Schedule
-from model_checkpoint.recompute.auto.running.call_state import ModuleContext
-from model_checkpoint.recompute.auto.running.compiled_schedule import (
-    CompiledSchedule,
-    StageStep,
-    compile_schedule,
-    modes_in,
-)
-from model_checkpoint.recompute.auto.running.drop import DropMode, save_or_rebuild
+from model_checkpoint.recompute.auto.running.compiled_schedule import CompiledSchedule, compile_schedule, modes_in
 from model_checkpoint.recompute.auto.running.executor import ScheduleWalk
-from model_checkpoint.recompute.auto.running.offload import Offloader, OffloadRun
+from model_checkpoint.recompute.auto.running.machinery import Machinery
 from model_checkpoint.recompute.auto.running.prefetch import Prefetcher
-from model_checkpoint.recompute.auto.running.region_frame import HeldTensors, ReplayRecorder, TensorSink, local
-from model_checkpoint.recompute.auto.running.saved import Saved
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageFacts:
-    """What a stage does besides computing, found by running it once."""
-
-    name: str
-    linked: bool = True  # the next stage takes its output directly
-    draws_python: bool = False  # draws from Python's or NumPy's generator
-    draws: bool = False  # draws from torch's generator
-    writes: tuple[int, ...] = ()  # tensor arguments it writes into
-    buffers: tuple[str, ...] = ()  # buffers it changes
-    collective: bool = False
-    shared: bool = False  # its module is used by another stage too
-
-    @property
-    def quiet(self) -> bool:
-        """Whether it touches nothing that belongs to the whole process, so that a worker may run it again."""
-        return not (self.draws or self.draws_python or self.collective or self.shared)
-
-
-class StageCall:
-    """One stage of the model: its module, and the call that was there before the patch."""
-
-    __slots__ = ("facts", "index", "module", "name", "original", "surroundings", "writes")
-
-    def __init__(self, index: int, facts: StageFacts, module: nn.Module) -> None:
-        self.index, self.facts, self.module = index, facts, module
-        self.name = facts.name
-        self.writes = frozenset(facts.writes)
-        self.original = plain_call(module)
-        self.surroundings = ModuleContext(facts.name, module, buffers=facts.buffers, draws_python=facts.draws_python)
-
-
-def plain_call(module: nn.Module) -> Callable[..., Any]:
-    """The unpatched call of a module, hooks included."""
-    return MethodType(type(module)._call_impl, module)
-
-
-class Patch:
-    """Stands in for ``_call_impl`` of one module; a copy or pickle of it is the plain call."""
-
-    def __init__(self, module: nn.Module, call: Callable[..., Any]) -> None:
-        self.module, self.call = module, call
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call whatever stands in."""
-        return self.call(*args, **kwargs)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return plain_call, (self.module,)
-
-    def install(self) -> None:
-        """Take the module's place."""
-        self.module.__dict__["_call_impl"] = self
-
-    def remove(self) -> None:
-        """Give the place back."""
-        if self.module.__dict__.get("_call_impl") is self:
-            del self.module.__dict__["_call_impl"]
+from model_checkpoint.recompute.auto.running.stage_call import Patch, StageCall, plain_call
+from model_checkpoint.recompute.auto.running.walking import HeldTensors, local
+from model_checkpoint.recompute.auto.saving.drop import save_or_rebuild
+from model_checkpoint.recompute.auto.saving.offload import Offloader
+from model_checkpoint.recompute.auto.saving.saved import Saved
 
 
 class Runtime:
@@ -109,28 +42,32 @@ class Runtime:
     ) -> None:
         self.model, self.stages = model, list(stages)
         self.statistics = RecomputeStatistics()
-        self.fingerprint = fingerprint_of(determinism)
-        self.prefetcher = Prefetcher(self.statistics) if prefetch else None
-        self.offloader = offloader
-        self.save: Callable[[Tensor], Saved] = Saved
+        self.machinery = Machinery(
+            statistics=self.statistics,
+            fingerprint=fingerprint_of(determinism),
+            prefetcher=Prefetcher(self.statistics) if prefetch else None,
+            offloader=offloader,
+        )
         self.body = CompiledSchedule(steps={})
         self.on_start: Callable[[tuple[Any, ...], dict[str, Any]], dict[str, Any]] | None = None
         self._by_module: dict[int, list[StageCall]] = {}
         for stage in self.stages:
             self._by_module.setdefault(id(stage.module), []).append(stage)
         self._patches: list[Patch] = []
+        self._kinds: list[tuple[str, nn.Module, type]] = []
         self._lock = threading.Lock()
 
     def use(self, schedule: Schedule) -> None:
         """Run by this schedule from the next forward pass on."""
         self.body = compile_schedule(schedule)
-        self.save = save_or_rebuild if modes_in(schedule) & {"drop", "drop+masks"} else Saved
+        self.machinery.save = save_or_rebuild if modes_in(schedule) & {"drop", "drop+masks"} else Saved
 
     def install(self) -> None:
         """Patch the model and its stages."""
         with self._lock:
             if self._patches:
                 return
+            self._kinds = [(name, module, type(module)) for name, module in self.model.named_modules()]
             modules = {id(stage.module): stage.module for stage in self.stages}
             self._patches = [
                 Patch(module, lambda *args, _id=key, **kwargs: self._call_stage(_id, args, kwargs))
@@ -147,10 +84,7 @@ class Runtime:
             for patch in self._patches:
                 patch.remove()
             self._patches = []
-            if self.prefetcher is not None:
-                self.prefetcher.close()
-            if self.offloader is not None:
-                self.offloader.close()
+            self.machinery.close()
 
     def __enter__(self) -> Runtime:
         self.install()
@@ -159,20 +93,24 @@ class Runtime:
     def __exit__(self, *exc: object) -> None:
         self.remove()
 
-    def walk(self, body: CompiledSchedule, *, sink: TensorSink, shadow: bool) -> ScheduleWalk:
-        """Begin to run stages by ``body``."""
-        return ScheduleWalk(self, body, sink=sink, shadow=shadow)
+    @property
+    def overlap(self) -> int:
+        """Bytes that a region run ahead needs on top of what the tracker saw on one thread."""
+        return self.machinery.prefetcher.overlap if self.machinery.prefetcher is not None else 0
 
     def _call_model(self, *args: Any, **kwargs: Any) -> Any:
         """One forward pass; without gradients, or inside another pass, the model is as it was."""
+        if torch.compiler.is_compiling():
+            _refuse_compiler(type(self.model).__name__)
         original = plain_call(self.model)
         if local.walk is None:
-            self._drain()
-        if not torch.is_grad_enabled() or local.walk is not None or local.recomputing:
+            self.machinery.drain()
+        if not torch.is_grad_enabled() or local.walk is not None:
             return original(*args, **kwargs)
+        self._refuse_sharded()
         if self.on_start is not None:
             kwargs = self.on_start(args, kwargs)
-        walk = local.walk = self.walk(self.body, sink=HeldTensors(self.save), shadow=False)
+        walk = local.walk = ScheduleWalk(self.machinery, self.body, sink=HeldTensors(self.machinery.save))
         try:
             single = self._by_module.get(id(self.model))
             result = walk.run(single[0], args, kwargs) if single else original(*args, **kwargs)
@@ -184,67 +122,35 @@ class Runtime:
         finally:
             local.walk = None
 
-    def _drain(self) -> None:
-        """End what a former backward left under way: a new forward pass must find the modules as they are."""
-        if self.prefetcher is not None:
-            self.prefetcher.drain()
-        if self.offloader is not None:
-            self.offloader.drain()
+    def _refuse_sharded(self) -> None:
+        """``fully_shard`` makes a module one of another class, whose hooks must not run inside a region."""
+        for name, module, kind in self._kinds:
+            if type(module) is not kind:
+                raise ModelRefused(
+                    f"{name or kind.__name__}: sharded by fully_shard after auto_checkpoint ({kind.__name__} is now "
+                    f"{type(module).__name__}). Write auto_checkpoint(model, ..., executor='torch') before fully_shard."
+                )
 
     def _call_stage(self, key: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         stages = self._by_module[key]
+        if torch.compiler.is_compiling():
+            _refuse_compiler(stages[0].name)
         walk = local.walk
-        if walk is None or walk.busy or walk.runtime is not self or not torch.is_grad_enabled():
+        if walk is None or walk.busy or walk.machinery is not self.machinery or not torch.is_grad_enabled():
             return stages[0].original(*args, **kwargs)
         # a module used twice is two stages: the next one in order that we have not passed
         stage = next((stage for stage in stages if stage.index > walk.latest), stages[0])
         return walk.run(stage, args, kwargs)
 
-    def convoy(self, *, background: bool = True) -> OffloadRun | None:
-        """What carries tensors away for one run through the stages, if anything does."""
-        return self.offloader.convoy(self.statistics, background=background) if self.offloader is not None else None
 
-    def run_kept(
-        self,
-        stage: StageCall,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        *,
-        sink: TensorSink,
-        step: StageStep,
-        convoy: OffloadRun | None,
-    ) -> Any:
-        """Run a stage that is in no region, saving its tensors the way its mode says."""
-        if step.mode == "full":
-            return self._run_full(stage, args, kwargs, sink=sink, resolves=step.resolves)
-        with ExitStack() as stack:
-            save = self.save
-            if step.mode in ("drop", "drop+masks"):
-                save = save_or_rebuild
-                stack.enter_context(DropMode(masks=step.mode == "drop+masks"))
-            elif convoy is not None:
-                moved = convoy.stage(stage.name, step.mode, args=args, kwargs=kwargs, module=stage.module)
-                save = stack.enter_context(moved)
-            if isinstance(sink, ReplayRecorder):
-                sink.save = save
-                stack.enter_context(saved_tensors_hooks(sink.pack, sink.unpack))
-            else:
-                stack.enter_context(saved_tensors_hooks(save, _open_saved))
-            return stage.original(*args, **kwargs)
-
-    def _run_full(
-        self, stage: StageCall, args: tuple[Any, ...], kwargs: dict[str, Any], *, sink: TensorSink, resolves: bool
-    ) -> Any:
-        """Run a stage that keeps all its tensors."""
-        if isinstance(sink, ReplayRecorder):
-            sink.save = self.save
-            with saved_tensors_hooks(sink.pack, sink.unpack):
-                return stage.original(*args, **kwargs)
-        if not resolves:
-            return stage.original(*args, **kwargs)
-        with saved_tensors_hooks(self.save, _open_saved):
-            return stage.original(*args, **kwargs)
+def _raise_refused(name: str) -> None:
+    raise ModelRefused(
+        f"{name}: compiled by torch.compile after auto_checkpoint, whose own regions the compiler cannot see. "
+        "Write torch.compile(auto_checkpoint(model, ..., executor='torch'))."
+    )
 
 
-def _open_saved(packed: Saved) -> Tensor:
-    return packed.open()
+# where the compiler would trace through the bookkeeping it hands back to Python, which raises
+_refuse_compiler: Callable[[str], None] = torch.compiler.disable(  # type: ignore[no-untyped-call]
+    _raise_refused, reason="it runs by auto_checkpoint; plan with executor='torch' to compile it"
+)

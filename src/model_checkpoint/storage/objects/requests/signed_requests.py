@@ -47,17 +47,18 @@ class Upload:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Signer:
+class Signer:
     """Where requests go and whose name they are signed in."""
 
     endpoint: str  # of the bucket
     region: str
     access: str
     secret: str
-    token: str
+    token: str = ""
+    service: str = "s3"
 
     @classmethod
-    def of(cls, bucket: Bucket) -> _Signer | None:
+    def of(cls, bucket: Bucket) -> Signer | None:
         """The signer for a bucket; None where the credentials are not ours to know."""
         given = _settings(bucket)
         access, secret = given.get("access_key_id", ""), given.get("secret_access_key", "")
@@ -86,22 +87,36 @@ class _Signer:
         headers = {"host": parts.netloc, "x-amz-content-sha256": _EMPTY, "x-amz-date": f"{now:%Y%m%dT%H%M%SZ}"}
         headers |= {"x-amz-security-token": self.token} if self.token else {}
         headers |= {name.lower(): value for name, value in extra.items()}
-        headers["authorization"] = self._authorization(method, uri, line, headers, now)
+        headers["authorization"] = self.authorization(method, uri, line, headers, now)
         url = f"{parts.scheme}://{parts.netloc}{uri}" + (f"?{line}" if line else "")
         return Request(url, method=method, headers=headers)
 
-    def _authorization(self, method: str, uri: str, line: str, headers: Mapping[str, str], now: datetime) -> str:
-        names = ";".join(sorted(headers))
-        listed = "".join(f"{name}:{headers[name].strip()}\n" for name in sorted(headers))
-        canonical = "\n".join([method, uri, line, listed, names, _EMPTY])
-        scope = f"{now:%Y%m%d}/{self.region}/s3/aws4_request"
-        digest = hashlib.sha256(canonical.encode()).hexdigest()
-        text = f"AWS4-HMAC-SHA256\n{now:%Y%m%dT%H%M%SZ}\n{scope}\n{digest}"
+    def authorization(self, method: str, uri: str, line: str, headers: Mapping[str, str], now: datetime) -> str:
+        """The header that signs a request without a body; ``uri`` and ``line`` are quoted, names of headers small."""
+        text = self.string_to_sign(canonical_request(method, uri, line, headers), now)
         key = f"AWS4{self.secret}".encode()
-        for part in (f"{now:%Y%m%d}", self.region, "s3", "aws4_request"):
+        for part in self._scope(now).split("/"):
             key = hmac.digest(key, part.encode(), "sha256")
         signature = hmac.new(key, text.encode(), "sha256").hexdigest()
-        return f"AWS4-HMAC-SHA256 Credential={self.access}/{scope}, SignedHeaders={names}, Signature={signature}"
+        names = ";".join(sorted(headers))
+        return (
+            f"AWS4-HMAC-SHA256 Credential={self.access}/{self._scope(now)}, SignedHeaders={names}, "
+            f"Signature={signature}"
+        )
+
+    def string_to_sign(self, canonical: str, now: datetime) -> str:
+        """What the signature is of: when, for what, and the digest of the canonical request."""
+        digest = hashlib.sha256(canonical.encode()).hexdigest()
+        return f"AWS4-HMAC-SHA256\n{now:%Y%m%dT%H%M%SZ}\n{self._scope(now)}\n{digest}"
+
+    def _scope(self, now: datetime) -> str:
+        return f"{now:%Y%m%d}/{self.region}/{self.service}/aws4_request"
+
+
+def canonical_request(method: str, uri: str, line: str, headers: Mapping[str, str]) -> str:
+    """A request without a body as both sides spell it."""
+    listed = "".join(f"{name}:{' '.join(headers[name].split())}\n" for name in sorted(headers))
+    return "\n".join([method, uri, line, listed, ";".join(sorted(headers)), _EMPTY])
 
 
 def _settings(bucket: Bucket) -> dict[str, str]:
@@ -115,7 +130,7 @@ def _settings(bucket: Bucket) -> dict[str, str]:
 
 def list_uploads(bucket: Bucket, folder: str) -> list[Upload]:
     """Every unfinished upload below ``folder``, by key relative to the prefix; none where they cannot be known."""
-    if _Signer.of(bucket) is None:
+    if Signer.of(bucket) is None:
         _say_that_they_stay(bucket, "with these credentials")
         return []
     try:
@@ -187,7 +202,7 @@ def abort_upload(bucket: Bucket, upload: Upload) -> None:
 def remove_mark(bucket: Bucket, key: str, version: Mapping[str, str]) -> None:
     """Remove the mark of a deletion if it is still ``version``; it stays where a store cannot do that on condition."""
     tag = version.get("e_tag")
-    if _Signer.of(bucket) is None or not tag:
+    if Signer.of(bucket) is None or not tag:
         return
     try:
         send_signed(bucket, "DELETE", key, extra={"if-match": '"00000000000000000000000000000000"'})
@@ -218,7 +233,7 @@ def send_signed(
     from urllib.request import urlopen
 
     path = bucket.path(key) if key else ""
-    where, signer = bucket.where(key or "uploads"), _Signer.of(bucket)
+    where, signer = bucket.where(key or "uploads"), Signer.of(bucket)
     if signer is None:
         raise StorageFailure(
             f"{where}: {method} needs credentials of S3 that can be read. Set AWS_ACCESS_KEY_ID.", where

@@ -8,9 +8,6 @@ it may, so that what is counted is the most that can be held.
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-import threading
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,60 +17,46 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from model_checkpoint import forks
 from model_checkpoint.recompute.auto.common.peak import active_tracker, tensors_in
 from model_checkpoint.recompute.auto.common.statistics import RecomputeStatistics
-from model_checkpoint.recompute.auto.running.offload_groups import Errand, OffloadedTensor, OffloadGroup
-from model_checkpoint.recompute.auto.running.saved import Saved
-
-
-class _Folder:
-    """Where spill files go; a temporary one is removed with the last that uses it."""
-
-    def __init__(self, given: str | Path | None) -> None:
-        self.path = Path(tempfile.mkdtemp(prefix="recompute-") if given is None else given)
-        self.path.mkdir(parents=True, exist_ok=True)
-        if given is None:
-            weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
-
-    def new_file(self) -> Path:
-        """Make an empty file."""
-        handle, name = tempfile.mkstemp(suffix=".spill", dir=self.path)
-        with open(handle, "wb"):
-            return Path(name)
+from model_checkpoint.recompute.auto.saving.offload_groups import Errand, OffloadedTensor, OffloadGroup
+from model_checkpoint.recompute.auto.saving.saved import Saved
+from model_checkpoint.recompute.common.spill_files import SpillFolder
 
 
 class Offloader:
     """Puts tensors away for stages in the modes ``disk`` and ``host``, with one worker thread.
 
     Args:
-        folder: where spill files go; a temporary folder when None.
+        folder: where a private folder for spill files is made; the system's temporary folder when None.
     """
 
     def __init__(self, folder: str | Path | None = None) -> None:
         self._given = folder
-        self._folder: _Folder | None = None
+        self._folder: SpillFolder | None = None
         self._pool: ThreadPoolExecutor | None = None
         self._early: weakref.ref[OffloadGroup] | None = None
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
 
     def convoy(self, statistics: RecomputeStatistics, *, background: bool = True) -> OffloadRun:
         """The groups of one run through the stages; without ``background`` all is done when it must be."""
         return OffloadRun(self, statistics, background=background and active_tracker() is None)
 
     def submit(self, errand: Errand) -> Future[None]:
-        """Have an errand run by the worker; after :meth:`close`, by whoever needs it done."""
+        """Have an errand run by the worker; after :meth:`close` and in a forked child, by whoever needs it done."""
         with self._lock:
             return self._pool.submit(errand) if self._pool is not None else Future()
 
     def new_group(self, layer: str, mode: str, convoy: OffloadRun) -> OffloadGroup:
         """A group for one stage call; its folder stays as long as it does."""
         with self._lock:
-            if self._folder is None:
-                self._folder = _Folder(self._given)
+            if self._folder is None or not self._folder.ours:  # a forked child has no worker, and no right to the files
+                self._folder = SpillFolder(self._given)
                 self._pool = ThreadPoolExecutor(1, thread_name_prefix="recompute-offload")
             folder = self._folder
-        path = folder.new_file() if mode == "disk" else None
-        return OffloadGroup(layer, path, home=folder, submit=convoy.submit, statistics=convoy.statistics)
+        file = folder.new_file(layer) if mode == "disk" else None
+        return OffloadGroup(layer, file, submit=convoy.submit, statistics=convoy.statistics)
 
     def look_ahead(self, reference: weakref.ref[OffloadGroup]) -> None:
         """Begin to read the group that backward needs next; one at most."""

@@ -18,8 +18,8 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 from torch.overrides import TorchFunctionMode
 
-from model_checkpoint.recompute.auto.running.call_state import autocast_as, autocast_state
-from model_checkpoint.recompute.auto.running.saved import Recipe, Saved
+from model_checkpoint.recompute.auto.saving.saved import Recipe, Saved
+from model_checkpoint.recompute.common.context import autocast_as, autocast_now
 
 _ELEMENTWISE = frozenset(
     {
@@ -184,7 +184,7 @@ def _repeat(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callabl
     """Run ``func`` again on its first argument; other tensors are parameters, checked for changes."""
     others = [Saved(value) if isinstance(value, Tensor) else value for value in args[1:]]
     named = {key: Saved(value) if isinstance(value, Tensor) else value for key, value in kwargs.items()}
-    autocast = autocast_state()
+    autocast = autocast_now()
 
     def bind(source: Saved) -> Callable[[], Tensor]:
         def build() -> Tensor:

@@ -2,51 +2,44 @@
 
 A group is written to its file by a worker, or by whoever needs it written and comes first; until then its bytes are
 memory held. Reads are the same: begun ahead by a worker, finished by backward. Buffers are made on the asking thread,
-so that a tracker counts them. A group dies with the graph that needs it, and so does its file.
+so that a tracker counts them. A group dies with the graph that needs it, and so does its file. A forked child has no
+workers: it reads what is written, and never waits for what its parent's worker had begun.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from model_checkpoint.errors import StorageFailure
 from model_checkpoint.recompute.auto.common.errors import ValueChanged
 from model_checkpoint.recompute.auto.common.statistics import RecomputeStatistics
-from model_checkpoint.recompute.auto.running.saved import Saved
-from model_checkpoint.recompute.errors import SpillDamaged
+from model_checkpoint.recompute.auto.saving.saved import Saved
+from model_checkpoint.recompute.common.spill_files import Extent, SpillFile
 
 Errand = Callable[[], None]
 Submit = Callable[[Errand], Future[None]]  # a future that can still be cancelled has not begun
 
 
-def complete(future: Future[None], errand: Errand) -> None:
-    """Have an errand done: here, if nobody has begun it."""
-    if future.cancel():
-        errand()
-    else:
-        future.result()
-
-
 class OffloadedStorage:
     """The bytes of one storage."""
 
-    __slots__ = ("buffer", "device", "host", "offset", "opened", "ready", "sent", "size", "source", "users", "version")
+    __slots__ = ("buffer", "device", "extent", "host", "opened", "ready", "sent", "size", "source", "users", "version")
 
-    def __init__(self, tensor: Tensor, offset: int) -> None:
-        self.size, self.device, self.offset = tensor.untyped_storage().nbytes(), tensor.device, offset
+    def __init__(self, tensor: Tensor) -> None:
+        self.size, self.device = tensor.untyped_storage().nbytes(), tensor.device
         self.source: Tensor | None = tensor.detach()  # shares the version counter, so that a late change is seen
         self.version = tensor._version
         self.host: Tensor | None = None
+        self.extent: Extent | None = None
         self.sent: Future[None] | None = None
         self.buffer: Tensor | None = None
         self.ready: Future[None] | None = None
@@ -67,12 +60,11 @@ class OffloadedStorage:
 
 
 class OffloadGroup:
-    """The parcels of one stage call, in a file or (``path`` None) in host memory; ``home`` lives as long as they do."""
+    """The parcels of one stage call, in a file or (``file`` None) in host memory."""
 
-    def __init__(
-        self, layer: str, path: Path | None, *, home: object, submit: Submit, statistics: RecomputeStatistics
-    ) -> None:
-        self.layer, self._path, self._home, self._submit, self._statistics = layer, path, home, submit, statistics
+    def __init__(self, layer: str, file: SpillFile | None, *, submit: Submit, statistics: RecomputeStatistics) -> None:
+        self.layer, self._file, self._submit, self._statistics = layer, file, submit, statistics
+        self._owner = os.getpid()
         self._parcels: list[OffloadedStorage] = []
         self._lock = threading.Lock()
         self._asked = self._early = False
@@ -87,15 +79,16 @@ class OffloadGroup:
 
     def put(self, tensor: Tensor) -> int:
         """Send the storage of a tensor away and return its number in this group."""
-        parcel, number = OffloadedStorage(tensor, self.nbytes), len(self._parcels)
+        parcel, number = OffloadedStorage(tensor), len(self._parcels)
         self._parcels.append(parcel)
-        if self._path is None:
+        if self._file is None:
             parcel.host = parcel.copy_to_host()
             self._statistics.dropped(self.layer, parcel.size)
             return number
         if parcel.device.type != "cpu":  # a device is read in order with its own work: here and now
             parcel.source = parcel.copy_to_host()
             parcel.version = parcel.source._version
+        parcel.extent = self._file.reserve(parcel.size)
         parcel.sent = self._submit(_sending(weakref.ref(self), parcel))  # a group whose graph is gone is not worth it
         return number
 
@@ -113,7 +106,7 @@ class OffloadGroup:
         for parcel in self._parcels:
             if parcel.sent is not None:
                 future, parcel.sent = parcel.sent, None
-                complete(future, partial(self.send, parcel))
+                self._complete(future, partial(self.send, parcel))
                 self._statistics.dropped(self.layer, parcel.size)
 
     def abandon(self) -> None:
@@ -125,20 +118,10 @@ class OffloadGroup:
     def send(self, parcel: OffloadedStorage) -> None:
         """Write one parcel and let its memory go."""
         source = parcel.source
-        if source is None or self._path is None:
+        if source is None or parcel.extent is None or self._file is None:
             return
         try:
-            with self._path.open("r+b", buffering=0) as file:  # never makes the file: it may be gone with the folder
-                file.seek(parcel.offset)
-                _write_all(file, _view(_bytes_of(source)))
-        except OSError as error:
-            raise StorageFailure(
-                f"{self.layer}: {parcel.size} bytes cannot be written to {self._path}: {error}. "
-                "Free some room, or give another spill_dir.",
-                str(self._path),
-                code=error.errno,
-                inner_exception=error,
-            ) from error
+            self._file.write(parcel.extent, _view(_bytes_of(source)))
         finally:
             parcel.source = None
         if source._version != parcel.version:
@@ -164,7 +147,7 @@ class OffloadGroup:
         for parcel in self._parcels:
             if parcel.ready is not None and parcel.buffer is not None:
                 future, parcel.ready = parcel.ready, None
-                complete(future, partial(self.fill, parcel, parcel.buffer))
+                self._complete(future, partial(self.fill, parcel, parcel.buffer))
 
     def read(self, number: int) -> Tensor:
         """Wait for the bytes of one storage; the last user takes them along."""
@@ -193,15 +176,19 @@ class OffloadGroup:
                 self._early = False
 
     def fill(self, parcel: OffloadedStorage, buffer: Tensor) -> None:
-        """Read one parcel into a buffer."""
+        """Read one parcel into a buffer.
+
+        Raises:
+            SpillDamaged: the file does not hold what was written.
+            StorageFailure: it cannot be read.
+        """
         if parcel.host is not None:
             buffer.copy_(parcel.host)
             return
-        assert self._path is not None
+        assert self._file is not None
+        assert parcel.extent is not None
         data = buffer if buffer.device.type == "cpu" else torch.empty(parcel.size, dtype=torch.uint8)
-        with self._path.open("rb", buffering=0) as file:
-            file.seek(parcel.offset)
-            _read_all(file, _view(data))
+        self._file.read(parcel.extent, _view(data))
         if data is not buffer:
             buffer.copy_(data)
 
@@ -217,16 +204,23 @@ class OffloadGroup:
         assert buffer is not None
         if parcel.ready is not None:
             future, parcel.ready = parcel.ready, None
-            complete(future, partial(self.fill, parcel, buffer))
+            try:
+                self._complete(future, partial(self.fill, parcel, buffer))
+            except BaseException:
+                parcel.release()  # a buffer that was not filled must not be taken for the tensor by a second try
+                raise
         parcel.opened += 1
         if parcel.opened >= parcel.users:
             parcel.release()
             self._asked = any(other.buffer is not None for other in self._parcels)
         return buffer
 
-    def __del__(self) -> None:
-        if self._path is not None:
-            self._path.unlink(missing_ok=True)
+    def _complete(self, future: Future[None], errand: Errand) -> None:
+        """Have an errand done: here, if nobody has begun it or whoever has is not in this process."""
+        if future.cancel() or os.getpid() != self._owner:
+            errand()
+        else:
+            future.result()
 
 
 def _sending(reference: weakref.ref[OffloadGroup], parcel: OffloadedStorage) -> Errand:
@@ -259,25 +253,6 @@ def _bytes_of(tensor: Tensor) -> Tensor:
 def _view(data: Tensor) -> memoryview:
     array: Any = data.numpy()
     return memoryview(array)
-
-
-def _write_all(file: Any, view: memoryview) -> None:
-    done = 0
-    while done < len(view):
-        done += file.write(view[done:])
-
-
-def _read_all(file: Any, view: memoryview) -> None:
-    done = 0
-    while done < len(view):
-        count = file.readinto(view[done:])
-        if not count:
-            raise SpillDamaged(
-                f"{file.name}: the spill file ends after {done} bytes of a tensor, expected {len(view)}. "
-                "Something shortened it while training ran; take a folder of its own.",
-                str(file.name),
-            )
-        done += count
 
 
 class OffloadedTensor(Saved):

@@ -9,11 +9,13 @@ import pickle
 import random
 import sys
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+
+_AUTOCAST_DEVICES = ("cpu", "cuda")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,28 +31,29 @@ class RandomState:
         True
     """
 
-    python: tuple[int, bytes, float | None]
+    python: tuple[int, bytes, float | None] | None
     numpy: bytes | None
     torch: bytes | None
     cuda: tuple[bytes, ...]
 
     @classmethod
-    def capture(cls) -> RandomState:
-        """Read the generators; they stay as they are."""
-        version, words, gauss = random.getstate()
-        numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    def capture(cls, *, with_python: bool = True, with_torch: bool = True) -> RandomState:
+        """Read the generators, or only Python's and NumPy's, or only torch's; they stay as they are."""
+        numpy = sys.modules.get("numpy") if with_python else None
+        torch = sys.modules.get("torch") if with_torch else None
         on_cuda = torch is not None and torch.cuda.is_initialized()
         return cls(
-            python=(version, array("Q", words).tobytes(), gauss),
+            python=_read_python() if with_python else None,
             numpy=None if numpy is None else pickle.dumps(numpy.random.get_state(legacy=False)),
             torch=None if torch is None else torch.get_rng_state().numpy().tobytes(),
             cuda=tuple(s.numpy().tobytes() for s in torch.cuda.get_rng_state_all()) if torch and on_cuda else (),
         )
 
     def install(self) -> None:
-        """Set the generators to this state; one that was not there at capture is left alone."""
-        version, words, gauss = self.python
-        random.setstate((version, tuple(array("Q", words)), gauss))
+        """Set the generators to this state; one that was not captured is left alone."""
+        if self.python is not None:
+            version, words, gauss = self.python
+            random.setstate((version, tuple(array("Q", words)), gauss))
         if self.numpy is not None:
             # these bytes were made by capture() above and never left the process
             sys.modules["numpy"].random.set_state(pickle.loads(self.numpy))
@@ -61,18 +64,61 @@ class RandomState:
                 torch.cuda.set_rng_state(_byte_tensor(torch, state), index)
 
 
+def _read_python() -> tuple[int, bytes, float | None]:
+    version, words, gauss = random.getstate()
+    return version, array("Q", words).tobytes(), gauss
+
+
 def _byte_tensor(torch: Any, data: bytes) -> Any:
     return torch.frombuffer(bytearray(data), dtype=torch.uint8)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Autocast:
-    """Autocast of one device type."""
+    """Autocast as it is on for one device type."""
 
     device_type: str
-    enabled: bool
     dtype: Any
     cache_enabled: bool
+
+
+def autocast_now() -> tuple[Autocast, ...]:
+    """Where autocast is on in this thread, and how; empty when it is off.
+
+    Example:
+        >>> autocast_now()
+        ()
+    """
+    torch = sys.modules.get("torch")
+    if torch is None or not (torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")):
+        return ()
+    return tuple(
+        Autocast(
+            device_type=device,
+            dtype=torch.get_autocast_dtype(device),
+            cache_enabled=torch.is_autocast_cache_enabled(),
+        )
+        for device in _AUTOCAST_DEVICES
+        if torch.is_autocast_enabled(device)
+    )
+
+
+@contextmanager
+def autocast_as(wanted: tuple[Autocast, ...]) -> Iterator[None]:
+    """Run the body with autocast as ``wanted``, off where that names no device; the thread's own returns after it."""
+    if not wanted and not autocast_now():
+        yield
+        return
+    torch: Any = sys.modules["torch"]
+    given = {one.device_type: one for one in wanted}
+    with ExitStack() as stack:
+        for device in _AUTOCAST_DEVICES:
+            one = given.get(device)
+            if one is not None:
+                stack.enter_context(torch.autocast(device, dtype=one.dtype, cache_enabled=one.cache_enabled))
+            elif torch.is_autocast_enabled(device):
+                stack.enter_context(torch.autocast(device, enabled=False))
+        yield
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,12 +141,7 @@ class ThreadModes:
         torch = sys.modules.get("torch")
         if torch is None:
             return cls()
-        devices = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
-        return cls(
-            grad=torch.is_grad_enabled(),
-            inference=torch.is_inference_mode_enabled(),
-            autocast=tuple(_read_autocast(torch, device) for device in devices),
-        )
+        return cls(grad=torch.is_grad_enabled(), inference=torch.is_inference_mode_enabled(), autocast=autocast_now())
 
     @contextmanager
     def applied(self) -> Iterator[None]:
@@ -112,24 +153,9 @@ class ThreadModes:
         with ExitStack() as stack:
             if torch.is_inference_mode_enabled() != self.inference:
                 stack.enter_context(torch.inference_mode(self.inference))
-            for mode in self.autocast:
-                if mode != _read_autocast(torch, mode.device_type):
-                    stack.enter_context(
-                        torch.autocast(
-                            mode.device_type, dtype=mode.dtype, enabled=mode.enabled, cache_enabled=mode.cache_enabled
-                        )
-                    )
+            stack.enter_context(autocast_as(self.autocast))
             stack.enter_context(torch.set_grad_enabled(self.grad))  # last: inference mode sets it too
             yield
-
-
-def _read_autocast(torch: Any, device: str) -> Autocast:
-    return Autocast(
-        device_type=device,
-        enabled=torch.is_autocast_enabled(device),
-        dtype=torch.get_autocast_dtype(device),
-        cache_enabled=torch.is_autocast_cache_enabled(),
-    )
 
 
 def modules_held_by(function: Callable[..., Any]) -> list[Any]:
@@ -168,3 +194,16 @@ def _reach(function: Any) -> Iterator[Any]:
 def train_flags(modules: Iterable[Any]) -> dict[Any, bool]:
     """The train flag of every given module and of all within it."""
     return {inner: inner.training for module in modules for inner in module.modules()}
+
+
+@contextmanager
+def train_flags_as(flags: Mapping[Any, bool]) -> Iterator[None]:
+    """Run the body with these train flags; those of now return after it."""
+    current = {module: module.training for module in flags}
+    for module, flag in flags.items():
+        module.training = flag
+    try:
+        yield
+    finally:
+        for module, flag in current.items():
+            module.training = flag

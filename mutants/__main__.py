@@ -1,0 +1,87 @@
+"""Run it: ``python -m mutants [room ...] [--count N] [--minutes M] [--seed S]``."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from queue import SimpleQueue
+
+from mutants.kinds import mutants_of
+from mutants.tally import Trial, render
+from mutants.workshop import Site, Workshop
+
+_ROOT = Path(__file__).resolve().parent.parent
+_PACKAGE = Path("src/model_checkpoint")
+_AT_ONCE = 2
+_PATIENCE = 400.0  # seconds for all tests of a room
+
+
+def main(argv: Sequence[str] | None = None, *, root: Path = _ROOT) -> int:
+    """Draw mutants of every room, try two at a time, print who lived and the kill rate per room."""
+    known = rooms(root)
+    parser = argparse.ArgumentParser(prog="mutants", description=__doc__)
+    parser.add_argument("rooms", nargs="*", help=f"which: {', '.join(known)} (default: all)")
+    parser.add_argument("--count", type=int, default=60, help="mutants in all, spread over the rooms (default: 60)")
+    parser.add_argument("--minutes", type=float, default=20.0, help="begin no further mutant after this (default: 20)")
+    parser.add_argument("--seed", type=int, default=0, help="which to draw (default: 0)")
+    wish = parser.parse_args(argv)
+    unknown = [room for room in wish.rooms if room not in known]
+    if unknown:
+        parser.error(f"no room {unknown[0]!r} with tests of its own; there are {', '.join(known)}")
+    print(f"rooms with tests of their own: {', '.join(known)}", flush=True)
+    drawn = draw(root, wish.rooms or known, count=wish.count, seed=wish.seed)
+    trials = list(_try_all(root, drawn, until=time.monotonic() + 60 * wish.minutes))
+    print(render(trials, left=len(drawn) - len(trials)))
+    return 0
+
+
+def rooms(root: Path) -> list[str]:
+    """The folders of the package that have a folder of tests."""
+    found = [path.name for path in sorted((root / _PACKAGE).iterdir()) if (path / "__init__.py").exists()]
+    return [room for room in found if (root / "tests" / room).is_dir()]
+
+
+def draw(root: Path, chosen: Sequence[str], *, count: int, seed: int) -> list[tuple[str, Site]]:
+    """Draw ``count`` mutants, as many of each room, room after room; the same for the same seed and sources."""
+    chance, drawn = random.Random(seed), []
+    for number, room in enumerate(chosen):
+        sites = [
+            Site(path.relative_to(root), mutant)
+            for path in sorted((root / _PACKAGE / room).rglob("*.py"))
+            for mutant in mutants_of(path.read_bytes())
+        ]
+        share = count // len(chosen) + (number < count % len(chosen))
+        drawn += [(room, site) for site in chance.sample(sites, min(share, len(sites)))]
+    return drawn
+
+
+def _try_all(root: Path, drawn: Sequence[tuple[str, Site]], *, until: float) -> Iterator[Trial]:
+    with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(_AT_ONCE) as team:
+        free: SimpleQueue[Workshop] = SimpleQueue()
+        for number in range(_AT_ONCE):
+            free.put(Workshop(root, Path(scratch, str(number))))
+
+        def attempt(one: tuple[str, Site]) -> Trial | None:
+            if time.monotonic() > until:
+                return None
+            (room, site), shop = one, free.get()
+            try:
+                fate = shop.try_mutant(site, room, seconds=_PATIENCE)
+            finally:
+                free.put(shop)
+            print(f"{fate.name.lower():<7} {site}", flush=True)
+            return Trial(room, site, fate)
+
+        mixed = random.Random(0).sample(list(drawn), len(drawn))  # so that time runs out for all rooms alike
+        yield from (trial for trial in team.map(attempt, mixed) if trial is not None)
+
+
+__all__ = ["draw", "main", "rooms"]
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,130 @@
+"""Fit: which part of a saved tree goes into the live objects, settled before any byte is read.
+
+One rule for every leaf, array, object or plain value: what only one side has is a difference, which ``strict`` refuses
+and ``strict=False`` leaves out and reports. A load that would fill nothing at all is refused either way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from model_checkpoint import plan, tree
+from model_checkpoint.errors import StructureMismatch
+from model_checkpoint.manifest import Entry, Manifest, Node
+from model_checkpoint.plan import LoadReport
+from model_checkpoint.state import LiveSpecs
+from model_checkpoint.tree.nodes.names import ROOT
+from model_checkpoint.tree.nodes.walk import ABSENT, leaves, plain_names
+
+Parts = str | Sequence[str] | None
+Rename = Mapping[str, str] | Callable[[str], str] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """The tree to restore, what was left out of it, and how many saved leaves it has."""
+
+    tree: Node
+    report: LoadReport
+    filled: int
+
+
+def choose_leaves(manifest: Manifest, where: str, *, parts: Parts, rename: Rename) -> Fit:
+    """The saved tree, reduced to ``parts`` and then renamed; a pattern that fits nothing is an error."""
+    node = manifest.tree
+    if parts is not None:
+        node = tree.select(node, plan.matcher(parts))
+        names = [name for name, _ in leaves(manifest.tree)]
+        idle = [p for p in _patterns(parts) if not any(map(plan.matcher(p), names))]
+        if idle:
+            tops = sorted({name.split(".")[0] for name in names})
+            raise StructureMismatch(
+                f"{where}: parts {idle} name nothing in it; its parts are {', '.join(tops[:20])}. See `mckpt show`.",
+                where,
+            )
+    new_name, unused = plan.renamer(rename), list[str]()
+    if isinstance(rename, Mapping):
+        names = [name for name, _ in leaves(node)]
+        unused = [old for old in rename if not any(map(plan.matcher(old), names))]
+    node = node if new_name is None else tree.rename(node, new_name)
+    return Fit(tree=node, report=LoadReport(checkpoint=where, idle_renames=unused), filled=-1)
+
+
+def _patterns(parts: str | Sequence[str]) -> list[str]:
+    return [parts] if isinstance(parts, str) else list(parts)
+
+
+def fit_into(chosen: Fit, entries: Sequence[Entry], into: Any, *, parts: Parts, rename: Rename, strict: bool) -> Fit:
+    """Compare saved and live leaves; return what will be restored, or refuse what differs.
+
+    Where ``parts`` names one part and ``into`` is no state that has it, ``into`` is that part.
+    """
+    one = _one_part(chosen.tree, parts, rename)
+    if one != ABSENT and tree.stands_alone(into):
+        found = _compare(one, entries, into, lambda _: True)
+    else:
+        found = _compare(chosen.tree, entries, into, plan.live_matcher(parts, rename))
+        if not found.filled and one != ABSENT:
+            inner = _compare(one, entries, into, lambda _: True)
+            found = inner if inner.filled else found
+    report = replace(found.report, checkpoint=chosen.report.checkpoint, idle_renames=chosen.report.idle_renames)
+    _refuse(report, found, strict=strict)
+    dropped = set(report.unexpected)
+    left = tree.select(found.tree, lambda name: name not in dropped) if dropped else found.tree
+    return Fit(tree=left, report=report, filled=found.filled)
+
+
+def _one_part(node: Node, parts: Parts, rename: Rename) -> Node:
+    """What the only name in ``parts`` stands for; ABSENT if there are several, or patterns."""
+    names = [] if parts is None else _patterns(parts)
+    if len(names) != 1 or any(mark in names[0] for mark in "*?["):
+        return ABSENT
+    new_name = plan.renamer(rename)
+    return tree.part_at(node, names[0] if new_name is None else new_name(names[0]))
+
+
+def _compare(node: Node, entries: Sequence[Entry], into: Any, wanted: Callable[[str], bool]) -> Fit:
+    saved, every, plain = tree.specs(node, entries), tree.live_specs(into), plain_names(node)
+    known = {spec.name for spec in saved}
+    live = LiveSpecs([s for s in every.specs if s.name in known or wanted(s.name)], every.open_prefixes)
+    unmet = [name for name in tree.unmet(node, into) if wanted(name)]
+    unasked = tree.unasked(plain, into)
+    report = plan.compare(saved, live, unmet=unmet, unasked=unasked)
+    bare = 1 if plain == [ROOT] and not tree.stands_alone(into) and into else 0  # an empty state fills nothing
+    return Fit(tree=node, report=report, filled=len(saved) + len(plain) - len(report.unexpected) - bare)
+
+
+def _refuse(report: LoadReport, found: Fit, *, strict: bool) -> None:
+    """Raise for what cannot be loaded, or what ``strict`` does not let pass, with the cure."""
+    if found.filled and not report.clashes and (report.fits or not strict):
+        return
+    if report.clashes:
+        cure = _cure_of_clashes(report)
+    elif not found.filled and (report.missing or report.unexpected):
+        cure = (
+            "Not one leaf of it would be filled. Give the live objects the names that were saved (`mckpt show` lists "
+            "them), or rename={saved: live}."
+        )
+    elif report.fits:
+        return
+    else:
+        cure = "Pass parts=[...] for some parts only, rename={...}, or strict=False."
+    where = report.checkpoint
+    raise StructureMismatch(
+        f"{where}: checkpoint and live objects differ; nothing was changed. {cure}\n{report.render()}",
+        where,
+        report=report,
+    )
+
+
+def _cure_of_clashes(report: LoadReport) -> str:
+    cures = []
+    if report.shapes:
+        cures.append("Build the live objects with the saved shapes")
+    if report.dtypes:
+        cures.append("Convert the live objects to the saved dtypes first (nothing is cast in silence)")
+    return (
+        f"{', '.join(cures)}; or leave these leaves out with parts=[...], or load without into= and convert yourself."
+    )

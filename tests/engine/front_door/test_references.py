@@ -1,0 +1,116 @@
+"""One checkpoint is meant: a reference says which, wherever one is taken, and a wrong one is no first start."""
+
+import numpy as np
+import pytest
+
+import model_checkpoint as mc
+from model_checkpoint import errors
+from model_checkpoint.engine.root.refs import parse_ref
+
+
+@pytest.fixture
+def root(tmp_path):
+    for step in (1, 2, 3):
+        mc.save(tmp_path / "a", {"step": step, "w": np.full(3, step)}, step=step, metrics={"loss": (step - 2) ** 2})
+    return tmp_path / "a"
+
+
+def references(root):
+    """Step 2, said in every way."""
+    info = next(info for info in mc.list_checkpoints(root) if info.step == 2)
+    folder = root / "checkpoints" / "step-00000002"
+    return [
+        f"{root}@2",
+        f"{root}@best:loss",
+        f"{root}@id:{info.id[:12]}",
+        f"{root}@step-00000002",
+        folder,
+        f"{folder}/",
+        info,
+    ]
+
+
+def test_every_verb_takes_every_reference(root):
+    for ref in references(root):
+        assert mc.load(ref)["step"] == 2
+        assert mc.load_slice(ref, "w", 0) == 2
+        assert mc.describe(ref).info.step == 2
+        assert mc.diff(ref, ref).same
+        assert [health.info.step for health in mc.verify(ref)] == [2]
+        assert mc.delete(ref).step == 2
+        mc.undelete(root)
+
+
+def test_what_was_deleted_comes_back_by_reference(root):
+    for ref in (f"{root}@2", f"{root}@step-00000002", root / "checkpoints/step-00000002"):
+        mc.delete(root, step=2)
+        mc.delete(root, step=1)
+        assert mc.undelete(ref).step == 2
+        assert mc.undelete(mc.CheckpointInfo(**{**fields(root), "prefix": "step-00000001"})).step == 1
+
+    with pytest.raises(ValueError, match="searched by step or name only"):
+        mc.undelete(f"{root}@best:loss")
+
+
+def fields(root):
+    names = ("version", "timestamp", "world_size", "size_bytes", "format", "step", "id")
+    return {**dict.fromkeys(names), "path": f"{root}/checkpoints/step-00000001"}
+
+
+def test_a_wrong_reference_is_no_first_start(root, tmp_path):
+    """A `try` around the first start must not swallow it and train from nothing."""
+    wrong = [f"{root}@80", f"{root}@best:los", f"{root}@id:zz", f"{root}@typo", f"{root}/checkpoints/step-00000009"]
+    wrong += [f"{tmp_path}/none@80", f"{tmp_path}/none@name", f"{root}@", f"{root}@best:", f"{root}@id:"]
+    for verb in (mc.load, mc.describe, mc.verify, mc.delete, lambda ref: mc.load_slice(ref, "w", 0)):
+        for ref in wrong:
+            with pytest.raises(mc.WrongReference, match=r"no |not a reference") as caught:
+                verb(ref)
+            assert not isinstance(caught.value, FileNotFoundError)
+            assert isinstance(caught.value, (LookupError, mc.CheckpointException))
+    for choice in ({"step": 80}, {"name": "x"}, {"id": "zz"}, {"best": "los"}):
+        with pytest.raises(mc.WrongReference, match="no "):
+            mc.load(root, **choice)
+    with pytest.raises(mc.WrongReference, match="no step 80"):
+        mc.delete(root, step=80)
+
+
+def test_no_root_or_an_empty_one_is_the_first_start(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    mc.save("checkpoints/old", {"a": 1}, step=1)
+
+    for ref in (
+        "none",
+        "none@latest",
+        "none@best:loss",
+        "empty",
+        "checkpoints/new",
+        tmp_path / "checkpoints/new",
+        "x@y/",
+    ):
+        with pytest.raises(FileNotFoundError, match=r"no such checkpoint root|no committed checkpoint"):
+            mc.load(ref)
+
+
+def test_a_slash_at_the_end_makes_a_folder_of_a_name_with_a_mark(tmp_path):
+    mc.save(f"{tmp_path}/me@home/", {"a": 1}, step=1)
+
+    assert (
+        mc.load(f"{tmp_path}/me@home/")
+        == mc.load(f"{tmp_path}/me@home")
+        == mc.load(f"{tmp_path}/me@home@1")
+        == {"a": 1}
+    )
+    assert parse_ref(f"{tmp_path}/you@home/").root == f"{tmp_path}/you@home"
+
+
+def test_a_reference_and_a_choice_together_are_refused(root):
+    for ref in references(root):
+        with pytest.raises(errors.OptionInvalid, match="names a checkpoint already; leave step= out"):
+            mc.load(ref, step=2)
+
+
+def test_what_a_save_returns_can_be_kept_in_sets(root):
+    infos = mc.list_checkpoints(root)
+
+    assert len({*infos, *mc.list_checkpoints(root)}) == 3
