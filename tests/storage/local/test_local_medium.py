@@ -55,7 +55,7 @@ def test_without_direct_io_it_goes_through_the_cache_and_says_so_once(tmp_path, 
 
 
 def test_direct_io_asks_for_blocks_and_says_so_when_it_does_not_get_them(store):
-    writer = store.stage("step-1", "a1").create("x", 5000)
+    writer = store.stage("step-1", "a1").create("x", 50_000)
 
     if writer.alignment == 1:
         pytest.skip("no direct I/O on this file system")
