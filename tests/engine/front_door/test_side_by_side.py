@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import model_checkpoint as mc
-from model_checkpoint.errors import StepExists, Truncated, WrongReference
+from model_checkpoint.errors import CheckpointWarning, StepExists, Truncated, WrongReference
 from model_checkpoint.options import CheckpointFormat
 from model_checkpoint.storage import InMemoryStore, LocalStore
 from model_checkpoint.storage.local.syscalls import Syscalls
@@ -51,6 +51,7 @@ def test_two_processes_that_overwrite_one_new_step_both_succeed(root):
 
     assert mc.load(root) == second
     assert [health.ok for health in mc.verify(root)] == [True]
+    assert len(list((root / "checkpoints" / STEP).iterdir())) == 2  # nothing of the first is left beside it
 
 
 def test_without_overwrite_the_second_of_two_is_refused(root):
@@ -127,6 +128,20 @@ def test_a_checkpoint_replaced_while_it_is_verified_is_verified_as_it_is_now(roo
 
     assert health.ok
     assert health.info.id == again[0].id
+
+
+def test_a_load_whose_checkpoint_is_deleted_says_so_and_falls_back(root):
+    for step in (1, 2):
+        mc.save(root, {"data": b"abc" * 9000, "step": step}, step=step)
+
+    def deleting():
+        return while_verifying(root, lambda: mc.delete(root, step=2), step=2)
+
+    with pytest.raises(WrongReference, match=r"step-00000002: was deleted during the load"):
+        mc.load(deleting())
+    mc.undelete(root, step=2)
+    with pytest.warns(CheckpointWarning, match=r"passed over: .*step-00000002: was deleted during the load"):
+        assert mc.load(deleting(), fallback=True)["step"] == 1
 
 
 def test_real_damage_is_still_told(root):

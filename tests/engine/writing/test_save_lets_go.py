@@ -60,13 +60,13 @@ class FailsOnceLinked(Syscalls):
         return super().listdir(path)
 
 
-def test_an_incremental_save_that_cannot_look_for_other_attempts_lets_go_of_its_lock(tmp_path):
+def test_an_incremental_save_that_cannot_look_for_others_lets_go_of_its_lock(tmp_path):
     root = tmp_path / "root"
     for step in (1, 2):
         mc.save(root, STATE, step=step, incremental=True)
     before = open_files()
 
-    with pytest.raises(StorageFailure, match=r"could not look for other attempts"):
+    with pytest.raises(StorageFailure, match=r"could not note what will be replaced"):
         mc.save(LocalStore(root, calls=FailsOnceLinked()), STATE, step=2, overwrite=True, incremental=True)
 
     assert open_files() == before

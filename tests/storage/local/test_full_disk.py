@@ -8,7 +8,7 @@ import pytest
 from tests.ground.power import Disk, PowerUnavailable
 
 import model_checkpoint as mc
-from model_checkpoint.errors import DiskFull
+from model_checkpoint.errors import DiskFull, DurabilityUnknown
 from model_checkpoint.options import Graces
 from model_checkpoint.storage import LocalStore
 from model_checkpoint.storage.local.syscalls import Syscalls
@@ -190,3 +190,20 @@ def test_without_room_for_names_trash_is_emptied_all_the_same(tmp_path, code, sp
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
     assert os.listdir(tmp_path / ".trash") == []
     assert os.listdir(tmp_path / "checkpoints") == []
+
+
+class LosesReplies(WithoutRoom):
+    """The same, over a network that loses the answer to every removal."""
+
+    def unlink(self, path):
+        super().unlink(path)
+        raise OSError(errno.EIO, "no answer")
+
+
+def test_when_the_reply_to_the_last_removal_is_lost_what_is_there_decides(tmp_path):
+    save_blobs(LocalStore(tmp_path), "step-1", {"x": DATA})
+
+    with pytest.raises(DurabilityUnknown, match=r"step-1: it was deleted, but"):  # its data file could not be removed
+        LocalStore(tmp_path, calls=LosesReplies(errno.ENOSPC)).discard("step-1")
+
+    assert LocalStore(tmp_path).names() == []

@@ -129,7 +129,9 @@ def test_when_a_reply_is_lost_the_attempt_id_in_the_manifest_decides(folder, ope
 
 
 @pytest.mark.fault
-@pytest.mark.parametrize(("code", "lasting"), [(errno.EIO, False), (errno.EIO, True), (errno.ESTALE, False)])
+@pytest.mark.parametrize(
+    ("code", "lasting"), [(errno.EIO, False), (errno.EIO, True), (errno.ESTALE, False), (errno.ENOSPC, True)]
+)
 @pytest.mark.parametrize("operation", [DISCARD, BRING_BACK], ids=str)
 def test_when_the_reply_to_a_move_is_lost_the_folder_in_place_decides(folder, operation, code, lasting):
     ground = Ground(folder, operation)

@@ -239,7 +239,7 @@ def test_without_hard_links_the_manifest_of_a_third_process_is_never_taken_for_o
     save_blobs(other, "step-1", {"x-a1": b"old"}, attempt="a1")
 
     def replace_and_delete():
-        save_blobs(other, "step-1", {"x-a3": b"third"}, attempt="a3", replace=True)
+        save_blobs(other, "step-1", {"x-a3": b"third"}, attempt="a3", replace=True, obsolete=["x-a1"])
         other.discard("step-1")
 
     calls = Interfering("fsync", "checkpoints/step-1", replace_and_delete, time=2)

@@ -14,6 +14,7 @@ from model_checkpoint.storage.local.locks import AttemptLock
 from model_checkpoint.storage.local.paths import (
     RootPaths,
     attempt_of,
+    decode_manifest,
     is_published,
     list_folder,
     log,
@@ -33,7 +34,7 @@ class LocalAttempt:
         self._path = root.stage(attempt)
         self._writers: dict[str, LocalWriter] = {}
         self._linked: list[str] = []
-        self._joined = False
+        self._joined, self._obsolete = False, tuple[str, ...]()
         self._over = False
         with typed_errors(self._path, "could not begin an attempt"):
             self._lock = AttemptLock(root, attempt, name)
@@ -80,19 +81,12 @@ class LocalAttempt:
         self._require_sealed()
         if replace:
             check_own_files(self._files, self._attempt, self._path)
-        old = self._unclaimed([check_name(file, self._path) for file in obsolete])
+        old = tuple(check_name(file, self._path) for file in obsolete)
         staged = Staged(root=self._root, name=self._name, attempt=self._attempt, files=self._files)
         write_manifest(staged, manifest)
         self._commit(staged, replace=replace, obsolete=old)
         self._over = True
-        self._tidy(old if self._joined else ())
-
-    def _unclaimed(self, obsolete: Sequence[str]) -> tuple[str, ...]:
-        """What of ``obsolete`` belongs neither to this attempt nor to another one that may be about to switch to it."""
-        with typed_errors(self._root.staging, "could not look for other attempts"):
-            entries = list_folder(self._root.calls, self._root.staging) if obsolete else []
-        others = {entry.removesuffix(".lock") for entry in entries} - {self._attempt}
-        return tuple(f for f in obsolete if f not in self._files and not any(other in f for other in others))
+        self._tidy()
 
     def _commit(self, staged: Staged, *, replace: bool, obsolete: tuple[str, ...]) -> None:
         """Commit as new or over the old, whichever the name turns out to be."""
@@ -115,19 +109,39 @@ class LocalAttempt:
         if not self._is_published():
             return False
         with typed_errors(self._path, "could not note what will be replaced"):
+            self._obsolete = self._unclaimed(*self._replaced(obsolete))
             # durable before the first file joins: recovery must know where to look for strays
-            self._lock.note_obsolete(obsolete)
+            self._lock.note_obsolete(self._obsolete)
         self._joined = True
         return commit_over(staged)
+
+    def _replaced(self, obsolete: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
+        """What goes, and whose it is: ``obsolete``, or all of a version that came meanwhile, unknown to the caller."""
+        calls, folder = self._root.calls, self._root.checkpoint(self._name)
+        if not {*obsolete}.isdisjoint(list_folder(calls, folder)):
+            return obsolete, ""
+        try:
+            manifest = decode_manifest(calls, folder)
+        except FileNotFoundError:
+            return obsolete, ""
+        if manifest is None:
+            return obsolete, ""
+        return tuple(record.name for record in (*manifest.files, *manifest.extras)), manifest.attempt
+
+    def _unclaimed(self, obsolete: tuple[str, ...], owner: str) -> tuple[str, ...]:
+        """What of ``obsolete`` belongs to no attempt that may be about to switch to it; its ``owner`` already has."""
+        entries = list_folder(self._root.calls, self._root.staging) if obsolete else []
+        others = {entry.removesuffix(".lock") for entry in entries} - {self._attempt, owner}
+        return tuple(f for f in obsolete if f not in self._files and not any(other in f for other in others))
 
     def _is_published(self) -> bool:
         with typed_errors(self._root.checkpoint(self._name), "could not look at the checkpoint to replace"):
             return is_published(self._root, self._name)
 
-    def _tidy(self, obsolete: tuple[str, ...]) -> None:
+    def _tidy(self) -> None:
         """Clean up behind a commit; whatever fails is recovery's to finish, the checkpoint is safe."""
         try:
-            retire_files(self._root, self._name, obsolete)
+            retire_files(self._root, self._name, self._obsolete)
             remove_tree(self._root.calls, self._path)
         except OSError as error:
             log.warning("%s: leavings stay until the next recovery (%s)", self._path, error)

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from model_checkpoint.errors import StorageFailure
+from model_checkpoint.errors import CheckpointException, StorageFailure
 from model_checkpoint.storage.contract.failures import (
     FULL,
     doubt,
@@ -72,7 +72,7 @@ def discard(root: RootPaths, name: str) -> Trashed:
         token = TrashToken.fresh(name, order=order, moment=root.calls.now())
         place = _put_away(root, source, token)
         if place is None:
-            root.calls.unlink(f"{source}/{MANIFEST}")  # from here on it is no checkpoint
+            _unpublish(root, source)
     with in_doubt(source, "it was deleted"):
         if place is None:
             _remove_unpublished(root, source)
@@ -83,18 +83,35 @@ def discard(root: RootPaths, name: str) -> Trashed:
 
 def _put_away(root: RootPaths, source: str, token: TrashToken) -> str | None:
     """Rename a checkpoint to its token where there is room for that name; return the folder, or None if nowhere."""
+    identity = root.calls.lstat(source)
     for place in _places(root):
         try:
             if place == root.trash:
                 make_folder(root.calls, place)
-            _move(root, source, f"{place}/{token}")
+            _move(root, source, f"{place}/{token}", identity)
         except OSError as error:
-            if error.errno not in FULL:
+            if error.errno not in FULL or isinstance(error, CheckpointException):  # it may be there already
                 raise
             log.warning("%s: the disk has no room even for a name in %s (%s)", source, place, error)
         else:
             return place
     return None
+
+
+def _unpublish(root: RootPaths, folder: str) -> None:
+    """Remove the manifest, so that it is no checkpoint; if the reply was lost on the way, what is there tells."""
+    manifest = f"{folder}/{MANIFEST}"
+    try:
+        root.calls.unlink(manifest)
+    except OSError as error:
+        try:
+            root.calls.lstat(manifest)
+        except FileNotFoundError:
+            log.warning("%s: its removal reported %s, but it is gone", manifest, error)
+        except OSError as second:
+            raise doubt(error, folder, "it may have been deleted") from second
+        else:
+            raise
 
 
 def _remove_unpublished(root: RootPaths, folder: str) -> None:
@@ -111,9 +128,8 @@ def _flush_move(root: RootPaths, *, source: str, target: str) -> None:
         flush_folder(root.calls, source)
 
 
-def _move(root: RootPaths, source: str, target: str) -> None:
+def _move(root: RootPaths, source: str, target: str, identity: os.stat_result) -> None:
     """Rename a folder; if the reply was lost on the way, the folder's own number tells whether it arrived."""
-    identity = root.calls.lstat(source)
     try:
         root.calls.rename(source, target)
     except OSError as error:
@@ -181,9 +197,10 @@ def bring_back(root: RootPaths, text: str) -> str:
 
 
 def _move_back(root: RootPaths, source: str, name: str) -> None:
+    identity = root.calls.lstat(source)
     for _ in range(_TRIES):
         try:
-            return _move(root, source, root.checkpoint(name))
+            return _move(root, source, root.checkpoint(name), identity)
         except OSError as error:
             if error.errno not in (*_TAKEN, errno.ENOTDIR):
                 raise
