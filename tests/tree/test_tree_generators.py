@@ -176,7 +176,8 @@ def test_a_factory_that_is_no_builtin_is_refused_with_its_path():
 
 VALUES = [
     decimal.Decimal("1.10"), decimal.Decimal("-0"), decimal.Decimal("sNaN12"), decimal.Decimal("-Infinity"),
-    decimal.Decimal("1E+999999"), uuid.UUID(int=5), uuid.UUID(int=1 << 127), range(3), range(9, -3, -2), range(1 << 70), range(0),
+    decimal.Decimal("1E+999999"), uuid.UUID(int=5), uuid.UUID(int=1 << 127), range(3),
+    range(9, -3, -2), range(1 << 70), range(0),
 ]  # fmt: skip
 
 

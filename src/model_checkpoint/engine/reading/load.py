@@ -167,14 +167,7 @@ def _load_named(store: Store, found: ListedCheckpoint, wish: _LoadRequest) -> tu
     try:
         state, told, nbytes = _load_manifest(store, manifest, wish)
     except (Truncated, PartlyLoaded):
-<<<<<<< HEAD
-        try:
-            again = load_manifest(store, found.name)
-        except CheckpointNotFound:
-            again = manifest  # deleted during the load, which the first error says
-=======
         again = _manifest_of(store, found.name)
->>>>>>> h-local
         if again.attempt == manifest.attempt:
             raise
         log.warning("%s: was overwritten during the load, reading the new one", where)
