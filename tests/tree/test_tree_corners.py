@@ -33,7 +33,7 @@ def adam(module):
     return torch.optim.Adam(module.parameters())
 
 
-NO_STATES = [[1, 2], 5, None, {"state": {}}, {"param_groups": []}, {"state": 1, "param_groups": 2}]
+NO_STATES = [[1, 2], [1, 2, 3], 5, None, {"state": {}}, {"param_groups": []}, {"state": 1, "param_groups": 2}]
 
 
 @pytest.mark.parametrize("saved", NO_STATES, ids=str)
