@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 import tomllib
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -131,3 +132,27 @@ def test_every_room_with_rooms_inside_has_layers():
 
     rooms = {folder for folder in FOLDERS if list(folder.glob("*/__init__.py"))}
     assert {".".join(folder.relative_to(PACKAGE.parent).parts) for folder in rooms} == layered
+
+
+def imports_of(path):
+    """The modules of the package that a module imports anywhere: at the top, in a function, for type checkers."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                yield f"{node.module}.{alias.name}"
+                yield node.module
+
+
+def test_no_import_of_any_kind_closes_a_circle():
+    files = {".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path for path in PACKAGE.rglob("*.py")}
+    graph = {
+        name: {other for other in imports_of(path) if other in files}
+        for name, path in files.items()
+        if path.stem != "__init__"
+    }
+
+    order = list(TopologicalSorter(graph).static_order())  # raises CycleError, which names the circle
+
+    assert len(order) >= len(graph)
