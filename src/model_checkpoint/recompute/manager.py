@@ -13,7 +13,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from types import TracebackType
 from typing import Any
 
 from model_checkpoint.recompute.activations.activation import check_activation, check_layer_id, size_of
@@ -25,6 +24,7 @@ from model_checkpoint.recompute.activations.signals import Signal
 from model_checkpoint.recompute.activations.stores import ActivationStore, MemoryStore
 from model_checkpoint.recompute.activations.strategies import CheckpointStrategyProtocol, create_strategy
 from model_checkpoint.recompute.activations.tracker import MemoryTracker
+from model_checkpoint.recompute.common.closing import Closing
 from model_checkpoint.recompute.errors import ClosedError, LayerExists, LayerNotFound
 from model_checkpoint.recompute.functions.async_recomputation import AsyncRecomputationEngine
 from model_checkpoint.recompute.functions.recomputation_engine import RecomputationEngine, run_checked
@@ -34,7 +34,7 @@ from model_checkpoint.recompute.functions.single_flight import Flight, SingleFli
 _WHERE = "checkpoint manager"
 
 
-class CheckpointManager:
+class CheckpointManager(Closing):
     """Activations by layer; safe from any thread, closed by ``with`` or :meth:`close`.
 
     Activations are kept as they are handed in (not detached, not copied) unless the store says otherwise. Of several
@@ -58,6 +58,8 @@ class CheckpointManager:
         (b'abc', b'de')
         5
     """
+
+    _called = _WHERE
 
     def __init__(
         self,
@@ -350,23 +352,9 @@ class CheckpointManager:
             for part in self._owned:
                 part.close()
 
-    dispose = close
-
     def _check(self, layer_id: object) -> None:
         check_layer_id(layer_id, where=_WHERE)
         self._check_open()
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ClosedError(f"{_WHERE}: it is closed. Make a new one.")
-
-    def __enter__(self) -> CheckpointManager:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _rank(entries: list[tuple[str, LedgerEntry]], places: int) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -8,24 +8,12 @@ import time
 
 import numpy as np
 import pytest
-from tests.ground.power import Disk, PowerUnavailable
 
 import model_checkpoint as mc
 from model_checkpoint.options import Graces
 
 pytestmark = [pytest.mark.slow, pytest.mark.fault]
 CUTS = 50
-
-
-@pytest.fixture(params=["ext4", "xfs"])
-def disk(request, tmp_path):
-    try:
-        disk = Disk(tmp_path, request.param)
-    except PowerUnavailable as error:
-        pytest.skip(str(error))
-    yield disk
-    with contextlib.suppress(PowerUnavailable):
-        disk.unmount()
 
 
 WAYS = {

@@ -254,3 +254,13 @@ def spill_files(folder):
 
 def sizes(folder):
     return sorted(file.stat().st_size for file in spill_files(folder))
+
+
+def autocast_gradients(model, x):
+    """The gradients of one seeded step whose forward runs under autocast and whose backward does not."""
+    torch.manual_seed(1)
+    model.zero_grad()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = model(x).float().pow(2).mean()
+    loss.backward()
+    return [p.grad.clone() for p in model.parameters()]

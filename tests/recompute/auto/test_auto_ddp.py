@@ -1,10 +1,7 @@
 """Several processes: DDP around a planned model, one plan for all ranks, collectives never prefetched."""
 
-import os
-import subprocess
-import sys
-
 import pytest
+from tests.recompute.auto.rank_processes import run_two
 
 RANK = """
 import sys, copy, torch
@@ -87,15 +84,4 @@ print("done")
 @pytest.mark.slow
 @pytest.mark.distributed
 def test_ddp_of_a_planned_model_equals_ddp_and_all_ranks_share_one_plan(tmp_path):
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-c", RANK, str(rank), str(tmp_path / "store")],
-            env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )
-        for rank in range(2)
-    ]  # fmt: skip
-    outputs = [process.communicate(timeout=200) for process in ranks]
-
-    assert all(process.returncode == 0 for process in ranks), outputs
-    assert all("done" in out for out, _ in outputs)
+    run_two(RANK, tmp_path, timeout=200)

@@ -1,10 +1,7 @@
 """FSDP2: a model planned with torch's own regions is sharded afterwards and trains as without the plan."""
 
-import os
-import subprocess
-import sys
-
 import pytest
+from tests.recompute.auto.rank_processes import run_two
 
 RANK = """
 import copy, gc, sys, weakref
@@ -77,16 +74,4 @@ print("done")
 @pytest.mark.distributed
 def test_a_planned_model_sharded_by_fsdp_trains_as_without_the_plan(tmp_path):
     """Bit for bit over four steps on two processes; the native executor is refused by name at the call."""
-    path = os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-c", RANK, str(rank), str(tmp_path / "store")],
-            env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )
-        for rank in range(2)
-    ]  # fmt: skip
-    outputs = [process.communicate(timeout=400) for process in ranks]
-
-    assert all(process.returncode == 0 for process in ranks), outputs
-    assert all("done" in out for out, _ in outputs)
+    run_two(RANK, tmp_path, timeout=400)

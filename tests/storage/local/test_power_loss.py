@@ -13,7 +13,6 @@ import signal
 import time
 
 import pytest
-from tests.ground.power import Disk, PowerUnavailable
 
 from model_checkpoint.errors import CheckpointException
 from model_checkpoint.options import Graces
@@ -25,17 +24,6 @@ CUTS = 50
 KEPT = 6
 
 pytestmark = [pytest.mark.slow, pytest.mark.fault]
-
-
-@pytest.fixture(params=["ext4", "xfs"])
-def disk(request, tmp_path):
-    try:
-        disk = Disk(tmp_path, request.param)
-    except PowerUnavailable as error:
-        pytest.skip(str(error))
-    yield disk
-    with contextlib.suppress(PowerUnavailable):
-        disk.unmount()
 
 
 def content(name, version):

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 
 from model_checkpoint.recompute.activations.activation import check_activation, check_layer_id, size_of
 from model_checkpoint.recompute.activations.policies import CachePolicy, LRUPolicy
-from model_checkpoint.recompute.errors import ClosedError, SettingInvalid
+from model_checkpoint.recompute.common.closing import Closing
+from model_checkpoint.recompute.errors import SettingInvalid
 
 _WHERE = "recomputation cache"
 
@@ -40,7 +40,7 @@ class CacheStats:
         return self.cache_hits / lookups if lookups else 0.0
 
 
-class RecomputationCache:
+class RecomputationCache(Closing):
     """Activations by layer, at most ``max_size_bytes`` of them; safe from any thread.
 
     Adding a layer again replaces it. An activation larger than the whole cache is not cached and pushes nothing out.
@@ -52,6 +52,8 @@ class RecomputationCache:
         >>> cache.get("a"), cache.get("b")
         (None, b'1234')
     """
+
+    _called = _WHERE
 
     def __init__(self, max_size_bytes: int, policy: CachePolicy | None = None) -> None:
         if max_size_bytes <= 0:
@@ -153,17 +155,3 @@ class RecomputationCache:
         with self._lock:
             self._drop()
             self._closed = True
-
-    dispose = close
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ClosedError(f"{_WHERE}: it is closed. Make a new one.")
-
-    def __enter__(self) -> RecomputationCache:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

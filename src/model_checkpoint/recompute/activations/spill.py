@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from types import TracebackType
 from typing import Any
 
 from model_checkpoint.recompute.activations.activation import size_of
 from model_checkpoint.recompute.activations.packing import Restore, pack_activation
+from model_checkpoint.recompute.common.closing import Closing
 from model_checkpoint.recompute.common.spill_files import SpillFile, SpillFolder
-from model_checkpoint.recompute.errors import ClosedError, SettingInvalid
+from model_checkpoint.recompute.errors import SettingInvalid
 
 
 class _Spilled:
@@ -82,7 +82,7 @@ class _DiskSlot:
             spilled.file.remove()
 
 
-class DiskStore:
+class DiskStore(Closing):
     """Keeps up to ``memory_bytes`` of activations in memory and the rest, least recently used first, in files.
 
     With ``memory_bytes=0`` every activation that has bytes goes to a file at once. A spilled activation reads back as
@@ -98,6 +98,8 @@ class DiskStore:
         ...     slot.read(), store.spilled_bytes
         (b'abc', 3)
     """
+
+    _called = "disk store"
 
     borrows = False
 
@@ -123,8 +125,7 @@ class DiskStore:
         pack_activation(activation)  # refuse now what could not be written later
         slot = _DiskSlot(self, layer_id, activation)
         with self._lock:
-            if self._closed:
-                raise ClosedError("disk store: it is closed. Make a new one.")
+            self._check_open()
             self._live.add(slot)
             self._in_memory[slot] = None
             self._held += slot.nbytes
@@ -180,13 +181,3 @@ class DiskStore:
         for slot in slots:
             slot.release()
         self._files.remove()
-
-    dispose = close
-
-    def __enter__(self) -> DiskStore:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

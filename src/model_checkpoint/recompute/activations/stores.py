@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import sys
 import threading
-from types import TracebackType
 from typing import Any, Protocol, runtime_checkable
 
 from model_checkpoint.recompute.activations.activation import size_of
-from model_checkpoint.recompute.errors import ActivationInvalid, ClosedError
+from model_checkpoint.recompute.common.closing import Closing
+from model_checkpoint.recompute.errors import ActivationInvalid
 
 
 @runtime_checkable
@@ -110,7 +110,7 @@ class _DeviceSlot:
             self._store.book(-self.moved_bytes)
 
 
-class DeviceStore:
+class DeviceStore(Closing):
     """Keeps torch tensors on one device, usually the host, and gives them back on their own.
 
     A tensor that lives there already is kept by reference. Moves are differentiable, as ``Tensor.to`` is; a tensor
@@ -122,6 +122,8 @@ class DeviceStore:
         >>> store.put("a", torch.ones(2)).read()
         tensor([1., 1.])
     """
+
+    _called = "device store"
 
     borrows = False
 
@@ -149,8 +151,7 @@ class DeviceStore:
                 f"device store: the activation of {layer_id!r} is a {type(activation).__name__}, expected a torch "
                 "tensor. Use a MemoryStore or a DiskStore."
             )
-        if self._closed:
-            raise ClosedError("device store: it is closed. Make a new one.")
+        self._check_open()
         there = activation.to(self.device)
         slot = _DeviceSlot(self, there, activation.device, moved=there.device != activation.device)
         self.book(slot.moved_bytes)
@@ -159,11 +160,3 @@ class DeviceStore:
     def close(self) -> None:
         """Take no more tensors; each one held goes with its slot."""
         self._closed = True
-
-    def __enter__(self) -> DeviceStore:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

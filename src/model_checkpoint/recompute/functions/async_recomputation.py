@@ -13,11 +13,11 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar, copy_context
-from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from model_checkpoint.recompute.activations.activation import check_layer_id
-from model_checkpoint.recompute.errors import ClosedError, RecomputationCancelled
+from model_checkpoint.recompute.common.closing import Closing
+from model_checkpoint.recompute.errors import RecomputationCancelled
 from model_checkpoint.recompute.functions.graph import DependencyGraph, list_layer_ids
 from model_checkpoint.recompute.functions.recomputation_engine import (
     LayerRecomputationStats,
@@ -194,7 +194,7 @@ class RecomputationHandle(Generic[Result]):
             raise
 
 
-class AsyncRecomputationEngine:
+class AsyncRecomputationEngine(Closing):
     """Recomputes on worker threads; safe from any thread, closed by ``with`` or :meth:`close`.
 
     Args:
@@ -209,6 +209,8 @@ class AsyncRecomputationEngine:
         ...     engine.recompute_multiple_async(["a"]).result()
         {'a': b'a'}
     """
+
+    _called = _WHERE
 
     def __init__(
         self,
@@ -333,20 +335,6 @@ class AsyncRecomputationEngine:
         self._pool.shutdown(wait=not self.owns_this_thread())
         if self._owns_engine:
             self._engine.close()
-
-    dispose = close
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ClosedError(f"{_WHERE}: it is closed. Make a new one.")
-
-    def __enter__(self) -> AsyncRecomputationEngine:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _cancelled(layer_ids: list[str]) -> str:

@@ -11,15 +11,14 @@ from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
-from types import TracebackType
 from typing import Any
 
 from model_checkpoint.recompute.activations.activation import check_layer_id
 from model_checkpoint.recompute.activations.memory_stats import timestamp
 from model_checkpoint.recompute.activations.signals import Signal
+from model_checkpoint.recompute.common.closing import Closing
 from model_checkpoint.recompute.common.recomputing import recomputing
 from model_checkpoint.recompute.errors import (
-    ClosedError,
     DependencyCycle,
     LayerExists,
     LayerNotFound,
@@ -130,7 +129,7 @@ class _Entry:
     tally: _Tally = field(default_factory=_Tally)
 
 
-class RecomputationEngine:
+class RecomputationEngine(Closing):
     """Recompute functions by layer; safe from any thread, closed by ``with`` or :meth:`close`.
 
     ``strategy`` says how a function is run again; by default exactly as at its registration (:class:`ExactReplay`).
@@ -143,6 +142,8 @@ class RecomputationEngine:
         ...     engine.recompute_multiple(["b", "a"])
         {'b': b'b', 'a': b'a'}
     """
+
+    _called = _WHERE
 
     def __init__(self, *, strategy: RecomputationStrategy | None = None) -> None:
         self.recomputed: Signal[RecomputationEvent] = Signal("recomputed")
@@ -305,20 +306,6 @@ class RecomputationEngine:
         """Let go of every function; doing it again is harmless, anything else raises :class:`ClosedError`."""
         self._closed = True
         self._drop()
-
-    dispose = close
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ClosedError(f"{_WHERE}: it is closed. Make a new one.")
-
-    def __enter__(self) -> RecomputationEngine:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def run_checked(layer_id: str, function: Callable[[], Any], *, where: str) -> Any:

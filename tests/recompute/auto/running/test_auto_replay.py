@@ -8,6 +8,7 @@ import pytest
 import torch
 from tests.recompute.auto.auto_models import (
     assert_same_step,
+    autocast_gradients,
     cnn,
     every_stage,
     leanest,
@@ -93,17 +94,11 @@ def test_autocast_is_replayed_when_backward_runs_outside_of_it():
     model, x = transformer(16, 4), torch.randn(2, 6, 16)
     twin = copy.deepcopy(model)
 
-    def one(model):
-        torch.manual_seed(1)
-        model.zero_grad()
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            loss = model(x).float().pow(2).mean()
-        loss.backward()
-        return [p.grad.clone() for p in model.parameters()]
-
     leanest(twin, x, determinism="hash")
 
-    assert all(torch.equal(a, b) for a, b in zip(one(twin), one(model), strict=True))
+    assert all(
+        torch.equal(a, b) for a, b in zip(autocast_gradients(twin, x), autocast_gradients(model, x), strict=True)
+    )
 
 
 def test_backward_inside_autocast_recomputes_plain_layers_plainly():

@@ -1,0 +1,32 @@
+"""The front door of this room: every public name and the module that defines it. The one list."""
+
+from .checkpointing import MixedPrecisionCheckpointManager as MixedPrecisionCheckpointManager
+from .checkpoints.checkpoint import MixedPrecisionCheckpoint as MixedPrecisionCheckpoint
+from .checkpoints.preflight import PrecisionChange as PrecisionChange
+from .checkpoints.preflight import check_precision_change as check_precision_change
+from .checkpoints.self_check import Finding as Finding
+from .checkpoints.self_check import Severity as Severity
+from .checkpoints.tree_codec import from_tree as from_tree
+from .checkpoints.tree_codec import to_tree as to_tree
+from .checkpoints.weights import StoredWeight as StoredWeight
+from .gradients.conversion import GradientConversionLayer as GradientConversionLayer
+from .optimizer import MixedPrecisionOptimizer as MixedPrecisionOptimizer
+from .scaling.importers import ImportedScaler as ImportedScaler
+from .scaling.importers import import_scaler_state as import_scaler_state
+from .scaling.scaler import DynamicLossScaler as DynamicLossScaler
+from .scaling.scaler import LossScalerStats as LossScalerStats
+from .scaling.scaler import ScalerState as ScalerState
+from .scaling.timeline import ScaleEvent as ScaleEvent
+from .scaling.timeline import ScaleTimeline as ScaleTimeline
+from .settings.hardware import HardwareDetector as HardwareDetector
+from .settings.hardware import PrecisionCapability as PrecisionCapability
+from .settings.number_formats import Precision as Precision
+from .settings.number_formats import PrecisionConverter as PrecisionConverter
+from .settings.precision_manager import PrecisionManager as PrecisionManager
+from .settings.precision_options import HysteresisRefill as HysteresisRefill
+from .settings.precision_options import MixedPrecisionOptions as MixedPrecisionOptions
+from .stepping.monitor import PerformanceMonitor as PerformanceMonitor
+from .stepping.monitor import PerformanceStats as PerformanceStats
+from .stepping.results import MixedPrecisionOptimizerStats as MixedPrecisionOptimizerStats
+from .stepping.results import StepReason as StepReason
+from .stepping.results import StepResult as StepResult
