@@ -88,6 +88,15 @@ def test_rm_undo_and_gc(root):
     assert not list((root / ".trash").iterdir())
 
 
+def test_a_dry_run_of_gc_removes_nothing(root):
+    invoke("rm", f"{root}@2")
+
+    told = invoke("gc", root, "--trash", "--dry-run").output
+
+    assert "would remove 0 dead attempts and 1 old deletions" in told
+    assert "brought back" in invoke("undo", f"{root}@2").output
+
+
 def test_rm_without_a_choice_removes_nothing(root):
     result = run("rm", root)
 

@@ -191,14 +191,16 @@ def trash(root: RootArgument, as_json: JsonOption = False) -> None:
 def gc(
     root: RootArgument,
     empty_trash: Annotated[bool, typer.Option("--trash", help="Empty the trash now, whatever its age.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Remove nothing; tell what would be removed.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Clear what dead saves left behind and deletions past their grace, e.g. `mckpt gc runs/a`."""
+    """Clear what dead saves left behind and deletions past their grace, e.g. `mckpt gc runs/a --dry-run`."""
     from model_checkpoint.cli import render
     from model_checkpoint.engine.root.recover import collect_garbage
     from model_checkpoint.options import Graces
 
-    render.swept(collect_garbage(root, graces=Graces(trash=0.0) if empty_trash else Graces()), as_json=as_json)
+    found = collect_garbage(root, graces=Graces(trash=0.0) if empty_trash else Graces(), dry_run=dry_run)
+    render.swept(found, dry_run=dry_run, as_json=as_json)
 
 
 def run() -> None:

@@ -308,15 +308,13 @@ def trashed(found: Sequence[Trashed], *, as_json: bool) -> None:
     console.print(table if table.row_count else "The trash is empty.")
 
 
-def swept(found: Swept, *, as_json: bool) -> None:
-    """What `mckpt gc` did."""
+def swept(found: Swept, *, dry_run: bool, as_json: bool) -> None:
+    """What `mckpt gc` did, or would do."""
     if as_json:
         print(as_json_text(found))
         return
-    console.print(
-        f"removed {len(found.attempts)} dead attempts and {len(found.trashed)} old deletions ({size(found.nbytes)}); "
-        f"left {len(found.alive)} that may be alive"
-    )
+    verb, gone = "would remove" if dry_run else "removed", f"{len(found.trashed)} old deletions ({size(found.nbytes)})"
+    console.print(f"{verb} {len(found.attempts)} dead attempts and {gone}; left {len(found.alive)} that may be alive")
     deletions = [left.seconds for left in found.waiting[len(found.alive) :] if left.seconds is not None]
     attempts = [left.seconds for left in found.waiting[: len(found.alive)] if left.seconds is not None]
     for what, seconds in (("attempts", attempts), ("deletions", deletions)):

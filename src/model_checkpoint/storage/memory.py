@@ -317,15 +317,16 @@ class InMemoryStore:
             bucket.published[name] = bucket.trash.pop(token).files
         return name
 
-    def sweep(self, graces: Graces) -> Swept:
+    def sweep(self, graces: Graces, *, dry_run: bool = False) -> Swept:
         """Remove trash past its grace; attempts die with their objects, so there are no leavings."""
         bucket, now = self._bucket, time.monotonic()
         with bucket.guard:
             over = [item for item in self.trash() if now - bucket.trash[item.token].since >= graces.trash]
-            for item in over:
+            for item in [] if dry_run else over:
                 del bucket.trash[item.token]
             alive = [attempt for attempt, stage in bucket.stages.items() if stage.alive]
-            left = {token: graces.trash - (now - deleted.since) for token, deleted in bucket.trash.items()}
+            gone = {item.token for item in over}
+            left = {key: graces.trash - (now - one.since) for key, one in bucket.trash.items() if key not in gone}
         waiting = [Waiting(key=attempt, seconds=None) for attempt in alive]
         waiting += [Waiting(key=token, seconds=seconds) for token, seconds in left.items()]
         nbytes = sum(item.nbytes for item in over)

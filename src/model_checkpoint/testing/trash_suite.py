@@ -89,6 +89,19 @@ class TrashSuite:
         with pytest.raises(CheckpointNotFound, match=r"no such checkpoint in the trash"):
             store.bring_back(gone.token)
 
+    def test_a_dry_run_removes_nothing_and_tells_what_recovery_removes_then(self, store: Store) -> None:
+        """People look before they let go of what could still be brought back."""
+        save_blobs(store, "step-1", {"x": b"abc"})
+        gone = store.discard("step-1")
+
+        early, seen = store.sweep(Graces(trash=3600.0), dry_run=True), store.sweep(AT_ONCE, dry_run=True)
+        there, done = store.trash(), store.sweep(AT_ONCE)
+
+        assert (list(early.trashed), [left.key for left in early.waiting]) == ([], [gone.token])
+        assert [item.token for item in there] == [gone.token]
+        assert (list(seen.trashed), seen.nbytes) == (list(done.trashed), done.nbytes) == ([gone.token], gone.nbytes)
+        assert list(seen.waiting) == []
+
     def test_recovery_tells_how_long_it_still_waits_for_what_it_leaves(self, store: Store) -> None:
         """An attempt that lives is waited for as long as it does."""
         save_blobs(store, "step-1", {"x": b"abc"})

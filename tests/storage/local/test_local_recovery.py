@@ -55,6 +55,16 @@ def test_a_dead_attempt_of_this_host_is_removed_after_the_local_grace(root):
     assert list((root / ".staging").iterdir()) == []
 
 
+def test_a_dry_run_tells_of_a_dead_attempt_and_leaves_it(root):
+    leave_dead_attempt(root)
+    before = sorted((root / ".staging").rglob("*"))
+
+    seen = LocalStore(root, calls=Later(61)).sweep(Graces(local=60.0), dry_run=True)
+
+    assert (list(seen.attempts), seen.nbytes) == (["a1"], 3)
+    assert sorted((root / ".staging").rglob("*")) == before
+
+
 @pytest.mark.parametrize("field", ["host", "boot"])
 def test_an_attempt_of_another_host_or_boot_waits_for_the_foreign_grace(root, field):
     lock = leave_dead_attempt(root)

@@ -22,6 +22,7 @@ _KNOWN: dict[str, tuple[object, ...]] = {
     "fallback": _YES_OR_NO,
     "atomic": _YES_OR_NO,
     "cast": _YES_OR_NO,
+    "dry_run": _YES_OR_NO,
     "verify": tuple(mode.value for mode in Verify),
     "format": tuple(CheckpointFormat),
     "compression": tuple(CompressionLevel),

@@ -6,6 +6,7 @@ import logging
 import os
 
 from model_checkpoint import forks
+from model_checkpoint.engine.common.option_checks import require
 from model_checkpoint.engine.root.listing import require_root
 from model_checkpoint.errors import CheckpointException
 from model_checkpoint.options import Graces
@@ -41,10 +42,10 @@ def recover_once(store: Store) -> None:
         )
 
 
-def collect_garbage(root: Root, *, graces: Graces | None = None) -> Swept:
+def collect_garbage(root: Root, *, graces: Graces | None = None, dry_run: bool = False) -> Swept:
     """Remove leavings of dead saves and deletions past their grace; never what may be alive.
 
-    What is left says in ``waiting`` how long it will be.
+    What is left says in ``waiting`` how long it will be. With ``dry_run`` nothing is removed; what would be is told.
 
     Example:
         >>> import model_checkpoint as mc
@@ -52,6 +53,7 @@ def collect_garbage(root: Root, *, graces: Graces | None = None) -> Swept:
         >>> mc.collect_garbage("memory://doc-gc").attempts
         ()
     """
+    require(dry_run=dry_run)
     store = open_store(root)
     require_root(store)
-    return store.sweep(graces or Graces())
+    return store.sweep(graces or Graces(), dry_run=dry_run)

@@ -200,8 +200,11 @@ class Store(Protocol):
         """Undo a ``discard``; return the name; raise ``StepExists`` when the name is taken again."""
         ...
 
-    def sweep(self, graces: Graces) -> Swept:
-        """Remove leavings of dead attempts and trash past its grace; never touch what may be alive."""
+    def sweep(self, graces: Graces, *, dry_run: bool = False) -> Swept:
+        """Remove leavings of dead attempts and trash past its grace; never touch what may be alive.
+
+        With ``dry_run`` nothing is removed, and what would be is told.
+        """
         ...
 
 

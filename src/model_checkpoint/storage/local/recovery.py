@@ -24,7 +24,7 @@ from model_checkpoint.storage.local.paths import (
     regular_files,
     remove_tree,
 )
-from model_checkpoint.storage.local.trash import purge, retire_files
+from model_checkpoint.storage.local.trash import overdue, purge, retire_files
 
 _ENTRY = re.compile(r"([A-Za-z0-9_-]{1,64})(?:\.lock)?")
 
@@ -36,15 +36,15 @@ class _Tally:
     nbytes: int = 0
 
 
-def sweep(root: RootPaths, graces: Graces) -> Swept:
+def sweep(root: RootPaths, graces: Graces, *, dry_run: bool) -> Swept:
     """Remove leavings; see :meth:`model_checkpoint.storage.contract.store.Store.sweep`."""
     tally = _Tally()
     with typed_errors(root.staging, "could not be swept"):
         for folder in (root.staging, root.trash, root.checkpoints):
             refuse_link(root.calls, folder)
         for attempt in _attempts(root):
-            _sweep_attempt(root, attempt, graces, tally)
-        purged = purge(root, graces.trash)
+            _sweep_attempt(root, attempt, graces, tally, dry_run=dry_run)
+        purged = overdue(root, graces.trash) if dry_run else purge(root, graces.trash)
     swept = Swept(
         attempts=tally.attempts,
         trashed=purged.tokens,
@@ -52,7 +52,7 @@ def sweep(root: RootPaths, graces: Graces) -> Swept:
         nbytes=tally.nbytes + purged.nbytes,
         waiting=[*tally.waiting, *purged.waiting],
     )
-    if swept.attempts or swept.trashed:
+    if not dry_run and (swept.attempts or swept.trashed):
         log.info(
             "%s: removed %d dead attempts and %d deleted checkpoints, %d bytes",
             root.path,
@@ -68,14 +68,14 @@ def _attempts(root: RootPaths) -> list[str]:
     return sorted({match[1] for match in matches if match})
 
 
-def _sweep_attempt(root: RootPaths, attempt: str, graces: Graces, tally: _Tally) -> None:
+def _sweep_attempt(root: RootPaths, attempt: str, graces: Graces, tally: _Tally, *, dry_run: bool) -> None:
     try:
         held = claim(root, attempt, graces)
         if not isinstance(held, AttemptClaim):
             tally.waiting.append(Waiting(key=attempt, seconds=held))
             return
         try:
-            tally.nbytes += _bury(root, attempt, held.owner)
+            tally.nbytes += _weigh(root, attempt) if dry_run else _bury(root, attempt, held.owner)
         finally:
             held.release()
     except OSError as error:
@@ -85,6 +85,14 @@ def _sweep_attempt(root: RootPaths, attempt: str, graces: Graces, tally: _Tally)
         tally.waiting.append(Waiting(key=attempt, seconds=None))
     else:
         tally.attempts.append(attempt)
+
+
+def _weigh(root: RootPaths, attempt: str) -> int:
+    """Bytes that an attempt has staged."""
+    try:
+        return sum(regular_files(root.calls, root.stage(attempt)).values())
+    except (FileNotFoundError, NotADirectoryError):
+        return 0
 
 
 def _bury(root: RootPaths, attempt: str, owner: Owner | None) -> int:

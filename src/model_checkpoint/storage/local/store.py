@@ -158,9 +158,9 @@ class LocalStore:
         """Undo a ``discard``."""
         return trash.bring_back(self._root, token)
 
-    def sweep(self, graces: Graces) -> Swept:
+    def sweep(self, graces: Graces, *, dry_run: bool = False) -> Swept:
         """Remove leavings of dead attempts and trash past its grace."""
-        return sweep(self._root, graces)
+        return sweep(self._root, graces, dry_run=dry_run)
 
     def _folder(self, name: str) -> str:
         return self._root.checkpoint(check_name(name, self.url))

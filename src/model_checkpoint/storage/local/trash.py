@@ -268,16 +268,29 @@ def purge(root: RootPaths, grace: float) -> Purged:
 
     Each is renamed first, and that is flushed: nobody can bring back a checkpoint that is half removed.
     """
-    calls, now = root.calls, root.calls.now()
+    calls = root.calls
     left = [f"{place}/{text}" for place in _places(root) for text in list_folder(calls, place) if _is_doomed(text)]
-    aged = [(token, place, _age(root, token, place, now)) for token, place in _entries(root)]
-    over = [(token, place) for token, place, age in aged if age >= grace]
-    waiting = [Waiting(key=str(token), seconds=grace - age) for token, _, age in aged if 0 <= age < grace]
+    over, waiting = _judge(root, grace)
     taken = [(token, path) for token, place in over if (path := _doom(root, token, place))]
     for place in sorted({os.path.dirname(path) for _, path in taken if _is_doomed(os.path.basename(path))}):
         flush_folder(calls, place)
     nbytes = sum(remove_tree(calls, path) for path in (*left, *(path for _, path in taken)))
     return Purged([str(token) for token, _ in taken], nbytes, waiting)
+
+
+def overdue(root: RootPaths, grace: float) -> Purged:
+    """What :func:`purge` would remove."""
+    over, waiting = _judge(root, grace)
+    found = [item for token, place in over if (item := _describe(root, token, place))]
+    return Purged([str(token) for token, _ in over], sum(item.nbytes for item in found), waiting)
+
+
+def _judge(root: RootPaths, grace: float) -> tuple[list[tuple[TrashToken, str]], list[Waiting]]:
+    """What has waited for ``grace`` seconds, with the folder it lies in, and what has not yet."""
+    now = root.calls.now()
+    aged = [(token, place, _age(root, token, place, now)) for token, place in _entries(root)]
+    over = [(token, place) for token, place, age in aged if age >= grace]
+    return over, [Waiting(key=str(token), seconds=grace - age) for token, _, age in aged if 0 <= age < grace]
 
 
 def _is_doomed(text: str) -> bool:

@@ -76,6 +76,32 @@ def sweep(bucket: Bucket, graces: Graces) -> Swept:
     return swept
 
 
+def foresee(bucket: Bucket, graces: Graces) -> Swept:
+    """What :func:`sweep` would remove, apart from strays that no lease and no deletion speaks for."""
+    if bucket.is_empty():
+        return Swept()
+    survey = _look_around(bucket, graces)
+    moments = trash.moments(survey.folders) | copied_trash.moments(bucket)
+    left = {key: graces.trash - survey.age(moment) for key, moment in moments.items()}
+    over = sorted(key for key, seconds in left.items() if seconds <= 0)
+    sizes = {item.token: item.nbytes for item in trash.contents(bucket)}
+    waiting = [Waiting(key=key, seconds=seconds) for key, seconds in left.items() if seconds > 0]
+    staged = sum(_weigh(bucket, claim) for claim in survey.dead.values())
+    return Swept(
+        attempts=sorted(survey.dead),
+        trashed=over,
+        alive=sorted(survey.alive),
+        nbytes=staged + sum(sizes.get(key, 0) for key in over),
+        waiting=[*survey.waiting, *waiting],
+    )
+
+
+def _weigh(bucket: Bucket, claim: LeaseRecord) -> int:
+    """Bytes that a dead attempt has left."""
+    state = steady_state(bucket, claim.name) if is_name(claim.name) else None
+    return 0 if state is None else sum(state.folder.files[stored].size for stored in _leavings(claim, state))
+
+
 def _purge(bucket: Bucket, survey: _Survey, graces: Graces) -> tuple[list[str], int]:
     """Remove deletions past their grace."""
 

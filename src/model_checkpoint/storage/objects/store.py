@@ -20,7 +20,7 @@ from model_checkpoint.storage.objects.attempt import ObjectAttempt
 from model_checkpoint.storage.objects.commit import CurrentManifest, find
 from model_checkpoint.storage.objects.folder import files_of
 from model_checkpoint.storage.objects.reader import ObjectReader, gone
-from model_checkpoint.storage.objects.recovery import sweep
+from model_checkpoint.storage.objects.recovery import foresee, sweep
 from model_checkpoint.storage.objects.requests.bucket import TERM_SECONDS, Address, Bucket, connect
 from model_checkpoint.storage.objects.requests.failures import KeyMissing
 from model_checkpoint.storage.objects.requests.keys import CHECKPOINTS, file_key, manifest_key
@@ -174,9 +174,9 @@ class ObjectStore:
         """Undo a ``discard``."""
         return object_trash.bring_back(self._bucket, token)
 
-    def sweep(self, graces: Graces) -> Swept:
+    def sweep(self, graces: Graces, *, dry_run: bool = False) -> Swept:
         """Remove leavings of dead attempts, stale uploads, and trash past its grace."""
-        return sweep(self._bucket, graces)
+        return foresee(self._bucket, graces) if dry_run else sweep(self._bucket, graces)
 
     def _where(self, name: str) -> str:
         return f"{self.url}/{CHECKPOINTS}/{check_name(name, self.url)}"
