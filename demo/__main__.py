@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -118,14 +119,19 @@ def prove_damage(folder: Path) -> list[Claim]:
     path = flip_one_bit(infos[0])
     console.print(f"[red]flipped one bit[/] of {path.name}")
     try:
-        mc.load(folder / "run")
+        mc.load(folder / "run", framework="torch")
         error = None
     except ChunkMismatch as caught:
         error = caught
         told = escape(str(caught).replace(str(folder), "..."))
         console.print(f"[yellow]{type(caught).__name__}[/]: {told}", soft_wrap=True)
     logging.getLogger("model_checkpoint.load").setLevel(logging.ERROR)
-    state = mc.load(folder / "run", fallback=True)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        state = mc.load(folder / "run", framework="torch", fallback=True)
+    for one in warned:
+        told = escape(str(one.message).replace(str(folder), "..."))
+        console.print(f"[yellow]{one.category.__name__}[/]: {told}", soft_wrap=True)
     named = error is not None and bool(error.tensor) and error.chunk is not None
     where = f"{error.tensor}, chunk {error.chunk}" if error else "no error"
     return [

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import model_checkpoint as mc
 
 README = Path(__file__).parent.parent / "README.md"
@@ -38,3 +40,14 @@ def test_the_example_goes_on_from_an_older_checkpoint_and_replaces_the_damaged_o
     assert [(health.info.step, health.ok) for health in mc.verify(tmp_path / "runs/a")] == [
         (step, True) for step in (100, 80, 60, 40, 20)
     ]
+
+
+@pytest.mark.slow
+def test_the_demo_holds_every_claim():
+    done = subprocess.run(
+        [sys.executable, "-m", "demo"], cwd=README.parent, capture_output=True, text=True, check=False
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "CheckpointWarning" in done.stdout
+    assert "NO" not in done.stdout
