@@ -93,7 +93,10 @@ def test_an_export_replaces_nothing_and_leaves_nothing_half_made(root, tmp_path)
     data.write_bytes(data.read_bytes()[:-1] + b"\xff")
     with pytest.raises(ChunkMismatch, match="step-00000002"):
         export.export_file(root, tmp_path / "new.safetensors")
+    with pytest.raises(ChunkMismatch, match="step-00000002"):
+        export.export_folder(root, tmp_path / "hf")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "there.safetensors"]
+    assert export.export_folder(f"{root}@1", tmp_path / "hf").files == (str(tmp_path / "hf" / export.WEIGHTS),)
 
 
 def test_an_export_names_what_it_cannot_say_or_find(tmp_path):

@@ -1,13 +1,16 @@
 """Export: tensors of a checkpoint as safetensors files that other tools open, each byte verified on the way.
 
-One tensor at a time passes through memory. A file appears under its name when it is whole and on the medium.
+One tensor at a time passes through memory. A file or folder appears under its name when it is whole and on the medium.
 """
 
 from __future__ import annotations
 
 import os
+import secrets
+import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -48,9 +51,10 @@ def export_file(
         >>> export_file("memory://doc-export", tempfile.mkdtemp() + "/w.safetensors").tensors
         1
     """
-    lines = _chosen(ref, parts)
+    named = {line.name: line for line in _chosen(ref, parts)}
     path = _free(Path(target))
-    return _written(ref, {path: {line.name: line for line in lines}})
+    with _draft_of(path) as draft:
+        return _written(ref, {draft: named}, {draft: path})
 
 
 def export_folder(ref: Reference, target: str | os.PathLike[str], *, part: str = "model") -> Exported:
@@ -64,16 +68,19 @@ def export_folder(ref: Reference, target: str | os.PathLike[str], *, part: str =
         ['model.safetensors']
     """
     named = {line.name.removeprefix(f"{part}."): line for line in _chosen(ref, part)}
-    folder = _free(Path(target))
-    shards = _cut(named)
-    if len(shards) == 1:
-        return _written(ref, {folder / WEIGHTS: named})
-    files = {folder / f"model-{i:05d}-of-{len(shards):05d}.safetensors": shard for i, shard in enumerate(shards, 1)}
-    done = _written(ref, files)
-    where = {name: path.name for path, shard in files.items() for name in shard}
-    index = msgspec.json.encode({"metadata": {"total_size": done.nbytes}, "weight_map": where})
-    _publish(folder / INDEX, [index])
-    return Exported(files=(*done.files, str(folder / INDEX)), tensors=done.tensors, nbytes=done.nbytes)
+    folder, shards = _free(Path(target)), _cut(named)
+    names = [f"model-{i:05d}-of-{len(shards):05d}.safetensors" for i in range(1, len(shards) + 1)]
+    with _draft_of(folder) as draft:
+        files = {
+            draft / name: shard for name, shard in zip(names if len(shards) > 1 else [WEIGHTS], shards, strict=True)
+        }
+        done = _written(ref, files, {path: folder / path.name for path in files})
+        if len(shards) == 1:
+            return done
+        where = {name: path.name for path, shard in files.items() for name in shard}
+        index = {"metadata": {"total_size": done.nbytes}, "weight_map": where}
+        _write(draft / INDEX, [msgspec.json.encode(index)])
+        return replace(done, files=(*done.files, str(folder / INDEX)))
 
 
 def _chosen(ref: Reference, parts: str | Sequence[str] | None) -> list[TensorLine]:
@@ -109,14 +116,14 @@ def _cut(named: dict[str, TensorLine]) -> list[dict[str, TensorLine]]:
     return shards
 
 
-def _written(ref: Reference, files: dict[Path, dict[str, TensorLine]]) -> Exported:
+def _written(ref: Reference, files: dict[Path, dict[str, TensorLine]], finals: dict[Path, Path]) -> Exported:
     total = tensors = 0
     for path, named in files.items():
         layout = lay_out([_tensor(name, line) for name, line in named.items()], metadata=_METADATA, chunk_bytes=1 << 62)
-        _publish(path, _content(ref, list(named.values()), layout))
+        _write(path, _content(ref, list(named.values()), layout))
         total += sum(line.nbytes for line in named.values())
         tensors += len(named)
-    return Exported(files=tuple(map(str, files)), tensors=tensors, nbytes=total)
+    return Exported(files=tuple(str(finals[path]) for path in files), tensors=tensors, nbytes=total)
 
 
 def _tensor(name: str, line: TensorLine) -> Tensor:
@@ -132,22 +139,37 @@ def _content(ref: Reference, lines: Sequence[TensorLine], layout: FileLayout) ->
         yield np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
-def _publish(path: Path, content: Iterable[Buffer]) -> None:
-    """Write a file beside its place, flush it, and put it there."""
+@contextmanager
+def _draft_of(target: Path) -> Iterator[Path]:
+    """A place beside ``target`` to write to; it gets that name when the block ends well, and goes when it does not."""
+    draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+    try:
+        yield draft
+        with typed_errors(str(target), "could not be put in place"):
+            if draft.is_dir():
+                _flush(draft)
+            os.rename(draft, _free(target))
+            _flush(target.parent)
+    finally:
+        if draft.is_dir():
+            shutil.rmtree(draft)
+        draft.unlink(missing_ok=True)
+
+
+def _write(path: Path, content: Iterable[Buffer]) -> None:
+    """Write a file and flush it."""
     with typed_errors(str(path), "could not be written"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_name(f".{path.name}.part")
-        try:
-            with open(draft, "wb") as file:
-                for piece in content:
-                    file.write(piece)
-                file.flush()
-                os.fsync(file.fileno())
-            os.rename(draft, path)
-        finally:
-            draft.unlink(missing_ok=True)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        with open(path, "xb") as file:
+            for piece in content:
+                file.write(piece)
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def _flush(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
