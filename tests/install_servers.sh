@@ -7,6 +7,9 @@ azurite=${VIRTUAL_ENV:-$PWD/.venv}/azurite
 missing=()
 command -v mkfs.ext4 >/dev/null || missing+=(e2fsprogs)
 command -v mkfs.xfs >/dev/null || missing+=(xfsprogs)
+compgen -G "/usr/lib/postgresql/*/bin/postgres" >/dev/null || missing+=(postgresql)
+command -v mariadbd >/dev/null || missing+=(mariadb-server)
+command -v mpirun >/dev/null || missing+=(openmpi-bin)
 [ -x "$azurite/node_modules/.bin/azurite-blob" ] || command -v npm >/dev/null || missing+=(nodejs npm)
 if [ ${#missing[@]} -gt 0 ]; then
   if [ "$(id -u)" -ne 0 ]; then
