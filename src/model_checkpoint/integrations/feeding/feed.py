@@ -46,6 +46,10 @@ class Feed(Protocol):
         """Count one batch that has reached the caller."""
         ...
 
+    def close(self) -> None:
+        """Let go of what is kept from one epoch to the next."""
+        ...
+
     def place(self) -> Any:
         """What the data itself knows of its place; None if nothing."""
         ...

@@ -9,10 +9,13 @@ from __future__ import annotations
 import zlib
 from array import array
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
 from typing import Any
 
 from model_checkpoint.integrations.feeding.seeding import mix
+
+_AT_ONCE = 4096  # batches that are skipped together
 
 
 class SeededIndices(list[Any]):
@@ -41,8 +44,8 @@ class IndexStream:
         """Start an epoch at batch ``skip``; the generators must be as they were at its start."""
         self._source = iter(self._whole() if self._draws_late() else self._sampler)
         self._base, self._epoch, self._at, self._order = base, epoch, skip, 0
-        for _ in range(skip):
-            self._order = _joined(self._order, next(self._source))
+        for at in range(0, skip, _AT_ONCE):
+            self._order = _joined(self._order, list(islice(self._source, min(_AT_ONCE, skip - at))))
         self._ahead.clear()
 
     def _draws_late(self) -> bool:
@@ -62,7 +65,7 @@ class IndexStream:
     def __next__(self) -> Any:
         indices = next(self._source)
         before = self._ahead[-1] if self._ahead else self._order
-        self._ahead.append(_joined(before, indices))
+        self._ahead.append(_joined(before, [indices]))
         if not self._seeded:
             return indices
         batch = SeededIndices(indices if self._batched else [indices])
@@ -80,12 +83,15 @@ class IndexStream:
         return self._order
 
 
-def _joined(order: int, indices: Any) -> int:
+def _joined(order: int, batches: Sequence[Any]) -> int:
+    """The checksum with some more batches; the same whether they come one by one or many at once."""
+    single = not isinstance(batches[0], (list, tuple)) if batches else True
     try:
-        data = array("q", indices if isinstance(indices, (list, tuple)) else [indices]).tobytes()
+        return zlib.crc32(array("q", batches if single else chain.from_iterable(batches)).tobytes(), order)
     except (TypeError, OverflowError):  # a sampler may give anything: strings, pairs
-        data = repr(indices).encode()
-    return zlib.crc32(data, order)
+        for one in batches:
+            order = zlib.crc32(repr(one).encode(), order)
+        return order
 
 
 def tell_epoch(loader: Any, epoch: int) -> None:

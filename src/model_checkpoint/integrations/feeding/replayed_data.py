@@ -79,6 +79,9 @@ class ReplayedData:
     def consumed(self) -> None:
         """Nothing is counted."""
 
+    def close(self) -> None:
+        """Nothing is kept open."""
+
     def place(self) -> None:
         """It knows none."""
 

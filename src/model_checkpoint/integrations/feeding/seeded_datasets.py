@@ -1,36 +1,18 @@
 """Seeded datasets: their randomness depends on the place in the run, not on a worker's past.
 
 A worker's generators have a past that a resumed run cannot bring back: so each batch brings its own seed, and each
-epoch of a stream its own. Workers outlive a signal that is meant for the process that will save.
+epoch of a stream its own.
 """
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from model_checkpoint.integrations.feeding.index_stream import SeededIndices
 from model_checkpoint.integrations.feeding.seeding import mix, seed_all
-
-
-class DeafWorker:
-    """A ``worker_init_fn`` after which signals to the whole group, of schedulers and terminals, do no harm.
-
-    A worker that died of one would raise in the midst of the body that is to be finished.
-    """
-
-    def __init__(self, then: Callable[[int], Any] | None) -> None:
-        self._then = then
-
-    def __call__(self, worker: int) -> None:
-        """Begin the life of a worker."""
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        if self._then is not None:
-            self._then(worker)
 
 
 class SeededMap(Dataset[Any]):

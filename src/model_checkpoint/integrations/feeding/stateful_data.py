@@ -55,6 +55,9 @@ class StatefulData:
     def consumed(self) -> None:
         """The data counts by itself."""
 
+    def close(self) -> None:
+        """Nothing is kept open."""
+
     def place(self) -> Any:
         """The state of the data, as it is now."""
         return copy.deepcopy(self._data.state_dict())

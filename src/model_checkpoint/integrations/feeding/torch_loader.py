@@ -16,8 +16,9 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from model_checkpoint.integrations.feeding.index_stream import IndexStream, tell_epoch
+from model_checkpoint.integrations.feeding.loader_workers import DeafWorker, end_at_exit, end_workers, signals_held
 from model_checkpoint.integrations.feeding.replayed_data import Isolated
-from model_checkpoint.integrations.feeding.seeded_datasets import DeafWorker, SeededMap, SeededStream
+from model_checkpoint.integrations.feeding.seeded_datasets import SeededMap, SeededStream
 from model_checkpoint.integrations.feeding.seeding import mix, own_generators
 
 
@@ -89,17 +90,25 @@ class TorchLoader:
             self._clone = self._make_clone()
         if self._indices is not None:
             self._indices.begin(base=base, epoch=epoch, skip=skip)
-            return iter(self._clone)
+            return self._iterate(self._clone)
         return self._stream(self._clone, epoch=epoch, skip=skip, base=base)
 
     def _stream(self, clone: DataLoader[Any], *, epoch: int, skip: int, base: int) -> Iterator[Any]:
         if isinstance(clone.dataset, SeededStream) and clone._iterator is None:
             clone.dataset.base, clone.dataset.epoch = base, epoch  # persistent workers count on by themselves
-        batches: Iterator[Any] = iter(clone)
+        batches = self._iterate(clone)
         if not clone.num_workers:
             batches = Isolated(batches, seed=mix(base, epoch), owner=self._loader.dataset)
         for _ in range(skip):
             next(batches)
+        return batches
+
+    def _iterate(self, clone: DataLoader[Any]) -> Iterator[Any]:
+        if not clone.num_workers:
+            return iter(clone)
+        with signals_held():
+            batches: Iterator[Any] = iter(clone)
+        end_at_exit(batches)
         return batches
 
     def _make_clone(self) -> DataLoader[Any]:
@@ -120,6 +129,12 @@ class TorchLoader:
         """Count one batch that has reached the caller."""
         if self._indices is not None:
             self._indices.consumed()
+
+    def close(self) -> None:
+        """End the workers that would be kept for another epoch."""
+        if self._clone is not None:
+            end_workers(self._clone._iterator)
+            self._clone = None
 
     def place(self) -> None:
         """It knows none."""

@@ -143,6 +143,7 @@ class Run:
             if notice is not None:
                 notice.close()
             bar.close()
+            self._feed.close()
 
     def _batches(self, bar: TrainingBar, notice: Any) -> Iterator[Any]:
         batches = self._run.open_epoch()
