@@ -146,6 +146,18 @@ class MemoryRefused(CheckpointException, MemoryError):
 # --- storage ---------------------------------------------------------------------------------------------------------
 
 
+class NothingWritten(CheckpointException, ValueError):
+    """A storage backend wrote no byte where it was told to; nothing was committed."""
+
+    default_type = ExceptionType.SAVE_FAILED
+
+
+class WrittenByBackend(CheckpointException, ValueError):
+    """The files of a checkpoint are those of a storage backend, which alone can read them."""
+
+    default_type = ExceptionType.LOAD_FAILED
+
+
 class StorageFailure(CheckpointException, OSError):
     """The medium refused or lost an operation; ``errno`` is the system's code where there is one."""
 

@@ -33,6 +33,7 @@ from model_checkpoint.format.header import check_header as check_header
 from model_checkpoint.format.layout import FileLayout as FileLayout
 from model_checkpoint.format.layout import Tensor as Tensor
 from model_checkpoint.format.layout import lay_out as lay_out
+from model_checkpoint.format.layout import opaque_layout as opaque_layout
 from model_checkpoint.format.layout import plain_layout as plain_layout
 from model_checkpoint.format.manifest_checks import check_entries as check_entries
 from model_checkpoint.format.manifest_checks import check_files as check_files

@@ -10,6 +10,7 @@ from __future__ import annotations
 from model_checkpoint.manifest.codec import COMPRESSED as COMPRESSED
 from model_checkpoint.manifest.codec import HEAD_BYTES as HEAD_BYTES
 from model_checkpoint.manifest.codec import INCOMPLETE as INCOMPLETE
+from model_checkpoint.manifest.codec import OPAQUE as OPAQUE
 from model_checkpoint.manifest.codec import decode as decode
 from model_checkpoint.manifest.codec import decode_head as decode_head
 from model_checkpoint.manifest.codec import decode_summary as decode_summary

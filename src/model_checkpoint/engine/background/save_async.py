@@ -43,6 +43,7 @@ def save_async(
     metrics: Mapping[str, float] | None = None,
     metadata: Mapping[str, Any] | None = None,
     name: str | None = None,
+    id: str | None = None,  # the name users know
     overwrite: Overwrite = False,
     format: CheckpointFormat = CheckpointFormat.MULTI_SHARD,  # the name users know
     compression: CompressionLevel = CompressionLevel.NONE,
@@ -66,6 +67,7 @@ def save_async(
         metrics: Numbers to choose by later.
         metadata: Plain data to keep beside the state.
         name: Folder name, instead of one made from the step.
+        id: The id of the checkpoint, instead of a random one.
         overwrite: Replace a checkpoint of that name; ``"damaged"`` is verified before this returns.
         format: How tensors are spread over files.
         compression: How hard to compress the files; in the background. Not with ``lazy``.
@@ -97,6 +99,7 @@ def save_async(
         layout=format,
         compression=compression,
         incremental=incremental,
+        id=id,
     )
     if lazy and order.compression is not CompressionLevel.NONE:
         raise OptionInvalid(

@@ -5,6 +5,8 @@ first_healthy  from a checkpoint that cannot be used to the next older healthy o
 fit            which part of a saved tree goes into the live objects, settled before any byte is read.
 chunk_reader   the data files of one checkpoint, opened, measured and read chunk by chunk, never believed unverified.
 deliver        carry verified bytes from the medium to where the tree wants them.
+plain_files    files that hold no tensors of ours, read and compared with their digests chunk by chunk.
+opaque_load    files that a storage backend wrote are checked, then given back to it.
 slices         read a box out of one saved array, verifying exactly the chunks it touches.
 verify         read a checkpoint back from the medium and name every damage.
 diff           what changed between two checkpoints, tensor by tensor.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,10 +10,11 @@ from model_checkpoint.engine.common.info import CheckpointInfo, path_of
 from model_checkpoint.engine.common.meter import Meter
 from model_checkpoint.engine.common.option_checks import require
 from model_checkpoint.engine.common.progress import Listen, listening
-from model_checkpoint.engine.reading.chunk_reader import ChunkReader, open_sized, tensors_of_chunk
+from model_checkpoint.engine.reading.chunk_reader import ChunkReader, tensors_of_chunk
+from model_checkpoint.engine.reading.plain_files import read_plain
 from model_checkpoint.engine.root.listing import (
     ListedCheckpoint,
-    load_manifest,
+    read_any_manifest,
     read_listed,
     require_root,
     scan,
@@ -23,7 +23,7 @@ from model_checkpoint.engine.root.listing import (
 from model_checkpoint.engine.root.refs import Reference, choose, resolve
 from model_checkpoint.errors import CheckpointException, CorruptedCheckpoint, IncompatibleVersion, WrongReference
 from model_checkpoint.events import Emit, ignore
-from model_checkpoint.format import check_entries, check_files, sha256_of
+from model_checkpoint.format import check_entries, check_files
 from model_checkpoint.manifest import FileRecord, Manifest
 from model_checkpoint.options import ReaderLimits
 from model_checkpoint.plan import ChunkRead, rank_by_age
@@ -121,7 +121,7 @@ def _examine(store: Store, found: ListedCheckpoint, meter: Meter) -> Health:
     if found.error is not None:
         return Health(info=info, damage=[_damage(found.error)], bytes_read=0)
     try:
-        manifest = load_manifest(store, found.name)
+        manifest = read_any_manifest(store, found.name)
         check_files((*manifest.files, *manifest.extras), info.path, ReaderLimits())
         check_entries(manifest.entries, manifest.files, info.path, ReaderLimits())
     except CheckpointException as error:
@@ -163,17 +163,17 @@ def _examine_file(medium: ChunkReader, manifest: Manifest, index: int, meter: Me
 
 
 def _examine_extra(store: Store, manifest: Manifest, record: FileRecord, meter: Meter) -> list[Damage]:
+    """Check a file that holds no tensors of ours, chunk by chunk."""
+    damage: list[Damage] = []
     try:
-        reader = open_sized(store, manifest.name, record, path_of(store, manifest.name))
-        data = bytearray(record.size)
-        reader.read_into(0, memoryview(data))
-        reader.close()
+        for chunk in read_plain(store, manifest, record, full=True):
+            if not chunk.healthy:
+                problem = f"{record.name}: chunk {chunk.number} does not have the recorded digest"
+                damage.append(Damage(problem=problem, file=record.name, chunk=chunk.number))
+            meter.add(len(chunk.data))
     except CheckpointException as error:
-        return [_damage(error)]
-    meter.add(record.size)
-    if [hashlib.sha256(data).digest()] == sha256_of(record):
-        return []
-    return [Damage(problem=f"{record.name}: does not have the recorded digest", file=record.name, chunk=0)]
+        damage.append(_damage(error))
+    return damage
 
 
 def _damage(error: CheckpointException) -> Damage:

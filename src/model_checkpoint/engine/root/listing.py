@@ -13,8 +13,24 @@ import msgspec
 from model_checkpoint.engine.common.info import CheckpointInfo, damaged_info, info_of, path_of
 from model_checkpoint.engine.common.option_checks import as_step, require_words
 from model_checkpoint.engine.root.shared_files import SharedFiles, shares
-from model_checkpoint.errors import CheckpointException, CheckpointNotFound, OptionInvalid, UnsafeName
-from model_checkpoint.manifest import HEAD_BYTES, Head, Manifest, Summary, decode, decode_head, decode_summary, unpack
+from model_checkpoint.errors import (
+    CheckpointException,
+    CheckpointNotFound,
+    OptionInvalid,
+    UnsafeName,
+    WrittenByBackend,
+)
+from model_checkpoint.manifest import (
+    HEAD_BYTES,
+    OPAQUE,
+    Head,
+    Manifest,
+    Summary,
+    decode,
+    decode_head,
+    decode_summary,
+    unpack,
+)
 from model_checkpoint.plan import (
     is_newer,
     newest_first,
@@ -117,9 +133,28 @@ def _listed(store: Store, name: str, start: bytes | CheckpointException) -> List
 
 
 @collector_paused()
-def load_manifest(store: Store, name: str) -> Manifest:
+def read_any_manifest(store: Store, name: str) -> Manifest:
     """Read the manifest of one checkpoint; its files are those beside it, whatever name it was saved under."""
     return msgspec.structs.replace(decode(store.read_manifest(name), path_of(store, name)), name=name)
+
+
+def load_manifest(store: Store, name: str) -> Manifest:
+    """Read the manifest of a checkpoint whose state the engine itself has written."""
+    manifest, where = read_any_manifest(store, name), path_of(store, name)
+    if OPAQUE in manifest.features:
+        written = unpack(manifest.tree)
+        backend = written.get("backend") if isinstance(written, dict) else None
+        raise WrittenByBackend(
+            f"{where}: was written by the storage backend {backend!r}, which alone knows what is inside. "
+            f"Load it through a checkpoint manager that has this backend, or open its files: {_listing(manifest)}.",
+            where,
+        )
+    return manifest
+
+
+def _listing(manifest: Manifest) -> str:
+    names = [record.name for record in manifest.extras]
+    return f"{', '.join(names[:4])}{', ...' if len(names) > 4 else ''}"
 
 
 def list_checkpoints(root: Root) -> list[CheckpointInfo]:

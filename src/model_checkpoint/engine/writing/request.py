@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
@@ -15,12 +16,15 @@ from model_checkpoint.manifest import pack
 from model_checkpoint.options import CheckpointFormat, CompressionLevel, LayoutLimits, ReuseLimits
 from model_checkpoint.plan import step_name, told_step
 
+_ID = re.compile(r"[A-Za-z0-9-]{8,64}")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaveRequest:
     """What is to be saved, apart from the state."""
 
     name: str
+    id: str
     attempt: str
     step: int | None
     metrics: Mapping[str, float]
@@ -41,6 +45,7 @@ def request_save(
     layout: CheckpointFormat = CheckpointFormat.MULTI_SHARD,
     compression: CompressionLevel = CompressionLevel.NONE,
     incremental: bool = False,
+    id: str | None = None,
 ) -> SaveRequest:
     """Check the caller's wishes before anything is touched."""
     require(format=layout, compression=compression, incremental=incremental)
@@ -61,6 +66,7 @@ def request_save(
     attempt = uuid.uuid4().hex
     return SaveRequest(
         name=_default_name(number, attempt) if name is None else name,
+        id=uuid.uuid4().hex if id is None else _as_id(id),
         attempt=attempt,
         step=number,
         metrics=numbers,
@@ -70,6 +76,12 @@ def request_save(
         incremental=incremental,
         limits=LayoutLimits(file_bytes=ReuseLimits().file_bytes) if incremental else LayoutLimits(),
     )
+
+
+def _as_id(id: Any) -> str:
+    if isinstance(id, str) and _ID.fullmatch(id):
+        return id
+    raise OptionInvalid(f"id must be a text of 8 to 64 letters, digits and '-', got {id!r}. Nothing was done.")
 
 
 def _default_name(step: int | None, attempt: str) -> str:

@@ -54,6 +54,7 @@ def save(
     metrics: Mapping[str, float] | None = None,
     metadata: Mapping[str, Any] | None = None,
     name: str | None = None,
+    id: str | None = None,  # the name users know
     overwrite: Overwrite = False,
     format: CheckpointFormat = CheckpointFormat.MULTI_SHARD,  # the name users know
     compression: CompressionLevel = CompressionLevel.NONE,
@@ -69,6 +70,7 @@ def save(
         metrics: Numbers to choose by later (``load(best="val_loss")``).
         metadata: Plain data to keep beside the state.
         name: Folder name, instead of one made from the step.
+        id: The id of the checkpoint, instead of a random one.
         overwrite: Replace a checkpoint of that name; ``"damaged"`` only if verification proves damage, not if it is of
             a newer format or cannot be read just now.
         format: How tensors are spread over files.
@@ -98,6 +100,7 @@ def save(
         layout=format,
         compression=compression,
         incremental=incremental,
+        id=id,
     )
     store = open_store(root)
     inflight.raise_unseen(store.url)

@@ -209,6 +209,31 @@ class Store(Protocol):
 
 
 @runtime_checkable
+class Adopting(Protocol):
+    """An attempt into which others may write files by themselves."""
+
+    def room(self) -> str:
+        """A folder of this machine to write into, within the stage; what is not adopted goes when it is published."""
+        ...
+
+    def adopt(self, source: str, file: str) -> Reader:
+        """Take what lies at ``source`` in the room as ``file`` and flush it; the reader shows what will be published.
+
+        Raises ``UnsafeName`` for anything but a regular file.
+        """
+        ...
+
+
+@runtime_checkable
+class Placed(Protocol):
+    """A store whose checkpoints are folders of this machine."""
+
+    def place(self, name: str) -> str:
+        """The folder of a checkpoint, for programs that open files by path."""
+        ...
+
+
+@runtime_checkable
 class Buffering(Protocol):
     """A store whose files wait in memory on their way to the medium."""
 

@@ -162,5 +162,9 @@ class LocalStore:
         """Remove leavings of dead attempts and trash past its grace."""
         return sweep(self._root, graces, dry_run=dry_run)
 
+    def place(self, name: str) -> str:
+        """The folder of a checkpoint, for programs that open files by path."""
+        return self._folder(name)
+
     def _folder(self, name: str) -> str:
         return self._root.checkpoint(check_name(name, self.url))
