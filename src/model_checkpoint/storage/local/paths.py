@@ -143,6 +143,14 @@ def flush_folder(calls: Syscalls, path: str) -> None:
         log.warning("%s: this file system cannot flush folders; durability is up to it", path)
 
 
+def is_at(calls: Syscalls, fd: int, path: str) -> bool:
+    """Whether ``path`` still names the open file."""
+    try:
+        return os.path.samestat(calls.lstat(path), calls.fstat(fd))
+    except FileNotFoundError:
+        return False
+
+
 def free_bytes(calls: Syscalls, path: str) -> int:
     """Room left for an ordinary user on the file system of ``path``, or of what is there of it."""
     while True:
@@ -255,11 +263,11 @@ def _unsafe(folder: str, file: str) -> UnsafeName:
     )
 
 
-def read_whole(calls: Syscalls, fd: int, size: int) -> bytes:
-    """Read ``size`` bytes from the start, or as many as there are."""
+def read_whole(calls: Syscalls, fd: int, size: int, *, offset: int = 0) -> bytes:
+    """Read ``size`` bytes from ``offset``, or as many as there are."""
     buffer = bytearray(size)
     view, done = memoryview(buffer), 0
-    while done < size and (count := calls.preadv(fd, view[done:], done)):
+    while done < size and (count := calls.preadv(fd, view[done:], offset + done)):
         done += count
     return bytes(view[:done])
 
