@@ -1,5 +1,16 @@
 """The front door: every public name and the module that defines it. The one list."""
 
+from .checkpoint.retention.disk_forecast import forecast as forecast
+from .checkpoint.retention.keepers import best as best
+from .checkpoint.retention.keepers import budget as budget
+from .checkpoint.retention.keepers import every as every
+from .checkpoint.retention.keepers import ladder as ladder
+from .checkpoint.retention.keepers import last as last
+from .checkpoint.retention.keepers import pareto as pareto
+from .checkpoint.retention.keepers import pinned as pinned
+from .checkpoint.retention.keepers import tagged as tagged
+from .checkpoint.retention.keepers import younger_than as younger_than
+from .checkpoint.retention.prune import prune as prune
 from .engine.background.preemption import preemption as preemption
 from .engine.background.save_async import finish_saves as finish_saves
 from .engine.background.save_async import save_async as save_async
@@ -14,6 +25,11 @@ from .engine.root.delete import delete as delete
 from .engine.root.delete import undelete as undelete
 from .engine.root.describe import describe as describe
 from .engine.root.listing import list_checkpoints as list_checkpoints
+from .engine.root.marking import note as note
+from .engine.root.marking import pin as pin
+from .engine.root.marking import tag as tag
+from .engine.root.marking import unpin as unpin
+from .engine.root.marking import untag as untag
 from .engine.root.recover import collect_garbage as collect_garbage
 from .engine.writing.save import save as save
 from .errors import CheckpointException as CheckpointException

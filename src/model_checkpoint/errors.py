@@ -90,6 +90,28 @@ class OptionInvalid(CheckpointException, ValueError):
     default_type = ExceptionType.VALIDATION_FAILED
 
 
+class ExpressionInvalid(CheckpointException, ValueError):
+    """A metric expression that cannot be read; ``at`` is the character, from 0, where it goes wrong."""
+
+    default_type = ExceptionType.VALIDATION_FAILED
+
+    def __init__(self, message: str, checkpoint_path: str = "", *, at: int = 0) -> None:
+        super().__init__(message, checkpoint_path)
+        self.at = at
+
+
+class MetricIsNaN(CheckpointException, ValueError):
+    """A metric to rank by is NaN, and the caller asked to be told."""
+
+    default_type = ExceptionType.VALIDATION_FAILED
+
+
+class PlanOutdated(CheckpointException, RuntimeError):
+    """A plan was previewed, and what it stands on has changed since; nothing was removed."""
+
+    default_type = ExceptionType.VALIDATION_FAILED
+
+
 class IndexInvalid(CheckpointException, IndexError):
     """An index asks for what the tensor does not have, or is no basic one."""
 

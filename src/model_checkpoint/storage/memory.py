@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from model_checkpoint import forks
@@ -34,6 +34,7 @@ from model_checkpoint.storage.contract.names import (
     check_new_file,
     check_own_files,
 )
+from model_checkpoint.storage.contract.sidecars import SidecarRead
 from model_checkpoint.storage.contract.store import FileStat, Swept, Trashed, Waiting
 
 SCHEME = "memory://"
@@ -52,6 +53,7 @@ class _Bucket:
     guard: threading.RLock = field(default_factory=threading.RLock)
     published: dict[str, Files] = field(default_factory=dict)
     trash: dict[str, _Discarded] = field(default_factory=dict)  # in the order of deletion
+    sidecars: dict[str, bytes] = field(default_factory=dict)
     stages: weakref.WeakValueDictionary[str, MemoryAttempt] = field(default_factory=weakref.WeakValueDictionary)
 
     def stamp(self, content: memoryview) -> FileStat:
@@ -267,8 +269,8 @@ class InMemoryStore:
         """Begin an attempt."""
         check_name(name, self._url)
         check_attempt(attempt, self._url)
+        bucket = self._made()
         with _registering:
-            bucket = _buckets.setdefault(self._url, _Bucket())
             running = bucket.stages.get(attempt)
             if running is not None and running.alive:
                 where = f"{self._url}/.staging/{attempt}"
@@ -276,6 +278,23 @@ class InMemoryStore:
             stage = MemoryAttempt(bucket, f"{self._url}/{name}", name, attempt)
             bucket.stages[attempt] = stage
         return stage
+
+    def _made(self) -> _Bucket:
+        """What is there, made if nothing is."""
+        with _registering:
+            return _buckets.setdefault(self._url, _Bucket())
+
+    def read_sidecars(self) -> Iterator[SidecarRead]:
+        """Every key with its bytes."""
+        return iter(sorted(self._bucket.sidecars.items()))
+
+    def write_sidecar(self, key: str, data: bytes) -> None:
+        """Keep ``data`` under ``key``."""
+        self._made().sidecars[check_name(key, self._url)] = bytes(data)
+
+    def remove_sidecar(self, key: str) -> None:
+        """Forget ``key``."""
+        self._bucket.sidecars.pop(check_name(key, self._url), None)
 
     def free_bytes(self) -> int | None:
         """Nobody can tell."""

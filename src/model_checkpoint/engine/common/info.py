@@ -34,6 +34,9 @@ class CheckpointInfo:
     shared_bytes: int = 0  # in files that are one copy with files of other checkpoints
     shared_with: tuple[str, ...] = ()  # the names of those
     left_out: tuple[str, ...] = ()  # parts an emergency save had no time for
+    pinned: bool = False  # retention keeps it
+    tags: tuple[str, ...] = ()
+    note: str = ""
 
 
 def path_of(store: Store, name: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import islice
@@ -12,6 +12,7 @@ import msgspec
 
 from model_checkpoint.engine.common.info import CheckpointInfo, damaged_info, info_of, path_of
 from model_checkpoint.engine.common.option_checks import as_step, require_words
+from model_checkpoint.engine.root.marks import tell_marks
 from model_checkpoint.engine.root.shared_files import SharedFiles, shares
 from model_checkpoint.errors import (
     CheckpointException,
@@ -32,11 +33,10 @@ from model_checkpoint.manifest import (
     unpack,
 )
 from model_checkpoint.plan import (
+    Ranking,
     is_newer,
     newest_first,
-    parse_best,
     rank_by_age,
-    rank_by_metric,
     sort_names,
     step_name,
     told_step,
@@ -169,7 +169,7 @@ def list_checkpoints(root: Root) -> list[CheckpointInfo]:
     store = open_store(root)
     require_root(store)
     found = rank_by_age(scan(store))
-    return tell_shares(store, [to_info(store, one) for one in found], found)
+    return tell_marks(store, tell_shares(store, [to_info(store, one) for one in found], found))
 
 
 def tell_shares(
@@ -329,14 +329,21 @@ def _no_such(store: Store, ranked: Sequence[ListedCheckpoint], what: str) -> Che
 
 
 def _by_metric(store: Store, best: str) -> Iterator[ListedCheckpoint]:
-    found, wanted = [one for one in _ranked(store) if one.complete], parse_best(best)
-    ranked = rank_by_metric(found, [f.metrics for f in found], wanted)
+    found = [one for one in _ranked(store) if one.complete]
+    metrics = [one.metrics for one in found]
+    ranking = Ranking.parse(best, known={name for measured in metrics for name in measured})
+    ranked = ranking.order(found, metrics)
     if not ranked:
-        known = sorted({name for f in found for name in f.metrics})
-        near = get_close_matches(wanted.metric, known, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else " Save with metrics={...} to choose by them."
-        raise CheckpointNotFound(
-            f"{store.url}: no checkpoint has a metric {wanted.metric!r}; known: {', '.join(known) or 'none'}.{hint}",
-            store.url,
-        )
+        raise CheckpointNotFound(f"{store.url}: {unmeasured(ranking, metrics)}", store.url)
     return iter(ranked)
+
+
+def unmeasured(ranking: Ranking, metrics: Sequence[Mapping[str, Any]]) -> str:
+    """Why nothing can be ranked, and the nearest thing a caller may have meant."""
+    known = sorted({name for measured in metrics for name in measured})
+    missing = [name for name in ranking.criteria[0].names if name not in known]
+    if not missing:
+        return f"no checkpoint has a number for {ranking.criteria[0].text}; NaN is never best."
+    near = get_close_matches(missing[0], known, n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else " Save with metrics={...} to choose by them."
+    return f"no checkpoint has a metric {missing[0]!r}; known: {', '.join(known) or 'none'}.{hint}"

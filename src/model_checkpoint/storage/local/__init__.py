@@ -7,6 +7,7 @@ files           one data file being written or read.
 direct_reads    bytes of a cold file, straight from the medium, whatever their alignment.
 commit          the commit protocol, from a finished stage to a durable checkpoint.
 trash           deleted checkpoints wait here until their grace ends, and can be brought back until then.
+sidecar_files   small values of a root, one file each.
 recovery        remove what dead attempts left, and trash past its grace.
 ages            how long ago something happened, by a clock that does not jump where there is one.
 locks           how an attempt shows that it is alive, and how recovery makes sure that it is dead.

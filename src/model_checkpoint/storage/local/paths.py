@@ -53,6 +53,11 @@ class RootPaths:
         """Where deleted checkpoints wait for the end of their grace."""
         return f"{self.path}/.trash"
 
+    @property
+    def sidecars(self) -> str:
+        """Where small values lie beside the checkpoints."""
+        return f"{self.path}/.sidecars"
+
     def checkpoint(self, name: str) -> str:
         """The folder of one published checkpoint."""
         return f"{self.checkpoints}/{name}"

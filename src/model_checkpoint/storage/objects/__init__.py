@@ -7,6 +7,7 @@ commit           one conditional put of the manifest makes, replaces or deletes 
 reader           one data file of an object store, by ranged requests from many threads.
 trash            deleted checkpoints can be brought back until their grace ends.
 copied_trash     deletions of earlier versions, which copied every file.
+sidecar_objects  small values of a root, one object each.
 recovery         remove what dead attempts left, and trash past its grace.
 folder           everything below the name of one checkpoint, and which version each file belongs to.
 leases           how whoever works on an object store shows that it is alive.
