@@ -132,6 +132,14 @@ def _exists(calls: Syscalls, path: str) -> bool:
     return True
 
 
+def is_at(calls: Syscalls, fd: int, path: str) -> bool:
+    """Whether ``path`` still names the open file."""
+    try:
+        return os.path.samestat(calls.lstat(path), calls.fstat(fd))
+    except FileNotFoundError:
+        return False
+
+
 def let_go(calls: Syscalls, fd: int) -> None:
     """Close a descriptor whose close can tell nothing: it was only read, its flush was checked, or its file is dead."""
     with suppress(OSError):
