@@ -20,6 +20,7 @@ from model_checkpoint.database.catalog.experiment_rows import ExperimentCatalog
 from model_checkpoint.database.catalog.integrity_rows import IntegrityCatalog
 from model_checkpoint.database.catalog.intent_rows import IntentCatalog
 from model_checkpoint.database.catalog.lineage_rows import LineageCatalog
+from model_checkpoint.database.saved_rows import SavedCatalog
 from model_checkpoint.database.errors import DatabaseUnreachable, SchemaOutdated, SchemaTooNew
 from model_checkpoint.database.opening.database_url import read_url
 from model_checkpoint.database.opening.pool import DatabasePool
@@ -33,7 +34,7 @@ T = TypeVar("T")
 
 
 class EnhancedDatabaseConnection(
-    ExperimentCatalog, BestCatalog, LineageCatalog, IntegrityCatalog, IntentCatalog, AuditCatalog
+    ExperimentCatalog, BestCatalog, LineageCatalog, IntegrityCatalog, IntentCatalog, AuditCatalog, SavedCatalog
 ):
     """The catalog of one database.
 

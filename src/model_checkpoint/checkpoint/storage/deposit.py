@@ -20,7 +20,9 @@ from model_checkpoint.engine.writing.save import save
 from model_checkpoint.storage.contract.store import Store
 from model_checkpoint.tree.arrays.frameworks import object_kind, state_of
 
-_SUFFIX = "_state_dict"
+KNOWN_PARTS = ("model", "optimizer", "scheduler", "scaler", "dataloader", "rng")
+_KEYS = {name: f"{name}_state_dict" for name in KNOWN_PARTS}
+_NAMES = {key: name for name, key in _KEYS.items()}
 
 
 def is_native(backend: Any) -> bool:
@@ -65,26 +67,19 @@ def withdraw(
             f"{store.url}/{name}: the storage backend {name_of(backend)} gave back a {type(found).__name__}, expected "
             "the mapping of parts it was given to save."
         )
-    state = {key.removesuffix(_SUFFIX): value for key, value in found.items()}
+    state = {_NAMES.get(key, key): value for key, value in found.items()}
     return state if parts is None else {key: value for key, value in state.items() if key in parts}
 
 
 def as_plain(parts: Mapping[str, Any]) -> dict[str, Any]:
-    """Parts as plain data, under the keys that people know from ``.pt`` files."""
-    return {key_of(name, part): _plain(part) for name, part in parts.items()}
+    """Parts as plain data, under the keys that people know from ``.pt`` files.
 
-
-def key_of(name: str, part: Any) -> str:
-    """``model_state_dict`` for a part that is the state of an object."""
-    return f"{name}{_SUFFIX}" if _is_state(name, part) else name
-
-
-def _is_state(name: str, part: Any) -> bool:
-    return name in _OBJECTS or object_kind(type(part)) is not None
+    Example:
+        >>> as_plain({"model": {"w": 1.0}, "ema": 0.9})
+        {'model_state_dict': {'w': 1.0}, 'ema': 0.9}
+    """
+    return {_KEYS.get(name, name): _plain(part) for name, part in parts.items()}
 
 
 def _plain(part: Any) -> Any:
     return state_of(part) if object_kind(type(part)) is not None else part
-
-
-_OBJECTS = ("model", "optimizer", "scheduler", "scaler")
