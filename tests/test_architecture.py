@@ -41,6 +41,7 @@ PUBLIC_NAMES = [
     "collect_garbage",
     "register_codec",
     "rng_state",
+    "ExperimentTracker",
     "CheckpointInfo",
     "CheckpointFormat",
     "CompressionLevel",

@@ -25,6 +25,7 @@ from .events import Progress as Progress
 from .options import CheckpointFormat as CheckpointFormat
 from .options import CompressionLevel as CompressionLevel
 from .plan import LoadReport as LoadReport
+from .tracking.experiment_tracker import ExperimentTracker as ExperimentTracker
 from .tree import register_codec as register_codec
 from .tree import rng_state as rng_state
 
