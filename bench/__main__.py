@@ -24,13 +24,14 @@ _SECTIONS = {
     "million": "million",
     "growth": "growth",
 }
-# programs of their own, since they want a process to themselves: one thread, a tuned allocator, a server
+# programs of their own, since they want a process to themselves: one thread, a tuned allocator, a server, peers
 _PROGRAMS = {
     "async_stall": "Background saves",
     "compression": "Compression and incremental saves",
     "objects": "Object stores",
     "recompute": "Activation recomputation",
     "precision": "Mixed precision",
+    "metrics": "Metric logging",
 }
 _DOCS = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
 

@@ -24,6 +24,7 @@ FILES = sorted(
 )
 PUBLIC_NAMES = [
     "__version__",
+    "EnhancedCheckpointManager",
     "save",
     "save_async",
     "finish_saves",
@@ -57,6 +58,7 @@ PUBLIC_NAMES = [
     "forecast",
     "register_codec",
     "rng_state",
+    "ExperimentTracker",
     "CheckpointInfo",
     "CheckpointFormat",
     "CompressionLevel",

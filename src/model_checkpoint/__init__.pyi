@@ -1,5 +1,6 @@
 """The front door: every public name and the module that defines it. The one list."""
 
+from .checkpoint.checkpoint_manager import EnhancedCheckpointManager as EnhancedCheckpointManager
 from .checkpoint.retention.disk_forecast import forecast as forecast
 from .checkpoint.retention.keepers import best as best
 from .checkpoint.retention.keepers import budget as budget
@@ -41,6 +42,7 @@ from .events import Progress as Progress
 from .options import CheckpointFormat as CheckpointFormat
 from .options import CompressionLevel as CompressionLevel
 from .plan import LoadReport as LoadReport
+from .tracking.experiment_tracker import ExperimentTracker as ExperimentTracker
 from .tree import register_codec as register_codec
 from .tree import rng_state as rng_state
 
