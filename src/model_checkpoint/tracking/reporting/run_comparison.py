@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from model_checkpoint.database.records import Experiment, MetricSummary
-from model_checkpoint.plan.choose import parse_best
+from model_checkpoint.plan.metric_expressions import MetricExpression
 from model_checkpoint.tracking.reporting.text_tables import Style, check_style, heading, number, table
 
 
@@ -90,7 +90,7 @@ def compare_runs(
 
 
 def _metric_row(name: str, runs: Sequence[Experiment], summaries: Sequence[MetricSummary | None]) -> MetricRow:
-    minimise = parse_best(name).minimise
+    minimise = MetricExpression.parse(name, known=[name]).minimise
     row = MetricRow(name=name, summaries=tuple(summaries), minimise=minimise, best=None)
     ranked = [(value, at) for at in range(len(runs)) if (value := row.best_value(at)) is not None]
     if not ranked:
