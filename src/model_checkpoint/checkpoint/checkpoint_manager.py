@@ -46,7 +46,7 @@ class EnhancedCheckpointManager:
         enable_caching: Keep rows in memory.
         cache_size: How many.
         save_best: Never drop the best by loss, validation loss and ``best_metric`` to make room.
-        save_last: Never drop the newest.
+        save_last: Keep the newest ``max_checkpoints``; if not, only the very newest beside the best.
         save_frequency: Epochs between scheduled checkpoints, see :meth:`is_due`.
         max_checkpoints: How many of a run are kept beside the best; None keeps all.
         database_url: Where to record them without a tracker; by default ``catalog.db`` beside the checkpoints.
@@ -364,7 +364,8 @@ class EnhancedCheckpointManager:
     ) -> RetentionPlan:
         """Carry out a plan that was looked at, or plan by ``keep`` and carry that out."""
         run = self._run_id(experiment_id)
-        return carry_out_plan(self._services, run, plan or plan_run(self._services, run, keep))
+        told = plan or plan_run(self._services, run, keep)
+        return carry_out_plan(self._services, run, told) or told
 
     def verify_experiment_integrity(self, experiment_id: str | None = None, repair: bool = False) -> ScrubReport:
         """Compare every byte of a run's checkpoints with its SHA-256; with ``repair`` mend what can be mended."""

@@ -28,7 +28,7 @@ class ManagerOptions:
     caching: bool = True
     hooks: bool = True
     save_best: bool = True  # the best ones are never dropped to make room
-    save_last: bool = True  # nor is the newest
+    save_last: bool = True  # the newest so many are kept; else only the very newest, beside the best
     save_frequency: int = 5  # epochs between scheduled checkpoints
     max_checkpoints: int | None = 10
     best_metric: str | None = None  # what "best_metric" means: a metric or an expression

@@ -203,6 +203,33 @@ def gc(
     render.swept(found, dry_run=dry_run, as_json=as_json)
 
 
+@app.command()
+def reindex(
+    root: RootArgument,
+    database: Annotated[
+        str, typer.Option("--database", metavar="URL", help="The catalog; default: catalog.db in ROOT.")
+    ] = "",
+    best_metric: Annotated[
+        str, typer.Option("--best-metric", metavar="METRIC", help="What the flag of the best metric is decided by.")
+    ] = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Build the catalog of ROOT anew from its manifests, e.g. `mckpt reindex runs/a --database sqlite:///runs.db`."""
+    from model_checkpoint.checkpoint.catalog.reindexing import reindex as rebuild
+    from model_checkpoint.checkpoint.opening import default_url
+    from model_checkpoint.cli import render
+    from model_checkpoint.database import open_catalog
+    from model_checkpoint.engine.root.listing import require_root
+    from model_checkpoint.storage.locate import open_store
+
+    store = open_store(root)
+    require_root(store)
+    with open_catalog(database or default_url(store)) as catalog:
+        report = rebuild(store, catalog, best_metric=best_metric or None)
+    render.reindexed(report, as_json=as_json)
+    raise typer.Exit(1 if report.unreadable else 0)
+
+
 def run() -> None:
     """Run the command as a program of its own."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # when the reader of a pipe has seen enough, end as other tools do

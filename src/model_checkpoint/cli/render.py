@@ -10,7 +10,7 @@ from dataclasses import asdict, is_dataclass
 from datetime import UTC, datetime
 from enum import Enum
 from shlex import quote
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from rich.console import Console
 from rich.markup import escape
@@ -24,6 +24,9 @@ from model_checkpoint.engine.reading.verify import Health
 from model_checkpoint.engine.root.describe import Description
 from model_checkpoint.engine.root.shared_files import stored_bytes
 from model_checkpoint.storage.contract.store import Swept, Trashed
+
+if TYPE_CHECKING:  # brings the database, which most verbs do without
+    from model_checkpoint.checkpoint.catalog.reindexing import ReindexReport
 
 _UNFOLDED = 100_000  # columns where no person looks: a line of a file or pipe is never broken or cut
 
@@ -322,3 +325,16 @@ def swept(found: Swept, *, dry_run: bool, as_json: bool) -> None:
             console.print(
                 f"{len(seconds)} {what} wait for the end of their grace, the next for {duration(min(seconds))}"
             )
+
+
+def reindexed(report: ReindexReport, *, as_json: bool) -> None:
+    """What `mckpt reindex` found."""
+    if as_json:
+        print(as_json_text(report))
+        return
+    console.print(
+        f"recorded {report.checkpoints} checkpoints of {report.runs} runs in {clean(report.root)}; "
+        f"{report.gone} rows had no folder any more"
+    )
+    for name, why in report.unreadable:
+        console.print(f"[red]unreadable[/red] {clean(name)}: {clean(why)}")

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, insert, select, union_all
 
 from model_checkpoint.database.catalog.audit_rows import whoami
 from model_checkpoint.database.catalog.best_rows import KINDS
 from model_checkpoint.database.catalog.catalog_part import CatalogPart
-from model_checkpoint.database.catalog.checkpoint_columns import COMMITTED, checkpoint_of, scores_of, store_checkpoints
-from model_checkpoint.database.errors import RowRefused
+from model_checkpoint.database.catalog.checkpoint_columns import (
+    COMMITTED,
+    checkpoint_of,
+    insert_checkpoints,
+    scores_of,
+    store_checkpoints,
+)
 from model_checkpoint.database.models import AuditRow, CheckpointRow, EdgeRow, ExperimentRow, table_of
 from model_checkpoint.database.records import Checkpoint
 
@@ -62,34 +68,52 @@ class SavedCatalog(CatalogPart):
         keys = self._keys_of(scores_of(checkpoint))
 
         def work(connection: Connection) -> tuple[str, ...]:
-            run = select(_experiments.c.number).where(_experiments.c.id == checkpoint.experiment_id)
-            if connection.execute(run.with_for_update()).first() is None:
-                raise RowRefused(
-                    f"checkpoint {checkpoint.id!r}: its run {checkpoint.experiment_id!r} is not in the catalog. Save "
-                    "that first."
-                )
-            again = connection.execute(select(_checkpoints.c.id).where(_checkpoints.c.id == checkpoint.id)).first()
-            store_checkpoints(connection, [checkpoint], keys)
-            won = tuple(kind for kind, better in (beats or {}).items() if _wins(connection, checkpoint, kind, better))
-            if again is None:
-                _note(connection, checkpoint, {**(details or {}), "best": list(won)})
+            _take_turns(connection, checkpoint)
+            there = _known(connection, checkpoint, beats or {})
+            holders = [one for one in there if one.id != checkpoint.id]
+            won = tuple(kind for kind, better in (beats or {}).items() if _wins(checkpoint, holders, kind, better))
+            _take_flags(connection, holders, won)
+            new = dataclasses.replace(checkpoint, **{KINDS[kind]: True for kind in won})
+            if len(holders) < len(there):
+                store_checkpoints(connection, [new], keys)
+            else:
+                insert_checkpoints(connection, [new], keys)
+                _note(connection, new, {**(details or {}), "best": list(won)})
             return won
 
         return self._write(work)
 
 
-def _wins(connection: Connection, new: Checkpoint, kind: str, better: Beats) -> bool:
-    """Hand one flag over, if the new one deserves it."""
-    column = _checkpoints.c[KINDS[kind]]
-    same = (_checkpoints.c.experiment_id == new.experiment_id, _checkpoints.c.state == COMMITTED, column.is_(True))
-    holders = [checkpoint_of(row) for row in connection.execute(select(_checkpoints).where(*same)).mappings()]
-    if not better(new, new) or not all(better(holder, new) for holder in holders if holder.id != new.id):
-        return False
-    ids = [holder.id for holder in holders if holder.id != new.id]
-    if ids:
-        connection.execute(_checkpoints.update().where(_checkpoints.c.id.in_(ids)).values({column.name: False}))
-    connection.execute(_checkpoints.update().where(_checkpoints.c.id == new.id).values({column.name: True}))
-    return True
+def _take_turns(connection: Connection, new: Checkpoint) -> None:
+    """Wait for whoever saves to the same run; a SQLite file has one writer anyway."""
+    if connection.dialect.name == "sqlite":
+        return
+    run = select(_experiments.c.number).where(_experiments.c.id == new.experiment_id)
+    connection.execute(run.with_for_update())
+
+
+def _known(connection: Connection, new: Checkpoint, kinds: Collection[str]) -> list[Checkpoint]:
+    """The new one, if it was recorded before, and those that have a flag; each found by an index of its own."""
+    each = [select(_checkpoints).where(_checkpoints.c.id == new.id)]
+    for kind in kinds:
+        own = (_checkpoints.c.experiment_id == new.experiment_id, _checkpoints.c[KINDS[kind]].is_(True))
+        each.append(select(_checkpoints).where(*own, _checkpoints.c.state == COMMITTED))
+    rows = connection.execute(union_all(*each)).mappings()
+    return [*{row["id"]: checkpoint_of(row) for row in rows}.values()]
+
+
+def _wins(new: Checkpoint, holders: Sequence[Checkpoint], kind: str, better: Beats) -> bool:
+    """Whether the new one deserves a flag more than whoever has it."""
+    flagged = [one for one in holders if getattr(one, KINDS[kind])]
+    return better(new, new) and all(better(holder, new) for holder in flagged)
+
+
+def _take_flags(connection: Connection, holders: Sequence[Checkpoint], won: Collection[str]) -> None:
+    for kind in won:
+        ids = [one.id for one in holders if getattr(one, KINDS[kind])]
+        if ids:
+            own = _checkpoints.update().where(_checkpoints.c.id.in_(ids))
+            connection.execute(own.values({KINDS[kind]: False}))
 
 
 def _note(connection: Connection, new: Checkpoint, details: Mapping[str, Any]) -> None:

@@ -28,16 +28,14 @@ _DAMAGED = ("damaged", "missing")
 
 
 def retire(services: Services, experiment_id: str) -> RetentionPlan | None:
-    """Drop what no keeper of this manager claims; None if there is nothing to do."""
-    if services.options.keep is None and not _is_crowded(services, experiment_id):
-        return None
-    plan = plan_run(services, experiment_id)
-    return carry_out_plan(services, experiment_id, plan) if plan.dropped else plan
+    """Drop what no keeper of this manager claims, and let hooks with rules of their own have their turn."""
+    crowded = services.options.keep is not None or _is_crowded(services, experiment_id)
+    return carry_out_plan(services, experiment_id, plan_run(services, experiment_id) if crowded else None)
 
 
 def plan_run(services: Services, experiment_id: str, keep: Sequence[Keeper] | None = None) -> RetentionPlan:
     """What would go and what would stay, and why; nothing is removed."""
-    rows = list(all_rows(services.catalog.connection, experiment_id))
+    rows = _rows_here(services, experiment_id)
     keepers = _keepers(services.options, rows) if keep is None else keep
     marks = read_marks(services.store)
     candidates = [_candidate(row, marks.get(row.id, NO_MARKS)) for row in rows]
@@ -47,26 +45,29 @@ def plan_run(services: Services, experiment_id: str, keep: Sequence[Keeper] | No
     return plan_retention(candidates, keepers, root=services.store.url)
 
 
-def carry_out_plan(services: Services, experiment_id: str, plan: RetentionPlan) -> RetentionPlan:
+def carry_out_plan(services: Services, experiment_id: str, plan: RetentionPlan | None) -> RetentionPlan | None:
     """Remove what ``plan`` drops, oldest first, unless it was pinned since."""
-    result = services.fire(
-        HookEvent.BEFORE_RETENTION_POLICY,
-        experiment_id=experiment_id,
-        plan=plan,
-        dropped=[one.candidate.id for one in plan.dropped],
-    )
+    result = services.fire(HookEvent.BEFORE_RETENTION_POLICY, experiment_id=experiment_id, plan=plan)
     if result is not None:
         result.raise_if_vetoed()
-    rows = {row.id: row for row in all_rows(services.catalog.connection, experiment_id)}
+    done = () if plan is None or not plan.dropped else _removed(services, experiment_id, plan)
+    services.fire(HookEvent.AFTER_RETENTION_POLICY, experiment_id=experiment_id, plan=plan, removed=done)
+    return None if plan is None else dataclasses.replace(plan, done=done)
+
+
+def _removed(services: Services, experiment_id: str, plan: RetentionPlan) -> tuple[str, ...]:
+    rows = {row.id: row for row in _rows_here(services, experiment_id)}
     marks = read_marks(services.store)
     doomed = [rows[one.candidate.id] for one in reversed(plan.dropped) if one.candidate.id in rows]
-    done = [_retired(services, row, plan).name for row in doomed if not _is_held(row, marks)]
-    services.fire(HookEvent.AFTER_RETENTION_POLICY, experiment_id=experiment_id, plan=plan, removed=tuple(done))
-    return dataclasses.replace(plan, done=tuple(done))
+    return tuple(
+        remove(services, row, action="retention", plan_id=plan.id).name for row in doomed if not _is_held(row, marks)
+    )
 
 
-def _retired(services: Services, row: Checkpoint, plan: RetentionPlan) -> Checkpoint:
-    return remove(services, row, action="retention", plan_id=plan.id)
+def _rows_here(services: Services, experiment_id: str) -> list[Checkpoint]:
+    """The checkpoints of a run in this manager's root; those it has elsewhere are kept by other rules."""
+    every = all_rows(services.catalog.connection, experiment_id)
+    return [row for row in every if row.root == services.store.url]
 
 
 def _is_held(row: Checkpoint, marks: Mapping[str, Marks]) -> bool:
@@ -78,9 +79,10 @@ def _is_held(row: Checkpoint, marks: Mapping[str, Marks]) -> bool:
 
 
 def _is_crowded(services: Services, experiment_id: str) -> bool:
-    most = services.options.max_checkpoints
-    if most is None:
+    options = services.options
+    if options.max_checkpoints is None:
         return False
+    most = options.max_checkpoints if options.save_last else 1
     return len(services.catalog.connection.get_checkpoints_by_experiment(experiment_id, limit=most + 1)) > most
 
 
@@ -88,7 +90,8 @@ def _keepers(options: ManagerOptions, rows: Sequence[Checkpoint]) -> list[Keeper
     """What the choices of a manager mean: the newest so many, and the best of each kind that was measured."""
     if options.keep is not None:
         return list(options.keep)
-    keepers: list[Keeper] = [last(options.max_checkpoints or len(rows) or 1)]
+    most = options.max_checkpoints or len(rows) or 1
+    keepers: list[Keeper] = [last(most if options.save_last else 1)]
     if options.save_best:
         kinds = {str(one): one for row in rows for one in criteria_of(row, options.best_metric).values()}
         measured = [text for text, one in kinds.items() if any(rank_of(one, row) is not None for row in rows)]

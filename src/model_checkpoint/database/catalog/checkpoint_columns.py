@@ -21,6 +21,16 @@ _INDEXED = ("checkpoint_id", "key", "experiment_id", "grade", "value", "step", "
 def store_checkpoints(connection: Connection, checkpoints: Sequence[Checkpoint], keys: Mapping[str, int]) -> None:
     """Put rows and index down; ``keys`` has the number of every metric they name."""
     _store(connection, [_row(one) for one in checkpoints])
+    _index(connection, checkpoints, keys)
+
+
+def insert_checkpoints(connection: Connection, checkpoints: Sequence[Checkpoint], keys: Mapping[str, int]) -> None:
+    """Put down rows that are known to be new."""
+    connection.execute(insert(_table), [_row(one) for one in checkpoints])
+    _index(connection, checkpoints, keys)
+
+
+def _index(connection: Connection, checkpoints: Sequence[Checkpoint], keys: Mapping[str, int]) -> None:
     entries = [
         dict(
             zip(_INDEXED, (one.id, keys[name], one.experiment_id, *split(score), one.step, one.created_at), strict=True)
