@@ -9,6 +9,7 @@ from model_checkpoint import EnhancedCheckpointManager, ExperimentTracker
 def run(sqlite_url):
     with ExperimentTracker("baseline", project_name="tests", tags=["a"], database_url=sqlite_url) as tracker:
         yield tracker
+    tracker.connection.close()
 
 
 @pytest.fixture
@@ -36,3 +37,4 @@ def served(database_url, tmp_path):
     with ExperimentTracker("baseline", database_url=database_url) as tracker:
         with EnhancedCheckpointManager(tracker, f"{tmp_path}/root", max_checkpoints=None) as manager:
             yield manager
+    tracker.connection.close()

@@ -136,7 +136,7 @@ def test_a_retention_that_fails_does_not_fail_the_save(make):
     ids = saved(manager, 3)
 
     assert there(manager) == set(ids)
-    assert manager.get_performance_statistics()["troubles"]["retention"] == 2
+    assert manager.get_performance_statistics()["troubles"]["retention"] == 3
 
 
 def test_the_manager_is_what_strategy_hooks_need(manager):
