@@ -2,10 +2,12 @@
 
 from datetime import UTC, datetime, timedelta
 
+import numpy as np
 from hypothesis import strategies as st
 
 import model_checkpoint as mc
 from model_checkpoint.checkpoint.retention.candidates import Candidate
+from model_checkpoint.options import Graces
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -74,13 +76,17 @@ keeps = st.lists(keepers, min_size=1, max_size=3) | st.tuples(
 def fill(root, steps, *, metric=lambda step: 1 / (1 + step), **options):
     """Save a small state at each step."""
     for step in steps:
-        mc.save(
-            root,
-            {"w": bytes([step % 256]) * 100, "step": step},
-            step=step,
-            metrics={"val_loss": metric(step)},
-            **options,
-        )
+        state = {"w": np.full(100, step), "step": step}
+        mc.save(root, state, step=step, metrics={"val_loss": metric(step)}, **options)
+
+
+def fill_linked(root, steps):
+    """Save states of which all but the first share a file of 800,000 bytes."""
+    for step in [0, *steps]:
+        state = {"frozen": np.arange(200_000, dtype=np.float32), "moving": np.full(10, step)}
+        mc.save(root, state, step=step, incremental=True, metrics={"val_loss": step})
+    mc.delete(root, step=0)
+    mc.collect_garbage(root, graces=Graces(trash=0.0))
 
 
 def steps(root):
