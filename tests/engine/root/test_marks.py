@@ -8,6 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from tests.engine.faults.fault_ground import quick_folder
+from tests.ground.scenes import link_tree
 
 import model_checkpoint as mc
 from model_checkpoint.engine.root.marks import read_marks
@@ -228,20 +230,25 @@ def test_a_store_that_keeps_no_marks_says_so(folder):
     assert mc.prune(plain, keep=[mc.last(1)]).done == ("step-00000001",)
 
 
-def copied(source, target):
-    shutil.rmtree(target, ignore_errors=True)
-    shutil.copytree(source, target)
+@pytest.fixture
+def quick(tmp_path):
+    with quick_folder(tmp_path) as folder:
+        yield folder
 
 
 @pytest.mark.fault
+@pytest.mark.slow
 @pytest.mark.parametrize("work", ["pin", "unpin", "note"])
 @pytest.mark.parametrize("kind", [Kind.KILL_BEFORE, Kind.KILL_AFTER, Kind.FAIL, Kind.LOSE_REPLY])
-def test_a_mark_that_dies_or_fails_is_there_or_not_and_recovery_leaves_nothing(folder, tmp_path, kind, work):
+def test_a_mark_that_dies_or_fails_is_there_or_not_and_recovery_leaves_nothing(quick, kind, work):
+    folder, ready = quick / "runs", quick / "work"
+    for step in (1, 2):
+        mc.save(folder, {"a": step}, step=step)
     if work != "pin":
         mc.pin(folder, step=1)
     if work == "note":
         mc.note(folder, "old", step=1)
-    ready, before = tmp_path / "work", marks(folder)
+    before = marks(folder)
     todo = {"pin": mc.pin, "unpin": mc.unpin, "note": lambda store, step: mc.note(store, "new", step=step)}[work]
 
     def mark(calls):
@@ -249,7 +256,7 @@ def test_a_mark_that_dies_or_fails_is_there_or_not_and_recovery_leaves_nothing(f
 
     after = {"pin": (True, (), ""), "unpin": (False, (), ""), "note": (True, (), "new")}[work]
     fault, points = Fault(kind=kind, at=0, code=errno.EIO), 0
-    for at, outcome in each_call(mark, fault, prepare=lambda: copied(folder, ready)):
+    for at, outcome in each_call(mark, fault, prepare=lambda: link_tree(folder, ready)):
         points, found = at, marks(ready)
         assert found[1] in (before[1], after)
         assert found[2] == before[2]
