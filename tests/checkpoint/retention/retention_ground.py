@@ -91,3 +91,8 @@ def fill_linked(root, steps):
 
 def steps(root):
     return sorted(info.step for info in mc.list_checkpoints(root))
+
+
+def data_file(folder, step):
+    """The one file of a checkpoint beside its manifest."""
+    return next(path for path in (folder / f"checkpoints/step-{step:08d}").iterdir() if "manifest" not in path.name)

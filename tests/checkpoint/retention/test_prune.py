@@ -1,12 +1,7 @@
 """Pruning a plain root: what is done is what was told, it can be undone, and nothing that matters goes."""
 
-import hashlib
-import shutil
-import subprocess
-import sys
-
 import pytest
-from tests.checkpoint.retention.retention_ground import fill, fill_linked, names, steps
+from tests.checkpoint.retention.retention_ground import fill, names, steps
 
 import model_checkpoint as mc
 from model_checkpoint.checkpoint.retention.candidates import read_candidates
@@ -170,143 +165,6 @@ def test_load_and_a_reference_take_expressions_too(root):
         mc.load(root, best="0.5*f1 + max(f1, 2)")
 
 
-# --- damage ----------------------------------------------------------------------------------------------------------
-
-
-def spoil_manifest(folder, step):
-    (folder / f"checkpoints/step-{step:08d}/manifest.json").write_bytes(b"noise")
-
-
-def data_file(folder, step):
-    return next(path for path in (folder / f"checkpoints/step-{step:08d}").iterdir() if "manifest" not in path.name)
-
-
-def test_the_newest_that_cannot_be_used_takes_no_place_among_the_last(folder):
-    spoil_manifest(folder, 6)
-    data_file(folder, 5).unlink()
-    data_file(folder, 4).write_bytes(data_file(folder, 4).read_bytes()[:-1])
-
-    plan = mc.prune(folder, keep=[mc.last(2)])
-
-    assert [one.candidate.step for one in plan.kept if one.candidate.healthy] == [3, 2]
-    assert plan.done == ("step-00000001",)
-    assert "damaged, may be repaired" in plan.decisions[0].reasons[0]
-    assert "1 of its 1 files are gone or have another size" in plan.decisions[1].reasons[0]
-
-
-def test_damaged_ones_go_if_so_asked_and_come_back_as_they_were(folder):
-    spoil_manifest(folder, 6)
-
-    assert mc.prune(folder, keep=[mc.last(9)], damaged="drop").done == ("step-00000006",)
-    mc.undelete(folder, name="step-00000006")
-    assert (folder / "checkpoints/step-00000006/manifest.json").read_bytes() == b"noise"
-
-
-def test_a_damaged_one_that_may_be_the_pinned_one_stays(folder):
-    mc.pin(folder, step=6)
-    spoil_manifest(folder, 6)
-
-    plan = mc.prune(folder, keep=[mc.last(9)], damaged="drop")
-
-    assert plan.done == ()
-    assert plan.decisions[0].reasons == ("it may be the one that is pinned: a pin has no other",)
-
-
-def test_what_a_newer_release_wrote_is_no_damage(folder):
-    manifest = folder / "checkpoints/step-00000003/manifest.json"
-    line = manifest.read_bytes().partition(b"\n")[0].replace(b'"min_reader":1', b'"min_reader":9')
-    manifest.write_bytes(line + b"\n" + hashlib.sha256(line).hexdigest().encode())
-
-    assert "step-00000003" not in mc.prune(folder, keep=[mc.last(1)], damaged="drop").done
-
-
-def test_shared_files_are_freed_only_with_the_last_that_holds_them(tmp_path):
-    fill_linked(tmp_path, range(1, 5))
-    before = stored_bytes(tmp_path)
-
-    plan = mc.prune(tmp_path, keep=[mc.budget(before - 1)], grace=0)
-
-    assert plan.done == ("step-00000001",)
-    assert plan.freed_bytes == before - stored_bytes(tmp_path)
-    assert 0 < plan.freed_bytes < 10_000
-    assert mc.load(tmp_path, step=2)["frozen"][-1] == 199_999
-
-
-def test_a_copied_root_shares_nothing_and_is_counted_so(tmp_path):
-    fill_linked(tmp_path / "a", [1, 2])
-    shutil.copytree(tmp_path / "a", tmp_path / "b")
-
-    assert mc.prune(tmp_path / "a", keep=[mc.last(1)], dry_run=True).freed_bytes < 10_000
-    assert mc.prune(tmp_path / "b", keep=[mc.last(1)], dry_run=True).freed_bytes > 800_000
-
-
-# --- what others do meanwhile ----------------------------------------------------------------------------------------
-
-
-class Raced(LocalStore):
-    """A store on which something happens just before a checkpoint is discarded."""
-
-    def meanwhile(self, name):
-        raise NotImplementedError
-
-    def discard(self, name):
-        self.meanwhile(name)
-        return super().discard(name)
-
-
-def test_a_checkpoint_that_is_replaced_meanwhile_is_not_dropped(folder):
-    class Replaced(Raced):
-        def meanwhile(self, name):
-            if name == "step-00000002":
-                mc.save(folder, {"w": "new"}, step=2, overwrite=True)
-
-    plan = mc.prune(Replaced(folder), keep=[mc.last(3)])
-
-    assert plan.done == ("step-00000001", "step-00000003")
-    assert mc.load(folder, step=2) == {"w": "new"}
-
-
-def test_a_pin_set_meanwhile_is_respected(folder):
-    class Pinned(Raced):
-        def meanwhile(self, name):
-            if name == "step-00000001":
-                mc.pin(folder, step=3)
-
-    assert mc.prune(Pinned(folder), keep=[mc.last(2)]).done == ("step-00000001", "step-00000002", "step-00000004")
-
-
-def test_a_checkpoint_deleted_meanwhile_is_passed_over(folder):
-    class Deleted(Raced):
-        def meanwhile(self, name):
-            if name == "step-00000002":
-                mc.delete(folder, step=2)
-
-    assert mc.prune(Deleted(folder), keep=[mc.last(3)]).done == ("step-00000001", "step-00000003")
-
-
-def test_a_failure_midway_is_told_and_leaves_no_unfinished_plan(folder):
-    class Failing(Raced):
-        def meanwhile(self, name):
-            if name == "step-00000003":
-                raise StorageFailure("the medium is gone")
-
-    with pytest.raises(StorageFailure, match=r"the medium is gone"):
-        mc.prune(Failing(folder), keep=[mc.last(2)])
-    assert steps(folder) == [3, 4, 5, 6]
-    assert open_intents(LocalStore(folder)) == []
-
-
-def test_readers_go_on_reading_what_is_dropped(folder):
-    reader = LocalStore(folder).open("step-00000001", data_file(folder, 1).name)
-    mc.prune(folder, keep=[mc.last(1)])
-    buffer = bytearray(reader.size)
-    reader.read_into(0, memoryview(buffer))
-    reader.close()
-
-    assert mc.undelete(folder, step=1).step == 1
-    assert bytes(buffer) == data_file(folder, 1).read_bytes()
-
-
 # --- a plan that was cut off -----------------------------------------------------------------------------------------
 
 
@@ -390,18 +248,6 @@ def test_a_trash_that_cannot_be_cleared_is_told(folder):
 
     assert plan.done == ("step-00000001",)
     assert plan.warnings == ("the trash could not be cleared: busy",)
-
-
-@pytest.mark.slow
-def test_processes_that_prune_at_once_all_succeed(folder):
-    code = "import sys, model_checkpoint as mc; mc.prune(sys.argv[1], keep=[mc.last(2), mc.every(3)])"
-    fill(folder, range(7, 40))
-
-    running = [subprocess.Popen([sys.executable, "-c", code, str(folder)]) for _ in range(4)]
-
-    assert [one.wait() for one in running] == [0, 0, 0, 0]
-    assert steps(folder) == [1, *range(3, 39, 3), 38, 39]
-    assert open_intents(LocalStore(folder)) == []
 
 
 def test_candidates_are_read_from_heads_and_one_look_at_each_folder(folder):
