@@ -1,4 +1,4 @@
-"""Damage and retention: what cannot be used takes nobody's place, and goes only if so asked; shared files count once."""
+"""Damage and retention: what cannot be used takes nobody's place; what several share is counted once."""
 
 import hashlib
 import shutil
