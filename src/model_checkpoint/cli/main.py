@@ -11,18 +11,12 @@ from typing import Annotated
 
 import typer
 
+from model_checkpoint.cli import retaining
+from model_checkpoint.cli.verb_arguments import JsonOption, PartsOption, RefArgument, RootArgument
 from model_checkpoint.errors import CheckpointException
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
-
-RefArgument = Annotated[
-    str, typer.Argument(metavar="REF", help="ROOT, ROOT@STEP, ROOT@best:METRIC, ROOT@id:ID or a folder.")
-]
-RootArgument = Annotated[str, typer.Argument(metavar="ROOT", help="The folder or URL given to mc.save.")]
-PartsOption = Annotated[
-    list[str] | None, typer.Option("--parts", help="Only this part or pattern; may be given several times.")
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+app.add_typer(retaining.verbs)
 
 
 def _tell_version(asked: bool) -> None:

@@ -113,7 +113,17 @@ def listing(root: str, infos: Sequence[CheckpointInfo], *, as_json: bool) -> Non
         return
     names = sorted({name for info in infos for name in info.metrics})
     shared = any(info.shared_with for info in infos)
-    table = _table("name", "step", "saved (UTC)", "size", *(["shared"] if shared else []), *map(clean, names), "state")
+    marked = any(map(_marks, infos))
+    table = folding_table(
+        "name",
+        "step",
+        "saved (UTC)",
+        "size",
+        *(["shared"] if shared else []),
+        *map(clean, names),
+        "state",
+        *(["marks"] if marked else []),
+    )
     for info in infos:
         state = "[red]unusable[/]" if info.problem else "[green]committed[/]"
         if info.left_out:
@@ -127,6 +137,7 @@ def listing(root: str, infos: Sequence[CheckpointInfo], *, as_json: bool) -> Non
             *([size(info.shared_bytes)] if shared else []),
             *metrics,
             state,
+            *([_marks(info)] if marked else []),
         )
     console.print(table)
     _one_copy(root, infos)
@@ -135,12 +146,18 @@ def listing(root: str, infos: Sequence[CheckpointInfo], *, as_json: bool) -> Non
             complaints.print(f"[red]{clean_lines(info.problem)}[/]", soft_wrap=True)
 
 
+def _marks(info: CheckpointInfo) -> str:
+    """Its pin and tags, and whether there is a note."""
+    words = ["pinned"] if info.pinned else []
+    return ", ".join([*words, *map(clean, info.tags), *(["(note)"] if info.note else [])])
+
+
 def runs(found: Sequence[RunLine], *, as_json: bool) -> None:
     """The table of `mckpt ls` on a folder of runs."""
     if as_json:
         print(as_json_text(list(found)))
         return
-    table = _table("run", "checkpoints", "newest", "saved (UTC)", "size of it", "metrics")
+    table = folding_table("run", "checkpoints", "newest", "saved (UTC)", "size of it", "metrics")
     for line in found:
         newest = line.newest
         metrics = ", ".join(f"{clean(name)}={_number(value)}" for name, value in newest.metrics.items())
@@ -166,7 +183,7 @@ def _one_copy(root: str, infos: Sequence[CheckpointInfo]) -> None:
         )
 
 
-def _table(*columns: str) -> Table:
+def folding_table(*columns: str) -> Table:
     """A table whose cells are folded rather than cut when the terminal is too narrow."""
     return Table(*(Column(title, overflow="fold") for title in columns))
 
@@ -188,18 +205,13 @@ def description(found: Description, *, tensors: bool, as_json: bool) -> None:
     console.print(
         f"[bold]{clean(info.path)}[/]  step {_step(info)}  id {info.id[:12]}  {size(info.size_bytes)}", soft_wrap=True
     )
-    for title, values in (("metrics", info.metrics), ("metadata", info.metadata)):
-        if values:
-            console.print(f"{title}: " + ", ".join(f"{clean(k)}={_number(v)}" for k, v in values.items()))
-    if info.shared_with:
-        others = ", ".join(map(clean, info.shared_with[:8])) + (", ..." if len(info.shared_with) > 8 else "")
-        console.print(f"{size(info.shared_bytes)} are one copy with {others}", soft_wrap=True)
-    table = _table("part", "kind", "class", "tensors", "size")
+    _what_goes_with_it(info)
+    table = folding_table("part", "kind", "class", "tensors", "size")
     for part in found.parts:
         table.add_row(clean(part.name), part.kind, clean(part.class_name), str(part.tensors), size(part.nbytes))
     console.print(table)
     if tensors:
-        rows = _table("tensor", "dtype", "shape", "size")
+        rows = folding_table("tensor", "dtype", "shape", "size")
         for spec in found.tensors:
             rows.add_row(clean(spec.name), clean(spec.dtype), str(list(spec.shape)), size(spec.nbytes))
         console.print(rows)
@@ -209,12 +221,24 @@ def description(found: Description, *, tensors: bool, as_json: bool) -> None:
         console.print(f"[yellow]a resume would lack:[/] {', '.join(found.lacking)}")
 
 
+def _what_goes_with_it(info: CheckpointInfo) -> None:
+    """Metrics, metadata, marks, and others that share its files."""
+    for title, values in (("metrics", info.metrics), ("metadata", info.metadata)):
+        if values:
+            console.print(f"{title}: " + ", ".join(f"{clean(k)}={_number(v)}" for k, v in values.items()))
+    if marks := _marks(info):
+        console.print(f"marks: {marks}{': ' + clean(info.note) if info.note else ''}", soft_wrap=True)
+    if info.shared_with:
+        others = ", ".join(map(clean, info.shared_with[:8])) + (", ..." if len(info.shared_with) > 8 else "")
+        console.print(f"{size(info.shared_bytes)} are one copy with {others}", soft_wrap=True)
+
+
 def health(found: Sequence[Health], *, as_json: bool) -> None:
     """The verdict of `mckpt verify`."""
     if as_json:
         print(as_json_text([{"ok": h.ok, **asdict(h)} for h in found]))
         return
-    table = _table("name", "step", "read", "verdict")
+    table = folding_table("name", "step", "read", "verdict")
     for h in found:
         table.add_row(clean(h.info.prefix), _step(h.info), size(h.bytes_read), _verdict(h))
     console.print(table)
@@ -235,7 +259,7 @@ def difference(found: Diff, *, as_json: bool) -> None:
     if as_json:
         print(as_json_text(found))
         return
-    table = _table("tensor", "change", "dtype and shape", "max", "mean")
+    table = folding_table("tensor", "change", "dtype and shape", "max", "mean")
     for name in found.added:
         table.add_row(clean(name), "[green]added[/]", "", "", "")
     for name in found.removed:
@@ -254,7 +278,7 @@ def difference(found: Diff, *, as_json: bool) -> None:
 
 
 def _value_table(found: Diff) -> Table:
-    table = _table("value", "before", "after")
+    table = folding_table("value", "before", "after")
     for change in found.values:
         sides = ("-" if side is None else clean(side) for side in (change.before, change.after))
         table.add_row(clean(change.name), *sides)
@@ -304,7 +328,7 @@ def trashed(found: Sequence[Trashed], *, as_json: bool) -> None:
     if as_json:
         print(as_json_text(list(found)))
         return
-    table = _table("name", "deleted (UTC)", "size")
+    table = folding_table("name", "deleted (UTC)", "size")
     for item in found:
         when = datetime.fromtimestamp(item.deleted, UTC).strftime("%Y-%m-%d %H:%M:%S")
         table.add_row(clean(item.name), when, size(item.nbytes))

@@ -136,7 +136,7 @@ def parse_criteria(text: str, *, known: Collection[str] = ()) -> tuple[MetricExp
         Traceback (most recent call last):
         model_checkpoint.errors.ExpressionInvalid: 'val_f1 - * 2': expected a metric, a number or '(' at character ...
     """
-    direction = _DIRECTION.match(text)
+    direction = None if text in known else _DIRECTION.match(text)
     rest = text[direction.end() :].strip() if direction else text
     if rest in known:
         return (_plain(rest, direction[1] == "min" if direction else None),)

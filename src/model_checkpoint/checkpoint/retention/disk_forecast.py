@@ -176,14 +176,15 @@ class _Ahead:
 
     def after(self, saves: int) -> tuple[int, int, int]:
         """Checkpoints and bytes that are kept after so many more saves, and bytes that wait in the trash."""
+        count, nbytes = self._kept(saves)
+        waits = min(saves, int(self.grace // self.pace.seconds)) if self.pace.seconds else 0
+        dropped = waits * round(self.pace.nbytes) - (nbytes - self._kept(saves - waits)[1]) if waits else 0
+        return count, nbytes, max(dropped, 0)
+
+    def _kept(self, saves: int) -> tuple[int, int]:
         coming = self._coming(saves)
-        if not self.keep:
-            return len(self.found) + saves, unique_bytes((*self.found, *coming)), 0
-        now = coming[-1].committed_at if coming else None
-        plan = plan_retention((*self.found, *coming), self.keep, now=now)
-        waiting = int(self.grace // self.pace.seconds) if self.pace.seconds else 0
-        latest = {one.name for one in coming[-waiting:]} if waiting else set()
-        return len(plan.kept), plan.kept_bytes, sum(one.frees for one in plan.dropped if one.name in latest)
+        plan = plan_retention((*self.found, *coming), self.keep, now=coming[-1].committed_at if coming else None)
+        return len(plan.kept), plan.kept_bytes
 
     def _coming(self, saves: int) -> list[Candidate]:
         newest = self.found[-1] if self.found else None

@@ -26,17 +26,14 @@ class Lineup:
     """The checkpoints of a root, newest first, and the moment they are looked at."""
 
     every: tuple[Candidate, ...]
+    usable: tuple[Candidate, ...]  # those a resume may start from
     now: datetime
 
     @classmethod
     def of(cls, candidates: Iterable[Candidate], now: datetime) -> Lineup:
         """Put candidates in order, whatever order they came in."""
-        return cls(tuple(rank_by_age(sorted(candidates, key=lambda one: one.name))), now)
-
-    @property
-    def usable(self) -> tuple[Candidate, ...]:
-        """Those a resume may start from."""
-        return tuple(one for one in self.every if one.usable)
+        every = tuple(rank_by_age(sorted(candidates, key=lambda one: one.name)))
+        return cls(every, tuple(one for one in every if one.usable), now)
 
     @property
     def known(self) -> frozenset[str]:

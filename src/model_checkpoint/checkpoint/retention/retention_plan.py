@@ -108,7 +108,7 @@ def plan_retention(
     """
     keepers = _checked(keep, damaged)
     lineup = Lineup.of(candidates, now or datetime.now(UTC))
-    _refuse_twins(lineup)
+    _refuse_nonsense(lineup)
     tally = _Tally(lineup)
     for one, why in _protected(lineup, damaged):
         tally.firm.setdefault(one.name, []).append(why)
@@ -146,7 +146,10 @@ def _checked(keep: Sequence[Keeper], damaged: str) -> tuple[Keeper, ...]:
     return keepers
 
 
-def _refuse_twins(lineup: Lineup) -> None:
+def _refuse_nonsense(lineup: Lineup) -> None:
+    for one in lineup.every:
+        if one.committed_at is not None and one.committed_at.tzinfo is None:
+            raise OptionInvalid(f"{one.name} was committed at {one.committed_at}, which has no time zone; give it UTC.")
     names = [one.name for one in lineup.every]
     twins = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
     if twins:

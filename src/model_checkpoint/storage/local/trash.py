@@ -67,10 +67,15 @@ def discard(root: RootPaths, name: str) -> Trashed:
     with typed_errors(source, "could not be moved to the trash"):
         if not is_published(root, name):
             raise no_such_checkpoint(source, root.path)
-        nbytes = sum(regular_files(root.calls, source).values())
         order = 1 + max((token.order for token, _ in _entries(root)), default=0)
         token = TrashToken.fresh(name, order=order, moment=root.calls.now())
-        place = _put_away(root, source, token)
+        try:
+            nbytes = sum(regular_files(root.calls, source).values())
+            place = _put_away(root, source, token)
+        except FileNotFoundError as error:
+            if isinstance(error, CheckpointException) or is_published(root, name):
+                raise
+            raise no_such_checkpoint(source, root.path) from error  # another process deletes it too
         if place is None:
             _unpublish(root, source)
     with in_doubt(source, "it was deleted"):
