@@ -34,7 +34,7 @@ def manager(make):
 @pytest.fixture
 def served(database_url, tmp_path):
     """A manager whose run is on each of the three databases."""
-    with ExperimentTracker("baseline", database_url=database_url) as tracker:
-        with EnhancedCheckpointManager(tracker, f"{tmp_path}/root", max_checkpoints=None) as manager:
-            yield manager
+    tracker = ExperimentTracker("baseline", database_url=database_url)
+    with tracker, EnhancedCheckpointManager(tracker, f"{tmp_path}/root", max_checkpoints=None) as manager:
+        yield manager
     tracker.connection.close()

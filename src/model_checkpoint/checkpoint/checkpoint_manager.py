@@ -52,7 +52,7 @@ class EnhancedCheckpointManager:
         database_url: Where to record them without a tracker; by default ``catalog.db`` beside the checkpoints.
         enable_hooks: Whether hooks are called.
         cache_ttl: Seconds a row is believed without asking the database.
-        best_metric: What ``best_metric`` means: a metric (``"accuracy"``), or an expression (``"val_f1 - 0.1*latency"``).
+        best_metric: What ``best_metric`` means: a metric (``"accuracy"``) or an expression (``"val_f1 - 0.1*latency"``).
         keep: Keepers such as ``mc.last(3)``, instead of those that follow from the choices above.
         incremental: Repeat files that did not change by link; native backend only.
 
@@ -162,12 +162,12 @@ class EnhancedCheckpointManager:
         checkpoint_type: str | None = None,
         blocking: bool = True,
         lazy: bool = False,
-    ) -> Any:
+    ) -> str | CheckpointSave:
         """Save a training state and record it; when this returns, both survive power loss. Returns the id.
 
-        With ``blocking=False`` the state is copied and a :class:`CheckpointSave` returned, whose ``result()`` is the id;
-        with ``lazy`` even the copy is made while training goes on (see ``save_async``). Whatever the engine can save may
-        be any part: a module, a dict of NumPy or JAX arrays, an object with a ``state_dict``.
+        With ``blocking=False`` the state is copied and a :class:`CheckpointSave` returned, whose ``result()`` is the
+        id; with ``lazy`` even the copy is made while training goes on (see ``save_async``). Any part may be whatever the
+        engine can save: a module, a dict of NumPy or JAX arrays, an object with a ``state_dict``.
 
         Raises:
             HookVetoed: A hook said no (also a ``RuntimeError``); nothing was saved.
@@ -220,7 +220,7 @@ class EnhancedCheckpointManager:
 
     # --- loading -----------------------------------------------------------------------------------------------------
 
-    def load_checkpoint(
+    def load_checkpoint(  # noqa: PLR0917
         self,
         checkpoint_id: str | None = None,
         experiment_id: str | None = None,
@@ -232,9 +232,9 @@ class EnhancedCheckpointManager:
     ) -> dict[str, Any]:
         """Give a checkpoint back as plain data: ``model_state_dict`` and its kin, metrics, and where it came from.
 
-        It is chosen by id, or of a run as ``latest``, ``best_loss``, ``best_val_loss``, ``best_metric``, or by any metric
-        or expression (``"max:accuracy"``, ``"val_f1 - 0.1*latency"``). ``verify_integrity`` compares SHA-256; without it
-        every byte is still compared with a faster digest.
+        It is chosen by id, or of a run as ``latest``, ``best_loss``, ``best_val_loss``, ``best_metric``, or by any
+        metric or expression (``"max:accuracy"``, ``"val_f1 - 0.1*latency"``). ``verify_integrity`` compares SHA-256;
+        without it every byte is still compared with a faster digest.
 
         Raises:
             CheckpointUnknown: There is none (also a ``ValueError``).
@@ -326,7 +326,7 @@ class EnhancedCheckpointManager:
     # --- keeping -----------------------------------------------------------------------------------------------------
 
     def delete_checkpoint(self, checkpoint_id: str) -> Checkpoint:
-        """Move a checkpoint to the trash, row and files; :meth:`restore_checkpoint` undoes it until its grace is over."""
+        """Move a checkpoint to the trash, row and files; :meth:`restore_checkpoint` undoes it within its grace."""
         self._begin()
         return remove(self._services, row_by_id(self._services, checkpoint_id))
 

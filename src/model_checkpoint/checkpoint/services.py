@@ -32,15 +32,15 @@ class Services:
         self, event: HookEvent, *, checkpoint_id: str | None = None, experiment_id: str | None = None, **data: Any
     ) -> HookResult | None:
         """Tell the hooks; a hook that fails is counted, one that says no is in the result."""
+        result: HookResult | None = None
         if not self.options.hooks:
-            return None
+            return result
         with self.troubles.tolerated("hook manager"):
             context = HookContext(event=event, data=data, checkpoint_id=checkpoint_id, experiment_id=experiment_id)
             result = self.hooks.fire_hook(event, context)
             for failure in result.errors:
                 self.troubles.note(f"hook {failure.hook}", failure.error)
-            return result
-        return None
+        return result
 
     @contextmanager
     def measured(self, operation: str) -> Iterator[None]:

@@ -21,11 +21,11 @@ from model_checkpoint.database.catalog.experiment_rows import ExperimentCatalog
 from model_checkpoint.database.catalog.integrity_rows import IntegrityCatalog
 from model_checkpoint.database.catalog.intent_rows import IntentCatalog
 from model_checkpoint.database.catalog.lineage_rows import LineageCatalog
-from model_checkpoint.database.saved_rows import SavedCatalog
 from model_checkpoint.database.errors import DatabaseUnreachable, SchemaOutdated, SchemaTooNew
 from model_checkpoint.database.opening.database_url import read_url
 from model_checkpoint.database.opening.pool import DatabasePool
 from model_checkpoint.database.opening.transactions import Transactions, Work
+from model_checkpoint.database.saved_rows import SavedCatalog
 from model_checkpoint.database.schema.creation import create_catalog
 from model_checkpoint.database.schema.migration import Notify, ignore_change, migrate
 from model_checkpoint.database.schema.schema_version import HEAD, Standing, standing_of, stored_revision

@@ -46,8 +46,8 @@ class SavedCatalog(CatalogPart):
 
         Args:
             checkpoint: The row.
-            beats: Of each kind of flag (``loss``, ``val_loss``, ``metric``) whether the new one beats the one that has it,
-                which is never asked where nobody has it and the new one does not beat itself.
+            beats: Of each kind of flag (``loss``, ``val_loss``, ``metric``) whether the new one beats the one that has
+                it; one that does not even beat itself, since it was not measured, never gets the flag.
             details: For the audit entry.
 
         Returns:
@@ -73,7 +73,8 @@ class SavedCatalog(CatalogPart):
             holders = [one for one in there if one.id != checkpoint.id]
             won = tuple(kind for kind, better in (beats or {}).items() if _wins(checkpoint, holders, kind, better))
             _take_flags(connection, holders, won)
-            new = dataclasses.replace(checkpoint, **{KINDS[kind]: True for kind in won})
+            flags: dict[str, Any] = {KINDS[kind]: True for kind in won}
+            new = dataclasses.replace(checkpoint, **flags)
             if len(holders) < len(there):
                 store_checkpoints(connection, [new], keys)
             else:

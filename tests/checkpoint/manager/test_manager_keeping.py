@@ -1,4 +1,4 @@
-"""Deleting, bringing back, pinning and retention: row and files together, finished after a kill, never the wrong one."""
+"""Deleting, bringing back, pinning and retention: row and files together, finished after a kill."""
 
 import os
 import signal

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,7 @@ from model_checkpoint.tracking.spool import Spool
 
 log = logging.getLogger("model_checkpoint.manager")
 
+_PAUSE = 2.0  # seconds in which a database that was away is not asked again: a save must not wait for it each time
 AWAY = (DatabaseUnreachable, SchemaTooNew, SchemaOutdated)  # it cannot be written to here and now
 
 
@@ -43,6 +45,7 @@ class CheckpointIndex:
         self._runs: dict[str, Experiment] = {}
         self._lock = forks.lock()
         self._behind = True  # something may wait in the spool
+        self._away_until = 0.0
 
     def run(self, experiment_id: str) -> Experiment | None:
         """A run; None if there is none of that id. One that was found once is known even without the database."""
@@ -58,7 +61,7 @@ class CheckpointIndex:
         try:
             found = self.run(experiment_id)
         except AWAY as error:
-            self._troubles.note("database", error)
+            self.note_away(error)
             return Experiment(id=experiment_id, name=experiment_id)
         if found is None:
             raise NoExperiment(
@@ -72,10 +75,10 @@ class CheckpointIndex:
     ) -> Recorded:
         """Write the row of a save, its flags, edge and audit entry; keep it on disk if the database is away."""
         try:
-            self._catch_up()
+            self.require_near()
             return Recorded(best=self._write(row, run, contests(row, best_metric) if update_best else {}))
         except AWAY as error:
-            self._troubles.note("database", error)
+            self.note_away(error)
             wish = {"best_metric": best_metric, "update_best": update_best}
             self._keep("checkpoint", {"row": dataclasses.asdict(row), "run": dataclasses.asdict(run), **wish})
             return Recorded(waiting=True)
@@ -98,10 +101,10 @@ class CheckpointIndex:
     def audit(self, action: str, subject: str, *, outcome: str = "ok", **details: Any) -> None:
         """Add one entry to the audit trail."""
         try:
-            self._catch_up()
+            self.require_near()
             self.connection.record_audit(action, subject, outcome=outcome, details=details)
         except AWAY as error:
-            self._troubles.note("database", error)
+            self.note_away(error)
             self._keep("audit", {"action": action, "subject": subject, "outcome": outcome, "details": details})
 
     def forget(self, checkpoint_id: str) -> None:
@@ -109,7 +112,13 @@ class CheckpointIndex:
         try:
             self.connection.forget_checkpoint(checkpoint_id)
         except AWAY as error:
-            self._troubles.note("database", error)
+            self.note_away(error)
+
+    def note_away(self, error: Exception) -> None:
+        """Count that the database was away, and leave it alone for a moment."""
+        self._troubles.note("database", error)
+        if isinstance(error, AWAY):
+            self._away_until = time.monotonic() + _PAUSE
 
     def _keep(self, kind: str, payload: dict[str, Any]) -> None:
         self._behind = True
@@ -119,12 +128,10 @@ class CheckpointIndex:
             self._troubles.note("spool", error)
             log.error("a row could not be kept for the database; `mckpt reindex` will find its checkpoint: %s", error)
 
-    def catch_up(self) -> int:
-        """Record what waits for the database; return how much it was."""
-        with self._lock:
-            return self._replay()
-
-    def _catch_up(self) -> None:
+    def require_near(self) -> None:
+        """Raise at once if the database was away a moment ago; bring along what waits for it."""
+        if time.monotonic() < self._away_until:
+            raise DatabaseUnreachable(f"{self.connection.database_url}: was away a moment ago; not asked again yet.")
         if self._behind:
             with self._lock:
                 if self._behind:

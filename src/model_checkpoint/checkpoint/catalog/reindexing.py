@@ -67,9 +67,7 @@ def reindex(root: Root, connection: EnhancedDatabaseConnection, *, best_metric: 
     for run in seen:
         _flag(connection, run, best_metric)
     count = sum(map(len, seen.values()))
-    report = ReindexReport(
-        root=store.url, checkpoints=count, runs=len(seen), gone=gone, unreadable=tuple(unreadable)
-    )
+    report = ReindexReport(root=store.url, checkpoints=count, runs=len(seen), gone=gone, unreadable=tuple(unreadable))
     connection.record_audit("reindex", store.url, details={"checkpoints": count, "runs": len(seen), "gone": gone})
     log.info("%s: reindexed %d checkpoints of %d runs", store.url, count, len(seen))
     return report

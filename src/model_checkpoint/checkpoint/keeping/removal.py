@@ -10,7 +10,7 @@ import logging
 
 from model_checkpoint.checkpoint.catalog.best_choice import criteria_of, flag_anew
 from model_checkpoint.checkpoint.services import Services
-from model_checkpoint.database.records import Checkpoint
+from model_checkpoint.database.records import Checkpoint, DeletionIntent
 from model_checkpoint.engine.root.delete import discard_exactly, undelete
 from model_checkpoint.errors import WrongReference
 from model_checkpoint.hooks import HookEvent
@@ -36,20 +36,27 @@ def remove(services: Services, row: Checkpoint, *, action: str = "delete", plan_
         result.raise_if_vetoed()
     connection = services.catalog.connection
     intent = connection.record_intent(row.id, action, plan_id=plan_id, details={"name": row.name, "root": row.root})
-    gone = _finish(services, row, intent.id)
-    services.catalog.audit(action, row.id, name=row.name, plan=plan_id)
+    gone = _finish(services, row, intent)
     services.fire(HookEvent.AFTER_CHECKPOINT_DELETE, checkpoint_id=row.id, experiment_id=row.experiment_id)
     return gone
 
 
-def _finish(services: Services, row: Checkpoint, intent_id: str) -> Checkpoint:
+def _finish(services: Services, row: Checkpoint, intent: DeletionIntent, outcome: str = "ok") -> Checkpoint:
+    """Move the files, then let the catalog know, all of it at once."""
     connection = services.catalog.connection
     there = discard_exactly(store_of(services, row), row.name, row.id)
-    gone = connection.delete_checkpoint(row.id)
-    connection.finish_intent(intent_id, DELETED if there else "was gone")
+
+    def tell() -> Checkpoint:
+        gone = connection.delete_checkpoint(row.id)
+        if row.is_best_loss or row.is_best_val_loss or row.is_best_metric:
+            flag_anew(connection, row.experiment_id, criteria_of(row, services.options.best_metric))
+        connection.finish_intent(intent.id, DELETED if there else "was gone")
+        details = {"name": row.name, "plan": intent.plan_id}
+        connection.record_audit(intent.action, row.id, outcome=outcome, details=details)
+        return gone
+
+    gone = connection.together(tell)
     forget_cached(services, row.experiment_id)
-    if row.is_best_loss or row.is_best_val_loss or row.is_best_metric:
-        flag_anew(connection, row.experiment_id, criteria_of(row, services.options.best_metric))
     return gone
 
 
@@ -62,8 +69,7 @@ def finish_removals(services: Services) -> int:
         if row is None:
             connection.finish_intent(intent.id, "forgotten")
             continue
-        _finish(services, row, intent.id)
-        services.catalog.audit(intent.action, row.id, outcome="finished later", name=row.name, plan=intent.plan_id)
+        _finish(services, row, intent, "finished later")
         done += 1
     return done
 

@@ -1,6 +1,6 @@
 """Retiring: which checkpoints of a run go to make room, told with reasons before it is done.
 
-Only checkpoints of that run are looked at, each by its id; the new one is committed and recorded before an old one goes.
+Only checkpoints of that run are looked at, each by its id; the new one is committed and recorded before an old goes.
 """
 
 from __future__ import annotations

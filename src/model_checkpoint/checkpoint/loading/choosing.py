@@ -28,14 +28,15 @@ def row_by_id(services: Services, checkpoint_id: str) -> Checkpoint:
             if known is not None:
                 return _present(known)
     try:
+        services.catalog.require_near()
         row = services.catalog.connection.get_checkpoint(checkpoint_id)
     except AWAY as error:
-        services.troubles.note("database", error)
+        services.catalog.note_away(error)
         row = next((one for one in _rows_of_root(services) if one.id == checkpoint_id), None)
     if row is None:
         raise CheckpointUnknown(
-            f"checkpoint {checkpoint_id!r} is not in {services.catalog.connection.database_url}. list_checkpoints() has "
-            "those there are; `mckpt reindex` finds those that a lost catalog had."
+            f"checkpoint {checkpoint_id!r} is not in {services.catalog.connection.database_url}. list_checkpoints() "
+            "has those there are; `mckpt reindex` finds those that a lost catalog had."
         )
     if services.options.caching:
         with services.troubles.tolerated("cache"):
@@ -52,9 +53,10 @@ def _present(row: Checkpoint) -> Checkpoint:
 def rows_of_run(services: Services, experiment_id: str, wanted: str = LATEST) -> Iterator[Checkpoint]:
     """What answers the question, first choice first: the newest, or the best by a metric."""
     try:
+        services.catalog.require_near()
         yield from _rows(services, experiment_id, wanted)
     except AWAY as error:
-        services.troubles.note("database", error)
+        services.catalog.note_away(error)
         yield from _ranked(
             services, [one for one in _rows_of_root(services) if one.experiment_id == experiment_id], wanted
         )
@@ -78,8 +80,8 @@ def expression_of(services: Services, row: Checkpoint, wanted: str) -> MetricExp
     if found is None:
         names = ", ".join(sorted(row.metrics)) or "none"
         raise CheckpointUnknown(
-            f"best_metric: it was not said which metric that is, and the newest checkpoint has {names}. Give best_metric= "
-            "to the manager, or ask by the metric itself, e.g. checkpoint_type='max:accuracy'."
+            f"best_metric: it was not said which metric that is, and the newest checkpoint has {names}. Give "
+            "best_metric= to the manager, or ask by the metric itself, e.g. checkpoint_type='max:accuracy'."
         )
     return found
 

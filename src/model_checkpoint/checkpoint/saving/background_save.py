@@ -61,7 +61,7 @@ class CheckpointSave:
         self._thread.join()
 
     def result(self, timeout: float | None = None) -> str:
-        """The id, once the checkpoint is durable and recorded; raise what went wrong, or ``TimeoutError`` until then."""
+        """The id, once it is durable and recorded; raise what went wrong, or ``TimeoutError`` until then."""
         self._seen = self._seen or self._future.done()
         try:
             found = self._future.result(timeout)

@@ -95,8 +95,9 @@ def settle(services: Services, order: SaveOrder, info: CheckpointInfo) -> str:
     if recorded.best:
         forget_cached(services, row.experiment_id)
         _tell_best(services, row, recorded.best)
-    with services.troubles.tolerated("retention"):
-        retire(services, row.experiment_id)
+    if not recorded.waiting:  # without the catalog nobody knows what may go
+        with services.troubles.tolerated("retention"):
+            retire(services, row.experiment_id)
     return row.id
 
 

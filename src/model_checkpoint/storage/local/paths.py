@@ -156,14 +156,6 @@ def flush_folder(calls: Syscalls, path: str) -> None:
         log.warning("%s: this file system cannot flush folders; durability is up to it", path)
 
 
-def is_at(calls: Syscalls, fd: int, path: str) -> bool:
-    """Whether ``path`` still names the open file."""
-    try:
-        return os.path.samestat(calls.lstat(path), calls.fstat(fd))
-    except FileNotFoundError:
-        return False
-
-
 def free_bytes(calls: Syscalls, path: str) -> int:
     """Room left for an ordinary user on the file system of ``path``, or of what is there of it."""
     while True:
