@@ -52,7 +52,7 @@ class EnhancedCheckpointManager:
         database_url: Where to record them without a tracker; by default ``catalog.db`` beside the checkpoints.
         enable_hooks: Whether hooks are called.
         cache_ttl: Seconds a row is believed without asking the database.
-        best_metric: What ``best_metric`` means: a metric (``"accuracy"``) or an expression (``"val_f1 - 0.1*latency"``).
+        best_metric: What ``best_metric`` means: a metric (``"accuracy"``), or an expression (``"f1 - 0.1*latency"``).
         keep: Keepers such as ``mc.last(3)``, instead of those that follow from the choices above.
         incremental: Repeat files that did not change by link; native backend only.
 
@@ -166,7 +166,7 @@ class EnhancedCheckpointManager:
         """Save a training state and record it; when this returns, both survive power loss. Returns the id.
 
         With ``blocking=False`` the state is copied and a :class:`CheckpointSave` returned, whose ``result()`` is the
-        id; with ``lazy`` even the copy is made while training goes on (see ``save_async``). Any part may be whatever the
+        id; with ``lazy`` even the copy is made while training goes on (see ``save_async``). Any part may be what the
         engine can save: a module, a dict of NumPy or JAX arrays, an object with a ``state_dict``.
 
         Raises:

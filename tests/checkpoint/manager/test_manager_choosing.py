@@ -255,7 +255,7 @@ def test_the_manager_takes_its_trackers_database(make, run, tmp_path):
     manager = make()
 
     assert manager.connection is run.connection
-    with pytest.raises(OptionInvalid, match="leave database_url='sqlite:///other.db' out"):
+    with pytest.raises(OptionInvalid, match=r"leave database_url='sqlite:///other\.db' out"):
         make(database_url="sqlite:///other.db")
 
 

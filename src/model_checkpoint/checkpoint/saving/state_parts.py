@@ -32,8 +32,8 @@ def gather_parts(known: Mapping[str, Any], extra: Mapping[str, Any] | None, *, s
             or name.startswith("_")
         ):
             raise OptionInvalid(
-                f"parts has the name {name!r}; names are texts other than {', '.join(KNOWN_PARTS)}, do not begin with '_' "
-                f"and do not end with {_SUFFIX!r}. Nothing was done."
+                f"parts has the name {name!r}; names are texts other than {', '.join(KNOWN_PARTS)}, do not begin with "
+                f"'_' and do not end with {_SUFFIX!r}. Nothing was done."
             )
         parts[name] = part
     if not parts:
