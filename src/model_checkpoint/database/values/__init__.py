@@ -1,0 +1,6 @@
+"""Values: how what we store is written down so that it comes back exactly, on every database.
+
+exact_numbers  a float as a grade and a finite number, in the order of the numbers.
+json_values    plain data as JSON that every database takes, NaN and large integers included.
+column_types   columns that compare, keep and refuse the same everywhere.
+"""
