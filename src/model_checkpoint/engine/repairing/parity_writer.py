@@ -38,7 +38,7 @@ from model_checkpoint.storage.contract.store import Buffering, Reader, Store
 
 log = logging.getLogger("model_checkpoint.repair")
 
-WINDOW_BYTES = MIB // 4  # of each column at a time: all of them and the sums stay in the cache
+WINDOW_BYTES = MIB  # of each column at a time
 _FAR_WINDOW_BYTES = 4 * MIB  # of each column at a time where every request takes its time; a block has whole ones
 
 
