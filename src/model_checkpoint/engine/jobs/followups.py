@@ -45,7 +45,8 @@ class FollowUp:
         """Wait for its end; raise what went wrong."""
         if not self._over.wait(timeout):
             raise SaveTimeout(
-                f"{self.where}: is saved, but not protected after {timeout} s. That goes on; ask again.", self.where
+                f"{self.where}: is saved, but its parity or mirror is not made yet. That goes on; ask again.",
+                self.where,
             )
         if self.error is not None:
             self.seen = True
