@@ -34,6 +34,8 @@ PUBLIC_NAMES = [
     "load_slice",
     "list_checkpoints",
     "verify",
+    "repair",
+    "RepairReport",
     "describe",
     "diff",
     "delete",

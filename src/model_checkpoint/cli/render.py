@@ -109,8 +109,9 @@ def listing(root: str, infos: Sequence[CheckpointInfo], *, as_json: bool) -> Non
         console.print(f"{clean(root)}: no committed checkpoint yet.")
         return
     names = sorted({name for info in infos for name in info.metrics})
-    shared = any(info.shared_with for info in infos)
-    table = _table("name", "step", "saved (UTC)", "size", *(["shared"] if shared else []), *map(clean, names), "state")
+    shared, parity = any(info.shared_with for info in infos), any(info.parity for info in infos)
+    titles = ["name", "step", "saved (UTC)", "size", *["shared"] * shared, *["parity"] * parity, *map(clean, names)]
+    table = new_table(*titles, "state")
     for info in infos:
         state = "[red]unusable[/]" if info.problem else "[green]committed[/]"
         if info.left_out:
@@ -121,7 +122,8 @@ def listing(root: str, infos: Sequence[CheckpointInfo], *, as_json: bool) -> Non
             _step(info),
             _when(info),
             size(info.size_bytes),
-            *([size(info.shared_bytes)] if shared else []),
+            *[size(info.shared_bytes)] * shared,
+            *[_parity(info)] * parity,
             *metrics,
             state,
         )
@@ -137,7 +139,7 @@ def runs(found: Sequence[RunLine], *, as_json: bool) -> None:
     if as_json:
         print(as_json_text(list(found)))
         return
-    table = _table("run", "checkpoints", "newest", "saved (UTC)", "size of it", "metrics")
+    table = new_table("run", "checkpoints", "newest", "saved (UTC)", "size of it", "metrics")
     for line in found:
         newest = line.newest
         metrics = ", ".join(f"{clean(name)}={_number(value)}" for name, value in newest.metrics.items())
@@ -145,6 +147,10 @@ def runs(found: Sequence[RunLine], *, as_json: bool) -> None:
             clean(line.root), str(line.checkpoints), _step(newest), _when(newest), size(newest.size_bytes), metrics
         )
     console.print(table)
+
+
+def _parity(info: CheckpointInfo) -> str:
+    return clean(info.parity) if info.protected or not info.parity else f"[yellow]{clean(info.parity)}, missing[/]"
 
 
 def _when(info: CheckpointInfo) -> str:
@@ -163,7 +169,7 @@ def _one_copy(root: str, infos: Sequence[CheckpointInfo]) -> None:
         )
 
 
-def _table(*columns: str) -> Table:
+def new_table(*columns: str) -> Table:
     """A table whose cells are folded rather than cut when the terminal is too narrow."""
     return Table(*(Column(title, overflow="fold") for title in columns))
 
@@ -174,6 +180,16 @@ def _step(info: CheckpointInfo) -> str:
 
 def _number(value: Any) -> str:
     return "" if value is None else f"{value:.6g}" if isinstance(value, float) else clean(value)
+
+
+def _copies(info: CheckpointInfo) -> None:
+    """What there is of a checkpoint besides its files, and what of those is not its own."""
+    for title, text in (("parity", _parity(info)), ("mirror", clean(info.mirror))):
+        if text:
+            console.print(f"{title}: {text}", soft_wrap=True)
+    if info.shared_with:
+        others = ", ".join(map(clean, info.shared_with[:8])) + (", ..." if len(info.shared_with) > 8 else "")
+        console.print(f"{size(info.shared_bytes)} are one copy with {others}", soft_wrap=True)
 
 
 def description(found: Description, *, tensors: bool, as_json: bool) -> None:
@@ -188,15 +204,13 @@ def description(found: Description, *, tensors: bool, as_json: bool) -> None:
     for title, values in (("metrics", info.metrics), ("metadata", info.metadata)):
         if values:
             console.print(f"{title}: " + ", ".join(f"{clean(k)}={_number(v)}" for k, v in values.items()))
-    if info.shared_with:
-        others = ", ".join(map(clean, info.shared_with[:8])) + (", ..." if len(info.shared_with) > 8 else "")
-        console.print(f"{size(info.shared_bytes)} are one copy with {others}", soft_wrap=True)
-    table = _table("part", "kind", "class", "tensors", "size")
+    _copies(info)
+    table = new_table("part", "kind", "class", "tensors", "size")
     for part in found.parts:
         table.add_row(clean(part.name), part.kind, clean(part.class_name), str(part.tensors), size(part.nbytes))
     console.print(table)
     if tensors:
-        rows = _table("tensor", "dtype", "shape", "size")
+        rows = new_table("tensor", "dtype", "shape", "size")
         for spec in found.tensors:
             rows.add_row(clean(spec.name), clean(spec.dtype), str(list(spec.shape)), size(spec.nbytes))
         console.print(rows)
@@ -211,18 +225,18 @@ def health(found: Sequence[Health], *, as_json: bool) -> None:
     if as_json:
         print(as_json_text([{"ok": h.ok, **asdict(h)} for h in found]))
         return
-    table = _table("name", "step", "read", "verdict")
+    table = new_table("name", "step", "read", "verdict")
     for h in found:
         table.add_row(clean(h.info.prefix), _step(h.info), size(h.bytes_read), _verdict(h))
     console.print(table)
     for h in found:
-        for damage in h.damage:
+        for damage in (*h.damage, *h.parity):
             console.print(f"[red]{clean(h.info.prefix)}[/]: {clean_lines(damage.problem)}", soft_wrap=True)
 
 
 def _verdict(found: Health) -> str:
     if found.ok:
-        return "[green]healthy[/]"
+        return "[green]healthy[/], [yellow]parity is not[/]" if found.parity else "[green]healthy[/]"
     proven = sum(not damage.unread for damage in found.damage)
     return f"[red]{proven} damaged[/]" if proven else "[yellow]not readable here[/]"
 
@@ -232,7 +246,7 @@ def difference(found: Diff, *, as_json: bool) -> None:
     if as_json:
         print(as_json_text(found))
         return
-    table = _table("tensor", "change", "dtype and shape", "max", "mean")
+    table = new_table("tensor", "change", "dtype and shape", "max", "mean")
     for name in found.added:
         table.add_row(clean(name), "[green]added[/]", "", "", "")
     for name in found.removed:
@@ -251,7 +265,7 @@ def difference(found: Diff, *, as_json: bool) -> None:
 
 
 def _value_table(found: Diff) -> Table:
-    table = _table("value", "before", "after")
+    table = new_table("value", "before", "after")
     for change in found.values:
         sides = ("-" if side is None else clean(side) for side in (change.before, change.after))
         table.add_row(clean(change.name), *sides)
@@ -301,7 +315,7 @@ def trashed(found: Sequence[Trashed], *, as_json: bool) -> None:
     if as_json:
         print(as_json_text(list(found)))
         return
-    table = _table("name", "deleted (UTC)", "size")
+    table = new_table("name", "deleted (UTC)", "size")
     for item in found:
         when = datetime.fromtimestamp(item.deleted, UTC).strftime("%Y-%m-%d %H:%M:%S")
         table.add_row(clean(item.name), when, size(item.nbytes))

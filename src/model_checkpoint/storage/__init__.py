@@ -10,6 +10,7 @@ memory    checkpoints in this process, for tests, notebooks and dry runs.
 from __future__ import annotations
 
 from model_checkpoint.storage.contract.store import Attempt as Attempt
+from model_checkpoint.storage.contract.store import Mending as Mending
 from model_checkpoint.storage.contract.store import Reader as Reader
 from model_checkpoint.storage.contract.store import Store as Store
 from model_checkpoint.storage.contract.store import Swept as Swept

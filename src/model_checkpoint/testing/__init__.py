@@ -3,6 +3,7 @@
 store_suite  what every store must do, as tests to inherit.
 link_suite   sharing one copy of a file between checkpoints, the part of the store contract incremental saves need.
 trash_suite  deleting, bringing back and recovery, the second half of the store suite.
+mend_suite   files put into a published checkpoint, the part of the store contract that parity and repair need.
 blobs        small checkpoints made of plain bytes, to exercise a store without tensors.
 faults       a stand-in for the system that records every storage call and fails, cuts or kills at a chosen one.
 crash        cut a piece of work at each of its storage calls in turn.

@@ -14,6 +14,8 @@ from model_checkpoint.errors import OptionInvalid, UnsupportedType
 from model_checkpoint.manifest import pack
 from model_checkpoint.options import CheckpointFormat, CompressionLevel, LayoutLimits, ReuseLimits
 from model_checkpoint.plan import step_name, told_step
+from model_checkpoint.storage.contract.store import Store
+from model_checkpoint.storage.locate import Root, open_store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +32,8 @@ class SaveRequest:
     incremental: bool
     limits: LayoutLimits
     left_out: tuple[str, ...] = ()  # parts there is no time for
+    parity: str = ""  # scheme of the parity files to be made behind it
+    mirror: Store | None = None  # the second root it is to be copied to
 
 
 def request_save(
@@ -41,9 +45,11 @@ def request_save(
     layout: CheckpointFormat = CheckpointFormat.MULTI_SHARD,
     compression: CompressionLevel = CompressionLevel.NONE,
     incremental: bool = False,
+    parity: str | None = None,
+    mirror: Root | None = None,
 ) -> SaveRequest:
     """Check the caller's wishes before anything is touched."""
-    require(format=layout, compression=compression, incremental=incremental)
+    require(format=layout, compression=compression, incremental=incremental, parity=parity)
     number = None if step is None else as_step(step)
     if not isinstance(metrics or {}, Mapping) or not isinstance(metadata or {}, Mapping):
         raise UnsupportedType(
@@ -69,7 +75,15 @@ def request_save(
         compression=CompressionLevel(compression),
         incremental=incremental,
         limits=LayoutLimits(file_bytes=ReuseLimits().file_bytes) if incremental else LayoutLimits(),
+        parity=parity or "",
+        mirror=None if mirror is None else open_store(mirror),
     )
+
+
+def refuse_own_mirror(store: Store, order: SaveRequest) -> None:
+    """Raise :class:`OptionInvalid` for a mirror that is the root itself."""
+    if order.mirror is not None and order.mirror.url == store.url:
+        raise OptionInvalid(f"mirror={store.url!r} is the root itself; name another one. Nothing was done.")
 
 
 def _default_name(step: int | None, attempt: str) -> str:
