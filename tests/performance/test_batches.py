@@ -1,7 +1,6 @@
 """Every row is written once, or told of: whatever the writer refuses, and wherever it stops answering."""
 
 import pickle
-import sqlite3
 import threading
 from itertools import count, islice
 
@@ -9,6 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from model_checkpoint.database import (
+    Checkpoint,
+    DatabaseUnreachable,
+    EnhancedDatabaseConnection,
+    Experiment,
+    Metric,
+    RowRefused,
+)
 from model_checkpoint.errors import OptionInvalid
 from model_checkpoint.performance import BatchInterrupted, BatchProcessor, BatchReport
 
@@ -31,7 +38,7 @@ class Table:
                 raise Refused(f"cannot take {sorted(self.refuses & set(rows))[0]}")
             self.rows += rows
 
-    write_checkpoints = write_best_flags = write_metrics
+    save_checkpoints = write_metrics
 
 
 @given(
@@ -125,12 +132,15 @@ def test_a_writer_that_refuses_everything_is_not_asked_for_ever():
     assert table.calls < 100
 
 
-def test_flags_are_written_in_the_order_given():
-    table = Table()
+def test_flags_are_written_in_the_order_given(tmp_path):
+    with catalog(tmp_path) as database:
+        database.save_checkpoints([Checkpoint(id=f"c{n}", experiment_id="r1", step=n) for n in range(5)])
+        rows = [{"experiment_id": "r1", "checkpoint_id": f"c{n}", "is_best_loss": True} for n in (1, 4, 2)]
 
-    BatchProcessor(table, 4, 3).batch_update_best_flags(range(100))
+        report = BatchProcessor(database, 4, 100).batch_update_best_flags(rows)
 
-    assert table.rows == list(range(100))
+        best = database.get_checkpoints_by_experiment("r1", best_only=True)
+    assert (report.written, report.transactions, [one.id for one in best]) == (3, 3, ["c2"])
 
 
 def test_progress_is_told_with_rates_and_reaches_the_end():
@@ -142,28 +152,53 @@ def test_progress_is_told_with_rates_and_reaches_the_end():
     assert all(one.rate > 0 for one in seen)
 
 
-def test_records_reach_a_real_database():
-    """Of a hundred records passed as mappings, a hundred are there."""
-    connection = sqlite3.connect(":memory:", check_same_thread=False)
-    connection.execute("CREATE TABLE checkpoints (id TEXT PRIMARY KEY, step INTEGER NOT NULL)")
+def catalog(folder):
+    database = EnhancedDatabaseConnection(f"sqlite:///{folder}/catalog.db")
+    database.save_experiment(Experiment(id="r1", name="baseline"))
+    return database
 
-    class Writer:
-        def write_checkpoints(self, rows):
-            with connection:
-                connection.executemany("INSERT INTO checkpoints VALUES (:id, :step)", rows)
 
-    rows = [{"id": f"c{n}", "step": n} for n in range(100)] + [{"id": "c7", "step": 7}, {"id": "x", "step": None}]
-    report = BatchProcessor(Writer(), 1, 25).batch_save_checkpoints(rows)
+def test_records_of_checkpoints_reach_a_real_database_and_refused_ones_are_told(tmp_path):
+    rows = [Checkpoint(id=f"c{n}", experiment_id="r1", step=n) for n in range(100)]
+    rows[40] = Checkpoint(id="c40", experiment_id="no such run")
 
-    assert connection.execute("SELECT count(*), sum(step) FROM checkpoints").fetchone() == (100, 4950)
-    assert [(failure.index, type(failure.error)) for failure in report.failures] == [
-        (100, sqlite3.IntegrityError),
-        (101, sqlite3.IntegrityError),
-    ]
+    with catalog(tmp_path) as database:
+        report = BatchProcessor(database, 4, 25).batch_save_checkpoints(rows)
+        there = {one.id for one in database.get_checkpoints_by_experiment("r1")}
+
+    assert there == {f"c{n}" for n in range(100)} - {"c40"}
+    assert [(failure.index, type(failure.error)) for failure in report.failures] == [(40, RowRefused)]
+    assert report.written == 99
+
+
+def test_metrics_in_batches_cost_fewer_transactions_than_one_by_one(tmp_path):
+    points = [Metric("r1", "loss", 1 / (n + 1), n, 100.0 + n) for n in range(1000)]
+
+    with catalog(tmp_path) as database:
+        report = BatchProcessor(database, 2, 250).batch_save_metrics(points)
+        read = database.series("r1", "loss")
+
+    assert (report.written, report.transactions, report.ok) == (1000, 4, True)
+    assert read.values.tolist() == [point.metric_value for point in points]
+
+
+def test_a_database_that_is_gone_interrupts_and_does_not_blame_rows(tmp_path):
+    database = catalog(tmp_path)
+    points = [Metric("r1", "loss", 0.5, n, 1.0 * n) for n in range(30)]
+
+    def write(rows):
+        if rows[0].step == 10:
+            raise DatabaseUnreachable("the server is gone")
+        database.write_metrics(rows)
+
+    with database, pytest.raises(BatchInterrupted, match="the server is gone") as caught:
+        BatchProcessor(database, 1, 10).process(points, write)
+    assert caught.value.unwritten[0] == (10, 20)
+    assert caught.value.report.failures == ()
 
 
 def test_a_writer_without_the_method_is_refused_before_a_row_is_taken():
-    with pytest.raises(OptionInvalid, match=r"object has no method write_metrics\(rows\)"):
+    with pytest.raises(OptionInvalid, match="object has no method write_metrics"):
         BatchProcessor(object()).batch_save_metrics(iter([1]))
 
 
