@@ -96,8 +96,6 @@ def examine_folder(record: Checkpoint, *, load: Loader | None) -> Examination:
     _judge_record(record, health, answers)
     if not answers.failed(CheckName.RECORD):
         _judge_files(store, record.name, health, answers)
-        if record.backend == NATIVE:
-            answers.reach([CheckName.LOADABLE])  # manifest, headers and places of all tensors were checked on the way
         _judge_loading(record, load, answers)
     return Examination(
         outcome=answers.outcome(),
@@ -141,12 +139,16 @@ def _question(damage: Damage, recorded: Mapping[str, int], present: Mapping[str,
         return CheckName.FILES
     if present[damage.file] != recorded.get(damage.file):
         return CheckName.SIZE
-    return CheckName.DIGEST if damage.chunk is not None else CheckName.LOADABLE
+    return CheckName.DIGEST if damage.unread or damage.chunk is not None else CheckName.LOADABLE
 
 
 def _judge_loading(record: Checkpoint, load: Loader | None, answers: _Answers) -> None:
     """Let who knows the files make sense of them, but never of bytes that are not those that were saved."""
-    if load is None or any(check.problems for check in answers.checks()):
+    if any(check.problems for check in answers.checks()):
+        return
+    if load is None:
+        if record.root and record.backend == NATIVE:  # manifest, headers and places of tensors were checked on the way
+            answers.reach([CheckName.LOADABLE])
         return
     try:
         refused = load(record) is False
