@@ -161,5 +161,7 @@ class _Thread(threading.Thread):
     def run(self) -> None:
         while (task := self.inbox.get()) is not None:
             task.run()
-            if not self._rest(self, task):
+            wanted = self._rest(self, task)
+            del task  # its context must not live until the next one comes
+            if not wanted:
                 return

@@ -41,4 +41,5 @@ class HookRecords:
             with self._lock:
                 self.pool_failures += 1
         letter = self.letters.add(failure, context)
-        _LOG.error("hook %s (%s; dead letter %d)", failure, failure.kind.value, letter.id, exc_info=failure.error)
+        # as text: a record that carries the error carries its frames, and with them the model
+        _LOG.error("hook %s (%s; dead letter %d)\n%s", failure, failure.kind.value, letter.id, letter.details)
