@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from model_checkpoint.engine.common.info import CheckpointInfo, path_of
 from model_checkpoint.engine.common.meter import Meter
@@ -183,7 +183,7 @@ def _examine_file(medium: ChunkReader, manifest: Manifest, index: int, meter: Me
     try:
         medium.check_header(index)
     except CheckpointException as error:
-        damage.append(_damage(error))
+        damage.append(replace(_damage(error), file=record.name))
     meter.add(record.ends[0])
     found: dict[int, Damage] = {}
 
@@ -206,7 +206,7 @@ def _examine_extra(store: Store, manifest: Manifest, record: FileRecord, meter: 
         reader.read_into(0, memoryview(data))
         reader.close()
     except CheckpointException as error:
-        return [_damage(error)]
+        return [replace(_damage(error), file=record.name)]
     meter.add(record.size)
     if [hashlib.sha256(data).digest()] == sha256_of(record):
         return []
