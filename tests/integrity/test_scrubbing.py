@@ -11,8 +11,8 @@ from model_checkpoint.integrity import CheckpointVerifier
 from model_checkpoint.testing.crash import run_in_child
 
 
-def test_a_scrub_cut_short_goes_on_where_it_stopped_also_after_a_kill(tmp_path, root):
-    with catalog_of(tmp_path, root) as database:
+def test_a_scrub_cut_short_goes_on_where_it_stopped_also_after_a_kill(database_url, root):
+    with catalog_of(database_url, root) as database:
         ticks = iter(range(0, 10_000, 10))
         first = CheckpointVerifier(database, clock=lambda: next(ticks)).scrub(seconds=15)
         assert not first.complete

@@ -111,9 +111,9 @@ def test_each_byte_is_read_once(root, monkeypatch):
     assert len(read) == len(set(read)) > 0
 
 
-def test_verdicts_are_kept_in_the_catalog_with_all_their_answers(tmp_path, root):
+def test_verdicts_are_kept_in_the_catalog_with_all_their_answers(database_url, root):
     flip(data_file(root, 2))
-    with catalog_of(tmp_path, root) as database:
+    with catalog_of(database_url, root) as database:
         report = CheckpointVerifier(database).verify_experiment_checkpoints("r1")
 
         health = {one.id: one.health for one in database.get_checkpoints_by_experiment("r1")}

@@ -39,8 +39,9 @@ def verify(root, step, **options):
     return CheckpointVerifier.of_root(root, **options).verify_checkpoint(f"step-{step:08d}")
 
 
-def catalog_of(tmp_path, root, **fields):
-    database = EnhancedDatabaseConnection(f"sqlite:///{tmp_path}/catalog.db")
+def catalog_of(url, root):
+    """A catalog with a row for each checkpoint of a root; ``url`` may be a folder, for a SQLite file in it."""
+    database = EnhancedDatabaseConnection(url if "://" in str(url) else f"sqlite:///{url}/catalog.db")
     database.save_experiment(Experiment(id="r1", name="baseline"))
     for info in mc.list_checkpoints(root):
         row = Checkpoint(
@@ -51,5 +52,5 @@ def catalog_of(tmp_path, root, **fields):
             root=str(root),
             file_path=info.path,
         )
-        database.save_checkpoint(replace(row, file_size=info.size_bytes, **fields))
+        database.save_checkpoint(replace(row, file_size=info.size_bytes))
     return database

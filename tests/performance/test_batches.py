@@ -132,8 +132,8 @@ def test_a_writer_that_refuses_everything_is_not_asked_for_ever():
     assert table.calls < 100
 
 
-def test_flags_are_written_in_the_order_given(tmp_path):
-    with catalog(tmp_path) as database:
+def test_flags_are_written_in_the_order_given(database_url):
+    with catalog(database_url) as database:
         database.save_checkpoints([Checkpoint(id=f"c{n}", experiment_id="r1", step=n) for n in range(5)])
         rows = [{"experiment_id": "r1", "checkpoint_id": f"c{n}", "is_best_loss": True} for n in (1, 4, 2)]
 
@@ -152,17 +152,17 @@ def test_progress_is_told_with_rates_and_reaches_the_end():
     assert all(one.rate > 0 for one in seen)
 
 
-def catalog(folder):
-    database = EnhancedDatabaseConnection(f"sqlite:///{folder}/catalog.db")
+def catalog(url):
+    database = EnhancedDatabaseConnection(url)
     database.save_experiment(Experiment(id="r1", name="baseline"))
     return database
 
 
-def test_records_of_checkpoints_reach_a_real_database_and_refused_ones_are_told(tmp_path):
+def test_records_of_checkpoints_reach_a_real_database_and_refused_ones_are_told(database_url):
     rows = [Checkpoint(id=f"c{n}", experiment_id="r1", step=n) for n in range(100)]
     rows[40] = Checkpoint(id="c40", experiment_id="no such run")
 
-    with catalog(tmp_path) as database:
+    with catalog(database_url) as database:
         report = BatchProcessor(database, 4, 25).batch_save_checkpoints(rows)
         there = {one.id for one in database.get_checkpoints_by_experiment("r1")}
 
@@ -171,10 +171,10 @@ def test_records_of_checkpoints_reach_a_real_database_and_refused_ones_are_told(
     assert report.written == 99
 
 
-def test_metrics_in_batches_cost_fewer_transactions_than_one_by_one(tmp_path):
+def test_metrics_in_batches_cost_fewer_transactions_than_one_by_one(database_url):
     points = [Metric("r1", "loss", 1 / (n + 1), n, 100.0 + n) for n in range(1000)]
 
-    with catalog(tmp_path) as database:
+    with catalog(database_url) as database:
         report = BatchProcessor(database, 2, 250).batch_save_metrics(points)
         read = database.series("r1", "loss")
 
@@ -182,8 +182,8 @@ def test_metrics_in_batches_cost_fewer_transactions_than_one_by_one(tmp_path):
     assert read.values.tolist() == [point.metric_value for point in points]
 
 
-def test_a_database_that_is_gone_interrupts_and_does_not_blame_rows(tmp_path):
-    database = catalog(tmp_path)
+def test_a_database_that_is_gone_interrupts_and_does_not_blame_rows(sqlite_url):
+    database = catalog(sqlite_url)
     points = [Metric("r1", "loss", 0.5, n, 1.0 * n) for n in range(30)]
 
     def write(rows):
