@@ -2,11 +2,13 @@
 
 import os
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from tests.integrity.verified_runs import answers, flip
 
 from model_checkpoint.database import Checkpoint
+from model_checkpoint.errors import CorruptedCheckpoint
 from model_checkpoint.integrity import CheckpointVerifier, ChecksumCalculator, IntegrityTracker
 
 
@@ -95,3 +97,19 @@ def test_a_reader_is_never_given_bytes_that_are_not_those_that_were_saved(bare):
     verdict = CheckpointVerifier(OneRow(bare), load=lambda record: pytest.fail("it was read")).verify_checkpoint("c1")
 
     assert answers(verdict)["loadable"] is None
+
+
+def test_a_bare_file_is_backed_up_only_if_it_is_what_was_saved(tmp_path, bare):
+    verifier = CheckpointVerifier(OneRow(bare))
+    where = verifier.create_checkpoint_backup("c1", tmp_path / "second")
+
+    assert Path(where).read_bytes() == Path(bare.file_path).read_bytes()
+    with pytest.raises(FileExistsError, match="exists already"):
+        verifier.create_checkpoint_backup("c1", tmp_path / "second")
+    flip(bare.file_path)
+    with pytest.raises(CorruptedCheckpoint, match="so it was not copied"):
+        verifier.create_checkpoint_backup("c1", tmp_path / "third")
+    assert list((tmp_path / "third").iterdir()) == []
+    os.unlink(bare.file_path)
+    with pytest.raises(FileNotFoundError, match="no such file, so it cannot be copied"):
+        verifier.create_checkpoint_backup("c1", tmp_path / "fourth")

@@ -10,7 +10,7 @@ from tests.integrity.verified_runs import answers, catalog_of, data_file, flip, 
 
 import model_checkpoint as mc
 from model_checkpoint.engine.reading import chunk_reader
-from model_checkpoint.errors import OptionInvalid, WrongReference
+from model_checkpoint.errors import CorruptedCheckpoint, OptionInvalid, WrongReference
 from model_checkpoint.hooks import HookManager
 from model_checkpoint.integrity import (
     CheckpointHealth,
@@ -212,3 +212,35 @@ def test_a_hook_may_forbid_a_check_which_is_then_no_verdict(tmp_path, root):
 
     assert dict(report.counts) == {"healthy": 2, "unchecked": 1}
     assert health == {"c1": "healthy", "c2": "unknown", "c3": "healthy"}
+
+
+def test_a_backup_is_the_same_checkpoint_elsewhere_and_mends_the_first(tmp_path, root):
+    verifier = CheckpointVerifier.of_root(root)
+    where = verifier.create_checkpoint_backup("step-00000002", tmp_path / "second")
+
+    assert where == str(folder(tmp_path / "second", 2))
+    assert mc.load(tmp_path / "second")["epoch"] == 2
+    before = data_file(root, 2).read_bytes()
+    flip(data_file(root, 2))
+    with pytest.raises(CorruptedCheckpoint, match="does not have the recorded digest"):
+        verifier.create_checkpoint_backup("step-00000002", tmp_path / "third")
+    assert mc.repair(root, "step-00000002", source=tmp_path / "second").ok
+    assert data_file(root, 2).read_bytes() == before
+    assert not (tmp_path / "third" / "checkpoints").exists() or not mc.list_checkpoints(tmp_path / "third")
+
+
+def test_lost_parity_is_no_damage_but_is_told_and_mended(tmp_path, caplog):
+    root = tmp_path / "run"
+    save(root, 1, parity="xor")
+    mc.finish_saves()
+    parity = [path for path in folder(root, 1).iterdir() if "parity" in path.name]
+    parity[0].unlink()
+
+    verifier = CheckpointVerifier.of_root(root, repair=mc.repair)
+    verdict = verifier.verify_checkpoint("step-00000001")
+    mended = verifier.verify_checkpoint("step-00000001", repair=True)
+
+    assert (verdict.ok, bool(verdict.parity), verdict.problems) == (True, True, ())
+    assert "is less protected than it was meant to be" in caplog.text
+    assert (mended.ok, mended.repaired, mended.parity) == (True, True, ())
+    assert parity[0].exists()

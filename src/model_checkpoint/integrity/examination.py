@@ -38,6 +38,7 @@ class Examination:
     path: str
     bytes_read: int = 0
     identity: str = ""
+    parity: Sequence[str] = ()  # what is wrong with its parity files, which the state itself does not need
 
 
 class _Answers:
@@ -103,6 +104,7 @@ def examine_folder(record: Checkpoint, *, load: Loader | None) -> Examination:
         path=where,
         bytes_read=health.bytes_read,
         identity=health.info.id,
+        parity=tuple(damage.problem for damage in health.parity),
     )
 
 

@@ -75,6 +75,11 @@ class CheckpointVerdict(IntegrityRecord):
         return bool(self.details.get("repaired", False))
 
     @property
+    def parity(self) -> tuple[str, ...]:
+        """What is wrong with its parity files: the state is whole, but less protected than it was meant to be."""
+        return tuple(self.details.get("parity", ()))
+
+    @property
     def checks(self) -> list[Check]:
         """The five answers, in the order they were asked."""
         return [
@@ -93,18 +98,20 @@ class CheckpointVerdict(IntegrityRecord):
         return tuple(problem for check in self.checks for problem in check.problems)
 
 
-def details_of(checks: Sequence[Check], *, path: str, repaired: bool) -> dict[str, Any]:
+def details_of(
+    checks: Sequence[Check], *, path: str, parity: Sequence[str] = (), repaired: bool = False
+) -> dict[str, Any]:
     """The details of a verdict as plain values; of very many problems the first.
 
     Example:
-        >>> details_of([Check(name=CheckName.SIZE, passed=True)], path="runs/a", repaired=False)["checks"]
+        >>> details_of([Check(name=CheckName.SIZE, passed=True)], path="runs/a")["checks"]
         {'size': {'passed': True, 'problems': []}}
     """
     told = {
         check.name.value: {"passed": check.passed, "problems": list(check.problems[:_TOLD_PROBLEMS])}
         for check in checks
     }
-    return {"path": path, "repaired": repaired, "checks": told}
+    return {"path": path, "repaired": repaired, "checks": told, "parity": list(parity[:_TOLD_PROBLEMS])}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from typing import Any
 
 from model_checkpoint.database.records import Checkpoint
 from model_checkpoint.errors import OptionInvalid, WrongReference
+from model_checkpoint.integrity.backup import back_up_file, back_up_folder
 from model_checkpoint.integrity.checksums import ChecksumCalculator, FileChecksum, FilePath
 from model_checkpoint.integrity.examination import Examination, Loader, examine_file, examine_folder
 from model_checkpoint.integrity.file_tracker import IntegrityTracker
@@ -72,11 +73,14 @@ class CheckpointVerifier:
             WrongReference: the catalog knows no such checkpoint.
         """
         self._require_repair(repair)
+        return self._verify(self._record(checkpoint_id), repair=repair)
+
+    def _record(self, checkpoint_id: str) -> Checkpoint:
         record = self._catalog.get_checkpoint(checkpoint_id)
         if record is None or record.state == _DELETED:
             what = "knows no such checkpoint" if record is None else "knows it as deleted"
             raise WrongReference(f"{checkpoint_id}: the catalog {what}. List what there is first.")
-        return self._verify(record, repair=repair)
+        return record
 
     def verify_experiment_checkpoints(self, experiment_id: str, *, repair: bool = False) -> ScrubReport:
         """Verify every checkpoint of one experiment."""
@@ -124,6 +128,20 @@ class CheckpointVerifier:
                 return
             limit = _PAGE + len(page) - len(fresh)
 
+    def create_checkpoint_backup(self, checkpoint_id: str, target: Root) -> str:
+        """Copy a checkpoint to another root (a bare file: to a folder), each byte compared on the way; where it lies.
+
+        The copy appears when it is whole and durable. ``mc.load`` reads it, and ``mc.repair(source=target)`` takes from
+        it what is lost.
+
+        Raises:
+            CorruptedCheckpoint: it is damaged; nothing appears.
+        """
+        record = self._record(checkpoint_id)
+        if record.root and record.name:
+            return back_up_folder(record, target)
+        return back_up_file(record, str(target), self._expected(record))
+
     def _require_repair(self, wanted: bool) -> None:
         if wanted and self._repair is None:
             raise OptionInvalid("verify: repair=True, but the verifier was given no repair=. Pass mc.repair to it.")
@@ -148,19 +166,21 @@ class CheckpointVerifier:
         if allowed is not None and not allowed:
             return CheckpointVerdict(checkpoint_id=record.id, outcome=CheckpointHealth.UNCHECKED)
         found, repaired = self._examine(record), False
-        if repair and found.outcome is CheckpointHealth.DAMAGED:
+        if repair and (found.outcome is CheckpointHealth.DAMAGED or found.parity):
             found, repaired = self._mend(record, found)
         verdict = CheckpointVerdict(
             checkpoint_id=record.id,
             outcome=found.outcome,
             bytes_read=found.bytes_read,
             seconds=self._clock() - start,
-            details=details_of(found.checks, path=found.path, repaired=repaired),
+            details=details_of(found.checks, path=found.path, parity=found.parity, repaired=repaired),
         )
         self._catalog.record_integrity(verdict)
         if not verdict.ok:
             log.error("%s: %s: %s", verdict.path, verdict.outcome, "; ".join(verdict.problems[:3]))
             self._tell("on_integrity_failure", record, verdict=verdict)
+        if verdict.parity:
+            log.warning("%s: is less protected than it was meant to be: %s", verdict.path, verdict.parity[0])
         self._tell("after_integrity_check", record, verdict=verdict)
         return verdict
 
@@ -195,7 +215,7 @@ class CheckpointVerifier:
                 "That is another state: bring the old one back from the trash.",
                 found.path,
             )
-        return again, again.outcome is CheckpointHealth.HEALTHY
+        return again, again.outcome is CheckpointHealth.HEALTHY and not again.parity
 
     def _tell(self, event: str, record: Checkpoint, **data: Any) -> object:
         if self._emit is None:
