@@ -35,6 +35,8 @@ PUBLIC_NAMES = [
     "load_slice",
     "list_checkpoints",
     "verify",
+    "repair",
+    "RepairReport",
     "describe",
     "diff",
     "delete",

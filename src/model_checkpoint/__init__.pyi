@@ -22,6 +22,8 @@ from .engine.reading.diff import diff as diff
 from .engine.reading.load import load as load
 from .engine.reading.slices import load_slice as load_slice
 from .engine.reading.verify import verify as verify
+from .engine.repairing.repair import RepairReport as RepairReport
+from .engine.repairing.repair import repair as repair
 from .engine.root.delete import delete as delete
 from .engine.root.delete import undelete as undelete
 from .engine.root.describe import describe as describe

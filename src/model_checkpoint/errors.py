@@ -231,6 +231,12 @@ class BackgroundSaveFailed(CheckpointException, RuntimeError):
     default_type = ExceptionType.SAVE_FAILED
 
 
+class ProtectionFailed(CheckpointException, RuntimeError):
+    """A checkpoint is saved and whole, but its parity files or its mirror could not be made."""
+
+    default_type = ExceptionType.SAVE_FAILED
+
+
 class SaveCancelled(CheckpointException):
     """The save was cancelled before it was committed; nothing of it is visible."""
 

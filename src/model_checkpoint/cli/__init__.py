@@ -6,5 +6,6 @@ verb_arguments  what several verbs take, said once.
 indices         part of a tensor as people write it in Python, read without running anything.
 runs            the roots below a folder, one line each.
 render          tables for people, JSON for programs. Control characters in names never reach the terminal.
+render_repair   what `mckpt repair` did, or could do.
 render_plan     what retention keeps and drops, and what a disk will hold.
 """

@@ -82,7 +82,25 @@ def verify(ref: RefArgument, as_json: JsonOption = False) -> None:
     if not health:
         render.fail(f"{ref}: no committed checkpoint to verify.")
     render.health(health, as_json=as_json)
-    raise typer.Exit(0 if all(h.ok for h in health) else 1)
+    raise typer.Exit(0 if all(h.ok and not h.parity for h in health) else 1)
+
+
+@app.command()
+def repair(
+    ref: RefArgument,
+    source: Annotated[
+        str | None, typer.Option("--source", help="Another root that holds the same checkpoints.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing; tell what could be done.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Bring damaged files back, bit-exactly, or say what is lost, e.g. `mckpt repair runs/a --source s3://mirror/a`."""
+    from model_checkpoint.cli import render_repair
+    from model_checkpoint.engine.repairing.repair import repair as bring_back
+
+    found = bring_back(ref, source=source, dry_run=dry_run)
+    render_repair.repair(found, as_json=as_json)
+    raise typer.Exit(0 if found.ok else 1)
 
 
 @app.command()

@@ -112,17 +112,15 @@ def listing(root: str, infos: Sequence[CheckpointInfo], *, as_json: bool) -> Non
         console.print(f"{clean(root)}: no committed checkpoint yet.")
         return
     names = sorted({name for info in infos for name in info.metrics})
-    shared = any(info.shared_with for info in infos)
+    shared, parity = any(info.shared_with for info in infos), any(info.parity for info in infos)
     marked = any(map(_marks, infos))
     table = folding_table(
-        "name",
-        "step",
-        "saved (UTC)",
-        "size",
-        *(["shared"] if shared else []),
+        *("name", "step", "saved (UTC)", "size"),
+        *["shared"] * shared,
+        *["parity"] * parity,
         *map(clean, names),
         "state",
-        *(["marks"] if marked else []),
+        *["marks"] * marked,
     )
     for info in infos:
         state = "[red]unusable[/]" if info.problem else "[green]committed[/]"
@@ -134,7 +132,8 @@ def listing(root: str, infos: Sequence[CheckpointInfo], *, as_json: bool) -> Non
             _step(info),
             _when(info),
             size(info.size_bytes),
-            *([size(info.shared_bytes)] if shared else []),
+            *[size(info.shared_bytes)] * shared,
+            *[_parity(info)] * parity,
             *metrics,
             state,
             *([_marks(info)] if marked else []),
@@ -167,6 +166,10 @@ def runs(found: Sequence[RunLine], *, as_json: bool) -> None:
     console.print(table)
 
 
+def _parity(info: CheckpointInfo) -> str:
+    return clean(info.parity) if info.protected or not info.parity else f"[yellow]{clean(info.parity)}, missing[/]"
+
+
 def _when(info: CheckpointInfo) -> str:
     return info.timestamp.strftime("%Y-%m-%d %H:%M:%S") if info.timestamp else "?"
 
@@ -196,6 +199,16 @@ def _number(value: Any) -> str:
     return "" if value is None else f"{value:.6g}" if isinstance(value, float) else clean(value)
 
 
+def _copies(info: CheckpointInfo) -> None:
+    """What there is of a checkpoint besides its files, and what of those is not its own."""
+    for title, text in (("parity", _parity(info)), ("mirror", clean(info.mirror))):
+        if text:
+            console.print(f"{title}: {text}", soft_wrap=True)
+    if info.shared_with:
+        others = ", ".join(map(clean, info.shared_with[:8])) + (", ..." if len(info.shared_with) > 8 else "")
+        console.print(f"{size(info.shared_bytes)} are one copy with {others}", soft_wrap=True)
+
+
 def description(found: Description, *, tensors: bool, as_json: bool) -> None:
     """The tables of `mckpt show`."""
     if as_json:
@@ -206,6 +219,7 @@ def description(found: Description, *, tensors: bool, as_json: bool) -> None:
         f"[bold]{clean(info.path)}[/]  step {_step(info)}  id {info.id[:12]}  {size(info.size_bytes)}", soft_wrap=True
     )
     _what_goes_with_it(info)
+    _copies(info)
     table = folding_table("part", "kind", "class", "tensors", "size")
     for part in found.parts:
         table.add_row(clean(part.name), part.kind, clean(part.class_name), str(part.tensors), size(part.nbytes))
@@ -243,13 +257,13 @@ def health(found: Sequence[Health], *, as_json: bool) -> None:
         table.add_row(clean(h.info.prefix), _step(h.info), size(h.bytes_read), _verdict(h))
     console.print(table)
     for h in found:
-        for damage in h.damage:
+        for damage in (*h.damage, *h.parity):
             console.print(f"[red]{clean(h.info.prefix)}[/]: {clean_lines(damage.problem)}", soft_wrap=True)
 
 
 def _verdict(found: Health) -> str:
     if found.ok:
-        return "[green]healthy[/]"
+        return "[green]healthy[/], [yellow]parity is not[/]" if found.parity else "[green]healthy[/]"
     proven = sum(not damage.unread for damage in found.damage)
     return f"[red]{proven} damaged[/]" if proven else "[yellow]not readable here[/]"
 

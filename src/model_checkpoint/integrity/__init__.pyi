@@ -7,8 +7,8 @@ from .checksums import FileState as FileState
 from .file_tracker import IntegrityTracker as IntegrityTracker
 from .file_tracker import TrackedFile as TrackedFile
 from .file_tracker import TrackerStatistics as TrackerStatistics
-from .root_catalog import CheckpointCatalog as CheckpointCatalog
 from .root_catalog import RootCatalog as RootCatalog
+from .root_catalog import VerifiedCatalog as VerifiedCatalog
 from .verdict import Check as Check
 from .verdict import CheckName as CheckName
 from .verdict import CheckpointHealth as CheckpointHealth

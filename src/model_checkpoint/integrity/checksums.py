@@ -97,7 +97,7 @@ class ChecksumCalculator:
         with typed_errors(name, "could not be read"), _opened(name) as fd:
             for _ in range(_TRIES):
                 before = os.fstat(fd)
-                checksum, size = self._digest(fd)
+                checksum, size = self._digest(fd, before.st_size)
                 if _same(before, os.fstat(fd)) and size == before.st_size:
                     return FileChecksum(
                         path=name,
@@ -112,9 +112,10 @@ class ChecksumCalculator:
             name,
         )
 
-    def _digest(self, fd: int) -> tuple[str, int]:
+    def _digest(self, fd: int, size: int) -> tuple[str, int]:
+        """Read to the end, or beyond ``size``: a file that grows is not followed for ever."""
         digest, buffer, offset = hashlib.new(self.algorithm), memoryview(bytearray(self._chunk_size)), 0
-        while count := os.preadv(fd, [buffer], offset):
+        while offset <= size and (count := os.preadv(fd, [buffer], offset)):
             digest.update(buffer[:count])
             offset += count
         return digest.hexdigest(), offset

@@ -5,12 +5,11 @@ A checkpoint of a root is read by the engine, whoever wrote its files; a bare fi
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from model_checkpoint.database.records import Checkpoint
 from model_checkpoint.engine.common.info import path_of
 from model_checkpoint.engine.reading.verify import Damage, Health, verify
 from model_checkpoint.errors import CheckpointNotFound, CorruptedCheckpoint, WrongReference
@@ -20,7 +19,7 @@ from model_checkpoint.manifest import decode
 from model_checkpoint.storage import Store, open_store
 
 NATIVE = "native"  # the backend whose files the engine itself has written
-Loader = Callable[[Any], object]  # makes sense of a checkpoint, given its record, or raises, or returns False
+Loader = Callable[[Checkpoint], object]  # makes sense of a checkpoint, given its record, or raises, or returns False
 
 _STATES = {
     FileState.VERIFIED: None,
@@ -39,6 +38,7 @@ class Examination:
     path: str
     bytes_read: int = 0
     identity: str = ""
+    parity: Sequence[str] = ()  # what is wrong with its parity files, which the state itself does not need
 
 
 class _Answers:
@@ -81,7 +81,7 @@ class _Answers:
         return CheckpointHealth.UNREADABLE if self._unread else CheckpointHealth.HEALTHY
 
 
-def examine_folder(record: Any, *, load: Loader | None) -> Examination:
+def examine_folder(record: Checkpoint, *, load: Loader | None) -> Examination:
     """Check a checkpoint of a root, which the record's ``root`` and ``name`` tell."""
     store, answers = open_store(record.root), _Answers()
     where = path_of(store, record.name)
@@ -97,8 +97,6 @@ def examine_folder(record: Any, *, load: Loader | None) -> Examination:
     _judge_record(record, health, answers)
     if not answers.failed(CheckName.RECORD):
         _judge_files(store, record.name, health, answers)
-        if getattr(record, "backend", NATIVE) == NATIVE:
-            answers.reach([CheckName.LOADABLE])  # manifest, headers and places of all tensors were checked on the way
         _judge_loading(record, load, answers)
     return Examination(
         outcome=answers.outcome(),
@@ -106,16 +104,17 @@ def examine_folder(record: Any, *, load: Loader | None) -> Examination:
         path=where,
         bytes_read=health.bytes_read,
         identity=health.info.id,
+        parity=tuple(damage.problem for damage in health.parity),
     )
 
 
-def _judge_record(record: Any, health: Health, answers: _Answers) -> None:
+def _judge_record(record: Checkpoint, health: Health, answers: _Answers) -> None:
     answers.reach([CheckName.RECORD])
     for damage in health.damage:
         if not damage.file:
             (answers.unread if damage.unread else answers.fail)(CheckName.RECORD, damage.problem)
-    told, found = getattr(record, "step", None), health.info.step
-    if told is not None and found is not None and told != found:
+    told, found = record.step, health.info.step
+    if found is not None and told != found:
         answers.fail(
             CheckName.RECORD,
             f"{health.info.path}: is of step {found}, its record says {told}: they are not of one checkpoint.",
@@ -142,12 +141,16 @@ def _question(damage: Damage, recorded: Mapping[str, int], present: Mapping[str,
         return CheckName.FILES
     if present[damage.file] != recorded.get(damage.file):
         return CheckName.SIZE
-    return CheckName.DIGEST if damage.chunk is not None else CheckName.LOADABLE
+    return CheckName.DIGEST if damage.unread or damage.chunk is not None else CheckName.LOADABLE
 
 
-def _judge_loading(record: Any, load: Loader | None, answers: _Answers) -> None:
+def _judge_loading(record: Checkpoint, load: Loader | None, answers: _Answers) -> None:
     """Let who knows the files make sense of them, but never of bytes that are not those that were saved."""
-    if load is None or any(check.problems for check in answers.checks()):
+    if any(check.problems for check in answers.checks()):
+        return
+    if load is None:
+        if record.root and record.backend == NATIVE:  # manifest, headers and places of tensors were checked on the way
+            answers.reach([CheckName.LOADABLE])
         return
     try:
         refused = load(record) is False
@@ -164,10 +167,10 @@ def _judge_loading(record: Any, load: Loader | None, answers: _Answers) -> None:
 
 
 def examine_file(
-    record: Any, *, calculator: ChecksumCalculator, expected: FileChecksum | None, load: Loader | None
+    record: Checkpoint, *, calculator: ChecksumCalculator, expected: FileChecksum | None, load: Loader | None
 ) -> Examination:
     """Check a bare file, which the record's ``file_path`` tells, against ``expected``."""
-    answers, path = _Answers(), os.fspath(record.file_path)
+    answers, path = _Answers(), record.file_path
     answers.reach([CheckName.RECORD])
     if expected is None:
         answers.fail(CheckName.RECORD, f"{path}: no checksum was recorded, so nothing can be said of its bytes.")

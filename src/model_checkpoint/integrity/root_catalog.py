@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from model_checkpoint.database.records import Checkpoint, IntegrityRecord
+from model_checkpoint.engine.common.info import CheckpointInfo
 from model_checkpoint.engine.root.listing import list_checkpoints
 from model_checkpoint.errors import CheckpointException
 from model_checkpoint.integrity.checksums import FilePath
@@ -16,42 +17,27 @@ from model_checkpoint.storage.locate import Root
 
 log = logging.getLogger("model_checkpoint.integrity")
 
-MEMORY_NAME = ".scrubbed.jsonl"
+MEMORY_NAME = ".verified.jsonl"
 
 
-class CheckpointCatalog(Protocol):
-    """Where records of checkpoints come from, and verdicts go.
+class VerifiedCatalog(Protocol):
+    """Where records of checkpoints come from, and verdicts go; ``EnhancedDatabaseConnection`` is one."""
 
-    A record has ``id`` and either ``root`` and ``name``, or ``file_path``, ``file_size`` and ``checksum``.
-    """
-
-    def get_checkpoint(self, checkpoint_id: str, /) -> Any:
+    def get_checkpoint(self, checkpoint_id: str, /) -> Checkpoint | None:
         """The record, or None."""
         ...
 
-    def get_checkpoints_by_experiment(self, experiment_id: str, /) -> Sequence[Any]:
+    def get_checkpoints_by_experiment(self, experiment_id: str, /) -> Sequence[Checkpoint]:
         """The records of one experiment."""
         ...
 
-    def longest_unverified(self) -> Iterator[Any]:
-        """Every record: first those never verified, then the one verified longest ago."""
+    def due_for_verification(self, *, before: float | None = None, limit: int = 100) -> Sequence[Checkpoint]:
+        """Those not verified since ``before``: first those never verified, then the one verified longest ago."""
         ...
 
-    def record_integrity(self, verdict: Any, /) -> object:
+    def record_integrity(self, record: IntegrityRecord, /) -> object:
         """Keep what was found, and when."""
         ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RootRecord:
-    """A checkpoint of a root, as the verifier needs it."""
-
-    id: str
-    root: Any  # a path, a URL or a store
-    name: str
-    step: int | None
-    size: int
-    backend: str = "native"
 
 
 class RootCatalog:
@@ -60,7 +46,7 @@ class RootCatalog:
     Example:
         >>> import model_checkpoint as mc
         >>> _ = mc.save("memory://doc-root-catalog", {"a": b"bytes"}, step=7)
-        >>> [record.step for record in RootCatalog("memory://doc-root-catalog").longest_unverified()]
+        >>> [record.step for record in RootCatalog("memory://doc-root-catalog").due_for_verification()]
         [7]
     """
 
@@ -69,28 +55,28 @@ class RootCatalog:
         if memory is None and isinstance(self._store, LocalStore):
             memory = f"{self._store.url}/{MEMORY_NAME}"
         self._memory = None if memory is None else Journal(memory)
+        self._here: set[str] = set()  # the ids that the last listing found
 
-    def _records(self) -> list[RootRecord]:
-        return [
-            RootRecord(
-                id=info.id or info.prefix, root=self._store, name=info.prefix, step=info.step, size=info.size_bytes
-            )
-            for info in list_checkpoints(self._store)
-        ]
+    def _records(self) -> list[Checkpoint]:
+        found = [_record(self._store.url, info) for info in list_checkpoints(self._store)]
+        self._here = {one.id for one in found}
+        return found
 
-    def get_checkpoint(self, checkpoint_id: str, /) -> RootRecord | None:
+    def get_checkpoint(self, checkpoint_id: str, /) -> Checkpoint | None:
         """The record of that id, or of the folder of that name."""
         found = [one for one in self._records() if checkpoint_id in (one.id, one.name)]
         return found[0] if found else None
 
-    def get_checkpoints_by_experiment(self, experiment_id: str, /) -> Sequence[RootRecord]:
-        """All of them, if it is this root that is meant: a root holds the checkpoints of one run."""
-        return self._records() if experiment_id in (self._store.url, "") else []
+    def get_checkpoints_by_experiment(self, experiment_id: str, /) -> Sequence[Checkpoint]:
+        """All of them, if the root itself is named: a plain root holds the checkpoints of one run."""
+        return self._records() if experiment_id == self._store.url else []
 
-    def longest_unverified(self) -> Iterator[RootRecord]:
+    def due_for_verification(self, *, before: float | None = None, limit: int = 100) -> Sequence[Checkpoint]:
         """First those never verified, newest first; then the others, by when they were."""
-        turns = {key: turn for turn, key in enumerate(self._known())}
-        return iter(sorted(self._records(), key=lambda one: turns.get(_key(one.name, one.id), -1)))
+        known = self._known()
+        turns = {key: turn for turn, key in enumerate(known)}  # in the order of the writes, whatever clocks say
+        due = [one for one in self._records() if before is None or known.get(one.id, {"at": 0.0})["at"] < before]
+        return sorted(due, key=lambda one: turns.get(one.id, -1))[:limit]
 
     def _known(self) -> Mapping[str, Any]:
         try:
@@ -99,23 +85,25 @@ class RootCatalog:
             log.warning("it is not known what was verified before: %s", error)
             return {}
 
-    def record_integrity(self, verdict: Any, /) -> None:
+    def record_integrity(self, record: IntegrityRecord, /) -> None:
         """Remember it; a root that cannot be written to is verified all the same, only from its beginning each time."""
         if self._memory is None:
             return
-        name = verdict.path.rpartition("/")[2]
-        told = {"outcome": verdict.outcome.value, "at": verdict.checked_at}
+        told = {"outcome": str(record.outcome), "at": record.checked_at}
         try:
-            self._memory.write({_key(name, verdict.checkpoint_id): told})
+            self._memory.change(lambda known: dict.fromkeys(known.keys() - self._here) | {record.checkpoint_id: told})
         except CheckpointException as error:
             log.warning("what was verified cannot be remembered: %s", error)
 
-    def forget_deleted(self) -> None:
-        """Let go of what is remembered of checkpoints that are gone or were replaced."""
-        if self._memory is not None:
-            here = {_key(one.name, one.id) for one in self._records()}
-            self._memory.change(lambda known: dict.fromkeys(known.keys() - here))
 
-
-def _key(name: str, identity: str) -> str:
-    return f"{name} {identity}"
+def _record(root: str, info: CheckpointInfo) -> Checkpoint:
+    """A checkpoint of a root as a row; one that cannot be read has no id but its name."""
+    return Checkpoint(
+        id=info.id or info.prefix,
+        experiment_id=root,
+        step=0 if info.step is None else info.step,
+        file_path=info.path,
+        file_size=info.size_bytes,
+        name=info.prefix,
+        root=root,
+    )

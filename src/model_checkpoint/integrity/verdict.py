@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any
 
-_TOLD_PROBLEMS = 100  # of one checkpoint, in a catalog
+from model_checkpoint.database.records import IntegrityRecord
+
+_TOLD_PROBLEMS = 100  # of one check
 
 
 class CheckName(StrEnum):
@@ -41,49 +42,76 @@ class Check:
     problems: Sequence[str] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointVerdict:
-    """What one verification of one checkpoint found.
+class CheckpointVerdict(IntegrityRecord):
+    """What one verification of one checkpoint found: the very record that a catalog keeps of it.
 
     Example:
-        >>> CheckpointVerdict(checkpoint_id="c1", outcome=CheckpointHealth.HEALTHY).ok
-        True
+        >>> verdict = CheckpointVerdict(checkpoint_id="c1", outcome=CheckpointHealth.HEALTHY)
+        >>> verdict.ok, verdict.check("digest").passed
+        (True, None)
     """
 
-    checkpoint_id: str
-    outcome: CheckpointHealth
-    checks: Sequence[Check] = ()
-    path: str = ""
-    bytes_read: int = 0
-    seconds: float = 0.0
-    checked_at: float = field(default_factory=time.time)
-    method: str = "sha256"
-    repaired: bool = False
-    id: str = ""  # of the record that a catalog keeps of it
-    details: Mapping[str, Any] = field(init=False, hash=False)  # plain values, for a catalog
+    __slots__ = ()
 
-    def __post_init__(self) -> None:
-        details = {
-            "checks": {check.name.value: check.passed for check in self.checks},
-            "problems": list(self.problems[:_TOLD_PROBLEMS]),
-            "repaired": self.repaired,
-        }
-        object.__setattr__(self, "details", details)
+    @classmethod
+    def of(cls, record: IntegrityRecord) -> CheckpointVerdict:
+        """What a catalog kept, as a verdict again."""
+        told = {field.name: getattr(record, field.name) for field in fields(IntegrityRecord)}
+        return cls(**(told | {"outcome": CheckpointHealth(record.outcome)}))
 
     @property
     def ok(self) -> bool:
         """Whether every byte is as it was saved."""
-        return self.outcome is CheckpointHealth.HEALTHY
+        return self.outcome == CheckpointHealth.HEALTHY
+
+    @property
+    def path(self) -> str:
+        """Where the checkpoint lies."""
+        return str(self.details.get("path", ""))
+
+    @property
+    def repaired(self) -> bool:
+        """Whether it was damaged before, and mended."""
+        return bool(self.details.get("repaired", False))
+
+    @property
+    def parity(self) -> tuple[str, ...]:
+        """What is wrong with its parity files: the state is whole, but less protected than it was meant to be."""
+        return tuple(self.details.get("parity", ()))
+
+    @property
+    def checks(self) -> list[Check]:
+        """The five answers, in the order they were asked."""
+        return [
+            Check(name=CheckName(name), passed=told["passed"], problems=tuple(told["problems"]))
+            for name, told in self.details.get("checks", {}).items()
+        ]
+
+    def check(self, name: CheckName | str) -> Check:
+        """The answer to one question."""
+        found = [check for check in self.checks if check.name == CheckName(name)]
+        return found[0] if found else Check(name=CheckName(name), passed=None)
 
     @property
     def problems(self) -> tuple[str, ...]:
         """All that is wrong, in the order of the checks."""
         return tuple(problem for check in self.checks for problem in check.problems)
 
-    def check(self, name: CheckName | str) -> Check:
-        """The answer to one question."""
-        found = [check for check in self.checks if check.name == CheckName(name)]
-        return found[0] if found else Check(name=CheckName(name), passed=None)
+
+def details_of(
+    checks: Sequence[Check], *, path: str, parity: Sequence[str] = (), repaired: bool = False
+) -> dict[str, Any]:
+    """The details of a verdict as plain values; of very many problems the first.
+
+    Example:
+        >>> details_of([Check(name=CheckName.SIZE, passed=True)], path="runs/a")["checks"]
+        {'size': {'passed': True, 'problems': []}}
+    """
+    told = {
+        check.name.value: {"passed": check.passed, "problems": list(check.problems[:_TOLD_PROBLEMS])}
+        for check in checks
+    }
+    return {"path": path, "repaired": repaired, "checks": told, "parity": list(parity[:_TOLD_PROBLEMS])}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,4 +140,4 @@ class ScrubReport:
     @property
     def counts(self) -> Mapping[str, int]:
         """How many checkpoints had each outcome."""
-        return Counter(verdict.outcome.value for verdict in self.verdicts)
+        return Counter(str(verdict.outcome) for verdict in self.verdicts)

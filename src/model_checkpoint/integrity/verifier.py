@@ -13,18 +13,23 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from model_checkpoint.database.records import Checkpoint
 from model_checkpoint.errors import OptionInvalid, WrongReference
+from model_checkpoint.integrity.backup import back_up_file, back_up_folder
 from model_checkpoint.integrity.checksums import ChecksumCalculator, FileChecksum, FilePath
 from model_checkpoint.integrity.examination import Examination, Loader, examine_file, examine_folder
 from model_checkpoint.integrity.file_tracker import IntegrityTracker
-from model_checkpoint.integrity.root_catalog import CheckpointCatalog, RootCatalog
-from model_checkpoint.integrity.verdict import CheckpointHealth, CheckpointVerdict, ScrubReport
+from model_checkpoint.integrity.root_catalog import RootCatalog, VerifiedCatalog
+from model_checkpoint.integrity.verdict import CheckpointHealth, CheckpointVerdict, ScrubReport, details_of
 from model_checkpoint.storage.locate import Root
 
 log = logging.getLogger("model_checkpoint.integrity")
 
 Emit = Callable[..., object]  # told the name of an event and what it is about; a False before a check forbids it
-Repair = Callable[[Any, str], object]  # mends the checkpoint of that name in that root, or raises
+Repair = Callable[[str, str], object]  # mends the checkpoint of that name in that root, or raises
+
+_PAGE = 100  # records asked for at once
+_DELETED = "deleted"
 
 
 class CheckpointVerifier:
@@ -38,13 +43,13 @@ class CheckpointVerifier:
         >>> info = mc.save("memory://doc-verifier", {"a": b"bytes"}, step=1)
         >>> verifier = CheckpointVerifier.of_root("memory://doc-verifier")
         >>> verdict = verifier.verify_checkpoint(info.id)
-        >>> verdict.outcome.value, [check.name.value for check in verdict.checks if check.passed]
+        >>> str(verdict.outcome), [check.name.value for check in verdict.checks if check.passed]
         ('healthy', ['record', 'files', 'size', 'digest', 'loadable'])
     """
 
     def __init__(
         self,
-        catalog: CheckpointCatalog,
+        catalog: VerifiedCatalog,
         tracker: IntegrityTracker | None = None,
         *,
         load: Loader | None = None,
@@ -68,10 +73,14 @@ class CheckpointVerifier:
             WrongReference: the catalog knows no such checkpoint.
         """
         self._require_repair(repair)
+        return self._verify(self._record(checkpoint_id), repair=repair)
+
+    def _record(self, checkpoint_id: str) -> Checkpoint:
         record = self._catalog.get_checkpoint(checkpoint_id)
-        if record is None:
-            raise WrongReference(f"{checkpoint_id}: the catalog knows no such checkpoint. List what there is first.")
-        return self._verify(record, repair=repair)
+        if record is None or record.state == _DELETED:
+            what = "knows no such checkpoint" if record is None else "knows it as deleted"
+            raise WrongReference(f"{checkpoint_id}: the catalog {what}. List what there is first.")
+        return record
 
     def verify_experiment_checkpoints(self, experiment_id: str, *, repair: bool = False) -> ScrubReport:
         """Verify every checkpoint of one experiment."""
@@ -102,19 +111,46 @@ class CheckpointVerifier:
         if sample is not None and not 0 < sample <= 1:
             raise OptionInvalid(f"scrub: sample is {sample!r}, expected a share above 0 and up to 1.")
         dice = random.Random(seed)
-        due = (one for one in self._catalog.longest_unverified() if sample is None or dice.random() < sample)
+        due = (one for one in self._due() if sample is None or dice.random() < sample)
         report = self._run(due, repair=repair, seconds=seconds)
         return report if sample is None else replace(report, complete=False)
+
+    def _due(self) -> Iterator[Checkpoint]:
+        """Every record once, longest unverified first; those that stay due were left out, or cannot be kept."""
+        begun, seen, limit = time.time(), set[str](), _PAGE
+        while True:
+            page = self._catalog.due_for_verification(before=begun, limit=limit)
+            fresh = [record for record in page if record.id not in seen]
+            for record in fresh:
+                seen.add(record.id)
+                yield record
+            if len(page) < limit:
+                return
+            limit = _PAGE + len(page) - len(fresh)
+
+    def create_checkpoint_backup(self, checkpoint_id: str, target: Root) -> str:
+        """Copy a checkpoint to another root (a bare file: to a folder), each byte compared on the way; where it lies.
+
+        The copy appears when it is whole and durable. ``mc.load`` reads it, and ``mc.repair(source=target)`` takes from
+        it what is lost.
+
+        Raises:
+            CorruptedCheckpoint: it is damaged; nothing appears.
+        """
+        record = self._record(checkpoint_id)
+        if record.root and record.name:
+            return back_up_folder(record, target)
+        return back_up_file(record, str(target), self._expected(record))
 
     def _require_repair(self, wanted: bool) -> None:
         if wanted and self._repair is None:
             raise OptionInvalid("verify: repair=True, but the verifier was given no repair=. Pass mc.repair to it.")
 
-    def _run(self, records: Iterable[Any], *, repair: bool, seconds: float | None = None) -> ScrubReport:
+    def _run(self, records: Iterable[Checkpoint], *, repair: bool, seconds: float | None = None) -> ScrubReport:
         start, verdicts, complete = self._clock(), list[CheckpointVerdict](), True
         pace = _Pace(seconds, self._clock)
-        for record in _once(records):
-            if verdicts and not pace.allows(_size_of(record)):
+        for record in records:
+            if verdicts and not pace.allows(record.file_size):
                 complete = False
                 break
             verdict = self._verify(record, repair=repair)
@@ -124,37 +160,37 @@ class CheckpointVerifier:
         log.info("verified %d checkpoints, %d bytes: %s", len(verdicts), report.bytes_read, dict(report.counts))
         return report
 
-    def _verify(self, record: Any, *, repair: bool) -> CheckpointVerdict:
+    def _verify(self, record: Checkpoint, *, repair: bool) -> CheckpointVerdict:
         start = self._clock()
         allowed = self._tell("before_integrity_check", record)
         if allowed is not None and not allowed:
             return CheckpointVerdict(checkpoint_id=record.id, outcome=CheckpointHealth.UNCHECKED)
         found, repaired = self._examine(record), False
-        if repair and found.outcome is CheckpointHealth.DAMAGED:
+        if repair and (found.outcome is CheckpointHealth.DAMAGED or found.parity):
             found, repaired = self._mend(record, found)
         verdict = CheckpointVerdict(
             checkpoint_id=record.id,
             outcome=found.outcome,
-            checks=found.checks,
-            path=found.path,
             bytes_read=found.bytes_read,
             seconds=self._clock() - start,
-            repaired=repaired,
+            details=details_of(found.checks, path=found.path, parity=found.parity, repaired=repaired),
         )
         self._catalog.record_integrity(verdict)
         if not verdict.ok:
-            log.error("%s: %s: %s", verdict.path, verdict.outcome.value, "; ".join(verdict.problems[:3]))
+            log.error("%s: %s: %s", verdict.path, verdict.outcome, "; ".join(verdict.problems[:3]))
             self._tell("on_integrity_failure", record, verdict=verdict)
+        if verdict.parity:
+            log.warning("%s: is less protected than it was meant to be: %s", verdict.path, verdict.parity[0])
         self._tell("after_integrity_check", record, verdict=verdict)
         return verdict
 
-    def _examine(self, record: Any) -> Examination:
-        if getattr(record, "root", "") and getattr(record, "name", ""):
+    def _examine(self, record: Checkpoint) -> Examination:
+        if record.root and record.name:
             return examine_folder(record, load=self._load)
         expected = self._expected(record)
         return examine_file(record, calculator=self._calculator, expected=expected, load=self._load)
 
-    def _expected(self, record: Any) -> FileChecksum | None:
+    def _expected(self, record: Checkpoint) -> FileChecksum | None:
         """What a bare file should be: by its record, else by the tracker."""
         if record.checksum:
             return FileChecksum(
@@ -163,7 +199,7 @@ class CheckpointVerifier:
         known = self._tracker.get(record.file_path) if self._tracker and record.file_path else None
         return None if known is None else known.expected
 
-    def _mend(self, record: Any, found: Examination) -> tuple[Examination, bool]:
+    def _mend(self, record: Checkpoint, found: Examination) -> tuple[Examination, bool]:
         """Have it mended, and look again; what is then there must be the same checkpoint."""
         assert self._repair is not None  # refused before
         try:
@@ -179,12 +215,12 @@ class CheckpointVerifier:
                 "That is another state: bring the old one back from the trash.",
                 found.path,
             )
-        return again, again.outcome is CheckpointHealth.HEALTHY
+        return again, again.outcome is CheckpointHealth.HEALTHY and not again.parity
 
-    def _tell(self, event: str, record: Any, **data: Any) -> object:
+    def _tell(self, event: str, record: Checkpoint, **data: Any) -> object:
         if self._emit is None:
             return None
-        return self._emit(event, checkpoint_id=record.id, experiment_id=getattr(record, "experiment_id", None), **data)
+        return self._emit(event, checkpoint_id=record.id, experiment_id=record.experiment_id, **data)
 
 
 class _Pace:
@@ -203,16 +239,3 @@ class _Pace:
         spent = self._clock() - self._start
         needed = spent * nbytes / self._bytes if self._bytes else 0.0
         return spent + needed < self._seconds
-
-
-def _once(records: Iterable[Any]) -> Iterator[Any]:
-    """Each record once: one that was just verified may come up again at the end."""
-    seen: set[str] = set()
-    for record in records:
-        if record.id not in seen:
-            seen.add(record.id)
-            yield record
-
-
-def _size_of(record: Any) -> int:
-    return int(getattr(record, "size", 0) or getattr(record, "file_size", 0) or 0)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Protocol
@@ -21,18 +21,18 @@ _UNREACHABLE = (OSError, MemoryError)  # ConnectionError and TimeoutError too: n
 
 
 class BatchWriter(Protocol):
-    """Where rows go; each call is one transaction. Only the methods that are used must be there."""
+    """Where rows go; each call is one transaction. ``EnhancedDatabaseConnection`` is one."""
 
     def write_metrics(self, rows: Sequence[Any], /) -> object:
         """Write points of series."""
         ...
 
-    def write_checkpoints(self, rows: Sequence[Any], /) -> object:
+    def save_checkpoints(self, rows: Sequence[Any], /) -> object:
         """Write records of checkpoints."""
         ...
 
-    def write_best_flags(self, rows: Sequence[Any], /) -> object:
-        """Write which checkpoints are the best by what."""
+    def update_best_flags(self, experiment_id: str, checkpoint_id: str, **flags: bool) -> object:
+        """Write which checkpoint of a run is the best by what."""
         ...
 
 
@@ -141,23 +141,28 @@ class BatchProcessor:
         return self.process(rows, self._method("write_metrics"), progress=progress)
 
     def batch_save_checkpoints(self, rows: Iterable[Any], *, progress: Listener | None = None) -> BatchReport:
-        """Write records of checkpoints through the writer's ``write_checkpoints``."""
-        return self.process(rows, self._method("write_checkpoints"), progress=progress)
+        """Write records of checkpoints through the writer's ``save_checkpoints``."""
+        return self.process(rows, self._method("save_checkpoints"), progress=progress)
 
-    def batch_update_best_flags(self, rows: Iterable[Any], *, progress: Listener | None = None) -> BatchReport:
-        """Write best flags through the writer's ``write_best_flags``, in the order given: the last word counts."""
-        return self.process(rows, self._method("write_best_flags"), progress=progress, in_order=True)
-
-    def process(
-        self, rows: Iterable[Any], write: Write, *, progress: Listener | None = None, in_order: bool = False
+    def batch_update_best_flags(
+        self, rows: Iterable[Mapping[str, Any]], *, progress: Listener | None = None
     ) -> BatchReport:
-        """Write ``rows`` by ``write``; report those it refused.
+        """Write best flags through the writer's ``update_best_flags``, whose arguments each row has.
+
+        One after the other, in the order given: a flag has one owner, and the last word counts.
+        """
+        update = self._method("update_best_flags")
+        one_by_one = BatchProcessor(self._writer, 1, 1, max_failures=self._max_failures)
+        return one_by_one.process(rows, lambda row: update(**row[0]), progress=progress)
+
+    def process(self, rows: Iterable[Any], write: Write, *, progress: Listener | None = None) -> BatchReport:
+        """Write ``rows`` by ``write``, which is given some of them at a time; report those it refused.
 
         Raises:
             BatchInterrupted: the writer cannot be reached, or refused more than ``max_failures`` rows.
         """
         run = _Run(total=len(rows) if isinstance(rows, Sized) else None, max_failures=self._max_failures)
-        workers = ParallelCheckpointProcessor(1 if in_order else self._max_workers)
+        workers = ParallelCheckpointProcessor(self._max_workers)
         batches = _cut(rows, self._batch_size)
         for outcome in workers.stream(batches, lambda one: _write(one, write, run.stopped), cancel=run.stopped):
             if outcome.value is None:
@@ -167,14 +172,14 @@ class BatchProcessor:
                 progress(run.progress())
         return run.finish()
 
-    def _method(self, name: str) -> Write:
+    def _method(self, name: str) -> Callable[..., object]:
         method = getattr(self._writer, name, None)
         if not callable(method):
             raise OptionInvalid(
-                f"batch processor: {type(self._writer).__name__} has no method {name}(rows). "
+                f"batch processor: {type(self._writer).__name__} has no method {name}. "
                 "Give a writer that has, or call process(rows, write)."
             )
-        found: Write = method
+        found: Callable[..., object] = method
         return found
 
 

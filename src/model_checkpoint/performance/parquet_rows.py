@@ -96,8 +96,9 @@ def _column(arrow: Any, values: list[Any], field: Any, start: int) -> Any:
     if arrow.types.is_string(field.type):
         values = [csv_text(value, field.name, start + at) for at, value in enumerate(values)]
     try:
-        if arrow.types.is_timestamp(field.type):
-            _check_zones(values, aware=field.type.tz is not None)
+        for value in values:
+            if value is not None and not _fits(arrow, value, field.type):
+                raise TypeError(f"{value!r} would not stay as it is")
         return arrow.array(values, type=field.type)
     except (arrow.ArrowInvalid, arrow.ArrowTypeError, OverflowError, TypeError) as error:
         raise RowRejected(
@@ -106,8 +107,11 @@ def _column(arrow: Any, values: list[Any], field: Any, start: int) -> Any:
         ) from error
 
 
-def _check_zones(values: Iterable[Any], *, aware: bool) -> None:
-    """Raise for a moment that would be taken for one of another time zone."""
-    wrong = [value for value in values if isinstance(value, datetime) and (value.tzinfo is not None) is not aware]
-    if wrong:
-        raise TypeError(f"{wrong[0]} has {'no' if aware else 'a'} time zone, unlike the column")
+def _fits(arrow: Any, value: Any, kind: Any) -> bool:
+    """Whether a column of that type says exactly this value: pyarrow itself would cut 1.5 to 1 without a word."""
+    if arrow.types.is_floating(kind):
+        return type(value) is float or (type(value) is int and float(value) == value)
+    if arrow.types.is_timestamp(kind):
+        return type(value) is datetime and (value.tzinfo is not None) is (kind.tz is not None)
+    exact = {arrow.int64(): int, arrow.bool_(): bool, arrow.binary(): bytes, arrow.date32(): date, arrow.string(): str}
+    return type(value) is exact.get(kind)

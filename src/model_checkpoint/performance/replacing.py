@@ -43,8 +43,10 @@ class DraftFile:
 
     def write(self, data: bytes | memoryview) -> int:
         """Write all of ``data`` after what was written before."""
-        with _telling(self._target):
+        try:
             self.size += self._file.write(data)
+        except OSError as error:
+            raise _typed(error, self._target) from error
         return len(data)
 
     def flush(self) -> None:
@@ -150,11 +152,15 @@ def _telling(path: Path) -> Iterator[None]:
     except CheckpointException:
         raise
     except OSError as error:
-        said = os.strerror(error.errno) if error.errno else str(error)
-        kind = DiskFull if error.errno in _FULL else StorageFailure
-        raise kind(
-            f"{path}: could not be written ({said}). Check the path and the room on its disk, then try again.",
-            str(path),
-            code=error.errno,
-            inner_exception=error,
-        ) from error
+        raise _typed(error, path) from error
+
+
+def _typed(error: OSError, path: Path) -> StorageFailure:
+    said = os.strerror(error.errno) if error.errno else str(error)
+    kind = DiskFull if error.errno in _FULL else StorageFailure
+    return kind(
+        f"{path}: could not be written ({said}). Check the path and the room on its disk, then try again.",
+        str(path),
+        code=error.errno,
+        inner_exception=error,
+    )

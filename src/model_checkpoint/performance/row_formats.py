@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
@@ -18,6 +19,7 @@ from uuid import UUID
 
 from model_checkpoint.errors import CheckpointException, ExceptionType
 
+_NEEDS_QUOTES = re.compile(r'[",\r\n]|^\s|\s$|^$').search  # an empty text too: nothing at all is None
 _NUMBERS = {math.inf: "Infinity", -math.inf: "-Infinity"}  # JSON has no words for them; these are protobuf's
 
 
@@ -66,18 +68,20 @@ def write_csv(rows: Iterable[Row], sink: Sink, columns: Sequence[str] | None) ->
     count, header = 0, tuple(columns or ())
     if columns is not None:
         sink.write(_csv_line(header))
+    known = set(header)
     for count, row in enumerate(rows, start=1):
         if count == 1 and columns is None:
-            header = tuple(row)
+            header, known = tuple(row), set(row)
             sink.write(_csv_line(header))
-        check_columns(row, header, count - 1)
+        if row.keys() != known:
+            check_columns(row, header, count - 1)
         sink.write(_csv_line([csv_text(row.get(name), name, count - 1) for name in header]))
     return count
 
 
 def check_columns(row: Row, header: Sequence[str], number: int) -> None:
     """Raise for a row with a column that the header does not have: it would be lost."""
-    extra = row.keys() - set(header) if len(row) > len(header) or any(name not in header for name in row) else ()
+    extra = row.keys() - set(header)
     if extra:
         raise RowRejected(
             f"row {number}: has {', '.join(map(repr, sorted(extra)))}, which is none of the columns "
@@ -92,13 +96,13 @@ def _csv_line(fields: Iterable[str | None]) -> bytes:
 def _quoted(text: str | None) -> str:
     if text is None:
         return ""
-    if not text or any(sign in text for sign in '",\r\n') or text != text.strip():
-        return '"' + text.replace('"', '""') + '"'
-    return text
+    return '"' + text.replace('"', '""') + '"' if _NEEDS_QUOTES(text) else text
 
 
 def csv_text(value: Any, column: str, number: int) -> str | None:
     """The text of one field; nested values as JSON."""
+    if type(value) is int or (type(value) is float and math.isfinite(value)):
+        return repr(value)  # what most fields are
     plain = plain_value(value, column, number)
     if plain is None or isinstance(plain, str):
         return plain

@@ -11,6 +11,7 @@ base_backend  what backends that write files of their own are written on.
 from __future__ import annotations
 
 from model_checkpoint.storage.contract.store import Attempt as Attempt
+from model_checkpoint.storage.contract.store import Mending as Mending
 from model_checkpoint.storage.contract.store import Reader as Reader
 from model_checkpoint.storage.contract.store import Store as Store
 from model_checkpoint.storage.contract.store import Swept as Swept

@@ -4,6 +4,7 @@ store_suite    what every store must do, as tests to inherit.
 link_suite     sharing one copy of a file between checkpoints, the part of the store contract incremental saves need.
 trash_suite    deleting, bringing back and recovery, the second half of the store suite.
 sidecar_suite  pins, tags and notes beside the checkpoints, for stores that keep them.
+mend_suite     files put into a published checkpoint, the part of the store contract that parity and repair need.
 backend_suite  what every storage backend must do, as tests to inherit.
 blobs          small checkpoints made of plain bytes, to exercise a store without tensors.
 faults         a stand-in for the system that records every storage call and fails, cuts or kills at a chosen one.

@@ -67,7 +67,7 @@ def withdraw(
             f"{store.url}/{name}: the storage backend {name_of(backend)} gave back a {type(found).__name__}, expected "
             "the mapping of parts it was given to save."
         )
-    state: dict[str, Any] = {_NAMES[key] if key in _NAMES else key: value for key, value in found.items()}
+    state: dict[str, Any] = {str(_NAMES.get(key, key)): value for key, value in found.items()}
     return state if parts is None else {key: value for key, value in state.items() if key in parts}
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from model_checkpoint.engine.common.info import CheckpointInfo, path_of
 from model_checkpoint.engine.common.meter import Meter
 from model_checkpoint.engine.common.option_checks import require
 from model_checkpoint.engine.common.progress import Listen, listening
 from model_checkpoint.engine.reading.chunk_reader import ChunkReader, tensors_of_chunk
+from model_checkpoint.engine.reading.parity_files import ParityFiles
 from model_checkpoint.engine.reading.plain_files import read_plain
 from model_checkpoint.engine.root.listing import (
     ListedCheckpoint,
@@ -48,6 +49,7 @@ class Health:
     info: CheckpointInfo
     damage: Sequence[Damage]
     bytes_read: int
+    parity: Sequence[Damage] = ()  # what is wrong with its parity files, which the state itself does not need
 
     @property
     def ok(self) -> bool:
@@ -126,12 +128,47 @@ def _examine(store: Store, found: ListedCheckpoint, meter: Meter) -> Health:
         check_entries(manifest.entries, manifest.files, info.path, ReaderLimits())
     except CheckpointException as error:
         return Health(info=info, damage=[_damage(error)], bytes_read=0)
+    damage = _examine_files(store, manifest, meter)
+    parity = _examine_parity(store, manifest)
+    return Health(info=info, damage=damage, bytes_read=meter.done - before, parity=parity)
+
+
+def examine_content(store: Store, manifest: Manifest) -> tuple[list[Damage], list[Damage]]:
+    """What is wrong with the files of a checkpoint, and with its parity files, by a manifest that is at hand."""
+    return _examine_files(store, manifest, Meter("verify", 0, ignore)), _examine_parity(store, manifest)
+
+
+def _examine_files(store: Store, manifest: Manifest, meter: Meter) -> list[Damage]:
     damage: list[Damage] = []
     with ChunkReader(store, manifest, full=True) as medium:
         for index in range(len(manifest.files)):
             damage.extend(_examine_file(medium, manifest, index, meter))
     damage.extend(d for record in manifest.extras for d in _examine_extra(store, manifest, record, meter))
-    return Health(info=info, damage=damage, bytes_read=meter.done - before)
+    return damage
+
+
+def examine_file(store: Store, manifest: Manifest, file: str) -> list[Damage]:
+    """What verification finds in one file of a checkpoint."""
+    names = [record.name for record in manifest.files]
+    meter = Meter("verify", 0, ignore)
+    if file not in names:
+        extras = [record for record in manifest.extras if record.name == file]
+        return [damage for record in extras for damage in _examine_extra(store, manifest, record, meter)]
+    with ChunkReader(store, manifest, full=True) as medium:
+        return _examine_file(medium, manifest, names.index(file), meter)
+
+
+def _examine_parity(store: Store, manifest: Manifest) -> list[Damage]:
+    """Check parity files, where they were asked for, to their end; one that is not there yet is told as missing."""
+    if not manifest.parity_files:
+        return []
+    with ParityFiles(store, manifest.name, manifest.parity_files, path_of(store, manifest.name)) as parity:
+        damage = [
+            Damage(problem=str(error), file=file, unread=_is_unread(error)) for file, error in parity.problems.items()
+        ]
+        for file, block, error in parity.broken_blocks():
+            damage.append(Damage(problem=str(error), file=file, chunk=block))
+    return damage
 
 
 def _examine_file(medium: ChunkReader, manifest: Manifest, index: int, meter: Meter) -> list[Damage]:
@@ -146,7 +183,7 @@ def _examine_file(medium: ChunkReader, manifest: Manifest, index: int, meter: Me
     try:
         medium.check_header(index)
     except CheckpointException as error:
-        damage.append(_damage(error))
+        damage.append(replace(_damage(error), file=record.name))
     meter.add(record.ends[0])
     found: dict[int, Damage] = {}
 
@@ -172,7 +209,7 @@ def _examine_extra(store: Store, manifest: Manifest, record: FileRecord, meter: 
                 damage.append(Damage(problem=problem, file=record.name, chunk=chunk.number))
             meter.add(len(chunk.data))
     except CheckpointException as error:
-        damage.append(_damage(error))
+        damage.append(replace(_damage(error), file=record.name))
     return damage
 
 

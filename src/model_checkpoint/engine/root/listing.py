@@ -13,6 +13,7 @@ import msgspec
 from model_checkpoint.engine.common.info import CheckpointInfo, damaged_info, info_of, path_of
 from model_checkpoint.engine.common.option_checks import as_step, require_words
 from model_checkpoint.engine.root.marks import tell_marks
+from model_checkpoint.engine.root.protection import tell_protection
 from model_checkpoint.engine.root.shared_files import SharedFiles, shares
 from model_checkpoint.errors import (
     CheckpointException,
@@ -169,7 +170,9 @@ def list_checkpoints(root: Root) -> list[CheckpointInfo]:
     store = open_store(root)
     require_root(store)
     found = rank_by_age(scan(store))
-    return tell_marks(store, tell_shares(store, [to_info(store, one) for one in found], found))
+    infos = tell_shares(store, [to_info(store, one) for one in found], found)
+    infos = tell_protection(store, infos, {one.name: one.summary for one in found if one.summary is not None})
+    return tell_marks(store, infos)
 
 
 def tell_shares(

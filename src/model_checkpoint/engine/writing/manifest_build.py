@@ -67,6 +67,8 @@ def compose(
         compression=order.compression.value,
         features=_features(order, records),
         left_out=order.left_out,
+        parity=order.parity,
+        mirror="" if order.mirror is None else order.mirror.url,
         metrics=pack(dict(order.metrics)),
         metadata=pack(dict(order.metadata)),
         tree=flat.tree,

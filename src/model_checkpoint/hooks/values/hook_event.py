@@ -32,6 +32,8 @@ class HookEvent(Enum):
     AFTER_RETENTION_POLICY = "after_retention_policy"
     BEFORE_MIGRATION = "before_migration"
     AFTER_MIGRATION = "after_migration"
+    BEFORE_API_REQUEST = "before_api_request"
+    AFTER_API_REQUEST = "after_api_request"
     ON_ERROR = "on_error"
 
     @property

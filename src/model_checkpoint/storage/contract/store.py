@@ -136,6 +136,34 @@ class Attempt(Protocol):
 
 
 @runtime_checkable
+class Mending(Protocol):
+    """Files on their way into a published checkpoint: such as it lacks, or in place of damaged ones.
+
+    A file has one content under one name for ever, so whoever brings the same file a second time changes nothing.
+    """
+
+    def create(self, file: str, size: int) -> Writer:
+        """Open a file that will be ``file`` of the checkpoint, and reserve ``size`` bytes for it."""
+        ...
+
+    def link(self, file: str, *, source: str, source_file: str, identity: str) -> bool:
+        """Let ``file`` be the same copy as ``source_file`` of the checkpoint ``source``; see :class:`Attempt`."""
+        ...
+
+    def finish(self, *, over: bytes, manifest: bytes | None = None) -> bool:
+        """Put every file in its place, durably, and then ``manifest``, if there is one, in the place of ``over``.
+
+        What was there before goes to the trash. False, and no reader will miss anything, if the manifest in place is
+        no longer ``over``: the checkpoint was replaced or deleted meanwhile.
+        """
+        ...
+
+    def abort(self) -> None:
+        """Remove what is not in its place yet; never raises for what is already gone."""
+        ...
+
+
+@runtime_checkable
 class Store(Protocol):
     """A place that keeps checkpoints; an implementation must pass ``testing.StoreSuite``."""
 
@@ -178,6 +206,10 @@ class Store(Protocol):
 
     def stage(self, name: str, attempt: str) -> Attempt:
         """Begin an attempt; raise ``StepExists`` only in ``publish``."""
+        ...
+
+    def mend(self, name: str, attempt: str) -> Mending:
+        """Begin to put files into the published checkpoint ``name``, under an id of its own like an attempt."""
         ...
 
     def free_bytes(self) -> int | None:

@@ -149,7 +149,7 @@ class LocalAttempt:
             return obsolete, ""
         if manifest is None:
             return obsolete, ""
-        return tuple(record.name for record in (*manifest.files, *manifest.extras)), manifest.attempt
+        return manifest.file_names, manifest.attempt
 
     def _unclaimed(self, obsolete: tuple[str, ...], owner: str) -> tuple[str, ...]:
         """What of ``obsolete`` belongs to no attempt that may be about to switch to it; its ``owner`` already has."""

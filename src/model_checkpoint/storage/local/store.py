@@ -21,6 +21,7 @@ from model_checkpoint.storage.local import sidecar_files, trash
 from model_checkpoint.storage.local.attempt import LocalAttempt
 from model_checkpoint.storage.local.files import LocalReader, open_reader
 from model_checkpoint.storage.local.folder_entries import folder_entries
+from model_checkpoint.storage.local.mending import LocalMending
 from model_checkpoint.storage.local.paths import (
     RootPaths,
     free_bytes,
@@ -131,6 +132,13 @@ class LocalStore:
         check_attempt(attempt, self.url)
         self._prepare()
         return LocalAttempt(self._root, name, attempt, direct=self._direct)
+
+    def mend(self, name: str, attempt: str) -> LocalMending:
+        """Begin to put files into a published checkpoint."""
+        check_name(name, self.url)
+        check_attempt(attempt, self.url)
+        self._prepare()
+        return LocalMending(self._root, name, attempt, direct=self._direct)
 
     def _prepare(self) -> None:
         """Make the root."""

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from model_checkpoint.errors import CheckpointException, StorageFailure
 from model_checkpoint.storage.contract.failures import (
     FULL,
+    NO_LINKS,
     doubt,
     in_doubt,
     name_taken_again,
@@ -26,7 +27,7 @@ from model_checkpoint.storage.contract.failures import (
     typed_errors,
 )
 from model_checkpoint.storage.contract.host import Moment
-from model_checkpoint.storage.contract.names import MANIFEST, TrashToken
+from model_checkpoint.storage.contract.names import MANIFEST, REPLACED_MANIFEST, TrashToken
 from model_checkpoint.storage.contract.store import Trashed, Waiting
 from model_checkpoint.storage.local.ages import age_of
 from model_checkpoint.storage.local.paths import (
@@ -257,6 +258,36 @@ def retire_files(root: RootPaths, name: str, files: Sequence[str]) -> None:
         log.warning("%s: the files it replaced are removed at once; the disk has no room to keep them", name)
         for file in files:
             remove_tree(root.calls, f"{root.checkpoint(name)}/{file}")
+
+
+def keep_replaced(root: RootPaths, name: str, files: Sequence[str]) -> None:
+    """Give files of ``name`` that are about to be replaced a second name in the trash, durably.
+
+    A manifest gets another one there, since a folder with a manifest would count as a checkpoint. Where there are no
+    links a file is moved: it is to be replaced because it cannot be used.
+    """
+    if not files:
+        return
+    calls, folder = root.calls, root.checkpoint(name)
+    bin_ = f"{root.trash}/{TrashToken.fresh(name, moment=calls.now())}"
+    make_folder(calls, root.trash)
+    calls.mkdir(bin_)
+    pinned = calls.open(bin_, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        for file in files:
+            kept = REPLACED_MANIFEST if file == MANIFEST else file
+            try:
+                calls.link(f"{folder}/{file}", kept, into=pinned)
+            except FileNotFoundError:
+                log.debug("%s/%s: gone already", name, file)
+            except OSError as error:
+                if error.errno not in NO_LINKS:
+                    raise
+                calls.rename(f"{folder}/{file}", kept, into=pinned)
+    finally:
+        let_go(calls, pinned)
+    flush_folder(calls, bin_)
+    flush_folder(calls, root.trash)
 
 
 @dataclass(frozen=True, slots=True)

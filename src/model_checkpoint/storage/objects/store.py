@@ -23,6 +23,7 @@ from model_checkpoint.storage.objects.attempt import ObjectAttempt
 from model_checkpoint.storage.objects.commit import CurrentManifest, find
 from model_checkpoint.storage.objects.folder import Folder, files_of, list_folders
 from model_checkpoint.storage.objects.leases import leases
+from model_checkpoint.storage.objects.mending import ObjectMending
 from model_checkpoint.storage.objects.reader import ObjectReader, gone
 from model_checkpoint.storage.objects.recovery import foresee, sweep
 from model_checkpoint.storage.objects.requests.bucket import TERM_SECONDS, Address, Bucket, connect
@@ -174,6 +175,12 @@ class ObjectStore:
         check_name(name, self.url)
         check_attempt(attempt, self.url)
         return ObjectAttempt(self._bucket, name, attempt, buffers=self._buffers)
+
+    def mend(self, name: str, attempt: str) -> ObjectMending:
+        """Begin to put files into a published checkpoint."""
+        check_name(name, self.url)
+        check_attempt(attempt, self.url)
+        return ObjectMending(self._bucket, name, attempt, buffers=self._buffers)
 
     def free_bytes(self) -> int | None:
         """Nobody can tell."""
