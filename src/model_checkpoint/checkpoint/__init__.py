@@ -2,7 +2,8 @@
 
 The names of the stub beside this file are imported on first use.
 
-checkpoint_manager  save, find, load, keep and resume; each method a short list of steps.
+checkpoint_manager   save, load and resume; each method a short list of steps.
+managed_checkpoints  find, delete, pin, prune and verify what is saved.
 saving              one call becomes a durable, recorded checkpoint.
 loading             one checkpoint is chosen, checked and given back, or flows into live objects.
 keeping             what becomes of checkpoints once they are saved.
