@@ -46,7 +46,9 @@ class EnhancedCheckpointManager(ManagedCheckpoints):
         cache_ttl: Seconds a row is believed without asking the database.
         best_metric: What ``best_metric`` means: a metric (``"accuracy"``), or an expression (``"f1 - 0.1*latency"``).
         keep: Keepers such as ``mc.last(3)``, instead of those that follow from the choices above.
-        incremental: Repeat files that did not change by link; native backend only.
+        incremental: Repeat files that did not change by link; native backend only, like ``parity`` and ``mirror``.
+        parity: ``"xor"`` or ``"pq"``: write files by which one or two damaged ones can be rebuilt.
+        mirror: A second root, written behind each save.
 
     Example:
         >>> import tempfile, numpy as np
@@ -80,10 +82,14 @@ class EnhancedCheckpointManager(ManagedCheckpoints):
         best_metric: str | None = None,
         keep: Sequence[Keeper] | None = None,
         incremental: bool = False,
+        parity: str | None = None,
+        mirror: str | None = None,
     ) -> None:
         options = ManagerOptions(
             compression=compression_of(enable_compression),
             incremental=incremental,
+            parity=parity,
+            mirror=mirror,
             integrity=enable_integrity_checks,
             caching=enable_caching,
             hooks=enable_hooks,

@@ -24,6 +24,8 @@ class ManagerOptions:
 
     compression: CompressionLevel = CompressionLevel.NONE
     incremental: bool = False
+    parity: str | None = None  # "xor" or "pq": files by which damaged ones can be rebuilt
+    mirror: str | None = None  # a second root that is written behind each save
     integrity: bool = True  # look at what was committed before it is recorded
     caching: bool = True
     hooks: bool = True

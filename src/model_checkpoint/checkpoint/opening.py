@@ -36,11 +36,7 @@ def open_services(
 ) -> Services:
     """Put together what a manager works with; the database is opened when it is first needed."""
     made = find_backend(backend)
-    if options.compression is not CompressionLevel.NONE and not is_native(made):
-        raise OptionInvalid(
-            f"the storage backend {name_of(made)} does not compress; only the native one does. Leave "
-            "enable_compression out, or choose storage_backend='native'."
-        )
+    _refuse_foreign(made, options)
     store, hooks, troubles = open_store(root), HookManager(), Troubles()
     connection = _connection(store, tracker, database_url, hooks)
     return Services(
@@ -53,6 +49,22 @@ def open_services(
         options=options,
         troubles=troubles,
     )
+
+
+def _refuse_foreign(backend: Any, options: ManagerOptions) -> None:
+    """Refuse for other backends what only the native one does."""
+    asked = {
+        "enable_compression": options.compression is not CompressionLevel.NONE,
+        "incremental": options.incremental,
+        "parity": options.parity is not None,
+        "mirror": options.mirror is not None,
+    }
+    wrong = [name for name, given in asked.items() if given]
+    if wrong and not is_native(backend):
+        raise OptionInvalid(
+            f"{wrong[0]} is of the native backend; {name_of(backend)} does not do it. Leave it out, or choose "
+            "storage_backend='native'."
+        )
 
 
 def compression_of(choice: bool | CompressionLevel) -> CompressionLevel:

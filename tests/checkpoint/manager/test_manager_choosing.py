@@ -152,6 +152,21 @@ def test_verification_finds_what_is_damaged_and_only_that(manager):
     assert [manager.get_checkpoint(id).health for id in ids] == ["healthy", "damaged", "healthy"]
 
 
+def test_a_damaged_file_is_mended_from_parity_bit_for_bit(make):
+    manager = make(parity="xor")
+    (id,) = saved(manager, [{}])
+    mc.finish_saves(manager.root)
+    before = manager.load_checkpoint(id)["model_state_dict"]["w"]
+    damage(manager, id)
+
+    assert not manager.verify_experiment_integrity().ok
+    report = manager.verify_experiment_integrity(repair=True)
+
+    assert (report.ok, report.verdicts[0].repaired) == (True, True)
+    np.testing.assert_array_equal(manager.load_checkpoint(id)["model_state_dict"]["w"], before)
+    assert [one.subject for one in manager.audit(action="repair").items] == [id]
+
+
 # --- resuming --------------------------------------------------------------------------------------------------------
 
 
@@ -278,3 +293,48 @@ def test_every_checkpoint_of_the_manager_is_one_of_the_front_door_too(manager):
 
     assert mc.load(manager.root, best="val_loss")["model"]["w"].tolist() == [1.0, 1.0]
     assert [info.id for info in mc.list_checkpoints(manager.root)] == ids[::-1]
+
+
+# --- what prepares itself --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", ["native", "pytorch"])
+def test_a_mixed_precision_run_saved_in_fallback_resumes_in_one_call(make, backend):
+    from model_checkpoint.precision import MixedPrecisionOptimizer
+
+    def mixed(seed):
+        torch.manual_seed(seed)
+        model = torch.nn.Linear(4, 2)
+        return model, MixedPrecisionOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+
+    model, optimizer = mixed(0)
+    optimizer.fallback_to_fp32()
+    manager = make(storage_backend=backend)
+    manager.save_checkpoint(model, optimizer, step=1)
+
+    other, theirs = mixed(1)
+    report = manager.resume(other, theirs)
+
+    assert theirs.has_fallback
+    assert other.weight.dtype == model.weight.dtype == torch.float32
+    assert torch.equal(other.weight, model.weight)
+    assert report.complete
+
+
+@pytest.mark.parametrize("backend", ["native", "pytorch", "safetensors"])
+def test_a_recompute_plan_travels_with_the_checkpoint_and_is_put_in_force(make, backend):
+    from model_checkpoint.recompute import auto_checkpoint
+
+    def deep():
+        return torch.nn.Sequential(*(torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.Tanh()) for _ in range(6)))
+
+    model = auto_checkpoint(deep(), 0.6, torch.randn(32, 16))
+    manager = make(storage_backend=backend)
+    id = manager.save_checkpoint(model, step=1)
+    fresh = deep()
+
+    report = manager.resume(fresh)
+
+    assert "recompute_plan" in manager.get_checkpoint(id).parts
+    assert report.restored == ("model", "rng", "recompute_plan")
+    assert fresh.plan.to_dict() == model.plan.to_dict()

@@ -167,8 +167,9 @@ def test_compression_really_makes_it_smaller_and_a_backend_without_it_refuses(ma
     sizes = [one.get_checkpoint(one.save_checkpoint(state, step=1)).file_size for one in (plain, packed)]
 
     assert sizes[1] < sizes[0] / 10
-    with pytest.raises(OptionInvalid, match="pytorch does not compress"):
-        make(storage_backend="pytorch", enable_compression=True)
+    for option in ({"enable_compression": True}, {"incremental": True}, {"parity": "xor"}, {"mirror": "memory://m"}):
+        with pytest.raises(OptionInvalid, match=f"{next(iter(option))} is of the native backend; pytorch does not"):
+            make(storage_backend="pytorch", **option)
 
 
 def test_saves_of_eight_threads_all_succeed(manager):

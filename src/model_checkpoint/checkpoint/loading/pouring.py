@@ -27,10 +27,12 @@ def pour(state: Any, into: Any) -> Any:
     """
     flat = tree.flatten(state)
     entries = [_entry(leaf) for leaf in flat.leaves]
-    restore = tree.prepare(flat.tree, entries, into=into)
-    for index in restore.needed:
-        _fill(restore.target(index), flat.leaves[index])
-    return restore.finish()
+    with tree.Preparation() as preparing:
+        preparing.run(flat.tree, into)
+        restore = tree.prepare(flat.tree, entries, into=into)
+        for index in restore.needed:
+            _fill(restore.target(index), flat.leaves[index])
+        return restore.finish()
 
 
 def _entry(leaf: Leaf) -> Entry:

@@ -19,6 +19,7 @@ from model_checkpoint.checkpoint.loading.load_steps import parts_of, told_load
 from model_checkpoint.checkpoint.loading.pouring import pour
 from model_checkpoint.checkpoint.services import Services
 from model_checkpoint.checkpoint.storage.deposit import withdraw
+from model_checkpoint.checkpoint.storage.recompute_plan import PART, plan_of, put_in_force
 from model_checkpoint.database.errors import RowRefused
 from model_checkpoint.database.records import Checkpoint, LineageEdge
 from model_checkpoint.engine.reading.load import load
@@ -133,12 +134,13 @@ def _restored(services: Services, row: Checkpoint, live: Mapping[str, Any], *, r
                 row.file_path,
             )
         _fill(services, row, wanted)
+        planned = _plan_again(services, row, wanted.get("model")) if PART in there else ()
     missing = tuple(name for name in live if name not in wanted)
     return ResumeReport(
         checkpoint=row,
-        restored=tuple(wanted),
+        restored=(*wanted, *planned),
         missing=(*missing, "rng") if rng and "rng" not in wanted else missing,
-        unused=tuple(name for name in there if name not in wanted),
+        unused=tuple(name for name in there if name not in (*wanted, PART)),
         metrics=dict(row.metrics),
     )
 
@@ -149,6 +151,15 @@ def _fill(services: Services, row: Checkpoint, wanted: dict[str, Any]) -> None:
         load(store, name=row.name, parts=list(wanted), into=wanted, verify="full")
         return
     pour(withdraw(store, row.name, own=services.backend, parts=list(wanted)), wanted)
+
+
+def _plan_again(services: Services, row: Checkpoint, model: Any) -> tuple[str, ...]:
+    """Put the plan that was saved with a model in force, unless it has one already."""
+    if model is None or plan_of(model) is not None:
+        return ()
+    data = withdraw(store_of(services, row), row.name, own=services.backend, parts=[PART])
+    put_in_force(model, data[PART])
+    return (PART,)
 
 
 def _told(

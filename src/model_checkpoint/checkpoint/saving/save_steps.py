@@ -70,7 +70,8 @@ def wishes(services: Services, order: SaveOrder, parts: Mapping[str, Any]) -> di
 
 
 def _native_wishes(services: Services) -> dict[str, Any]:
-    return {"compression": services.options.compression, "incremental": services.options.incremental}
+    names = ("compression", "incremental", "parity", "mirror")
+    return {name: getattr(services.options, name) for name in names}
 
 
 def settle(services: Services, order: SaveOrder, info: CheckpointInfo) -> str:

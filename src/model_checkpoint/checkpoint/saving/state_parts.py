@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from model_checkpoint.checkpoint.storage.deposit import KNOWN_PARTS
+from model_checkpoint.checkpoint.storage.recompute_plan import PART, plan_of
 from model_checkpoint.errors import OptionInvalid
 from model_checkpoint.tree import rng_state
 
@@ -26,7 +27,7 @@ def gather_parts(known: Mapping[str, Any], extra: Mapping[str, Any] | None, *, s
     for name, part in (extra or {}).items():
         if (
             not isinstance(name, str)
-            or name in KNOWN_PARTS
+            or name in (*KNOWN_PARTS, PART)
             or name.endswith(_SUFFIX)
             or not name
             or name.startswith("_")
@@ -38,6 +39,9 @@ def gather_parts(known: Mapping[str, Any], extra: Mapping[str, Any] | None, *, s
         parts[name] = part
     if not parts:
         raise OptionInvalid("there is nothing to save: give model=, or parts={...}. Nothing was done.")
+    plan = plan_of(parts.get("model"))
+    if plan is not None:
+        parts[PART] = plan
     if save_rng:
         parts["rng"] = rng_state()
     return parts

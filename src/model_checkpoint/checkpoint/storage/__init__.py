@@ -4,6 +4,7 @@ native             the engine: safetensors files cut into digested chunks; every
 torch_files        one ``.pt`` file by ``torch.save``, loaded with ``weights_only=True``.
 safetensors_files  one ``.safetensors`` file that every reader of that format opens, with the whole state in it.
 backend_registry   from a name, class, instance or entry point to a backend.
+recompute_plan     the plan by which a model trains within its memory travels with its checkpoints.
 deposit            a state goes to a root through whichever backend, and comes back.
 """
 
