@@ -6,22 +6,24 @@ import dataclasses
 import time
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, insert, select, union_all
+from sqlalchemy import CompoundSelect, Connection, Update, bindparam, insert, literal, select, union_all
 
 from model_checkpoint.database.catalog.audit_rows import whoami
 from model_checkpoint.database.catalog.best_rows import KINDS
 from model_checkpoint.database.catalog.catalog_part import CatalogPart
 from model_checkpoint.database.catalog.checkpoint_columns import (
     COMMITTED,
-    checkpoint_of,
+    FLAGS,
     insert_checkpoints,
     scores_of,
     store_checkpoints,
 )
 from model_checkpoint.database.models import AuditRow, CheckpointRow, EdgeRow, ExperimentRow, table_of
 from model_checkpoint.database.records import Checkpoint
+from model_checkpoint.database.values.exact_numbers import joined
 
 _experiments, _checkpoints = table_of(ExperimentRow), table_of(CheckpointRow)
 _edges, _audits = table_of(EdgeRow), table_of(AuditRow)
@@ -85,22 +87,43 @@ class SavedCatalog(CatalogPart):
         return self._write(work)
 
 
+# Statements are made once: to make one, and to find out that it is known, takes longer than to run it.
+_TURN = select(_experiments.c.number).where(_experiments.c.id == bindparam("run")).with_for_update()
+_EDGE, _AUDIT = insert(_edges), insert(_audits)
+_COMPARED = tuple(
+    _checkpoints.c[name]
+    for name in ("id", "step", "created_at", "loss", "loss_grade", "val_loss", "val_loss_grade", "metrics", *FLAGS)
+)
+
+
 def _take_turns(connection: Connection, new: Checkpoint) -> None:
     """Wait for whoever saves to the same run; a SQLite file has one writer anyway."""
-    if connection.dialect.name == "sqlite":
-        return
-    run = select(_experiments.c.number).where(_experiments.c.id == new.experiment_id)
-    connection.execute(run.with_for_update())
+    if connection.dialect.name != "sqlite":
+        connection.execute(_TURN, {"run": new.experiment_id})
 
 
 def _known(connection: Connection, new: Checkpoint, kinds: Collection[str]) -> list[Checkpoint]:
-    """The new one, if it was recorded before, and those that have a flag; each found by an index of its own."""
-    each = [select(_checkpoints).where(_checkpoints.c.id == new.id)]
+    """The new one, if it was recorded before, and those that have a flag, as far as they are compared."""
+    rows = connection.execute(_asking(tuple(kinds)), {"new": new.id, "run": new.experiment_id}).mappings()
+    return [*{row["id"]: _compared(row, new) for row in rows}.values()]
+
+
+@cache
+def _asking(kinds: tuple[str, ...]) -> CompoundSelect[Any]:
+    """Each is found by an index of its own."""
+    each = [select(*_COMPARED).where(_checkpoints.c.id == bindparam("new"))]
     for kind in kinds:
-        own = (_checkpoints.c.experiment_id == new.experiment_id, _checkpoints.c[KINDS[kind]].is_(True))
-        each.append(select(_checkpoints).where(*own, _checkpoints.c.state == COMMITTED))
-    rows = connection.execute(union_all(*each)).mappings()
-    return [*{row["id"]: checkpoint_of(row) for row in rows}.values()]
+        own = (_checkpoints.c.experiment_id == bindparam("run"), _checkpoints.c[KINDS[kind]].is_(True))
+        each.append(select(*_COMPARED).where(*own, _checkpoints.c.state == literal(COMMITTED)))
+    return union_all(*each)
+
+
+def _compared(row: Mapping[Any, Any], new: Checkpoint) -> Checkpoint:
+    fields = dict(row)
+    grades = {name: fields.pop(f"{name}_grade") for name in ("loss", "val_loss")}
+    for name, grade in grades.items():
+        fields[name] = None if grade is None else joined(grade, fields[name])
+    return Checkpoint(experiment_id=new.experiment_id, **fields)
 
 
 def _wins(new: Checkpoint, holders: Sequence[Checkpoint], kind: str, better: Beats) -> bool:
@@ -110,15 +133,21 @@ def _wins(new: Checkpoint, holders: Sequence[Checkpoint], kind: str, better: Bea
 
 
 def _take_flags(connection: Connection, holders: Sequence[Checkpoint], won: Collection[str]) -> None:
-    for kind in won:
-        ids = [one.id for one in holders if getattr(one, KINDS[kind])]
-        if ids:
-            own = _checkpoints.update().where(_checkpoints.c.id.in_(ids))
-            connection.execute(own.values({KINDS[kind]: False}))
+    for one in holders:
+        lost = tuple(kind for kind in won if getattr(one, KINDS[kind]))
+        if lost:
+            connection.execute(_taking(lost), {"holder": one.id})
+
+
+@cache
+def _taking(kinds: tuple[str, ...]) -> Update:
+    values = {KINDS[kind]: False for kind in kinds}
+    return _checkpoints.update().where(_checkpoints.c.id == bindparam("holder")).values(values)
 
 
 def _note(connection: Connection, new: Checkpoint, details: Mapping[str, Any]) -> None:
-    edge = {"parent": new.experiment_id, "child": new.id, "kind": "saved", "step": new.step, "created_at": time.time()}
-    connection.execute(insert(_edges), edge)
-    entry = {"id": uuid.uuid4().hex, "at": time.time(), "actor": whoami(), "action": "save", "outcome": "ok"}
-    connection.execute(insert(_audits), {**entry, "subject": new.id, "details": dict(details)})
+    now = time.time()
+    edge = {"parent": new.experiment_id, "child": new.id, "kind": "saved", "step": new.step, "created_at": now}
+    connection.execute(_EDGE, edge)
+    entry = {"id": uuid.uuid4().hex, "at": now, "actor": whoami(), "action": "save", "outcome": "ok"}
+    connection.execute(_AUDIT, {**entry, "subject": new.id, "details": dict(details)})

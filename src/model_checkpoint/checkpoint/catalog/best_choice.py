@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 from model_checkpoint.database import EnhancedDatabaseConnection
@@ -27,13 +28,19 @@ def measures_of(row: Checkpoint) -> dict[str, Any]:
 
 def criteria_of(row: Checkpoint, best_metric: str | None) -> dict[str, MetricExpression]:
     """What each kind of flag is decided by; ``metric`` is what was chosen, or the only one there is."""
-    kinds = {name: MetricExpression.parse(f"min:{name}") for name in _LOSSES}
+    kinds = {name: _parsed(f"min:{name}", _LOSSES) for name in _LOSSES}
     others = [name for name in row.metrics if name not in _LOSSES]
     if best_metric is not None:
-        kinds["metric"] = MetricExpression.parse(best_metric, known=[*measures_of(row)])
+        kinds["metric"] = _parsed(best_metric, tuple(sorted(measures_of(row))))
     elif len(others) == 1:
-        kinds["metric"] = MetricExpression.parse(others[0], known=others)
+        kinds["metric"] = _parsed(others[0], tuple(others))
     return kinds
+
+
+@lru_cache(maxsize=256)
+def _parsed(text: str, known: tuple[str, ...]) -> MetricExpression:
+    """Runs ask the same again and again."""
+    return MetricExpression.parse(text, known=known)
 
 
 def contests(row: Checkpoint, best_metric: str | None) -> Mapping[str, Beats]:

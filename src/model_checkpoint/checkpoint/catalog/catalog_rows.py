@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections.abc import Mapping
 from typing import Any
@@ -12,6 +13,28 @@ from model_checkpoint.manifest import Summary
 
 KEY = "catalog"  # in the metadata of a manifest: what the manager remembers there
 _LOSSES = ("loss", "val_loss")
+
+
+class CachedRow:
+    """A row in a cache: copied when somebody asks for it, not when it is put there with every save."""
+
+    __slots__ = ("_row",)
+
+    def __init__(self, row: Checkpoint) -> None:
+        self._row = row
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> CachedRow:
+        return self
+
+    @property
+    def experiment_id(self) -> str:
+        """With which run it is forgotten."""
+        return self._row.experiment_id
+
+    @property
+    def row(self) -> Checkpoint:
+        """A copy that may be changed."""
+        return copy.deepcopy(self._row)
 
 
 def row_of(info: CheckpointInfo, summary: Summary | None, *, root: str, run: Experiment | None = None) -> Checkpoint:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from model_checkpoint.checkpoint.catalog.best_choice import all_rows, criteria_of, find_best, measures_of, rank_of
-from model_checkpoint.checkpoint.catalog.catalog_rows import row_of
+from model_checkpoint.checkpoint.catalog.catalog_rows import CachedRow, row_of
 from model_checkpoint.checkpoint.catalog.checkpoint_index import AWAY
 from model_checkpoint.checkpoint.errors import CheckpointUnknown
 from model_checkpoint.checkpoint.services import Services
@@ -26,7 +26,7 @@ def row_by_id(services: Services, checkpoint_id: str) -> Checkpoint:
         with services.troubles.tolerated("cache"):
             known = services.caches.checkpoints.get_metadata(checkpoint_id)
             if known is not None:
-                return _present(known)
+                return _present(known.row)
     try:
         services.catalog.require_near()
         row = services.catalog.connection.get_checkpoint(checkpoint_id)
@@ -40,7 +40,7 @@ def row_by_id(services: Services, checkpoint_id: str) -> Checkpoint:
         )
     if services.options.caching:
         with services.troubles.tolerated("cache"):
-            services.caches.checkpoints.set_metadata(row.id, row)
+            services.caches.checkpoints.set_metadata(row.id, CachedRow(row))
     return _present(row)
 
 

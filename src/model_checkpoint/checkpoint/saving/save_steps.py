@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from model_checkpoint.checkpoint.catalog.catalog_rows import row_of
+from model_checkpoint.checkpoint.catalog.catalog_rows import CachedRow, row_of
 from model_checkpoint.checkpoint.keeping.removal import forget_cached
 from model_checkpoint.checkpoint.keeping.retiring import retire
 from model_checkpoint.checkpoint.saving.save_order import SaveOrder
@@ -128,7 +128,7 @@ def _examine(services: Services, order: SaveOrder) -> Summary:
 def _remember(services: Services, row: Checkpoint) -> None:
     if services.options.caching:
         with services.troubles.tolerated("cache"):
-            services.caches.checkpoints.set_metadata(row.id, row)
+            services.caches.checkpoints.set_metadata(row.id, CachedRow(row))
 
 
 def _tell_best(services: Services, row: Checkpoint, best: Sequence[str]) -> None:

@@ -78,8 +78,12 @@ class AuditCatalog(CatalogPart):
 
 
 @cache
-def _host() -> str:
-    return socket.gethostname()
+def _user_and_host() -> str:
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a user without a name, as in some containers
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"
 
 
 def whoami() -> str:
@@ -89,8 +93,4 @@ def whoami() -> str:
         >>> whoami().endswith(f":{os.getpid()}")
         True
     """
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # a user without a name, as in some containers
-        user = str(os.getuid())
-    return f"{user}@{_host()}:{os.getpid()}"
+    return f"{_user_and_host()}:{os.getpid()}"

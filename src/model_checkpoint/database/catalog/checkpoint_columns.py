@@ -15,6 +15,7 @@ from model_checkpoint.database.values.exact_numbers import as_float, joined, spl
 COMMITTED, DELETED = "committed", "deleted"
 FLAGS = ("is_best_loss", "is_best_val_loss", "is_best_metric")
 _table, _metrics = table_of(CheckpointRow), table_of(CheckpointMetricRow)
+_NEW_ROWS, _NEW_ENTRIES = insert(_table), insert(_metrics)  # made once, since that costs more than to run them
 _INDEXED = ("checkpoint_id", "key", "experiment_id", "grade", "value", "step", "created_at")
 
 
@@ -26,7 +27,7 @@ def store_checkpoints(connection: Connection, checkpoints: Sequence[Checkpoint],
 
 def insert_checkpoints(connection: Connection, checkpoints: Sequence[Checkpoint], keys: Mapping[str, int]) -> None:
     """Put down rows that are known to be new."""
-    connection.execute(insert(_table), [_row(one) for one in checkpoints])
+    connection.execute(_NEW_ROWS, [_row(one) for one in checkpoints])
     _index(connection, checkpoints, keys)
 
 
@@ -40,7 +41,7 @@ def _index(connection: Connection, checkpoints: Sequence[Checkpoint], keys: Mapp
         for name, score in sorted(scores_of(one).items())
     ]
     if entries:
-        connection.execute(insert(_metrics), entries)
+        connection.execute(_NEW_ENTRIES, entries)
 
 
 def _store(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
