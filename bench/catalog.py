@@ -35,7 +35,7 @@ def run(folder: Path, *, rounds: int, scale: float, say: Say) -> Section:
     ]
     return Section(
         title="The catalog",
-        intro="Saves through `EnhancedCheckpointManager` on a SQLite file, with their rows, flags, edges and audit entries.",
+        intro="Saves through `EnhancedCheckpointManager` on a SQLite file, with rows, flags, edges and audit entries.",
         grid=grid,
         facts={"reindex": f"{rate:,.0f} checkpoints per second", **{k: f"{v:.2f}x" for k, v in asked.items()}},
         notes=[f"`manager, keep 10` removes an old checkpoint with every save: {kept / plain:.2f} of mc.save."],
