@@ -25,6 +25,7 @@ FILES = sorted(
 PUBLIC_NAMES = [
     "__version__",
     "EnhancedCheckpointManager",
+    "Run",
     "save",
     "save_async",
     "finish_saves",
