@@ -24,6 +24,7 @@ _SECTIONS = {
     "million": "million",
     "growth": "growth",
     "catalog": "catalog",
+    "manager": "managed_saves",
 }
 # programs of their own, since they want a process to themselves: one thread, a tuned allocator, a server, peers
 _PROGRAMS = {

@@ -1,140 +1,128 @@
-"""Catalog: what a save through the manager costs beside a plain one, and what is asked of many checkpoints."""
+"""Catalog: the same questions to a thousand checkpoints and to a hundred thousand; one series of many millions."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
 
-import numpy as np
-
 from bench.results import Section, Verdict
 from bench.rounds import Say
+from model_checkpoint.database import Checkpoint, EnhancedDatabaseConnection, Experiment, Metric
 
-_SAVES, _REINDEXED, _MANY, _FEW = 60, 2_000, 100_000, 1_000
-_ASKED = 200
+_FEW, _MANY = 1_000, 100_000  # checkpoints
+_RUNS, _NAMES, _STEPS = 20, 50, 10_000  # ten million points
+_EACH = 20  # so many of each kind in one round
+_BATCH = 100  # steps written at once, of all names
+
+Times = dict[str, list[float]]
+Catalogs = dict[str, EnhancedDatabaseConnection]
 
 
 def run(folder: Path, *, rounds: int, scale: float, say: Say) -> Section:
-    """Measure; everything is a ratio within this process but the rate of a reindex."""
-    folder.mkdir(parents=True, exist_ok=True)
-    say("saves")
-    saves = _saves(folder / "saves", max(20, round(rounds * _SAVES * scale)))
-    say("reindex")
-    rate = _reindex(folder / "reindex", max(200, round(_REINDEXED * scale)))
-    say("questions")
-    asked = _questions(folder / "asked", max(2 * _FEW, round(_MANY * scale)))
-    medians = {name: median(times) for name, times in saves.items()}
-    plain, manager, kept, torch_file = (medians[name] for name in ("mc.save", "manager", "manager, keep 10", "torch"))
-    grid = [
-        ("a state of 400 bytes", "median, ms", "of mc.save"),
-        *((name, f"{value * 1e3:.2f}", f"{value / plain:.2f}") for name, value in medians.items()),
+    """Fill catalogs of both sizes and ask them by turns; each figure is the median of all."""
+    shutil.rmtree(folder, ignore_errors=True)
+    many, runs = max(2 * _FEW, round(_MANY * scale)), max(1, round(_RUNS * scale))
+    catalogs = {name: EnhancedDatabaseConnection(f"sqlite:///{folder}/{name}.db") for name in ("few", "many")}
+    try:
+        saved = {name: _save(catalogs[name], _FEW if name == "few" else many) for name in catalogs}
+        say(f"saved {_FEW:,} and {many:,} checkpoints")
+        written = {name: _write(catalogs[name], 1 if name == "few" else runs) for name in catalogs}
+        say(f"wrote {written['many'][0]:,} points")
+        times: Times = {}
+        for number in range(rounds + 1):
+            _round({} if number == 0 else times, catalogs, number)
+            say(f"round {number}")
+        size = sum(path.stat().st_size for path in folder.glob("many.db*"))
+    finally:
+        for one in catalogs.values():
+            one.close()
+    return _section(times, many, saved["many"], written["many"], size)
+
+
+def _section(times: Times, many: int, saved: float, written: tuple[int, float], size: int) -> Section:
+    asked = ("latest", "best of a metric", "page of 50", "save one")
+    growth = [
+        Verdict(claim=f"{what} at {many:,} / at {_FEW:,} checkpoints", value=_ratio(times, what), limit=1.5)
+        for what in asked
     ]
+    points, rate = written
+    claim = f"series of {_STEPS:,} among {points:,} points / among {_NAMES * _STEPS:,}"
+    alone = Verdict(claim=claim, value=_ratio(times, "series"), limit=1.5)
+    whole = median(times["series, many"]) * 1e3
     return Section(
-        title="The catalog",
-        intro="Saves through `EnhancedCheckpointManager` on a SQLite file, with rows, flags, edges and audit entries.",
-        grid=grid,
-        facts={"reindex": f"{rate:,.0f} checkpoints per second", **{k: f"{v:.2f}x" for k, v in asked.items()}},
-        notes=[f"`manager, keep 10` removes an old checkpoint with every save: {kept / plain:.2f} of mc.save."],
-        verdicts=[
-            Verdict(claim="400 bytes: manager / mc.save", value=manager / plain, limit=1.5),
-            Verdict(claim="400 bytes: manager / torch.save + fsync", value=manager / torch_file, limit=10.0),
-            Verdict(claim="reindex", value=rate, limit=1_000, at_most=False, unit="/s"),
-            *(Verdict(claim=f"{name}, {_MANY:,} / {_FEW:,} rows", value=v, limit=2.0) for name, v in asked.items()),
-        ],
+        title="Catalog",
+        intro=f"SQLite catalogs of {_FEW:,} and of {many:,} checkpoints; {points:,} points of metrics, in series of "
+        f"{_STEPS:,}.",
+        grid=[["what", "median ms"], *_rows(times)],
+        facts={
+            "checkpoints saved in batches": f"{saved:,.0f} per second",
+            "points written": f"{rate:,.0f} per second",
+            "file": f"{size / 1e6:,.0f} MB",
+        },
+        verdicts=[*growth, alone, Verdict(claim=f"series of {_STEPS:,} points", value=whole, limit=100, unit=" ms")],
     )
 
 
-def _saves(folder: Path, count: int) -> dict[str, list[float]]:
-    """Interleaved, the order rotated each time."""
-    import torch
-
-    import model_checkpoint as mc
-    from model_checkpoint import EnhancedCheckpointManager, ExperimentTracker
-
-    state, tensors = {"w": np.zeros(100, np.float32)}, {"w": torch.zeros(100)}
-    folder.mkdir(parents=True)
-    run = ExperimentTracker("bench", database_url=f"sqlite:///{folder}/runs.db")
-    every = EnhancedCheckpointManager(run, f"{folder}/every", max_checkpoints=None)
-    few = EnhancedCheckpointManager(run, f"{folder}/few", max_checkpoints=10)
-
-    def torch_file(number: int) -> None:
-        with open(folder / f"{number}.pt", "wb") as file:
-            torch.save(tensors, file)
-            file.flush()
-            os.fsync(file.fileno())
-
-    ways: dict[str, Callable[[int], object]] = {
-        "mc.save": lambda n: mc.save(f"{folder}/plain", state, step=n, metrics={"val_loss": 1 / (n + 1)}),
-        "manager": lambda n: every.save_checkpoint(state, step=n, val_loss=1 / (n + 1), save_rng=False),
-        "manager, keep 10": lambda n: few.save_checkpoint(state, step=n, val_loss=1 / (n + 1), save_rng=False),
-        "manager, random generators too": lambda n: every.save_checkpoint(state, step=n, val_loss=1 / (n + 1)),
-        "torch": torch_file,
-    }
-    times: dict[str, list[float]] = {name: [] for name in ways}
-    for number in range(count):
-        order = list(ways)[number % len(ways) :] + list(ways)[: number % len(ways)]
-        for name in order:
-            began = time.perf_counter()
-            ways[name](number)
-            times[name].append(time.perf_counter() - began)
-    for manager in (every, few):
-        manager.close()
-    run.close()
-    run.connection.close()
-    shutil.rmtree(folder)
-    return {name: found[count // 10 :] for name, found in times.items()}
+def _save(db: EnhancedDatabaseConnection, count: int) -> float:
+    """Save checkpoints of one run, and say how many a second."""
+    db.save_experiment(Experiment(id="run", name="run"))
+    start = time.perf_counter()
+    for first in range(0, count, _FEW):
+        db.save_checkpoints([_checkpoint(number) for number in range(first, min(first + _FEW, count))])
+    return count / (time.perf_counter() - start)
 
 
-def _reindex(folder: Path, count: int) -> float:
-    """Checkpoints per second."""
-    import model_checkpoint as mc
-    from model_checkpoint.checkpoint.catalog.reindexing import reindex
-    from model_checkpoint.database import EnhancedDatabaseConnection
-
-    for step in range(count):
-        mc.save(f"{folder}/root", {"w": np.zeros(4)}, step=step, metrics={"val_loss": 1 / (step + 1), "accuracy": 0.5})
-    best = 0.0
-    for number in range(3):
-        with EnhancedDatabaseConnection(f"sqlite:///{folder}/{number}.db") as db:
-            began = time.perf_counter()
-            report = reindex(f"{folder}/root", db)
-            best = max(best, report.checkpoints / (time.perf_counter() - began))
-    shutil.rmtree(folder)
-    return best
+def _checkpoint(number: int) -> Checkpoint:
+    metrics = {"val_loss": (number * 7919 % 100_003) / 100_003, "accuracy": (number * 104_729 % 99_991) / 99_991}
+    return Checkpoint(id=f"c{number:07}", experiment_id="run", step=number, metrics=metrics, file_size=number)
 
 
-def _questions(folder: Path, many: int) -> dict[str, float]:
-    """How much longer each question takes of many checkpoints than of few."""
-    from model_checkpoint.database import Checkpoint, EnhancedDatabaseConnection, Experiment
+def _write(db: EnhancedDatabaseConnection, runs: int) -> tuple[int, float]:
+    """Write points of all runs side by side, and say how many, and how many a second."""
+    names = [f"metric/{number}" for number in range(_NAMES)]
+    for run in range(runs):
+        db.save_experiment(Experiment(id=f"run{run}", name="run"))
+    start = time.perf_counter()
+    for first in range(0, _STEPS, _BATCH):
+        steps = range(first, first + _BATCH)
+        for run in range(runs):
+            db.write_metrics(
+                [Metric(f"run{run}", name, step / 3, step, 1e9 + step) for name in names for step in steps]
+            )
+    total = runs * _NAMES * _STEPS
+    return total, total / (time.perf_counter() - start)
 
-    folder.mkdir(parents=True)
-    with EnhancedDatabaseConnection(f"sqlite:///{folder}/c.db") as db:
-        for run, count in (("few", _FEW), ("many", many)):
-            db.save_experiment(Experiment(id=run, name=run))
-            for start in range(0, count, 1000):
-                db.save_checkpoints(
-                    [
-                        Checkpoint(id=f"{run}-{n}", experiment_id=run, step=n, val_loss=float(n * 7919 % count))
-                        for n in range(start, min(start + 1000, count))
-                    ]
-                )
-        asked: dict[str, Callable[[str], object]] = {
-            "list": lambda run: db.page(run, limit=50),
-            "latest": lambda run: db.latest(run),
-            "best": lambda run: db.best(run, "val_loss", "min"),
-        }
-        found = {}
-        for name, ask in asked.items():
-            times: dict[str, list[float]] = {"few": [], "many": []}
-            for _ in range(_ASKED):
-                for run in times:
-                    began = time.perf_counter()
-                    ask(run)
-                    times[run].append(time.perf_counter() - began)
-            found[name] = median(times["many"]) / median(times["few"])
-    shutil.rmtree(folder)
-    return found
+
+def _round(times: Times, catalogs: Catalogs, number: int) -> None:
+    for turn in range(_EACH):
+        extra = _checkpoint(10**7 + number * _EACH + turn)
+        for name, db in catalogs.items():
+            _timed(times, f"latest, {name}", lambda db=db: db.latest("run"))
+            _timed(times, f"best of a metric, {name}", lambda db=db: db.best("run", "val_loss", "min", 3))
+            _timed(times, f"page of 50, {name}", lambda db=db: db.page("run", limit=50))
+            _timed(times, f"save one, {name}", lambda db=db, extra=extra: db.save_checkpoint(extra))
+            series = _timed(times, f"series, {name}", lambda db=db: db.series("run0", "metric/7"))
+            db.forget_checkpoint(extra.id)
+            if len(series) != _STEPS:
+                raise RuntimeError(f"read {len(series)} of {_STEPS} points")
+
+
+def _timed(times: Times, what: str, act: Callable[[], object]):
+    start = time.perf_counter()
+    answer = act()
+    times.setdefault(what, []).append(time.perf_counter() - start)
+    return answer
+
+
+def _ratio(times: Times, what: str) -> float:
+    """The median of the ratios of what was done side by side."""
+    pairs = zip(times[f"{what}, many"], times[f"{what}, few"], strict=True)
+    return median(above / below for above, below in pairs)
+
+
+def _rows(times: Times) -> Iterator[list[str]]:
+    for what, walls in times.items():
+        yield [what, f"{median(walls) * 1e3:.2f}"]
