@@ -1,5 +1,10 @@
-"""TEMP"""
-import pytest
-@pytest.fixture
-def database_url(tmp_path):
-    return f"sqlite:///{tmp_path}/db.db"
+"""What tests of tracking stand on: a database of each kind, and servers that can be killed."""
+
+from tests.ground.database_servers import (  # noqa: F401
+    database_url,
+    mariadb,
+    mariadb_url,
+    postgres,
+    postgres_url,
+    sqlite_url,
+)

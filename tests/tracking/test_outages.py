@@ -200,9 +200,11 @@ def training(tracker, over, acknowledged):
 
 @pytest.mark.slow
 @pytest.mark.fault
-def test_a_server_killed_while_training_logs_costs_nothing(killable_server, options, caplog):
-    server = killable_server
-    tracker = ExperimentTracker("run", database_url=server.url, options=options)
+@pytest.mark.parametrize("kind", ["postgres", "mariadb"])
+def test_a_server_killed_while_training_logs_costs_nothing(kind, request, options, caplog):
+    server = request.getfixturevalue(kind)
+    url = server.new_database()
+    tracker = ExperimentTracker("run", database_url=url, options=options)
     over, acknowledged = threading.Event(), []
     thread = threading.Thread(target=training, args=(tracker, over, acknowledged))
     thread.start()
@@ -225,7 +227,7 @@ def test_a_server_killed_while_training_logs_costs_nothing(killable_server, opti
     total = acknowledged[-1]
     tally = tracker.tally()
     assert (tally.stored, tally.spooled, tally.refused, tally.dropped) == (2 * total, 0, 0, 0)
-    assert arrived(server.url, tracker.experiment_id) == [(n, step) for n in ("acc", "loss") for step in range(total)]
+    assert arrived(url, tracker.experiment_id) == [(n, step) for n in ("acc", "loss") for step in range(total)]
     assert {one.count for one in tracker.connection.summaries(tracker.experiment_id)} == {total}
     assert "the database is away" in caplog.text
     tracker.close()

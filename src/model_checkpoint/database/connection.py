@@ -7,6 +7,7 @@ a server that was restarted) is tried again, what does not is a typed error.
 from __future__ import annotations
 
 import logging
+import weakref
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, TypeVar
@@ -73,6 +74,7 @@ class EnhancedDatabaseConnection(
         self._key_ids: dict[str, int] = {}
         self._opening = forks.lock()
         self._revision = ""
+        weakref.finalize(self, self._pool.close).atexit = False  # forgotten without a close: give all back all the same
         if not lazy:
             self._open()
 

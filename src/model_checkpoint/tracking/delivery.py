@@ -17,7 +17,7 @@ from typing import Any
 from model_checkpoint import forks
 from model_checkpoint.database import EnhancedDatabaseConnection
 from model_checkpoint.database.errors import DatabaseUnreachable, RowRefused, SchemaOutdated, SchemaTooNew
-from model_checkpoint.database.records import Experiment, Metric
+from model_checkpoint.database.records import Experiment
 from model_checkpoint.errors import OptionInvalid, StorageFailure, WrongReference
 from model_checkpoint.tracking.metric_queue import Logged
 from model_checkpoint.tracking.run_change import RunChange
@@ -187,14 +187,7 @@ class Delivery:
     def _apply(self, kind: str, payload: dict[str, Any]) -> None:
         """Bring one record into the database; the same record twice changes nothing."""
         if kind == METRICS:
-            run = payload["experiment_id"]
-            self.connection.write_metrics(
-                [
-                    Metric(run, name, value, step, at)
-                    for at, step, values in payload["logged"]
-                    for name, value in values.items()
-                ]
-            )
+            self.connection.write_calls(payload["experiment_id"], payload["logged"])
         elif kind == CHANGE:
             self.connection.edit_experiment(payload["id"], lambda run: RunChange(**payload["change"]).made(run))
         elif kind == RUN:

@@ -10,6 +10,7 @@ from sqlalchemy import Connection, select
 from model_checkpoint.database.catalog.catalog_part import CatalogPart
 from model_checkpoint.database.catalog.metric_series import points_of, read_series
 from model_checkpoint.database.catalog.point_batches import add_points, grouped
+from model_checkpoint.database.catalog.point_columns import LoggedCall, columns_of, metrics_of
 from model_checkpoint.database.errors import RowRefused
 from model_checkpoint.database.models import ExperimentRow, MetricKeyRow, MetricSummaryRow, table_of
 from model_checkpoint.database.records import Metric, MetricSummary, Series
@@ -39,7 +40,25 @@ class MetricCatalog(CatalogPart):
         Raises:
             RowRefused: A run is not in the catalog, or a value is no number; nothing was written.
         """
-        series = grouped(rows)
+        return self._add_or_look_again(grouped(rows))
+
+    def write_calls(self, experiment_id: str, calls: Iterable[LoggedCall]) -> int:
+        """Put down what logging calls of one run said, as (time, step, values); else as :meth:`write_metrics`, and faster.
+
+        Example:
+            >>> from model_checkpoint.database import EnhancedDatabaseConnection, Experiment
+            >>> calls = [(100.0 + step, step, {"loss": 1 / (step + 1), "acc": 0.5}) for step in range(3)]
+            >>> with EnhancedDatabaseConnection("sqlite://") as db:
+            ...     _ = db.save_experiment(Experiment(id="r1", name="baseline"))
+            ...     db.write_calls("r1", calls), db.write_calls("r1", calls)
+            (6, 0)
+        """
+        columns, rest = columns_of(calls)
+        series: dict[tuple[str, str], Any] = dict(grouped(metrics_of(experiment_id, rest)))
+        series |= {(experiment_id, name): batch for name, batch in columns.items()}
+        return self._add_or_look_again(series)
+
+    def _add_or_look_again(self, series: dict[tuple[str, str], Any]) -> int:
         if not series:
             return 0
         try:

@@ -9,17 +9,18 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, repeat
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, bindparam, insert, select
 
 from model_checkpoint.database.catalog.catalog_part import AT_ONCE, batched
+from model_checkpoint.database.catalog.point_columns import PointColumns
 from model_checkpoint.database.errors import RowRefused
 from model_checkpoint.database.models import MetricPointRow, MetricSummaryRow, table_of
 from model_checkpoint.database.records import Metric
 from model_checkpoint.database.values.column_types import as_whole
-from model_checkpoint.database.values.exact_numbers import NOT_A_NUMBER, as_float, split
+from model_checkpoint.database.values.exact_numbers import FINITE, NOT_A_NUMBER, as_float, split
 
 Point = tuple[int, float, int, float]  # step, at, grade, value
 SeriesId = tuple[int, int]  # numbers of experiment and key
@@ -71,7 +72,7 @@ def _check(name: str, points: Sequence[Point]) -> None:
         raise RowRefused(f"metric {name!r}: its time must be finite seconds since 1970.")
 
 
-def add_points(connection: Connection, batches: Mapping[SeriesId, Sequence[Point]]) -> int:
+def add_points(connection: Connection, batches: Mapping[SeriesId, Sequence[Point] | PointColumns]) -> int:
     """Put down what is not there yet, and say how many that were."""
     order = sorted(batches)
     known = _locked(connection, order)
@@ -79,12 +80,16 @@ def add_points(connection: Connection, batches: Mapping[SeriesId, Sequence[Point
     changed: list[dict[str, Any]] = []
     made: list[dict[str, Any]] = []
     for series in order:
-        before = known.get(series)
-        fresh = _unknown(connection, series, batches[series], before)
-        if not fresh:
-            continue
-        rows += [(*series, *point) for point in fresh]
-        stretch = _measured(fresh)
+        before, batch = known.get(series), batches[series]
+        if isinstance(batch, PointColumns) and _follows(batch, before):
+            rows += zip(repeat(series[0]), repeat(series[1]), batch.steps, batch.moments, repeat(FINITE), batch.values)
+            stretch = _summed_up(batch)
+        else:
+            fresh = _unknown(connection, series, _points_of(batch), before)
+            if not fresh:
+                continue
+            rows += [(*series, *point) for point in fresh]
+            stretch = _measured(fresh)
         if before is None:
             made.append({"experiment": series[0], "key": series[1], **_columns(stretch)})
         else:
@@ -96,6 +101,30 @@ def add_points(connection: Connection, batches: Mapping[SeriesId, Sequence[Point
         connection.execute(_summaries.update().where(*_of_summary), changed)
     _insert(connection, rows)
     return len(rows)
+
+
+def _follows(batch: PointColumns, before: Stretch | None) -> bool:
+    """Whether all of it is newer than what is there."""
+    return before is None or (batch.steps[0], batch.moments[0]) > before.last[:2]
+
+
+def _points_of(batch: Sequence[Point] | PointColumns) -> Sequence[Point]:
+    if not isinstance(batch, PointColumns):
+        return batch
+    return list(zip(batch.steps, batch.moments, repeat(FINITE), batch.values))  # noqa: B905  # one never ends
+
+
+def _summed_up(batch: PointColumns) -> Stretch:
+    """As :func:`_measured` does, of columns."""
+    steps, moments, values = batch
+    low, high = min(values), max(values)
+    return Stretch(
+        len(values),
+        0,
+        (steps[-1], moments[-1], FINITE, values[-1]),
+        (FINITE, low, steps[values.index(low)]),
+        (FINITE, high, steps[values.index(high)]),
+    )
 
 
 def _locked(connection: Connection, order: Sequence[SeriesId]) -> dict[SeriesId, Stretch]:
