@@ -112,6 +112,31 @@ def test_a_program_killed_during_an_outage_left_all_that_a_flush_acknowledged(pl
     assert arrived(url, killed) == [("x", step) for step in range(500)]
 
 
+def test_a_long_replay_goes_on_round_by_round_while_logging_goes_on(place, url, options, monkeypatch):
+    tracker = ExperimentTracker("run", database_url=url, options=options)
+    for step in range(20):
+        tracker.log_metrics({"x": 1.0}, step=step)
+        tracker.flush()
+        tracker.set_notes(f"step {step}")  # between them, so that they are replayed one by one
+    monkeypatch.setattr("model_checkpoint.tracking.delivery._REPLAY_SECONDS", 0.0)
+
+    come_back(place)
+    seen = set()
+    while not (tally := tracker.flush()):
+        seen.add(tally.stored)
+        if len(seen) > 1 and step < 25:
+            step += 1
+            tracker.log_metrics({"x": 1.0}, step=step)
+    step += 1
+
+    assert len(seen) > 5
+    assert tally.stored == step
+    assert tracker.experiment.notes == "step 19"
+    tracker.close()
+    assert [one for _, one in arrived(url, tracker.experiment_id)] == list(range(step))
+    tracker.connection.close()
+
+
 def test_a_full_spool_drops_counts_and_tells_once_and_training_goes_on(url, tmp_path, caplog):
     small = TrackerOptions(spool_folder=tmp_path / "spool", spool_bytes=20_000)
     tracker = ExperimentTracker("run", database_url=url, options=small)

@@ -223,6 +223,32 @@ def test_a_refused_record_blocks_no_other_and_is_tried_again_at_the_next_start(t
     assert list(tmp_path.iterdir()) == []
 
 
+def test_records_of_one_kind_in_a_row_are_handed_on_together_and_only_the_refused_one_is_set_aside(tmp_path):
+    spool, seen = Spool(tmp_path), []
+    for n, kind in enumerate("aaabba"):
+        spool.put(kind, {"n": n})
+
+    def picky(kind, payloads):
+        numbers = [payload["n"] for payload in payloads]
+        if 1 in numbers:
+            raise ValueError("not this one")
+        seen.append((kind, numbers))
+
+    assert spool.replay_batches(picky, refusals=(ValueError,)) == 5
+    assert seen == [("a", [0]), ("a", [2]), ("b", [3, 4]), ("a", [5])]
+    assert numbers(Spool(tmp_path)) == [1]
+
+
+def test_a_batch_is_as_large_as_asked_for(tmp_path):
+    spool, sizes = Spool(tmp_path), []
+    for n in range(10):
+        spool.put("k", {"n": n, "text": "x" * 300})
+
+    spool.replay_batches(lambda kind, payloads: sizes.append(len(payloads)), nbytes=1_000)
+
+    assert sizes == [3, 3, 3, 1]
+
+
 def test_the_bound_holds_over_all_files_and_says_what_to_do(tmp_path):
     spool = Spool(tmp_path, limit=2_000)
     full = {"n": 0, "text": "x" * 300}
