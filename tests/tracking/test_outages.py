@@ -74,10 +74,11 @@ def test_a_run_begun_without_a_database_arrives_whole_when_it_is_back(place, url
 
 
 def test_what_a_run_left_arrives_with_the_next_start(place, url, options):
+    first = ExperimentTracker("first", database_url=url, options=options)
+    first.log_metrics({"x": 1.0}, step=1)
+    first.log_metrics({"x": 2.0}, step=2)
     with pytest.warns(CheckpointWarning, match=r"2 points wait in .*spool for the database"):
-        with ExperimentTracker("first", database_url=url, options=options) as first:
-            first.log_metrics({"x": 1.0}, step=1)
-            first.log_metrics({"x": 2.0}, step=2)
+        first.close()
     come_back(place)
 
     second = ExperimentTracker("second", database_url=url, options=options)

@@ -123,7 +123,7 @@ class Delivery:
             self._stored += points
         except REFUSALS as error:
             self._set_aside(payload, points, error)
-        except Exception as error:  # whatever it is, the points are kept, and the thread goes on
+        except Exception as error:  # noqa: BLE001  # whatever it is, the points are kept, and the thread goes on
             self._depart(error)
             return False
         return True

@@ -162,7 +162,8 @@ class ExperimentTracker:
         self._options, self._reader, self._steps = options, MetricReader(), forks.lock()
 
     def _begin(self, *, first_step: int) -> None:
-        self._next_step, self._last_step = first_step, None
+        self._next_step = first_step
+        self._last_step: int | None = None
         self._beaten = float("-inf")
         options = self._options
         self._queue = MetricQueue(

@@ -170,9 +170,7 @@ class Spool:
 
         return self.replay_batches(one, nbytes=0, refusals=refusals)
 
-    def replay_batches(
-        self, apply: ApplyMany, *, nbytes: int = MIB, refusals: tuple[type[Exception], ...] = ()
-    ) -> int:
+    def replay_batches(self, apply: ApplyMany, *, nbytes: int = MIB, refusals: tuple[type[Exception], ...] = ()) -> int:
         """As :meth:`replay`, but hand on records of one kind in a row together, some ``nbytes`` of them at a time.
 
         If one of ``refusals`` meets several records, each is tried alone.
@@ -297,7 +295,7 @@ class _Segment:
         self.end += len(lines)
 
     def note(self, done: int) -> None:
-        """Note how far a replay has come. Not flushed, and left out where there is no room: the note only spares work."""
+        """Note how far a replay has come; not flushed, and left out where there is no room: it only spares work."""
         line = encode_line(_DONE, {"to": done})
         try:
             self._calls.ftruncate(self.fd, self.end)  # a torn tail was never promised to anybody

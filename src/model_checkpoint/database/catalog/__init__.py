@@ -3,7 +3,6 @@
 catalog_part        what they share: reading, writing, numbers of runs and metrics.
 paging              rows in order, page by page, at a cost that does not grow with what lies before.
 experiment_rows     runs, and when they were last heard of.
-point_columns    what logging calls say, as columns of each metric.
 point_batches       points of many series put down at once, with their summaries.
 metric_rows         metrics of runs: written, read, summed up.
 metric_series       one series as columns, thinned where there is too much to draw.

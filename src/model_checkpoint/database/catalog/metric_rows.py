@@ -10,11 +10,11 @@ from sqlalchemy import Connection, select
 from model_checkpoint.database.catalog.catalog_part import CatalogPart
 from model_checkpoint.database.catalog.metric_series import points_of, read_series
 from model_checkpoint.database.catalog.point_batches import add_points, grouped
-from model_checkpoint.database.catalog.point_columns import LoggedCall, columns_of, metrics_of
 from model_checkpoint.database.errors import RowRefused
 from model_checkpoint.database.models import ExperimentRow, MetricKeyRow, MetricSummaryRow, table_of
 from model_checkpoint.database.records import Metric, MetricSummary, Series
 from model_checkpoint.database.values.exact_numbers import joined
+from model_checkpoint.database.values.point_columns import LoggedCall, columns_of, metrics_of
 
 _experiments, _keys = table_of(ExperimentRow), table_of(MetricKeyRow)
 _summaries = table_of(MetricSummaryRow)
@@ -43,7 +43,9 @@ class MetricCatalog(CatalogPart):
         return self._add_or_look_again(grouped(rows))
 
     def write_calls(self, experiment_id: str, calls: Iterable[LoggedCall]) -> int:
-        """Put down what logging calls of one run said, as (time, step, values); else as :meth:`write_metrics`, and faster.
+        """Put down what logging calls of one run said, as (time, step, values).
+
+        All else is as :meth:`write_metrics` does it, several times slower.
 
         Example:
             >>> from model_checkpoint.database import EnhancedDatabaseConnection, Experiment

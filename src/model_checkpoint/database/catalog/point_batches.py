@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, bindparam, insert, select
 
 from model_checkpoint.database.catalog.catalog_part import AT_ONCE, batched
-from model_checkpoint.database.catalog.point_columns import PointColumns
 from model_checkpoint.database.errors import RowRefused
 from model_checkpoint.database.models import MetricPointRow, MetricSummaryRow, table_of
 from model_checkpoint.database.records import Metric
 from model_checkpoint.database.values.column_types import as_whole
 from model_checkpoint.database.values.exact_numbers import FINITE, NOT_A_NUMBER, as_float, split
+from model_checkpoint.database.values.point_columns import PointColumns
 
 Point = tuple[int, float, int, float]  # step, at, grade, value
 SeriesId = tuple[int, int]  # numbers of experiment and key
@@ -111,7 +111,7 @@ def _follows(batch: PointColumns, before: Stretch | None) -> bool:
 def _points_of(batch: Sequence[Point] | PointColumns) -> Sequence[Point]:
     if not isinstance(batch, PointColumns):
         return batch
-    return list(zip(batch.steps, batch.moments, repeat(FINITE), batch.values))  # noqa: B905  # one never ends
+    return list(zip(batch.steps, batch.moments, repeat(FINITE), batch.values))  # one never ends
 
 
 def _summed_up(batch: PointColumns) -> Stretch:

@@ -67,9 +67,7 @@ class RunComparison:
         return rows
 
 
-def compare_runs(
-    runs: Sequence[Experiment], summaries: Mapping[str, Sequence[MetricSummary]]
-) -> RunComparison:
+def compare_runs(runs: Sequence[Experiment], summaries: Mapping[str, Sequence[MetricSummary]]) -> RunComparison:
     """Put runs side by side; ``summaries`` has what each of them logged, by its id.
 
     Example:

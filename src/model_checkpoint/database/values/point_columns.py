@@ -48,8 +48,8 @@ def columns_of(calls: Iterable[LoggedCall]) -> tuple[dict[str, PointColumns], li
             else:
                 rest += [(name, value, step, at) for (at, step, _), value in zip(some, values, strict=True)]
     for name in {name for name, *_ in rest} & columns.keys():
-        steps, moments, values = columns.pop(name)
-        rest += zip(repeat(name), values, steps, moments)  # noqa: B905  # one of them never ends
+        column = columns.pop(name)
+        rest += zip(repeat(name), column.values, column.steps, column.moments, strict=False)
     return columns, rest
 
 
