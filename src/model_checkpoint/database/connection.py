@@ -7,12 +7,13 @@ a server that was restarted) is tried again, what does not is a typed error.
 from __future__ import annotations
 
 import logging
+import threading
 import weakref
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, TypeVar
 
-from sqlalchemy import URL
+from sqlalchemy import URL, Connection
 
 from model_checkpoint import forks
 from model_checkpoint.database.catalog.audit_rows import AuditCatalog
@@ -72,6 +73,7 @@ class EnhancedDatabaseConnection(
         self._auto_migrate, self._notify = auto_migrate, notify
         self._experiment_numbers: dict[str, int] = {}
         self._key_ids: dict[str, int] = {}
+        self._current = threading.local()
         self._opening = forks.lock()
         self._revision = ""
         weakref.finalize(self, self._pool.close).atexit = False  # forgotten without a close: give all back all the same
@@ -114,7 +116,39 @@ class EnhancedDatabaseConnection(
         """Another process opens the database for itself."""
         return _reopened, (type(self), self._pool.url, self._auto_migrate)
 
+    def together(self, work: Callable[[], T], *, durable: bool = True) -> T:
+        """Run calls of this connection as one transaction: all or none, one flush; ``work`` may run several times.
+
+        Example:
+            >>> from model_checkpoint.database import Checkpoint, Experiment
+            >>> db = EnhancedDatabaseConnection("sqlite://")
+            >>> def both():
+            ...     db.save_experiment(Experiment(id="r1", name="baseline"))
+            ...     db.save_checkpoint(Checkpoint(id="c1", experiment_id="r1", step=7))
+            ...     db.record_audit("save", "c1")
+            >>> db.together(both)
+            >>> db.latest("r1").id
+            'c1'
+        """
+
+        def all_of_it(connection: Connection) -> T:
+            self._current.connection = connection
+            try:
+                return work()
+            except BaseException:
+                # numbers given in a transaction that is undone are nobody's
+                self._experiment_numbers.clear()
+                self._key_ids.clear()
+                raise
+            finally:
+                self._current.connection = None
+
+        return self._write(all_of_it, durable=durable)
+
     def _read(self, work: Work[T]) -> T:
+        current = getattr(self._current, "connection", None)
+        if current is not None:
+            return work(current)
         self._open()
         try:
             return self._transactions.read(work)
@@ -124,6 +158,9 @@ class EnhancedDatabaseConnection(
             raise
 
     def _write(self, work: Work[T], *, durable: bool = True) -> T:
+        current = getattr(self._current, "connection", None)
+        if current is not None:
+            return work(current)
         self._open()
         if self.read_only:
             raise self._too_new("is read-only here")

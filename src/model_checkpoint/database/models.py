@@ -127,13 +127,13 @@ class MetricKeyRow(Base):
 
 
 class MetricPointRow(Base):
-    """One point; the same one twice is one row."""
+    """One point; the same one twice is one row. Its summary, written with it, has the foreign keys for both."""
 
     __tablename__ = "experiment_metrics"
 
-    experiment: Mapped[int] = mapped_column(BigInt, ForeignKey(ExperimentRow.number), primary_key=True)
-    key: Mapped[int] = mapped_column(BigInt, ForeignKey(MetricKeyRow.id), primary_key=True)
-    step: Mapped[int] = mapped_column(BigInt, primary_key=True)
+    experiment: Mapped[int] = mapped_column(BigInt, primary_key=True, autoincrement=False)
+    key: Mapped[int] = mapped_column(BigInt, primary_key=True, autoincrement=False)
+    step: Mapped[int] = mapped_column(BigInt, primary_key=True, autoincrement=False)
     at: Mapped[float] = mapped_column(Double, primary_key=True)
     grade: Mapped[int] = mapped_column(SmallInteger)
     value: Mapped[float] = mapped_column(Double)

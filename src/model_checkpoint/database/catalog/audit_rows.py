@@ -32,8 +32,9 @@ class AuditCatalog(CatalogPart):
         outcome: str = "ok",
         details: Mapping[str, Any] | None = None,
         actor: str | None = None,
+        durable: bool = True,
     ) -> AuditEntry:
-        """Add one row: when, who, what, outcome.
+        """Add one row: when, who, what, outcome; unless ``durable``, the power may take it in its first moments.
 
         Example:
             >>> from model_checkpoint.database import EnhancedDatabaseConnection
@@ -57,7 +58,7 @@ class AuditCatalog(CatalogPart):
             if connection.execute(select(_table.c.id).where(_table.c.id == entry.id)).first() is None:
                 connection.execute(insert(_table).values(row))
 
-        self._write(work)
+        self._write(work, durable=durable)
         return entry
 
     def audit(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Select, func, select
+from sqlalchemy import Connection, Select, func, select, true
 
 from model_checkpoint.database.catalog.catalog_part import CatalogPart
 from model_checkpoint.database.catalog.checkpoint_columns import COMMITTED, FLAGS
@@ -150,7 +150,7 @@ def _ranked(experiment_id: str, key: int, direction: str) -> Select[Any]:
 
 def _flag(connection: Connection, experiment_id: str, flag: str, ids: Sequence[str]) -> None:
     column, own = _table.c[flag], _table.c.experiment_id == experiment_id
-    clear = _table.update().where(own, column.is_(True), _table.c.id.not_in(ids))
+    clear = _table.update().where(own, column == true(), _table.c.id.not_in(ids))
     connection.execute(clear.values({flag: False}))
     if not ids:
         return

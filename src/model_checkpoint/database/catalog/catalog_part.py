@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Table, insert, select
+from sqlalchemy.dialects import postgresql, sqlite
 
 from model_checkpoint.database.errors import RowRefused
 from model_checkpoint.database.models import ExperimentRow, MetricKeyRow, table_of
@@ -77,12 +78,26 @@ def _looked_up(connection: Connection, number: Any, words: Sequence[str]) -> dic
 
 
 def made_keys(connection: Connection, names: Sequence[str]) -> dict[str, int]:
-    """Give numbers to the names that have none; another process may do so at the same time, then this is run again."""
+    """Give numbers to the names that have none."""
     there = _looked_up(connection, _keys.c.id, names)
     fresh = [{"name": name} for name in names if name not in there]
-    if fresh:
-        connection.execute(insert(_keys), fresh)
+    if not fresh:
+        return there
+    insert_missing(connection, _keys, fresh)
     return _looked_up(connection, _keys.c.id, names)
+
+
+def insert_missing(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Insert the rows that are not there; where a database cannot say that, a clash runs the transaction again."""
+    kind = connection.dialect.name
+    statement: Any = insert(table)
+    if kind == "sqlite":
+        statement = sqlite.insert(table).on_conflict_do_nothing()
+    elif kind == "postgresql":
+        statement = postgresql.insert(table).on_conflict_do_nothing()
+    elif kind in ("mysql", "mariadb"):
+        statement = insert(table).prefix_with("IGNORE")
+    connection.execute(statement, [dict(row) for row in rows])
 
 
 def in_lists(connection: Connection, statement: Any, column: Any, values: Iterable[Any]) -> Iterator[Any]:

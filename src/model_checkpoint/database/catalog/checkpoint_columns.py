@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import Connection, bindparam, delete, insert, select
 
 from model_checkpoint.database.models import CheckpointMetricRow, CheckpointRow, table_of
 from model_checkpoint.database.records import Checkpoint
@@ -36,13 +36,12 @@ def store_checkpoints(connection: Connection, checkpoints: Sequence[Checkpoint],
 def _store(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
     there = select(_table.c.id).where(_table.c.id.in_([row["id"] for row in rows])).order_by(_table.c.id)
     known = set(connection.execute(there.with_for_update()).scalars())
-    for row in rows:
-        if row["id"] in known:
-            connection.execute(_table.update().where(_table.c.id == row["id"]).values(dict(row)))
     fresh = [dict(row) for row in rows if row["id"] not in known]
     if fresh:
-        connection.execute(insert(_table), fresh)
+        connection.execute(insert(_table), fresh if len(fresh) > 1 else fresh[0])
     if known:
+        changed = [{**row, "of_id": row["id"]} for row in rows if row["id"] in known]
+        connection.execute(_table.update().where(_table.c.id == bindparam("of_id")), changed)
         connection.execute(delete(_metrics).where(_metrics.c.checkpoint_id.in_(known)))
 
 

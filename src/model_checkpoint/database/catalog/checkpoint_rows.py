@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Select, delete, select
+from sqlalchemy import Connection, Select, delete, select, true
 
 from model_checkpoint.database.catalog.catalog_part import AT_ONCE, CatalogPart, batched, in_lists, made_keys
 from model_checkpoint.database.catalog.checkpoint_columns import (
@@ -120,7 +120,7 @@ class CheckpointCatalog(CatalogPart):
             ['c2', 'c1']
         """
         same = _live(experiment_id, checkpoint_type)
-        each = [same.where(_table.c[flag].is_(True)) for flag in FLAGS] if best_only else [same]
+        each = [same.where(_table.c[flag] == true()) for flag in FLAGS] if best_only else [same]
         order = [column.desc() for column in _NEWEST]
 
         def work(connection: Connection) -> list[Checkpoint]:

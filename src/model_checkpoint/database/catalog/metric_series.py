@@ -51,8 +51,8 @@ def _same(series: tuple[int, int], steps: tuple[int, int] | None) -> list[Column
 
 
 def _chunks(connection: Connection, statement: Any) -> Iterator[Series]:
-    result = connection.execute(statement)
-    while rows := result.fetchmany(_CHUNK):
+    cursor: Any = connection.execute(statement).cursor  # the driver's own: a row is a plain tuple
+    while rows := cursor.fetchmany(_CHUNK):
         steps, moments, grades, numbers = zip(*rows, strict=True)
         values = np.array(numbers, dtype=np.float64)
         if any(grades):

@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise, repeat
+from itertools import repeat
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, bindparam, insert, select
 
-from model_checkpoint.database.catalog.catalog_part import AT_ONCE, batched
+from model_checkpoint.database.catalog.catalog_part import AT_ONCE, batched, insert_missing
 from model_checkpoint.database.errors import RowRefused
 from model_checkpoint.database.models import MetricPointRow, MetricSummaryRow, table_of
 from model_checkpoint.database.records import Metric
@@ -39,6 +39,9 @@ class Stretch(NamedTuple):
     last: Point
     low: tuple[int, float, int] | None  # grade, value, step
     high: tuple[int, float, int] | None
+
+
+_BLANK = Stretch(0, 0, (0, 0.0, 0, 0.0), None, None)
 
 
 def grouped(metrics: Iterable[Metric]) -> dict[tuple[str, str], list[Point]]:
@@ -78,34 +81,27 @@ def add_points(connection: Connection, batches: Mapping[SeriesId, Sequence[Point
     known = _locked(connection, order)
     rows: list[tuple[Any, ...]] = []
     changed: list[dict[str, Any]] = []
-    made: list[dict[str, Any]] = []
     for series in order:
-        before, batch = known.get(series), batches[series]
+        before, batch = known[series], batches[series]
         if isinstance(batch, PointColumns) and _follows(batch, before):
             rows += zip(repeat(series[0]), repeat(series[1]), batch.steps, batch.moments, repeat(FINITE), batch.values)
             stretch = _summed_up(batch)
         else:
             fresh = _unknown(connection, series, _points_of(batch), before)
-            if not fresh:
-                continue
             rows += [(*series, *point) for point in fresh]
-            stretch = _measured(fresh)
-        if before is None:
-            made.append({"experiment": series[0], "key": series[1], **_columns(stretch)})
-        else:
+            stretch = _measured(fresh) if fresh else _BLANK
+        if stretch is not _BLANK:
             merged = _columns(_merged(before, stretch))
             changed.append({"of_experiment": series[0], "of_key": series[1], **merged})
-    if made:
-        connection.execute(insert(_summaries), made)
     if changed:
         connection.execute(_summaries.update().where(*_of_summary), changed)
     _insert(connection, rows)
     return len(rows)
 
 
-def _follows(batch: PointColumns, before: Stretch | None) -> bool:
+def _follows(batch: PointColumns, before: Stretch) -> bool:
     """Whether all of it is newer than what is there."""
-    return before is None or (batch.steps[0], batch.moments[0]) > before.last[:2]
+    return before.points == 0 or (batch.steps[0], batch.moments[0]) > before.last[:2]
 
 
 def _points_of(batch: Sequence[Point] | PointColumns) -> Sequence[Point]:
@@ -128,6 +124,19 @@ def _summed_up(batch: PointColumns) -> Stretch:
 
 
 def _locked(connection: Connection, order: Sequence[SeriesId]) -> dict[SeriesId, Stretch]:
+    """The summaries of all series, locked for this transaction; blank ones are made for new series."""
+    found = _known(connection, order)
+    fresh = [series for series in order if series not in found]
+    if fresh:
+        blank = _columns(_BLANK)
+        insert_missing(connection, _summaries, [{"experiment": run, "key": key, **blank} for run, key in fresh])
+        found |= _known(connection, fresh)
+    if len(found) < len(order):
+        raise RowRefused("a run or a metric of these points is not in the catalog. Save the run first.")
+    return found
+
+
+def _known(connection: Connection, order: Sequence[SeriesId]) -> dict[SeriesId, Stretch]:
     found: dict[SeriesId, Stretch] = {}
     for experiment in dict.fromkeys(one for one, _ in order):
         for keys in batched((key for one, key in order if one == experiment), AT_ONCE):
@@ -137,12 +146,10 @@ def _locked(connection: Connection, order: Sequence[SeriesId]) -> dict[SeriesId,
     return found
 
 
-def _unknown(
-    connection: Connection, series: SeriesId, points: Sequence[Point], before: Stretch | None
-) -> Sequence[Point]:
+def _unknown(connection: Connection, series: SeriesId, points: Sequence[Point], before: Stretch) -> Sequence[Point]:
     """The points that are not there; of one moment two values are both kept, the second a hair later."""
-    newer = before is None or points[0][:2] > before.last[:2]
-    if newer and all(a[:2] != b[:2] for a, b in pairwise(points)):
+    newer = before.points == 0 or points[0][:2] > before.last[:2]
+    if newer and len({point[:2] for point in points}) == len(points):
         return points
     there = {} if newer else _stored(connection, series, points[0][0], points[-1][0])
     fresh = []
@@ -181,12 +188,16 @@ def _insert(connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
 def _measured(points: Sequence[Point]) -> Stretch:
     """Sum up points that are in order; the earliest of equal extremes counts."""
     real = [(grade, value, step) for step, _, grade, value in points if grade != NOT_A_NUMBER]
-    low = min(real) if real else None
-    high = max(real, key=lambda one: (one[0], one[1], -one[2])) if real else None
-    return Stretch(len(points), len(points) - len(real), points[-1], low, high)
+    if not real:
+        return Stretch(len(points), len(points), points[-1], None, None)
+    top = max(real)[:2]
+    high = next(one for one in real if one[:2] == top)
+    return Stretch(len(points), len(points) - len(real), points[-1], min(real), high)
 
 
 def _merged(one: Stretch, other: Stretch) -> Stretch:
+    if one.points == 0:
+        return other
     lows = [low for low in (one.low, other.low) if low is not None]
     highs = [high for high in (one.high, other.high) if high is not None]
     return Stretch(

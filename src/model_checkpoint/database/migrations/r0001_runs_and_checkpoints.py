@@ -50,8 +50,6 @@ def upgrade() -> None:
         Column("at", Double, primary_key=True),
         Column("grade", SmallInteger, nullable=False),
         Column("value", Double, nullable=False),
-        ForeignKeyConstraint(["experiment"], ["experiments.number"]),
-        ForeignKeyConstraint(["key"], ["metric_keys.id"]),
         sqlite_with_rowid=False,
         **OPTIONS,
     )

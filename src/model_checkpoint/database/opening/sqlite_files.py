@@ -36,6 +36,7 @@ def sqlite_engine(url: URL) -> Engine:
         pool_timeout=BUSY_SECONDS,
         connect_args={"check_same_thread": False, "timeout": BUSY_SECONDS},
         hide_parameters=True,
+        pool_reset_on_return=None,  # every transaction is ended by who began it
         **shared,
     )
 
