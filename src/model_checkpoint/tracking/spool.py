@@ -170,7 +170,9 @@ class Spool:
 
         return self.replay_batches(one, nbytes=0, refusals=refusals)
 
-    def replay_batches(self, apply: ApplyMany, *, nbytes: int = MIB, refusals: tuple[type[Exception], ...] = ()) -> int:
+    def replay_batches(
+        self, apply: ApplyMany, *, nbytes: int = MIB // 4, refusals: tuple[type[Exception], ...] = ()
+    ) -> int:
         """As :meth:`replay`, but hand on records of one kind in a row together, some ``nbytes`` of them at a time.
 
         If one of ``refusals`` meets several records, each is tried alone.
