@@ -78,7 +78,11 @@ class EnhancedDatabaseConnection(
         self._revision = ""
         weakref.finalize(self, self._pool.close).atexit = False  # forgotten without a close: give all back all the same
         if not lazy:
-            self._open()
+            try:
+                self._open()
+            except BaseException:
+                self._pool.close()
+                raise
 
     @property
     def database_url(self) -> str:
