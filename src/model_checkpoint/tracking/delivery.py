@@ -100,7 +100,7 @@ class Delivery:
                 log.error("neither the database nor the spool takes %s of the run: %s", kind, error)
             return False
 
-    def deliver(self, experiment_id: str, batch: Sequence[Logged], *, urgent: bool) -> None:
+    def deliver(self, experiment_id: str, batch: Sequence[Logged], *, urgent: bool, durable: bool) -> None:
         """Write the metrics of some calls; ``urgent`` tries a database that was away before its time."""
         points = _points(batch)
         payload = {"experiment_id": experiment_id, "logged": batch, "by": self._token}
@@ -108,7 +108,7 @@ class Delivery:
             there = self._is_there(urgent=urgent)
             if points == 0:
                 return
-            if there and self._write(payload, points):
+            if there and self._write(payload, points, durable=durable):
                 return
             try:
                 self._spool.put(METRICS, payload)
@@ -116,10 +116,10 @@ class Delivery:
             except StorageFailure as error:
                 self._drop(points, error)
 
-    def _write(self, payload: dict[str, Any], points: int) -> bool:
+    def _write(self, payload: dict[str, Any], points: int, *, durable: bool) -> bool:
         """Whether the points have found their place; the lock is held."""
         try:
-            self._apply(METRICS, payload)
+            self.connection.write_calls(payload["experiment_id"], payload["logged"], durable=durable)
             self._stored += points
         except REFUSALS as error:
             self._set_aside(payload, points, error)
@@ -128,12 +128,16 @@ class Delivery:
             return False
         return True
 
-    def beat(self, experiment_id: str, step: int | None) -> None:
+    def beat(self, experiment_id: str, step: int | None, *, durable: bool) -> None:
         """Say that the run lives, and how far it is; says nothing while the database is away."""
+
+        def say() -> None:
+            self.connection.heartbeat(experiment_id, step=step)
+
         with self._guard:
             if self._is_there(urgent=False):
                 try:
-                    self.connection.heartbeat(experiment_id, step=step)
+                    self.connection.together(say, durable=durable)
                 except REFUSALS as error:
                     log.debug("%s: no sign of life: %s", experiment_id, error)
                 except AWAY as error:
@@ -206,7 +210,7 @@ class Delivery:
     def _apply(self, kind: str, payload: dict[str, Any]) -> None:
         """Bring one record into the database; the same record twice changes nothing."""
         if kind == METRICS:
-            self.connection.write_calls(payload["experiment_id"], payload["logged"])
+            self.connection.write_calls(payload["experiment_id"], payload["logged"], durable=True)
         elif kind == CHANGE:
             self.connection.edit_experiment(payload["id"], lambda run: RunChange(**payload["change"]).made(run))
         elif kind == RUN:

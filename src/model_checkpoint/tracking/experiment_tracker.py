@@ -282,11 +282,12 @@ class ExperimentTracker:
 
     def _deliver(self, batch: Sequence[Logged], urgent: bool) -> None:
         """In the thread of the queue: write, and say that the run lives."""
-        self._delivery.deliver(self.experiment_id, batch, urgent=urgent)
-        now = time.monotonic()
-        if os.getpid() == self._pid and (urgent or now - self._beaten >= self._options.beat_seconds):
+        mine, now = os.getpid() == self._pid, time.monotonic()
+        # a durable sign of life takes along what was written before; who gives none writes durably at once
+        self._delivery.deliver(self.experiment_id, batch, urgent=urgent, durable=not mine)
+        if mine and (urgent or now - self._beaten >= self._options.beat_seconds):
             self._beaten = now
-            self._delivery.beat(self.experiment_id, self._last_step)
+            self._delivery.beat(self.experiment_id, self._last_step, durable=urgent)
 
     def get_metrics(self, metric_name: str | None = None, step_range: tuple[int, int] | None = None) -> list[Metric]:
         """What was logged so far, by step and time; of one metric and from the first to the last step, if given."""
