@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from model_checkpoint.database import EnhancedDatabaseConnection
-from model_checkpoint.database.errors import DatabaseUnreachable
+from model_checkpoint.database.errors import DatabaseUnreachable, RowRefused
 from model_checkpoint.errors import CheckpointWarning
 from model_checkpoint.tracking import ExperimentTracker, TrackerOptions
 
@@ -71,6 +71,11 @@ def test_a_run_begun_without_a_database_arrives_whole_when_it_is_back(place, url
     assert caplog.text.count("the database is away") == 1
     assert caplog.text.count("the database is there") == 1
     tracker.connection.close()
+
+
+def test_what_is_no_plain_data_is_refused_by_name_while_the_database_is_away_too(url, options):
+    with pytest.raises(RowRefused, match=r"config\.model.*plain data"):
+        ExperimentTracker("run", config={"model": object()}, database_url=url, options=options)
 
 
 def test_what_a_run_left_arrives_with_the_next_start(place, url, options):

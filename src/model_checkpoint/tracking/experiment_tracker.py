@@ -31,7 +31,7 @@ from model_checkpoint.tracking.reporting.run_comparison import RunComparison, co
 from model_checkpoint.tracking.reporting.run_report import report_run
 from model_checkpoint.tracking.reporting.text_tables import Style
 from model_checkpoint.tracking.reporting.vitals import RunVitals, judge_run
-from model_checkpoint.tracking.run_change import RunChange, Status, check_status, ending, read_tags
+from model_checkpoint.tracking.run_change import RunChange, Status, check_status, ending, read_settings, read_tags
 from model_checkpoint.tracking.spool import Spool
 from model_checkpoint.tracking.tracker_options import TrackerOptions
 
@@ -83,7 +83,7 @@ class ExperimentTracker:
             name=experiment_name,
             project_name=project_name,
             tags=read_tags(tags),
-            config=dict(config or {}),
+            config=read_settings(config or {}),
             notes=notes,
         )
         self._open(run, database_url, options)
@@ -218,7 +218,7 @@ class ExperimentTracker:
 
     def log_hyperparameters(self, settings: Mapping[str, Any]) -> None:
         """Add to the settings of the run; a name that was there gets the new value."""
-        self._change(RunChange(config=dict(settings)))
+        self._change(RunChange(config=read_settings(settings)))
 
     def add_tags(self, *tags: str) -> None:
         """Add words to find the run by; those it has already change nothing."""
