@@ -29,7 +29,10 @@ from model_checkpoint.database import (
     EnhancedDatabaseConnection,
     Experiment,
     Metric,
+    MigrationFailed,
     RowRefused,
+    SchemaOutdated,
+    SchemaTooNew,
     open_catalog,
     register_connection,
 )
@@ -176,6 +179,40 @@ def test_a_wrong_password_is_not_told(request, server, caplog):
         EnhancedDatabaseConnection(url)
 
     assert "wrong-secret" not in "".join(traceback.format_exception(caught.value)) + caplog.text
+
+
+@pytest.mark.slow
+def test_a_server_that_is_full_for_a_moment_is_waited_for(postgres, postgres_url):
+    postgres.admin("DROP ROLE IF EXISTS narrow")
+    postgres.admin(f"CREATE ROLE narrow LOGIN PASSWORD '{PASSWORD}' CONNECTION LIMIT 1")
+    with EnhancedDatabaseConnection(postgres_url) as db:
+        db.save_experiment(Experiment(id="r1", name="x"))
+        with db._pool.engine().begin() as connection:
+            connection.exec_driver_sql("GRANT ALL ON ALL TABLES IN SCHEMA public TO narrow")
+    url = postgres_url.replace("mckpt:", "narrow:")
+    first, second = EnhancedDatabaseConnection(url), EnhancedDatabaseConnection(url, lazy=True)
+
+    threading.Timer(0.5, first.close).start()
+
+    assert second.get_experiment("r1").name == "x"
+    second.close()
+
+
+def test_errors_are_the_builtins_callers_expect_and_travel(lite):
+    assert issubclass(DatabaseUnreachable, ConnectionError)
+    assert issubclass(DatabaseBusy, TimeoutError)
+    for cls in (
+        DatabaseUnreachable,
+        DatabaseBusy,
+        RowRefused,
+        DatabaseClosed,
+        SchemaTooNew,
+        SchemaOutdated,
+        MigrationFailed,
+    ):
+        copy = pickle.loads(pickle.dumps(cls("here: wrong. Next step.")))
+        assert (type(copy), str(copy)) == (cls, "here: wrong. Next step.")
+    assert pickle.loads(pickle.dumps(MigrationFailed("x", backup="there"))).backup == "there"
 
 
 def test_values_of_a_refused_row_are_not_told(db, caplog):
