@@ -1,4 +1,4 @@
-"""Metrics: log 20 metrics a step, beside MLflow and Trackio, each in a process of its own, on local SQLite files.
+"""Metrics: log 20 metrics a step, beside MLflow and Trackio, each in a process of its own; store ten million points.
 
 The peers live in an environment of their own (``.bench-peers``), made on first use; they run with telemetry off and,
 where the system lets us, with no network but the loopback.
@@ -17,12 +17,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
+from bench import metric_store
+
 ROOT = Path(__file__).resolve().parent.parent
 PEERS = ROOT / ".bench-peers"
 PACKAGES = {"trackio": "trackio>=0.43", "mlflow": "mlflow>=3.17"}
 CALLS = {"ours": 10_000, "trackio": 10_000, "mlflow": 100}  # MLflow needs ten milliseconds for each
 METRICS = 20
 TIMES_MLFLOW, TIMES_TRACKIO, CALL_OF_TRACKIO = 50.0, 1.0, 0.5
+POINTS, READ_MILLISECONDS, READ_GROWTH = 10_000_000, 100.0, 2.0
 QUIET = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "DO_NOT_TRACK": "true",
@@ -45,7 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     for number in range(args.rounds):
         for name in names[number % len(names) :] + names[: number % len(names)]:
             figures[name].append(measure(name, pythons[name], max(20, int(CALLS[name] * args.scale))))
-    return report(figures)
+    missed = report(figures) + report_store(metric_store.measure(ROOT, int(POINTS * args.scale)))
+    return 1 if missed else 0
 
 
 def peers() -> dict[str, str]:
@@ -117,7 +121,20 @@ def report(figures: dict[str, list[dict[str, float]]]) -> int:
         missed += not holds
         bound = "at most" if at_most else "at least"
         print(f"{claim}: {value:.2f}x, {bound} {limit:g}x: {'ok' if holds else 'MISSED'}")
-    return 1 if missed else 0
+    return missed
+
+
+def report_store(figures: dict[str, float]) -> int:
+    """Print what ten million points cost, and whether a series is read in milliseconds whatever lies beside it."""
+    alone, full = figures["alone"] * 1e3, figures["full"] * 1e3
+    print(
+        f"{figures['points']:.0f} points stored at {figures['rate']:.0f} points/s, {figures['bytes']:.0f} bytes each; "
+        f"a series of {metric_store.STEPS} read in {full:.1f} ms, in {alone:.1f} ms with {metric_store.METRICS} series"
+    )
+    targets = [("ms to read the series", full, READ_MILLISECONDS), ("of the time with few", full / alone, READ_GROWTH)]
+    for claim, value, limit in targets:
+        print(f"{claim}: {value:.2f}, at most {limit:g}: {'ok' if value <= limit else 'MISSED'}")
+    return sum(value > limit for _, value, limit in targets)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import torch
 
 import model_checkpoint
 from model_checkpoint.database.errors import RowRefused
-from model_checkpoint.errors import OptionInvalid
+from model_checkpoint.errors import CheckpointWarning, OptionInvalid
 from model_checkpoint.tracking import ExperimentTracker, RunState, TrackerOptions
 from model_checkpoint.tracking.errors import ExperimentUnknown, MetricRefused, TrackerClosed
 
@@ -304,3 +304,39 @@ def test_the_package_itself_has_the_tracker():
 def test_an_unknown_policy_is_refused():
     with pytest.raises(OptionInvalid, match="when_full must be 'block' or 'drop', got 'wait'"):
         TrackerOptions(when_full="wait")
+
+
+def test_a_full_queue_drops_and_counts_where_that_is_asked_for(track):
+    tracker = track(options={"when_full": "drop", "queue_points": 100})
+
+    for step in range(20_000):
+        tracker.log_metrics({"x": 1.0}, step=step)
+    tally = tracker.flush()
+
+    assert tally.dropped > 0
+    assert tally.stored + tally.dropped == 20_000
+    assert len(tracker.get_metrics()) == tally.stored
+    with pytest.warns(CheckpointWarning, match=f"{tally.dropped} were dropped"):
+        tracker.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "home"),
+    [
+        ("sqlite:////data/runs.db", "/data/runs.db.spool"),
+        ("postgresql://me:hush@db/runs", "/state/model_checkpoint/spool/"),
+        ("sqlite://", "/state/model_checkpoint/spool/"),
+    ],
+)
+def test_the_spool_has_a_home_the_next_start_finds(url, home, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", "/state")
+
+    assert TrackerOptions().spool_home(url).startswith(home)
+    assert TrackerOptions().spool_home(url) == TrackerOptions().spool_home(url)
+    assert TrackerOptions(spool_folder="/mine").spool_home(url) == "/mine"
+
+
+def test_the_home_of_a_spool_tells_nothing_of_a_password():
+    one, other = (TrackerOptions().spool_home(f"mysql://me:{word}@db/runs") for word in ("hush", "shh"))
+
+    assert one == other

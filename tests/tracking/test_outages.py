@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from model_checkpoint.database import EnhancedDatabaseConnection
-from model_checkpoint.database.errors import DatabaseUnreachable
+from model_checkpoint.database.errors import DatabaseUnreachable, RowRefused
 from model_checkpoint.errors import CheckpointWarning
 from model_checkpoint.tracking import ExperimentTracker, TrackerOptions
 
@@ -73,11 +73,17 @@ def test_a_run_begun_without_a_database_arrives_whole_when_it_is_back(place, url
     tracker.connection.close()
 
 
+def test_what_is_no_plain_data_is_refused_by_name_while_the_database_is_away_too(url, options):
+    with pytest.raises(RowRefused, match=r"config\.model.*plain data"):
+        ExperimentTracker("run", config={"model": object()}, database_url=url, options=options)
+
+
 def test_what_a_run_left_arrives_with_the_next_start(place, url, options):
+    first = ExperimentTracker("first", database_url=url, options=options)
+    first.log_metrics({"x": 1.0}, step=1)
+    first.log_metrics({"x": 2.0}, step=2)
     with pytest.warns(CheckpointWarning, match=r"2 points wait in .*spool for the database"):
-        with ExperimentTracker("first", database_url=url, options=options) as first:
-            first.log_metrics({"x": 1.0}, step=1)
-            first.log_metrics({"x": 2.0}, step=2)
+        first.close()
     come_back(place)
 
     second = ExperimentTracker("second", database_url=url, options=options)
@@ -110,6 +116,31 @@ def test_a_program_killed_during_an_outage_left_all_that_a_flush_acknowledged(pl
     ExperimentTracker("next", database_url=url, options=options).close()
 
     assert arrived(url, killed) == [("x", step) for step in range(500)]
+
+
+def test_a_long_replay_goes_on_round_by_round_while_logging_goes_on(place, url, options, monkeypatch):
+    tracker = ExperimentTracker("run", database_url=url, options=options)
+    for step in range(20):
+        tracker.log_metrics({"x": 1.0}, step=step)
+        tracker.flush()
+        tracker.set_notes(f"step {step}")  # between them, so that they are replayed one by one
+    monkeypatch.setattr("model_checkpoint.tracking.delivery._REPLAY_SECONDS", 0.0)
+
+    come_back(place)
+    seen = set()
+    while not (tally := tracker.flush()):
+        seen.add(tally.stored)
+        if len(seen) > 1 and step < 25:
+            step += 1
+            tracker.log_metrics({"x": 1.0}, step=step)
+    step += 1
+
+    assert len(seen) > 5
+    assert tally.stored == step
+    assert tracker.experiment.notes == "step 19"
+    tracker.close()
+    assert [one for _, one in arrived(url, tracker.experiment_id)] == list(range(step))
+    tracker.connection.close()
 
 
 def test_a_full_spool_drops_counts_and_tells_once_and_training_goes_on(url, tmp_path, caplog):
@@ -200,9 +231,11 @@ def training(tracker, over, acknowledged):
 
 @pytest.mark.slow
 @pytest.mark.fault
-def test_a_server_killed_while_training_logs_costs_nothing(killable_server, options, caplog):
-    server = killable_server
-    tracker = ExperimentTracker("run", database_url=server.url, options=options)
+@pytest.mark.parametrize("kind", ["postgres", "mariadb"])
+def test_a_server_killed_while_training_logs_costs_nothing(kind, request, options, caplog):
+    server = request.getfixturevalue(kind)
+    url = server.new_database()
+    tracker = ExperimentTracker("run", database_url=url, options=options)
     over, acknowledged = threading.Event(), []
     thread = threading.Thread(target=training, args=(tracker, over, acknowledged))
     thread.start()
@@ -225,7 +258,7 @@ def test_a_server_killed_while_training_logs_costs_nothing(killable_server, opti
     total = acknowledged[-1]
     tally = tracker.tally()
     assert (tally.stored, tally.spooled, tally.refused, tally.dropped) == (2 * total, 0, 0, 0)
-    assert arrived(server.url, tracker.experiment_id) == [(n, step) for n in ("acc", "loss") for step in range(total)]
+    assert arrived(url, tracker.experiment_id) == [(n, step) for n in ("acc", "loss") for step in range(total)]
     assert {one.count for one in tracker.connection.summaries(tracker.experiment_id)} == {total}
     assert "the database is away" in caplog.text
     tracker.close()

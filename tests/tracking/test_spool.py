@@ -1,32 +1,17 @@
 """What cannot go where it belongs is kept on disk, and handed on once when it can."""
 
 import errno
-import fcntl
 import logging
 import math
 import multiprocessing
 import os
 import threading
-from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from model_checkpoint.errors import DiskFull, StorageFailure
 from model_checkpoint.storage.local.syscalls import Syscalls
-from model_checkpoint.testing.crash import Ended, each_call
-from model_checkpoint.testing.faults import KILLS, Fault, FaultyCalls, Kind
 from model_checkpoint.tracking.errors import PayloadUnspoolable, SpoolFull
 from model_checkpoint.tracking.spool import Spool
-from model_checkpoint.tracking.spool_lines import decode_lines, encode_line
-
-plain = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
-    max_leaves=10,
-)
-payloads = st.dictionaries(st.text(), plain, max_size=4)
 
 
 class Gone(Exception):
@@ -42,45 +27,6 @@ def drained(spool, **options):
 
 def numbers(spool):
     return [payload["n"] for _, payload in drained(spool)]
-
-
-@settings(max_examples=50)
-@given(st.lists(st.tuples(st.text(), payloads), max_size=5))
-def test_every_plain_record_comes_back_as_it_was(records):
-    text = decode_lines(b"".join(encode_line(kind, payload) for kind, payload in records))
-
-    assert [(line.kind, line.payload) for line in text.lines] == records
-    assert text.damaged == ()
-
-
-@settings(max_examples=50)
-@given(st.lists(payloads, min_size=1, max_size=4), st.data())
-def test_a_cut_loses_only_the_line_it_hits(records, data):
-    lines = [encode_line("k", payload) for payload in records]
-    whole = b"".join(lines)
-    cut = data.draw(st.integers(0, len(whole)))
-
-    text = decode_lines(whole[:cut])
-
-    expected = [i for i in range(len(lines)) if sum(map(len, lines[: i + 1])) <= cut]
-    assert [line.payload for line in text.lines] == [records[i] for i in expected]
-    assert text.damaged == ()
-    assert text.whole == sum(len(lines[i]) for i in expected)
-
-
-@settings(max_examples=50)
-@given(st.lists(payloads, min_size=1, max_size=4), st.data())
-def test_a_flipped_bit_is_never_taken_for_a_record(records, data):
-    whole = bytearray(b"".join(encode_line("k", payload) for payload in records))
-    at = data.draw(st.integers(0, len(whole) * 8 - 1))
-    whole[at // 8] ^= 1 << at % 8
-
-    text = decode_lines(bytes(whole))
-
-    known = [{"k": payload} for payload in records]
-    assert all({line.kind: line.payload} in known for line in text.lines)
-    assert len(text.lines) < len(records)
-    assert text.damaged or text.whole < len(whole)
 
 
 def test_numbers_that_json_has_no_word_for_are_kept(tmp_path):
@@ -223,19 +169,46 @@ def test_a_refused_record_blocks_no_other_and_is_tried_again_at_the_next_start(t
     assert list(tmp_path.iterdir()) == []
 
 
+def test_records_of_one_kind_in_a_row_are_handed_on_together_and_only_the_refused_one_is_set_aside(tmp_path):
+    spool, seen = Spool(tmp_path), []
+    for n, kind in enumerate("aaabba"):
+        spool.put(kind, {"n": n})
+
+    def picky(kind, payloads):
+        numbers = [payload["n"] for payload in payloads]
+        if 1 in numbers:
+            raise ValueError("not this one")
+        seen.append((kind, numbers))
+
+    assert spool.replay_batches(picky, refusals=(ValueError,)) == 5
+    assert seen == [("a", [0]), ("a", [2]), ("b", [3, 4]), ("a", [5])]
+    assert numbers(Spool(tmp_path)) == [1]
+
+
+def test_a_batch_is_as_large_as_asked_for(tmp_path):
+    spool, sizes = Spool(tmp_path), []
+    for n in range(10):
+        spool.put("k", {"n": n, "text": "x" * 300})
+
+    spool.replay_batches(lambda kind, payloads: sizes.append(len(payloads)), nbytes=1_000)
+
+    assert sizes == [3, 3, 3, 1]
+
+
 def test_the_bound_holds_over_all_files_and_says_what_to_do(tmp_path):
     spool = Spool(tmp_path, limit=2_000)
     full = {"n": 0, "text": "x" * 300}
 
+    for _ in range(5):
+        spool.put("k", full)
     with pytest.raises(SpoolFull, match=r"holds 2000 bytes at most.*give the spool a larger limit"):
-        for _ in range(100):
-            spool.put("k", full)
+        spool.put("k", full)
     other = Spool(tmp_path, limit=2_000)
     with pytest.raises(OSError, match="at most"):
         other.put("k", full)
 
     assert spool.nbytes() <= 2_000
-    assert 4 <= len(numbers(spool)) <= 6
+    assert len(numbers(spool)) == 5
     spool.put("k", full)  # there is room again
 
 
@@ -330,92 +303,3 @@ def test_without_locks_a_process_replays_its_own_and_others_only_what_is_old(tmp
     os.utime(file, (1, 1))
 
     assert numbers(other) == [2]
-
-
-def scripted(folder, ledger):
-    """Put three records, replay them into a ledger on disk that keeps each once."""
-
-    def work(calls):
-        spool = Spool(folder, calls=calls)
-        for n in range(3):
-            spool.put("k", {"n": n})
-            with open(ledger + ".promised", "a") as file:
-                file.write(f"{n}\n")
-        spool.replay(lambda kind, payload: os.close(os.open(f"{ledger}-{payload['n']}", os.O_CREAT)))
-
-    return work
-
-
-FAULTS = [Fault(kind=kind, at=1) for kind in KILLS] + [
-    Fault(kind=Kind.FAIL, at=1, code=errno.EIO),
-    Fault(kind=Kind.FAIL, at=1, code=errno.ENOSPC),
-    Fault(kind=Kind.LOSE_REPLY, at=1, code=errno.EIO),
-    Fault(kind=Kind.SHORT_WRITE, at=1),
-]
-
-
-@pytest.mark.fault
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: f"{fault.kind.value}-{fault.code}")
-def test_whatever_call_fails_or_kills_a_promised_record_arrives(tmp_path, fault):
-    home, ledger = tmp_path / "spool", str(tmp_path / "kept")
-
-    def prepare():
-        for path in [*home.glob("*"), *tmp_path.glob("kept*")]:
-            path.unlink()
-
-    for at, outcome in each_call(scripted(home, ledger), fault, prepare=prepare):
-        notes = Path(ledger + ".promised")
-        promised = [int(n) for n in notes.read_text().split()] if notes.exists() else []
-        rest = numbers(Spool(home))
-
-        kept = [n for n in range(3) if os.path.exists(f"{ledger}-{n}")]
-        assert set(promised) <= set(kept) | set(rest), (at, outcome)
-        assert sorted(rest) == sorted(set(rest)), (at, outcome)
-        assert not list(home.glob("*.damaged")), (at, outcome)
-        if outcome.ended is Ended.RAISED:
-            assert isinstance(outcome.error, StorageFailure), (at, outcome)
-
-
-def test_a_record_refused_by_a_full_disk_is_told_as_that(tmp_path):
-    calls = FaultyCalls()
-    spool = Spool(tmp_path, calls=calls)
-    spool.put("k", {"n": 1})
-
-    calls.fault = Fault(kind=Kind.FAIL, at=len(calls.trace) + 1, code=errno.ENOSPC)
-    with pytest.raises(DiskFull, match="could not keep a record in the spool, the disk is full"):
-        spool.put("k", {"n": 2})
-    spool.put("k", {"n": 3})
-
-    assert numbers(spool) == [1, 3]
-
-
-def test_a_replay_works_on_a_disk_without_a_free_block(tmp_path):
-    class Full(Syscalls):
-        def pwrite(self, fd, data, offset):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    before = Spool(tmp_path)
-    for n in range(3):
-        before.put("k", {"n": n})
-    before.close()
-
-    assert numbers(Spool(tmp_path, calls=Full())) == [0, 1, 2]
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_file_taken_away_between_making_and_locking_it_is_made_again(tmp_path):
-    class Swept(Syscalls):
-        swept = 0
-
-        def flock(self, fd, operation):
-            if not self.swept and operation == fcntl.LOCK_EX:
-                self.swept += 1
-                assert numbers(Spool(tmp_path)) == []  # another process finds the empty file and removes it
-            super().flock(fd, operation)
-
-    calls = Swept()
-    spool = Spool(tmp_path, calls=calls)
-    spool.put("k", {"n": 1})
-
-    assert calls.swept == 1
-    assert numbers(spool) == [1]

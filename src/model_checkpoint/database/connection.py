@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import weakref
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, TypeVar
@@ -77,6 +78,7 @@ class EnhancedDatabaseConnection(
         forks.in_child(self._begin_anew)
         self._opening = forks.lock()
         self._revision = ""
+        weakref.finalize(self, self._pool.close).atexit = False  # forgotten without a close: give all back all the same
         if not lazy:
             try:
                 self._open()

@@ -10,14 +10,14 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from model_checkpoint import forks
 from model_checkpoint.database import EnhancedDatabaseConnection
 from model_checkpoint.database.errors import DatabaseUnreachable, RowRefused, SchemaOutdated, SchemaTooNew
-from model_checkpoint.database.records import Experiment, Metric
+from model_checkpoint.database.records import Experiment
 from model_checkpoint.errors import OptionInvalid, StorageFailure, WrongReference
 from model_checkpoint.tracking.metric_queue import Logged
 from model_checkpoint.tracking.run_change import RunChange
@@ -29,6 +29,7 @@ RUN, CHANGE, METRICS = "run", "change", "metrics"
 AWAY = (DatabaseUnreachable, SchemaTooNew, SchemaOutdated)
 REFUSALS = (RowRefused, WrongReference, OptionInvalid)
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
+_REPLAY_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +48,10 @@ class Tally:
 
     def __bool__(self) -> bool:
         return not (self.spooled or self.refused or self.dropped)
+
+
+class _MoreToReplay(Exception):
+    """The time for this round is over; what was replayed stays so."""
 
 
 class Delivery:
@@ -69,6 +74,7 @@ class Delivery:
         self._there, self._told = False, False
         self._pause, self._next_try = _FIRST_PAUSE, 0.0
         self._stored = self._spooled = self._refused = self._dropped = 0
+        self._replayed, self._round, self._replay_until = 0, 0, 0.0
 
     def tally(self) -> Tally:
         """Where the points of this process are."""
@@ -94,15 +100,15 @@ class Delivery:
                 log.error("neither the database nor the spool takes %s of the run: %s", kind, error)
             return False
 
-    def deliver(self, experiment_id: str, batch: Sequence[Logged], *, urgent: bool) -> None:
+    def deliver(self, experiment_id: str, batch: Sequence[Logged], *, urgent: bool, durable: bool) -> None:
         """Write the metrics of some calls; ``urgent`` tries a database that was away before its time."""
-        points = sum(len(logged.values) for logged in batch)
+        points = _points(batch)
         payload = {"experiment_id": experiment_id, "logged": batch, "by": self._token}
         with self._guard:
             there = self._is_there(urgent=urgent)
             if points == 0:
                 return
-            if there and self._write(payload, points):
+            if there and self._write(payload, points, durable=durable):
                 return
             try:
                 self._spool.put(METRICS, payload)
@@ -110,24 +116,28 @@ class Delivery:
             except StorageFailure as error:
                 self._drop(points, error)
 
-    def _write(self, payload: dict[str, Any], points: int) -> bool:
+    def _write(self, payload: dict[str, Any], points: int, *, durable: bool) -> bool:
         """Whether the points have found their place; the lock is held."""
         try:
-            self._apply(METRICS, payload)
+            self.connection.write_calls(payload["experiment_id"], payload["logged"], durable=durable)
             self._stored += points
         except REFUSALS as error:
             self._set_aside(payload, points, error)
-        except Exception as error:  # whatever it is, the points are kept, and the thread goes on
+        except Exception as error:  # noqa: BLE001  # whatever it is, the points are kept, and the thread goes on
             self._depart(error)
             return False
         return True
 
-    def beat(self, experiment_id: str, step: int | None) -> None:
+    def beat(self, experiment_id: str, step: int | None, *, durable: bool) -> None:
         """Say that the run lives, and how far it is; says nothing while the database is away."""
+
+        def say() -> None:
+            self.connection.heartbeat(experiment_id, step=step)
+
         with self._guard:
             if self._is_there(urgent=False):
                 try:
-                    self.connection.heartbeat(experiment_id, step=step)
+                    self.connection.together(say, durable=durable)
                 except REFUSALS as error:
                     log.debug("%s: no sign of life: %s", experiment_id, error)
                 except AWAY as error:
@@ -150,17 +160,24 @@ class Delivery:
         return self._there
 
     def _arrive(self) -> None:
-        """See that the database answers, and replay what waits; the lock is held."""
+        """See that the database answers, and replay what waits, for a moment at a time; the lock is held.
+
+        While there is more, new records go behind it, so that nobody who logs has to wait for all of it.
+        """
         self.connection.now()
+        self._round, self._replay_until = 0, time.monotonic() + _REPLAY_SECONDS
         try:
-            replayed = self._spool.replay(self._replay, refusals=REFUSALS)
+            self._spool.replay_batches(self._replay, refusals=REFUSALS)
+        except _MoreToReplay:
+            self._pause, self._next_try = _FIRST_PAUSE, 0.0
+            return
         except StorageFailure as error:
             log.error("the spool cannot be replayed; what is in it stays there: %s", error)
         else:
             self._stored, self._spooled = self._stored + self._spooled, 0  # handed on by us, or by another process
-            if replayed or self._told:
-                log.info("the database is there; %d records of the spool were replayed", replayed)
-        self._there, self._told, self._pause = True, False, _FIRST_PAUSE
+        if self._told or self._replayed:
+            log.info("the database is there; %d records of the spool were replayed", self._replayed)
+        self._there, self._told, self._pause, self._replayed = True, False, _FIRST_PAUSE, 0
 
     def _depart(self, error: Exception) -> None:
         """The database is away; told once, tried again later and later. The lock is held."""
@@ -172,29 +189,28 @@ class Delivery:
         self._pause = min(2 * self._pause, _LONGEST_PAUSE) if self._told else _FIRST_PAUSE
         self._there, self._told, self._next_try = False, True, time.monotonic() + self._pause
 
-    def _replay(self, kind: str, payload: dict[str, Any]) -> None:
-        points = sum(len(values) for _, _, values in payload.get("logged", ()))
-        mine = points if payload.get("by") == self._token else 0
+    def _replay(self, kind: str, payloads: list[dict[str, Any]]) -> None:
+        """Bring some records of one kind into the database; the lock is held."""
+        if self._round and time.monotonic() > self._replay_until:
+            raise _MoreToReplay
+        self._round += 1
+        mine = sum(_points(one["logged"]) for one in payloads if one.get("by") == self._token)
         try:
-            self._apply(kind, payload)
-            self._stored += mine
+            for payload in _merged(payloads) if kind == METRICS else payloads:
+                self._apply(kind, payload)
         except REFUSALS:
-            self._refused += mine
-            self._spooled -= mine
+            if len(payloads) == 1:  # several are tried one by one
+                self._refused += mine
+                self._spooled -= mine
             raise
+        self._replayed += len(payloads)
+        self._stored += mine
         self._spooled -= mine
 
     def _apply(self, kind: str, payload: dict[str, Any]) -> None:
         """Bring one record into the database; the same record twice changes nothing."""
         if kind == METRICS:
-            run = payload["experiment_id"]
-            self.connection.write_metrics(
-                [
-                    Metric(run, name, value, step, at)
-                    for at, step, values in payload["logged"]
-                    for name, value in values.items()
-                ]
-            )
+            self.connection.write_calls(payload["experiment_id"], payload["logged"], durable=True)
         elif kind == CHANGE:
             self.connection.edit_experiment(payload["id"], lambda run: RunChange(**payload["change"]).made(run))
         elif kind == RUN:
@@ -215,3 +231,15 @@ class Delivery:
         if not self._dropped:
             log.error("metrics are dropped, since neither the database nor the spool takes them: %s", error)
         self._dropped += points
+
+
+def _points(calls: Iterable[Any]) -> int:
+    return sum(len(values) for _, _, values in calls)
+
+
+def _merged(payloads: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Metrics of each run together."""
+    runs: dict[str, list[Any]] = {}
+    for payload in payloads:
+        runs.setdefault(payload["experiment_id"], []).extend(payload["logged"])
+    return [{"experiment_id": run, "logged": logged} for run, logged in runs.items()]

@@ -12,7 +12,7 @@ from weakref import WeakSet
 from model_checkpoint import forks
 
 
-class Closing(Protocol):
+class Parting(Protocol):
     """What is told that the program ends."""
 
     def before_exit(self) -> None:
@@ -29,8 +29,8 @@ _guard = forks.lock()
 _watching = False
 
 
-def watch(one: Closing) -> None:
-    """Tell ``one`` when the program ends, as long as it lives and is not :func:`forget`\\ ten."""
+def watch(one: Parting) -> None:
+    """Tell ``one`` when the program ends, as long as it lives and nobody calls :func:`forget`."""
     global _watching
     with _guard:
         _watched.add(one)
@@ -43,7 +43,7 @@ def watch(one: Closing) -> None:
     atexit.register(_at_exit)
 
 
-def forget(one: Closing) -> None:
+def forget(one: Parting) -> None:
     """Tell it nothing any more."""
     _watched.discard(one)
 

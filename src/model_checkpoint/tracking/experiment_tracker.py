@@ -31,7 +31,7 @@ from model_checkpoint.tracking.reporting.run_comparison import RunComparison, co
 from model_checkpoint.tracking.reporting.run_report import report_run
 from model_checkpoint.tracking.reporting.text_tables import Style
 from model_checkpoint.tracking.reporting.vitals import RunVitals, judge_run
-from model_checkpoint.tracking.run_change import RunChange, Status, check_status, ending, read_tags
+from model_checkpoint.tracking.run_change import RunChange, Status, check_status, ending, read_settings, read_tags
 from model_checkpoint.tracking.spool import Spool
 from model_checkpoint.tracking.tracker_options import TrackerOptions
 
@@ -83,7 +83,7 @@ class ExperimentTracker:
             name=experiment_name,
             project_name=project_name,
             tags=read_tags(tags),
-            config=dict(config or {}),
+            config=read_settings(config or {}),
             notes=notes,
         )
         self._open(run, database_url, options)
@@ -162,7 +162,8 @@ class ExperimentTracker:
         self._options, self._reader, self._steps = options, MetricReader(), forks.lock()
 
     def _begin(self, *, first_step: int) -> None:
-        self._next_step, self._last_step = first_step, None
+        self._next_step = first_step
+        self._last_step: int | None = None
         self._beaten = float("-inf")
         options = self._options
         self._queue = MetricQueue(
@@ -217,7 +218,7 @@ class ExperimentTracker:
 
     def log_hyperparameters(self, settings: Mapping[str, Any]) -> None:
         """Add to the settings of the run; a name that was there gets the new value."""
-        self._change(RunChange(config=dict(settings)))
+        self._change(RunChange(config=read_settings(settings)))
 
     def add_tags(self, *tags: str) -> None:
         """Add words to find the run by; those it has already change nothing."""
@@ -281,11 +282,12 @@ class ExperimentTracker:
 
     def _deliver(self, batch: Sequence[Logged], urgent: bool) -> None:
         """In the thread of the queue: write, and say that the run lives."""
-        self._delivery.deliver(self.experiment_id, batch, urgent=urgent)
-        now = time.monotonic()
-        if os.getpid() == self._pid and (urgent or now - self._beaten >= self._options.beat_seconds):
+        mine, now = os.getpid() == self._pid, time.monotonic()
+        # a durable sign of life takes along what was written before; who gives none writes durably at once
+        self._delivery.deliver(self.experiment_id, batch, urgent=urgent, durable=not mine)
+        if mine and (urgent or now - self._beaten >= self._options.beat_seconds):
             self._beaten = now
-            self._delivery.beat(self.experiment_id, self._last_step)
+            self._delivery.beat(self.experiment_id, self._last_step, durable=urgent)
 
     def get_metrics(self, metric_name: str | None = None, step_range: tuple[int, int] | None = None) -> list[Metric]:
         """What was logged so far, by step and time; of one metric and from the first to the last step, if given."""

@@ -165,9 +165,9 @@ class MetricQueue:
                 self._wait()
                 if self._thread is not me and not self._pending:
                     return
-                batch, ticket = self._take(), self._asked
+                batch, ticket, urgent = self._take(), self._asked, self._is_hurried()
             try:
-                self._deliver(batch, ticket > self._answered)
+                self._deliver(batch, urgent)
             except Exception:  # this thread is the only one that delivers, and nobody would see it end
                 log.exception("%d logging calls were lost on their way", len(batch))
                 self.dropped += sum(len(logged.values) for logged in batch)

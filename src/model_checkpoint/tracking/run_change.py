@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from model_checkpoint.database.records import Experiment
+from model_checkpoint.database.values.json_values import to_json
 from model_checkpoint.errors import OptionInvalid
 
 Status = Literal["running", "completed", "failed", "stopped"]
@@ -48,6 +49,17 @@ def check_status(status: str) -> None:
         raise OptionInvalid(
             f"status must be one of {', '.join(get_args(Status))}, got {status!r}. Nothing was changed."
         )
+
+
+def read_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a run; what is no plain data is refused by name here, whether the database is there or not.
+
+    Example:
+        >>> read_settings({"lr": 0.1})
+        {'lr': 0.1}
+    """
+    to_json(settings, "config")
+    return dict(settings)
 
 
 def read_tags(tags: Iterable[str]) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -32,11 +32,12 @@ from model_checkpoint.storage.local.paths import (
 )
 from model_checkpoint.storage.local.syscalls import SYSTEM, Syscalls
 from model_checkpoint.tracking.errors import SpoolFull
-from model_checkpoint.tracking.spool_lines import SpoolText, decode_lines, encode_line
+from model_checkpoint.tracking.spool_lines import SpoolLine, SpoolText, decode_lines, encode_line
 
 log = logging.getLogger("model_checkpoint.tracking")
 
 Apply = Callable[[str, dict[str, Any]], None]
+ApplyMany = Callable[[str, list[dict[str, Any]]], None]
 
 LIMIT = 1024 * MIB
 _SEGMENT = 16 * MIB  # a file is left for a new one from there on, so that a replay never reads much at once
@@ -163,14 +164,36 @@ class Spool:
         Returns:
             How many records were handed on.
         """
+
+        def one(kind: str, payloads: list[dict[str, Any]]) -> None:
+            apply(kind, payloads[0])
+
+        return self.replay_batches(one, nbytes=0, refusals=refusals)
+
+    def replay_batches(
+        self, apply: ApplyMany, *, nbytes: int = MIB // 4, refusals: tuple[type[Exception], ...] = ()
+    ) -> int:
+        """As :meth:`replay`, but hand on records of one kind in a row together, some ``nbytes`` of them at a time.
+
+        If one of ``refusals`` meets several records, each is tried alone.
+
+        Example:
+            >>> import tempfile
+            >>> spool = Spool(tempfile.mkdtemp())
+            >>> for n in range(3):
+            ...     spool.put("note", {"n": n})
+            >>> spool.replay_batches(lambda kind, payloads: print(kind, payloads))
+            note [{'n': 0}, {'n': 1}, {'n': 2}]
+            3
+        """
         self.close()
         wanted = (_SPOOLED,) if self._tried_refused else (_SPOOLED, _REFUSED)
         self._tried_refused = True
         with typed_errors(self.folder, "could not replay the spool"):
             names = sorted(name for name in list_folder(self._calls, self.folder) if name.endswith(wanted))
-            return sum(self._replay_file(name, apply, refusals) for name in names)
+            return sum(self._replay_file(name, _Handing(apply, nbytes, refusals)) for name in names)
 
-    def _replay_file(self, name: str, apply: Apply, refusals: tuple[type[Exception], ...]) -> int:
+    def _replay_file(self, name: str, handing: _Handing) -> int:
         path = f"{self.folder}/{name}"
         try:
             fd = self._calls.open(path, os.O_RDWR)
@@ -180,9 +203,9 @@ class Spool:
             if not self._is_free(fd, path) or not is_at(self._calls, fd, path):
                 return 0
             text = decode_lines(read_whole(self._calls, fd, self._calls.fstat(fd).st_size))
-            done, refused = self._hand_on(_Segment(self._calls, fd, path, end=text.whole), text, apply, refusals)
-            self._remove(path, text, refused)
-            return done
+            handing.hand_on(_Segment(self._calls, fd, path, end=text.whole), text)
+            self._remove(path, text, handing.refused)
+            return handing.done
         finally:
             let_go(self._calls, fd)
 
@@ -198,24 +221,6 @@ class Spool:
             age = (self._calls.now().wall - self._calls.fstat(fd).st_mtime_ns) / 1e9
             return path in self._left or age > _LONG_AGO
         return True
-
-    def _hand_on(
-        self, segment: _Segment, text: SpoolText, apply: Apply, refusals: tuple[type[Exception], ...]
-    ) -> tuple[int, list[bytes]]:
-        noted = max((line.payload["to"] for line in text.lines if line.kind == _DONE), default=0)
-        done, refused = 0, []
-        for line in text.lines:
-            if line.kind == _DONE or line.end <= noted:
-                continue
-            try:
-                apply(line.kind, line.payload)
-                done += 1
-            except refusals as error:
-                log.error("%s: a record of kind %r is refused and set aside: %s", segment.path, line.kind, error)
-                refused.append(encode_line(line.kind, line.payload))
-            if not refused:  # what was refused is still only here; a second go hands on again what came behind it
-                segment.note(line.end)
-        return done, refused
 
     def _remove(self, path: str, text: SpoolText, refused: list[bytes]) -> None:
         """Remove what was handed on; what was refused or is damaged stays, under a name that says so."""
@@ -236,6 +241,49 @@ class Spool:
         flush_folder(self._calls, self.folder)
 
 
+class _Handing:
+    """One file being handed on: how many records are through, and which were refused."""
+
+    def __init__(self, apply: ApplyMany, nbytes: int, refusals: tuple[type[Exception], ...]) -> None:
+        self._apply, self._nbytes, self._refusals = apply, nbytes, refusals
+        self.done = 0
+        self.refused: list[bytes] = []
+
+    def hand_on(self, segment: _Segment, text: SpoolText) -> None:
+        """Hand on what was not yet, and note in the file how far that is."""
+        noted = max((line.payload["to"] for line in text.lines if line.kind == _DONE), default=0)
+        waiting = [line for line in text.lines if line.kind != _DONE and line.end > noted]
+        for some in _batches(waiting, self._nbytes):
+            self._try(segment, some)
+            if not self.refused:  # what was refused is still only here; a second go hands on again what came behind it
+                segment.note(some[-1].end)
+
+    def _try(self, segment: _Segment, lines: Sequence[SpoolLine]) -> None:
+        kind = lines[0].kind
+        try:
+            self._apply(kind, [line.payload for line in lines])
+            self.done += len(lines)
+        except self._refusals as error:
+            if len(lines) > 1:
+                for line in lines:
+                    self._try(segment, [line])
+                return
+            log.error("%s: a record of kind %r is refused and set aside: %s", segment.path, kind, error)
+            self.refused.append(encode_line(kind, lines[0].payload))
+
+
+def _batches(lines: Iterable[SpoolLine], nbytes: int) -> Iterator[list[SpoolLine]]:
+    """Lines of one kind in a row, until they have some ``nbytes``."""
+    some: list[SpoolLine] = []
+    for line in lines:
+        if some and (line.kind != some[0].kind or line.end - some[0].end >= nbytes):
+            yield some
+            some = []
+        some.append(line)
+    if some:
+        yield some
+
+
 class _Segment:
     """One file of records, locked by whoever writes it."""
 
@@ -249,7 +297,7 @@ class _Segment:
         self.end += len(lines)
 
     def note(self, done: int) -> None:
-        """Note how far a replay has come. Not flushed, and left out where there is no room: the note only spares work."""
+        """Note how far a replay has come; not flushed, and left out where there is no room: it only spares work."""
         line = encode_line(_DONE, {"to": done})
         try:
             self._calls.ftruncate(self.fd, self.end)  # a torn tail was never promised to anybody

@@ -36,11 +36,11 @@ class SpoolText:
 
 
 def encode_line(kind: str, payload: dict[str, Any]) -> bytes:
-    """One record as a line; NaN and infinities are kept.
+    r"""One record as a line; NaN and infinities are kept.
 
     Example:
         >>> encode_line("note", {"loss": float("nan")})[33:]
-        b'["note",{"loss":NaN}]\\n'
+        b'["note",{"loss":NaN}]\n'
     """
     try:
         text = json.dumps([kind, payload], separators=(",", ":")).encode()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, bindparam, insert, select
@@ -18,7 +19,8 @@ from model_checkpoint.database.errors import RowRefused
 from model_checkpoint.database.models import MetricPointRow, MetricSummaryRow, table_of
 from model_checkpoint.database.records import Metric
 from model_checkpoint.database.values.column_types import as_whole
-from model_checkpoint.database.values.exact_numbers import NOT_A_NUMBER, as_float, split
+from model_checkpoint.database.values.exact_numbers import FINITE, NOT_A_NUMBER, as_float, split
+from model_checkpoint.database.values.point_columns import PointColumns
 
 Point = tuple[int, float, int, float]  # step, at, grade, value
 SeriesId = tuple[int, int]  # numbers of experiment and key
@@ -73,23 +75,52 @@ def _check(name: str, points: Sequence[Point]) -> None:
         raise RowRefused(f"metric {name!r}: its time must be finite seconds since 1970.")
 
 
-def add_points(connection: Connection, batches: Mapping[SeriesId, Sequence[Point]]) -> int:
+def add_points(connection: Connection, batches: Mapping[SeriesId, Sequence[Point] | PointColumns]) -> int:
     """Put down what is not there yet, and say how many that were."""
     order = sorted(batches)
     known = _locked(connection, order)
     rows: list[tuple[Any, ...]] = []
     changed: list[dict[str, Any]] = []
     for series in order:
-        before = known[series]
-        fresh = _unknown(connection, series, batches[series], before)
-        if fresh:
+        before, batch = known[series], batches[series]
+        if isinstance(batch, PointColumns) and _follows(batch, before):
+            rows += zip(repeat(series[0]), repeat(series[1]), batch.steps, batch.moments, repeat(FINITE), batch.values)
+            stretch = _summed_up(batch)
+        else:
+            fresh = _unknown(connection, series, _points_of(batch), before)
             rows += [(*series, *point) for point in fresh]
-            merged = _columns(_merged(before, _measured(fresh)))
+            stretch = _measured(fresh) if fresh else _BLANK
+        if stretch is not _BLANK:
+            merged = _columns(_merged(before, stretch))
             changed.append({"of_experiment": series[0], "of_key": series[1], **merged})
     if changed:
         connection.execute(_summaries.update().where(*_of_summary), changed)
     _insert(connection, rows)
     return len(rows)
+
+
+def _follows(batch: PointColumns, before: Stretch) -> bool:
+    """Whether all of it is newer than what is there."""
+    return before.points == 0 or (batch.steps[0], batch.moments[0]) > before.last[:2]
+
+
+def _points_of(batch: Sequence[Point] | PointColumns) -> Sequence[Point]:
+    if not isinstance(batch, PointColumns):
+        return batch
+    return list(zip(batch.steps, batch.moments, repeat(FINITE), batch.values))  # one never ends
+
+
+def _summed_up(batch: PointColumns) -> Stretch:
+    """As :func:`_measured` does, of columns."""
+    steps, moments, values = batch
+    low, high = min(values), max(values)
+    return Stretch(
+        len(values),
+        0,
+        (steps[-1], moments[-1], FINITE, values[-1]),
+        (FINITE, low, steps[values.index(low)]),
+        (FINITE, high, steps[values.index(high)]),
+    )
 
 
 def _locked(connection: Connection, order: Sequence[SeriesId]) -> dict[SeriesId, Stretch]:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import TypeVar
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
-from model_checkpoint.database.opening.database_url import secrets_of
+from model_checkpoint import forks
+from model_checkpoint.database.opening.database_url import is_sqlite, secrets_of
 from model_checkpoint.database.opening.failures import Meaning, meaning_of, own_error, typed
 from model_checkpoint.database.opening.pool import DatabasePool
 from model_checkpoint.database.opening.sqlite_files import MODE, READ, RELAXED, WRITE
@@ -59,7 +61,9 @@ class Transactions:
             wait = min(2 * wait, _LONGEST_WAIT)
 
     def _once(self, work: Work[T], mode: str) -> T:
-        with self.pool.engine().connect() as connection:
+        # SQLite notes inside the process who holds which lock, and a child forked in between would wait for it for ever
+        whole = forks.kept_whole() if is_sqlite(self.pool.url) else nullcontext()
+        with whole, self.pool.engine().connect() as connection:
             connection = connection.execution_options(**{MODE: mode})
             with connection.begin():
                 return work(connection)

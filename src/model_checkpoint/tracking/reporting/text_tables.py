@@ -21,7 +21,7 @@ def heading(text: str, style: Style) -> str:
 
 
 def table(rows: Sequence[Sequence[str]], style: Style) -> str:
-    """Rows, the first as the heading.
+    r"""Rows, the first as the heading.
 
     Example:
         >>> print(table([["metric", "last"], ["loss", "0.5"]], "text"))
@@ -30,7 +30,7 @@ def table(rows: Sequence[Sequence[str]], style: Style) -> str:
         >>> print(table([["metric", "last"], ["a|b", "0.5"]], "markdown"))
         | metric | last |
         | --- | --- |
-        | a\\|b | 0.5 |
+        | a\|b | 0.5 |
     """
     if style == "markdown":
         first, *rest = [[cell.replace("|", "\\|").replace("\n", " ") for cell in row] for row in rows]

@@ -8,7 +8,7 @@ import pytest
 
 from model_checkpoint.tracking import ExperimentTracker, TrackerOptions
 
-WRITERS, CALLS, METRICS = 8, 120, 20
+WRITERS, CALLS, METRICS = 8, 60, 20
 SCRIPT = """
 import logging, sys
 from model_checkpoint.tracking import ExperimentTracker, TrackerOptions
