@@ -59,7 +59,7 @@ class SmartCheckpointRetentionHook(BaseHook):
             raise HookInvalid(f"SmartCheckpointRetentionHook: max_storage_gb is above 0, got {max_storage_gb}.")
         if not min_improvement_threshold >= 0:
             raise HookInvalid(
-                f"SmartCheckpointRetentionHook: min_improvement_threshold is 0 or more, got {min_improvement_threshold}."
+                f"smart retention: min_improvement_threshold is not below 0, got {min_improvement_threshold}."
             )
         self.catalog, self.max_checkpoints, self.max_storage_gb = catalog, max_checkpoints, max_storage_gb
         self.retention_strategy = check_strategy(retention_strategy)

@@ -53,7 +53,7 @@ def ranked(
 ) -> list[StrategyCheckpoint]:
     """Most wanted first.
 
-    ``performance_based``: by loss in steps of ``min_improvement``, of one step the newest. ``time_based``: newest first.
+    ``performance_based``: by loss in steps of ``min_improvement``, in a step the newest. ``time_based``: newest first.
     ``epoch_based``: milestone epochs, then newest. ``hybrid``: 0.4 validation loss, 0.4 loss, 0.1 age, 0.1 milestone.
     """
     oldest_first = by_age(checkpoints)
@@ -91,4 +91,5 @@ def check_strategy(strategy: str) -> str:
 
 def _stepped(loss: float, least: float) -> float:
     """The loss in whole steps: what differs by less is no better."""
-    return math.floor(loss / least) if least > 0 and math.isfinite(loss) else loss
+    steps = loss / least if least > 0 else loss
+    return math.floor(steps) if least > 0 and math.isfinite(steps) else steps
