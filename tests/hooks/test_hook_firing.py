@@ -91,7 +91,7 @@ def test_a_critical_hook_that_fails_before_a_save_prevents_it_and_the_reason_is_
     result = manager.fire_hook(SAVE)
 
     assert (bool(result), result.stopped_by, heard) == (False, "guard", [])
-    with pytest.raises(HookVetoed, match=r"hook 'guard' failed \(division by zero\)"):
+    with pytest.raises(HookVetoed, match=r"hook 'guard' failed \(ZeroDivisionError: division by zero\)"):
         result.raise_if_vetoed()
 
 

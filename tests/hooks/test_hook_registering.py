@@ -224,6 +224,30 @@ def test_what_could_never_work_is_refused(manager, arguments, words):
     assert manager.list_hooks() == []
 
 
+@pytest.mark.parametrize("word", ["condition", "error_handler"])
+def test_a_condition_is_no_coroutine_because_every_coroutine_would_hold(manager, word):
+    async def later(*_): ...
+
+    with pytest.raises(HookInvalid, match=f"{word} is asked on the spot"):
+        manager.register_hook("a", print, [SAVE], **{word: later})
+
+
+def test_methods_that_share_an_event_answer_each_under_its_own_name(manager):
+    class Two(BaseHook):
+        @hook_handler([SAVE])
+        def first(self, context):
+            return 1
+
+        def on_before_checkpoint_save(self, context):
+            return 2
+
+    manager.register_hook(Two())
+
+    assert manager.fire_hook(SAVE).results == {"Two.first": 1, "Two.on_before_checkpoint_save": 2}
+    manager.disable_hook("Two")
+    assert manager.fire_hook(SAVE).results == {}
+
+
 def test_a_critical_hook_that_could_veto_cannot_be_left_to_the_background(manager):
     with pytest.raises(HookInvalid, match="must be waited for, got async_execution=True"):
         manager.register_hook("a", print, [SAVE], HookPriority.CRITICAL, async_execution=True)

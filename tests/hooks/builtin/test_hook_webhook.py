@@ -206,6 +206,34 @@ def test_a_receiver_that_never_answers_costs_its_time_limit(manager, receiver):
     assert "no answer: TimeoutError" in notifier.undelivered()[0].failure
 
 
+@pytest.mark.parametrize("drip", [b"H", b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n"])
+def test_a_receiver_that_answers_byte_by_byte_for_ever_is_hung_up_on(manager, drip):
+    listener, over = socket.create_server(("127.0.0.1", 0)), threading.Event()
+
+    def serve():
+        line, _ = listener.accept()
+        with line:
+            line.sendall(drip)
+            while not over.wait(0.01):
+                try:
+                    line.sendall(b"x")
+                except OSError:
+                    return
+
+    threading.Thread(target=serve, daemon=True).start()
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+    notifier = WebhookNotifierHook(url, private_network=True, request_timeout=0.1, max_attempts=1)
+    try:
+        fired(manager, notifier)
+        assert notifier.flush(60)
+    finally:
+        over.set()
+        listener.close()
+
+    assert notifier.statistics()["queued"] == 0
+    assert notifier.statistics()["sent"] + notifier.statistics()["failed"] == 1
+
+
 def test_the_queue_is_bounded_and_what_finds_no_room_is_a_dead_letter_that_can_be_replayed(manager, receiver):
     receiver.gate = threading.Event()
     notifier = receiver.notifier(max_queued=2)

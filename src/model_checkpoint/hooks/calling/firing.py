@@ -62,7 +62,7 @@ class Firing:
         began_at = time.time()
         report = call_hook(each, self._context, self._threads)
         if report.failure is None and not report.verdict.skipped:
-            self._results[each.hook] = report.value
+            self._results[each.label] = report.value
         if report.failure is not None:
             self._errors.append(report.failure)
         self._record(_run(each, self._context, began_at, report, held=report.seconds), report.failure, self._context)
