@@ -18,7 +18,7 @@ _LONGEST_WAIT = 300.0
 
 
 def deliver(target: WebhookTarget, body: bytes, headers: Mapping[str, str], *, timeout: float) -> int:
-    """Post ``body`` and return the status, which is 2xx; no pause is longer than ``timeout``, all of it at most twice that.
+    """Post ``body`` and return the status, which is 2xx; no pause is longer than ``timeout``, all of it twice that.
 
     Raises:
         DeliveryFailed: no connection, no answer in time, or another status; ``passing`` says whether to try again.
