@@ -5,7 +5,7 @@ from timeit import repeat
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model_checkpoint.hooks import (
@@ -21,6 +21,7 @@ SAVE, SAVED = HookEvent.BEFORE_CHECKPOINT_SAVE, HookEvent.AFTER_CHECKPOINT_SAVE
 PRIORITIES = list(HookPriority)
 
 
+@settings(deadline=None)
 @given(st.lists(st.sampled_from(PRIORITIES), max_size=12))
 def test_hooks_are_called_by_priority_then_by_registration(priorities):
     heard, manager = [], HookManager()

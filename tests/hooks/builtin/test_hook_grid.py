@@ -25,7 +25,7 @@ def events(log):
 # --- the log ---------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=25)
+@settings(deadline=None, max_examples=25)
 @given(st.integers(0, 60), st.lists(st.dictionaries(st.text(max_size=5), st.integers(), max_size=3), max_size=3))
 def test_a_log_torn_anywhere_keeps_all_whole_records_and_takes_new_ones(tmp_path_factory, cut, more):
     log = JsonLines(tmp_path_factory.mktemp("log") / "log.jsonl")
