@@ -1,12 +1,13 @@
 """Pruning may die or fail at any storage call: nothing healthy is lost, and what was left undone can be finished."""
 
 import errno
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pytest
 from tests.checkpoint.retention.retention_ground import fill, steps
-from tests.engine.faults.fault_ground import KILLS, NOW, name_of, quick_folder
+from tests.engine.faults.fault_ground import KILLS, NOW, NOW_BUT_KEEP_TRASH, name_of, quick_folder
 from tests.ground.scenes import Album, link_tree
 
 import model_checkpoint as mc
@@ -14,12 +15,13 @@ from model_checkpoint.engine.root.intents import open_intents
 from model_checkpoint.errors import OptionInvalid, StorageFailure
 from model_checkpoint.storage.local.store import LocalStore
 from model_checkpoint.storage.local.syscalls import SYSTEM
-from model_checkpoint.testing import Ended, Fault, Kind, each_call, flushes_retried
+from model_checkpoint.testing import Ended, Fault, Kind, each_call, flushes_retried, run_here, run_in_child
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
 KEEP = [mc.last(2), mc.best("val_loss")]
-STAY, GO = [1, 3, 6, 7], [2, 4, 5]  # 1 is pinned, 3 is best
+STAY, GO = [1, 3, 5, 6], [2, 4]  # 1 is pinned, 3 is best
+READING = {"lstat", "stat", "fstat", "statvfs", "listdir", "preadv", "close", "now", "filesystem"}
 FAILURES = [
     Fault(kind=kind, at=0, code=code, lasting=lasting)
     for kind in (Kind.FAIL, Kind.LOSE_REPLY)
@@ -36,11 +38,11 @@ def ground(tmp_path):
 
 
 class Ground:
-    """A root of seven checkpoints, one of them pinned, put back as it was for each run."""
+    """A root of six checkpoints, one of them pinned, put back as it was for each run."""
 
     def __init__(self, folder):
         self.pristine, self.root, self.folder, self.album = folder / "pristine", folder / "root", folder, Album()
-        fill(self.pristine, range(1, 8), metric=lambda step: abs(step - 3))
+        fill(self.pristine, range(1, 7), metric=lambda step: abs(step - 3))
         mc.pin(self.pristine, step=1)
         self.reset()
 
@@ -115,8 +117,8 @@ def test_a_kill_at_any_call_loses_nothing_and_can_be_finished(ground, fault):
         if ground.is_new():
             ground.check_finished()
 
-    assert points > 150
-    assert unfinished > 40  # else this would prove nothing
+    assert points > 120
+    assert unfinished > 30  # else this would prove nothing
 
 
 @pytest.mark.parametrize("fault", FAILURES, ids=name_of)
@@ -136,16 +138,27 @@ def test_a_failure_at_any_call_is_told_or_overcome_and_loses_nothing(ground, fau
     assert overcome > 5
 
 
+def kills_at_changes(work, prepare):
+    """Kill ``work`` before each call that may change something; before any other, it leaves what the next one finds."""
+    prepare()
+    trace = run_here(work).trace
+    for call in trace:
+        if call.name not in READING:
+            prepare()
+            yield run_in_child(work, replace(KILLS[0], at=call.index))
+
+
 def test_finishing_may_be_killed_at_any_call_again_and_again(ground):
     """Leavings of a shape that was seen before are looked at once."""
     scenes, kills = [], 0
 
     def collect(work, prepare):
         nonlocal kills
-        for _, outcome in each_call(work, KILLS[0], prepare=prepare):
+        for outcome in kills_at_changes(work, prepare):
             assert outcome.ended is Ended.KILLED
             ground.there()
             kills += 1
+            mc.collect_garbage(ground.root, graces=NOW_BUT_KEEP_TRASH)  # what dead writes left would pile up
             if ground.is_new():
                 scenes.append(ground.folder / f"scene-{len(ground.album)}")
                 link_tree(ground.root, scenes[-1])
@@ -155,4 +168,4 @@ def test_finishing_may_be_killed_at_any_call_again_and_again(ground):
     while scenes:
         collect(ground.finish, partial(link_tree, scenes.pop(), ground.root))
 
-    assert kills > 1000
+    assert kills > 60

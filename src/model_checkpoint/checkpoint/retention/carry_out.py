@@ -21,11 +21,14 @@ from model_checkpoint.storage.contract.store import Store
 log = logging.getLogger("model_checkpoint.retention")
 
 
-def carry_out(store: Store, plan: RetentionPlan) -> tuple[str, ...]:
-    """Move what ``plan`` drops to the trash; return the names that went. Those already gone are no error."""
+def carry_out(store: Store, plan: RetentionPlan, *, noted: bool = False) -> tuple[str, ...]:
+    """Move what ``plan`` drops to the trash; return the names that went. Those already gone are no error.
+
+    ``noted`` says that it is written down already, by a plan that was cut off.
+    """
     doomed = [one.candidate for one in reversed(plan.dropped)]
     intent = Intent(plan=plan.id, doomed=tuple(Doomed(one.name, one.id) for one in doomed))
-    written = len(doomed) > 1 and open_intent(store, intent)
+    written = not noted and len(doomed) > 1 and open_intent(store, intent)
     try:
         done = tuple(one.name for one in doomed if _drop(store, one))
     except BaseException:

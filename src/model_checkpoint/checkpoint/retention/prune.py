@@ -58,7 +58,7 @@ def prune(
     decided = _decide(store, begun, keep=keep, plan=plan, damaged=damaged)
     if dry_run:
         return decided
-    done = carry_out(store, decided)
+    done = carry_out(store, decided, noted=keep is None and plan is None)
     close_intents(store, begun)  # finished, or given up by deciding anew
     log.info("%s: dropped %d of %d checkpoints by plan %s", store.url, len(done), len(decided.decisions), decided.id)
     return _swept(store, replace(decided, done=done), seconds)
