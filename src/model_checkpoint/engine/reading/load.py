@@ -188,9 +188,10 @@ def _manifest_of(store: Store, name: str) -> Manifest:
 
 def _load_manifest(store: Store, manifest: Manifest, wish: _LoadRequest) -> tuple[Any, LoadReport, int]:
     where = path_of(store, manifest.name)
-    with ChunkReader(store, manifest, full=wish.verify is Verify.FULL) as medium:
+    medium = ChunkReader(store, manifest, full=wish.verify is Verify.FULL)
+    with medium, tree.Preparation() as preparing:
         with collector_paused():
-            fit = _fit(manifest, where, wish)
+            fit = _fit(manifest, where, wish, preparing)
             restore = _prepared(medium, manifest, fit, wish)
         needed = list(restore.needed)
         if not wish.mmap:
@@ -203,12 +204,19 @@ def _load_manifest(store: Store, manifest: Manifest, wish: _LoadRequest) -> tupl
         return restore.finish(), replace(fit.report, casts=restore.casts), nbytes
 
 
-def _fit(manifest: Manifest, where: str, wish: _LoadRequest) -> Fit:
+def _fit(manifest: Manifest, where: str, wish: _LoadRequest, preparing: tree.Preparation) -> Fit:
     chosen = choose_leaves(manifest, where, parts=wish.parts, rename=wish.rename)
     if wish.into is None:
         return chosen
     return fit_into(
-        chosen, manifest.entries, wish.into, parts=wish.parts, rename=wish.rename, strict=wish.strict, cast=wish.cast
+        chosen,
+        manifest.entries,
+        wish.into,
+        parts=wish.parts,
+        rename=wish.rename,
+        strict=wish.strict,
+        preparing=preparing,
+        cast=wish.cast,
     )
 
 
