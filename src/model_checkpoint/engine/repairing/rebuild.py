@@ -88,12 +88,12 @@ def rebuild(
             patient.damaged.pop(file, None)
             shared = tuple(_share(patient, file, before)) if before else ()
             return RepairedFile(
-                checkpoint=patient.name, file=file, nbytes=record.size, sources=counts, shared_with=shared
+                checkpoint=patient.name, file=file, nbytes=record.size, sources=dict(counts), shared_with=shared
             )
     finally:
         if mending is not None:
             mending.abort()
-    return lost or RepairedFile(checkpoint=patient.name, file=file, nbytes=record.size, sources=counts)
+    return lost or RepairedFile(checkpoint=patient.name, file=file, nbytes=record.size, sources=dict(counts))
 
 
 def _chunk(sources: ChunkSources, patient: Patient, file: str, number: int, counts: Counter[str]) -> memoryview | None:
