@@ -1,6 +1,7 @@
 """An export says exactly what the rows say, in flat memory, and is whole or not there; kills included."""
 
 import csv
+import errno
 import json
 import math
 import os
@@ -21,6 +22,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from model_checkpoint import database as catalog
 from model_checkpoint.errors import OptionInvalid, StorageFailure
 from model_checkpoint.performance import BulkDataExporter, ParquetUnavailable, RowRejected, TargetExists
 from model_checkpoint.performance.replacing import replacing
@@ -228,6 +230,14 @@ def test_no_rows_make_a_whole_file_too(tmp_path, suffix):
     assert (done.rows, done.nbytes) == (0, (tmp_path / f"x{suffix}").stat().st_size)
 
 
+def test_records_of_the_catalog_are_rows(tmp_path):
+    exporter(catalog.Metric("r1", "loss", 0.5, 3, 7.0)).export(tmp_path / "x.csv")
+
+    assert (
+        tmp_path / "x.csv"
+    ).read_text() == "experiment_id,metric_name,metric_value,step,timestamp\nr1,loss,0.5,3,7.0\n"
+
+
 def test_dataclasses_are_rows(tmp_path):
     @dataclass(frozen=True, slots=True)
     class Metric:
@@ -237,7 +247,7 @@ def test_dataclasses_are_rows(tmp_path):
     exporter(Metric("loss", 0.5)).export(tmp_path / "x.csv")
 
     assert (tmp_path / "x.csv").read_text() == "name,value\nloss,0.5\n"
-    with pytest.raises(RowRejected, match="row 0: is int, expected a mapping or a dataclass"):
+    with pytest.raises(RowRejected, match="row 0: is int, expected a mapping, a dataclass or a named tuple"):
         exporter(7).export(tmp_path / "y.csv")
 
 
@@ -298,7 +308,7 @@ def test_a_write_the_system_refuses_is_told_and_leaves_nothing(tmp_path):
 
     outcome = run_in_child(work)
 
-    assert type(outcome.error) is StorageFailure
+    assert (type(outcome.error), outcome.error.errno) == (StorageFailure, errno.EFBIG)
     assert "could not be written (File too large)" in str(outcome.error)
     assert list(tmp_path.iterdir()) == []
 

@@ -6,6 +6,7 @@ known by their path from there, so that the folder can be moved as a whole.
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections import Counter
@@ -13,10 +14,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from model_checkpoint.errors import CheckpointException
 from model_checkpoint.integrity.checksums import ChecksumCalculator, FileChecksum, FilePath, FileState
 from model_checkpoint.integrity.journal import Journal
 from model_checkpoint.performance.parallel_checkpoints import ParallelCheckpointProcessor
 from model_checkpoint.storage.local.syscalls import SYSTEM, Syscalls
+
+log = logging.getLogger("model_checkpoint.integrity")
 
 FILE_NAME = ".integrity.jsonl"
 
@@ -162,7 +166,10 @@ class IntegrityTracker:
                 if key in now and self._from_record(key, now[key]).expected == file.expected
             }
 
-        self._journal.change(decide)
+        try:
+            self._journal.change(decide)
+        except CheckpointException as error:  # what was found counts, also where it cannot be written down
+            log.warning("what was found cannot be remembered: %s", error)
         return {file.path: state for file, state in seen.values()}
 
     def remove_file(self, path: FilePath) -> bool:

@@ -36,7 +36,7 @@ class BulkExport:
 
 
 class BulkDataExporter:
-    """Writes the rows that ``source`` yields, mappings or dataclasses; each export asks ``source`` anew.
+    """Writes the rows that ``source`` yields, mappings, dataclasses or named tuples; each export asks ``source`` anew.
 
     ``columns`` chooses and orders them; without it they are those of the first row. A later row with a column that is
     not among them is an error, never a loss.

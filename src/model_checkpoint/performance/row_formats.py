@@ -41,7 +41,7 @@ Row = Mapping[str, Any]
 
 
 def as_row(value: Any, number: int) -> Row:
-    """A mapping, or the fields of a dataclass.
+    """A mapping, or the fields of a dataclass, a named tuple or a row of a database.
 
     Example:
         >>> as_row({"step": 1}, 0)
@@ -51,7 +51,10 @@ def as_row(value: Any, number: int) -> Row:
         return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    raise RowRejected(f"row {number}: is {type(value).__name__}, expected a mapping or a dataclass.")
+    if hasattr(value, "_asdict"):
+        fields: Row = value._asdict()
+        return fields
+    raise RowRejected(f"row {number}: is {type(value).__name__}, expected a mapping, a dataclass or a named tuple.")
 
 
 def write_csv(rows: Iterable[Row], sink: Sink, columns: Sequence[str] | None) -> int:
