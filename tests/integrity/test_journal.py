@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from model_checkpoint.errors import StorageFailure
 from model_checkpoint.integrity import journal as journals
 from model_checkpoint.integrity.journal import Journal
+from model_checkpoint.storage.local.syscalls import Syscalls
 from model_checkpoint.testing.crash import Ended, each_call, run_here
 from model_checkpoint.testing.faults import KILLS, Fault, Kind
 
@@ -232,3 +233,30 @@ def test_old_lines_do_not_pile_up(tmp_path, monkeypatch):
 
     assert len((tmp_path / "records").read_bytes().splitlines()) <= 13
     assert os.listdir(tmp_path) == ["records"]
+
+
+def test_a_file_system_without_locks_is_named_and_used(tmp_path, caplog):
+    class NoLocks(Syscalls):
+        def flock(self, fd, operation):
+            raise OSError(errno.ENOTSUP, "no locks")
+
+    journal = Journal(tmp_path / "records", calls=NoLocks())
+    journal.write({"a": {}})
+
+    assert list(journal.read()) == ["a"]
+    assert "has no locks; let only one process write there" in caplog.text
+
+
+@pytest.mark.fault
+def test_a_clearing_out_that_fails_costs_only_room(tmp_path, monkeypatch, caplog):
+    class NoRename(Syscalls):
+        def rename(self, source, target, *, out_of=None, into=None):
+            raise OSError(errno.EIO, "no")
+
+    monkeypatch.setattr(journals, "_SPARE_LINES", 0)
+    journal = Journal(tmp_path / "records", calls=NoRename())
+    for n in range(10):
+        journal.write({"a": {"n": n}})
+
+    assert journal.read() == {"a": {"n": 9}}
+    assert "could not be cleared out, which only costs room" in caplog.text

@@ -257,6 +257,15 @@ def test_what_no_format_can_say_is_refused_with_its_place(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("row", "why"),
+    [({1: "a"}, "the name of a column is 1"), ({"a": {1: "x", "1": "y"}}, "a has two keys that are one")],
+)
+def test_names_that_would_fall_together_are_refused(tmp_path, row, why):
+    with pytest.raises(RowRejected, match=f"row 0: {why}"):
+        exporter(row).export(tmp_path / "x.jsonl")
+
+
 def test_an_existing_file_is_left_alone_unless_asked(tmp_path):
     path = tmp_path / "x.csv"
     path.write_text("mine")

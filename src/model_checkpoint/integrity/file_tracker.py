@@ -181,16 +181,17 @@ class IntegrityTracker:
         return self._remove(lambda file: _is_gone(file.path))
 
     def _remove(self, unwanted: Callable[[TrackedFile], bool]) -> list[str]:
+        """Forget files, unless they were tracked anew while we looked at them."""
+        seen = self._journal.read()
+        chosen = [key for key, record in seen.items() if unwanted(self._from_record(key, record))]
         gone: list[str] = []
 
         def decide(now: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any] | None]:
-            files = {key: self._from_record(key, record) for key, record in now.items()}
-            keys = [key for key, file in files.items() if unwanted(file)]
-            gone.extend(files[key].path for key in keys)
-            return dict.fromkeys(keys)
+            gone.extend(key for key in chosen if now.get(key) == seen[key])
+            return dict.fromkeys(gone)
 
         self._journal.change(decide)
-        return gone
+        return [self._from_record(key, seen[key]).path for key in gone]
 
     def statistics(self) -> TrackerStatistics:
         """Sum up what is known."""

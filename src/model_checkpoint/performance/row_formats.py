@@ -48,6 +48,9 @@ def as_row(value: Any, number: int) -> Row:
         {'step': 1}
     """
     if isinstance(value, Mapping):
+        strange = [name for name in value if not isinstance(name, str)]
+        if strange:
+            raise RowRejected(f"row {number}: the name of a column is {strange[0]!r}, expected a text.")
         return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
@@ -130,7 +133,7 @@ def write_json_lines(rows: Iterable[Row], sink: Sink, columns: Sequence[str] | N
         if columns is not None:
             check_columns(row, columns, count - 1)
         names = row if columns is None else columns
-        plain = {str(name): plain_value(row.get(name), str(name), count - 1) for name in names}
+        plain = {name: plain_value(row.get(name), name, count - 1) for name in names}
         sink.write((json.dumps(plain, ensure_ascii=False) + "\n").encode())
     return count
 
@@ -155,11 +158,14 @@ def plain_value(value: Any, column: str, number: int) -> Any:
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else _NUMBERS.get(value, "NaN")
-    for kinds, told in _PLAIN:
+    for kinds, text_of in _PLAIN:
         if isinstance(value, kinds):
-            return told(value)
+            return text_of(value)
     if isinstance(value, Mapping):
-        return {str(key): plain_value(inner, f"{column}.{key}", number) for key, inner in value.items()}
+        told = {str(key): plain_value(inner, f"{column}.{key}", number) for key, inner in value.items()}
+        if len(told) < len(value):
+            raise RowRejected(f"row {number}: {column} has two keys that are one text, such as 1 and '1'.")
+        return told
     if isinstance(value, (list, tuple, set, frozenset)):
         return [plain_value(inner, f"{column}[{at}]", number) for at, inner in enumerate(value)]
     raise RowRejected(
