@@ -42,4 +42,4 @@ class HookRecords:
                 self.pool_failures += 1
         letter = self.letters.add(failure, context)
         # as text: a record that carries the error carries its frames, and with them the model
-        _LOG.error("hook %s (%s; dead letter %d)\n%s", failure, failure.kind.value, letter.id, letter.details)
+        _LOG.error("hook %s (%s; dead letter %d)\n%s", str(failure), failure.kind.value, letter.id, letter.details)

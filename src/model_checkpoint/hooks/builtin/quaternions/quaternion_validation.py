@@ -92,10 +92,10 @@ class QuaternionValidationHook(BaseHook):
             self._count("input_failures")
             if not check.repairable:
                 raise RotationInvalid(
-                    f"batch entry {key!r}: {check.problem}; it cannot be put right. Look at how the data is prepared."
+                    f"{_where('batch', key)}: {check.problem}; it cannot be put right. Look at how data is prepared."
                 )
             self._count("normalization_fixes")
-            _LOG.warning("batch entry %r: %s; each was divided by its norm", key, check.problem)
+            _LOG.warning("%s: %s; each was divided by its norm", _where("batch", key), check.problem)
             fixed[key] = normalized(array)
         if not fixed:
             return batch
@@ -109,7 +109,7 @@ class QuaternionValidationHook(BaseHook):
             check = check_quaternions(array, self.tolerance)
             if not check.ok:
                 self._count("output_failures")
-                found.append(f"output {key!r}: {check.problem}" if key else f"output: {check.problem}")
+                found.append(f"{_where('output', key)}: {check.problem}")
         return _told(found)
 
     def validate_loss(self, **losses: Any) -> list[str]:
@@ -133,8 +133,14 @@ class QuaternionValidationHook(BaseHook):
 
         For modules with ``register_forward_pre_hook`` and ``register_forward_hook``, as those of torch.
         """
-        before = module.register_forward_pre_hook(lambda _, args: tuple(self.validate_input(each) for each in args))
-        after = module.register_forward_hook(lambda _, __, outputs: self.validate_output(outputs) and None)
+
+        def check_inputs(_: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+            return tuple(self.validate_input(each) for each in inputs)
+
+        def check_outputs(_: Any, __: Any, outputs: Any) -> None:
+            self.validate_output(outputs)
+
+        before, after = module.register_forward_pre_hook(check_inputs), module.register_forward_hook(check_outputs)
 
         def stop() -> None:
             before.remove()
@@ -196,6 +202,10 @@ class QuaternionValidationHook(BaseHook):
     def _count(self, name: str) -> None:
         with self._lock:
             self._counts[name] += 1
+
+
+def _where(holder: str, key: str) -> str:
+    return f"{holder} entry {key!r}" if key else holder
 
 
 def _told(found: list[str]) -> list[str]:

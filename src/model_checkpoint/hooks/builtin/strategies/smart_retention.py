@@ -57,6 +57,10 @@ class SmartCheckpointRetentionHook(BaseHook):
             raise HookInvalid(f"SmartCheckpointRetentionHook: max_checkpoints is at least 1, got {max_checkpoints}.")
         if max_storage_gb is not None and not max_storage_gb > 0:
             raise HookInvalid(f"SmartCheckpointRetentionHook: max_storage_gb is above 0, got {max_storage_gb}.")
+        if not min_improvement_threshold >= 0:
+            raise HookInvalid(
+                f"smart retention: min_improvement_threshold is not below 0, got {min_improvement_threshold}."
+            )
         self.catalog, self.max_checkpoints, self.max_storage_gb = catalog, max_checkpoints, max_storage_gb
         self.retention_strategy = check_strategy(retention_strategy)
         self.min_improvement_threshold, self.keep_epoch_intervals = (

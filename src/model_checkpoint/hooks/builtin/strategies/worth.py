@@ -53,12 +53,11 @@ def ranked(
 ) -> list[StrategyCheckpoint]:
     """Most wanted first.
 
-    ``performance_based``: those that improved on all before them, then by loss. ``time_based``: newest first.
+    ``performance_based``: by loss in steps of ``min_improvement``, in a step the newest. ``time_based``: newest first.
     ``epoch_based``: milestone epochs, then newest. ``hybrid``: 0.4 validation loss, 0.4 loss, 0.1 age, 0.1 milestone.
     """
     oldest_first = by_age(checkpoints)
     place = {one.id: number for number, one in enumerate(oldest_first, 1)}
-    improved = _improved(oldest_first, min_improvement)
 
     def score(one: StrategyCheckpoint) -> float:
         recent = place[one.id] / len(place)
@@ -67,7 +66,7 @@ def ranked(
         )
 
     orders: dict[str, Order] = {
-        "performance_based": lambda one: (one.id not in improved, judged_loss(one), -place[one.id]),
+        "performance_based": lambda one: (_stepped(judged_loss(one), min_improvement), -place[one.id]),
         "time_based": lambda one: (-place[one.id],),
         "epoch_based": lambda one: (one.epoch not in milestones, -place[one.id]),
         "hybrid": lambda one: (-score(one), -place[one.id]),
@@ -90,12 +89,7 @@ def check_strategy(strategy: str) -> str:
     return strategy
 
 
-def _improved(oldest_first: Sequence[StrategyCheckpoint], least: float) -> set[str]:
-    """Those that were better than all before them, by at least so much."""
-    best, found = math.inf, set()
-    for one in oldest_first:
-        loss = judged_loss(one)
-        if loss < math.inf and (math.isinf(best) or best - loss >= least):
-            best = loss
-            found.add(one.id)
-    return found
+def _stepped(loss: float, least: float) -> float:
+    """The loss in whole steps: what differs by less is no better."""
+    steps = loss / least if least > 0 else loss
+    return math.floor(steps) if least > 0 and math.isfinite(steps) else steps
