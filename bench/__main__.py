@@ -28,6 +28,7 @@ _SECTIONS = {
 _PROGRAMS = {
     "async_stall": "Background saves",
     "compression": "Compression and incremental saves",
+    "parity": "Parity and repair",
     "objects": "Object stores",
     "recompute": "Activation recomputation",
     "precision": "Mixed precision",

@@ -341,7 +341,7 @@ class ModelDisk(Syscalls):
         holder = self.locks.setdefault(self.open_files[fd][1].number, fd)
         if holder != fd:
             raise BlockingIOError(errno.EAGAIN, "locked")
-        assert operation & fcntl.LOCK_EX
+        assert operation & (fcntl.LOCK_EX | fcntl.LOCK_SH)
 
     def utime(self, fd: int) -> None:
         self.open_files[fd][1].stamp = self._tick()

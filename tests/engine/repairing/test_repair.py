@@ -8,15 +8,12 @@ import threading
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from tests.engine.repairing.repair_ground import (
     CHUNK,
     NOW,
     NOW_BUT_KEEP_TRASH,
     content,
     data_files,
-    equal,
     flip,
     flip_in_place,
     folder,
@@ -28,7 +25,6 @@ from tests.engine.repairing.repair_ground import (
 import model_checkpoint as mc
 from model_checkpoint import CheckpointFormat, CompressionLevel, errors
 from model_checkpoint.manifest import encode
-from model_checkpoint.storage.local.store import LocalStore
 
 
 def test_all_45_pairs_of_10_lost_files_come_back(tmp_path):
@@ -93,66 +89,6 @@ def test_any_kind_of_damage_is_undone(tmp_path, damage):
     assert report.ok
     assert content(tmp_path) == before
     assert mc.verify(tmp_path)[0].ok
-
-
-def positions(sizes):
-    """Damage of a few bytes anywhere, and files lost."""
-    flips = st.tuples(st.sampled_from(sorted(sizes)), st.floats(0, 1, exclude_max=True))
-    return st.tuples(st.lists(flips, max_size=12), st.sets(st.sampled_from(sorted(sizes)), max_size=3))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("scheme", ["xor", "pq"])
-@pytest.mark.parametrize("compression", [CompressionLevel.NONE, CompressionLevel.FAST], ids=str)
-def test_random_damage_is_repaired_exactly_or_refused_by_name(tmp_path, scheme, compression):
-    """Whatever is hit: afterwards every byte is right, or untouched and its tensors are named."""
-    pristine, root = tmp_path / "pristine", tmp_path / "root"
-    save(pristine, state(parts=6), parity=scheme, compression=compression)
-    before, manifest = content(pristine), manifest_of(pristine)
-    sizes = {name: len(data) for name, data in before.items() if name != "manifest.json"}
-    seen = {True: 0, False: 0}
-
-    @given(positions(sizes))
-    @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
-    def check(damage):
-        shutil.rmtree(root, ignore_errors=True)
-        shutil.copytree(pristine, root)
-        flips, lost = damage
-        for name, share in flips:
-            flip(folder(root) / name, int(share * sizes[name]))
-        for name in lost:
-            (folder(root) / name).unlink()
-        hurt = content(root)
-
-        report = mc.repair(root)
-
-        seen[report.ok] += 1
-        after = content(root)
-        if report.ok:
-            assert after == before
-            assert mc.verify(root)[0].ok
-            return
-        named = {one.file for one in report.lost}
-        assert all(after.get(name) == (hurt.get(name) if name in named else before[name]) for name in data_of(manifest))
-        assert {f"{folder(root).name}: {name}" for name in tensors_hit(manifest, report)} == {*report.lost_tensors}
-        with pytest.raises(errors.CorruptedCheckpoint, match=r"step-00000001"):
-            mc.load(root, verify="full")
-
-    check()
-    assert min(seen.values()) > 2  # both outcomes were really met
-
-
-def data_of(manifest):
-    return [record.name for record in manifest.files]
-
-
-def tensors_hit(manifest, report):
-    """By the addresses of the lost chunks alone; a lost header takes every tensor of its file along."""
-    for one in report.lost:
-        number = data_of(manifest).index(one.file)
-        ends = manifest.files[number].ends
-        start, stop = (0, ends[-1]) if one.chunk == 0 else (ends[one.chunk - 1], ends[one.chunk])
-        yield from (e.name for e in manifest.entries if e.file == number and e.start < stop and e.stop > start)
 
 
 def test_damage_in_other_places_of_every_file_is_within_the_power_of_one_sum(tmp_path):
@@ -369,52 +305,3 @@ def test_one_checkpoint_is_chosen_as_everywhere(tmp_path):
         mc.repair(tmp_path, 9)
     with pytest.raises(errors.CheckpointNotFound, match="no such checkpoint root"):
         mc.repair(tmp_path / "nowhere")
-
-
-# --- the manifest ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("with_parity", [True, False])
-def test_a_damaged_manifest_comes_back_byte_for_byte(tmp_path, with_parity):
-    save(tmp_path / "a", state(), parity="pq" if with_parity else None)
-    shutil.copytree(tmp_path / "a", tmp_path / "b")
-    before = content(tmp_path / "a")
-    flip(folder(tmp_path / "a") / "manifest.json", 300)
-    flip(folder(tmp_path / "a") / data_files(tmp_path / "b")[0], 9000)
-
-    report = mc.repair(tmp_path / "a", source=None if with_parity else tmp_path / "b")
-
-    assert report.ok
-    assert [one.file for one in report.repaired] == ["manifest.json", data_files(tmp_path / "b")[0]]
-    assert content(tmp_path / "a") == before
-    assert len(list((tmp_path / "a" / ".trash").glob("*/manifest.replaced"))) == 1
-    assert LocalStore(tmp_path / "a").trash() == []
-
-
-def test_a_manifest_of_another_state_is_never_put_there(tmp_path):
-    save(tmp_path / "a", state(0))
-    save(tmp_path / "b", state(1))
-    flip(folder(tmp_path / "a") / "manifest.json", 300)
-    hurt = content(tmp_path / "a")
-
-    report = mc.repair(tmp_path / "a", source=tmp_path / "b")
-
-    assert [one.file for one in report.lost] == ["manifest.json"]
-    assert "no tensor of it can be named" in report.lost[0].reason
-    assert content(tmp_path / "a") == hurt
-
-
-def test_a_checkpoint_saved_anew_during_the_repair_of_its_manifest_stays(tmp_path, monkeypatch):
-    save(tmp_path, state(0), parity="pq")
-    flip(folder(tmp_path) / "manifest.json", 300)
-    found = mc.engine.repairing.repair.find_manifest
-
-    def slow(*args):
-        answer = found(*args)
-        mc.save(tmp_path, state(1), step=1, overwrite="damaged")
-        return answer
-
-    monkeypatch.setattr("model_checkpoint.engine.repairing.repair.find_manifest", slow)
-
-    assert mc.repair(tmp_path).ok
-    assert equal(mc.load(tmp_path, verify="full"), state(1))

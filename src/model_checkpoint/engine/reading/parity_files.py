@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 
 from model_checkpoint.errors import CheckpointException, ChunkMismatch, ManifestInvalid, Truncated
+from model_checkpoint.format import sha256_each
 from model_checkpoint.format.parity import END_BYTES, ParityRecord, decode_record, record_span
 from model_checkpoint.storage.contract.store import Reader, Store
 
@@ -127,13 +128,17 @@ class ParityFiles:
             return None
         start = number * record.block
         try:
-            data = _read(reader, start, min(record.block, record.length - start))
+            data = _view(reader, start, min(record.block, record.length - start))
         except (CheckpointException, OSError):
             return None
-        return memoryview(data) if hashlib.sha256(data).digest() == record.sha256_of(kind)[number] else None
+        return data if sha256_each([data]) == [record.sha256_of(kind)[number]] else None
+
+
+def _view(reader: Reader, start: int, size: int) -> memoryview:
+    data = memoryview(bytearray(size))
+    reader.read_into(start, data)
+    return data
 
 
 def _read(reader: Reader, start: int, size: int) -> bytes:
-    data = bytearray(size)
-    reader.read_into(start, memoryview(data))
-    return bytes(data)
+    return bytes(_view(reader, start, size))

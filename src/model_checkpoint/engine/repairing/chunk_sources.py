@@ -6,6 +6,7 @@ believed only if it has the chunk's SHA-256.
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,12 +19,14 @@ from model_checkpoint.errors import CheckpointException
 from model_checkpoint.format import TooManyLost, check_files, lost_columns
 from model_checkpoint.format.parity import Place, places
 from model_checkpoint.manifest import FileRecord, Summary, decode_summary
-from model_checkpoint.options import ReaderLimits
+from model_checkpoint.options import MIB, ReaderLimits
 from model_checkpoint.storage.contract.store import Reader, Store
 
 TWIN, PARITY, SECOND = "another checkpoint", "parity", "second store"
 
 _REMEMBERED = 4  # chunks fetched a moment ago; parity asks for those of other columns piece by piece
+
+_WINDOW = MIB  # of each column at a time, in memory that is used again
 
 Key = tuple[bytes, bytes]
 
@@ -68,6 +71,7 @@ class ChunkSources:
         self._twins: dict[str, Mapping[Key, Sequence[_Twin]]] = {}
         self._readers: dict[str, Reader] = {}
         self._elsewhere: OrderedDict[tuple[str, int], memoryview | None] = OrderedDict()
+        self._rooms: dict[int, memoryview] = {}
         self._parity = ParityFiles(patient.store, patient.name, patient.summary.parity_files, patient.where)
         self._places = self._standing()
 
@@ -166,11 +170,12 @@ class ChunkSources:
         return memoryview(b"".join(parts))
 
     def _even_pieces(self, column: int, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """Cut ``[start, stop)`` so that in each piece the same columns are damaged and one block of parity counts."""
+        """Cut ``[start, stop)`` into windows in each of which the same columns are damaged and one block counts."""
         record = self._parity.record
         if record is None:
             return
-        cuts = {start, stop, *range(start - start % record.block, stop, record.block)}
+        step = math.gcd(record.block, _WINDOW)
+        cuts = {start, stop, *range(start - start % step, stop, step)}
         for file, numbers in self._patient.damaged.items():
             place = self._places.get(file)
             if place is None or place.column == column:
@@ -200,21 +205,27 @@ class ChunkSources:
         """The bytes ``[start, stop)`` of a column, all of one file or behind the last; None if they are damaged."""
         for file, place in self._places.items():
             if place.column == column and place.start <= start < place.start + place.size:
-                return self._file_piece(file, start - place.start, stop - place.start)
+                return self._file_piece(file, start - place.start, self._room(column, stop - start))
         return memoryview(bytes(stop - start))
 
-    def _file_piece(self, file: str, start: int, stop: int) -> memoryview | None:
+    def _room(self, column: int, size: int) -> memoryview:
+        """Memory for a piece of one column, good until the next piece."""
+        if len(self._rooms.get(column, b"")) < size:
+            self._rooms[column] = memoryview(bytearray(size))
+        return self._rooms[column][:size]
+
+    def _file_piece(self, file: str, start: int, room: memoryview) -> memoryview | None:
+        """Fill ``room`` from a file, unless what stands there is damaged and cannot be had elsewhere."""
         for number in self._patient.damaged.get(file, ()):
             chunk = self._chunks[file][number]
             if chunk.start <= start < chunk.stop:
                 whole = self._found_elsewhere(file, number)
-                return None if whole is None else whole[start - chunk.start : stop - chunk.start]
-        data = memoryview(bytearray(stop - start))
+                return None if whole is None else whole[start - chunk.start : start - chunk.start + len(room)]
         try:
-            self._reader(file).read_into(start, data)
+            self._reader(file).read_into(start, room)
         except (CheckpointException, OSError):
             return None
-        return data
+        return room
 
     def _found_elsewhere(self, file: str, number: int) -> memoryview | None:
         """A damaged chunk of another column that does not need parity itself."""

@@ -154,10 +154,13 @@ def _is_in_place(staged: Staged, error: OSError) -> bool:
     return ours
 
 
-def hold_still(calls: Syscalls, folder: int) -> None:
-    """Keep others from switching the manifest in an open folder until it is closed, where folders can be locked."""
+def hold_still(calls: Syscalls, folder: int, *, alone: bool) -> None:
+    """Until the open folder is closed, keep whoever mends it out, or with ``alone`` everybody who switches manifests.
+
+    Only where folders can be locked.
+    """
     try:
-        calls.flock(folder, fcntl.LOCK_EX)
+        calls.flock(folder, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
     except OSError as error:
         if error.errno not in _NO_FOLDER_LOCKS:
             raise
@@ -248,7 +251,7 @@ def _switched(staged: Staged, folder: int) -> bool:
     """The point of no return of a replacement, one rename of the manifest; False if the folder was moved away."""
     calls = staged.root.calls
     try:
-        hold_still(calls, folder)  # who mends this version must not put its manifest over ours; closing lets go
+        hold_still(calls, folder, alone=False)  # who mends the old version must not put its manifest over ours
         calls.rename(draft_name(staged.attempt), MANIFEST, out_of=folder, into=folder)
     except OSError as error:
         if not _is_in_place(staged, error):

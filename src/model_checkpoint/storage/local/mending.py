@@ -55,7 +55,7 @@ class LocalMending(LocalAttempt):
     def _put(self, folder: int, over: bytes, *, with_manifest: bool) -> bool:
         calls, names = self._root.calls, [*self._files, *([MANIFEST] if with_manifest else [])]
         with typed_errors(self._target, "could not put the files in place"):
-            hold_still(calls, folder)
+            hold_still(calls, folder, alone=True)
             if not self._is_still(over):
                 return False
             present = set(list_folder(calls, self._target))
