@@ -76,7 +76,11 @@ class EnhancedDatabaseConnection(
         self._opening = forks.lock()
         self._revision = ""
         if not lazy:
-            self._open()
+            try:
+                self._open()
+            except BaseException:
+                self._pool.close()
+                raise
 
     @property
     def database_url(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import weakref
 
 from sqlalchemy import URL, Engine
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
@@ -16,6 +17,12 @@ from model_checkpoint.database.opening.sqlite_files import sqlite_engine
 from model_checkpoint.errors import OptionInvalid
 
 _EXTRAS = {"psycopg": "postgres", "pymysql": "mysql"}
+
+
+def _dispose(engine: Engine, pid: int) -> None:
+    """Close what nobody closed, when the pool is collected or the process ends; never what is the parent's."""
+    if os.getpid() == pid:
+        engine.dispose()
 
 
 class DatabasePool:
@@ -42,6 +49,7 @@ class DatabasePool:
                 )
             if self._engine is None:
                 self._engine, self._pid = self._make(), os.getpid()
+                weakref.finalize(self, _dispose, self._engine, self._pid)
             return self._engine
 
     def _make(self) -> Engine:

@@ -22,7 +22,7 @@ PREFIX = "mckpt_backup_"
 
 def keep_backup(connection: Connection, revision: str) -> str:
     """Copy everything of the catalog and say where to; a copy that has its name is complete."""
-    url, stamp = connection.engine.url, time.strftime("%Y%m%dT%H%M%S", time.gmtime())
+    url, stamp = connection.engine.url, time.strftime("%Y%m%d_%H%M%S", time.gmtime())
     if is_file(url):
         return _copy_file(Path(str(url.database)), f"{revision}-{stamp}")
     if is_sqlite(url):

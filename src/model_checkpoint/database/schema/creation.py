@@ -25,10 +25,18 @@ def create_catalog(transactions: Transactions) -> None:
                 _refuse_tables_of_others(connection, where)
                 store_revision(connection, CREATING)  # where tables cannot be made in a transaction
             Base.metadata.create_all(connection)
+            if stored:
+                _make_missing_indexes(connection)  # of tables that were there: who made them died before
             guard_audit(connection)
             store_revision(connection, HEAD)
 
     transactions.write(work)
+
+
+def _make_missing_indexes(connection: Connection) -> None:
+    for table in Base.metadata.sorted_tables:
+        for index in table.indexes:
+            index.create(connection, checkfirst=True)
 
 
 def _refuse_tables_of_others(connection: Connection, where: str) -> None:

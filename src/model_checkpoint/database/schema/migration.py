@@ -75,7 +75,7 @@ def _fields(change: SchemaChange) -> dict[str, str]:
 def _told(where: str, kept: str) -> Iterator[None]:
     try:
         yield
-    except (SQLAlchemyError, CheckpointException) as error:
+    except (SQLAlchemyError, CheckpointException, ValueError, TypeError, KeyError) as error:  # the last: of old data
         said = str(getattr(error, "orig", None) or error).splitlines()[0]
         raise MigrationFailed(
             f"{where}: the migration ended early ({said}). The data of before are kept: {kept or 'no backup wanted'}.",
