@@ -2,7 +2,10 @@
 
 import errno
 import os
+import random
+import signal
 import threading
+import time
 
 import pytest
 from hypothesis import settings
@@ -137,6 +140,38 @@ def test_a_fork_while_a_thread_holds_the_file_leaves_it_to_that_thread(tmp_path)
     os.close(writer)
     os.waitpid(child, 0)
     assert list(journal.read()) == ["a", "b"]
+
+
+@pytest.mark.fault
+@pytest.mark.slow
+def test_writers_killed_at_any_moment_lose_nothing_they_were_told_was_kept(tmp_path, monkeypatch):
+    """Six processes write for as long as they live; each says what was acknowledged to it."""
+    monkeypatch.setattr(journals, "_SPARE_LINES", 30)
+    path, dice, told = tmp_path / "records", random.Random(7), []
+    for generation in range(4):
+        writers = []
+        for number in range(6):
+            reader, writer = os.pipe()
+            child = os.fork()
+            if child == 0:
+                journal = Journal(path)
+                for n in range(10**9):
+                    key = f"{generation}-{number}-{n}"
+                    journal.write({key: {}, "shared": {"by": key}})
+                    os.write(writer, key.encode() + b"\n")
+            os.close(writer)
+            writers.append((child, reader))
+        for child, reader in writers:
+            time.sleep(dice.uniform(0.01, 0.15))
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            with os.fdopen(reader, "rb") as stream:
+                told += stream.read().decode().split()
+
+    journal = Journal(path)
+    assert len(told) > 24
+    assert set(told) - set(journal.read()) == set()
+    assert journal.damaged_lines == 0
 
 
 @pytest.mark.fault
