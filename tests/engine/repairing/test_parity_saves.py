@@ -1,6 +1,7 @@
 """Parity files come behind the acknowledgement, follow their checkpoint everywhere, and never harm it."""
 
 import logging
+import os
 import shutil
 import subprocess
 import sys
@@ -273,3 +274,25 @@ def test_an_unknown_scheme_is_refused_before_anything_is_done(tmp_path, wrong):
     with pytest.raises(errors.OptionInvalid, match=r'parity must be None, "xor" or "pq"'):
         mc.save(tmp_path / "new", state(), step=1, parity=wrong)
     assert not (tmp_path / "new").exists()
+
+
+def test_a_forked_child_does_not_wait_for_the_parity_of_its_parent(tmp_path, monkeypatch):
+    begin = threading.Event()
+    made = protect.make_parity
+    monkeypatch.setattr(protect, "make_parity", lambda *args: begin.wait(10) and made(*args))
+    job = mc.save_async(tmp_path, state(), step=1, parity="xor")
+    job.result()
+
+    child = os.fork()
+    if child == 0:
+        monkeypatch.undo()
+        mc.finish_saves()
+        mc.save(tmp_path, state(2), step=2, parity="xor")
+        mc.finish_saves()
+        os._exit(0 if mc.list_checkpoints(tmp_path)[0].protected else 1)
+    ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    begin.set()
+    mc.finish_saves()
+
+    assert ended == 0
+    assert [info.protected for info in mc.list_checkpoints(tmp_path)] == [True, True]

@@ -1,5 +1,6 @@
 """What was damaged or lost comes back bit for bit, or is named; nothing else is ever touched."""
 
+import errno
 import itertools
 import os
 import shutil
@@ -25,6 +26,8 @@ from tests.engine.repairing.repair_ground import (
 import model_checkpoint as mc
 from model_checkpoint import CheckpointFormat, CompressionLevel, errors
 from model_checkpoint.manifest import encode
+from model_checkpoint.storage.local.store import LocalStore
+from model_checkpoint.storage.local.syscalls import Syscalls
 
 
 def test_all_45_pairs_of_10_lost_files_come_back(tmp_path):
@@ -305,3 +308,51 @@ def test_one_checkpoint_is_chosen_as_everywhere(tmp_path):
         mc.repair(tmp_path, 9)
     with pytest.raises(errors.CheckpointNotFound, match="no such checkpoint root"):
         mc.repair(tmp_path / "nowhere")
+
+
+def test_a_second_store_that_does_not_answer_is_told_with_what_is_lost(tmp_path):
+    save(tmp_path / "a", state())
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "checkpoints").write_text("no folder")
+    (folder(tmp_path / "a") / data_files(tmp_path / "a")[0]).unlink()
+
+    report = mc.repair(tmp_path / "a", source=tmp_path / "b")
+
+    assert not report.ok
+    assert "and the second store did not answer" in report.lost[0].reason
+
+
+def test_repair_works_where_a_file_system_has_no_links_and_no_locks(tmp_path):
+    class Plain(Syscalls):
+        def link(self, *_, **__):
+            raise OSError(errno.EPERM, "no links here")
+
+        def flock(self, fd, operation):
+            raise OSError(errno.ENOTSUP, "no locks here")
+
+    save(tmp_path, state(), parity="xor")
+    before = content(tmp_path)
+    path = folder(tmp_path) / data_files(tmp_path)[0]
+    flip(path, 9000)
+
+    assert mc.repair(LocalStore(tmp_path, calls=Plain())).ok
+
+    assert content(tmp_path) == before
+    assert len(list((tmp_path / ".trash").glob(f"*/{path.name}"))) == 1
+
+
+def test_a_hard_link_to_something_else_is_never_replaced(tmp_path):
+    """The same copy under another digest is somebody else's business."""
+    save(tmp_path, state(0), 1, parity="xor")
+    save(tmp_path, state(1), 2)
+    path, alien = folder(tmp_path, 1) / data_files(tmp_path, 1)[0], folder(tmp_path, 2) / data_files(tmp_path, 2)[0]
+    alien.unlink()
+    os.link(path, alien)
+    flip_in_place(path, 9000)
+    damaged = alien.read_bytes()
+
+    report = mc.repair(tmp_path, 1)
+
+    assert report.ok
+    assert report.repaired[0].shared_with == ()
+    assert alien.read_bytes() == damaged

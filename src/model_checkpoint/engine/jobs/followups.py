@@ -148,7 +148,7 @@ def finish(url: str | None = None) -> None:
 def warn_unseen(url: str) -> None:
     """Tell the caller, once, what failed behind earlier saves of ``url``; never waits."""
     for one in _take_unseen(url):
-        warnings.warn(CheckpointWarning(str(one.failure())), stacklevel=4)
+        warnings.warn(CheckpointWarning(str(one.failure())), stacklevel=3)
 
 
 def _at_exit() -> None:

@@ -6,6 +6,7 @@ believed only if it has the chunk's SHA-256.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import OrderedDict, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -21,6 +22,8 @@ from model_checkpoint.format.parity import Place, places
 from model_checkpoint.manifest import FileRecord, Summary, decode_summary
 from model_checkpoint.options import MIB, ReaderLimits
 from model_checkpoint.storage.contract.store import Reader, Store
+
+log = logging.getLogger("model_checkpoint.repair")
 
 TWIN, PARITY, SECOND = "another checkpoint", "parity", "second store"
 
@@ -72,6 +75,7 @@ class ChunkSources:
         self._readers: dict[str, Reader] = {}
         self._elsewhere: OrderedDict[tuple[str, int], memoryview | None] = OrderedDict()
         self._rooms: dict[int, memoryview] = {}
+        self.unreachable = ""  # why the second store could not be asked
         self._parity = ParityFiles(patient.store, patient.name, patient.summary.parity_files, patient.where)
         self._places = self._standing()
 
@@ -142,12 +146,22 @@ class ChunkSources:
 
     def _from_twins(self, store: Store, chunk: StoredChunk) -> memoryview | None:
         if store.url not in self._twins:
-            self._twins[store.url] = _find_twins(store, self._wanted(), first=self._patient.name)
+            self._twins[store.url] = self._look_into(store)
         for twin in self._twins[store.url].get(chunk.key, ()):
             data = _read_twin(twin)
             if data is not None and chunk.is_intact(data):
                 return data
         return None
+
+    def _look_into(self, store: Store) -> Mapping[Key, Sequence[_Twin]]:
+        try:
+            return _find_twins(store, self._wanted(), first=self._patient.name)
+        except CheckpointException as error:
+            if store is self._patient.store:
+                raise
+            log.warning("%s: the second store did not answer: %s", store.url, error)
+            self.unreachable = str(error)
+            return {}
 
     def _wanted(self) -> set[Key]:
         damaged = self._patient.damaged

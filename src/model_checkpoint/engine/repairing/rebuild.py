@@ -15,9 +15,8 @@ from model_checkpoint.engine.reading.chunk_reader import tensors_of_chunk
 from model_checkpoint.engine.repairing.chunk_sources import ChunkSources, Patient
 from model_checkpoint.engine.repairing.file_stream import FileStream
 from model_checkpoint.engine.root.shared_files import identity_of
-from model_checkpoint.errors import CheckpointException, CheckpointNotFound, CorruptedCheckpoint
-from model_checkpoint.manifest import Entry
-from model_checkpoint.storage.contract.store import Store
+from model_checkpoint.errors import CheckpointException, CorruptedCheckpoint
+from model_checkpoint.manifest import Entry, decode_summary
 
 
 class Superseded(CheckpointException):
@@ -67,33 +66,51 @@ def rebuild(
 ) -> RepairedFile | list[LostChunk]:
     """Bring one damaged file back, as a new file that takes its place; or touch nothing and tell what is lost."""
     record, counts = patient.records[file], Counter[str]()
-    mending = None if dry_run else patient.store.mend(patient.name, uuid.uuid4().hex)
-    lost: list[LostChunk] = []
+    shared: tuple[str, ...] = ()
+    if dry_run:
+        lost = _gather(sources, patient, file, counts, None)
+    else:
+        lost, shared = _replace(sources, patient, file, counts)
+    if lost:
+        return [_lost(patient, file, number, entries, sources.unreachable) for number in lost]
+    return RepairedFile(
+        checkpoint=patient.name, file=file, nbytes=record.size, sources=dict(counts), shared_with=shared
+    )
+
+
+def _replace(
+    sources: ChunkSources, patient: Patient, file: str, counts: Counter[str]
+) -> tuple[list[int], tuple[str, ...]]:
+    """Write the file anew and put it in its place; return the chunks that are lost, and who else got the new copy."""
+    store, mending = patient.store, patient.store.mend(patient.name, uuid.uuid4().hex)
     try:
-        stream = None if mending is None else FileStream(mending.create(file, record.size))
-        for number in range(len(sources.chunks(file))):
-            data = _chunk(sources, patient, file, number, counts)
-            if data is None:
-                lost.append(_lost(patient, file, number, entries))
-            elif stream is not None and not lost:
-                stream.write(data)
-        if not lost and stream is not None and mending is not None:
-            stream.close()
-            before = identity_of(patient.store, patient.name, file)
-            if not mending.finish(over=patient.raw):
-                raise Superseded(
-                    f"{patient.where}: was replaced or deleted while it was being repaired.", patient.where
-                )
-            sources.forget(file)
-            patient.damaged.pop(file, None)
-            shared = tuple(_share(patient, file, before)) if before else ()
-            return RepairedFile(
-                checkpoint=patient.name, file=file, nbytes=record.size, sources=counts, shared_with=shared
-            )
+        stream = FileStream(mending.create(file, patient.records[file].size))
+        lost = _gather(sources, patient, file, counts, stream)
+        if lost:
+            return lost, ()
+        stream.close()
+        before = identity_of(store, patient.name, file)
+        if not mending.finish(over=patient.raw):
+            raise Superseded(f"{patient.where}: was replaced or deleted while it was being repaired.", patient.where)
     finally:
-        if mending is not None:
-            mending.abort()
-    return lost or RepairedFile(checkpoint=patient.name, file=file, nbytes=record.size, sources=counts)
+        mending.abort()
+    sources.forget(file)
+    patient.damaged.pop(file, None)
+    return [], _share(patient, file, before) if before else ()
+
+
+def _gather(
+    sources: ChunkSources, patient: Patient, file: str, counts: Counter[str], stream: FileStream | None
+) -> list[int]:
+    """Fetch every chunk of a file and hand it on as long as none is missing; return the numbers of the lost ones."""
+    lost: list[int] = []
+    for number in range(len(sources.chunks(file))):
+        data = _chunk(sources, patient, file, number, counts)
+        if data is None:
+            lost.append(number)
+        elif stream is not None and not lost:
+            stream.write(data)
+    return lost
 
 
 def _chunk(sources: ChunkSources, patient: Patient, file: str, number: int, counts: Counter[str]) -> memoryview | None:
@@ -110,38 +127,39 @@ def _chunk(sources: ChunkSources, patient: Patient, file: str, number: int, coun
     return found[0]
 
 
-def _lost(patient: Patient, file: str, number: int, entries: Sequence[Entry]) -> LostChunk:
+def _lost(patient: Patient, file: str, number: int, entries: Sequence[Entry], unreachable: str) -> LostChunk:
     names, ends = [record.name for record in patient.summary.files], patient.records[file].ends
     index = names.index(file) if file in names else -1
     # without its header no tensor of a file can be read
     start, stop = (ends[number - 1], ends[number]) if number else (0, ends[-1])
     tensors = tuple(tensors_of_chunk(entries, index, start, stop))
     reason = "no other checkpoint, parity file or second store gives it back"
+    if unreachable:
+        reason = f"no other checkpoint or parity file gives it back, and the second store did not answer: {unreachable}"
     return LostChunk(checkpoint=patient.name, file=file, chunk=number, tensors=tensors, reason=reason)
 
 
-def _share(patient: Patient, file: str, before: str) -> list[str]:
+def _share(patient: Patient, file: str, before: str) -> tuple[str, ...]:
     """Give the new copy to every other checkpoint that had the damaged one, and say which."""
-    store, done = patient.store, []
-    fresh = identity_of(store, patient.name, file)
-    for other in sorted(store.entries()):
-        for twin in _holding(store, other, before) if other != patient.name else ():
-            mending = store.mend(other, uuid.uuid4().hex)
-            try:
-                raw = store.read_manifest(other)
-                linked = mending.link(twin, source=patient.name, source_file=file, identity=fresh)
-                if linked and mending.finish(over=raw):
-                    done.append(other)
-            except CheckpointNotFound:
-                continue  # deleted meanwhile
-            finally:
-                mending.abort()
-    return done
+    others = sorted({*patient.store.entries()} - {patient.name})
+    return tuple(other for other in others if _share_with(patient, file, before, other))
 
 
-def _holding(store: Store, name: str, identity: str) -> list[str]:
-    """The files of a checkpoint that are the copy ``identity``."""
+def _share_with(patient: Patient, file: str, before: str, other: str) -> bool:
+    """Whether ``other`` had the copy ``before`` of a file that should be the very same, and has the new one now."""
+    store, record = patient.store, patient.records[file]
     try:
-        return [file for file, stamp in store.stamps(name).items() if stamp.identity == identity]
+        held = {name for name, stamp in store.stamps(other).items() if stamp.identity == before}
+        raw = store.read_manifest(other) if held else b""
+        summary = decode_summary(raw, other) if held else None
     except CheckpointException:
-        return []
+        return False  # no checkpoint, or one whose manifest must be repaired first
+    twins = [one for one in summary.files if one.name in held and one.digest == record.digest] if summary else []
+    if not twins:
+        return False
+    mending, fresh = store.mend(other, uuid.uuid4().hex), identity_of(store, patient.name, file)
+    try:
+        links = [mending.link(one.name, source=patient.name, source_file=file, identity=fresh) for one in twins]
+        return all(links) and mending.finish(over=raw)
+    finally:
+        mending.abort()

@@ -141,7 +141,7 @@ class _Tally:
         if manifest is None:
             return
         self.examined.append(info_of(self.store, manifest))
-        second = self.source or _mirror_of(manifest)
+        second = self.source or _mirror_at(manifest.mirror)
         damage, parity = examine_content(self.store, manifest)
         self.unread += [one for one in damage if one.unread]
         hurt = sorted({one.file for one in damage if not one.unread} - {one.file for one in damage if one.unread})
@@ -186,7 +186,7 @@ class _Tally:
         """The mirror of other checkpoints of the root, where the one in question cannot tell."""
         for one in rank_by_age(scan(self.store)):
             if one.summary is not None and one.summary.mirror:
-                return open_store(one.summary.mirror)
+                return _mirror_at(one.summary.mirror)
         return None
 
     # --- the files ---------------------------------------------------------------------------------------------------
@@ -242,8 +242,13 @@ def _decoded(raw: bytes, name: str, where: str) -> Manifest:
     return manifest
 
 
-def _mirror_of(manifest: Manifest) -> Store | None:
-    return open_store(manifest.mirror) if manifest.mirror else None
+def _mirror_at(url: str) -> Store | None:
+    """The mirror a manifest speaks of, to be read from; None if there is none that can be."""
+    try:
+        return open_store(url) if url else None
+    except CheckpointException as error:
+        log.warning("%s: cannot be used as a second store: %s", url, error)
+        return None
 
 
 def _read_back(store: Store, manifest: Manifest, file: str) -> Iterator[LostChunk]:
