@@ -101,7 +101,7 @@ class BulkDataExporter:
         if kind == "csv":
             return write_csv(rows, file, self._columns)
         if kind == "jsonl":
-            return write_json_lines(rows, file, self._columns)
+            return write_json_lines(rows, file)
         return write_parquet(rows, file, self._columns, types, _GROUP_ROWS)
 
     def _rows(self) -> Iterator[Row]:

@@ -117,23 +117,20 @@ def csv_text(value: Any, column: str, number: int) -> str | None:
     return repr(plain) if isinstance(plain, (int, float)) else json.dumps(plain, ensure_ascii=False)
 
 
-def write_json_lines(rows: Iterable[Row], sink: Sink, columns: Sequence[str] | None) -> int:
+def write_json_lines(rows: Iterable[Row], sink: Sink) -> int:
     r"""Write one JSON object a line; NaN and the infinities as texts, since JSON has no words for them.
 
     Example:
         >>> import io
         >>> file = io.BytesIO()
-        >>> write_json_lines([{"loss": float("nan"), "tags": ["a"]}], file, None)
+        >>> write_json_lines([{"loss": float("nan"), "tags": ["a"]}], file)
         1
         >>> file.getvalue()
         b'{"loss": "NaN", "tags": ["a"]}\n'
     """
     count = 0
     for count, row in enumerate(rows, start=1):
-        if columns is not None:
-            check_columns(row, columns, count - 1)
-        names = row if columns is None else columns
-        plain = {name: plain_value(row.get(name), name, count - 1) for name in names}
+        plain = {name: plain_value(value, name, count - 1) for name, value in row.items()}
         sink.write((json.dumps(plain, ensure_ascii=False) + "\n").encode())
     return count
 
