@@ -28,7 +28,8 @@ class ExceptionType(Enum):
 def _rebuild(cls: type[CheckpointException], args: tuple[Any, ...], fields: dict[str, Any]) -> CheckpointException:
     """Recreate a pickled error: the message alone must make one, its other fields follow."""
     error = cls(*args)
-    error.__dict__.update(fields)
+    for name, value in fields.items():
+        setattr(error, name, value)
     return error
 
 
@@ -60,7 +61,10 @@ class CheckpointException(Exception):  # the name users of the seed API look for
         return self.message
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.args, dict(self.__dict__))
+        fields = dict(self.__dict__)
+        if isinstance(self, OSError):
+            fields["errno"] = self.errno  # which is no entry of the dictionary
+        return _rebuild, (type(self), self.args, fields)
 
 
 # --- finding and choosing a checkpoint -------------------------------------------------------------------------------

@@ -325,6 +325,8 @@ def test_paths_may_be_open_and_the_closest_answers():
     with pytest.raises(OptionInvalid, match="is answered already"):
         api.register_endpoint("/runs/{other}", print)
     assert (api.unregister_endpoint("/runs/{any}"), get(api, "/runs/a").status_code) == (True, 404)
+    api.register_endpoint("/", lambda request: "root")
+    assert (get(api, "/").data, get(api, "//").data) == ("root", "root")
     assert EndpointTable().find("/") == []
     assert Endpoint(path="/", handler=print).match("/") == {}
 

@@ -70,6 +70,14 @@ def test_the_checksum_of_a_bare_file_may_come_from_a_tracker(tmp_path, bare):
     assert not CheckpointVerifier(OneRow(row), tracker).verify_checkpoint("c1").ok
 
 
+def test_a_record_of_no_place_is_told(tmp_path):
+    row, tracker = Checkpoint(id="c1", experiment_id="r1"), IntegrityTracker(tmp_path)
+
+    verdict = CheckpointVerifier(OneRow(row), tracker).verify_checkpoint("c1")
+
+    assert (verdict.ok, verdict.problems) == (False, ("c1: no place was recorded.",))
+
+
 def refuse(record):
     raise EOFError("ran out of input")
 

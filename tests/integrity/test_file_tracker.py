@@ -1,5 +1,6 @@
 """A tracker tells each kind of damage, and any number of threads and processes may use it at once."""
 
+import errno
 import os
 import shutil
 import threading
@@ -7,6 +8,7 @@ import threading
 import pytest
 
 from model_checkpoint.integrity import ChecksumCalculator, FileState, IntegrityTracker
+from model_checkpoint.storage.local.syscalls import Syscalls
 from model_checkpoint.testing.crash import Ended, each_call
 from model_checkpoint.testing.faults import KILLS, Fault
 
@@ -189,3 +191,21 @@ def test_two_trackers_of_two_runs_do_not_meet(folder, monkeypatch):
 
     assert [os.path.basename(path) for path in IntegrityTracker("one").files()] == ["a.pt"]
     assert sorted(os.listdir(folder)) == ["a.pt", "b.pt", "c.pt", "one", "two"]
+
+
+def test_what_was_found_counts_also_where_it_cannot_be_written_down(folder, caplog):
+    IntegrityTracker(folder).add_file(folder / "a.pt")
+    (folder / "a.pt").write_bytes(b"damaged")
+    tracker = IntegrityTracker(folder, calls=ReadOnly())
+
+    assert tracker.verify_file(folder / "a.pt") is FileState.SIZE_MISMATCH
+    assert "cannot be remembered" in caplog.text
+
+
+class ReadOnly(Syscalls):
+    """A system on which nothing can be opened to write."""
+
+    def open(self, path, flags, *, folder=None):
+        if flags & os.O_RDWR:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        return super().open(path, flags, folder=folder)

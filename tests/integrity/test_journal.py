@@ -2,7 +2,10 @@
 
 import errno
 import os
+import random
+import signal
 import threading
+import time
 
 import pytest
 from hypothesis import settings
@@ -12,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from model_checkpoint.errors import StorageFailure
 from model_checkpoint.integrity import journal as journals
 from model_checkpoint.integrity.journal import Journal
+from model_checkpoint.storage.local.syscalls import Syscalls
 from model_checkpoint.testing.crash import Ended, each_call, run_here
 from model_checkpoint.testing.faults import KILLS, Fault, Kind
 
@@ -139,6 +143,38 @@ def test_a_fork_while_a_thread_holds_the_file_leaves_it_to_that_thread(tmp_path)
 
 
 @pytest.mark.fault
+@pytest.mark.slow
+def test_writers_killed_at_any_moment_lose_nothing_they_were_told_was_kept(tmp_path, monkeypatch):
+    """Six processes write for as long as they live; each says what was acknowledged to it."""
+    monkeypatch.setattr(journals, "_SPARE_LINES", 30)
+    path, dice, told = tmp_path / "records", random.Random(7), []
+    for generation in range(4):
+        writers = []
+        for number in range(6):
+            reader, writer = os.pipe()
+            child = os.fork()
+            if child == 0:
+                journal = Journal(path)
+                for n in range(10**9):
+                    key = f"{generation}-{number}-{n}"
+                    journal.write({key: {}, "shared": {"by": key}})
+                    os.write(writer, key.encode() + b"\n")
+            os.close(writer)
+            writers.append((child, reader))
+        for child, reader in writers:
+            time.sleep(dice.uniform(0.01, 0.15))
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            with os.fdopen(reader, "rb") as stream:
+                told += stream.read().decode().split()
+
+    journal = Journal(path)
+    assert len(told) > 24
+    assert set(told) - set(journal.read()) == set()
+    assert journal.damaged_lines == 0
+
+
+@pytest.mark.fault
 @pytest.mark.parametrize("kind", KILLS)
 @pytest.mark.parametrize("spare", [0, 1000], ids=["clearing out", "appending"])
 def test_a_kill_at_any_call_loses_nothing_that_was_acknowledged(tmp_path, monkeypatch, kind, spare):
@@ -232,3 +268,30 @@ def test_old_lines_do_not_pile_up(tmp_path, monkeypatch):
 
     assert len((tmp_path / "records").read_bytes().splitlines()) <= 13
     assert os.listdir(tmp_path) == ["records"]
+
+
+def test_a_file_system_without_locks_is_named_and_used(tmp_path, caplog):
+    class NoLocks(Syscalls):
+        def flock(self, fd, operation):
+            raise OSError(errno.ENOTSUP, "no locks")
+
+    journal = Journal(tmp_path / "records", calls=NoLocks())
+    journal.write({"a": {}})
+
+    assert list(journal.read()) == ["a"]
+    assert "has no locks; let only one process write there" in caplog.text
+
+
+@pytest.mark.fault
+def test_a_clearing_out_that_fails_costs_only_room(tmp_path, monkeypatch, caplog):
+    class NoRename(Syscalls):
+        def rename(self, source, target, *, out_of=None, into=None):
+            raise OSError(errno.EIO, "no")
+
+    monkeypatch.setattr(journals, "_SPARE_LINES", 0)
+    journal = Journal(tmp_path / "records", calls=NoRename())
+    for n in range(10):
+        journal.write({"a": {"n": n}})
+
+    assert journal.read() == {"a": {"n": 9}}
+    assert "could not be cleared out, which only costs room" in caplog.text

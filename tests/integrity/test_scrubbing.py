@@ -96,3 +96,25 @@ def test_a_checkpoint_that_would_not_fit_the_time_left_is_not_begun(tmp_path, ro
 def test_a_share_or_a_time_that_is_none_is_refused(root, wrong):
     with pytest.raises(OptionInvalid, match=f"scrub: {next(iter(wrong))} is"):
         CheckpointVerifier.of_root(root).scrub(**wrong)
+
+
+def test_a_root_that_cannot_be_written_to_is_verified_all_the_same(root, caplog):
+    (root / ".verified.jsonl").mkdir()
+
+    report = CheckpointVerifier.of_root(root).scrub()
+
+    assert (len(report.verdicts), report.ok) == (3, True)
+    assert "what was verified cannot be remembered" in caplog.text
+    assert "it is not known what was verified before" in caplog.text
+
+
+def test_a_root_in_memory_remembers_in_a_file_of_its_own(tmp_path):
+    save("memory://with-memory", 1, 2)
+    ticks = iter(range(0, 10_000, 10))
+    first = CheckpointVerifier.of_root("memory://with-memory", memory=tmp_path / "seen", clock=lambda: next(ticks))
+
+    assert len(first.scrub(seconds=15).verdicts) == 1
+    rest = CheckpointVerifier.of_root("memory://with-memory", memory=tmp_path / "seen").scrub().verdicts
+    assert [verdict.path[-1] for verdict in rest] == ["1", "2"]
+    assert len(first.verify_experiment_checkpoints("memory://with-memory").verdicts) == 2
+    assert first.verify_experiment_checkpoints("another").verdicts == []

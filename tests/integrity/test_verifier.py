@@ -166,6 +166,28 @@ def test_what_cannot_be_mended_stays_damaged_and_is_told(root, caplog):
     assert {path: path.read_bytes() for path in folder(root, 2).iterdir()} == before
 
 
+def test_a_repair_that_fails_leaves_the_damage_as_the_finding(root, caplog):
+    flip(data_file(root, 2))
+
+    def fail(where, name):
+        raise ConnectionError(f"no second store for {name}")
+
+    verdict = CheckpointVerifier.of_root(root, repair=fail).verify_checkpoint("step-00000002", repair=True)
+
+    assert (verdict.outcome, verdict.repaired) == (CheckpointHealth.DAMAGED, False)
+    assert "could not be repaired: no second store for step-00000002" in caplog.text
+
+
+def test_a_store_that_does_not_answer_is_unreadable_and_not_damaged(tmp_path, root, monkeypatch):
+    for name, value in {"ENDPOINT_URL": "http://127.0.0.1:9", "ACCESS_KEY_ID": "x", "SECRET_ACCESS_KEY": "y"}.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    with catalog_of(tmp_path, root) as database:
+        database.update_checkpoint("c2", root="s3://no-such-bucket-here/run")
+        verdict = CheckpointVerifier(database).verify_checkpoint("c2")
+
+    assert verdict.outcome is CheckpointHealth.UNREADABLE
+
+
 def test_a_repair_that_puts_another_checkpoint_in_its_place_is_refused(root):
     flip(data_file(root, 2))
 

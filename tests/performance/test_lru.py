@@ -239,4 +239,5 @@ def test_sizes_count_what_an_object_holds_and_nothing_twice():
     blob = bytes(10_000)
 
     assert 10_000 < deep_size(Row(blob, blob)) < 12_000
+    assert deep_size({"module": os, "class": dict}) < 2_000
     assert deep_size({"a": [blob], "b": (bytes(10_001),)}) > 20_000

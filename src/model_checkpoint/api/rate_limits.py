@@ -40,7 +40,3 @@ class RateLimiter:
             past.append(now)
             self._past.set(key, past)
             return 0.0
-
-    def clear(self) -> None:
-        """Forget all requests."""
-        self._past.clear()

@@ -173,7 +173,8 @@ def examine_file(
     answers, path = _Answers(), record.file_path
     answers.reach([CheckName.RECORD])
     if expected is None:
-        answers.fail(CheckName.RECORD, f"{path}: no checksum was recorded, so nothing can be said of its bytes.")
+        why = "no checksum was recorded, so nothing can be said of its bytes" if path else "no place was recorded"
+        answers.fail(CheckName.RECORD, f"{path or record.id}: {why}.")
         return Examination(outcome=answers.outcome(), checks=answers.checks(), path=path)
     state = calculator.verify_file_with_metadata(path, expected)
     read = expected.size if state in (FileState.VERIFIED, FileState.CHECKSUM_MISMATCH) else 0

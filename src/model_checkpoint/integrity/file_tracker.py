@@ -6,6 +6,7 @@ known by their path from there, so that the folder can be moved as a whole.
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections import Counter
@@ -13,10 +14,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from model_checkpoint.errors import CheckpointException
 from model_checkpoint.integrity.checksums import ChecksumCalculator, FileChecksum, FilePath, FileState
 from model_checkpoint.integrity.journal import Journal
 from model_checkpoint.performance.parallel_checkpoints import ParallelCheckpointProcessor
 from model_checkpoint.storage.local.syscalls import SYSTEM, Syscalls
+
+log = logging.getLogger("model_checkpoint.integrity")
 
 FILE_NAME = ".integrity.jsonl"
 
@@ -162,7 +166,10 @@ class IntegrityTracker:
                 if key in now and self._from_record(key, now[key]).expected == file.expected
             }
 
-        self._journal.change(decide)
+        try:
+            self._journal.change(decide)
+        except CheckpointException as error:  # what was found counts, also where it cannot be written down
+            log.warning("what was found cannot be remembered: %s", error)
         return {file.path: state for file, state in seen.values()}
 
     def remove_file(self, path: FilePath) -> bool:
@@ -174,16 +181,17 @@ class IntegrityTracker:
         return self._remove(lambda file: _is_gone(file.path))
 
     def _remove(self, unwanted: Callable[[TrackedFile], bool]) -> list[str]:
+        """Forget files, unless they were tracked anew while we looked at them."""
+        seen = self._journal.read()
+        chosen = [key for key, record in seen.items() if unwanted(self._from_record(key, record))]
         gone: list[str] = []
 
         def decide(now: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any] | None]:
-            files = {key: self._from_record(key, record) for key, record in now.items()}
-            keys = [key for key, file in files.items() if unwanted(file)]
-            gone.extend(files[key].path for key in keys)
-            return dict.fromkeys(keys)
+            gone.extend(key for key in chosen if now.get(key) == seen[key])
+            return dict.fromkeys(gone)
 
         self._journal.change(decide)
-        return gone
+        return [self._from_record(key, seen[key]).path for key in gone]
 
     def statistics(self) -> TrackerStatistics:
         """Sum up what is known."""

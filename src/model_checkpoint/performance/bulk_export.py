@@ -36,7 +36,7 @@ class BulkExport:
 
 
 class BulkDataExporter:
-    """Writes the rows that ``source`` yields, mappings or dataclasses; each export asks ``source`` anew.
+    """Writes the rows that ``source`` yields, mappings, dataclasses or named tuples; each export asks ``source`` anew.
 
     ``columns`` chooses and orders them; without it they are those of the first row. A later row with a column that is
     not among them is an error, never a loss.
@@ -101,7 +101,7 @@ class BulkDataExporter:
         if kind == "csv":
             return write_csv(rows, file, self._columns)
         if kind == "jsonl":
-            return write_json_lines(rows, file, self._columns)
+            return write_json_lines(rows, file)
         return write_parquet(rows, file, self._columns, types, _GROUP_ROWS)
 
     def _rows(self) -> Iterator[Row]:

@@ -14,6 +14,7 @@ import time
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 from model_checkpoint import forks
@@ -304,11 +305,11 @@ def deep_size(value: Any) -> int:
     total, waiting = 0, [value]
     while waiting:
         one = waiting.pop()
-        if id(one) in seen or isinstance(one, type):
-            continue
+        if id(one) in seen or isinstance(one, (type, ModuleType)):
+            continue  # what it holds is not only its own
         seen.add(id(one))
         inner = getattr(one, "nbytes", None)
-        total += sys.getsizeof(one) if not isinstance(inner, int) else max(inner, sys.getsizeof(one))
+        total += max(inner if isinstance(inner, int) else 0, sys.getsizeof(one, 0))
         waiting.extend(_parts(one))
     return total
 

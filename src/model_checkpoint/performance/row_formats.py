@@ -41,17 +41,23 @@ Row = Mapping[str, Any]
 
 
 def as_row(value: Any, number: int) -> Row:
-    """A mapping, or the fields of a dataclass.
+    """A mapping, or the fields of a dataclass, a named tuple or a row of a database.
 
     Example:
         >>> as_row({"step": 1}, 0)
         {'step': 1}
     """
     if isinstance(value, Mapping):
+        strange = [name for name in value if not isinstance(name, str)]
+        if strange:
+            raise RowRejected(f"row {number}: the name of a column is {strange[0]!r}, expected a text.")
         return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    raise RowRejected(f"row {number}: is {type(value).__name__}, expected a mapping or a dataclass.")
+    if hasattr(value, "_asdict"):
+        fields: Row = value._asdict()
+        return fields
+    raise RowRejected(f"row {number}: is {type(value).__name__}, expected a mapping, a dataclass or a named tuple.")
 
 
 def write_csv(rows: Iterable[Row], sink: Sink, columns: Sequence[str] | None) -> int:
@@ -111,23 +117,20 @@ def csv_text(value: Any, column: str, number: int) -> str | None:
     return repr(plain) if isinstance(plain, (int, float)) else json.dumps(plain, ensure_ascii=False)
 
 
-def write_json_lines(rows: Iterable[Row], sink: Sink, columns: Sequence[str] | None) -> int:
+def write_json_lines(rows: Iterable[Row], sink: Sink) -> int:
     r"""Write one JSON object a line; NaN and the infinities as texts, since JSON has no words for them.
 
     Example:
         >>> import io
         >>> file = io.BytesIO()
-        >>> write_json_lines([{"loss": float("nan"), "tags": ["a"]}], file, None)
+        >>> write_json_lines([{"loss": float("nan"), "tags": ["a"]}], file)
         1
         >>> file.getvalue()
         b'{"loss": "NaN", "tags": ["a"]}\n'
     """
     count = 0
     for count, row in enumerate(rows, start=1):
-        if columns is not None:
-            check_columns(row, columns, count - 1)
-        names = row if columns is None else columns
-        plain = {str(name): plain_value(row.get(name), str(name), count - 1) for name in names}
+        plain = {name: plain_value(value, name, count - 1) for name, value in row.items()}
         sink.write((json.dumps(plain, ensure_ascii=False) + "\n").encode())
     return count
 
@@ -152,11 +155,14 @@ def plain_value(value: Any, column: str, number: int) -> Any:
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else _NUMBERS.get(value, "NaN")
-    for kinds, told in _PLAIN:
+    for kinds, text_of in _PLAIN:
         if isinstance(value, kinds):
-            return told(value)
+            return text_of(value)
     if isinstance(value, Mapping):
-        return {str(key): plain_value(inner, f"{column}.{key}", number) for key, inner in value.items()}
+        told = {str(key): plain_value(inner, f"{column}.{key}", number) for key, inner in value.items()}
+        if len(told) < len(value):
+            raise RowRejected(f"row {number}: {column} has two keys that are one text, such as 1 and '1'.")
+        return told
     if isinstance(value, (list, tuple, set, frozenset)):
         return [plain_value(inner, f"{column}[{at}]", number) for at, inner in enumerate(value)]
     raise RowRejected(
