@@ -55,4 +55,4 @@ docs: setup
 	$(BIN)/mkdocs build --strict
 
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache site build dist src/*.egg-info
+	rm -rf .venv .bench-peers .mypy_cache .ruff_cache .pytest_cache site build dist src/*.egg-info

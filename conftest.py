@@ -3,6 +3,8 @@
 import os
 import signal
 
+pytest_plugins = ["tests.ground.database_servers"]
+
 # bf16 matrix products die on machines that advertise AMX but cannot run it.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 # tests run in parallel, and children forked by them must not meet threads that do not exist there

@@ -23,14 +23,18 @@ _SECTIONS = {
     "small": "small_tensors",
     "million": "million",
     "growth": "growth",
+    "catalog": "catalog",
+    "manager": "managed_saves",
 }
-# programs of their own, since they want a process to themselves: one thread, a tuned allocator, a server
+# programs of their own, since they want a process to themselves: one thread, a tuned allocator, a server, peers
 _PROGRAMS = {
     "async_stall": "Background saves",
     "compression": "Compression and incremental saves",
+    "parity": "Parity and repair",
     "objects": "Object stores",
     "recompute": "Activation recomputation",
     "precision": "Mixed precision",
+    "metrics": "Metric logging",
 }
 _DOCS = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
 

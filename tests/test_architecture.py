@@ -18,12 +18,13 @@ MODULES = sorted((ROOT / "src").rglob("*.py"))
 FOLDERS = sorted(path.parent for path in PACKAGE.rglob("__init__.py"))
 MOST_MODULES = 13
 # one idea, told again in each room, or in each kind of store
-SAME_IDEA = {"__init__", "errors", "names", "store", "attempt", "commit", "trash", "recovery", "failures"}
+SAME_IDEA = {"__init__", "errors", "names", "store", "attempt", "commit", "trash", "recovery", "failures", "mending"}
 FILES = sorted(
     path for folder in ("src", "tests", "bench", "demo", "mutants", "proof") for path in (ROOT / folder).rglob("*.py")
 )
 PUBLIC_NAMES = [
     "__version__",
+    "EnhancedCheckpointManager",
     "Run",
     "save",
     "save_async",
@@ -35,13 +36,32 @@ PUBLIC_NAMES = [
     "load_slice",
     "list_checkpoints",
     "verify",
+    "repair",
+    "RepairReport",
     "describe",
     "diff",
     "delete",
     "undelete",
     "collect_garbage",
+    "pin",
+    "unpin",
+    "tag",
+    "untag",
+    "note",
+    "prune",
+    "last",
+    "best",
+    "pareto",
+    "every",
+    "ladder",
+    "younger_than",
+    "tagged",
+    "pinned",
+    "budget",
+    "forecast",
     "register_codec",
     "rng_state",
+    "ExperimentTracker",
     "CheckpointInfo",
     "CheckpointFormat",
     "CompressionLevel",

@@ -37,5 +37,10 @@ def test_errors_are_the_builtins_callers_expect():
     assert issubclass(errors.CorruptedCheckpoint, ValueError)
 
 
+@pytest.mark.parametrize("cls", [errors.StorageFailure, errors.DiskFull, errors.PermissionRefused])
+def test_the_system_code_survives_pickling(cls):
+    assert pickle.loads(pickle.dumps(cls("runs/a: broken", code=28))).errno == 28
+
+
 def test_errors_carry_the_system_code():
     assert errors.DiskFull("full", code=28, needed=5, free=1).errno == 28

@@ -28,7 +28,8 @@ class ExceptionType(Enum):
 def _rebuild(cls: type[CheckpointException], args: tuple[Any, ...], fields: dict[str, Any]) -> CheckpointException:
     """Recreate a pickled error: the message alone must make one, its other fields follow."""
     error = cls(*args)
-    error.__dict__.update(fields)
+    for name, value in fields.items():
+        setattr(error, name, value)
     return error
 
 
@@ -60,7 +61,10 @@ class CheckpointException(Exception):  # the name users of the seed API look for
         return self.message
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.args, dict(self.__dict__))
+        fields = dict(self.__dict__)
+        if isinstance(self, OSError):
+            fields["errno"] = self.errno  # which is no entry of the dictionary
+        return _rebuild, (type(self), self.args, fields)
 
 
 # --- finding and choosing a checkpoint -------------------------------------------------------------------------------
@@ -86,6 +90,28 @@ class StepExists(CheckpointException, FileExistsError):
 
 class OptionInvalid(CheckpointException, ValueError):
     """An argument has a value it does not take; nothing was done."""
+
+    default_type = ExceptionType.VALIDATION_FAILED
+
+
+class ExpressionInvalid(CheckpointException, ValueError):
+    """A metric expression that cannot be read; ``at`` is the character, from 0, where it goes wrong."""
+
+    default_type = ExceptionType.VALIDATION_FAILED
+
+    def __init__(self, message: str, checkpoint_path: str = "", *, at: int = 0) -> None:
+        super().__init__(message, checkpoint_path)
+        self.at = at
+
+
+class MetricIsNaN(CheckpointException, ValueError):
+    """A metric to rank by is NaN, and the caller asked to be told."""
+
+    default_type = ExceptionType.VALIDATION_FAILED
+
+
+class PlanOutdated(CheckpointException, RuntimeError):
+    """A plan was previewed, and what it stands on has changed since; nothing was removed."""
 
     default_type = ExceptionType.VALIDATION_FAILED
 
@@ -146,6 +172,18 @@ class MemoryRefused(CheckpointException, MemoryError):
 # --- storage ---------------------------------------------------------------------------------------------------------
 
 
+class NothingWritten(CheckpointException, ValueError):
+    """A storage backend wrote no byte where it was told to; nothing was committed."""
+
+    default_type = ExceptionType.SAVE_FAILED
+
+
+class WrittenByBackend(CheckpointException, ValueError):
+    """The files of a checkpoint are those of a storage backend, which alone can read them."""
+
+    default_type = ExceptionType.LOAD_FAILED
+
+
 class StorageFailure(CheckpointException, OSError):
     """The medium refused or lost an operation; ``errno`` is the system's code where there is one."""
 
@@ -193,6 +231,12 @@ class DurabilityUnknown(StorageFailure):
 
 class BackgroundSaveFailed(CheckpointException, RuntimeError):
     """An earlier background save of this root failed and nobody had asked for its result."""
+
+    default_type = ExceptionType.SAVE_FAILED
+
+
+class ProtectionFailed(CheckpointException, RuntimeError):
+    """A checkpoint is saved and whole, but its parity files or its mirror could not be made."""
 
     default_type = ExceptionType.SAVE_FAILED
 

@@ -1,19 +1,35 @@
 """Forks: what a forked child must find fresh, in one registry.
 
 Only the thread that forks lives on in the child. A lock that another one held is never released there, and a pool has
-no threads; whoever keeps either for longer than a call makes the lock here, and says here how to begin anew.
+no threads; whoever keeps either for longer than a call makes the lock here, and says here how to begin anew. What a
+library leaves in an unusable state when it is cut in two is kept whole here: a fork waits until it is over.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 from weakref import WeakMethod, WeakSet
 
 _locks: WeakSet[Any] = WeakSet()
 _resets: list[Callable[[], Callable[[], object] | None]] = []
+_MOST_SECONDS = 10.0  # a fork waits for; then it takes place all the same
+
+
+class _Whole:
+    """Who is in the middle of something, by thread, and whether a fork waits for the last of them."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.inside: Counter[int] = Counter()
+        self.forking = 0
+
+
+_whole = _Whole()
 
 
 def lock() -> threading.Lock:
@@ -59,7 +75,43 @@ def in_child(reset: Callable[[], object]) -> None:
         _resets.append(lambda: reset)
 
 
+@contextmanager
+def kept_whole() -> Iterator[None]:
+    """While inside, no other thread forks: it waits for a moment, at most ten seconds. Keep it short.
+
+    Example:
+        >>> with kept_whole():
+        ...     pass
+    """
+    me, whole = threading.get_ident(), _whole
+    with whole.changed:
+        # whoever is inside already goes on, else the fork and it would wait for each other
+        whole.changed.wait_for(lambda: not whole.forking or whole.inside[me], _MOST_SECONDS)
+        whole.inside[me] += 1
+    try:
+        yield
+    finally:
+        with whole.changed:
+            whole.inside -= Counter({me: 1})
+            whole.changed.notify_all()
+
+
+def _before_fork() -> None:
+    me = threading.get_ident()
+    with _whole.changed:
+        _whole.forking += 1
+        _whole.changed.wait_for(lambda: not any(one != me for one in _whole.inside), _MOST_SECONDS)
+
+
+def _after_fork() -> None:
+    with _whole.changed:
+        _whole.forking -= 1
+        _whole.changed.notify_all()
+
+
 def _begin_anew() -> None:
+    global _whole
+    _whole = _Whole()
     for each in list(_locks):
         each._at_fork_reinit()
     for reference in list(_resets):
@@ -71,4 +123,4 @@ def _begin_anew() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_anew)
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_begin_anew)

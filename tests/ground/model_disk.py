@@ -338,10 +338,10 @@ class ModelDisk(Syscalls):
         raise OSError(errno.EINVAL, "no direct I/O here")
 
     def flock(self, fd: int, operation: int) -> None:
-        holder = self.locks.setdefault(self._file(fd).number, fd)
+        holder = self.locks.setdefault(self.open_files[fd][1].number, fd)
         if holder != fd:
             raise BlockingIOError(errno.EAGAIN, "locked")
-        assert operation & fcntl.LOCK_EX
+        assert operation & (fcntl.LOCK_EX | fcntl.LOCK_SH)
 
     def utime(self, fd: int) -> None:
         self.open_files[fd][1].stamp = self._tick()

@@ -152,35 +152,6 @@ def test_step_zero_is_newer_than_no_step():
     assert plan.rank_by_age([none, first]) == [first, none]
 
 
-def test_whole_numbers_and_infinities_are_rated_and_text_is_not():
-    items = [Dated(i, str(i)) for i in range(4)]
-    metrics = [{"acc": 1}, {"acc": float("inf")}, {"acc": "high"}, {"acc": 0.5}]
-
-    assert plan.rank_by_metric(items, metrics, plan.parse_best("acc")) == [items[1], items[0], items[3]]
-
-
-@pytest.mark.parametrize("name", ["loss", "val_error", "perplexity"])
-def test_what_gets_better_by_falling_is_known_by_its_name(name):
-    assert plan.parse_best(name) == plan.Best(name, minimise=True)
-    assert plan.parse_best(f"{name}_rate") == plan.Best(f"{name}_rate", minimise=False)
-
-
-def test_best_minimises_losses_and_maximises_the_rest_and_passes_over_nan():
-    items = [Dated(1, "1"), Dated(2, "2"), Dated(3, "3"), Dated(4, "4")]
-    metrics = [{"val_loss": 0.5, "acc": 0.9}, {"val_loss": 0.2, "acc": 0.1}, {"val_loss": float("nan")}, {}]
-
-    assert plan.rank_by_metric(items, metrics, plan.parse_best("val_loss")) == [items[1], items[0]]
-    assert plan.rank_by_metric(items, metrics, plan.parse_best("acc")) == [items[0], items[1]]
-    assert plan.rank_by_metric(items, metrics, plan.parse_best("max:val_loss")) == [items[0], items[1]]
-    assert plan.rank_by_metric(items, metrics, plan.parse_best("min:acc")) == [items[1], items[0]]
-
-
-def test_among_equally_good_the_newest_wins():
-    items = [Dated(1, "1"), Dated(2, "2")]
-
-    assert plan.rank_by_metric(items, [{"loss": 1.0}] * 2, plan.parse_best("loss")) == [items[1], items[0]]
-
-
 def test_a_report_names_every_difference_and_the_nearest_name():
     saved = [Spec("model.weight", "float32", (2,)), Spec("model.b", "float32", (2,)), Spec("model.c", "float32", ())]
     live = LiveSpecs(

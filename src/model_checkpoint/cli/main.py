@@ -11,18 +11,12 @@ from typing import Annotated
 
 import typer
 
+from model_checkpoint.cli import retaining
+from model_checkpoint.cli.verb_arguments import JsonOption, PartsOption, RefArgument, RootArgument
 from model_checkpoint.errors import CheckpointException
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
-
-RefArgument = Annotated[
-    str, typer.Argument(metavar="REF", help="ROOT, ROOT@STEP, ROOT@best:METRIC, ROOT@id:ID or a folder.")
-]
-RootArgument = Annotated[str, typer.Argument(metavar="ROOT", help="The folder or URL given to mc.save.")]
-PartsOption = Annotated[
-    list[str] | None, typer.Option("--parts", help="Only this part or pattern; may be given several times.")
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+app.add_typer(retaining.verbs)
 
 
 def _tell_version(asked: bool) -> None:
@@ -88,7 +82,25 @@ def verify(ref: RefArgument, as_json: JsonOption = False) -> None:
     if not health:
         render.fail(f"{ref}: no committed checkpoint to verify.")
     render.health(health, as_json=as_json)
-    raise typer.Exit(0 if all(h.ok for h in health) else 1)
+    raise typer.Exit(0 if all(h.ok and not h.parity for h in health) else 1)
+
+
+@app.command()
+def repair(
+    ref: RefArgument,
+    source: Annotated[
+        str | None, typer.Option("--source", help="Another root that holds the same checkpoints.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing; tell what could be done.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Bring damaged files back, bit-exactly, or say what is lost, e.g. `mckpt repair runs/a --source s3://mirror/a`."""
+    from model_checkpoint.cli import render_repair
+    from model_checkpoint.engine.repairing.repair import repair as bring_back
+
+    found = bring_back(ref, source=source, dry_run=dry_run)
+    render_repair.repair(found, as_json=as_json)
+    raise typer.Exit(0 if found.ok else 1)
 
 
 @app.command()
@@ -201,6 +213,33 @@ def gc(
 
     found = collect_garbage(root, graces=Graces(trash=0.0) if empty_trash else Graces(), dry_run=dry_run)
     render.swept(found, dry_run=dry_run, as_json=as_json)
+
+
+@app.command()
+def reindex(
+    root: RootArgument,
+    database: Annotated[
+        str, typer.Option("--database", metavar="URL", help="The catalog; default: catalog.db in ROOT.")
+    ] = "",
+    best_metric: Annotated[
+        str, typer.Option("--best-metric", metavar="METRIC", help="What the flag of the best metric is decided by.")
+    ] = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Build the catalog of ROOT anew from its manifests, e.g. `mckpt reindex runs/a --database sqlite:///runs.db`."""
+    from model_checkpoint.checkpoint.catalog.reindexing import reindex as rebuild
+    from model_checkpoint.checkpoint.opening import default_url
+    from model_checkpoint.cli import render
+    from model_checkpoint.database import open_catalog
+    from model_checkpoint.engine.root.listing import require_root
+    from model_checkpoint.storage.locate import open_store
+
+    store = open_store(root)
+    require_root(store)
+    with open_catalog(database or default_url(store)) as catalog:
+        report = rebuild(store, catalog, best_metric=best_metric or None)
+    render.reindexed(report, as_json=as_json)
+    raise typer.Exit(1 if report.unreadable else 0)
 
 
 def run() -> None:

@@ -10,7 +10,7 @@ from dataclasses import asdict, is_dataclass
 from datetime import UTC, datetime
 from enum import Enum
 from shlex import quote
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from rich.console import Console
 from rich.markup import escape
@@ -24,6 +24,9 @@ from model_checkpoint.engine.reading.verify import Health
 from model_checkpoint.engine.root.describe import Description
 from model_checkpoint.engine.root.shared_files import stored_bytes
 from model_checkpoint.storage.contract.store import Swept, Trashed
+
+if TYPE_CHECKING:  # brings the database, which most verbs do without
+    from model_checkpoint.checkpoint.catalog.reindexing import ReindexReport
 
 _UNFOLDED = 100_000  # columns where no person looks: a line of a file or pipe is never broken or cut
 
@@ -109,8 +112,16 @@ def listing(root: str, infos: Sequence[CheckpointInfo], *, as_json: bool) -> Non
         console.print(f"{clean(root)}: no committed checkpoint yet.")
         return
     names = sorted({name for info in infos for name in info.metrics})
-    shared = any(info.shared_with for info in infos)
-    table = _table("name", "step", "saved (UTC)", "size", *(["shared"] if shared else []), *map(clean, names), "state")
+    shared, parity = any(info.shared_with for info in infos), any(info.parity for info in infos)
+    marked = any(map(_marks, infos))
+    table = folding_table(
+        *("name", "step", "saved (UTC)", "size"),
+        *["shared"] * shared,
+        *["parity"] * parity,
+        *map(clean, names),
+        "state",
+        *["marks"] * marked,
+    )
     for info in infos:
         state = "[red]unusable[/]" if info.problem else "[green]committed[/]"
         if info.left_out:
@@ -121,9 +132,11 @@ def listing(root: str, infos: Sequence[CheckpointInfo], *, as_json: bool) -> Non
             _step(info),
             _when(info),
             size(info.size_bytes),
-            *([size(info.shared_bytes)] if shared else []),
+            *[size(info.shared_bytes)] * shared,
+            *[_parity(info)] * parity,
             *metrics,
             state,
+            *([_marks(info)] if marked else []),
         )
     console.print(table)
     _one_copy(root, infos)
@@ -132,12 +145,18 @@ def listing(root: str, infos: Sequence[CheckpointInfo], *, as_json: bool) -> Non
             complaints.print(f"[red]{clean_lines(info.problem)}[/]", soft_wrap=True)
 
 
+def _marks(info: CheckpointInfo) -> str:
+    """Its pin and tags, and whether there is a note."""
+    words = ["pinned"] if info.pinned else []
+    return ", ".join([*words, *map(clean, info.tags), *(["(note)"] if info.note else [])])
+
+
 def runs(found: Sequence[RunLine], *, as_json: bool) -> None:
     """The table of `mckpt ls` on a folder of runs."""
     if as_json:
         print(as_json_text(list(found)))
         return
-    table = _table("run", "checkpoints", "newest", "saved (UTC)", "size of it", "metrics")
+    table = folding_table("run", "checkpoints", "newest", "saved (UTC)", "size of it", "metrics")
     for line in found:
         newest = line.newest
         metrics = ", ".join(f"{clean(name)}={_number(value)}" for name, value in newest.metrics.items())
@@ -145,6 +164,10 @@ def runs(found: Sequence[RunLine], *, as_json: bool) -> None:
             clean(line.root), str(line.checkpoints), _step(newest), _when(newest), size(newest.size_bytes), metrics
         )
     console.print(table)
+
+
+def _parity(info: CheckpointInfo) -> str:
+    return clean(info.parity) if info.protected or not info.parity else f"[yellow]{clean(info.parity)}, missing[/]"
 
 
 def _when(info: CheckpointInfo) -> str:
@@ -163,7 +186,7 @@ def _one_copy(root: str, infos: Sequence[CheckpointInfo]) -> None:
         )
 
 
-def _table(*columns: str) -> Table:
+def folding_table(*columns: str) -> Table:
     """A table whose cells are folded rather than cut when the terminal is too narrow."""
     return Table(*(Column(title, overflow="fold") for title in columns))
 
@@ -176,6 +199,16 @@ def _number(value: Any) -> str:
     return "" if value is None else f"{value:.6g}" if isinstance(value, float) else clean(value)
 
 
+def _copies(info: CheckpointInfo) -> None:
+    """What there is of a checkpoint besides its files, and what of those is not its own."""
+    for title, text in (("parity", _parity(info)), ("mirror", clean(info.mirror))):
+        if text:
+            console.print(f"{title}: {text}", soft_wrap=True)
+    if info.shared_with:
+        others = ", ".join(map(clean, info.shared_with[:8])) + (", ..." if len(info.shared_with) > 8 else "")
+        console.print(f"{size(info.shared_bytes)} are one copy with {others}", soft_wrap=True)
+
+
 def description(found: Description, *, tensors: bool, as_json: bool) -> None:
     """The tables of `mckpt show`."""
     if as_json:
@@ -185,18 +218,14 @@ def description(found: Description, *, tensors: bool, as_json: bool) -> None:
     console.print(
         f"[bold]{clean(info.path)}[/]  step {_step(info)}  id {info.id[:12]}  {size(info.size_bytes)}", soft_wrap=True
     )
-    for title, values in (("metrics", info.metrics), ("metadata", info.metadata)):
-        if values:
-            console.print(f"{title}: " + ", ".join(f"{clean(k)}={_number(v)}" for k, v in values.items()))
-    if info.shared_with:
-        others = ", ".join(map(clean, info.shared_with[:8])) + (", ..." if len(info.shared_with) > 8 else "")
-        console.print(f"{size(info.shared_bytes)} are one copy with {others}", soft_wrap=True)
-    table = _table("part", "kind", "class", "tensors", "size")
+    _what_goes_with_it(info)
+    _copies(info)
+    table = folding_table("part", "kind", "class", "tensors", "size")
     for part in found.parts:
         table.add_row(clean(part.name), part.kind, clean(part.class_name), str(part.tensors), size(part.nbytes))
     console.print(table)
     if tensors:
-        rows = _table("tensor", "dtype", "shape", "size")
+        rows = folding_table("tensor", "dtype", "shape", "size")
         for spec in found.tensors:
             rows.add_row(clean(spec.name), clean(spec.dtype), str(list(spec.shape)), size(spec.nbytes))
         console.print(rows)
@@ -206,23 +235,35 @@ def description(found: Description, *, tensors: bool, as_json: bool) -> None:
         console.print(f"[yellow]a resume would lack:[/] {', '.join(found.lacking)}")
 
 
+def _what_goes_with_it(info: CheckpointInfo) -> None:
+    """Metrics, metadata, marks, and others that share its files."""
+    for title, values in (("metrics", info.metrics), ("metadata", info.metadata)):
+        if values:
+            console.print(f"{title}: " + ", ".join(f"{clean(k)}={_number(v)}" for k, v in values.items()))
+    if marks := _marks(info):
+        console.print(f"marks: {marks}{': ' + clean(info.note) if info.note else ''}", soft_wrap=True)
+    if info.shared_with:
+        others = ", ".join(map(clean, info.shared_with[:8])) + (", ..." if len(info.shared_with) > 8 else "")
+        console.print(f"{size(info.shared_bytes)} are one copy with {others}", soft_wrap=True)
+
+
 def health(found: Sequence[Health], *, as_json: bool) -> None:
     """The verdict of `mckpt verify`."""
     if as_json:
         print(as_json_text([{"ok": h.ok, **asdict(h)} for h in found]))
         return
-    table = _table("name", "step", "read", "verdict")
+    table = folding_table("name", "step", "read", "verdict")
     for h in found:
         table.add_row(clean(h.info.prefix), _step(h.info), size(h.bytes_read), _verdict(h))
     console.print(table)
     for h in found:
-        for damage in h.damage:
+        for damage in (*h.damage, *h.parity):
             console.print(f"[red]{clean(h.info.prefix)}[/]: {clean_lines(damage.problem)}", soft_wrap=True)
 
 
 def _verdict(found: Health) -> str:
     if found.ok:
-        return "[green]healthy[/]"
+        return "[green]healthy[/], [yellow]parity is not[/]" if found.parity else "[green]healthy[/]"
     proven = sum(not damage.unread for damage in found.damage)
     return f"[red]{proven} damaged[/]" if proven else "[yellow]not readable here[/]"
 
@@ -232,7 +273,7 @@ def difference(found: Diff, *, as_json: bool) -> None:
     if as_json:
         print(as_json_text(found))
         return
-    table = _table("tensor", "change", "dtype and shape", "max", "mean")
+    table = folding_table("tensor", "change", "dtype and shape", "max", "mean")
     for name in found.added:
         table.add_row(clean(name), "[green]added[/]", "", "", "")
     for name in found.removed:
@@ -251,7 +292,7 @@ def difference(found: Diff, *, as_json: bool) -> None:
 
 
 def _value_table(found: Diff) -> Table:
-    table = _table("value", "before", "after")
+    table = folding_table("value", "before", "after")
     for change in found.values:
         sides = ("-" if side is None else clean(side) for side in (change.before, change.after))
         table.add_row(clean(change.name), *sides)
@@ -301,7 +342,7 @@ def trashed(found: Sequence[Trashed], *, as_json: bool) -> None:
     if as_json:
         print(as_json_text(list(found)))
         return
-    table = _table("name", "deleted (UTC)", "size")
+    table = folding_table("name", "deleted (UTC)", "size")
     for item in found:
         when = datetime.fromtimestamp(item.deleted, UTC).strftime("%Y-%m-%d %H:%M:%S")
         table.add_row(clean(item.name), when, size(item.nbytes))
@@ -322,3 +363,16 @@ def swept(found: Swept, *, dry_run: bool, as_json: bool) -> None:
             console.print(
                 f"{len(seconds)} {what} wait for the end of their grace, the next for {duration(min(seconds))}"
             )
+
+
+def reindexed(report: ReindexReport, *, as_json: bool) -> None:
+    """What `mckpt reindex` found."""
+    if as_json:
+        print(as_json_text(report))
+        return
+    console.print(
+        f"recorded {report.checkpoints} checkpoints of {report.runs} runs in {clean(report.root)}; "
+        f"{report.gone} rows had no folder any more"
+    )
+    for name, why in report.unreadable:
+        console.print(f"[red]unreadable[/red] {clean(name)}: {clean(why)}")

@@ -3,6 +3,7 @@
 writing     from a flat state to a committed checkpoint.
 background  saves that go on while training does.
 jobs        the handles of background saves, and which are in flight.
+repairing   parity files and mirrors behind a save, and repair from them.
 root        the checkpoints of one root, found, chosen, told about, deleted and cleared up.
 reading     from verified chunks back to a state, a slice, a verdict or a difference.
 common      what reading and writing share.

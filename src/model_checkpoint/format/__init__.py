@@ -7,6 +7,9 @@ digests          how bytes are fingerprinted, once, while they are hot in the ca
 sha256           SHA-256 of several chunks at once: side by side where the processor can, else one after the other.
 frames           a data file whose tensors are compressed chunks.
 byte_planes      compress the bytes of one chunk, and give them back exactly.
+parity           what a parity file looks like: sums of a checkpoint's files, from which lost ones follow.
+galois           those sums, and how lost columns follow from them.
+galois_words     the field they are made in, and the sums by NumPy.
 manifest_checks  does a manifest make sense by itself? Checked before a file is opened or a byte allocated.
 """
 
@@ -29,10 +32,14 @@ from model_checkpoint.format.frames import planes_frame as planes_frame
 from model_checkpoint.format.frames import raw_frame as raw_frame
 from model_checkpoint.format.frames import reserve_frames as reserve_frames
 from model_checkpoint.format.frames import stored_xxh3 as stored_xxh3
+from model_checkpoint.format.galois import TooManyLost as TooManyLost
+from model_checkpoint.format.galois import add_up as add_up
+from model_checkpoint.format.galois import lost_columns as lost_columns
 from model_checkpoint.format.header import check_header as check_header
 from model_checkpoint.format.layout import FileLayout as FileLayout
 from model_checkpoint.format.layout import Tensor as Tensor
 from model_checkpoint.format.layout import lay_out as lay_out
+from model_checkpoint.format.layout import opaque_layout as opaque_layout
 from model_checkpoint.format.layout import plain_layout as plain_layout
 from model_checkpoint.format.manifest_checks import check_entries as check_entries
 from model_checkpoint.format.manifest_checks import check_files as check_files

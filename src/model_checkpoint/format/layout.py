@@ -74,6 +74,17 @@ def plain_layout(data: bytes) -> FileLayout:
     return FileLayout(header=data, order=(), starts=[len(data)], ends=[len(data)], alignments=())
 
 
+def opaque_layout(size: int, *, chunk_bytes: int) -> FileLayout:
+    """Cut a file whose inside is somebody else's into chunks.
+
+    Example:
+        >>> opaque_layout(10, chunk_bytes=4).ends
+        [4, 8, 10]
+    """
+    ends = [*range(chunk_bytes, size, chunk_bytes), size]
+    return FileLayout(header=b"", order=(0,), starts=[0, size], ends=ends, alignments=(1,))
+
+
 def pack_header(tensors: Sequence[Tensor], metadata: Mapping[str, str], *, room: int = PAGE) -> bytes:
     """The safetensors header: length, JSON, and blanks up to the next multiple of ``room``."""
     table: dict[str, object] = {"__metadata__": dict(metadata)}

@@ -10,11 +10,13 @@ from __future__ import annotations
 from model_checkpoint.manifest.codec import COMPRESSED as COMPRESSED
 from model_checkpoint.manifest.codec import HEAD_BYTES as HEAD_BYTES
 from model_checkpoint.manifest.codec import INCOMPLETE as INCOMPLETE
+from model_checkpoint.manifest.codec import OPAQUE as OPAQUE
 from model_checkpoint.manifest.codec import decode as decode
 from model_checkpoint.manifest.codec import decode_head as decode_head
 from model_checkpoint.manifest.codec import decode_summary as decode_summary
 from model_checkpoint.manifest.codec import encode as encode
 from model_checkpoint.manifest.record import FORMAT_VERSION as FORMAT_VERSION
+from model_checkpoint.manifest.record import PARITY_SUMS as PARITY_SUMS
 from model_checkpoint.manifest.record import Entry as Entry
 from model_checkpoint.manifest.record import FileCopy as FileCopy
 from model_checkpoint.manifest.record import FileRecord as FileRecord

@@ -13,6 +13,8 @@ from model_checkpoint.manifest.scalars import Node
 
 FORMAT_VERSION = 1
 
+PARITY_SUMS = {"xor": ("p",), "pq": ("p", "q")}  # which sums each scheme keeps, one file each
+
 
 class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One stored array: what it is, and the bytes ``[start, stop)`` of one data file that hold it."""
@@ -91,6 +93,13 @@ class Label(msgspec.Struct, frozen=True, kw_only=True):
     metadata: Node = None
     parents: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()  # parts an emergency save had no time for; then "incomplete" is a feature
+    parity: str = ""  # the scheme its parity files were asked for with; they come after the manifest
+    mirror: str = ""  # the second root it is copied to
+
+    @property
+    def parity_files(self) -> tuple[str, ...]:
+        """What its parity files are called, whether they are there yet or not; none for a scheme nobody knows."""
+        return tuple(f"{kind}-{self.attempt}.parity" for kind in PARITY_SUMS.get(self.parity, ()))
 
 
 class Head(Label, frozen=True, kw_only=True):
@@ -110,6 +119,11 @@ class Summary(Label, frozen=True, kw_only=True):
         """What its head says of its files."""
         records = (*self.files, *self.extras)
         return tuple(FileCopy(record.size, record.raw_size, record.identity) for record in records)
+
+    @property
+    def file_names(self) -> tuple[str, ...]:
+        """Every file that belongs to the checkpoint, but for the manifest itself."""
+        return (*(record.name for record in (*self.files, *self.extras)), *self.parity_files)
 
 
 class Manifest(Summary, frozen=True, kw_only=True):

@@ -1,17 +1,15 @@
-"""Choose: which of several checkpoints is newest or best."""
+"""Choose: which of several checkpoints is newest."""
 
 from __future__ import annotations
 
 import heapq
-import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Generic, Protocol, TypeVar
 
 _STEP_NAME = re.compile(r"step-(\d{8}|[1-9]\d{8,})")  # exactly what step_name makes, and nothing else
-_MINIMISED = ("loss", "error", "perplexity")
 
 
 class Dated(Protocol):
@@ -34,27 +32,6 @@ class Dated(Protocol):
 
 
 T = TypeVar("T", bound=Dated)
-
-
-@dataclass(frozen=True, slots=True)
-class Best:
-    """A metric and the direction in which it gets better."""
-
-    metric: str
-    minimise: bool
-
-
-def parse_best(text: str) -> Best:
-    """Read ``"val_loss"``, ``"min:x"`` or ``"max:x"``.
-
-    Example:
-        >>> parse_best("val_loss"), parse_best("max:val_loss")
-        (Best(metric='val_loss', minimise=True), Best(metric='val_loss', minimise=False))
-    """
-    for prefix, minimise in (("min:", True), ("max:", False)):
-        if text.startswith(prefix):
-            return Best(text.removeprefix(prefix), minimise)
-    return Best(text, text.endswith(_MINIMISED))
 
 
 def step_name(step: int) -> str:
@@ -149,14 +126,3 @@ class _ByAge(Generic[T]):
 def rank_by_age(candidates: Sequence[T]) -> list[T]:
     """Newest first: highest step, then latest commit; those without a step come last."""
     return sorted(candidates, key=_age, reverse=True)
-
-
-def rank_by_metric(candidates: Sequence[T], metrics: Sequence[Mapping[str, object]], best: Best) -> list[T]:
-    """Best first; among equals the newest; without the metric, or with NaN, not at all."""
-    rated = []
-    for candidate, values in zip(candidates, metrics, strict=True):
-        value = values.get(best.metric)
-        if isinstance(value, int) or (isinstance(value, float) and not math.isnan(value)):
-            rated.append((candidate, -value if best.minimise else value))
-    order = {id(candidate): -i for i, candidate in enumerate(rank_by_age([c for c, _ in rated]))}
-    return [c for c, _ in sorted(rated, key=lambda pair: (pair[1], order[id(pair[0])]), reverse=True)]

@@ -9,8 +9,9 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from model_checkpoint import forks
 from model_checkpoint.errors import MemoryRefused, StorageFailure
@@ -28,12 +29,14 @@ from model_checkpoint.storage.contract.failures import (
 )
 from model_checkpoint.storage.contract.names import (
     MANIFEST,
+    REPLACED_MANIFEST,
     TrashToken,
     check_attempt,
     check_name,
     check_new_file,
     check_own_files,
 )
+from model_checkpoint.storage.contract.sidecars import SidecarRead
 from model_checkpoint.storage.contract.store import FileStat, Swept, Trashed, Waiting
 
 SCHEME = "memory://"
@@ -52,6 +55,7 @@ class _Bucket:
     guard: threading.RLock = field(default_factory=threading.RLock)
     published: dict[str, Files] = field(default_factory=dict)
     trash: dict[str, _Discarded] = field(default_factory=dict)  # in the order of deletion
+    sidecars: dict[str, bytes] = field(default_factory=dict)
     stages: weakref.WeakValueDictionary[str, MemoryAttempt] = field(default_factory=weakref.WeakValueDictionary)
 
     def stamp(self, content: memoryview) -> FileStat:
@@ -196,6 +200,36 @@ class MemoryAttempt:
             raise attempt_over(self._where)
 
 
+class MemoryMending(MemoryAttempt):
+    """One mending; see :class:`model_checkpoint.storage.contract.store.Mending`."""
+
+    def finish(self, *, over: bytes, manifest: bytes | None = None) -> bool:
+        """Put every file in its place, then the manifest, if there is one."""
+        self._require_alive()
+        if loose := [file for file, writer in self._writers.items() if not writer.sealed]:
+            raise not_sealed(self._where, loose)
+        new = {file: writer.content.toreadonly() for file, writer in self._writers.items()} | self._linked
+        if manifest is not None:
+            new[MANIFEST] = memoryview(bytes(manifest))
+        with self._bucket.guard:
+            old = self._bucket.published.get(self._name, {})
+            done = MANIFEST in old and bytes(old[MANIFEST]) == over
+            if done:
+                self._keep({file: old[file] for file in new if file in old})
+                self._bucket.published[self._name] = {**old, **new}
+        self.abort()
+        return done
+
+    def _keep(self, replaced: Files) -> None:
+        """Let the trash hold what was replaced; under a manifest's own name it would be a checkpoint."""
+        kept = {REPLACED_MANIFEST if file == MANIFEST else file: content for file, content in replaced.items()}
+        if kept:
+            self._bucket.trash[str(TrashToken.fresh(self._name))] = _Discarded(kept)
+
+
+_A = TypeVar("_A", bound=MemoryAttempt)
+
+
 class InMemoryStore:
     """A root in memory; see :class:`model_checkpoint.storage.contract.store.Store`.
 
@@ -265,17 +299,41 @@ class InMemoryStore:
 
     def stage(self, name: str, attempt: str) -> MemoryAttempt:
         """Begin an attempt."""
+        return self._begin(MemoryAttempt, name, attempt)
+
+    def mend(self, name: str, attempt: str) -> MemoryMending:
+        """Begin to put files into a published checkpoint."""
+        return self._begin(MemoryMending, name, attempt)
+
+    def _begin(self, kind: type[_A], name: str, attempt: str) -> _A:
         check_name(name, self._url)
         check_attempt(attempt, self._url)
+        bucket = self._made()
         with _registering:
-            bucket = _buckets.setdefault(self._url, _Bucket())
             running = bucket.stages.get(attempt)
             if running is not None and running.alive:
                 where = f"{self._url}/.staging/{attempt}"
                 raise StorageFailure(f"{where}: the attempt id is in use. Use a fresh one for each attempt.", where)
-            stage = MemoryAttempt(bucket, f"{self._url}/{name}", name, attempt)
+            stage = kind(bucket, f"{self._url}/{name}", name, attempt)
             bucket.stages[attempt] = stage
         return stage
+
+    def _made(self) -> _Bucket:
+        """What is there, made if nothing is."""
+        with _registering:
+            return _buckets.setdefault(self._url, _Bucket())
+
+    def read_sidecars(self) -> Iterator[SidecarRead]:
+        """Every key with its bytes."""
+        return iter(sorted(self._bucket.sidecars.items()))
+
+    def write_sidecar(self, key: str, data: bytes) -> None:
+        """Keep ``data`` under ``key``."""
+        self._made().sidecars[check_name(key, self._url)] = bytes(data)
+
+    def remove_sidecar(self, key: str) -> None:
+        """Forget ``key``."""
+        self._bucket.sidecars.pop(check_name(key, self._url), None)
 
     def free_bytes(self) -> int | None:
         """Nobody can tell."""
@@ -296,13 +354,14 @@ class InMemoryStore:
     def trash(self) -> list[Trashed]:
         """What can be brought back, in the order in which it was deleted."""
         with self._bucket.guard:
-            return [self._describe(TrashToken.parse(text)) for text in self._bucket.trash]
+            held = [text for text, gone in self._bucket.trash.items() if MANIFEST in gone.files]
+            return [self._describe(TrashToken.parse(text)) for text in held]
 
     def read_trashed(self, token: str) -> bytes:
         """The manifest of what lies in the trash under ``token``."""
         with self._bucket.guard:
             gone = self._bucket.trash.get(token)
-            if gone is None:
+            if gone is None or MANIFEST not in gone.files:
                 raise not_in_trash(f"{self._url}/.trash/{token}", self._url)
             return bytes(gone.files[MANIFEST])
 
@@ -310,7 +369,7 @@ class InMemoryStore:
         """Undo a ``discard``."""
         bucket, name = self._bucket, TrashToken.parse(token, self._url).name
         with bucket.guard:
-            if token not in bucket.trash:
+            if MANIFEST not in bucket.trash.get(token, _Discarded({})).files:
                 raise not_in_trash(f"{self._url}/.trash/{token}", self._url)
             if name in bucket.published:
                 raise name_taken_again(f"{self._url}/{name}")
@@ -321,7 +380,8 @@ class InMemoryStore:
         """Remove trash past its grace; attempts die with their objects, so there are no leavings."""
         bucket, now = self._bucket, time.monotonic()
         with bucket.guard:
-            over = [item for item in self.trash() if now - bucket.trash[item.token].since >= graces.trash]
+            over = [self._describe(TrashToken.parse(text)) for text in bucket.trash]
+            over = [item for item in over if now - bucket.trash[item.token].since >= graces.trash]
             for item in [] if dry_run else over:
                 del bucket.trash[item.token]
             alive = [attempt for attempt, stage in bucket.stages.items() if stage.alive]

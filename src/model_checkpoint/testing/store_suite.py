@@ -19,6 +19,7 @@ import pytest
 from model_checkpoint.errors import CheckpointNotFound, StepExists, StorageFailure, Truncated, UnsafeName
 from model_checkpoint.storage.contract.store import Attempt, Reader, Store, Writer, read_manifests
 from model_checkpoint.testing.blobs import blob_manifest, load_blobs, save_blobs, stage_blobs, write_blob
+from model_checkpoint.testing.mend_suite import MendSuite
 from model_checkpoint.testing.trash_suite import AT_ONCE, TrashSuite
 
 UNSAFE: Sequence[str] = (
@@ -27,7 +28,7 @@ UNSAFE: Sequence[str] = (
 )
 
 
-class StoreSuite(TrashSuite):
+class StoreSuite(TrashSuite, MendSuite):
     """The contract of :class:`model_checkpoint.storage.contract.store.Store`."""
 
     # --- being there -------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 import secrets
 
 from model_checkpoint.storage import InMemoryStore, LocalStore
+from model_checkpoint.testing.sidecar_suite import SidecarSuite
 from model_checkpoint.testing.store_suite import StoreSuite
 
 
@@ -18,6 +19,18 @@ class TestLocalStoreThroughThePageCache(StoreSuite):
 
 class TestMemoryStore(StoreSuite):
     salt = secrets.token_hex(4)  # the registry outlives a test; tmp_path names may come again in another run
+
+    def make_store(self, folder):
+        return InMemoryStore(f"memory://{self.salt}/{folder.name}")
+
+
+class TestSidecarsOfALocalStore(SidecarSuite):
+    def make_store(self, folder):
+        return LocalStore(folder / "runs" / "a")
+
+
+class TestSidecarsOfAMemoryStore(SidecarSuite):
+    salt = secrets.token_hex(4)
 
     def make_store(self, folder):
         return InMemoryStore(f"memory://{self.salt}/{folder.name}")

@@ -8,6 +8,7 @@ import pytest
 import model_checkpoint as mc
 from model_checkpoint.errors import StepExists
 from model_checkpoint.storage import ObjectStore, open_store
+from model_checkpoint.testing.sidecar_suite import SidecarSuite
 from model_checkpoint.testing.store_suite import StoreSuite
 from model_checkpoint.testing.trash_suite import AT_ONCE
 
@@ -21,6 +22,25 @@ class TestOnMoto(StoreSuite):
 
     def make_store(self, folder):
         return ObjectStore(f"s3://bucket/suite/{folder.name}", store=self.at.client("bucket"))
+
+
+class TestSidecarsOnMoto(SidecarSuite):
+    @pytest.fixture(autouse=True)
+    def server(self, moto):
+        self.at = moto
+
+    def make_store(self, folder):
+        return ObjectStore(f"s3://bucket/sidecars/{folder.name}", store=self.at.client("bucket"))
+
+
+@pytest.mark.slow
+class TestSidecarsOnAzurite(SidecarSuite):
+    @pytest.fixture(autouse=True)
+    def server(self, azurite):
+        self.at = azurite
+
+    def make_store(self, folder):
+        return ObjectStore(f"az://bucket/sidecars/{folder.name}", store=self.at.client("bucket"))
 
 
 @pytest.mark.slow

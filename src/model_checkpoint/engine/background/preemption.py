@@ -165,7 +165,7 @@ class Preemption:
             replacing = store.has(order.name)
             log.warning("%s: no time for %s", path_of(store, order.name), ", ".join(left_out))
         planned = plan_flat(store, order, kept, replacing=replacing)
-        return commit_plan(planned, lambda jobs: write_files(jobs, emit=ignore))
+        return commit_plan(planned, lambda jobs: write_files(jobs, emit=ignore))[0]
 
 
 def choose_parts(flat: Flat, parts: Sequence[str], budget: float) -> tuple[Flat, tuple[str, ...]]:

@@ -15,12 +15,12 @@ from model_checkpoint.engine.common.meter import Meter
 from model_checkpoint.engine.common.option_checks import require, require_bytes
 from model_checkpoint.engine.common.progress import Listen, listening
 from model_checkpoint.engine.common.workers import cores, yield_to_others
-from model_checkpoint.engine.jobs import inflight
+from model_checkpoint.engine.jobs import followups, inflight
 from model_checkpoint.engine.jobs.inflight import Busy
 from model_checkpoint.engine.jobs.job import SaveJob
 from model_checkpoint.engine.jobs.running_save import RunningSave, SaveState
-from model_checkpoint.engine.writing.request import request_save
-from model_checkpoint.engine.writing.save import Overwrite, commit_plan, plan_save
+from model_checkpoint.engine.writing.request import refuse_own_mirror, request_save
+from model_checkpoint.engine.writing.save import Overwrite, Parity, commit_plan, plan_save
 from model_checkpoint.engine.writing.save_plan import SavePlan
 from model_checkpoint.engine.writing.slabs import FileJob, plan_runs
 from model_checkpoint.errors import OptionInvalid, StateChanged
@@ -43,10 +43,13 @@ def save_async(
     metrics: Mapping[str, float] | None = None,
     metadata: Mapping[str, Any] | None = None,
     name: str | None = None,
+    id: str | None = None,  # the name users know
     overwrite: Overwrite = False,
     format: CheckpointFormat = CheckpointFormat.MULTI_SHARD,  # the name users know
     compression: CompressionLevel = CompressionLevel.NONE,
     incremental: bool = False,
+    parity: Parity | None = None,
+    mirror: Root | None = None,
     busy: Busy = "wait",
     memory_limit: int | None = None,
     lazy: bool = False,
@@ -66,10 +69,13 @@ def save_async(
         metrics: Numbers to choose by later.
         metadata: Plain data to keep beside the state.
         name: Folder name, instead of one made from the step.
+        id: The id of the checkpoint, instead of a random one.
         overwrite: Replace a checkpoint of that name; ``"damaged"`` is verified before this returns.
         format: How tensors are spread over files.
         compression: How hard to compress the files; in the background. Not with ``lazy``.
         incremental: Repeat unchanged files by link; what changed is found out before this returns.
+        parity: Make parity files once it is durable; ``job.wait_protected()`` waits for them.
+        mirror: A second root to copy it to once it is durable.
         busy: What to do while an earlier save of this root is in flight: ``"wait"`` for it, ``"skip"`` this one, or
             copy now and ``"queue"`` the writing. Counted in ``job.counts``.
         memory_limit: Most bytes of staging memory this process may hold, with what this save compresses and uploads in;
@@ -97,6 +103,9 @@ def save_async(
         layout=format,
         compression=compression,
         incremental=incremental,
+        id=id,
+        parity=parity,
+        mirror=mirror,
     )
     if lazy and order.compression is not CompressionLevel.NONE:
         raise OptionInvalid(
@@ -104,6 +113,8 @@ def save_async(
             "Leave one of them out. Nothing was done."
         )
     store = fit_buffers(open_store(root), limit)
+    refuse_own_mirror(store, order)
+    followups.warn_unseen(store.url)
     planned, worker = None, None
     job = inflight.new_job(store.url, path_of(store, order.name))
     try:
@@ -132,7 +143,7 @@ def save_async(
 def finish_saves(root: Root | None = None) -> None:
     """Wait for the background saves of ``root`` (of all without one); raise a failure nobody has learnt of.
 
-    Also gives the idle staging memory back to the system.
+    Waits for parity files and mirrors of saves, too. Also gives the idle staging memory back to the system.
 
     Example:
         >>> job = save_async("memory://doc-finish", {"epoch": 3}, step=1)
@@ -140,8 +151,12 @@ def finish_saves(root: Root | None = None) -> None:
         >>> job.done()
         True
     """
+    url = None if root is None else open_store(root).url
     try:
-        inflight.raise_unseen(None if root is None else open_store(root).url)
+        try:
+            inflight.raise_unseen(url)
+        finally:
+            followups.finish(url)
     finally:
         POOL.release()
 
@@ -244,7 +259,7 @@ class _Worker:
                 self._ahead.over()
             self._conveyor.check()
             with listening(self._progress, "saving") as emit:
-                info = commit_plan(self._planned, lambda jobs: self._move(jobs, emit))
+                info, self._job.follow_up = commit_plan(self._planned, lambda jobs: self._move(jobs, emit))
         except BaseException as error:  # noqa: BLE001  # kept for the handle, the next save or the exit
             self._conveyor.stop(error)
             self._planned.abandon()

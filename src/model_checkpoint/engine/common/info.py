@@ -34,6 +34,12 @@ class CheckpointInfo:
     shared_bytes: int = 0  # in files that are one copy with files of other checkpoints
     shared_with: tuple[str, ...] = ()  # the names of those
     left_out: tuple[str, ...] = ()  # parts an emergency save had no time for
+    pinned: bool = False  # retention keeps it
+    tags: tuple[str, ...] = ()
+    note: str = ""
+    parity: str = ""  # the scheme it was asked to be protected with: "xor" or "pq"
+    protected: bool = False  # whether its parity files are there; only a listing or a description looks
+    mirror: str = ""  # the second root it is copied to
 
 
 def path_of(store: Store, name: str) -> str:
@@ -56,6 +62,8 @@ def info_of(store: Store, summary: Head | Summary) -> CheckpointInfo:
         metrics=unpack(summary.metrics) or {},
         metadata=unpack(summary.metadata) or {},
         left_out=summary.left_out,
+        parity=summary.parity,
+        mirror=summary.mirror,
     )
 
 

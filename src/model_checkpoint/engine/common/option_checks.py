@@ -10,6 +10,7 @@ from operator import index
 from typing import Any
 
 from model_checkpoint.errors import OptionInvalid
+from model_checkpoint.manifest import PARITY_SUMS
 from model_checkpoint.options import CheckpointFormat, CompressionLevel, Verify
 
 _YES_OR_NO = (True, False)
@@ -27,6 +28,7 @@ _KNOWN: dict[str, tuple[object, ...]] = {
     "format": tuple(CheckpointFormat),
     "compression": tuple(CompressionLevel),
     "progress": (None, *_YES_OR_NO),
+    "parity": (None, *PARITY_SUMS),
 }
 
 

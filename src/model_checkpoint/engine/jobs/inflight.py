@@ -36,6 +36,7 @@ class _InFlight:
 
 _book = _InFlight()
 _watching_exit = False
+_after_saves: list[Callable[[], None]] = []  # what else the end of the interpreter waits for, once the saves are over
 
 
 def new_job(url: str, where: str) -> RunningSave:
@@ -52,7 +53,7 @@ def admit(job: RunningSave, busy: Busy) -> RunningSave | None:
     """
     if busy not in ("wait", "skip", "queue"):
         raise OptionInvalid(f"busy must be 'wait', 'skip' or 'queue', got {busy!r}. Nothing was done.")
-    _watch_exit()
+    watch_exit()
     waited = False
     while True:
         with _book.lock:
@@ -132,10 +133,12 @@ def _raise_unseen(url: str | None) -> None:
     ) from error
 
 
-def _watch_exit() -> None:
-    """Have the end of the interpreter wait for us, while threads can still be started."""
+def watch_exit(then: Callable[[], None] | None = None) -> None:
+    """Have the end of the interpreter wait for us, while threads can still be started, and then call ``then``."""
     global _watching_exit
     with _book.lock:
+        if then is not None and then not in _after_saves:
+            _after_saves.append(then)
         if _watching_exit:
             return
         _watching_exit = True
@@ -157,6 +160,8 @@ def _at_exit() -> None:
             job.cancel()
         for job in running:
             job.over()
+    for call in _after_saves:
+        call()
     lost = [job for job in _book.failed if not job.seen]
     if lost:
         threading.Thread(target=_end_process, args=(lost,), name="mckpt-exit").start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Generator
 from contextlib import suppress
 from typing import Any
@@ -57,6 +58,15 @@ class SaveJob:
     def result(self, timeout: float | None = None) -> CheckpointInfo:
         """Return what was saved once it is durable; raise what went wrong, or ``TimeoutError`` until then."""
         return self._running.result(timeout)
+
+    def wait_protected(self, timeout: float | None = None) -> CheckpointInfo:
+        """Like :meth:`result`, once its parity files and mirror are made too; raise what went wrong with those."""
+        started = time.monotonic()
+        info = self._running.result(timeout)
+        if self._running.follow_up is not None:
+            left = None if timeout is None else max(0.0, timeout - (time.monotonic() - started))
+            self._running.follow_up.wait(left)
+        return info
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Wait for the end and return what went wrong, or None."""

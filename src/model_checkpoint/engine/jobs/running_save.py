@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 from model_checkpoint.engine.common.info import CheckpointInfo
 from model_checkpoint.errors import SaveAbandoned, SaveCancelled, SaveSkipped, SaveTimeout, StateChanged
@@ -38,6 +38,14 @@ class Counts:
     queued: int = 0
 
 
+class Waitable(Protocol):
+    """Something that comes to an end."""
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait for it; raise what went wrong."""
+        ...
+
+
 class RunningSave:
     """One background save as the engine sees it; users hold a :class:`SaveJob` of it."""
 
@@ -46,6 +54,7 @@ class RunningSave:
     ) -> None:
         self.where, self.url, self.counts = where, url, counts
         self.seen = False  # whether somebody has learnt of its failure
+        self.follow_up: Waitable | None = None  # what is done for it once it is durable
         self.stall = 0.0  # seconds the caller was held up: in the call, and before guarded steps
         self._state = SaveState.STAGING
         self._changed = threading.Condition()

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from model_checkpoint.engine.common.info import CheckpointInfo, path_of
 from model_checkpoint.engine.common.meter import Meter
 from model_checkpoint.engine.common.option_checks import require
 from model_checkpoint.engine.common.progress import Listen, listening
-from model_checkpoint.engine.reading.chunk_reader import ChunkReader, open_sized, tensors_of_chunk
+from model_checkpoint.engine.reading.chunk_reader import ChunkReader, tensors_of_chunk
+from model_checkpoint.engine.reading.parity_files import ParityFiles
+from model_checkpoint.engine.reading.plain_files import read_plain
 from model_checkpoint.engine.root.listing import (
     ListedCheckpoint,
-    load_manifest,
+    read_any_manifest,
     read_listed,
     require_root,
     scan,
@@ -23,7 +24,7 @@ from model_checkpoint.engine.root.listing import (
 from model_checkpoint.engine.root.refs import Reference, choose, resolve
 from model_checkpoint.errors import CheckpointException, CorruptedCheckpoint, IncompatibleVersion, WrongReference
 from model_checkpoint.events import Emit, ignore
-from model_checkpoint.format import check_entries, check_files, sha256_of
+from model_checkpoint.format import check_entries, check_files
 from model_checkpoint.manifest import FileRecord, Manifest
 from model_checkpoint.options import ReaderLimits
 from model_checkpoint.plan import ChunkRead, rank_by_age
@@ -48,6 +49,7 @@ class Health:
     info: CheckpointInfo
     damage: Sequence[Damage]
     bytes_read: int
+    parity: Sequence[Damage] = ()  # what is wrong with its parity files, which the state itself does not need
 
     @property
     def ok(self) -> bool:
@@ -121,17 +123,52 @@ def _examine(store: Store, found: ListedCheckpoint, meter: Meter) -> Health:
     if found.error is not None:
         return Health(info=info, damage=[_damage(found.error)], bytes_read=0)
     try:
-        manifest = load_manifest(store, found.name)
+        manifest = read_any_manifest(store, found.name)
         check_files((*manifest.files, *manifest.extras), info.path, ReaderLimits())
         check_entries(manifest.entries, manifest.files, info.path, ReaderLimits())
     except CheckpointException as error:
         return Health(info=info, damage=[_damage(error)], bytes_read=0)
+    damage = _examine_files(store, manifest, meter)
+    parity = _examine_parity(store, manifest)
+    return Health(info=info, damage=damage, bytes_read=meter.done - before, parity=parity)
+
+
+def examine_content(store: Store, manifest: Manifest) -> tuple[list[Damage], list[Damage]]:
+    """What is wrong with the files of a checkpoint, and with its parity files, by a manifest that is at hand."""
+    return _examine_files(store, manifest, Meter("verify", 0, ignore)), _examine_parity(store, manifest)
+
+
+def _examine_files(store: Store, manifest: Manifest, meter: Meter) -> list[Damage]:
     damage: list[Damage] = []
     with ChunkReader(store, manifest, full=True) as medium:
         for index in range(len(manifest.files)):
             damage.extend(_examine_file(medium, manifest, index, meter))
     damage.extend(d for record in manifest.extras for d in _examine_extra(store, manifest, record, meter))
-    return Health(info=info, damage=damage, bytes_read=meter.done - before)
+    return damage
+
+
+def examine_file(store: Store, manifest: Manifest, file: str) -> list[Damage]:
+    """What verification finds in one file of a checkpoint."""
+    names = [record.name for record in manifest.files]
+    meter = Meter("verify", 0, ignore)
+    if file not in names:
+        extras = [record for record in manifest.extras if record.name == file]
+        return [damage for record in extras for damage in _examine_extra(store, manifest, record, meter)]
+    with ChunkReader(store, manifest, full=True) as medium:
+        return _examine_file(medium, manifest, names.index(file), meter)
+
+
+def _examine_parity(store: Store, manifest: Manifest) -> list[Damage]:
+    """Check parity files, where they were asked for, to their end; one that is not there yet is told as missing."""
+    if not manifest.parity_files:
+        return []
+    with ParityFiles(store, manifest.name, manifest.parity_files, path_of(store, manifest.name)) as parity:
+        damage = [
+            Damage(problem=str(error), file=file, unread=_is_unread(error)) for file, error in parity.problems.items()
+        ]
+        for file, block, error in parity.broken_blocks():
+            damage.append(Damage(problem=str(error), file=file, chunk=block))
+    return damage
 
 
 def _examine_file(medium: ChunkReader, manifest: Manifest, index: int, meter: Meter) -> list[Damage]:
@@ -146,7 +183,7 @@ def _examine_file(medium: ChunkReader, manifest: Manifest, index: int, meter: Me
     try:
         medium.check_header(index)
     except CheckpointException as error:
-        damage.append(_damage(error))
+        damage.append(replace(_damage(error), file=record.name))
     meter.add(record.ends[0])
     found: dict[int, Damage] = {}
 
@@ -163,17 +200,17 @@ def _examine_file(medium: ChunkReader, manifest: Manifest, index: int, meter: Me
 
 
 def _examine_extra(store: Store, manifest: Manifest, record: FileRecord, meter: Meter) -> list[Damage]:
+    """Check a file that holds no tensors of ours, chunk by chunk."""
+    damage: list[Damage] = []
     try:
-        reader = open_sized(store, manifest.name, record, path_of(store, manifest.name))
-        data = bytearray(record.size)
-        reader.read_into(0, memoryview(data))
-        reader.close()
+        for chunk in read_plain(store, manifest, record, full=True):
+            if not chunk.healthy:
+                problem = f"{record.name}: chunk {chunk.number} does not have the recorded digest"
+                damage.append(Damage(problem=problem, file=record.name, chunk=chunk.number))
+            meter.add(len(chunk.data))
     except CheckpointException as error:
-        return [_damage(error)]
-    meter.add(record.size)
-    if [hashlib.sha256(data).digest()] == sha256_of(record):
-        return []
-    return [Damage(problem=f"{record.name}: does not have the recorded digest", file=record.name, chunk=0)]
+        damage.append(replace(_damage(error), file=record.name))
+    return damage
 
 
 def _damage(error: CheckpointException) -> Damage:

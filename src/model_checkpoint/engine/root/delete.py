@@ -8,9 +8,10 @@ import msgspec
 
 from model_checkpoint.engine.common.info import CheckpointInfo, path_of
 from model_checkpoint.engine.common.option_checks import as_step, require_words
-from model_checkpoint.engine.root.listing import ListedCheckpoint, require_root, to_info
+from model_checkpoint.engine.root.intents import close_intents, open_intents
+from model_checkpoint.engine.root.listing import ListedCheckpoint, read_listed, require_root, to_info
 from model_checkpoint.engine.root.refs import Reference, choose, resolve
-from model_checkpoint.errors import CheckpointException, OptionInvalid, WrongReference
+from model_checkpoint.errors import CheckpointException, CheckpointNotFound, OptionInvalid, WrongReference
 from model_checkpoint.manifest import decode_summary
 from model_checkpoint.storage.contract.store import Store, Trashed
 
@@ -46,6 +47,30 @@ def delete(
     return info
 
 
+def discard_exactly(store: Store, name: str, id: str) -> bool:
+    """Move ``name`` to the trash only if it is the checkpoint ``id``; an empty id means one that cannot be read.
+
+    What another process put in its place meanwhile is brought back. False if it is not there (any more).
+    """
+    found = read_listed(store, name)
+    if found is None or _id(found) != id:
+        return False
+    try:
+        gone = store.discard(name)
+    except CheckpointNotFound:
+        return False
+    moved = look_at(store, gone)
+    if _id(moved) != id and not isinstance(moved.error, CheckpointNotFound):  # a full disk may have no room for trash
+        store.bring_back(gone.token)
+        return False
+    log.info("%s: moved to the trash", path_of(store, name))
+    return True
+
+
+def _id(found: ListedCheckpoint) -> str:
+    return found.summary.id if found.summary is not None else ""
+
+
 def undelete(root: Reference, *, step: int | None = None, name: str | None = None) -> CheckpointInfo:
     """Bring back the latest deletion, or the latest of a step or name, which may be given as a reference."""
     store, choice = resolve(root, step=step, name=name)
@@ -58,7 +83,9 @@ def undelete(root: Reference, *, step: int | None = None, name: str | None = Non
     require_words(name=name)
     step = None if step is None else as_step(step)
     hits = [
-        t for t in store.trash() if (name is None or t.name == name) and (step is None or _look(store, t).step == step)
+        t
+        for t in store.trash()
+        if (name is None or t.name == name) and (step is None or look_at(store, t).step == step)
     ]
     if not hits:
         what = f" named {name!r}" if name is not None else "" if step is None else f" of step {step}"
@@ -66,13 +93,14 @@ def undelete(root: Reference, *, step: int | None = None, name: str | None = Non
             f"{store.url}: nothing{what} in the trash; its grace may be over. Look at what is left with `mckpt trash`.",
             store.url,
         )
-    found = _look(store, hits[-1])  # before it is back, since another process may delete it again
+    close_intents(store, open_intents(store))  # whoever takes something back does not mean the rest of a plan to go on
+    found = look_at(store, hits[-1])  # before it is back, since another process may delete it again
     back = store.bring_back(hits[-1].token)
     log.info("%s: brought back from the trash", path_of(store, back))
     return to_info(store, found)
 
 
-def _look(store: Store, gone: Trashed) -> ListedCheckpoint:
+def look_at(store: Store, gone: Trashed) -> ListedCheckpoint:
     """What is in the trash, as it will be listed once it is back."""
     try:
         summary = decode_summary(store.read_trashed(gone.token), path_of(store, gone.name))

@@ -9,6 +9,8 @@ from math import prod
 from model_checkpoint import tree
 from model_checkpoint.engine.common.info import CheckpointInfo, info_of
 from model_checkpoint.engine.root.listing import load_manifest, scan, tell_shares
+from model_checkpoint.engine.root.marks import tell_marks
+from model_checkpoint.engine.root.protection import tell_protection
 from model_checkpoint.engine.root.refs import Reference, choose_one
 from model_checkpoint.manifest import Manifest
 
@@ -51,7 +53,8 @@ def describe(ref: Reference) -> Description:
         entry = manifest.entries[spec.entry]
         itemsize = entry.nbytes // max(1, prod(entry.shape))
         lines.append(TensorLine(name=spec.name, dtype=spec.dtype, shape=spec.shape, nbytes=itemsize * prod(spec.shape)))
-    (info,) = tell_shares(store, [info_of(store, manifest)], scan(store))
+    told = tell_protection(store, [info_of(store, manifest)], {found.name: manifest})
+    (info,) = tell_marks(store, tell_shares(store, told, scan(store)))
     known = {"step"} if manifest.step is not None else set()
     lacking = tuple(what for what in summary.absent if what not in known)
     return Description(info=info, parts=summary.parts, tensors=lines, lacking=lacking, unshared=_unshared(manifest))

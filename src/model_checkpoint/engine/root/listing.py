@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import islice
@@ -12,15 +12,32 @@ import msgspec
 
 from model_checkpoint.engine.common.info import CheckpointInfo, damaged_info, info_of, path_of
 from model_checkpoint.engine.common.option_checks import as_step, require_words
+from model_checkpoint.engine.root.marks import tell_marks
+from model_checkpoint.engine.root.protection import tell_protection
 from model_checkpoint.engine.root.shared_files import SharedFiles, shares
-from model_checkpoint.errors import CheckpointException, CheckpointNotFound, OptionInvalid, UnsafeName
-from model_checkpoint.manifest import HEAD_BYTES, Head, Manifest, Summary, decode, decode_head, decode_summary, unpack
+from model_checkpoint.errors import (
+    CheckpointException,
+    CheckpointNotFound,
+    OptionInvalid,
+    UnsafeName,
+    WrittenByBackend,
+)
+from model_checkpoint.manifest import (
+    HEAD_BYTES,
+    OPAQUE,
+    Head,
+    Manifest,
+    Summary,
+    decode,
+    decode_head,
+    decode_summary,
+    unpack,
+)
 from model_checkpoint.plan import (
+    Ranking,
     is_newer,
     newest_first,
-    parse_best,
     rank_by_age,
-    rank_by_metric,
     sort_names,
     step_name,
     told_step,
@@ -117,9 +134,28 @@ def _listed(store: Store, name: str, start: bytes | CheckpointException) -> List
 
 
 @collector_paused()
-def load_manifest(store: Store, name: str) -> Manifest:
+def read_any_manifest(store: Store, name: str) -> Manifest:
     """Read the manifest of one checkpoint; its files are those beside it, whatever name it was saved under."""
     return msgspec.structs.replace(decode(store.read_manifest(name), path_of(store, name)), name=name)
+
+
+def load_manifest(store: Store, name: str) -> Manifest:
+    """Read the manifest of a checkpoint whose state the engine itself has written."""
+    manifest, where = read_any_manifest(store, name), path_of(store, name)
+    if OPAQUE in manifest.features:
+        written = unpack(manifest.tree)
+        backend = written.get("backend") if isinstance(written, dict) else None
+        raise WrittenByBackend(
+            f"{where}: was written by the storage backend {backend!r}, which alone knows what is inside. "
+            f"Load it through a checkpoint manager that has this backend, or open its files: {_listing(manifest)}.",
+            where,
+        )
+    return manifest
+
+
+def _listing(manifest: Manifest) -> str:
+    names = [record.name for record in manifest.extras]
+    return f"{', '.join(names[:4])}{', ...' if len(names) > 4 else ''}"
 
 
 def list_checkpoints(root: Root) -> list[CheckpointInfo]:
@@ -134,7 +170,9 @@ def list_checkpoints(root: Root) -> list[CheckpointInfo]:
     store = open_store(root)
     require_root(store)
     found = rank_by_age(scan(store))
-    return tell_shares(store, [to_info(store, one) for one in found], found)
+    infos = tell_shares(store, [to_info(store, one) for one in found], found)
+    infos = tell_protection(store, infos, {one.name: one.summary for one in found if one.summary is not None})
+    return tell_marks(store, infos)
 
 
 def tell_shares(
@@ -294,14 +332,21 @@ def _no_such(store: Store, ranked: Sequence[ListedCheckpoint], what: str) -> Che
 
 
 def _by_metric(store: Store, best: str) -> Iterator[ListedCheckpoint]:
-    found, wanted = [one for one in _ranked(store) if one.complete], parse_best(best)
-    ranked = rank_by_metric(found, [f.metrics for f in found], wanted)
+    found = [one for one in _ranked(store) if one.complete]
+    metrics = [one.metrics for one in found]
+    ranking = Ranking.parse(best, known={name for measured in metrics for name in measured})
+    ranked = ranking.order(found, metrics)
     if not ranked:
-        known = sorted({name for f in found for name in f.metrics})
-        near = get_close_matches(wanted.metric, known, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else " Save with metrics={...} to choose by them."
-        raise CheckpointNotFound(
-            f"{store.url}: no checkpoint has a metric {wanted.metric!r}; known: {', '.join(known) or 'none'}.{hint}",
-            store.url,
-        )
+        raise CheckpointNotFound(f"{store.url}: {unmeasured(ranking, metrics)}", store.url)
     return iter(ranked)
+
+
+def unmeasured(ranking: Ranking, metrics: Sequence[Mapping[str, Any]]) -> str:
+    """Why nothing can be ranked, and the nearest thing a caller may have meant."""
+    known = sorted({name for measured in metrics for name in measured})
+    missing = [name for name in ranking.criteria[0].names if name not in known]
+    if not missing:
+        return f"no checkpoint has a number for {ranking.criteria[0].text}; NaN is never best."
+    near = get_close_matches(missing[0], known, n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else " Save with metrics={...} to choose by them."
+    return f"no checkpoint has a metric {missing[0]!r}; known: {', '.join(known) or 'none'}.{hint}"

@@ -7,7 +7,9 @@ import os
 
 from model_checkpoint import forks
 from model_checkpoint.engine.common.option_checks import require
-from model_checkpoint.engine.root.listing import require_root
+from model_checkpoint.engine.root.delete import look_at
+from model_checkpoint.engine.root.listing import ListedCheckpoint, require_root, scan
+from model_checkpoint.engine.root.marks import forget_marks, marked_ids
 from model_checkpoint.errors import CheckpointException
 from model_checkpoint.options import Graces
 from model_checkpoint.storage.contract.store import Store, Swept
@@ -56,4 +58,25 @@ def collect_garbage(root: Root, *, graces: Graces | None = None, dry_run: bool =
     require(dry_run=dry_run)
     store = open_store(root)
     require_root(store)
-    return store.sweep(graces or Graces(), dry_run=dry_run)
+    swept = store.sweep(graces or Graces(), dry_run=dry_run)
+    if not dry_run:
+        _forget_orphans(store)
+    return swept
+
+
+def _forget_orphans(store: Store) -> None:
+    """Remove pins, tags and notes of what is gone for good; if one manifest cannot be read, nobody knows what is."""
+    marked = marked_ids(store)
+    if not marked:
+        return
+    # the trash twice, since something may be deleted or brought back meanwhile; what is marked since, is not looked at
+    found = [*_in_trash(store), *scan(store), *_in_trash(store)]
+    alive = {one.summary.id for one in found if one.summary is not None}
+    orphans = [key for key, id in marked.items() if id not in alive]
+    if orphans and all(one.summary is not None for one in found):
+        forget_marks(store, orphans)
+        log.info("%s: removed %d marks of checkpoints that are gone", store.url, len(orphans))
+
+
+def _in_trash(store: Store) -> list[ListedCheckpoint]:
+    return [look_at(store, gone) for gone in store.trash()]

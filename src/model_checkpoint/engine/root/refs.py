@@ -54,6 +54,9 @@ def parse_ref(text: str | PathLike[str] | CheckpointInfo) -> Ref:
     whole = fspath(text)
     plain = whole.rstrip("/") or whole
     root, mark, choice = plain.rpartition("@")
+    above, best, criteria = plain.partition("@best:")
+    if best and "@" not in criteria and not _is_folder(plain):
+        return _chosen(above, f"best:{criteria}", plain)  # a quotient has a / too
     if mark and "/" not in choice and whole == plain and not _is_folder(plain):
         return _chosen(root, choice, plain)
     root, mark, name = plain.rpartition(_FOLDER)

@@ -20,7 +20,7 @@ from model_checkpoint.engine.root.listing import by_age
 from model_checkpoint.engine.writing.request import SaveRequest
 from model_checkpoint.errors import CheckpointException
 from model_checkpoint.format import check_entries, check_files, content_digest
-from model_checkpoint.manifest import Entry, FileRecord, Manifest, decode
+from model_checkpoint.manifest import OPAQUE, Entry, FileRecord, Manifest, decode
 from model_checkpoint.options import MIB, ReaderLimits, ReuseLimits
 from model_checkpoint.state import Flat, Leaf
 from model_checkpoint.storage.contract.store import Attempt, FileStat, Store
@@ -60,6 +60,8 @@ def plan_files(store: Store, order: SaveRequest, flat: Flat, parent: Parent | No
 def find_parent(store: Store) -> Parent | None:
     """The newest committed checkpoint whose manifest can be used."""
     for found in by_age(store):
+        if found.summary is not None and OPAQUE in found.summary.features:
+            continue
         where = path_of(store, found.name)
         try:
             manifest = decode(store.read_manifest(found.name), where)

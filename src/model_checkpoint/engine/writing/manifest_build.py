@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
@@ -59,7 +58,7 @@ def compose(
             )
     linked = any(isinstance(job, LinkedFile) for job in jobs)
     return Manifest(
-        id=uuid.uuid4().hex,
+        id=order.id,
         attempt=order.attempt,
         name=order.name,
         step=order.step,
@@ -68,6 +67,8 @@ def compose(
         compression=order.compression.value,
         features=_features(order, records),
         left_out=order.left_out,
+        parity=order.parity,
+        mirror="" if order.mirror is None else order.mirror.url,
         metrics=pack(dict(order.metrics)),
         metadata=pack(dict(order.metadata)),
         tree=flat.tree,

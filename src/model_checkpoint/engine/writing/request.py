@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
@@ -14,6 +15,10 @@ from model_checkpoint.errors import OptionInvalid, UnsupportedType
 from model_checkpoint.manifest import pack
 from model_checkpoint.options import CheckpointFormat, CompressionLevel, LayoutLimits, ReuseLimits
 from model_checkpoint.plan import step_name, told_step
+from model_checkpoint.storage.contract.store import Store
+from model_checkpoint.storage.locate import Root, open_store
+
+_ID = re.compile(r"[A-Za-z0-9-]{8,64}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +26,7 @@ class SaveRequest:
     """What is to be saved, apart from the state."""
 
     name: str
+    id: str
     attempt: str
     step: int | None
     metrics: Mapping[str, float]
@@ -30,6 +36,8 @@ class SaveRequest:
     incremental: bool
     limits: LayoutLimits
     left_out: tuple[str, ...] = ()  # parts there is no time for
+    parity: str = ""  # scheme of the parity files to be made behind it
+    mirror: Store | None = None  # the second root it is to be copied to
 
 
 def request_save(
@@ -41,9 +49,12 @@ def request_save(
     layout: CheckpointFormat = CheckpointFormat.MULTI_SHARD,
     compression: CompressionLevel = CompressionLevel.NONE,
     incremental: bool = False,
+    id: str | None = None,
+    parity: str | None = None,
+    mirror: Root | None = None,
 ) -> SaveRequest:
     """Check the caller's wishes before anything is touched."""
-    require(format=layout, compression=compression, incremental=incremental)
+    require(format=layout, compression=compression, incremental=incremental, parity=parity)
     number = None if step is None else as_step(step)
     if not isinstance(metrics or {}, Mapping) or not isinstance(metadata or {}, Mapping):
         raise UnsupportedType(
@@ -61,6 +72,7 @@ def request_save(
     attempt = uuid.uuid4().hex
     return SaveRequest(
         name=_default_name(number, attempt) if name is None else name,
+        id=uuid.uuid4().hex if id is None else _as_id(id),
         attempt=attempt,
         step=number,
         metrics=numbers,
@@ -69,7 +81,21 @@ def request_save(
         compression=CompressionLevel(compression),
         incremental=incremental,
         limits=LayoutLimits(file_bytes=ReuseLimits().file_bytes) if incremental else LayoutLimits(),
+        parity=parity or "",
+        mirror=None if mirror is None else open_store(mirror),
     )
+
+
+def _as_id(id: Any) -> str:
+    if isinstance(id, str) and _ID.fullmatch(id):
+        return id
+    raise OptionInvalid(f"id must be a text of 8 to 64 letters, digits and '-', got {id!r}. Nothing was done.")
+
+
+def refuse_own_mirror(store: Store, order: SaveRequest) -> None:
+    """Raise :class:`OptionInvalid` for a mirror that is the root itself."""
+    if order.mirror is not None and order.mirror.url == store.url:
+        raise OptionInvalid(f"mirror={store.url!r} is the root itself; name another one. Nothing was done.")
 
 
 def _default_name(step: int | None, attempt: str) -> str:

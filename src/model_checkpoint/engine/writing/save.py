@@ -19,14 +19,16 @@ from model_checkpoint import tree
 from model_checkpoint.engine.common.info import CheckpointInfo, info_of, path_of
 from model_checkpoint.engine.common.option_checks import require
 from model_checkpoint.engine.common.progress import Listen, listening
-from model_checkpoint.engine.jobs import inflight
+from model_checkpoint.engine.jobs import followups, inflight
+from model_checkpoint.engine.jobs.followups import FollowUp
 from model_checkpoint.engine.reading.verify import damage_of
+from model_checkpoint.engine.repairing.protect import protect
 from model_checkpoint.engine.root.recover import recover_once
 from model_checkpoint.engine.root.shared_files import share_of
 from model_checkpoint.engine.writing import bandwidth
 from model_checkpoint.engine.writing.incremental import find_parent
 from model_checkpoint.engine.writing.manifest_build import compose, write_index
-from model_checkpoint.engine.writing.request import SaveRequest, request_save
+from model_checkpoint.engine.writing.request import SaveRequest, refuse_own_mirror, request_save
 from model_checkpoint.engine.writing.save_plan import SavePlan, plan_flat
 from model_checkpoint.engine.writing.slabs import FileJob, write_files
 from model_checkpoint.errors import CheckpointException, CheckpointNotFound, StepExists
@@ -43,6 +45,7 @@ _OVERWRITE = (
 )
 
 Overwrite = bool | Literal["damaged"]
+Parity = Literal["xor", "pq"]
 Move = Callable[[Sequence[FileJob]], None]  # brings every byte of the files to the medium and seals them
 
 
@@ -54,10 +57,13 @@ def save(
     metrics: Mapping[str, float] | None = None,
     metadata: Mapping[str, Any] | None = None,
     name: str | None = None,
+    id: str | None = None,  # the name users know
     overwrite: Overwrite = False,
     format: CheckpointFormat = CheckpointFormat.MULTI_SHARD,  # the name users know
     compression: CompressionLevel = CompressionLevel.NONE,
     incremental: bool = False,
+    parity: Parity | None = None,
+    mirror: Root | None = None,
     progress: Listen = None,
 ) -> CheckpointInfo:
     """Save ``state`` under ``root``; when this returns, the checkpoint survives power loss.
@@ -69,12 +75,16 @@ def save(
         metrics: Numbers to choose by later (``load(best="val_loss")``).
         metadata: Plain data to keep beside the state.
         name: Folder name, instead of one made from the step.
+        id: The id of the checkpoint, instead of a random one.
         overwrite: Replace a checkpoint of that name; ``"damaged"`` only if verification proves damage, not if it is of
             a newer format or cannot be read just now.
         format: How tensors are spread over files.
         compression: How hard to compress the files, without loss; a consolidated model stays as other tools read it.
         incremental: Repeat files of the newest checkpoint that did not change, by link; each stays whole by itself, but
             what is shared is one copy.
+        parity: Make parity files behind the acknowledgement: ``"xor"`` gives any one lost file back, ``"pq"`` any two
+            (see :func:`repair`). Data files are cut so that there are several.
+        mirror: A second root to copy the checkpoint to, behind the acknowledgement.
         progress: Called with a :class:`~model_checkpoint.events.Progress` as bytes reach the medium; True shows a bar.
 
     Raises:
@@ -98,12 +108,18 @@ def save(
         layout=format,
         compression=compression,
         incremental=incremental,
+        id=id,
+        parity=parity,
+        mirror=mirror,
     )
     store = open_store(root)
+    refuse_own_mirror(store, order)
     inflight.raise_unseen(store.url)
+    followups.warn_unseen(store.url)
     planned = plan_save(store, order, state, overwrite=overwrite)
     with listening(progress, "saving") as emit:
-        return commit_plan(planned, lambda jobs: write_files(jobs, emit=emit))
+        info, _ = commit_plan(planned, lambda jobs: write_files(jobs, emit=emit))
+        return info
 
 
 def plan_save(store: Store, order: SaveRequest, state: Any, *, overwrite: Overwrite) -> SavePlan:
@@ -137,8 +153,8 @@ def _may_replace(store: Store, order: SaveRequest, overwrite: Overwrite) -> bool
     )
 
 
-def commit_plan(planned: SavePlan, move: Move) -> CheckpointInfo:
-    """Carry out a planned save; when this returns, the checkpoint survives power loss."""
+def commit_plan(planned: SavePlan, move: Move) -> tuple[CheckpointInfo, FollowUp | None]:
+    """Carry out a planned save; when this returns, the checkpoint survives power loss. Parity and mirror follow."""
     started = time.monotonic()
     log.info("%s: saving", planned.where)
     recover_once(planned.store)
@@ -150,7 +166,7 @@ def commit_plan(planned: SavePlan, move: Move) -> CheckpointInfo:
     info, seconds = _info(planned, manifest), time.monotonic() - started
     bandwidth.note(planned.store.url, _written_bytes(planned, manifest), seconds)
     log.info("%s: saved %d bytes in %.3f s", planned.where, info.size_bytes, seconds)
-    return info
+    return info, protect(planned.store, manifest, planned.order.mirror)
 
 
 def _info(planned: SavePlan, manifest: Manifest) -> CheckpointInfo:
@@ -205,4 +221,4 @@ def _replaced_files(store: Store, name: str) -> list[str]:
         return []
     except CheckpointException:
         return [file for file in store.files(name) if file != "manifest.json"]
-    return [record.name for record in (*summary.files, *summary.extras)]
+    return list(summary.file_names)

@@ -21,6 +21,8 @@ from model_checkpoint.storage.contract.store import Attempt, Store
 
 log = logging.getLogger("model_checkpoint.save")
 
+_PARITY_FILES = 8  # at least so many where there are tensors for it: a sum then costs an eighth
+
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class SavePlan:
@@ -86,6 +88,7 @@ def plan_flat(
     if flat.unshared:
         names = ", ".join(flat.unshared[:8])
         log.warning("%s: these views share memory but are stored apart: %s", path_of(store, order.name), names)
+    order = _spread(order, flat)
     files = plan_files(store, order, flat, parent)
     planned = SavePlan(store=store, order=order, replace=replacing, flat=flat, files=files, jobs=(), parent=parent)
     if any(file.repeats is not None for file in files):
@@ -97,6 +100,15 @@ def plan_flat(
         planned.abandon()
         raise
     return planned
+
+
+def _spread(order: SaveRequest, flat: Flat) -> SaveRequest:
+    """Cut files so that parity has several to make up for: each sum is as long as the longest."""
+    if not order.parity:
+        return order
+    share = -(-sum(leaf.nbytes for leaf in flat.leaves) // _PARITY_FILES)
+    file_bytes = min(order.limits.file_bytes, max(order.limits.chunk_bytes, share))
+    return replace(order, limits=replace(order.limits, file_bytes=file_bytes))
 
 
 def _jobs(planned: SavePlan) -> list[FileJob | LinkedFile]:

@@ -18,7 +18,7 @@ from model_checkpoint.recompute.auto.measuring.call_guard import CallGuard, guar
 from model_checkpoint.recompute.auto.measuring.model_profile import Profile, make_executor, profile_model, timed_step
 from model_checkpoint.recompute.auto.measuring.sample import Sample
 from model_checkpoint.recompute.auto.measuring.stages import FoundStage, FoundStages, find_stages
-from model_checkpoint.recompute.auto.planning.calibrate import Candidate
+from model_checkpoint.recompute.auto.planning.calibrate import TriedSchedule
 from model_checkpoint.recompute.auto.planning.outline import modules_of, outline_of
 from model_checkpoint.recompute.auto.planning.plan import Plan
 from model_checkpoint.recompute.auto.running.stage_call import StageFacts
@@ -137,7 +137,7 @@ def _refuse(model: nn.Module) -> None:
 
 
 def _install(
-    model: M, profile: Profile, candidate: Candidate, *, sample: Sample, budget: int, options: RunOptions
+    model: M, profile: Profile, candidate: TriedSchedule, *, sample: Sample, budget: int, options: RunOptions
 ) -> M:
     """Put a candidate in force and describe it as the model's plan."""
     plan = Plan(

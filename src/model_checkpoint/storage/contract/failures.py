@@ -21,6 +21,7 @@ from model_checkpoint.errors import (
 FULL = (errno.ENOSPC, errno.EDQUOT)
 REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
 UNSUPPORTED = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
+NO_LINKS = (errno.EPERM, errno.EMLINK, errno.EXDEV, *UNSUPPORTED)
 
 _NEXT_STEPS = {
     errno.EIO: "The medium reports an error: look at the system log, and save to another disk.",

@@ -16,6 +16,7 @@ from model_checkpoint.storage.contract.host import Moment
 
 MANIFEST = "manifest.json"
 MANIFEST_DRAFT = "manifest.tmp"
+REPLACED_MANIFEST = "manifest.replaced"  # in the trash, where it makes no checkpoint
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _ATTEMPT = re.compile(r"[A-Za-z0-9_-]{1,64}")

@@ -136,6 +136,34 @@ class Attempt(Protocol):
 
 
 @runtime_checkable
+class Mending(Protocol):
+    """Files on their way into a published checkpoint: such as it lacks, or in place of damaged ones.
+
+    A file has one content under one name for ever, so whoever brings the same file a second time changes nothing.
+    """
+
+    def create(self, file: str, size: int) -> Writer:
+        """Open a file that will be ``file`` of the checkpoint, and reserve ``size`` bytes for it."""
+        ...
+
+    def link(self, file: str, *, source: str, source_file: str, identity: str) -> bool:
+        """Let ``file`` be the same copy as ``source_file`` of the checkpoint ``source``; see :class:`Attempt`."""
+        ...
+
+    def finish(self, *, over: bytes, manifest: bytes | None = None) -> bool:
+        """Put every file in its place, durably, and then ``manifest``, if there is one, in the place of ``over``.
+
+        What was there before goes to the trash. False, and no reader will miss anything, if the manifest in place is
+        no longer ``over``: the checkpoint was replaced or deleted meanwhile.
+        """
+        ...
+
+    def abort(self) -> None:
+        """Remove what is not in its place yet; never raises for what is already gone."""
+        ...
+
+
+@runtime_checkable
 class Store(Protocol):
     """A place that keeps checkpoints; an implementation must pass ``testing.StoreSuite``."""
 
@@ -180,6 +208,10 @@ class Store(Protocol):
         """Begin an attempt; raise ``StepExists`` only in ``publish``."""
         ...
 
+    def mend(self, name: str, attempt: str) -> Mending:
+        """Begin to put files into the published checkpoint ``name``, under an id of its own like an attempt."""
+        ...
+
     def free_bytes(self) -> int | None:
         """Room left, where the medium can tell."""
         ...
@@ -205,6 +237,31 @@ class Store(Protocol):
 
         With ``dry_run`` nothing is removed, and what would be is told.
         """
+        ...
+
+
+@runtime_checkable
+class Adopting(Protocol):
+    """An attempt into which others may write files by themselves."""
+
+    def room(self) -> str:
+        """A folder of this machine to write into, within the stage; what is not adopted goes when it is published."""
+        ...
+
+    def adopt(self, source: str, file: str) -> Reader:
+        """Take what lies at ``source`` in the room as ``file`` and flush it; the reader shows what will be published.
+
+        Raises ``UnsafeName`` for anything but a regular file.
+        """
+        ...
+
+
+@runtime_checkable
+class Placed(Protocol):
+    """A store whose checkpoints are folders of this machine."""
+
+    def place(self, name: str) -> str:
+        """The folder of a checkpoint, for programs that open files by path."""
         ...
 
 

@@ -3,10 +3,12 @@
 store           checkpoints as folders on a file system.
 folder_entries  the names in a folder, read again only after it changed.
 attempt         one attempt to save, from its lock to its publication.
+mending         sealed files take their places in a published checkpoint, one rename each.
 files           one data file being written or read.
 direct_reads    bytes of a cold file, straight from the medium, whatever their alignment.
 commit          the commit protocol, from a finished stage to a durable checkpoint.
 trash           deleted checkpoints wait here until their grace ends, and can be brought back until then.
+sidecar_files   small values of a root, one file each.
 recovery        remove what dead attempts left, and trash past its grace.
 ages            how long ago something happened, by a clock that does not jump where there is one.
 locks           how an attempt shows that it is alive, and how recovery makes sure that it is dead.

@@ -9,7 +9,7 @@ from model_checkpoint.storage.contract.failures import attempt_over, not_sealed,
 from model_checkpoint.storage.contract.names import check_name, check_new_file, check_own_files
 from model_checkpoint.storage.contract.store import FileStat
 from model_checkpoint.storage.local.commit import Staged, commit_new, commit_over, draft_name, link_copy, write_manifest
-from model_checkpoint.storage.local.files import DirectIO, LocalWriter, create_writer
+from model_checkpoint.storage.local.files import DirectIO, LocalReader, LocalWriter, create_writer, flushed_reader
 from model_checkpoint.storage.local.locks import AttemptLock
 from model_checkpoint.storage.local.paths import (
     RootPaths,
@@ -24,6 +24,7 @@ from model_checkpoint.storage.local.paths import (
 from model_checkpoint.storage.local.trash import retire_files
 
 _TRIES = 16
+_ROOM = "written"  # no name of a file that is adopted: those lie beside it
 
 
 class LocalAttempt:
@@ -35,7 +36,7 @@ class LocalAttempt:
         self._writers: dict[str, LocalWriter] = {}
         self._linked: list[str] = []
         self._joined, self._obsolete = False, tuple[str, ...]()
-        self._over = False
+        self._over = self._has_room = False
         with typed_errors(self._path, "could not begin an attempt"):
             self._lock = AttemptLock(root, attempt, name)
             try:
@@ -70,6 +71,25 @@ class LocalAttempt:
             self._linked.append(file)
         return linked
 
+    def room(self) -> str:
+        """A folder within the stage in which others may write."""
+        self._require_open()
+        path = f"{self._path}/{_ROOM}"
+        with typed_errors(path, "could not make room for files of others"):
+            self._root.calls.mkdir(path)
+        self._has_room = True
+        return path
+
+    def adopt(self, source: str, file: str) -> LocalReader:
+        """Take a file out of the room and flush it."""
+        self._require_open()
+        check_new_file(file, {name.casefold() for name in self._files}, self._path)
+        self._linked.append(file)
+        with typed_errors(f"{self._path}/{file}", "could not be taken into the stage"):
+            self._root.calls.rename(f"{self._path}/{_ROOM}/{source}", f"{self._path}/{file}")
+            self._lock.beat()
+            return flushed_reader(self._root.calls, self._path, file)
+
     def stamps(self) -> dict[str, FileStat]:
         """Stamps of the files staged so far."""
         with typed_errors(self._path, "could not look at the staged files"):
@@ -83,6 +103,9 @@ class LocalAttempt:
             check_own_files(self._files, self._attempt, self._path)
         old = tuple(check_name(file, self._path) for file in obsolete)
         staged = Staged(root=self._root, name=self._name, attempt=self._attempt, files=self._files)
+        if self._has_room:
+            with typed_errors(self._path, "could not clear the room of others"):
+                remove_tree(self._root.calls, f"{self._path}/{_ROOM}")
         write_manifest(staged, manifest)
         self._commit(staged, replace=replace, obsolete=old)
         self._over = True
@@ -126,7 +149,7 @@ class LocalAttempt:
             return obsolete, ""
         if manifest is None:
             return obsolete, ""
-        return tuple(record.name for record in (*manifest.files, *manifest.extras)), manifest.attempt
+        return manifest.file_names, manifest.attempt
 
     def _unclaimed(self, obsolete: tuple[str, ...], owner: str) -> tuple[str, ...]:
         """What of ``obsolete`` belongs to no attempt that may be about to switch to it; its ``owner`` already has."""

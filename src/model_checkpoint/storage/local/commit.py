@@ -10,12 +10,21 @@ leaves doubt, the attempt id in the manifest in place decides.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
 from dataclasses import dataclass
 
 from model_checkpoint.errors import StorageFailure
-from model_checkpoint.storage.contract.failures import UNSUPPORTED, doubt, in_doubt, name_taken, typed, typed_errors
+from model_checkpoint.storage.contract.failures import (
+    NO_LINKS,
+    UNSUPPORTED,
+    doubt,
+    in_doubt,
+    name_taken,
+    typed,
+    typed_errors,
+)
 from model_checkpoint.storage.contract.names import MANIFEST, MANIFEST_DRAFT
 from model_checkpoint.storage.local.paths import (
     RootPaths,
@@ -31,7 +40,7 @@ from model_checkpoint.storage.local.syscalls import Syscalls
 from model_checkpoint.storage.local.trash import clear_the_way
 
 _TAKEN = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
-_NO_LINKS = (errno.EPERM, errno.EMLINK, errno.EXDEV, *UNSUPPORTED)
+_NO_FOLDER_LOCKS = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.EISDIR, *UNSUPPORTED)
 _TRIES = 16
 
 
@@ -88,7 +97,7 @@ def link_copy(calls: Syscalls, source: str, folder: str, *, file: str, identity:
     try:
         calls.link(source, file, into=pinned)
     except OSError as error:
-        if error.errno not in (*_NO_LINKS, errno.ENOENT, errno.EACCES):
+        if error.errno not in (*NO_LINKS, errno.ENOENT, errno.EACCES):
             raise
         log.warning("%s: cannot be linked (%s), so it is written again", source, error)
         return False
@@ -145,6 +154,19 @@ def _is_in_place(staged: Staged, error: OSError) -> bool:
     return ours
 
 
+def hold_still(calls: Syscalls, folder: int, *, alone: bool) -> None:
+    """Until the open folder is closed, keep whoever mends it out, or with ``alone`` everybody who switches manifests.
+
+    Only where folders can be locked.
+    """
+    try:
+        calls.flock(folder, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+    except OSError as error:
+        if error.errno not in _NO_FOLDER_LOCKS:
+            raise
+        log.debug("this file system cannot lock folders (%s)", error)
+
+
 def commit_over(staged: Staged) -> bool:
     """Switch an existing checkpoint to the staged files; False if it vanished, and the stage is whole (again)."""
     calls = staged.root.calls
@@ -185,7 +207,7 @@ def _add(staged: Staged, source: str, target: str, folder: int) -> None:
         if not os.path.samestat(calls.lstat(path), calls.lstat(f"{staged.target}/{target}")):
             raise
     except OSError as error:
-        if error.errno not in _NO_LINKS:
+        if error.errno not in NO_LINKS:
             raise
         calls.rename(path, target, into=folder)
 
@@ -229,6 +251,7 @@ def _switched(staged: Staged, folder: int) -> bool:
     """The point of no return of a replacement, one rename of the manifest; False if the folder was moved away."""
     calls = staged.root.calls
     try:
+        hold_still(calls, folder, alone=False)  # who mends the old version must not put its manifest over ours
         calls.rename(draft_name(staged.attempt), MANIFEST, out_of=folder, into=folder)
     except OSError as error:
         if not _is_in_place(staged, error):

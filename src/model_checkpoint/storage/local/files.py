@@ -224,13 +224,24 @@ def open_reader(calls: Syscalls, folder: str, file: str, *, direct: bool) -> Loc
     return LocalReader(calls, fd, size=info.st_size, around_cache=around, folder=folder, file=file)
 
 
+def flushed_reader(calls: Syscalls, folder: str, file: str) -> LocalReader:
+    """Flush a file that somebody else has written, and open it to see what the medium has."""
+    fd, info = open_regular(calls, folder, file)
+    try:
+        calls.fsync(fd)
+    except BaseException:
+        let_go(calls, fd)
+        raise
+    return LocalReader(calls, fd, size=info.st_size, around_cache=False, folder=folder, file=file)
+
+
 def _is_listed(calls: Syscalls, folder: str, file: str) -> bool | None:
     """Whether the manifest in place lists ``file``; None if there is none."""
     try:
         manifest = decode_manifest(calls, folder)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return manifest is None or any(record.name == file for record in (*manifest.files, *manifest.extras))
+    return manifest is None or file in manifest.file_names
 
 
 class LocalReader:

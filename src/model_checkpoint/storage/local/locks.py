@@ -22,7 +22,7 @@ from model_checkpoint.storage.contract.failures import UNSUPPORTED
 from model_checkpoint.storage.contract.host import Moment
 from model_checkpoint.storage.local.ages import age_of
 from model_checkpoint.storage.local.files import is_local
-from model_checkpoint.storage.local.paths import RootPaths, flush_folder, let_go, log, read_whole, write_whole
+from model_checkpoint.storage.local.paths import RootPaths, flush_folder, is_at, let_go, log, read_whole, write_whole
 from model_checkpoint.storage.local.syscalls import Syscalls
 
 _BEAT_SECONDS = 10.0
@@ -100,7 +100,7 @@ def _locked_file(calls: Syscalls, path: str) -> int:
         fd = calls.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         try:
             _take(calls, fd, path)
-            if _is_at(calls, fd, path):
+            if is_at(calls, fd, path):
                 return fd
         except BaseException:
             with suppress(OSError):  # the first error is the one to report
@@ -118,14 +118,6 @@ def _take(calls: Syscalls, fd: int, path: str) -> None:
         if error.errno not in UNSUPPORTED:
             raise
         log.warning("%s: this file system has no locks; recovery goes by the file's time", path)
-
-
-def _is_at(calls: Syscalls, fd: int, path: str) -> bool:
-    """Whether ``path`` still names the open file."""
-    try:
-        return os.path.samestat(calls.lstat(path), calls.fstat(fd))
-    except FileNotFoundError:
-        return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,7 +181,7 @@ def _claim_file(root: RootPaths, fd: int, path: str, graces: Graces) -> AttemptC
         age = min(running, age_of(calls, fd, info.st_mtime, clock=root.staging))
     if age < grace:
         return grace - age
-    return AttemptClaim(calls=calls, fd=fd, owner=owner) if _is_at(calls, fd, path) else None
+    return AttemptClaim(calls=calls, fd=fd, owner=owner) if is_at(calls, fd, path) else None
 
 
 def _read_owner(calls: Syscalls, fd: int, size: int) -> Owner | None:

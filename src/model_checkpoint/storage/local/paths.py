@@ -53,6 +53,11 @@ class RootPaths:
         """Where deleted checkpoints wait for the end of their grace."""
         return f"{self.path}/.trash"
 
+    @property
+    def sidecars(self) -> str:
+        """Where small values lie beside the checkpoints."""
+        return f"{self.path}/.sidecars"
+
     def checkpoint(self, name: str) -> str:
         """The folder of one published checkpoint."""
         return f"{self.checkpoints}/{name}"
@@ -125,6 +130,14 @@ def _exists(calls: Syscalls, path: str) -> bool:
     except FileNotFoundError:
         return False
     return True
+
+
+def is_at(calls: Syscalls, fd: int, path: str) -> bool:
+    """Whether ``path`` still names the open file."""
+    try:
+        return os.path.samestat(calls.lstat(path), calls.fstat(fd))
+    except FileNotFoundError:
+        return False
 
 
 def let_go(calls: Syscalls, fd: int) -> None:
@@ -255,11 +268,11 @@ def _unsafe(folder: str, file: str) -> UnsafeName:
     )
 
 
-def read_whole(calls: Syscalls, fd: int, size: int) -> bytes:
-    """Read ``size`` bytes from the start, or as many as there are."""
+def read_whole(calls: Syscalls, fd: int, size: int, *, offset: int = 0) -> bytes:
+    """Read ``size`` bytes from ``offset``, or as many as there are."""
     buffer = bytearray(size)
     view, done = memoryview(buffer), 0
-    while done < size and (count := calls.preadv(fd, view[done:], done)):
+    while done < size and (count := calls.preadv(fd, view[done:], offset + done)):
         done += count
     return bytes(view[:done])
 

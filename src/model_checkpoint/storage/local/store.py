@@ -15,11 +15,13 @@ from model_checkpoint.errors import CheckpointException
 from model_checkpoint.options import Graces
 from model_checkpoint.storage.contract.failures import no_such_checkpoint, typed_errors
 from model_checkpoint.storage.contract.names import check_attempt, check_name
+from model_checkpoint.storage.contract.sidecars import SidecarRead
 from model_checkpoint.storage.contract.store import FileStat, ManifestRead, Swept, Trashed
-from model_checkpoint.storage.local import trash
+from model_checkpoint.storage.local import sidecar_files, trash
 from model_checkpoint.storage.local.attempt import LocalAttempt
 from model_checkpoint.storage.local.files import LocalReader, open_reader
 from model_checkpoint.storage.local.folder_entries import folder_entries
+from model_checkpoint.storage.local.mending import LocalMending
 from model_checkpoint.storage.local.paths import (
     RootPaths,
     free_bytes,
@@ -131,6 +133,13 @@ class LocalStore:
         self._prepare()
         return LocalAttempt(self._root, name, attempt, direct=self._direct)
 
+    def mend(self, name: str, attempt: str) -> LocalMending:
+        """Begin to put files into a published checkpoint."""
+        check_name(name, self.url)
+        check_attempt(attempt, self.url)
+        self._prepare()
+        return LocalMending(self._root, name, attempt, direct=self._direct)
+
     def _prepare(self) -> None:
         """Make the root."""
         with self._preparing, typed_errors(self.url, "could not make the root"):
@@ -161,6 +170,23 @@ class LocalStore:
     def sweep(self, graces: Graces, *, dry_run: bool = False) -> Swept:
         """Remove leavings of dead attempts and trash past its grace."""
         return sweep(self._root, graces, dry_run=dry_run)
+
+    def place(self, name: str) -> str:
+        """The folder of a checkpoint, for programs that open files by path."""
+        return self._folder(name)
+
+    def read_sidecars(self) -> Iterator[SidecarRead]:
+        """Every key with its bytes, or its error."""
+        return sidecar_files.read_all(self._root)
+
+    def write_sidecar(self, key: str, data: bytes) -> None:
+        """Keep ``data`` under ``key``, durably."""
+        self._prepare()
+        sidecar_files.write(self._root, key, data)
+
+    def remove_sidecar(self, key: str) -> None:
+        """Forget ``key``, durably."""
+        sidecar_files.remove(self._root, key)
 
     def _folder(self, name: str) -> str:
         return self._root.checkpoint(check_name(name, self.url))

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from model_checkpoint.errors import CheckpointException, StorageFailure
 from model_checkpoint.storage.contract.failures import (
     FULL,
+    NO_LINKS,
     doubt,
     in_doubt,
     name_taken_again,
@@ -26,7 +27,7 @@ from model_checkpoint.storage.contract.failures import (
     typed_errors,
 )
 from model_checkpoint.storage.contract.host import Moment
-from model_checkpoint.storage.contract.names import MANIFEST, TrashToken
+from model_checkpoint.storage.contract.names import MANIFEST, REPLACED_MANIFEST, TrashToken
 from model_checkpoint.storage.contract.store import Trashed, Waiting
 from model_checkpoint.storage.local.ages import age_of
 from model_checkpoint.storage.local.paths import (
@@ -37,15 +38,19 @@ from model_checkpoint.storage.local.paths import (
     list_folder,
     log,
     make_folder,
+    open_regular,
     read_manifest,
     regular_files,
     remove_tree,
+    write_whole,
 )
+from model_checkpoint.storage.local.syscalls import Syscalls
 
 _DOOMED = "doomed~"
 _TAKEN = (errno.ENOTEMPTY, errno.EEXIST)
 _NO_FOLDER = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 _TRIES = 16
+_PIECE = 4 << 20
 
 
 def _places(root: RootPaths) -> tuple[str, str]:
@@ -67,10 +72,15 @@ def discard(root: RootPaths, name: str) -> Trashed:
     with typed_errors(source, "could not be moved to the trash"):
         if not is_published(root, name):
             raise no_such_checkpoint(source, root.path)
-        nbytes = sum(regular_files(root.calls, source).values())
         order = 1 + max((token.order for token, _ in _entries(root)), default=0)
         token = TrashToken.fresh(name, order=order, moment=root.calls.now())
-        place = _put_away(root, source, token)
+        try:
+            nbytes = sum(regular_files(root.calls, source).values())
+            place = _put_away(root, source, token)
+        except FileNotFoundError as error:
+            if isinstance(error, CheckpointException) or is_published(root, name):
+                raise
+            raise no_such_checkpoint(source, root.path) from error  # another process deletes it too
         if place is None:
             _unpublish(root, source)
     with in_doubt(source, "it was deleted"):
@@ -252,6 +262,53 @@ def retire_files(root: RootPaths, name: str, files: Sequence[str]) -> None:
         log.warning("%s: the files it replaced are removed at once; the disk has no room to keep them", name)
         for file in files:
             remove_tree(root.calls, f"{root.checkpoint(name)}/{file}")
+
+
+def keep_replaced(root: RootPaths, name: str, files: Sequence[str]) -> None:
+    """Give files of ``name`` that are about to be replaced a second name in the trash, durably.
+
+    A manifest gets another one there, since a folder with a manifest would count as a checkpoint. Where there are no
+    links a file is copied; it must not leave its place before the new one is there, since what is left of it counts.
+    """
+    if not files:
+        return
+    calls, folder = root.calls, root.checkpoint(name)
+    bin_ = f"{root.trash}/{TrashToken.fresh(name, moment=calls.now())}"
+    make_folder(calls, root.trash)
+    calls.mkdir(bin_)
+    pinned = calls.open(bin_, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        for file in files:
+            kept = REPLACED_MANIFEST if file == MANIFEST else file
+            try:
+                calls.link(f"{folder}/{file}", kept, into=pinned)
+            except FileNotFoundError:
+                log.debug("%s/%s: gone already", name, file)
+            except OSError as error:
+                if error.errno not in NO_LINKS:
+                    raise
+                _copy(calls, folder, file, f"{bin_}/{kept}")
+    finally:
+        let_go(calls, pinned)
+    flush_folder(calls, bin_)
+    flush_folder(calls, root.trash)
+
+
+def _copy(calls: Syscalls, folder: str, file: str, target: str) -> None:
+    """Copy a file, durably, a piece at a time."""
+    source, info = open_regular(calls, folder, file)
+    try:
+        copy = calls.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        try:
+            piece, done = memoryview(bytearray(min(_PIECE, info.st_size))), 0
+            while done < info.st_size and (count := calls.preadv(source, piece, done)):
+                write_whole(calls, copy, bytes(piece[:count]), offset=done)
+                done += count
+            calls.fsync(copy)
+        finally:
+            let_go(calls, copy)
+    finally:
+        let_go(calls, source)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,9 @@ from model_checkpoint.storage.objects.requests.bucket import Bucket, log
 from model_checkpoint.storage.objects.requests.failures import ConditionFailed, KeyMissing
 from model_checkpoint.storage.objects.requests.keys import CHECKPOINTS, file_key, stored_name
 from model_checkpoint.storage.objects.requests.parallel import in_parallel
-from model_checkpoint.storage.objects.writer import Buffers, ObjectCopy, ObjectWriter, stamp_of
+from model_checkpoint.storage.objects.writer import COPY_BYTES, Buffers, ObjectCopy, ObjectWriter, stamp_of
 
 _TRIES = 16
-_COPY_BYTES = 4 << 30  # the most a server copies in one request
 
 
 class ObjectAttempt:
@@ -47,7 +46,7 @@ class ObjectAttempt:
         key = file_key(self._name, stored_name(file, self._attempt))
         try:
             found = self._bucket.head(origin)
-            if stamp_of(found).identity != identity or found.size > _COPY_BYTES:
+            if stamp_of(found).identity != identity or found.size > COPY_BYTES:
                 return False
             self._bucket.copy(origin, key)
             self._writers[file] = ObjectCopy(key, stamp_of(self._bucket.head(key)))

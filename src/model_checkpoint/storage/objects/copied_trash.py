@@ -1,6 +1,7 @@
-"""Object copied trash: deletions of earlier versions, which copied every file below ``.trash``.
+"""Object copied trash: copies below ``.trash``: of files that a repair replaced, and deletions of earlier versions.
 
-None is made any more; those that are there can be brought back until their grace ends, and go then.
+Such deletions are made no more; those that are there can be brought back until their grace ends, and go then. What a
+repair replaced has no manifest beside it, so it only goes.
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@ Which files a deleted version has is written down before its manifest is switche
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -15,6 +14,7 @@ import msgspec
 
 from model_checkpoint.errors import StorageFailure
 from model_checkpoint.storage.contract.names import MANIFEST, TrashToken, is_name
+from model_checkpoint.storage.contract.sidecars import seal, unseal
 from model_checkpoint.storage.objects.commit import CurrentManifest, find, look
 from model_checkpoint.storage.objects.leases import leases
 from model_checkpoint.storage.objects.requests.bucket import Bucket, ObjectMeta, log
@@ -40,8 +40,7 @@ class DeletedFiles(msgspec.Struct, frozen=True, kw_only=True):
 
     def encode(self) -> bytes:
         """One line, and its digest: whoever reads it wrongly would remove what is needed."""
-        line = msgspec.json.encode(self)
-        return line + b"\n" + hashlib.sha256(line).hexdigest().encode()
+        return seal(msgspec.json.encode(self))
 
     @classmethod
     def decode(cls, data: bytes) -> DeletedFiles | None:
@@ -52,10 +51,8 @@ class DeletedFiles(msgspec.Struct, frozen=True, kw_only=True):
             >>> DeletedFiles.decode(record.encode()) == record, DeletedFiles.decode(record.encode()[1:])
             (True, None)
         """
-        line, _, digest = data.partition(b"\n")
-        if hashlib.sha256(line).hexdigest().encode() != digest:
-            return None
-        return msgspec.json.decode(line, type=cls)
+        line = unseal(data)
+        return None if line is None else msgspec.json.decode(line, type=cls)
 
 
 @dataclass(slots=True)

@@ -14,16 +14,21 @@ from model_checkpoint.errors import CheckpointException
 from model_checkpoint.options import Graces
 from model_checkpoint.storage.contract.failures import no_such_checkpoint
 from model_checkpoint.storage.contract.names import MANIFEST, check_attempt, check_name, is_name
+from model_checkpoint.storage.contract.sidecars import SidecarRead
+from model_checkpoint.storage.contract.stamping import StampsRead
 from model_checkpoint.storage.contract.store import FileStat, ManifestRead, Swept, Trashed
+from model_checkpoint.storage.objects import sidecar_objects
 from model_checkpoint.storage.objects import trash as object_trash
 from model_checkpoint.storage.objects.attempt import ObjectAttempt
 from model_checkpoint.storage.objects.commit import CurrentManifest, find
-from model_checkpoint.storage.objects.folder import files_of
+from model_checkpoint.storage.objects.folder import Folder, files_of, list_folders
+from model_checkpoint.storage.objects.leases import leases
+from model_checkpoint.storage.objects.mending import ObjectMending
 from model_checkpoint.storage.objects.reader import ObjectReader, gone
 from model_checkpoint.storage.objects.recovery import foresee, sweep
 from model_checkpoint.storage.objects.requests.bucket import TERM_SECONDS, Address, Bucket, connect
 from model_checkpoint.storage.objects.requests.failures import KeyMissing
-from model_checkpoint.storage.objects.requests.keys import CHECKPOINTS, file_key, manifest_key
+from model_checkpoint.storage.objects.requests.keys import CHECKPOINTS, file_key, is_of, manifest_key
 from model_checkpoint.storage.objects.requests.parallel import map_in_order
 from model_checkpoint.storage.objects.writer import Buffers, stamp_of
 
@@ -128,6 +133,23 @@ class ObjectStore:
         stamps = {file.partition("~")[0]: stamp_of(item) for file, item in stored.items()}
         return stamps | {MANIFEST: stamp_of(self._bucket.head(manifest_key(name)))}
 
+    def stamp_all(self, names: Iterable[str]) -> Iterator[StampsRead]:
+        """Each name with the stamps of its files, by one listing; only what else lies there makes it look closer."""
+        folders, at_work = list_folders(self._bucket), list(leases(self._bucket))
+        for name in names:
+            try:
+                yield name, self._stamps_in(folders.get(name), name, at_work)
+            except CheckpointException as error:
+                yield name, error
+
+    def _stamps_in(self, folder: Folder | None, name: str, at_work: list[str]) -> dict[str, FileStat]:
+        if folder is None or folder.manifest is None or not folder.published:
+            raise no_such_checkpoint(self._where(name), self.url)
+        if folder.deletions or any(is_of(stored, attempt) for stored in folder.files for attempt in at_work):
+            return self.stamps(name)
+        stamps = {file.partition("~")[0]: stamp_of(item) for file, item in folder.files.items()}
+        return stamps | {MANIFEST: stamp_of(folder.manifest)}
+
     def open(self, name: str, file: str) -> ObjectReader:
         """Open one data file."""
         where = self._where(name)
@@ -154,6 +176,12 @@ class ObjectStore:
         check_attempt(attempt, self.url)
         return ObjectAttempt(self._bucket, name, attempt, buffers=self._buffers)
 
+    def mend(self, name: str, attempt: str) -> ObjectMending:
+        """Begin to put files into a published checkpoint."""
+        check_name(name, self.url)
+        check_attempt(attempt, self.url)
+        return ObjectMending(self._bucket, name, attempt, buffers=self._buffers)
+
     def free_bytes(self) -> int | None:
         """Nobody can tell."""
         return None
@@ -177,6 +205,18 @@ class ObjectStore:
     def sweep(self, graces: Graces, *, dry_run: bool = False) -> Swept:
         """Remove leavings of dead attempts, stale uploads, and trash past its grace."""
         return foresee(self._bucket, graces) if dry_run else sweep(self._bucket, graces)
+
+    def read_sidecars(self) -> Iterator[SidecarRead]:
+        """Every key with its bytes, or its error."""
+        return sidecar_objects.read_all(self._bucket)
+
+    def write_sidecar(self, key: str, data: bytes) -> None:
+        """Keep ``data`` under ``key``."""
+        sidecar_objects.write(self._bucket, key, data)
+
+    def remove_sidecar(self, key: str) -> None:
+        """Forget ``key``."""
+        sidecar_objects.remove(self._bucket, key)
 
     def _where(self, name: str) -> str:
         return f"{self.url}/{CHECKPOINTS}/{check_name(name, self.url)}"

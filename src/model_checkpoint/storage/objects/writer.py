@@ -22,6 +22,7 @@ from model_checkpoint.storage.objects.requests.bucket import PART_BYTES, PARTS_A
 from model_checkpoint.storage.objects.requests.failures import KeyMissing
 
 WINDOW_BYTES = 64 * MIB
+COPY_BYTES = 4 << 30  # the most a server copies in one request
 _LEAST_PART = 5 * MIB  # stores take no shorter ones, but for the last
 
 

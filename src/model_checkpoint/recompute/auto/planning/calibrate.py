@@ -22,7 +22,7 @@ _CLOSE = 0.995  # a peak this near to the budget is not worth another try
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class TriedSchedule:
     """A schedule with what was predicted and measured of it."""
 
     schedule: Schedule
@@ -57,19 +57,19 @@ class Calibration:
         self._base, self._measure = base, measure
         self.points = plan_points(short, budget=max(chain.keep_all_peak, plain_peak, 1), lanes=lanes)
         plain = Forecaster(chain).take(keep_all(len(chain.stages)))
-        self.plain = Candidate(
+        self.plain = TriedSchedule(
             schedule=keep_all(len(chain.stages) - 1),
             seconds=plain_seconds,
             predicted=base + plain.peak,
             peak=plain_peak,
         )
         self._beyond = plain_seconds - plain.seconds
-        self._tried: dict[Schedule, Candidate] = {self.plain.schedule: self.plain}
+        self._tried: dict[Schedule, TriedSchedule] = {self.plain.schedule: self.plain}
         self._answers: list[tuple[int, int]] = []  # budget, peak
         self._floor_known = False
 
     @property
-    def candidates(self) -> list[Candidate]:
+    def candidates(self) -> list[TriedSchedule]:
         """Everything measured so far."""
         return list(self._tried.values())
 
@@ -87,7 +87,7 @@ class Calibration:
             self._floor_known = True
         return min(candidate.peak for candidate in self._tried.values())
 
-    def choose(self, budget: int) -> Candidate:
+    def choose(self, budget: int) -> TriedSchedule:
         """The fastest candidate whose measured peak is within ``budget``; plain training where that fits.
 
         Raises:
@@ -131,11 +131,11 @@ class Calibration:
         """The last point of the front within ``size`` bytes, or the first of all."""
         return max(bisect_right(self.points, size, key=lambda point: point.bytes) - 1, 0)
 
-    def _try(self, index: int) -> Candidate:
+    def _try(self, index: int) -> TriedSchedule:
         point = self.points[index]
         schedule = expand(point.schedule, self._groups)[:-1]  # the tail is no stage of the model
         if schedule not in self._tried:
-            self._tried[schedule] = Candidate(
+            self._tried[schedule] = TriedSchedule(
                 schedule=schedule,
                 seconds=self.seconds(point),
                 predicted=self._base + point.bytes,

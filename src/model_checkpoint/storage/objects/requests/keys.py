@@ -5,7 +5,8 @@
 two attempts ever write one key. A manifest of no bytes says that the checkpoint was deleted: objects cannot be removed
 on condition everywhere, but they can be replaced on condition. The files of a deleted version stay where they are, and
 beside them ``manifest.json~<number>~<salt>``, its manifest, and ``files.json~<number>~<salt>``, which are its files.
-``.staging/<attempt>.lease`` says who is at work; ``.trash/<token>/<file>`` was deleted by a version that made copies.
+``.staging/<attempt>.lease`` says who is at work; ``.trash/<token>/<file>`` was replaced by a repair, or deleted by a
+version that made copies; ``.sidecars/<key>`` are pins, tags, notes and the like.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import re
 
 from model_checkpoint.storage.contract.names import MANIFEST, TrashToken
 
-CHECKPOINTS, STAGING, TRASH = "checkpoints", ".staging", ".trash"
+CHECKPOINTS, STAGING, TRASH, SIDECARS = "checkpoints", ".staging", ".trash", ".sidecars"
 LEASE, CLOCK = ".lease", ".clock"
 RECORD = "files.json"
 

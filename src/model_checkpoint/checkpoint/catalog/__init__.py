@@ -1,0 +1,7 @@
+"""Catalog: the rows of the database that index the checkpoints of a root; the manifests are the truth.
+
+catalog_rows      a manifest becomes a row, whether it was written a moment or a year ago.
+best_choice       which checkpoint of a run is the best, by loss, validation loss and any metric or expression.
+checkpoint_index  rows written, read and marked; kept in a spool while the database cannot be reached.
+reindexing        the catalog of a root built anew from its manifests.
+"""

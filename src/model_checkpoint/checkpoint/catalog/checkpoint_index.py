@@ -1,0 +1,156 @@
+"""Checkpoint index: rows written, read and marked; kept in a spool while the database cannot be reached.
+
+A database that is away never costs a checkpoint, nor a training run: what is committed stays, its row waits on disk,
+and is recorded as soon as the database answers again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from model_checkpoint import forks
+from model_checkpoint.checkpoint.catalog.best_choice import Beats, contests
+from model_checkpoint.checkpoint.errors import NoExperiment
+from model_checkpoint.checkpoint.troubles import Troubles
+from model_checkpoint.database import EnhancedDatabaseConnection
+from model_checkpoint.database.errors import DatabaseUnreachable, RowRefused, SchemaOutdated, SchemaTooNew
+from model_checkpoint.database.records import Checkpoint, Experiment
+from model_checkpoint.errors import CheckpointException
+from model_checkpoint.tracking.spool import Spool
+
+log = logging.getLogger("model_checkpoint.manager")
+
+_PAUSE = 2.0  # seconds in which a database that was away is not asked again: a save must not wait for it each time
+AWAY = (DatabaseUnreachable, SchemaTooNew, SchemaOutdated)  # it cannot be written to here and now
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What became of a row: the best flags it won, or that it waits for the database."""
+
+    best: tuple[str, ...] = ()
+    waiting: bool = False
+
+
+class CheckpointIndex:
+    """The catalog as a manager uses it."""
+
+    def __init__(self, connection: EnhancedDatabaseConnection, spool: Spool, troubles: Troubles) -> None:
+        self.connection, self._spool, self._troubles = connection, spool, troubles
+        self._runs: dict[str, Experiment] = {}
+        self._lock = forks.lock()
+        self._behind = True  # something may wait in the spool
+        self._away_until = 0.0
+
+    def run(self, experiment_id: str) -> Experiment | None:
+        """A run; None if there is none of that id. One that was found once is known even without the database."""
+        if experiment_id not in self._runs:
+            found = self.connection.get_experiment(experiment_id)
+            if found is None:
+                return None
+            self._runs[experiment_id] = found
+        return self._runs[experiment_id]
+
+    def require_run(self, experiment_id: str) -> Experiment:
+        """A run that is to get a checkpoint; while the database is away, one that nobody knows is taken on trust."""
+        try:
+            found = self.run(experiment_id)
+        except AWAY as error:
+            self.note_away(error)
+            return Experiment(id=experiment_id, name=experiment_id)
+        if found is None:
+            raise NoExperiment(
+                f"run {experiment_id!r} is not in {self.connection.database_url}. Begin it with ExperimentTracker, or "
+                "check the id. Nothing was saved."
+            )
+        return found
+
+    def record(
+        self, row: Checkpoint, run: Experiment, *, best_metric: str | None = None, update_best: bool = True
+    ) -> Recorded:
+        """Write the row of a save, its flags, edge and audit entry; keep it on disk if the database is away."""
+        try:
+            self.require_near()
+            return Recorded(best=self._write(row, run, contests(row, best_metric) if update_best else {}))
+        except AWAY as error:
+            self.note_away(error)
+            wish = {"best_metric": best_metric, "update_best": update_best}
+            self._keep("checkpoint", {"row": dataclasses.asdict(row), "run": dataclasses.asdict(run), **wish})
+            return Recorded(waiting=True)
+
+    def _write(self, row: Checkpoint, run: Experiment, beats: Mapping[str, Beats]) -> tuple[str, ...]:
+        """Write it; a run that waits in a spool itself, since the database was away when it began, is written first."""
+        details = {"name": row.name, "step": row.step, "bytes": row.file_size}
+        try:
+            return self.connection.record_saved(row, beats=beats, details=details)
+        except RowRefused:
+            if self.connection.get_experiment(run.id) is not None or run.id not in self._runs:
+                raise
+            self.connection.save_experiment(run)
+            return self.connection.record_saved(row, beats=beats, details=details)
+
+    def know(self, run: Experiment) -> None:
+        """Take a run from its tracker, which knows it even if the database does not yet."""
+        self._runs.setdefault(run.id, run)
+
+    def audit(self, action: str, subject: str, *, outcome: str = "ok", **details: Any) -> None:
+        """Add one entry to the audit trail."""
+        try:
+            self.require_near()
+            self.connection.record_audit(action, subject, outcome=outcome, details=details)
+        except AWAY as error:
+            self.note_away(error)
+            self._keep("audit", {"action": action, "subject": subject, "outcome": outcome, "details": details})
+
+    def forget(self, checkpoint_id: str) -> None:
+        """Remove a row that must not be there; it is not there if the database is away."""
+        try:
+            self.connection.forget_checkpoint(checkpoint_id)
+        except AWAY as error:
+            self.note_away(error)
+
+    def note_away(self, error: Exception) -> None:
+        """Count that the database was away, and leave it alone for a moment."""
+        self._troubles.note("database", error)
+        if isinstance(error, AWAY):
+            self._away_until = time.monotonic() + _PAUSE
+
+    def _keep(self, kind: str, payload: dict[str, Any]) -> None:
+        self._behind = True
+        try:
+            self._spool.put(kind, payload)
+        except CheckpointException as error:
+            self._troubles.note("spool", error)
+            log.error("a row could not be kept for the database; `mckpt reindex` will find its checkpoint: %s", error)
+
+    def require_near(self) -> None:
+        """Raise at once if the database was away a moment ago; bring along what waits for it."""
+        if time.monotonic() < self._away_until:
+            raise DatabaseUnreachable(f"{self.connection.database_url}: was away a moment ago; not asked again yet.")
+        if self._behind:
+            with self._lock:
+                if self._behind:
+                    self._replay()
+
+    def _replay(self) -> int:
+        done = self._spool.replay(self._apply, refusals=(RowRefused,))
+        self._behind = False
+        if done:
+            log.info("%s: recorded %d rows that had waited", self.connection.database_url, done)
+        return done
+
+    def _apply(self, kind: str, payload: Mapping[str, Any]) -> None:
+        if kind == "audit":
+            details = {**payload["details"], "late": True}
+            self.connection.record_audit(
+                payload["action"], payload["subject"], outcome=payload["outcome"], details=details
+            )
+            return
+        run, row = Experiment(**payload["run"]), Checkpoint(**payload["row"])
+        self.know(run)
+        self._write(row, run, contests(row, payload["best_metric"]) if payload["update_best"] else {})

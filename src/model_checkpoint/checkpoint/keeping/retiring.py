@@ -1,0 +1,116 @@
+"""Retiring: which checkpoints of a run go to make room, told with reasons before it is done.
+
+Only checkpoints of that run are looked at, each by its id; the new one is committed and recorded before an old goes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+from model_checkpoint.checkpoint.catalog.best_choice import all_rows, criteria_of, measures_of, rank_of
+from model_checkpoint.checkpoint.keeping.removal import remove
+from model_checkpoint.checkpoint.manager_options import ManagerOptions
+from model_checkpoint.checkpoint.retention.candidates import Candidate, read_candidates
+from model_checkpoint.checkpoint.retention.keepers import KeepWithin, best, last
+from model_checkpoint.checkpoint.retention.lineup import Keeper
+from model_checkpoint.checkpoint.retention.retention_plan import RetentionPlan, plan_retention
+from model_checkpoint.checkpoint.services import Services
+from model_checkpoint.database.records import Checkpoint
+from model_checkpoint.engine.root.marks import NO_MARKS, Marks, read_marks
+from model_checkpoint.hooks import HookEvent
+
+log = logging.getLogger("model_checkpoint.manager")
+
+_DAMAGED = ("damaged", "missing")
+
+
+def retire(services: Services, experiment_id: str) -> RetentionPlan | None:
+    """Drop what no keeper of this manager claims, and let hooks with rules of their own have their turn."""
+    crowded = services.options.keep is not None or _is_crowded(services, experiment_id)
+    return carry_out_plan(services, experiment_id, plan_run(services, experiment_id) if crowded else None)
+
+
+def plan_run(services: Services, experiment_id: str, keep: Sequence[Keeper] | None = None) -> RetentionPlan:
+    """What would go and what would stay, and why; nothing is removed."""
+    rows = _rows_here(services, experiment_id)
+    keepers = _keepers(services.options, rows) if keep is None else keep
+    marks = read_marks(services.store)
+    candidates = [_candidate(row, marks.get(row.id, NO_MARKS)) for row in rows]
+    if any(isinstance(keeper, KeepWithin) for keeper in keepers):  # bytes count once, however many share them
+        exact = {one.id: one.files for one in read_candidates(services.store)}
+        candidates = [dataclasses.replace(one, files=exact.get(one.id, one.files)) for one in candidates]
+    return plan_retention(candidates, keepers, root=services.store.url)
+
+
+def carry_out_plan(services: Services, experiment_id: str, plan: RetentionPlan | None) -> RetentionPlan | None:
+    """Remove what ``plan`` drops, oldest first, unless it was pinned since."""
+    result = services.fire(HookEvent.BEFORE_RETENTION_POLICY, experiment_id=experiment_id, plan=plan)
+    if result is not None:
+        result.raise_if_vetoed()
+    done = () if plan is None or not plan.dropped else _removed(services, experiment_id, plan)
+    services.fire(HookEvent.AFTER_RETENTION_POLICY, experiment_id=experiment_id, plan=plan, removed=done)
+    return None if plan is None else dataclasses.replace(plan, done=done)
+
+
+def _removed(services: Services, experiment_id: str, plan: RetentionPlan) -> tuple[str, ...]:
+    rows = {row.id: row for row in _rows_here(services, experiment_id)}
+    marks = read_marks(services.store)
+    doomed = [rows[one.candidate.id] for one in reversed(plan.dropped) if one.candidate.id in rows]
+    return tuple(
+        remove(services, row, action="retention", plan_id=plan.id).name for row in doomed if not _is_held(row, marks)
+    )
+
+
+def _rows_here(services: Services, experiment_id: str) -> list[Checkpoint]:
+    """The checkpoints of a run in this manager's root; those it has elsewhere are kept by other rules."""
+    every = all_rows(services.catalog.connection, experiment_id)
+    return [row for row in every if row.root == services.store.url]
+
+
+def _is_held(row: Checkpoint, marks: Mapping[str, Marks]) -> bool:
+    mine = marks.get(row.id, NO_MARKS)
+    held = row.pinned or mine.pinned or bool(mine.unreadable)
+    if held:
+        log.warning("%s: is pinned, so it stays", row.file_path)
+    return held
+
+
+def _is_crowded(services: Services, experiment_id: str) -> bool:
+    options = services.options
+    if options.max_checkpoints is None:
+        return False
+    most = options.max_checkpoints if options.save_last else 1
+    return len(services.catalog.connection.get_checkpoints_by_experiment(experiment_id, limit=most + 1)) > most
+
+
+def _keepers(options: ManagerOptions, rows: Sequence[Checkpoint]) -> list[Keeper]:
+    """What the choices of a manager mean: the newest so many, and the best of each kind that was measured."""
+    if options.keep is not None:
+        return list(options.keep)
+    most = options.max_checkpoints or len(rows) or 1
+    keepers: list[Keeper] = [last(most if options.save_last else 1)]
+    if options.save_best:
+        kinds = {str(one): one for row in rows for one in criteria_of(row, options.best_metric).values()}
+        measured = [text for text, one in kinds.items() if any(rank_of(one, row) is not None for row in rows)]
+        keepers += [best(text) for text in sorted(measured)]
+    return keepers
+
+
+def _candidate(row: Checkpoint, marks: Marks) -> Candidate:
+    nbytes = row.file_size if row.unique_bytes is None else row.unique_bytes
+    return Candidate(
+        id=row.id,
+        name=row.name,
+        step=row.step,
+        committed_at=datetime.fromtimestamp(row.created_at, UTC),
+        metrics=measures_of(row),
+        tags=tuple(dict.fromkeys((*row.tags, *marks.tags))),
+        pinned=row.pinned or marks.pinned,
+        healthy=row.health not in _DAMAGED,
+        files=((row.id, nbytes),),
+        problem=row.health if row.health in _DAMAGED else "",
+        held="its marks cannot be read" if marks.unreadable else "",
+    )

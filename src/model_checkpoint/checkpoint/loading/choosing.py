@@ -1,0 +1,103 @@
+"""Choosing: from an id, "latest", "best_loss" or any metric expression to rows of the catalog, first choice first.
+
+Without the database, the manifests of the root answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from model_checkpoint.checkpoint.catalog.best_choice import all_rows, criteria_of, find_best, measures_of, rank_of
+from model_checkpoint.checkpoint.catalog.catalog_rows import CachedRow, row_of
+from model_checkpoint.checkpoint.catalog.checkpoint_index import AWAY
+from model_checkpoint.checkpoint.errors import CheckpointUnknown
+from model_checkpoint.checkpoint.services import Services
+from model_checkpoint.database.records import Checkpoint
+from model_checkpoint.engine.root.listing import list_checkpoints
+from model_checkpoint.errors import CheckpointNotFound
+from model_checkpoint.plan.metric_expressions import MetricExpression
+
+LATEST, BEST_METRIC = "latest", "best_metric"
+
+
+def row_by_id(services: Services, checkpoint_id: str) -> Checkpoint:
+    """The row of an id, from the cache if it is there."""
+    if services.options.caching:
+        with services.troubles.tolerated("cache"):
+            known = services.caches.checkpoints.get_metadata(checkpoint_id)
+            if known is not None:
+                return _present(known.row)
+    try:
+        services.catalog.require_near()
+        row = services.catalog.connection.get_checkpoint(checkpoint_id)
+    except AWAY as error:
+        services.catalog.note_away(error)
+        row = next((one for one in _rows_of_root(services) if one.id == checkpoint_id), None)
+    if row is None:
+        raise CheckpointUnknown(
+            f"checkpoint {checkpoint_id!r} is not in {services.catalog.connection.database_url}. list_checkpoints() "
+            "has those there are; `mckpt reindex` finds those that a lost catalog had."
+        )
+    if services.options.caching:
+        with services.troubles.tolerated("cache"):
+            services.caches.checkpoints.set_metadata(row.id, CachedRow(row))
+    return _present(row)
+
+
+def _present(row: Checkpoint) -> Checkpoint:
+    if row.state == "deleted":
+        raise CheckpointUnknown(f"checkpoint {row.id!r} was deleted; restore_checkpoint({row.id!r}) may bring it back.")
+    return row
+
+
+def rows_of_run(services: Services, experiment_id: str, wanted: str = LATEST) -> Iterator[Checkpoint]:
+    """What answers the question, first choice first: the newest, or the best by a metric."""
+    try:
+        services.catalog.require_near()
+        yield from _rows(services, experiment_id, wanted)
+    except AWAY as error:
+        services.catalog.note_away(error)
+        yield from _ranked(
+            services, [one for one in _rows_of_root(services) if one.experiment_id == experiment_id], wanted
+        )
+
+
+def _rows(services: Services, experiment_id: str, wanted: str) -> Iterator[Checkpoint]:
+    connection = services.catalog.connection
+    if wanted == LATEST:
+        return all_rows(connection, experiment_id)
+    newest = connection.latest(experiment_id)
+    if newest is None:
+        return iter(())
+    return iter(find_best(connection, experiment_id, expression_of(services, newest, wanted)))
+
+
+def expression_of(services: Services, row: Checkpoint, wanted: str) -> MetricExpression:
+    """What ``wanted`` means: ``best_loss``, ``best_val_loss``, ``best_metric``, or an expression itself."""
+    if wanted != BEST_METRIC:
+        return MetricExpression.parse(wanted, known=[*measures_of(row)])
+    found = criteria_of(row, services.options.best_metric).get("metric")
+    if found is None:
+        names = ", ".join(sorted(row.metrics)) or "none"
+        raise CheckpointUnknown(
+            f"best_metric: it was not said which metric that is, and the newest checkpoint has {names}. Give "
+            "best_metric= to the manager, or ask by the metric itself, e.g. checkpoint_type='max:accuracy'."
+        )
+    return found
+
+
+def _ranked(services: Services, rows: list[Checkpoint], wanted: str) -> list[Checkpoint]:
+    if wanted == LATEST or not rows:
+        return rows
+    expression = expression_of(services, rows[0], wanted)
+    ranked = [(rank, row) for row in rows if (rank := rank_of(expression, row)) is not None]
+    return [row for _, row in sorted(ranked, key=lambda pair: pair[0], reverse=True)]
+
+
+def _rows_of_root(services: Services) -> list[Checkpoint]:
+    """What the manifests say, newest first; the truth is always at hand."""
+    try:
+        found = list_checkpoints(services.store)
+    except CheckpointNotFound:
+        return []
+    return [row_of(info, None, root=services.store.url) for info in found if not info.problem]

@@ -1,0 +1,128 @@
+"""Opening: from the choices of a caller to everything a manager works with; nothing on disk is touched yet."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from typing import Any
+
+from model_checkpoint.checkpoint.catalog.checkpoint_index import CheckpointIndex
+from model_checkpoint.checkpoint.manager_options import ManagerOptions
+from model_checkpoint.checkpoint.services import Services
+from model_checkpoint.checkpoint.storage.backend_registry import find_backend, name_of
+from model_checkpoint.checkpoint.storage.deposit import is_native
+from model_checkpoint.checkpoint.troubles import Troubles
+from model_checkpoint.database import EnhancedDatabaseConnection, open_catalog
+from model_checkpoint.errors import OptionInvalid
+from model_checkpoint.hooks import HookEvent, HookManager
+from model_checkpoint.options import CompressionLevel
+from model_checkpoint.performance import CacheManager, OperationMonitor
+from model_checkpoint.storage.contract.store import Placed, Store
+from model_checkpoint.storage.locate import Root, open_store
+from model_checkpoint.tracking.spool import Spool
+
+CATALOG = "catalog.db"
+
+
+def open_services(
+    root: Root,
+    *,
+    tracker: Any,
+    backend: Any,
+    database_url: str | None,
+    options: ManagerOptions,
+    cache_size: int,
+    cache_ttl: float | None,
+) -> Services:
+    """Put together what a manager works with; the database is opened when it is first needed."""
+    made = find_backend(backend)
+    _refuse_foreign(made, options)
+    store, hooks, troubles = open_store(root), HookManager(), Troubles()
+    connection = _connection(store, tracker, database_url, hooks)
+    return Services(
+        store=store,
+        backend=made,
+        catalog=CheckpointIndex(connection, Spool(_spool_folder(store, tracker)), troubles),
+        hooks=hooks,
+        caches=CacheManager(cache_size, cache_ttl=cache_ttl),
+        monitor=OperationMonitor(),
+        options=options,
+        troubles=troubles,
+    )
+
+
+def _refuse_foreign(backend: Any, options: ManagerOptions) -> None:
+    """Refuse for other backends what only the native one does."""
+    asked = {
+        "enable_compression": options.compression is not CompressionLevel.NONE,
+        "incremental": options.incremental,
+        "parity": options.parity is not None,
+        "mirror": options.mirror is not None,
+    }
+    wrong = [name for name, given in asked.items() if given]
+    if wrong and not is_native(backend):
+        raise OptionInvalid(
+            f"{wrong[0]} is of the native backend; {name_of(backend)} does not do it. Leave it out, or choose "
+            "storage_backend='native'."
+        )
+
+
+def compression_of(choice: bool | CompressionLevel) -> CompressionLevel:
+    """What ``enable_compression`` means.
+
+    Example:
+        >>> compression_of(True).value, compression_of(False).value
+        ('balanced', 'none')
+    """
+    if isinstance(choice, CompressionLevel):
+        return choice
+    if not isinstance(choice, bool):
+        raise OptionInvalid(f"enable_compression must be True, False or a CompressionLevel, got {choice!r}.")
+    return CompressionLevel.BALANCED if choice else CompressionLevel.NONE
+
+
+def _connection(store: Store, tracker: Any, database_url: str | None, hooks: HookManager) -> EnhancedDatabaseConnection:
+    """The tracker's database, the one that is named, or a file beside the checkpoints."""
+    if tracker is not None:
+        connection: EnhancedDatabaseConnection = tracker.connection
+        if database_url is not None and database_url != connection.database_url:
+            raise OptionInvalid(
+                f"the tracker keeps its runs in {connection.database_url}, so its checkpoints are recorded there too; "
+                f"leave database_url={database_url!r} out."
+            )
+        return connection
+    return open_catalog(default_url(store) if database_url is None else database_url, lazy=True, notify=_teller(hooks))
+
+
+def default_url(store: Store) -> str:
+    """The catalog of a root that was given none: a SQLite file in it."""
+    if not isinstance(store, Placed):
+        raise OptionInvalid(
+            f"{store.url}: a catalog cannot lie beside checkpoints there. Give a tracker, or database_url=, e.g. "
+            "'sqlite:///catalog.db' or 'postgresql://...'."
+        )
+    os.makedirs(store.url, exist_ok=True)
+    return f"sqlite:///{os.path.abspath(store.url)}/{CATALOG}"
+
+
+def _teller(hooks: HookManager) -> Any:
+    """Let hooks hear of migrations."""
+
+    def tell(change: Any) -> None:
+        event = HookEvent.BEFORE_MIGRATION if change.moment == "before" else HookEvent.AFTER_MIGRATION
+        told = {"database": change.database, "from_revision": change.from_revision, "to_revision": change.to_revision}
+        result = hooks.fire_hook(event, None, **told, backup=change.backup)
+        if event.may_be_vetoed:
+            result.raise_if_vetoed()
+
+    return tell
+
+
+def _spool_folder(store: Store, tracker: Any) -> str:
+    """Where rows wait for the database: with the tracker's, in the root, or for a remote root in the user's folder."""
+    if tracker is not None:
+        return f"{tracker.spool_folder}/checkpoints"
+    if isinstance(store, Placed):
+        return f"{os.path.abspath(store.url)}/.spool"
+    home = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    return f"{home}/model_checkpoint/{hashlib.sha256(store.url.encode()).hexdigest()[:16]}.spool"

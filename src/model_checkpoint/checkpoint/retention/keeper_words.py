@@ -1,0 +1,101 @@
+"""Keeper words: a keeper in one word, for command lines and configuration: ``last:3``, ``best:val_loss:2``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+
+from model_checkpoint.checkpoint.retention import keepers
+from model_checkpoint.checkpoint.retention.lineup import Keeper
+from model_checkpoint.errors import OptionInvalid
+
+_TIMES = ("hour", "day", "week", "month")
+
+
+def parse_keeper(text: str) -> Keeper:
+    """Read one keeper.
+
+    Example:
+        >>> for word in ("last:3", "best:min:val_loss + x:2", "every:1000", "ladder:2x10,7xday", "budget:50GB:hard"):
+        ...     print(parse_keeper(word))
+        last 3
+        best 2 by min:val_loss + x
+        every 1000 steps
+        ladder of 2 x 10 steps, 7 x day
+        hard budget of 50000000000 bytes
+    """
+    kind, _, rest = text.partition(":")
+    make = _WORDS.get(kind)
+    if make is None:
+        near = get_close_matches(kind, _WORDS, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise OptionInvalid(f"{text!r}: there is no keeper {kind!r}, only {', '.join(_WORDS)}.{hint}")
+    try:
+        return make(rest)
+    except (ValueError, TypeError) as error:
+        if isinstance(error, OptionInvalid):
+            raise
+        raise OptionInvalid(f"{text!r}: cannot be read; write {_EXAMPLES[kind]}.") from None
+
+
+def _best(rest: str) -> Keeper:
+    criteria, _, count = rest.rpartition(":")
+    return keepers.best(criteria, int(count)) if criteria and count.isdecimal() else keepers.best(_some(rest))
+
+
+def _pareto(rest: str) -> Keeper:
+    first, second = rest.split(",")
+    return keepers.pareto(_some(first), _some(second))
+
+
+def _ladder(rest: str) -> Keeper:
+    rungs = [(int(count), what) for count, what in (rung.split("x", 1) for rung in rest.split(","))]
+    steps = {int(what): count for count, what in rungs if what not in _TIMES}
+    return keepers.ladder(steps, **{f"{what}s": count for count, what in rungs if what in _TIMES})
+
+
+def _tagged(rest: str) -> Keeper:
+    return keepers.tagged(*(rest.split(",") if rest else ()))
+
+
+def _pinned(rest: str) -> Keeper:
+    if rest:
+        raise ValueError("takes nothing")
+    return keepers.pinned()
+
+
+def _budget(rest: str) -> Keeper:
+    size, mark, how = rest.partition(":")
+    if mark and how != "hard":
+        raise ValueError("hard or nothing")
+    return keepers.budget(size, hard=bool(mark))
+
+
+def _some(text: str) -> str:
+    if not text.strip():
+        raise ValueError("empty")
+    return text.strip()
+
+
+_WORDS: Mapping[str, Callable[[str], Keeper]] = {
+    "last": lambda rest: keepers.last(int(rest)),
+    "best": _best,
+    "pareto": _pareto,
+    "every": lambda rest: keepers.every(int(rest)),
+    "ladder": _ladder,
+    "younger_than": lambda rest: keepers.younger_than(rest),
+    "tagged": _tagged,
+    "pinned": _pinned,
+    "budget": _budget,
+}
+_EXAMPLES = {
+    "last": "last:3",
+    "best": "best:val_loss or best:val_f1 - 0.1*latency:2",
+    "pareto": "pareto:val_f1,min:latency",
+    "every": "every:1000",
+    "ladder": "ladder:2x10,1x100 or ladder:24xhour,7xday,4xweek,12xmonth",
+    "younger_than": "younger_than:7d",
+    "tagged": "tagged or tagged:paper,release",
+    "pinned": "pinned",
+    "budget": "budget:50GB or budget:50GB:hard",
+}

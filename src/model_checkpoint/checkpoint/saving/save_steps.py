@@ -1,0 +1,175 @@
+"""Save steps: one save, in the order in which it happens. Read ``save`` and ``settle`` and you have read the data flow.
+
+pre-save hooks -> storage backend -> post-save hooks -> integrity -> cache -> row in the database -> retention
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from model_checkpoint.checkpoint.catalog.catalog_rows import CachedRow, row_of
+from model_checkpoint.checkpoint.keeping.removal import forget_cached
+from model_checkpoint.checkpoint.keeping.retiring import retire
+from model_checkpoint.checkpoint.saving.save_order import SaveOrder
+from model_checkpoint.checkpoint.services import Services
+from model_checkpoint.checkpoint.storage.backend_registry import name_of
+from model_checkpoint.checkpoint.storage.deposit import deposit, is_native
+from model_checkpoint.database.errors import RowRefused
+from model_checkpoint.database.records import Checkpoint
+from model_checkpoint.engine.common.info import CheckpointInfo
+from model_checkpoint.errors import CheckpointException, CorruptedCheckpoint, ManifestMismatch, Truncated
+from model_checkpoint.hooks import HookEvent
+from model_checkpoint.manifest import Summary, decode_summary
+
+log = logging.getLogger("model_checkpoint.manager")
+
+_CHANGEABLE = ("metrics", "loss", "val_loss", "notes", "tags", "metadata")  # what a hook may still change
+
+
+def save(services: Services, order: SaveOrder, parts: Mapping[str, Any]) -> str:
+    """Save ``parts`` durably and record them; return the id."""
+    with services.measured("save_checkpoint"):
+        order = announce(services, order, parts)
+        with telling_failure(services, order):
+            info = deposit(services.backend, services.store, parts, **wishes(services, order, parts))
+        return settle(services, order, info)
+
+
+def announce(services: Services, order: SaveOrder, parts: Mapping[str, Any]) -> SaveOrder:
+    """Ask the hooks; one may say no, or change what is recorded with the state."""
+    asked = {name: getattr(order, name) for name in _CHANGEABLE}
+    result = services.fire(
+        HookEvent.BEFORE_CHECKPOINT_SAVE,
+        checkpoint_id=order.id,
+        experiment_id=order.experiment.id,
+        state=dict(parts),
+        model=parts.get("model"),
+        **{"epoch": order.epoch, "step": order.step, "checkpoint_type": order.checkpoint_type, **asked},
+    )
+    if result is None:
+        return order
+    result.raise_if_vetoed()
+    return replace(order, **{name: result.context.get(name, before) for name, before in asked.items()})
+
+
+def wishes(services: Services, order: SaveOrder, parts: Mapping[str, Any]) -> dict[str, Any]:
+    """The save as the engine is asked for it."""
+    own = {} if not is_native(services.backend) else _native_wishes(services)
+    return {
+        "name": order.name,
+        "id": order.id,
+        "step": order.number,
+        "metrics": order.measured,
+        "metadata": order.remembered(backend=name_of(services.backend), parts=tuple(parts)),
+        **own,
+    }
+
+
+def _native_wishes(services: Services) -> dict[str, Any]:
+    names = ("compression", "incremental", "parity", "mirror")
+    return {name: getattr(services.options, name) for name in names}
+
+
+def settle(services: Services, order: SaveOrder, info: CheckpointInfo) -> str:
+    """Bring what is durable into the catalog: from here on it is undone only if it is damaged or refused."""
+    services.fire(
+        HookEvent.AFTER_CHECKPOINT_SAVE,
+        checkpoint_id=order.id,
+        experiment_id=order.experiment.id,
+        **{"path": info.path, "nbytes": info.size_bytes, "metrics": order.measured},
+        **{"epoch": order.epoch, "step": order.step, "loss": order.loss, "val_loss": order.val_loss},
+    )
+    try:
+        summary = _examine(services, order) if services.options.integrity and order.compute_checksum else None
+        row = row_of(info, summary, root=services.store.url)
+        _remember(services, row)
+        recorded = services.catalog.record(
+            row, order.experiment, best_metric=services.options.best_metric, update_best=order.update_best
+        )
+    except (CorruptedCheckpoint, RowRefused) as error:
+        _undo(services, order, error)
+        raise
+    if recorded.best:
+        forget_cached(services, row.experiment_id)
+        _tell_best(services, row, recorded.best)
+    if not recorded.waiting:  # without the catalog nobody knows what may go
+        with services.troubles.tolerated("retention"):
+            retire(services, row.experiment_id)
+    return row.id
+
+
+def _examine(services: Services, order: SaveOrder) -> Summary:
+    """Look at what was committed, as the next reader will: the manifest by its digest, every file by its size.
+
+    The bytes were hashed while they were written, and are not hashed again.
+    """
+    services.fire(HookEvent.BEFORE_INTEGRITY_CHECK, checkpoint_id=order.id, experiment_id=order.experiment.id)
+    where = f"{services.store.url}/checkpoints/{order.name}"
+    summary = decode_summary(services.store.read_manifest(order.name), where)
+    if summary.id != order.id:
+        raise ManifestMismatch(f"{where}: holds the checkpoint {summary.id}, expected {order.id}. Save again.", where)
+    sizes = services.store.files(order.name)
+    for record in (*summary.files, *summary.extras):
+        if sizes.get(record.name) != record.size:
+            raise Truncated(
+                f"{where}/{record.name}: has {sizes.get(record.name, 'no')} bytes right after the save, the manifest "
+                f"says {record.size}. Look at the medium, then save again.",
+                where,
+                file=record.name,
+            )
+    services.fire(HookEvent.AFTER_INTEGRITY_CHECK, checkpoint_id=order.id, experiment_id=order.experiment.id, ok=True)
+    return summary
+
+
+def _remember(services: Services, row: Checkpoint) -> None:
+    if services.options.caching:
+        with services.troubles.tolerated("cache"):
+            services.caches.checkpoints.set_metadata(row.id, CachedRow(row))
+
+
+def _tell_best(services: Services, row: Checkpoint, best: Sequence[str]) -> None:
+    services.fire(
+        HookEvent.ON_BEST_MODEL_UPDATE,
+        checkpoint_id=row.id,
+        experiment_id=row.experiment_id,
+        **{"best": tuple(best), "metrics": dict(row.metrics), "loss": row.loss, "val_loss": row.val_loss},
+    )
+
+
+def _undo(services: Services, order: SaveOrder, error: CheckpointException) -> None:
+    """Take file and row back; what cannot be taken back is said with the error."""
+    if isinstance(error, CorruptedCheckpoint):
+        services.fire(
+            HookEvent.ON_INTEGRITY_FAILURE, checkpoint_id=order.id, experiment_id=order.experiment.id, error=error
+        )
+    with services.troubles.tolerated("cache"):
+        services.caches.invalidate_checkpoint(order.id)
+    try:
+        services.store.discard(order.name)
+    except CheckpointException as second:
+        error.add_note(f"its files could not be taken back and stay: {second}")
+    services.catalog.forget(order.id)
+    tell_failure(services, order, error)
+
+
+@contextmanager
+def telling_failure(services: Services, order: SaveOrder) -> Iterator[None]:
+    """Let hooks and the audit trail know of a save that failed, then let it fail."""
+    try:
+        yield
+    except Exception as error:
+        tell_failure(services, order, error)
+        raise
+
+
+def tell_failure(services: Services, order: SaveOrder, error: BaseException) -> None:
+    """One failed save is one entry of the audit trail and one event."""
+    log.error("%s: save failed: %s", order.name, error)
+    services.catalog.audit("save", order.id, outcome="failed", error=f"{type(error).__name__}: {error}")
+    services.fire(
+        HookEvent.ON_ERROR, checkpoint_id=order.id, experiment_id=order.experiment.id, operation="save", error=error
+    )

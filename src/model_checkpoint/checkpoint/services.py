@@ -1,0 +1,49 @@
+"""Services: what the steps of a manager share: where checkpoints lie, who writes them, who records and who listens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from model_checkpoint.checkpoint.catalog.checkpoint_index import CheckpointIndex
+from model_checkpoint.checkpoint.manager_options import ManagerOptions
+from model_checkpoint.checkpoint.troubles import Troubles
+from model_checkpoint.hooks import HookContext, HookEvent, HookManager, HookResult
+from model_checkpoint.performance import CacheManager, OperationMonitor
+from model_checkpoint.storage.contract.store import Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """Everything one manager works with."""
+
+    store: Store
+    backend: Any
+    catalog: CheckpointIndex
+    hooks: HookManager
+    caches: CacheManager
+    monitor: OperationMonitor
+    options: ManagerOptions
+    troubles: Troubles
+
+    def fire(
+        self, event: HookEvent, *, checkpoint_id: str | None = None, experiment_id: str | None = None, **data: Any
+    ) -> HookResult | None:
+        """Tell the hooks; a hook that fails is counted, one that says no is in the result."""
+        result: HookResult | None = None
+        if not self.options.hooks:
+            return result
+        with self.troubles.tolerated("hook manager"):
+            context = HookContext(event=event, data=data, checkpoint_id=checkpoint_id, experiment_id=experiment_id)
+            result = self.hooks.fire_hook(event, context)
+            for failure in result.errors:
+                self.troubles.note(f"hook {failure.hook}", failure.error)
+        return result
+
+    @contextmanager
+    def measured(self, operation: str) -> Iterator[None]:
+        """Note how long an operation takes, whatever becomes of it."""
+        with self.monitor.measure(operation):
+            yield

@@ -1,0 +1,21 @@
+"""Database: the catalog of runs, metrics and checkpoints, on SQLite, PostgreSQL or MySQL; the truth is on disk.
+
+The names of the stub beside this file are imported on first use.
+
+connection          the catalog of one database, whole.
+connection_classes  which class serves a URL; others may be registered.
+migration_manager   look at the schema of a database, bring it forward and back.
+saved_rows          all that one save leaves in the catalog, in one transaction.
+catalog             what can be written down and asked.
+schema              which tables there are, and how an older database comes to have them.
+migrations          the revisions of the schema, one file each.
+models              the tables.
+opening             from a URL to short transactions that are tried again when that helps.
+values              how what we store is written down so that it comes back exactly.
+records             what the catalog knows, as values.
+errors              each derives from the one tree and from the builtin its callers expect.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

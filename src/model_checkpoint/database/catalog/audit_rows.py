@@ -1,0 +1,96 @@
+"""Audit rows: what was done, when, by whom, with what outcome; added, never changed."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+import time
+import uuid
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from sqlalchemy import Connection, insert, select
+
+from model_checkpoint.database.catalog.catalog_part import CatalogPart
+from model_checkpoint.database.catalog.paging import cursor_of, page_of
+from model_checkpoint.database.models import AuditRow, table_of
+from model_checkpoint.database.records import AuditEntry, Page
+
+_table = table_of(AuditRow)
+
+
+class AuditCatalog(CatalogPart):
+    """The audit log."""
+
+    def record_audit(
+        self,
+        action: str,
+        subject: str = "",
+        *,
+        outcome: str = "ok",
+        details: Mapping[str, Any] | None = None,
+        actor: str | None = None,
+        durable: bool = True,
+    ) -> AuditEntry:
+        """Add one row: when, who, what, outcome; unless ``durable``, the power may take it in its first moments.
+
+        Example:
+            >>> from model_checkpoint.database import EnhancedDatabaseConnection
+            >>> with EnhancedDatabaseConnection("sqlite://") as db:
+            ...     _ = db.record_audit("pin", "c1", actor="ann")
+            ...     [(one.actor, one.action, one.outcome) for one in db.audit(subject="c1").items]
+            [('ann', 'pin', 'ok')]
+        """
+        entry = AuditEntry(
+            id=uuid.uuid4().hex,
+            at=time.time(),
+            actor=whoami() if actor is None else actor,
+            action=action,
+            outcome=outcome,
+            subject=subject,
+            details=dict(details or {}),
+        )
+        row = {name: getattr(entry, name) for name in AuditEntry.__dataclass_fields__}
+
+        def work(connection: Connection) -> None:
+            if connection.execute(select(_table.c.id).where(_table.c.id == entry.id)).first() is None:
+                connection.execute(insert(_table).values(row))
+
+        self._write(work, durable=durable)
+        return entry
+
+    def audit(
+        self, *, subject: str | None = None, action: str | None = None, limit: int = 100, after: str = ""
+    ) -> Page[AuditEntry]:
+        """The log, the latest row first, a page at a time.
+
+        Example: see :meth:`record_audit`.
+        """
+        wanted = {"subject": subject, "action": action}
+        same = [_table.c[name] == value for name, value in wanted.items() if value is not None]
+        statement = page_of(select(_table).where(*same), [_table.c.number], after=after, limit=limit)
+        rows = [dict(row) for row in self._read(lambda connection: connection.execute(statement).mappings().all())]
+        numbers = [row.pop("number") for row in rows]
+        more = len(rows) > limit
+        return Page([AuditEntry(**row) for row in rows[:limit]], cursor_of([numbers[limit - 1]]) if more else "")
+
+
+@cache
+def _user_and_host() -> str:
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a user without a name, as in some containers
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"
+
+
+def whoami() -> str:
+    """Who this process works for: user, machine and process.
+
+    Example:
+        >>> whoami().endswith(f":{os.getpid()}")
+        True
+    """
+    return f"{_user_and_host()}:{os.getpid()}"

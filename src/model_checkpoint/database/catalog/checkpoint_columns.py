@@ -1,0 +1,89 @@
+"""Checkpoint columns: a record as a row and back, and the index the best are found by."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, delete, insert, select
+
+from model_checkpoint.database.models import CheckpointMetricRow, CheckpointRow, table_of
+from model_checkpoint.database.records import Checkpoint
+from model_checkpoint.database.values.exact_numbers import as_float, joined, split
+from model_checkpoint.database.values.json_values import as_mapping, as_words
+
+COMMITTED, DELETED = "committed", "deleted"
+FLAGS = ("is_best_loss", "is_best_val_loss", "is_best_metric")
+_table, _metrics = table_of(CheckpointRow), table_of(CheckpointMetricRow)
+_NEW_ROWS, _NEW_ENTRIES = insert(_table), insert(_metrics)  # made once, since that costs more than to run them
+_INDEXED = ("checkpoint_id", "key", "experiment_id", "grade", "value", "step", "created_at")
+
+
+def store_checkpoints(connection: Connection, checkpoints: Sequence[Checkpoint], keys: Mapping[str, int]) -> None:
+    """Put rows and index down; ``keys`` has the number of every metric they name."""
+    _store(connection, [_row(one) for one in checkpoints])
+    _index(connection, checkpoints, keys)
+
+
+def insert_checkpoints(connection: Connection, checkpoints: Sequence[Checkpoint], keys: Mapping[str, int]) -> None:
+    """Put down rows that are known to be new."""
+    connection.execute(_NEW_ROWS, [_row(one) for one in checkpoints])
+    _index(connection, checkpoints, keys)
+
+
+def _index(connection: Connection, checkpoints: Sequence[Checkpoint], keys: Mapping[str, int]) -> None:
+    entries = [
+        dict(
+            zip(_INDEXED, (one.id, keys[name], one.experiment_id, *split(score), one.step, one.created_at), strict=True)
+        )
+        for one in checkpoints
+        if one.state == COMMITTED  # what is deleted is nobody's best
+        for name, score in sorted(scores_of(one).items())
+    ]
+    if entries:
+        connection.execute(_NEW_ENTRIES, entries)
+
+
+def _store(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+    there = select(_table.c.id).where(_table.c.id.in_([row["id"] for row in rows])).order_by(_table.c.id)
+    known = set(connection.execute(there.with_for_update()).scalars())
+    fresh = [dict(row) for row in rows if row["id"] not in known]
+    if fresh:
+        connection.execute(insert(_table), fresh if len(fresh) > 1 else fresh[0])
+    if known:
+        changed = [{**row, "of_id": row["id"]} for row in rows if row["id"] in known]
+        connection.execute(_table.update().where(_table.c.id == bindparam("of_id")), changed)
+        connection.execute(delete(_metrics).where(_metrics.c.checkpoint_id.in_(known)))
+
+
+def scores_of(checkpoint: Checkpoint) -> dict[str, float]:
+    """What a checkpoint can be chosen by; the fields win over metrics of the same name."""
+    own = {"loss": checkpoint.loss, "val_loss": checkpoint.val_loss}
+    named = {
+        **as_mapping(checkpoint.metrics, "metrics"),
+        **{name: value for name, value in own.items() if value is not None},
+    }
+    return {name: as_float(value, f"checkpoint {checkpoint.id}: metric {name!r}") for name, value in named.items()}
+
+
+def _row(checkpoint: Checkpoint) -> dict[str, Any]:
+    row = {field.name: getattr(checkpoint, field.name) for field in dataclasses.fields(checkpoint)}
+    for name in ("loss", "val_loss"):
+        value = row[name]
+        pair = (None, None) if value is None else split(as_float(value, f"checkpoint {checkpoint.id}: {name}"))
+        row[f"{name}_grade"], row[name] = pair
+    metrics = as_mapping(checkpoint.metrics, "metrics")
+    row["metrics"] = {k: v if isinstance(v, (int, float)) else as_float(v, k) for k, v in metrics.items()}
+    row["metadata"] = as_mapping(checkpoint.metadata, "metadata")
+    lists = {name: as_words(row[name], name) for name in ("parts", "tags")}
+    return {**row, **lists, "verified_at": checkpoint.verified_at or 0.0}
+
+
+def checkpoint_of(row: Mapping[Any, Any]) -> Checkpoint:
+    """The record of a row."""
+    fields = dict(row)
+    for name in ("loss", "val_loss"):
+        grade = fields.pop(f"{name}_grade")
+        fields[name] = None if grade is None else joined(grade, fields[name])
+    return Checkpoint(**{**fields, "verified_at": fields["verified_at"] or None})

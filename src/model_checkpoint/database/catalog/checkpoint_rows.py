@@ -1,0 +1,269 @@
+"""Checkpoint rows: saved, found, listed newest first, deleted and brought back.
+
+Newest is the highest step, then the latest commit. A deleted row stays, for its history and for who wants it back; it
+is in no list unless asked for.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Select, delete, select, true
+
+from model_checkpoint.database.catalog.catalog_part import AT_ONCE, CatalogPart, batched, in_lists, made_keys
+from model_checkpoint.database.catalog.checkpoint_columns import (
+    COMMITTED,
+    DELETED,
+    FLAGS,
+    checkpoint_of,
+    scores_of,
+    store_checkpoints,
+)
+from model_checkpoint.database.catalog.paging import cursor_of, page_of
+from model_checkpoint.database.models import CheckpointRow, table_of
+from model_checkpoint.database.records import Checkpoint, Page
+from model_checkpoint.errors import OptionInvalid, WrongReference
+
+_table = table_of(CheckpointRow)
+_NEWEST = (_table.c.step, _table.c.created_at, _table.c.id)
+
+
+class CheckpointCatalog(CatalogPart):
+    """Checkpoints."""
+
+    def save_checkpoint(self, checkpoint: Checkpoint) -> Checkpoint:
+        """Store a checkpoint, in place of what was stored under its id; when this returns, power may fail.
+
+        Example:
+            >>> from model_checkpoint.database import EnhancedDatabaseConnection, Experiment
+            >>> with EnhancedDatabaseConnection("sqlite://") as db:
+            ...     _ = db.save_experiment(Experiment(id="r1", name="baseline"))
+            ...     _ = db.save_checkpoint(Checkpoint(id="c1", experiment_id="r1", step=7, metrics={"acc": 0.9}))
+            ...     db.get_checkpoint("c1").step
+            7
+
+        Raises:
+            RowRefused: Its run is not in the catalog, or a field breaks a rule.
+        """
+        self.save_checkpoints([checkpoint])
+        return checkpoint
+
+    def save_checkpoints(self, checkpoints: Sequence[Checkpoint]) -> int:
+        """Store many in one transaction, all or none.
+
+        Example:
+            >>> from model_checkpoint.database import EnhancedDatabaseConnection, Experiment
+            >>> with EnhancedDatabaseConnection("sqlite://") as db:
+            ...     _ = db.save_experiment(Experiment(id="r1", name="baseline"))
+            ...     db.save_checkpoints([Checkpoint(id=f"c{n}", experiment_id="r1", step=n) for n in range(9)])
+            9
+        """
+        unique = {one.id: one for one in checkpoints}
+        ordered = [unique[id] for id in sorted(unique)]  # the one order everybody writes in
+        names = {name for one in ordered for name in scores_of(one)}
+        keys = self._keys_of(names)
+
+        def work(connection: Connection) -> int:
+            for some in batched(ordered, AT_ONCE):
+                store_checkpoints(connection, some, keys)
+            return len(ordered)
+
+        return self._write(work)
+
+    def get_checkpoint(self, checkpoint_id: str) -> Checkpoint | None:
+        """The checkpoint of that id, deleted or not, or None.
+
+        Example:
+            >>> from model_checkpoint.database import EnhancedDatabaseConnection
+            >>> with EnhancedDatabaseConnection("sqlite://") as db:
+            ...     print(db.get_checkpoint("nothing"))
+            None
+        """
+        return self._read(lambda connection: _found(connection, checkpoint_id))
+
+    def get_checkpoints(self, checkpoint_ids: Sequence[str]) -> list[Checkpoint]:
+        """The checkpoints of these ids that are there, in this order.
+
+        Example:
+            >>> from model_checkpoint.database import EnhancedDatabaseConnection
+            >>> with EnhancedDatabaseConnection("sqlite://") as db:
+            ...     db.get_checkpoints(["nothing"])
+            []
+        """
+
+        def work(connection: Connection) -> dict[str, Checkpoint]:
+            rows = in_lists(connection, select(_table), _table.c.id, dict.fromkeys(checkpoint_ids))
+            return {row.id: checkpoint_of(row._mapping) for row in rows}
+
+        found = self._read(work)
+        return [found[one] for one in checkpoint_ids if one in found]
+
+    def get_checkpoints_by_experiment(
+        self,
+        experiment_id: str,
+        checkpoint_type: str | None = None,
+        best_only: bool = False,
+        *,
+        limit: int | None = None,
+        state: str = COMMITTED,
+    ) -> list[Checkpoint]:
+        """Checkpoints of a run, newest first; ``best_only`` those that carry a best flag; ``state="deleted"`` others.
+
+        Example:
+            >>> from model_checkpoint.database import EnhancedDatabaseConnection, Experiment
+            >>> with EnhancedDatabaseConnection("sqlite://") as db:
+            ...     _ = db.save_experiment(Experiment(id="r1", name="baseline"))
+            ...     _ = db.save_checkpoints([Checkpoint(id=f"c{n}", experiment_id="r1", step=n) for n in range(3)])
+            ...     [one.id for one in db.get_checkpoints_by_experiment("r1", limit=2)]
+            ['c2', 'c1']
+        """
+        same = _of_run(experiment_id, checkpoint_type, state)
+        each = [same.where(_table.c[flag] == true()) for flag in FLAGS] if best_only else [same]
+        order = [column.desc() for column in _NEWEST]
+
+        def work(connection: Connection) -> list[Checkpoint]:
+            found = [row for one in each for row in connection.execute(one.order_by(*order).limit(limit))]
+            return [checkpoint_of(row._mapping) for row in {row.id: row for row in found}.values()]
+
+        rows = self._read(work)
+        return sorted(rows, key=_age, reverse=True)[:limit] if best_only else rows
+
+    def page(
+        self,
+        experiment_id: str,
+        *,
+        checkpoint_type: str | None = None,
+        limit: int = 100,
+        after: str = "",
+        state: str = COMMITTED,
+    ) -> Page[Checkpoint]:
+        """Checkpoints of a run, newest first, a page at a time; no page costs more than the first.
+
+        Example:
+            >>> from model_checkpoint.database import EnhancedDatabaseConnection, Experiment
+            >>> with EnhancedDatabaseConnection("sqlite://") as db:
+            ...     _ = db.save_experiment(Experiment(id="r1", name="baseline"))
+            ...     _ = db.save_checkpoints([Checkpoint(id=f"c{n}", experiment_id="r1", step=n) for n in range(3)])
+            ...     first = db.page("r1", limit=2)
+            ...     [one.id for one in db.page("r1", limit=2, after=first.next).items]
+            ['c0']
+        """
+        statement = page_of(_of_run(experiment_id, checkpoint_type, state), _NEWEST, after=after, limit=limit)
+        rows = self._read(lambda connection: connection.execute(statement).mappings().all())
+        found = [checkpoint_of(row) for row in rows[:limit]]
+        return Page(found, cursor_of(_age(found[-1])) if len(rows) > limit else "")
+
+    def latest(self, experiment_id: str, checkpoint_type: str | None = None) -> Checkpoint | None:
+        """The newest checkpoint of a run, or None.
+
+        Example:
+            >>> from model_checkpoint.database import EnhancedDatabaseConnection
+            >>> with EnhancedDatabaseConnection("sqlite://") as db:
+            ...     print(db.latest("r1"))
+            None
+        """
+        found = self.get_checkpoints_by_experiment(experiment_id, checkpoint_type, limit=1)
+        return found[0] if found else None
+
+    def edit_checkpoint(self, checkpoint_id: str, change: Callable[[Checkpoint], Checkpoint]) -> Checkpoint:
+        """Replace a checkpoint's row by what ``change`` makes of it, with nobody else in between.
+
+        Example:
+            >>> from model_checkpoint.database import EnhancedDatabaseConnection, Experiment
+            >>> with EnhancedDatabaseConnection("sqlite://") as db:
+            ...     _ = db.save_experiment(Experiment(id="r1", name="baseline"))
+            ...     _ = db.save_checkpoint(Checkpoint(id="c1", experiment_id="r1"))
+            ...     db.edit_checkpoint("c1", lambda c: dataclasses.replace(c, tags=[*c.tags, "release"])).tags
+            ['release']
+
+        Raises:
+            WrongReference: There is no such checkpoint.
+        """
+
+        def work(connection: Connection) -> tuple[Checkpoint, dict[str, int]]:
+            there = _found(connection, checkpoint_id, lock=True)
+            if there is None:
+                raise WrongReference(f"checkpoint {checkpoint_id!r} is not in the catalog.")
+            after = change(there)
+            if (after.id, after.experiment_id) != (there.id, there.experiment_id):
+                raise OptionInvalid(f"checkpoint {checkpoint_id!r}: its id and run cannot be changed.")
+            keys = made_keys(connection, sorted(scores_of(after)))
+            store_checkpoints(connection, [after], keys)
+            return after, keys
+
+        after, keys = self._write(work)
+        self._key_ids.update(keys)
+        return after
+
+    def update_checkpoint(self, checkpoint_id: str, **fields: Any) -> Checkpoint:
+        """Change some fields of a checkpoint's row, e.g. ``pinned=True``.
+
+        Example:
+            >>> from model_checkpoint.database import EnhancedDatabaseConnection, Experiment
+            >>> with EnhancedDatabaseConnection("sqlite://") as db:
+            ...     _ = db.save_experiment(Experiment(id="r1", name="baseline"))
+            ...     _ = db.save_checkpoint(Checkpoint(id="c1", experiment_id="r1"))
+            ...     db.update_checkpoint("c1", pinned=True).pinned
+            True
+
+        Raises:
+            WrongReference: There is no such checkpoint.
+            OptionInvalid: There is no such field.
+        """
+        known = {field.name for field in dataclasses.fields(Checkpoint)} - {"id", "experiment_id"}
+        if fields.keys() - known:
+            raise OptionInvalid(f"no field {sorted(fields.keys() - known)[0]!r}; there are {', '.join(sorted(known))}.")
+        return self.edit_checkpoint(checkpoint_id, lambda there: dataclasses.replace(there, **fields))
+
+    def delete_checkpoint(self, checkpoint_id: str) -> Checkpoint:
+        """Mark a checkpoint deleted: it is in no list, is nobody's best, and can be brought back.
+
+        Example:
+            >>> from model_checkpoint.database import EnhancedDatabaseConnection, Experiment
+            >>> with EnhancedDatabaseConnection("sqlite://") as db:
+            ...     _ = db.save_experiment(Experiment(id="r1", name="baseline"))
+            ...     _ = db.save_checkpoint(Checkpoint(id="c1", experiment_id="r1"))
+            ...     db.delete_checkpoint("c1").state, db.page("r1").items, db.undelete_checkpoint("c1").state
+            ('deleted', [], 'committed')
+        """
+        gone: dict[str, Any] = {"state": DELETED, "deleted_at": time.time(), **dict.fromkeys(FLAGS, False)}
+        return self.edit_checkpoint(
+            checkpoint_id, lambda there: there if there.state == DELETED else dataclasses.replace(there, **gone)
+        )
+
+    def undelete_checkpoint(self, checkpoint_id: str) -> Checkpoint:
+        """Bring a deleted checkpoint back into the lists; its best flags are for whoever knows.
+
+        Example: see :meth:`delete_checkpoint`.
+        """
+        return self.update_checkpoint(checkpoint_id, state=COMMITTED, deleted_at=None)
+
+    def forget_checkpoint(self, checkpoint_id: str) -> bool:
+        """Remove the row itself, as if it had never been saved; says whether there was one.
+
+        Example:
+            >>> from model_checkpoint.database import EnhancedDatabaseConnection
+            >>> with EnhancedDatabaseConnection("sqlite://") as db:
+            ...     db.forget_checkpoint("nothing")
+            False
+        """
+        remove = delete(_table).where(_table.c.id == checkpoint_id)
+        return self._write(lambda connection: connection.execute(remove).rowcount > 0)
+
+
+def _of_run(experiment_id: str, checkpoint_type: str | None, state: str) -> Select[Any]:
+    same = select(_table).where(_table.c.experiment_id == experiment_id, _table.c.state == state)
+    return same if checkpoint_type is None else same.where(_table.c.checkpoint_type == checkpoint_type)
+
+
+def _age(checkpoint: Checkpoint) -> tuple[int, float, str]:
+    return checkpoint.step, checkpoint.created_at, checkpoint.id
+
+
+def _found(connection: Connection, checkpoint_id: str, *, lock: bool = False) -> Checkpoint | None:
+    statement = select(_table).where(_table.c.id == checkpoint_id)
+    row = connection.execute(statement.with_for_update() if lock else statement).mappings().first()
+    return None if row is None else checkpoint_of(row)

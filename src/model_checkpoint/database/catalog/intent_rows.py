@@ -1,0 +1,104 @@
+"""Intent rows: deletions that were decided and are not finished; whoever finds one open carries on."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import Connection, insert, select
+
+from model_checkpoint.database.catalog.catalog_part import CatalogPart
+from model_checkpoint.database.models import IntentRow, table_of
+from model_checkpoint.database.records import DeletionIntent
+from model_checkpoint.errors import WrongReference
+
+_table = table_of(IntentRow)
+
+
+class IntentCatalog(CatalogPart):
+    """Deletions under way."""
+
+    def record_intent(
+        self,
+        checkpoint_id: str,
+        action: str = "delete",
+        *,
+        plan_id: str = "",
+        details: Mapping[str, Any] | None = None,
+    ) -> DeletionIntent:
+        """Note a deletion before its first byte goes.
+
+        Example:
+            >>> from model_checkpoint.database import EnhancedDatabaseConnection
+            >>> with EnhancedDatabaseConnection("sqlite://") as db:
+            ...     intent = db.record_intent("c1", details={"path": "runs/a/checkpoints/step-7"})
+            ...     before = len(db.open_intents())
+            ...     _ = db.finish_intent(intent.id, "deleted")
+            ...     before, len(db.open_intents())
+            (1, 0)
+        """
+        intent = DeletionIntent(
+            id=uuid.uuid4().hex,
+            checkpoint_id=checkpoint_id,
+            action=action,
+            plan_id=plan_id,
+            details=dict(details or {}),
+        )
+        row = {field.name: getattr(intent, field.name) for field in dataclasses.fields(intent)} | {"finished_at": 0.0}
+
+        def work(connection: Connection) -> None:
+            if connection.execute(select(_table.c.id).where(_table.c.id == intent.id)).first() is None:
+                connection.execute(insert(_table).values(row))
+
+        self._write(work)
+        return intent
+
+    def finish_intent(self, intent_id: str, outcome: str = "done") -> DeletionIntent:
+        """Note how a deletion ended; one that was finished before stays as it ended then.
+
+        Example: see :meth:`record_intent`.
+
+        Raises:
+            WrongReference: There is no such intent.
+        """
+        ended = {"finished_at": time.time(), "outcome": outcome}
+
+        def work(connection: Connection) -> DeletionIntent:
+            still = (_table.c.id == intent_id, _table.c.finished_at == 0.0)
+            connection.execute(_table.update().where(*still).values(ended))
+            row = connection.execute(select(_table).where(_table.c.id == intent_id)).mappings().first()
+            if row is None:
+                raise WrongReference(f"intent {intent_id!r} is not in the catalog.")
+            return _record(dict(row))
+
+        return self._write(work)
+
+    def open_intents(self, *, limit: int = 1000) -> list[DeletionIntent]:
+        """Deletions that are not finished, the oldest first.
+
+        Example: see :meth:`record_intent`.
+        """
+        order = (_table.c.created_at, _table.c.id)
+        statement = select(_table).where(_table.c.finished_at == 0.0).order_by(*order).limit(limit)
+        rows = self._read(lambda connection: connection.execute(statement).mappings().all())
+        return [_record(dict(row)) for row in rows]
+
+    def intents(self, checkpoint_id: str) -> list[DeletionIntent]:
+        """All intents of one checkpoint, finished or not, the oldest first.
+
+        Example:
+            >>> from model_checkpoint.database import EnhancedDatabaseConnection
+            >>> with EnhancedDatabaseConnection("sqlite://") as db:
+            ...     db.intents("c1")
+            []
+        """
+        statement = select(_table).where(_table.c.checkpoint_id == checkpoint_id)
+        rows = self._read(lambda connection: connection.execute(statement).mappings().all())
+        return sorted((_record(dict(row)) for row in rows), key=lambda one: (one.created_at, one.id))
+
+
+def _record(row: dict[str, Any]) -> DeletionIntent:
+    return DeletionIntent(**{**row, "finished_at": row["finished_at"] or None})

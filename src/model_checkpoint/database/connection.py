@@ -1,0 +1,224 @@
+"""Connection: the catalog of one database, whole: runs, metrics, checkpoints, lineage, integrity, intents, audit.
+
+Safe in threads, in many processes and after a fork. Every call is one short transaction; what passes (locks, deadlocks,
+a server that was restarted) is tried again, what does not is a typed error.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, TypeVar
+
+from sqlalchemy import URL, Connection
+
+from model_checkpoint import forks
+from model_checkpoint.database.catalog.audit_rows import AuditCatalog
+from model_checkpoint.database.catalog.best_rows import BestCatalog
+from model_checkpoint.database.catalog.experiment_rows import ExperimentCatalog
+from model_checkpoint.database.catalog.integrity_rows import IntegrityCatalog
+from model_checkpoint.database.catalog.intent_rows import IntentCatalog
+from model_checkpoint.database.catalog.lineage_rows import LineageCatalog
+from model_checkpoint.database.errors import DatabaseUnreachable, SchemaOutdated, SchemaTooNew
+from model_checkpoint.database.opening.database_url import read_url
+from model_checkpoint.database.opening.pool import DatabasePool
+from model_checkpoint.database.opening.transactions import Transactions, Work
+from model_checkpoint.database.saved_rows import SavedCatalog
+from model_checkpoint.database.schema.creation import create_catalog
+from model_checkpoint.database.schema.migration import Notify, ignore_change, migrate
+from model_checkpoint.database.schema.schema_version import HEAD, Standing, standing_of, stored_revision
+
+_log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class EnhancedDatabaseConnection(
+    ExperimentCatalog, BestCatalog, LineageCatalog, IntegrityCatalog, IntentCatalog, AuditCatalog, SavedCatalog
+):
+    """The catalog of one database.
+
+    Args:
+        database_url: ``sqlite:///experiments.db``, ``postgresql://user:password@host/name``,
+            ``mysql://user:password@host/name``, or any URL SQLAlchemy has a dialect for.
+        auto_migrate: Make the tables in an empty database, and bring those of an earlier version up to date, with a
+            backup before.
+        lazy: Open the database at the first call instead of now.
+        notify: Called before and after a migration.
+
+    A database that a newer version of this package made opens read-only: writing raises ``SchemaTooNew``.
+
+    Example:
+        >>> with EnhancedDatabaseConnection("sqlite://") as db:
+        ...     db.list_experiments().items
+        []
+
+    Raises:
+        DatabaseUnreachable: There is no server, or the file cannot be opened.
+        SchemaOutdated: The tables are missing or of an earlier version, and ``auto_migrate`` is off.
+    """
+
+    def __init__(
+        self,
+        database_url: str | URL = "sqlite:///experiments.db",
+        auto_migrate: bool = True,
+        *,
+        lazy: bool = False,
+        notify: Notify = ignore_change,
+    ) -> None:
+        url = read_url(database_url)
+        self._pool = DatabasePool(url)
+        self._transactions = Transactions(self._pool)
+        self._auto_migrate, self._notify = auto_migrate, notify
+        self._experiment_numbers: dict[str, int] = {}
+        self._key_ids: dict[str, int] = {}
+        self._current = threading.local()
+        forks.in_child(self._begin_anew)
+        self._opening = forks.lock()
+        self._revision = ""
+        weakref.finalize(self, self._pool.close).atexit = False  # forgotten without a close: give all back all the same
+        if not lazy:
+            try:
+                self._open()
+            except BaseException:
+                self._pool.close()
+                raise
+
+    @property
+    def database_url(self) -> str:
+        """Which database this is, without its password."""
+        return self._pool.where
+
+    @property
+    def revision(self) -> str:
+        """The revision of the schema; empty before the first call of a lazy connection."""
+        return self._revision
+
+    @property
+    def read_only(self) -> bool:
+        """Whether a newer version made this database, so that it is only read."""
+        return standing_of(self._revision) is Standing.NEWER
+
+    def close(self) -> None:
+        """Give the connections back; also what leaving a ``with`` block does.
+
+        Example:
+            >>> EnhancedDatabaseConnection("sqlite://").close()
+        """
+        self._pool.close()
+
+    def __enter__(self) -> EnhancedDatabaseConnection:
+        return self
+
+    def __exit__(self, *error: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.database_url!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process opens the database for itself."""
+        return _reopened, (type(self), self._pool.url, self._auto_migrate)
+
+    def together(self, work: Callable[[], T], *, durable: bool = True) -> T:
+        """Run calls of this connection as one transaction: all or none, one flush; ``work`` may run several times.
+
+        Example:
+            >>> from model_checkpoint.database import Checkpoint, Experiment
+            >>> db = EnhancedDatabaseConnection("sqlite://")
+            >>> def both():
+            ...     db.save_experiment(Experiment(id="r1", name="baseline"))
+            ...     db.save_checkpoint(Checkpoint(id="c1", experiment_id="r1", step=7))
+            ...     db.record_audit("save", "c1")
+            >>> db.together(both)
+            >>> db.latest("r1").id
+            'c1'
+        """
+
+        def all_of_it(connection: Connection) -> T:
+            self._current.connection = connection
+            try:
+                return work()
+            except BaseException:
+                # numbers given in a transaction that is undone are nobody's
+                self._experiment_numbers.clear()
+                self._key_ids.clear()
+                raise
+            finally:
+                self._current.connection = None
+
+        return self._write(all_of_it, durable=durable)
+
+    def _read(self, work: Work[T]) -> T:
+        current = getattr(self._current, "connection", None)
+        if current is not None:
+            return work(current)
+        self._open()
+        try:
+            return self._transactions.read(work)
+        except DatabaseUnreachable as error:
+            if self.read_only:
+                raise self._too_new("cannot be read here either") from error
+            raise
+
+    def _write(self, work: Work[T], *, durable: bool = True) -> T:
+        current = getattr(self._current, "connection", None)
+        if current is not None:
+            return work(current)
+        self._open()
+        if self.read_only:
+            raise self._too_new("is read-only here")
+        return self._transactions.write(work, durable=durable)
+
+    def _begin_anew(self) -> None:
+        """What the parent was in the middle of is not ours."""
+        self._current = threading.local()
+
+    def _open(self) -> None:
+        """See to it that the tables are there, once."""
+        if self._revision:
+            return
+        with self._opening:
+            if not self._revision:
+                self._revision = self._brought_up_to_date()
+
+    def _brought_up_to_date(self) -> str:
+        stored = self._transactions.read(stored_revision)
+        standing = standing_of(stored)
+        if standing is Standing.NEWER:
+            _log.warning("%s", self._too_new("is opened read-only", stored))
+        if standing in (Standing.CURRENT, Standing.NEWER):
+            return stored
+        if not self._auto_migrate:
+            raise SchemaOutdated(
+                f"{self.database_url}: has {standing.value} (revision {stored or 'none'}, needed {HEAD}). Open it with "
+                "auto_migrate=True, or call MigrationManager(database_url).migrate()."
+            )
+        if standing is Standing.EMPTY:
+            create_catalog(self._transactions)
+        else:
+            self._migrate()
+        return self._transactions.read(stored_revision)
+
+    def _migrate(self) -> None:
+        pool = DatabasePool(self._pool.url, patient=True)
+        try:
+            done = migrate(Transactions(pool), HEAD, notify=self._notify)
+        finally:
+            pool.close()
+        if done is not None:
+            self._revision = HEAD
+            details = {"from": done.from_revision, "to": done.to_revision, "backup": done.backup}
+            self.record_audit("migrate", "schema", details=details)
+
+    def _too_new(self, so: str, revision: str = "") -> SchemaTooNew:
+        return SchemaTooNew(
+            f"{self.database_url}: revision {revision or self._revision} of its schema is of a newer version of "
+            f"model-checkpoint (this one knows up to {HEAD}), so it {so}. Upgrade: pip install -U model-checkpoint."
+        )
+
+
+def _reopened(cls: Callable[..., T], url: URL, auto_migrate: bool) -> T:
+    return cls(url, auto_migrate, lazy=True)

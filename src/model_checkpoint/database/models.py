@@ -1,0 +1,281 @@
+"""Models: the tables of the catalog. :mod:`.records` has what they are handed out as.
+
+A change here needs a revision in :mod:`.migrations`; a test compares what the two make.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from sqlalchemy import Boolean, Double, ForeignKey, Index, SmallInteger, Table
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from model_checkpoint.database.values.column_types import (
+    OPTIONS,
+    BigInt,
+    ExactText,
+    FiniteNumber,
+    LongText,
+    PlainData,
+    WholeNumber,
+)
+
+ID, NAME, WORD = 64, 250, 32  # characters
+
+
+class Base(DeclarativeBase):
+    """All tables of the catalog."""
+
+
+def table_of(model: type[Base]) -> Table:
+    """The table behind a model.
+
+    Example:
+        >>> table_of(ExperimentRow).name
+        'experiments'
+    """
+    return cast(Table, model.__table__)
+
+
+class ExperimentRow(Base):
+    """One run. Points refer to its number, people and checkpoints to its id."""
+
+    __tablename__ = "experiments"
+
+    number: Mapped[int] = mapped_column(BigInt, primary_key=True, autoincrement=True)
+    id: Mapped[str] = mapped_column(ExactText("experiment id", ID), unique=True)
+    name: Mapped[str] = mapped_column(ExactText("experiment name", NAME))
+    project_name: Mapped[str] = mapped_column(ExactText("project name", NAME))
+    status: Mapped[str] = mapped_column(ExactText("status", WORD))
+    start_time: Mapped[float] = mapped_column(FiniteNumber("start time"))
+    end_time: Mapped[float | None] = mapped_column(FiniteNumber("end time"))
+    step: Mapped[int] = mapped_column(WholeNumber("step"))
+    notes: Mapped[str] = mapped_column(LongText("notes"))
+    tags: Mapped[list[str]] = mapped_column(PlainData("tags"))
+    config: Mapped[dict[str, Any]] = mapped_column(PlainData("config"))
+
+    __table_args__ = (
+        Index("ix_experiments_newest", "start_time", "id"),
+        Index("ix_experiments_project", "project_name", "start_time", "id"),
+        Index("ix_experiments_status", "status", "start_time", "id"),
+        OPTIONS,
+    )
+
+
+class HeartbeatRow(Base):
+    """When a run was last heard of, by the clock of the database; apart, since it changes all the time."""
+
+    __tablename__ = "heartbeats"
+
+    experiment: Mapped[int] = mapped_column(BigInt, ForeignKey(ExperimentRow.number), primary_key=True)
+    last_seen: Mapped[float] = mapped_column(Double)
+    last_step_at: Mapped[float | None] = mapped_column(Double)
+    step: Mapped[int | None] = mapped_column(WholeNumber("step"))
+
+    __table_args__ = (OPTIONS,)
+
+
+class CheckpointRow(Base):
+    """One checkpoint; ``loss`` and ``val_loss`` are pairs, as in :mod:`.values.exact_numbers`."""
+
+    __tablename__ = "checkpoints"
+
+    id: Mapped[str] = mapped_column(ExactText("checkpoint id", ID), primary_key=True)
+    experiment_id: Mapped[str] = mapped_column(ExactText("experiment id", ID), ForeignKey(ExperimentRow.id))
+    epoch: Mapped[int | None] = mapped_column(WholeNumber("epoch"))
+    step: Mapped[int] = mapped_column(WholeNumber("step"))
+    checkpoint_type: Mapped[str] = mapped_column(ExactText("checkpoint type", WORD))
+    file_path: Mapped[str] = mapped_column(LongText("file path"))
+    file_size: Mapped[int] = mapped_column(WholeNumber("file size"))
+    checksum: Mapped[str] = mapped_column(LongText("checksum"))
+    model_name: Mapped[str] = mapped_column(LongText("model name"))
+    loss_grade: Mapped[int | None] = mapped_column(SmallInteger)
+    loss: Mapped[float | None] = mapped_column(Double)
+    val_loss_grade: Mapped[int | None] = mapped_column(SmallInteger)
+    val_loss: Mapped[float | None] = mapped_column(Double)
+    notes: Mapped[str] = mapped_column(LongText("notes"))
+    is_best_loss: Mapped[bool] = mapped_column(Boolean)
+    is_best_val_loss: Mapped[bool] = mapped_column(Boolean)
+    is_best_metric: Mapped[bool] = mapped_column(Boolean)
+    metrics: Mapped[dict[str, float]] = mapped_column(PlainData("metrics"))
+    metadata_: Mapped[dict[str, Any]] = mapped_column("metadata", PlainData("metadata"))  # Base has a `metadata`
+    created_at: Mapped[float] = mapped_column(FiniteNumber("created at"))
+    name: Mapped[str] = mapped_column(LongText("name"))
+    root: Mapped[str] = mapped_column(LongText("root"))
+    backend: Mapped[str] = mapped_column(ExactText("backend", NAME))
+    parts: Mapped[list[str]] = mapped_column(PlainData("parts"))
+    tags: Mapped[list[str]] = mapped_column(PlainData("tags"))
+    pinned: Mapped[bool] = mapped_column(Boolean)
+    unique_bytes: Mapped[int | None] = mapped_column(WholeNumber("unique bytes"))
+    health: Mapped[str] = mapped_column(ExactText("health", WORD))
+    verified_at: Mapped[float] = mapped_column(FiniteNumber("verified at"))  # 0: never, so that those come first
+    state: Mapped[str] = mapped_column(ExactText("state", WORD))
+    deleted_at: Mapped[float | None] = mapped_column(FiniteNumber("deleted at"))
+
+    __table_args__ = (
+        Index("ix_checkpoints_newest", "experiment_id", "state", "step", "created_at", "id"),
+        Index("ix_checkpoints_type", "experiment_id", "state", "checkpoint_type", "step", "created_at", "id"),
+        Index("ix_checkpoints_best_loss", "experiment_id", "is_best_loss", "step", "created_at", "id"),
+        Index("ix_checkpoints_best_val_loss", "experiment_id", "is_best_val_loss", "step", "created_at", "id"),
+        Index("ix_checkpoints_best_metric", "experiment_id", "is_best_metric", "step", "created_at", "id"),
+        Index("ix_checkpoints_verified", "state", "verified_at", "id"),
+        OPTIONS,
+    )
+
+
+class MetricKeyRow(Base):
+    """The name of a metric, once, so that points carry a number; never removed."""
+
+    __tablename__ = "metric_keys"
+
+    id: Mapped[int] = mapped_column(BigInt, primary_key=True, autoincrement=True)
+    name: Mapped[str] = mapped_column(ExactText("metric name", NAME), unique=True)
+
+    __table_args__ = (OPTIONS,)
+
+
+class MetricPointRow(Base):
+    """One point; the same one twice is one row. Its summary, written with it, has the foreign keys for both."""
+
+    __tablename__ = "experiment_metrics"
+
+    experiment: Mapped[int] = mapped_column(BigInt, primary_key=True, autoincrement=False)
+    key: Mapped[int] = mapped_column(BigInt, primary_key=True, autoincrement=False)
+    step: Mapped[int] = mapped_column(BigInt, primary_key=True, autoincrement=False)
+    at: Mapped[float] = mapped_column(Double, primary_key=True)
+    grade: Mapped[int] = mapped_column(SmallInteger)
+    value: Mapped[float] = mapped_column(Double)
+
+    __table_args__ = ({"sqlite_with_rowid": False, **OPTIONS},)
+
+
+class MetricSummaryRow(Base):
+    """All points of one series in one row; whoever adds points holds its lock."""
+
+    __tablename__ = "metric_summaries"
+
+    experiment: Mapped[int] = mapped_column(BigInt, ForeignKey(ExperimentRow.number), primary_key=True)
+    key: Mapped[int] = mapped_column(BigInt, ForeignKey(MetricKeyRow.id), primary_key=True)
+    count: Mapped[int] = mapped_column(BigInt)
+    nan_count: Mapped[int] = mapped_column(BigInt)
+    last_step: Mapped[int] = mapped_column(BigInt)
+    last_at: Mapped[float] = mapped_column(Double)
+    last_grade: Mapped[int] = mapped_column(SmallInteger)
+    last_value: Mapped[float] = mapped_column(Double)
+    min_grade: Mapped[int | None] = mapped_column(SmallInteger)
+    min_value: Mapped[float | None] = mapped_column(Double)
+    min_step: Mapped[int | None] = mapped_column(BigInt)
+    max_grade: Mapped[int | None] = mapped_column(SmallInteger)
+    max_value: Mapped[float | None] = mapped_column(Double)
+    max_step: Mapped[int | None] = mapped_column(BigInt)
+
+    __table_args__ = ({"sqlite_with_rowid": False, **OPTIONS},)
+
+
+class CheckpointMetricRow(Base):
+    """A metric of a checkpoint that is not deleted: the index the best are found by, the newest among equals."""
+
+    __tablename__ = "checkpoint_metrics"
+
+    checkpoint_id: Mapped[str] = mapped_column(
+        ExactText("checkpoint id", ID), ForeignKey(CheckpointRow.id, ondelete="CASCADE"), primary_key=True
+    )
+    key: Mapped[int] = mapped_column(BigInt, ForeignKey(MetricKeyRow.id), primary_key=True)
+    experiment_id: Mapped[str] = mapped_column(ExactText("experiment id", ID))
+    grade: Mapped[int] = mapped_column(SmallInteger)
+    value: Mapped[float] = mapped_column(Double)
+    step: Mapped[int] = mapped_column(BigInt)
+    created_at: Mapped[float] = mapped_column(Double)
+
+    __table_args__ = (OPTIONS,)
+
+
+_best = CheckpointMetricRow
+Index(
+    "ix_checkpoint_metrics_lowest",
+    *(_best.experiment_id, _best.key, _best.grade, _best.value),
+    *(_best.step.desc(), _best.created_at.desc(), _best.checkpoint_id.desc()),
+)
+Index(
+    "ix_checkpoint_metrics_highest",
+    *(_best.experiment_id, _best.key, _best.grade, _best.value, _best.step, _best.created_at, _best.checkpoint_id),
+)
+
+
+class AuditRow(Base):
+    """One thing that was done; triggers refuse to change or remove it."""
+
+    __tablename__ = "audit_log"
+
+    number: Mapped[int] = mapped_column(BigInt, primary_key=True, autoincrement=True)
+    id: Mapped[str] = mapped_column(ExactText("audit id", ID), unique=True)
+    at: Mapped[float] = mapped_column(FiniteNumber("time"))
+    actor: Mapped[str] = mapped_column(LongText("actor"))
+    action: Mapped[str] = mapped_column(ExactText("action", WORD))
+    outcome: Mapped[str] = mapped_column(LongText("outcome"))
+    subject: Mapped[str] = mapped_column(ExactText("subject", NAME))
+    details: Mapped[dict[str, Any]] = mapped_column(PlainData("details"))
+
+    __table_args__ = (
+        Index("ix_audit_subject", "subject", "number"),
+        Index("ix_audit_action", "action", "number"),
+        OPTIONS,
+    )
+
+
+class EdgeRow(Base):
+    """What came out of what; no foreign keys, since it outlives both."""
+
+    __tablename__ = "lineage_edges"
+
+    parent: Mapped[str] = mapped_column(ExactText("parent", ID), primary_key=True)
+    child: Mapped[str] = mapped_column(ExactText("child", ID), primary_key=True)
+    kind: Mapped[str] = mapped_column(ExactText("kind", WORD), primary_key=True)
+    step: Mapped[int | None] = mapped_column(WholeNumber("step"))
+    created_at: Mapped[float] = mapped_column(FiniteNumber("created at"))
+
+    __table_args__ = (Index("ix_edges_child", "child"), OPTIONS)
+
+
+class IntegrityRow(Base):
+    """What one verification found."""
+
+    __tablename__ = "integrity_records"
+
+    id: Mapped[str] = mapped_column(ExactText("integrity id", ID), primary_key=True)
+    checkpoint_id: Mapped[str] = mapped_column(
+        ExactText("checkpoint id", ID), ForeignKey(CheckpointRow.id, ondelete="CASCADE")
+    )
+    outcome: Mapped[str] = mapped_column(ExactText("outcome", WORD))
+    method: Mapped[str] = mapped_column(ExactText("method", WORD))
+    checked_at: Mapped[float] = mapped_column(FiniteNumber("checked at"))
+    seconds: Mapped[float] = mapped_column(FiniteNumber("seconds"))
+    bytes_read: Mapped[int] = mapped_column(WholeNumber("bytes read"))
+    details: Mapped[dict[str, Any]] = mapped_column(PlainData("details"))
+
+    __table_args__ = (
+        Index("ix_integrity_checkpoint", "checkpoint_id", "checked_at", "id"),
+        Index("ix_integrity_newest", "checked_at", "id"),
+        OPTIONS,
+    )
+
+
+class IntentRow(Base):
+    """A deletion that was decided; ``finished_at`` is 0 as long as it is open."""
+
+    __tablename__ = "deletion_intents"
+
+    id: Mapped[str] = mapped_column(ExactText("intent id", ID), primary_key=True)
+    checkpoint_id: Mapped[str] = mapped_column(ExactText("checkpoint id", ID))
+    action: Mapped[str] = mapped_column(ExactText("action", WORD))
+    plan_id: Mapped[str] = mapped_column(ExactText("plan id", ID))
+    details: Mapped[dict[str, Any]] = mapped_column(PlainData("details"))
+    created_at: Mapped[float] = mapped_column(FiniteNumber("created at"))
+    finished_at: Mapped[float] = mapped_column(FiniteNumber("finished at"))
+    outcome: Mapped[str] = mapped_column(LongText("outcome"))
+
+    __table_args__ = (
+        Index("ix_intents_open", "finished_at", "created_at", "id"),
+        Index("ix_intents_checkpoint", "checkpoint_id"),
+        OPTIONS,
+    )

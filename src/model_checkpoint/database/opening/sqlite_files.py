@@ -1,0 +1,84 @@
+"""SQLite files: one writer at a time that waits for its turn, readers beside it, and commits as durable as asked for.
+
+The driver's own transactions begin as readers and fail at once when they turn into writers; ours say BEGIN IMMEDIATE.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, QueuePool, create_engine, event
+
+from model_checkpoint.database.opening.database_url import is_file, is_memory
+from model_checkpoint.database.opening.network_files import network_kind
+
+_log = logging.getLogger(__name__)
+BUSY_SECONDS = 30.0
+MODE = "model_checkpoint_mode"  # the execution option that says what a transaction is for
+READ, WRITE, RELAXED = "read", "write", "relaxed"  # relaxed: the last commits may go with the power, never with a crash
+_PRAGMAS = (
+    "PRAGMA foreign_keys=ON",
+    "PRAGMA cache_size=10000",
+    "PRAGMA temp_store=MEMORY",
+    "PRAGMA journal_size_limit=67108864",
+)
+
+
+def sqlite_engine(url: URL) -> Engine:
+    """An engine for a file, or for memory, which has one connection that all threads take turns with."""
+    shared: dict[str, Any] = {"pool_size": 1, "max_overflow": 0} if is_memory(url) else {"max_overflow": 10}
+    journal = _journal(url)
+    engine = create_engine(
+        url,
+        poolclass=QueuePool,
+        pool_timeout=BUSY_SECONDS,
+        connect_args={"check_same_thread": False, "timeout": BUSY_SECONDS},
+        hide_parameters=True,
+        pool_reset_on_return=None,  # every transaction is ended by who began it
+        **shared,
+    )
+
+    def prepare(connection: Any, record: Any) -> None:
+        connection.isolation_level = None  # the driver begins nothing by itself
+        for pragma in _PRAGMAS:
+            connection.execute(pragma)
+        if connection.execute("PRAGMA journal_mode").fetchone()[0] != journal:
+            connection.execute(f"PRAGMA journal_mode={journal}")
+
+    event.listen(engine, "connect", prepare)
+    event.listen(engine, "begin", _begin)
+    return engine
+
+
+def _begin(connection: Connection) -> None:
+    mode = connection.get_execution_options().get(MODE, WRITE)
+    if mode == READ:
+        connection.exec_driver_sql("BEGIN")
+        return
+    connection.exec_driver_sql(f"PRAGMA synchronous={'NORMAL' if mode == RELAXED else 'FULL'}")
+    connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def _journal(url: URL) -> str:
+    """How the file keeps what is not committed; makes its folder, as a file there is to come."""
+    if not is_file(url):
+        return "memory" if is_memory(url) else "wal"
+    path = Path(str(url.database))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    kind = network_kind(path.parent)
+    if not kind:
+        return "wal"
+    if str(path) not in _told:
+        _told.add(str(path))
+        _log.warning(
+            "%s lies on a network file system (%s): it is kept without a write-ahead log, so readers wait for writers. "
+            "For many writers use a PostgreSQL or MySQL database.",
+            path,
+            kind,
+        )
+    return "truncate"
+
+
+_told: set[str] = set()

@@ -1,0 +1,153 @@
+"""Saved rows: all that one save leaves in the catalog, in one transaction: row, best flags, edge and audit entry."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+import uuid
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from sqlalchemy import CompoundSelect, Connection, Update, bindparam, insert, literal, select, union_all
+
+from model_checkpoint.database.catalog.audit_rows import whoami
+from model_checkpoint.database.catalog.best_rows import KINDS
+from model_checkpoint.database.catalog.catalog_part import CatalogPart
+from model_checkpoint.database.catalog.checkpoint_columns import (
+    COMMITTED,
+    FLAGS,
+    insert_checkpoints,
+    scores_of,
+    store_checkpoints,
+)
+from model_checkpoint.database.models import AuditRow, CheckpointRow, EdgeRow, ExperimentRow, table_of
+from model_checkpoint.database.records import Checkpoint
+from model_checkpoint.database.values.exact_numbers import joined
+
+_experiments, _checkpoints = table_of(ExperimentRow), table_of(CheckpointRow)
+_edges, _audits = table_of(EdgeRow), table_of(AuditRow)
+
+Beats = Callable[[Checkpoint, Checkpoint], bool]  # the one that has a flag, and the new one
+
+
+class SavedCatalog(CatalogPart):
+    """What a save leaves."""
+
+    def record_saved(
+        self,
+        checkpoint: Checkpoint,
+        *,
+        beats: Mapping[str, Beats] | None = None,
+        details: Mapping[str, Any] | None = None,
+    ) -> tuple[str, ...]:
+        """Store a checkpoint that was just saved, with its edge, its audit entry and the best flags it wins.
+
+        Saves of one run are put in a row here, so that a flag has one owner whoever saves at the same time. Done twice
+        it is the same as done once.
+
+        Args:
+            checkpoint: The row.
+            beats: Of each kind of flag (``loss``, ``val_loss``, ``metric``) whether the new one beats the one that has
+                it; one that does not even beat itself, since it was not measured, never gets the flag.
+            details: For the audit entry.
+
+        Returns:
+            The kinds of flags it won.
+
+        Example:
+            >>> from model_checkpoint.database import EnhancedDatabaseConnection, Experiment
+            >>> lower = {"loss": lambda old, new: new.loss < old.loss or new is old}
+            >>> with EnhancedDatabaseConnection("sqlite://") as db:
+            ...     _ = db.save_experiment(Experiment(id="r1", name="baseline"))
+            ...     [db.record_saved(Checkpoint(id=id, experiment_id="r1", loss=loss), beats=lower)
+            ...      for id, loss in (("c1", 0.5), ("c2", 0.7), ("c3", 0.3))]
+            [('loss',), (), ('loss',)]
+
+        Raises:
+            RowRefused: Its run is not in the catalog, or a field breaks a rule.
+        """
+        keys = self._keys_of(scores_of(checkpoint))
+
+        def work(connection: Connection) -> tuple[str, ...]:
+            _take_turns(connection, checkpoint)
+            there = _known(connection, checkpoint, beats or {})
+            holders = [one for one in there if one.id != checkpoint.id]
+            won = tuple(kind for kind, better in (beats or {}).items() if _wins(checkpoint, holders, kind, better))
+            _take_flags(connection, holders, won)
+            flags: dict[str, Any] = {KINDS[kind]: True for kind in won}
+            new = dataclasses.replace(checkpoint, **flags)
+            if len(holders) < len(there):
+                store_checkpoints(connection, [new], keys)
+            else:
+                insert_checkpoints(connection, [new], keys)
+                _note(connection, new, {**(details or {}), "best": list(won)})
+            return won
+
+        return self._write(work)
+
+
+# Statements are made once: to make one, and to find out that it is known, takes longer than to run it.
+_TURN = select(_experiments.c.number).where(_experiments.c.id == bindparam("run")).with_for_update()
+_EDGE, _AUDIT = insert(_edges), insert(_audits)
+_COMPARED = tuple(
+    _checkpoints.c[name]
+    for name in ("id", "step", "created_at", "loss", "loss_grade", "val_loss", "val_loss_grade", "metrics", *FLAGS)
+)
+
+
+def _take_turns(connection: Connection, new: Checkpoint) -> None:
+    """Wait for whoever saves to the same run; a SQLite file has one writer anyway."""
+    if connection.dialect.name != "sqlite":
+        connection.execute(_TURN, {"run": new.experiment_id})
+
+
+def _known(connection: Connection, new: Checkpoint, kinds: Collection[str]) -> list[Checkpoint]:
+    """The new one, if it was recorded before, and those that have a flag, as far as they are compared."""
+    rows = connection.execute(_asking(tuple(kinds)), {"new": new.id, "run": new.experiment_id}).mappings()
+    return [*{row["id"]: _compared(row, new) for row in rows}.values()]
+
+
+@cache
+def _asking(kinds: tuple[str, ...]) -> CompoundSelect[Any]:
+    """Each is found by an index of its own."""
+    each = [select(*_COMPARED).where(_checkpoints.c.id == bindparam("new"))]
+    for kind in kinds:
+        own = (_checkpoints.c.experiment_id == bindparam("run"), _checkpoints.c[KINDS[kind]].is_(True))
+        each.append(select(*_COMPARED).where(*own, _checkpoints.c.state == literal(COMMITTED)))
+    return union_all(*each)
+
+
+def _compared(row: Mapping[Any, Any], new: Checkpoint) -> Checkpoint:
+    fields = dict(row)
+    grades = {name: fields.pop(f"{name}_grade") for name in ("loss", "val_loss")}
+    for name, grade in grades.items():
+        fields[name] = None if grade is None else joined(grade, fields[name])
+    return Checkpoint(experiment_id=new.experiment_id, **fields)
+
+
+def _wins(new: Checkpoint, holders: Sequence[Checkpoint], kind: str, better: Beats) -> bool:
+    """Whether the new one deserves a flag more than whoever has it."""
+    flagged = [one for one in holders if getattr(one, KINDS[kind])]
+    return better(new, new) and all(better(holder, new) for holder in flagged)
+
+
+def _take_flags(connection: Connection, holders: Sequence[Checkpoint], won: Collection[str]) -> None:
+    for one in holders:
+        lost = tuple(kind for kind in won if getattr(one, KINDS[kind]))
+        if lost:
+            connection.execute(_taking(lost), {"holder": one.id})
+
+
+@cache
+def _taking(kinds: tuple[str, ...]) -> Update:
+    values = {KINDS[kind]: False for kind in kinds}
+    return _checkpoints.update().where(_checkpoints.c.id == bindparam("holder")).values(values)
+
+
+def _note(connection: Connection, new: Checkpoint, details: Mapping[str, Any]) -> None:
+    now = time.time()
+    edge = {"parent": new.experiment_id, "child": new.id, "kind": "saved", "step": new.step, "created_at": now}
+    connection.execute(_EDGE, edge)
+    entry = {"id": uuid.uuid4().hex, "at": now, "actor": whoami(), "action": "save", "outcome": "ok"}
+    connection.execute(_AUDIT, {**entry, "subject": new.id, "details": dict(details)})

@@ -1,0 +1,124 @@
+"""Opaque load: files that a storage backend wrote are checked against their digests, then given back to it.
+
+Where the files lie in a folder of this machine as they were written, the backend reads them there; from an object
+store, and where their names had to be changed, they are laid out in a temporary folder first.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from tempfile import TemporaryDirectory
+from typing import TypeVar
+
+import msgspec
+
+from model_checkpoint.engine.common.info import path_of
+from model_checkpoint.engine.reading.plain_files import PlainChunk, read_plain
+from model_checkpoint.engine.root.listing import read_any_manifest
+from model_checkpoint.errors import ChunkMismatch, ManifestInvalid, WrongReference
+from model_checkpoint.format import check_files
+from model_checkpoint.manifest import OPAQUE, FileRecord, Manifest, unpack
+from model_checkpoint.options import ReaderLimits
+from model_checkpoint.storage.contract.store import Placed, Store
+from model_checkpoint.storage.locate import Root, open_store
+
+Loaded = TypeVar("Loaded")
+
+
+class BackendFiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a manifest says of the files of a backend."""
+
+    backend: str
+    file: str  # what it was told to write
+    paths: dict[str, str]  # how each file of the checkpoint was called by the backend
+    empty: tuple[str, ...] = ()  # its files without a byte
+
+
+def written_by(store: Store, name: str) -> BackendFiles | None:
+    """Which backend wrote a checkpoint; None if the engine itself did."""
+    manifest = read_any_manifest(store, name)
+    return _files_of(manifest, path_of(store, name)) if OPAQUE in manifest.features else None
+
+
+def load_opaque(root: Root, name: str, read: Callable[[str], Loaded], *, full: bool = True) -> Loaded:
+    """Check every file of the checkpoint ``name``, then call ``read`` with the path its backend had written.
+
+    Args:
+        root: The folder or URL given to the save.
+        name: Of its folder.
+        read: Gives the state back.
+        full: Whether SHA-256 is compared, and not only xxh3.
+
+    Raises:
+        ChunkMismatch: a byte is not what was saved; ``read`` was not called.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from model_checkpoint.engine.writing.opaque_save import save_opaque
+        >>> write = lambda path: Path(path).write_bytes(b"mine")
+        >>> info = save_opaque("memory://doc-opaque-load", write, backend="mine", step=3)
+        >>> load_opaque("memory://doc-opaque-load", info.prefix, lambda path: Path(path).read_bytes())
+        b'mine'
+    """
+    store = open_store(root)
+    manifest, where = read_any_manifest(store, name), path_of(store, name)
+    if OPAQUE not in manifest.features:
+        raise WrongReference(f"{where}: was written by the engine itself. Load it with mc.load.", where)
+    check_files(manifest.extras, where, ReaderLimits())
+    with _laid_out(store, manifest, _files_of(manifest, where), where, full=full) as path:
+        return read(path)
+
+
+def _files_of(manifest: Manifest, where: str) -> BackendFiles:
+    """Believe nothing: a path that leaves its folder is refused before anything is made."""
+    try:
+        inside = msgspec.convert(unpack(manifest.tree), BackendFiles)
+    except (msgspec.ValidationError, ValueError, TypeError) as error:
+        raise _invalid(where, f"says of its backend what cannot be read ({error})") from error
+    if sorted(inside.paths) != sorted(record.name for record in manifest.extras):
+        raise _invalid(where, "names other files of its backend than it has digests of")
+    for path in (inside.file, *inside.paths.values(), *inside.empty):
+        parts = path.split("/")
+        if not path or os.path.isabs(path) or any(part in ("", ".", "..") for part in parts) or "\0" in path:
+            raise _invalid(where, f"names a file {path[:200]!r} outside of its folder")
+    return inside
+
+
+def _invalid(where: str, what: str) -> ManifestInvalid:
+    return ManifestInvalid(f"{where}: the manifest {what}. It is damaged or hostile; load another step.", where)
+
+
+@contextmanager
+def _laid_out(store: Store, manifest: Manifest, inside: BackendFiles, where: str, *, full: bool) -> Iterator[str]:
+    """Yield the path of the verified files, arranged as they were written."""
+    if isinstance(store, Placed) and not inside.empty and all(name == path for name, path in inside.paths.items()):
+        for record in manifest.extras:
+            for chunk in read_plain(store, manifest, record, full=full):
+                _require(chunk, record, where)
+        yield os.path.join(store.place(manifest.name), inside.file)
+        return
+    with TemporaryDirectory(prefix="mckpt-") as folder:
+        for path in (*inside.paths.values(), *inside.empty):
+            os.makedirs(os.path.dirname(os.path.join(folder, path)), exist_ok=True)
+        for path in inside.empty:
+            open(os.path.join(folder, path), "xb").close()
+        for record in manifest.extras:
+            with open(os.path.join(folder, inside.paths[record.name]), "xb") as copy:
+                for chunk in read_plain(store, manifest, record, full=full):
+                    _require(chunk, record, where)
+                    copy.write(chunk.data)
+        yield os.path.join(folder, inside.file)
+
+
+def _require(chunk: PlainChunk, record: FileRecord, where: str) -> None:
+    if not chunk.healthy:
+        raise ChunkMismatch(
+            f"{where}/{record.name}: chunk {chunk.number} (bytes {chunk.start} to {chunk.start + len(chunk.data)}) "
+            "does not have the recorded digest: it was changed or damaged after the save. Load an older one; "
+            "`mckpt verify` lists all damage.",
+            where,
+            file=record.name,
+            chunk=chunk.number,
+        )

@@ -1,0 +1,191 @@
+"""Many savers at once, and a database that dies: nothing acknowledged is lost or there twice, training goes on."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import model_checkpoint as mc
+from model_checkpoint import EnhancedCheckpointManager, ExperimentTracker
+from model_checkpoint.database import EnhancedDatabaseConnection, Experiment, register_connection
+from model_checkpoint.database.errors import DatabaseUnreachable
+
+ROOT = Path(__file__).parents[3]
+CROWD, SAVES = 8, 64
+STATE = {"w": np.ones(3)}
+
+
+def savers(url, folder, *, crowd, saves):
+    module = "tests.checkpoint.catalog.crowd_of_savers"
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}/src:{ROOT}"}
+    return [
+        subprocess.Popen(
+            [sys.executable, "-m", module, url, folder, "shared", str(number), str(saves)],
+            cwd=ROOT,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(crowd)
+    ]
+
+
+@pytest.mark.slow
+def test_eight_processes_of_sixty_four_saves_lose_nothing(database_url, tmp_path):
+    with EnhancedDatabaseConnection(database_url) as db:
+        db.save_experiment(Experiment(id="shared", name="shared"))
+        ends = [one.communicate(timeout=280) for one in savers(database_url, f"{tmp_path}/r", crowd=CROWD, saves=SAVES)]
+        rows = db.get_checkpoints_by_experiment("shared")
+        audits = [one.subject for page in pages(db) for one in page]
+
+    acknowledged = [id for out, _ in ends for id in out.split()]
+    assert [error for _, error in ends] == [""] * CROWD
+    assert len(set(acknowledged)) == CROWD * SAVES
+    assert sorted(row.id for row in rows) == sorted(acknowledged) == sorted(audits)
+    assert {info.id for info in mc.list_checkpoints(f"{tmp_path}/r")} == set(acknowledged)
+    assert [row.val_loss for row in rows if row.is_best_val_loss] == [0.0]
+
+
+def pages(db):
+    page = db.audit(action="save", limit=500)
+    yield page.items
+    while page.next:
+        page = db.audit(action="save", limit=500, after=page.next)
+        yield page.items
+
+
+@pytest.mark.slow
+@pytest.mark.fault
+@pytest.mark.parametrize("server", ["postgres", "mariadb"])
+def test_a_database_killed_under_savers_costs_no_checkpoint_and_no_row(request, server, tmp_path):
+    machine = request.getfixturevalue(server)
+    url, folder = machine.new_database(), f"{tmp_path}/root"
+    with EnhancedDatabaseConnection(url) as db:
+        db.save_experiment(Experiment(id="shared", name="shared"))
+    works = savers(url, folder, crowd=3, saves=12)
+    first = [one.stdout.readline().strip() for one in works]
+    machine.kill()
+    ends = [one.communicate(timeout=240) for one in works]  # they end without it
+    machine.start()
+
+    acknowledged = {*first, *(id for out, _ in ends for id in out.split())}
+    assert [(one.returncode, error) for one, (_, error) in zip(works, ends, strict=True)] == [(0, "")] * 3
+    assert {info.id for info in mc.list_checkpoints(folder)} == acknowledged
+    with EnhancedCheckpointManager(None, folder, database_url=url, max_checkpoints=None) as manager:
+        last = manager.save_checkpoint(STATE, step=99, experiment_id="shared")  # brings what waited along
+        rows = manager.list_checkpoints("shared")
+    assert sorted(row.id for row in rows) == sorted({*acknowledged, last})
+
+
+class AwayConnection(EnhancedDatabaseConnection):
+    """A catalog that can be taken away."""
+
+    away = False
+
+    def __init__(self, database_url, auto_migrate=True, **options):
+        super().__init__(str(database_url).replace("away:", "sqlite:"), auto_migrate, **options)
+
+    def _write(self, work, *, durable=True):
+        if type(self).away:
+            raise DatabaseUnreachable("gone fishing")
+        return super()._write(work, durable=durable)
+
+    def _read(self, work):
+        if type(self).away:
+            raise DatabaseUnreachable("gone fishing")
+        return super()._read(work)
+
+
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch):
+    """Ask a database that was away again at once."""
+    monkeypatch.setattr("model_checkpoint.checkpoint.catalog.checkpoint_index._PAUSE", 0.0)
+
+
+@pytest.fixture
+def away(tmp_path):
+    """A manager of a run whose registered connection class can be told to be away."""
+    register_connection("away", AwayConnection)
+    AwayConnection.away = False
+    run = ExperimentTracker("baseline", database_url=f"away:///{tmp_path}/c.db")
+    with EnhancedCheckpointManager(run, f"{tmp_path}/root", max_checkpoints=2, save_best=False) as manager:
+        yield manager
+        AwayConnection.away = False
+        run.close()
+        run.connection.close()
+
+
+def test_a_database_that_is_away_costs_nothing_and_rows_follow_when_it_is_back(away):
+    kept = away.save_checkpoint(STATE, step=0, val_loss=0.9)
+    AwayConnection.away = True
+
+    ids = [away.save_checkpoint(STATE, step=step, val_loss=1 / step) for step in (1, 2, 3)]
+
+    assert {info.id for info in mc.list_checkpoints(away.root)} == {kept, *ids}
+    assert away.load_checkpoint(checkpoint_type="best_val_loss")["step"] == 3  # the manifests answer
+    assert away.load_checkpoint(ids[0])["step"] == 1
+    assert away.resume({"w": np.zeros(3)}).step == 3
+    assert away.get_performance_statistics()["troubles"]["database"] > 3
+
+    AwayConnection.away = False
+    last = away.save_checkpoint(STATE, step=9, val_loss=5.0)
+
+    assert {row.id for row in away.list_checkpoints()} == {ids[-1], last}  # and retention had its turn
+    late = [one.subject for one in away.audit(action="load").items if one.details.get("late")]
+    assert len(late) == 3
+
+
+def test_a_run_begun_without_its_database_is_recorded_with_its_first_checkpoint(tmp_path):
+    register_connection("away", AwayConnection)
+    AwayConnection.away = True
+    try:
+        run = ExperimentTracker("offline", database_url=f"away:///{tmp_path}/c.db")
+        with run, EnhancedCheckpointManager(run, f"{tmp_path}/root") as manager:
+            first = manager.save_checkpoint(STATE, step=1)
+            AwayConnection.away = False
+            second = manager.save_checkpoint(STATE, step=2)
+            assert [row.id for row in manager.list_checkpoints()] == [second, first]
+    finally:
+        AwayConnection.away = False
+    run.connection.close()
+
+
+def test_rows_that_a_dead_process_left_behind_are_recorded_by_the_next_one(tmp_path, away):
+    AwayConnection.away = True
+    id = away.save_checkpoint(STATE, step=1)
+    away._services.catalog._spool.close()  # as if its process had ended
+    AwayConnection.away = False
+    with EnhancedCheckpointManager(away._tracker, away.root) as other:
+        other.save_checkpoint(STATE, step=2)
+
+        assert id in {row.id for row in other.list_checkpoints()}
+
+
+def test_a_spool_that_cannot_be_written_costs_the_row_and_not_the_checkpoint(away, monkeypatch):
+    def full(*args):
+        raise mc.CheckpointException("the spool is full")
+
+    monkeypatch.setattr(type(away._services.catalog._spool), "put", full)
+    AwayConnection.away = True
+
+    id = away.save_checkpoint(STATE, step=1)
+
+    assert [info.id for info in mc.list_checkpoints(away.root)] == [id]
+    assert away.get_performance_statistics()["troubles"]["spool"] == 1
+
+
+def test_a_database_that_is_away_is_not_waited_for_at_every_save(away, monkeypatch):
+    monkeypatch.setattr("model_checkpoint.checkpoint.catalog.checkpoint_index._PAUSE", 3600.0)
+    asked, real = [], AwayConnection._write
+    monkeypatch.setattr(AwayConnection, "_write", lambda *args, **options: asked.append(1) or real(*args, **options))
+    AwayConnection.away = True
+
+    for step in range(5):
+        away.save_checkpoint(STATE, step=step)
+
+    assert len(asked) == 1
+    assert len(mc.list_checkpoints(away.root)) == 5

@@ -1,0 +1,207 @@
+"""Deleting, bringing back, pinning and retention: row and files together, finished after a kill."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import model_checkpoint as mc
+from model_checkpoint.checkpoint import CheckpointUnknown
+from model_checkpoint.database import Experiment
+from model_checkpoint.hooks import HookEvent, HookVetoed, SmartCheckpointRetentionHook, StrategyCatalog
+from model_checkpoint.storage.local.store import LocalStore
+
+
+def saved(manager, count, **options):
+    return [
+        manager.save_checkpoint({"w": np.full(2, float(step))}, step=step, val_loss=abs(step - 2.0), **options)
+        for step in range(count)
+    ]
+
+
+def there(manager):
+    return {info.id for info in mc.list_checkpoints(manager.root)}
+
+
+def test_a_deleted_checkpoint_is_gone_row_and_files_and_comes_back_the_same_way(served):
+    ids = saved(served, 3)
+
+    served.delete_checkpoint(ids[1])
+
+    assert there(served) == {row.id for row in served.list_checkpoints()} == {ids[0], ids[2]}
+    with pytest.raises(CheckpointUnknown, match="was deleted"):
+        served.load_checkpoint(ids[1])
+    served.restore_checkpoint(ids[1])
+    assert there(served) == {row.id for row in served.list_checkpoints()} == set(ids)
+    assert served.load_checkpoint(ids[1])["model_state_dict"]["w"].tolist() == [1.0, 1.0]
+    assert served.connection.open_intents() == []
+
+
+def test_a_deleted_best_hands_its_flag_on_and_gets_it_back(served):
+    ids = saved(served, 4)
+    assert [row.id for row in served.list_checkpoints(best_only=True)] == [ids[2]]
+
+    served.delete_checkpoint(ids[2])
+    assert [row.id for row in served.list_checkpoints(best_only=True)] == [ids[3]]
+
+    served.restore_checkpoint(ids[2])
+    assert [row.id for row in served.list_checkpoints(best_only=True)] == [ids[2]]
+
+
+def test_a_hook_may_prevent_a_deletion(manager):
+    (id,) = saved(manager, 1)
+    manager.register_hook("keep", lambda context: False, events=[HookEvent.BEFORE_CHECKPOINT_DELETE])
+
+    with pytest.raises(HookVetoed, match="keep"):
+        manager.delete_checkpoint(id)
+    assert there(manager) == {id}
+
+
+def test_the_newest_and_the_best_are_kept_and_files_and_rows_go_together(make):
+    manager = make(max_checkpoints=3)
+
+    ids = saved(manager, 8)
+
+    kept = {ids[2], *ids[5:]}
+    assert there(manager) == {row.id for row in manager.list_checkpoints()} == kept
+    assert manager.load_checkpoint(checkpoint_type="best_val_loss")["_checkpoint_metadata"]["id"] == ids[2]
+
+
+def test_save_best_and_save_last_mean_what_they_say(make, tmp_path):
+    only_last = make(folder=f"{tmp_path}/a", max_checkpoints=2, save_best=False)
+    only_best = make(folder=f"{tmp_path}/b", max_checkpoints=5, save_last=False)
+
+    first, second = saved(only_last, 5), saved(only_best, 5)
+
+    assert there(only_last) == set(first[3:])
+    assert there(only_best) == {second[2], second[4]}
+
+
+def test_pinned_checkpoints_stay_whoever_pinned_them(make):
+    manager = make(max_checkpoints=1, save_best=False)
+    first = manager.save_checkpoint({"w": np.zeros(2)}, step=0)
+    manager.pin(first)
+    second = manager.save_checkpoint({"w": np.zeros(2)}, step=1)
+    mc.pin(manager.root, id=second)
+
+    ids = [manager.save_checkpoint({"w": np.zeros(2)}, step=step) for step in (2, 3)]
+    assert there(manager) == {first, second, ids[-1]}
+
+    manager.unpin(first)
+    last = manager.save_checkpoint({"w": np.zeros(2)}, step=4)
+    assert there(manager) == {second, last}
+
+
+def test_a_plan_tells_why_and_what_is_carried_out_is_what_was_looked_at(manager):
+    ids = saved(manager, 5)
+
+    plan = manager.plan(keep=[mc.last(1), mc.best("val_loss")])
+    assert there(manager) == set(ids)
+    manager.save_checkpoint({"w": np.zeros(2)}, step=9)
+    done = manager.prune(plan=plan)
+
+    reasons = {one.candidate.id: " ".join(one.reasons) for one in plan.decisions}
+    assert "number 1" in reasons[ids[2]]
+    assert set(done.done) == {manager.connection.get_checkpoint(id).name for id in (ids[0], ids[1], ids[3])}
+    assert {ids[2], ids[4]} < there(manager)
+    actions = [(one.action, one.details["plan"]) for one in manager.audit(action="retention").items]
+    assert actions == [("retention", plan.id)] * 3
+
+
+def test_retention_never_touches_another_run_in_the_same_root(make, run):
+    run.connection.save_experiment(Experiment(id="other", name="other"))
+    manager = make(max_checkpoints=1, save_best=False)
+    theirs = [manager.save_checkpoint({"w": np.zeros(2)}, step=step, experiment_id="other") for step in range(1)]
+
+    mine = [manager.save_checkpoint({"w": np.zeros(2)}, step=step) for step in range(3)]
+
+    assert there(manager) == {*theirs, mine[-1]}
+
+
+def test_keepers_of_ones_own_replace_the_usual_ones(make):
+    manager = make(keep=[mc.every(2)])
+
+    ids = saved(manager, 6)
+
+    assert there(manager) == {ids[0], ids[2], ids[4], ids[5]}
+
+
+def test_a_retention_that_fails_does_not_fail_the_save(make):
+    manager = make(max_checkpoints=1, save_best=False)
+    manager.register_hook("no", lambda context: False, events=[HookEvent.BEFORE_RETENTION_POLICY])
+
+    ids = saved(manager, 3)
+
+    assert there(manager) == set(ids)
+    assert manager.get_performance_statistics()["troubles"]["retention"] == 3
+
+
+def test_the_manager_is_what_strategy_hooks_need(manager):
+    assert isinstance(manager, StrategyCatalog)
+    manager.register_hook(SmartCheckpointRetentionHook(catalog=manager, max_checkpoints=2))
+
+    saved(manager, 5)
+
+    assert len(manager.checkpoints()) == 2
+    assert there(manager) == {row.id for row in manager.checkpoints()}
+
+
+CHILD = """
+import os, signal, sys
+import numpy as np
+from model_checkpoint.checkpoint import EnhancedCheckpointManager
+from model_checkpoint.database import Experiment
+folder, method = sys.argv[1:]
+manager = EnhancedCheckpointManager(None, folder, max_checkpoints=None)
+manager.connection.save_experiment(Experiment(id="r", name="r"))
+ids = [manager.save_checkpoint({"w": np.ones(2)}, step=step, experiment_id="r") for step in range(2)]
+def die(*args, **options):
+    os.kill(os.getpid(), signal.SIGKILL)
+if method == "discard":
+    type(manager._services.store).discard = die
+else:
+    setattr(type(manager.connection), method, die)
+print(ids[0], flush=True)
+manager.delete_checkpoint(ids[0])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.fault
+@pytest.mark.parametrize("method", ["record_intent", "discard", "delete_checkpoint", "finish_intent"])
+def test_a_deletion_that_was_killed_is_finished_by_the_next_manager(tmp_path, method, make):
+    command = [sys.executable, "-c", CHILD, f"{tmp_path}/root", method]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ})
+    id = done.stdout.strip()
+    assert done.returncode == -signal.SIGKILL
+
+    manager = make(tracker=None)
+    manager.save_checkpoint({"w": np.ones(2)}, step=5, experiment_id="r")
+
+    begun = method != "record_intent"
+    assert (id in there(manager)) is not begun
+    assert (id in {row.id for row in manager.list_checkpoints("r")}) is not begun
+    assert manager.connection.open_intents() == []
+    if begun:
+        manager.restore_checkpoint(id)
+        assert manager.load_checkpoint(id)["step"] == 0
+
+
+def test_every_deed_is_one_entry_of_the_audit_trail(manager):
+    ids = saved(manager, 2)
+    manager.load_checkpoint(ids[0])
+    manager.pin(ids[0])
+    manager.unpin(ids[0])
+    manager.tag(ids[0], "paper")
+    manager.delete_checkpoint(ids[0])
+    manager.restore_checkpoint(ids[0])
+
+    trail = [one.action for one in manager.audit(ids[0]).items][::-1]
+    assert trail == ["save", "load", "pin", "unpin", "tag", "delete", "restore"]
+    first = manager.audit(ids[0]).items[-1]
+    assert (first.outcome, f":{os.getpid()}" in first.actor, first.details["step"]) == ("ok", True, 0)
+    assert list(manager.get_checkpoint(ids[0]).tags) == ["paper"]
+    assert mc.list_checkpoints(LocalStore(manager.root))[1].tags == ("paper",)

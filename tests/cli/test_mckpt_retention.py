@@ -1,0 +1,111 @@
+"""mckpt prune, forecast, pin, unpin, tag and note: what they print, and that what is done is what was shown."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from tests.checkpoint.retention.retention_ground import fill, steps
+
+import model_checkpoint as mc
+
+KEEP = ["--keep", "last:2", "--keep", "best:val_loss"]
+
+
+@pytest.fixture
+def root(tmp_path):
+    fill(tmp_path / "runs", range(1, 6), metric=lambda step: abs(step - 2))
+    return tmp_path / "runs"
+
+
+def mckpt(*words):
+    command = [sys.executable, "-m", "model_checkpoint", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_a_dry_run_shows_every_checkpoint_with_its_reasons_and_the_id_carries_it_out(root):
+    told = mckpt("prune", root, *KEEP, "--dry-run")
+
+    assert told.returncode == 0, told.stderr
+    assert "best 1 by val_loss: 0 is number 1" in told.stdout
+    assert "last 2: number 5; best 1 by val_loss: 1 is number 3" in told.stdout
+    assert "keeps 3 (" in told.stdout
+    assert steps(root) == [1, 2, 3, 4, 5]
+    plan = told.stdout.split("--plan ")[1].split()[0]
+
+    mc.pin(root, step=1)
+    late = mckpt("prune", root, *KEEP, "--plan", plan)
+    assert (late.returncode, steps(root)) == (2, [1, 2, 3, 4, 5])
+    assert "Nothing was removed" in late.stderr
+    mc.unpin(root, step=1)
+    done = mckpt("prune", root, *KEEP, "--plan", plan)
+    assert (done.returncode, steps(root)) == (0, [2, 4, 5])
+    assert "dropped 2 (" in done.stdout
+    assert "brings one back" in done.stdout
+
+
+def test_json_has_all_of_it(root):
+    value = json.loads(mckpt("prune", root, *KEEP, "--dry-run", "--json").stdout)
+
+    assert [one["step"] for one in value["decisions"] if not one["keep"]] == [3, 1]
+    assert value["freed_bytes"] == sum(one["freed_bytes"] for one in value["decisions"]) > 0
+    assert json.loads(mckpt("forecast", root, "--keep", "last:2", "--json").stdout)["steady_checkpoints"] == 2
+    assert json.loads(mckpt("pin", f"{root}@1", "--json").stdout)["pinned"] is True
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "say what to keep"),
+        (["--keep", "latest:3"], "there is no keeper 'latest'"),
+        (["--keep", "lasst:3"], "Did you mean 'last'?"),
+        (["--keep", "last:many"], "write last:3"),
+        (["--keep", "best:val_los"], "Did you mean 'val_loss'?"),
+        (["--keep", "best:val_loss *"], "expected a metric"),
+        (["--keep", "ladder:10"], "write ladder:2x10"),
+        (["--keep", "pareto:a"], "write pareto:val_f1,min:latency"),
+        (["--keep", "pinned:x"], "write pinned"),
+        (["--keep", "budget:5GB:soft"], "write budget:50GB"),
+        (["--resume", "--keep", "last:1"], "leave --keep out"),
+        (["--resume"], "there is none to finish"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line_and_code_2(root, words, said):
+    done = mckpt("prune", root, *words)
+
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert steps(root) == [1, 2, 3, 4, 5]
+
+
+def test_marks_are_set_shown_and_taken_off(root):
+    for words in (
+        ["pin", f"{root}@1"],
+        ["tag", f"{root}@1", "paper", "[red]x"],
+        ["note", f"{root}@1", "before the\x1b[31m new data"],
+    ):
+        assert mckpt(*words).returncode == 0
+
+    assert "pinned, [red]x, paper, (note)" in mckpt("ls", root).stdout
+    shown = mckpt("show", f"{root}@1").stdout
+    assert "before the?[31m new data" in shown
+    assert "no longer pinned" in mckpt("unpin", f"{root}@1").stdout
+    assert "tagged [red]x" in mckpt("tag", "--remove", f"{root}@1", "paper").stdout
+    assert "has no note" in mckpt("note", f"{root}@1", "").stdout
+    assert mckpt("unpin", root).returncode == 2
+
+
+def test_a_forecast_is_told_in_a_few_lines(root):
+    told = mckpt("forecast", root, "--keep", "last:2", "--keep", "every:2", "--grace", "0s").stdout
+
+    assert "5 checkpoints" in told
+    assert "last 2, every 2 steps: grows for ever" in told
+
+
+def test_damaged_ones_are_dropped_only_when_so_asked(root):
+    (root / "checkpoints/step-00000005/manifest.json").write_bytes(b"noise")
+
+    assert "damaged, may be repaired" in mckpt("prune", root, "--keep", "last:9").stdout
+    assert mckpt("prune", root, "--keep", "last:9", "--drop-damaged").returncode == 0
+    assert steps(root) == [1, 2, 3, 4]

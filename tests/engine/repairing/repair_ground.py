@@ -1,0 +1,65 @@
+"""Small states of many chunks, ways to damage a checkpoint, and the bytes it must have again."""
+
+from pathlib import Path
+
+import numpy as np
+
+import model_checkpoint as mc
+from model_checkpoint.manifest import decode
+from model_checkpoint.options import Graces, LayoutLimits
+
+CHUNK = 1 << 14
+SMALL = LayoutLimits(chunk_bytes=CHUNK)
+NOW = Graces(local=0.0, foreign=0.0, trash=0.0)
+NOW_BUT_KEEP_TRASH = Graces(local=0.0, foreign=0.0)
+
+
+def state(seed=0, parts=8, size=3 * CHUNK + 100):
+    """As many tensors as there will be files, of a few chunks each; noise, so that no two chunks are equal."""
+    rng = np.random.default_rng(seed)
+    return {f"w{i}": rng.integers(0, 256, size + 1000 * i, dtype=np.uint8) for i in range(parts)}
+
+
+def equal(one, other):
+    return one.keys() == other.keys() and all(np.array_equal(one[key], other[key]) for key in one)
+
+
+def folder(root, step=1):
+    return Path(root) / "checkpoints" / f"step-{step:08d}"
+
+
+def content(root, step=1):
+    """Every byte of a checkpoint."""
+    return {path.name: path.read_bytes() for path in sorted(folder(root, step).iterdir())}
+
+
+def manifest_of(root, step=1):
+    return decode((folder(root, step) / "manifest.json").read_bytes(), "here")
+
+
+def data_files(root, step=1):
+    return [record.name for record in manifest_of(root, step).files]
+
+
+def save(root, what, step=1, **options):
+    """Save, and wait for what follows."""
+    info = mc.save(root, what, step=step, **options)
+    mc.finish_saves()
+    return info
+
+
+def flip(path, at):
+    """Change one bit of a file, in a copy of its own."""
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.unlink()
+    path.write_bytes(data)
+
+
+def flip_in_place(path, at):
+    """Change one bit of the very copy on the medium, whoever shares it."""
+    with open(path, "r+b") as file:
+        file.seek(at)
+        byte = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes([byte ^ 1]))
