@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import contextvars
 import logging
+import math
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from queue import SimpleQueue
@@ -20,6 +22,7 @@ from model_checkpoint.hooks.errors import HookBusy, HookPoolDead, HookTimeout
 
 _LOG = logging.getLogger(__name__)
 _MOST_IDLE = 8
+_NAP = 0.5  # seconds
 
 
 class LostThreads:
@@ -69,8 +72,9 @@ class LostThreads:
                 f"for, or disable it with disable_hook({hook!r})."
             )
         task = _Task(hook, call)
-        self._thread().inbox.put(task)
+        thread = self._thread()
         try:
+            thread.inbox.put(task)
             finished = task.wait(timeout)
         except BaseException:  # an interrupt: whoever waited leaves, and the call runs on
             self._leave(task)
@@ -100,7 +104,7 @@ class LostThreads:
     def _thread(self) -> _Thread:
         if (thread := self._idle_one()) is not None:
             return thread
-        thread = _Thread(self._rest)
+        thread = _Thread(self._take, self._rest)
         try:
             thread.start()
         except RuntimeError as error:  # no thread to be had
@@ -113,14 +117,20 @@ class LostThreads:
             if task.over:
                 return False
             task.left = True
-            self._stuck[task.hook] += 1
+            self._stuck[task.hook] += task.taken
             return True
+
+    def _take(self, task: _Task) -> bool:
+        """Called by a thread before each task: whether anybody still wants it done."""
+        with self._lock:
+            task.taken = not task.left
+            return task.taken
 
     def _rest(self, thread: _Thread, task: _Task) -> bool:
         """Called by a thread after each task: whether it is wanted for another one."""
         with self._lock:
             task.finish()
-            if task.left:
+            if task.left and task.taken:
                 self._stuck[task.hook] -= 1
                 _LOG.info("hook %r, which had been left behind, has returned", task.hook)
             wanted = not self._closed and len(self._idle) < _MOST_IDLE
@@ -136,7 +146,7 @@ class _Task:
     """
 
     def __init__(self, hook: str, call: Callable[[], Any]) -> None:
-        self.hook, self.left, self.over = hook, False, False
+        self.hook, self.taken, self.left, self.over = hook, False, False, False
         self._bell = threading.Lock()
         self._bell.acquire()
         self._call, self._surroundings = call, contextvars.copy_context()
@@ -155,8 +165,15 @@ class _Task:
         self._bell.release()
 
     def wait(self, timeout: float | None) -> bool:
-        """Whether it was over in time; only who began it waits, once."""
-        return self._bell.acquire(timeout=-1 if timeout is None else min(timeout, threading.TIMEOUT_MAX))
+        """Whether it was over in time; only who began it waits, once.
+
+        In short waits: the interpreter does not notice an interrupt that comes just before it goes to sleep.
+        """
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        while not self._bell.acquire(timeout=max(0.0, min(_NAP, deadline - time.monotonic()))):
+            if time.monotonic() >= deadline:
+                return False
+        return True
 
     def outcome(self) -> Any:
         if self._error is not None:
@@ -167,14 +184,15 @@ class _Task:
 class _Thread(threading.Thread):
     """One thread; it holds no manager, so that a forgotten one can go."""
 
-    def __init__(self, rest: Callable[[_Thread, _Task], bool]) -> None:
+    def __init__(self, take: Callable[[_Task], bool], rest: Callable[[_Thread, _Task], bool]) -> None:
         super().__init__(name="mckpt-hook", daemon=True)
         self.inbox: SimpleQueue[_Task | None] = SimpleQueue()
-        self._rest = rest
+        self._take, self._rest = take, rest
 
     def run(self) -> None:
         while (task := self.inbox.get()) is not None:
-            task.run()
+            if self._take(task):
+                task.run()
             wanted = self._rest(self, task)
             del task  # its context must not live until the next one comes
             if not wanted:
