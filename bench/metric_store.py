@@ -31,30 +31,35 @@ def fill(db: EnhancedDatabaseConnection, runs: range) -> float:
     return time.perf_counter() - start
 
 
-def read_seconds(db: EnhancedDatabaseConnection, runs: int) -> float:
-    """How long one series takes, the median over several."""
-    walls = []
-    for number in range(READS):
-        start = time.perf_counter()
-        series = db.series(f"run-{number % runs}", f"train/metric_{number % METRICS:02d}")
-        walls.append(time.perf_counter() - start)
-        if len(series) != STEPS or series.values[-1] != 0.5 * (number % METRICS) + STEPS - 1:
-            raise SystemExit("the series that came back is not the one that was stored")
-    return median(walls)
+def read_seconds(db: EnhancedDatabaseConnection, number: int, runs: int) -> float:
+    """How long one series takes."""
+    start = time.perf_counter()
+    series = db.series(f"run-{number % runs}", f"train/metric_{number % METRICS:02d}")
+    wall = time.perf_counter() - start
+    if len(series) != STEPS or series.values[-1] != 0.5 * (number % METRICS) + STEPS - 1:
+        raise SystemExit("the series that came back is not the one that was stored")
+    return wall
 
 
 def measure(folder: Path, points: int) -> dict[str, float]:
-    """Fill a file, and read a series when it is small and when it is full."""
+    """Fill a small file and a full one, and read series of both in turn."""
     home = Path(tempfile.mkdtemp(prefix="mckpt-bench-", dir=folder))
     runs = max(2, points // (METRICS * STEPS))
+    small, full = (EnhancedDatabaseConnection(f"sqlite:///{home}/{name}.db") for name in ("small", "full"))
     try:
-        with EnhancedDatabaseConnection(f"sqlite:///{home}/points.db") as db:
-            seconds = fill(db, range(1))
-            alone = read_seconds(db, 1)
-            seconds += fill(db, range(1, runs))
-            full = read_seconds(db, runs)
-        stored = runs * METRICS * STEPS
-        size = sum(path.stat().st_size for path in home.iterdir())
+        with small, full:
+            fill(small, range(1))
+            seconds = fill(full, range(runs))
+            walls = [(read_seconds(small, n, 1), read_seconds(full, n, runs)) for n in range(READS)]
+        size = sum(path.stat().st_size for path in home.glob("full.db*"))
     finally:
         shutil.rmtree(home, ignore_errors=True)
-    return {"points": stored, "rate": stored / seconds, "bytes": size / stored, "alone": alone, "full": full}
+    stored = runs * METRICS * STEPS
+    return {
+        "points": stored,
+        "rate": stored / seconds,
+        "bytes": size / stored,
+        "alone": median(one for one, _ in walls),
+        "full": median(other for _, other in walls),
+        "growth": median(other / one for one, other in walls),
+    }
