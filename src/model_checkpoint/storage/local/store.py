@@ -163,9 +163,9 @@ class LocalStore:
         """Remove leavings of dead attempts and trash past its grace."""
         return sweep(self._root, graces, dry_run=dry_run)
 
-    def read_sidecars(self) -> Iterator[SidecarRead]:
-        """Every key with its bytes, or its error."""
-        return sidecar_files.read_all(self._root)
+    def read_sidecars(self, word: str = "") -> Iterator[SidecarRead]:
+        """Every key that has ``word`` in it, with its bytes, or its error."""
+        return sidecar_files.read_all(self._root, word)
 
     def write_sidecar(self, key: str, data: bytes) -> None:
         """Keep ``data`` under ``key``, durably."""
