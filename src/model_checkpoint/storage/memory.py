@@ -323,9 +323,9 @@ class InMemoryStore:
         with _registering:
             return _buckets.setdefault(self._url, _Bucket())
 
-    def read_sidecars(self) -> Iterator[SidecarRead]:
-        """Every key with its bytes."""
-        return iter(sorted(self._bucket.sidecars.items()))
+    def read_sidecars(self, word: str = "") -> Iterator[SidecarRead]:
+        """Every key that has ``word`` in it, with its bytes."""
+        return iter(sorted(one for one in list(self._bucket.sidecars.items()) if word in one[0]))
 
     def write_sidecar(self, key: str, data: bytes) -> None:
         """Keep ``data`` under ``key``."""

@@ -42,6 +42,7 @@ class SidecarSuite:
         shelf.write_sidecar("b", b"three")
 
         assert list(sidecars_of(self.make_store(tmp_path)).read_sidecars()) == [("a.1", b"one"), ("b", b"three")]
+        assert list(shelf.read_sidecars(".1")) == [("a.1", b"one")]
         shelf.remove_sidecar("b")
         assert list(shelf.read_sidecars()) == [("a.1", b"one")]
 

@@ -48,7 +48,7 @@ def _give_up(store: Store, intent: Intent) -> None:
 
 
 def _drop(store: Store, one: Candidate) -> bool:
-    marks = read_marks(store).get(one.id, NO_MARKS) if one.id else NO_MARKS
+    marks = read_marks(store, one.id).get(one.id, NO_MARKS) if one.id else NO_MARKS
     if marks.pinned or marks.unreadable or not {*marks.tags} <= {*one.tags}:
         log.warning("%s: %s was marked since the plan was made, so it stays", store.url, one.name)
         return False

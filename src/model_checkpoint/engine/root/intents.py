@@ -56,7 +56,7 @@ def open_intents(store: Store) -> Sequence[Intent]:
     """What was begun and not finished; what is no intent of ours, or damaged, tells nothing and is left alone."""
     if not isinstance(store, SidecarKeeper):
         return ()
-    found = [_believed(key, data) for key, data in store.read_sidecars() if key.startswith(_PREFIX)]
+    found = [_believed(key, data) for key, data in store.read_sidecars(_PREFIX) if key.startswith(_PREFIX)]
     return [intent for intent in found if intent is not None]
 
 

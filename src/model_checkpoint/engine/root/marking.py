@@ -130,4 +130,4 @@ def _remove(root: Reference, kind: MarkKind, texts: list[str] | tuple[str, ...],
 
 
 def _marked(store: Store, info: CheckpointInfo) -> CheckpointInfo:
-    return with_marks(info, read_marks(store).get(info.id, NO_MARKS))
+    return with_marks(info, read_marks(store, info.id).get(info.id, NO_MARKS))

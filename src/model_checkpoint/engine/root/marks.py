@@ -81,23 +81,23 @@ def remove_mark(store: Store, id: str, kind: MarkKind, text: str = "") -> None:
     sidecars_of(store).remove_sidecar(mark_key(id, kind, text))
 
 
-def read_marks(store: Store) -> dict[str, Marks]:
-    """All marks of a root by the id of their checkpoint."""
+def read_marks(store: Store, id: str = "") -> dict[str, Marks]:
+    """The marks of a root by the id of their checkpoint: all, or those of one."""
     if not isinstance(store, SidecarKeeper):
         return {}
     found: dict[str, list[_Mark]] = defaultdict(list)
     doubtful: dict[str, list[str]] = defaultdict(list)
-    for key, data in store.read_sidecars():
-        id = _marked_id(key)
-        if id is None:
+    for key, data in store.read_sidecars(id):
+        marked = _marked_id(key)
+        if marked is None:
             continue
         mark = _believed(key, data)
         if mark is None:
             log.warning("%s/.sidecars/%s: is no mark that can be read; what it may mark is kept", store.url, key)
-            doubtful[id].append(key)
+            doubtful[marked].append(key)
         else:
-            found[id].append(mark)
-    return {id: _gather(found.get(id, ()), doubtful.get(id, ())) for id in sorted({*found, *doubtful})}
+            found[marked].append(mark)
+    return {one: _gather(found.get(one, ()), doubtful.get(one, ())) for one in sorted({*found, *doubtful})}
 
 
 def _marked_id(key: str) -> str | None:

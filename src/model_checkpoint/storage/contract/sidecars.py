@@ -22,8 +22,8 @@ SidecarRead = tuple[str, bytes | CheckpointException]  # a key, and what was fou
 class SidecarKeeper(Protocol):
     """A store that keeps small values; each call is durable when it returns, and happened whole or not at all."""
 
-    def read_sidecars(self) -> Iterator[SidecarRead]:
-        """Every key with its bytes, or with the error that keeps us from reading them."""
+    def read_sidecars(self, word: str = "") -> Iterator[SidecarRead]:
+        """Every key that has ``word`` in it, with its bytes, or with the error that keeps us from reading them."""
         ...
 
     def write_sidecar(self, key: str, data: bytes) -> None:

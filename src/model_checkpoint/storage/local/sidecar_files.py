@@ -32,12 +32,12 @@ from model_checkpoint.storage.local.paths import (
 _DRAFT = "sidecar"
 
 
-def read_all(root: RootPaths) -> Iterator[SidecarRead]:
-    """Every key with its bytes, or its error."""
+def read_all(root: RootPaths, word: str) -> Iterator[SidecarRead]:
+    """Every key that has ``word`` in it, with its bytes, or its error."""
     folder = root.sidecars
     with typed_errors(folder, "could not be listed"):
         refuse_link(root.calls, folder)
-        keys = sorted(filter(is_name, list_folder(root.calls, folder)))
+        keys = sorted(key for key in list_folder(root.calls, folder) if is_name(key) and word in key)
     for key in keys:
         try:
             found = _read_typed(root, key)

@@ -175,9 +175,9 @@ class LocalStore:
         """The folder of a checkpoint, for programs that open files by path."""
         return self._folder(name)
 
-    def read_sidecars(self) -> Iterator[SidecarRead]:
-        """Every key with its bytes, or its error."""
-        return sidecar_files.read_all(self._root)
+    def read_sidecars(self, word: str = "") -> Iterator[SidecarRead]:
+        """Every key that has ``word`` in it, with its bytes, or its error."""
+        return sidecar_files.read_all(self._root, word)
 
     def write_sidecar(self, key: str, data: bytes) -> None:
         """Keep ``data`` under ``key``, durably."""

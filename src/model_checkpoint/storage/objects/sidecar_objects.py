@@ -13,11 +13,14 @@ from model_checkpoint.storage.objects.requests.keys import SIDECARS
 from model_checkpoint.storage.objects.requests.parallel import map_in_order
 
 
-def read_all(bucket: Bucket) -> Iterator[SidecarRead]:
-    """Every key with its bytes, or its error: many requests at a time."""
+def read_all(bucket: Bucket, word: str) -> Iterator[SidecarRead]:
+    """Every key that has ``word`` in it, with its bytes, or its error: many requests at a time."""
+
+    def key_of(item: ObjectMeta) -> str:
+        return item.key.removeprefix(f"{SIDECARS}/")
 
     def read(item: ObjectMeta) -> SidecarRead | None:
-        key = item.key.removeprefix(f"{SIDECARS}/")
+        key = key_of(item)
         try:
             if item.size > SIDECAR_BYTES:
                 where = bucket.where(item.key)
@@ -28,7 +31,7 @@ def read_all(bucket: Bucket) -> Iterator[SidecarRead]:
         except CheckpointException as error:
             return key, error
 
-    found = [item for item in bucket.list(SIDECARS) if is_name(item.key.removeprefix(f"{SIDECARS}/"))]
+    found = [item for item in bucket.list(SIDECARS) if is_name(key_of(item)) and word in key_of(item)]
     yield from (one for one in map_in_order(read, sorted(found, key=lambda item: item.key)) if one is not None)
 
 

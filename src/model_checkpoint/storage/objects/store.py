@@ -206,9 +206,9 @@ class ObjectStore:
         """Remove leavings of dead attempts, stale uploads, and trash past its grace."""
         return foresee(self._bucket, graces) if dry_run else sweep(self._bucket, graces)
 
-    def read_sidecars(self) -> Iterator[SidecarRead]:
-        """Every key with its bytes, or its error."""
-        return sidecar_objects.read_all(self._bucket)
+    def read_sidecars(self, word: str = "") -> Iterator[SidecarRead]:
+        """Every key that has ``word`` in it, with its bytes, or its error."""
+        return sidecar_objects.read_all(self._bucket, word)
 
     def write_sidecar(self, key: str, data: bytes) -> None:
         """Keep ``data`` under ``key``."""
