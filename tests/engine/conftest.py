@@ -1,10 +1,11 @@
-"""A gate before the threads of a background save, opened when the test is over."""
+"""A gate before the threads of a background save, opened when the test is over; and chunks cut small."""
 
 import threading
 
 import pytest
 
 from model_checkpoint.engine.background.save_async import finish_saves
+from model_checkpoint.options import LayoutLimits
 
 
 class Gate:
@@ -33,4 +34,13 @@ def gate():
     gate = Gate()
     yield gate
     gate.opened.set()
+    finish_saves()
+
+
+@pytest.fixture
+def small_chunks(monkeypatch):
+    """Chunks of 16 KiB, so that a small state has many."""
+    limits = LayoutLimits(chunk_bytes=1 << 14)
+    monkeypatch.setattr("model_checkpoint.engine.writing.request.LayoutLimits", lambda **_: limits)
+    yield
     finish_saves()

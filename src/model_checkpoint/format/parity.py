@@ -35,7 +35,7 @@ _DIGEST_CHARS = 64
 _MOST_RECORD = 256 * MIB
 
 
-class Placed(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class ColumnFile(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One file of a column."""
 
     name: str
@@ -52,7 +52,7 @@ class ParityRecord(msgspec.Struct, frozen=True, kw_only=True):
     attempt: str
     length: int  # of a body: that of the longest column
     block: int
-    columns: tuple[tuple[Placed, ...], ...]
+    columns: tuple[tuple[ColumnFile, ...], ...]
     digests: dict[str, str]  # for each sum, base64 of the SHA-256 digests of its blocks, one after the other
     manifest_size: int
     manifest_sha256: str
@@ -64,7 +64,7 @@ class ParityRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ColumnPlace:
     """Where one file stands: its bytes ``[0, size)`` are ``[start, start + size)`` of a column."""
 
     column: int
@@ -72,7 +72,7 @@ class Place:
     size: int
 
 
-def stand(sizes: Mapping[str, int]) -> tuple[tuple[Placed, ...], ...]:
+def stand(sizes: Mapping[str, int]) -> tuple[tuple[ColumnFile, ...], ...]:
     """Put files into columns, the largest first, each into the shortest; empty ones need no place.
 
     Example:
@@ -80,32 +80,32 @@ def stand(sizes: Mapping[str, int]) -> tuple[tuple[Placed, ...], ...]:
         [['a'], ['b']]
     """
     files = sorted(((size, name) for name, size in sizes.items() if size), key=lambda one: (-one[0], one[1]))
-    columns: list[list[Placed]] = [[] for _ in range(min(len(files), MOST_COLUMNS))]
+    columns: list[list[ColumnFile]] = [[] for _ in range(min(len(files), MOST_COLUMNS))]
     lengths = [0] * len(columns)
     for size, name in files:
         shortest = lengths.index(min(lengths))
-        columns[shortest].append(Placed(name, size))
+        columns[shortest].append(ColumnFile(name, size))
         lengths[shortest] += size
     return tuple(tuple(column) for column in columns)
 
 
-def places(columns: Sequence[Sequence[Placed]]) -> dict[str, Place]:
+def places(columns: Sequence[Sequence[ColumnFile]]) -> dict[str, ColumnPlace]:
     """Where each file stands.
 
     Example:
         >>> places(stand({"a": 3, "b": 2}))["b"]
-        Place(column=1, start=0, size=2)
+        ColumnPlace(column=1, start=0, size=2)
     """
     found = {}
     for number, column in enumerate(columns):
         start = 0
         for placed in column:
-            found[placed.name] = Place(number, start, placed.size)
+            found[placed.name] = ColumnPlace(number, start, placed.size)
             start += placed.size
     return found
 
 
-def body_length(columns: Sequence[Sequence[Placed]]) -> int:
+def body_length(columns: Sequence[Sequence[ColumnFile]]) -> int:
     """Bytes of the longest column."""
     return max((sum(placed.size for placed in column) for column in columns), default=0)
 
@@ -115,7 +115,7 @@ def parity_record(
     scheme: str,
     id: str,
     attempt: str,
-    columns: tuple[tuple[Placed, ...], ...],
+    columns: tuple[tuple[ColumnFile, ...], ...],
     digests: Mapping[str, Sequence[bytes]],
     manifest: bytes,
 ) -> ParityRecord:

@@ -8,6 +8,8 @@ from tests.engine.repairing.repair_ground import content, data_files, equal, fli
 import model_checkpoint as mc
 from model_checkpoint.storage.local.store import LocalStore
 
+pytestmark = pytest.mark.usefixtures("small_chunks")
+
 
 @pytest.mark.parametrize("with_parity", [True, False])
 def test_a_damaged_manifest_comes_back_byte_for_byte(tmp_path, with_parity):

@@ -13,6 +13,8 @@ from model_checkpoint.engine.repairing import protect
 from model_checkpoint.engine.repairing.mirror import copy_checkpoint
 from model_checkpoint.storage.local.store import LocalStore
 
+pytestmark = pytest.mark.usefixtures("small_chunks")
+
 
 @pytest.fixture(scope="session")
 def bucket(tmp_path_factory):

@@ -16,6 +16,8 @@ from model_checkpoint import CheckpointFormat, CompressionLevel, errors
 from model_checkpoint.engine.jobs import followups
 from model_checkpoint.engine.repairing import parity_writer, protect
 
+pytestmark = pytest.mark.usefixtures("small_chunks")
+
 
 def parity_files(root, step=1):
     return sorted(path.name for path in folder(root, step).glob("*.parity"))

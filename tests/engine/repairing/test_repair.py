@@ -29,6 +29,8 @@ from model_checkpoint.manifest import encode
 from model_checkpoint.storage.local.store import LocalStore
 from model_checkpoint.storage.local.syscalls import Syscalls
 
+pytestmark = pytest.mark.usefixtures("small_chunks")
+
 
 @pytest.mark.slow
 def test_all_45_pairs_of_10_lost_files_come_back(tmp_path):

@@ -30,7 +30,7 @@ from model_checkpoint.storage.local.store import LocalStore
 from model_checkpoint.testing import Fault, Kind, each_call, flushes_retried, run_here, run_in_child
 from model_checkpoint.testing.faults import KILLS
 
-pytestmark = [pytest.mark.fault, pytest.mark.slow]
+pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.usefixtures("small_chunks")]
 
 FAULTS = [
     Fault(kind=Kind.KILL_BEFORE, at=0),
@@ -143,7 +143,7 @@ def is_reading(call):
 
 
 @pytest.fixture
-def ground(tmp_path, request):
+def ground(tmp_path, request, small_chunks):
     with quick_folder(tmp_path) as base:
         yield Ground(base, request.param)
 

@@ -10,6 +10,8 @@ from tests.engine.repairing.repair_ground import content, flip, folder, manifest
 import model_checkpoint as mc
 from model_checkpoint import CompressionLevel, errors
 
+pytestmark = pytest.mark.usefixtures("small_chunks")
+
 
 def positions(sizes):
     """Damage of a few bytes anywhere, and files lost."""

@@ -25,8 +25,8 @@ from model_checkpoint.format import add_up, check_files, sha256_each
 from model_checkpoint.format.digests import SHA_BYTES
 from model_checkpoint.format.parity import (
     BLOCK_BYTES,
+    ColumnFile,
     ParityRecord,
-    Placed,
     body_length,
     ending,
     parity_record,
@@ -126,7 +126,7 @@ class _Sums:
                     add_up([room.data for room in filled], parts[0], parts[1] if len(parts) > 1 else None)
                 yield [one[: stop - start].data for one in sums]
 
-    def open(self, placed: Placed, stack: ExitStack) -> tuple[Reader, FileRecord]:
+    def open(self, placed: ColumnFile, stack: ExitStack) -> tuple[Reader, FileRecord]:
         """Open one file of a column until the end."""
         record = self._records[placed.name]
         reader = open_sized(self._store, self._name, record, path_of(self._store, self._name))
@@ -137,7 +137,7 @@ class _Sums:
 class _Column:
     """Files one behind the other, read from first to last, then zeros."""
 
-    def __init__(self, sums: _Sums, files: Sequence[Placed], stack: ExitStack) -> None:
+    def __init__(self, sums: _Sums, files: Sequence[ColumnFile], stack: ExitStack) -> None:
         self._sums, self._files, self._stack = sums, iter(files), stack
         self._file: _CheckedFile | None = self._next()
 
