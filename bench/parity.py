@@ -38,7 +38,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     folder: Path = wish.folder.resolve() / "parity"
     nbytes = int(512 * MB * wish.scale)
     try:
-        promises = [*sums(wish.rounds), *protection(folder, nbytes, wish.rounds), *pairs(folder, max(nbytes // 8, 40 * MB))]
+        promises = [*sums(wish.rounds), *protection(folder, nbytes, wish.rounds)]
+        promises += pairs(folder, max(nbytes // 8, 40 * MB))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     print("\nPromises")

@@ -161,6 +161,7 @@ def test_a_root_is_no_mirror_of_itself(tmp_path):
             start(tmp_path, state(), step=1, mirror=tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.s3
 def test_a_bucket_mirrors_a_folder_and_brings_it_back(tmp_path, s3):
     save(tmp_path, state(), mirror=s3, parity="xor")
@@ -175,6 +176,7 @@ def test_a_bucket_mirrors_a_folder_and_brings_it_back(tmp_path, s3):
     assert content(tmp_path) == before
 
 
+@pytest.mark.slow
 @pytest.mark.s3
 def test_a_checkpoint_in_a_bucket_has_parity_and_is_repaired_from_it(s3, bucket):
     save(s3, state(), parity="pq")

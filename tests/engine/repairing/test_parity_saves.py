@@ -79,6 +79,7 @@ def test_waiting_for_protection_ends_at_its_time(tmp_path, monkeypatch):
     begin.set()
 
 
+@pytest.mark.slow
 def test_the_end_of_the_program_waits_for_parity(tmp_path):
     program = f"""
 import numpy as np, model_checkpoint as mc

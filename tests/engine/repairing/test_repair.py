@@ -30,6 +30,7 @@ from model_checkpoint.storage.local.store import LocalStore
 from model_checkpoint.storage.local.syscalls import Syscalls
 
 
+@pytest.mark.slow
 def test_all_45_pairs_of_10_lost_files_come_back(tmp_path):
     """Eight data files and both sums: any two may be gone."""
     save(tmp_path, state(), parity="pq")

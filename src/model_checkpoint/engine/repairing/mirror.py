@@ -101,7 +101,9 @@ def _copy_parity(source: Store, name: str, summary: Summary, stage: Attempt) -> 
     with ParityFiles(source, name, summary.parity_files, path_of(source, name)) as parity:
         spoiled = {*parity.problems, *(file for file, _, _ in parity.broken_blocks())}
     for file in summary.parity_files:
-        if file not in spoiled:
+        if file in spoiled:
+            log.warning("%s/%s: is missing or damaged, so the copy has none of it", path_of(source, name), file)
+        else:
             _copy_bytes(source, name, file, stage)
 
 

@@ -157,7 +157,8 @@ def _share_with(patient: Patient, file: str, before: str, other: str) -> bool:
     twins = [one for one in summary.files if one.name in held and one.digest == record.digest] if summary else []
     if not twins:
         return False
-    mending, fresh = store.mend(other, uuid.uuid4().hex), identity_of(store, patient.name, file)
+    fresh = identity_of(store, patient.name, file)
+    mending = store.mend(other, uuid.uuid4().hex)
     try:
         links = [mending.link(one.name, source=patient.name, source_file=file, identity=fresh) for one in twins]
         return all(links) and mending.finish(over=raw)

@@ -38,15 +38,19 @@ from model_checkpoint.storage.local.paths import (
     list_folder,
     log,
     make_folder,
+    open_regular,
     read_manifest,
     regular_files,
     remove_tree,
+    write_whole,
 )
+from model_checkpoint.storage.local.syscalls import Syscalls
 
 _DOOMED = "doomed~"
 _TAKEN = (errno.ENOTEMPTY, errno.EEXIST)
 _NO_FOLDER = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 _TRIES = 16
+_PIECE = 4 << 20
 
 
 def _places(root: RootPaths) -> tuple[str, str]:
@@ -259,7 +263,7 @@ def keep_replaced(root: RootPaths, name: str, files: Sequence[str]) -> None:
     """Give files of ``name`` that are about to be replaced a second name in the trash, durably.
 
     A manifest gets another one there, since a folder with a manifest would count as a checkpoint. Where there are no
-    links a file is moved: it is to be replaced because it cannot be used.
+    links a file is copied; it must not leave its place before the new one is there, since what is left of it counts.
     """
     if not files:
         return
@@ -278,11 +282,28 @@ def keep_replaced(root: RootPaths, name: str, files: Sequence[str]) -> None:
             except OSError as error:
                 if error.errno not in NO_LINKS:
                     raise
-                calls.rename(f"{folder}/{file}", kept, into=pinned)
+                _copy(calls, folder, file, f"{bin_}/{kept}")
     finally:
         let_go(calls, pinned)
     flush_folder(calls, bin_)
     flush_folder(calls, root.trash)
+
+
+def _copy(calls: Syscalls, folder: str, file: str, target: str) -> None:
+    """Copy a file, durably, a piece at a time."""
+    source, info = open_regular(calls, folder, file)
+    try:
+        copy = calls.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        try:
+            piece, done = memoryview(bytearray(min(_PIECE, info.st_size))), 0
+            while done < info.st_size and (count := calls.preadv(source, piece, done)):
+                write_whole(calls, copy, bytes(piece[:count]), offset=done)
+                done += count
+            calls.fsync(copy)
+        finally:
+            let_go(calls, copy)
+    finally:
+        let_go(calls, source)
 
 
 @dataclass(frozen=True, slots=True)
