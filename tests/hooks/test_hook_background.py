@@ -247,3 +247,21 @@ manager.fire_hook("after_checkpoint_save")
 begun.wait(60)
 """
     assert subprocess.check_output([sys.executable, "-c", script], text=True) == "uploaded"
+
+
+def test_the_end_of_a_program_cleans_up_but_not_in_a_child_of_it():
+    script = """
+import os, sys
+from model_checkpoint.hooks import BaseHook, HookManager
+class Life(BaseHook):
+    def execute(self, context): ...
+    def on_cleanup(self):
+        os.write(1, f"cleaned up by {'parent' if os.getpid() == parent else 'child'}".encode())
+parent = os.getpid()
+manager = HookManager()
+manager.register_hook(Life())
+if (child := os.fork()) == 0:
+    sys.exit(0)
+os.waitpid(child, 0)
+"""
+    assert subprocess.check_output([sys.executable, "-c", script], text=True) == "cleaned up by parent"

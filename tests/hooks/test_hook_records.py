@@ -46,6 +46,39 @@ def test_a_failure_is_a_letter_that_says_all(manager, caplog):
     assert "tell on AFTER_CHECKPOINT_SAVE: ZeroDivisionError" in caplog.text
 
 
+class Speechless(Exception):
+    """An error that fails even at being told."""
+
+    def __str__(self):
+        raise RuntimeError("no words")
+
+
+class Touchy:
+    """A value that raises when it is looked at."""
+
+    @property
+    def shape(self):
+        raise RuntimeError("do not look")
+
+
+def test_an_error_and_a_value_that_cannot_even_be_told_harm_nobody(manager):
+    def fail(context):
+        raise Speechless
+
+    manager.register_hook("fails", fail, [SAVE], HookPriority.CRITICAL)
+
+    result = manager.fire_hook(SAVE, step=1, odd=Touchy())
+
+    (letter,) = manager.dead_letters()
+    assert (letter.error, letter.data, letter.left_out) == (
+        "Speechless: (it cannot be put into words)",
+        {"step": 1},
+        ("odd",),
+    )
+    with pytest.raises(RuntimeError, match="it cannot be put into words"):
+        result.raise_if_vetoed()
+
+
 def test_letters_are_made_good_when_the_cause_is_gone(manager):
     receiver = Receiver()
     manager.register_hook(receiver)

@@ -138,6 +138,18 @@ def test_the_end_of_the_program_comes_through_a_time_limit_too(manager):
         manager.fire_hook(SAVE)
 
 
+def test_an_interrupt_ends_the_wait_and_the_hook_is_left_behind(manager, gate):
+    def interrupt(context):
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        return gate(context)
+
+    manager.register_hook("slow", interrupt, [SAVE], timeout=60)
+
+    with pytest.raises(KeyboardInterrupt, match=r"^$"):
+        manager.fire_hook(SAVE)
+    assert manager.get_pool_stats()["left_behind"] == 1
+
+
 # --- coroutines ------------------------------------------------------------------------------------------------------
 
 

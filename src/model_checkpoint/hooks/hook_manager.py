@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
+import os
 import weakref
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -74,7 +76,10 @@ class HookManager:
         self._background = BackgroundCalls(max_workers=max_workers, max_queued=_MOST_QUEUED) if enable_async else None
         self._records = HookRecords()
         self._closed = False
-        self._goodbye = weakref.finalize(self, _say_goodbye, self._threads, self._background)
+        self._owner = os.getpid()
+        self._goodbye = weakref.finalize(self, _end_threads, self._threads, self._background)
+        self._goodbye.atexit = False  # by then it is closed, see below
+        _open.add(self)
 
     # --- who is called -----------------------------------------------------------------------------------------------
 
@@ -233,7 +238,7 @@ class HookManager:
         finished = self._background is None or self._background.close(timeout)
         self.clear_hooks()
         self._threads.close()
-        self._goodbye.detach()
+        _open.discard(self)
         return finished
 
     def __enter__(self) -> HookManager:
@@ -345,8 +350,19 @@ def _context_for(
     )
 
 
-def _say_goodbye(threads: LostThreads, background: BackgroundCalls | None) -> None:
-    """End the threads of a manager that nobody closed; at the end of a program, after a moment for its calls."""
+def _end_threads(threads: LostThreads, background: BackgroundCalls | None) -> None:
+    """End the threads of a manager that nobody closed and nobody has; no call of it is left, or it would be kept."""
     if background is not None:
-        background.close(_GOODBYE)
+        background.close(0.0)
     threads.close()
+
+
+def _close_all() -> None:
+    """At the end of a program, close what nobody closed; what a fork brought along is its parent's to clean up."""
+    for manager in list(_open):
+        if manager._owner == os.getpid():
+            manager.close()
+
+
+_open: weakref.WeakSet[HookManager] = weakref.WeakSet()
+atexit.register(_close_all)

@@ -25,7 +25,7 @@ def events(log):
 # --- the log ---------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=25)
+@settings(deadline=None, max_examples=25)
 @given(st.integers(0, 60), st.lists(st.dictionaries(st.text(max_size=5), st.integers(), max_size=3), max_size=3))
 def test_a_log_torn_anywhere_keeps_all_whole_records_and_takes_new_ones(tmp_path_factory, cut, more):
     log = JsonLines(tmp_path_factory.mktemp("log") / "log.jsonl")
@@ -42,6 +42,7 @@ def test_a_log_torn_anywhere_keeps_all_whole_records_and_takes_new_ones(tmp_path
     assert list(log) in (kept + more, [*kept, {"number": len(kept)}, *more])  # the cut may have taken the newline alone
 
 
+@pytest.mark.slow
 def test_many_processes_append_to_one_log_and_no_line_is_lost(tmp_path):
     script = """
 import sys
@@ -235,6 +236,7 @@ def test_advice_fits_the_error(error, word):
 # --- the grid --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_experiments_of_many_processes_add_up_and_one_that_was_killed_has_vanished(tmp_path):
     script = """
 import os, signal, sys

@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
@@ -108,6 +108,7 @@ def test_an_entry_called_quaternion_has_four_numbers_and_other_rotations_may_hav
         hook.validate_input({"quaternion": kind(np.zeros((2, 3)))})
 
 
+@settings(deadline=None)
 @given(arrays.arrays(np.float64, (5, 4), elements=st.floats(-1e3, 1e3)))
 def test_whatever_is_accepted_has_norm_one(values):
     hook = QuaternionValidationHook()

@@ -156,7 +156,7 @@ ROWS = st.lists(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     ROWS,
     st.sampled_from(["performance_based", "time_based", "epoch_based", "hybrid"]),
@@ -186,6 +186,7 @@ def test_the_newest_the_best_and_the_pinned_stay_whatever_the_limits(rows, strat
         assert not free or sum(one.file_size or 0 for one in rows if one.id in plan.keep) <= gigabytes * 1e9
 
 
+@settings(deadline=None)
 @given(st.floats(-1e6, 1e6), st.floats(-1e6, 1e6))
 def test_a_smaller_loss_is_never_worth_less(one, other):
     low, high = sorted((one, other))

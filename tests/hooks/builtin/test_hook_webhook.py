@@ -3,68 +3,14 @@
 import json
 import os
 import socket
-import ssl
-import subprocess
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
 
 from model_checkpoint.hooks import HookEvent, HookInvalid, WebhookNotifierHook, verify_signature
-from model_checkpoint.hooks.builtin.webhook.webhook_addresses import resolve, target_of
-from model_checkpoint.hooks.builtin.webhook.webhook_signatures import sign
-from model_checkpoint.hooks.errors import SignatureInvalid, UrlForbidden
 
 SAVED = HookEvent.AFTER_CHECKPOINT_SAVE
-
-
-class Receiver:
-    """A server on this machine that keeps what it gets and answers as it is told."""
-
-    def __init__(self, context=None):
-        self.got, self.answers, self.arrived, self.gate = [], [], threading.Event(), None
-        receiver = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self):
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                receiver.got.append((self.path, dict(self.headers), body))
-                receiver.arrived.set()
-                if receiver.gate is not None:
-                    receiver.gate.wait(60)
-                status, headers = receiver.answers.pop(0) if receiver.answers else (204, {})
-                self.send_response(status)
-                for key, value in headers.items():
-                    self.send_header(key, value)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-
-            def log_message(self, *_): ...
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        if context is not None:
-            self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
-        self.port = self.server.server_address[1]
-        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-
-    def notifier(self, **options):
-        options = {"private_network": True, "first_pause": 0.001, **options}
-        return WebhookNotifierHook(f"http://127.0.0.1:{self.port}/hook?token=t", **options)
-
-    def close(self):
-        if self.gate is not None:
-            self.gate.set()
-        self.server.shutdown()
-        self.server.server_close()
-
-
-@pytest.fixture
-def receiver():
-    receiver = Receiver()
-    yield receiver
-    receiver.close()
 
 
 def fired(manager, notifier, times=1, **data):
@@ -206,6 +152,34 @@ def test_a_receiver_that_never_answers_costs_its_time_limit(manager, receiver):
     assert "no answer: TimeoutError" in notifier.undelivered()[0].failure
 
 
+@pytest.mark.parametrize("drip", [b"H", b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n"])
+def test_a_receiver_that_answers_byte_by_byte_for_ever_is_hung_up_on(manager, drip):
+    listener, over = socket.create_server(("127.0.0.1", 0)), threading.Event()
+
+    def serve():
+        line, _ = listener.accept()
+        with line:
+            line.sendall(drip)
+            while not over.wait(0.01):
+                try:
+                    line.sendall(b"x")
+                except OSError:
+                    return
+
+    threading.Thread(target=serve, daemon=True).start()
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+    notifier = WebhookNotifierHook(url, private_network=True, request_timeout=0.1, max_attempts=1)
+    try:
+        fired(manager, notifier)
+        assert notifier.flush(60)
+    finally:
+        over.set()
+        listener.close()
+
+    assert notifier.statistics()["queued"] == 0
+    assert notifier.statistics()["sent"] + notifier.statistics()["failed"] == 1
+
+
 def test_the_queue_is_bounded_and_what_finds_no_room_is_a_dead_letter_that_can_be_replayed(manager, receiver):
     receiver.gate = threading.Event()
     notifier = receiver.notifier(max_queued=2)
@@ -257,99 +231,6 @@ def test_a_forked_child_sends_its_own_and_not_those_of_its_parent(manager, recei
     receiver.gate.set()
     assert notifier.flush(60)
     assert notifier.statistics()["sent"] == 3
-
-
-# --- where it may go -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("url", "words"),
-    [
-        ("http://example.com/", "a webhook is https, got http"),
-        ("file:///etc/passwd", "a webhook is an https URL with a host"),
-        ("ftp://example.com/", "a webhook is an https URL with a host"),
-        ("https:///path", "a webhook is an https URL with a host"),
-        ("https://user:word@example.com/", "no user or password in the URL"),
-        ("https://example.com:99999/", "the port is no number"),
-        ("https://example.com/a b", "spaces and control characters"),
-        ("https://127.0.0.1/", "is no public address"),
-        ("https://[::1]/", "is no public address"),
-        ("https://[::ffff:10.0.0.1]/", "is no public address"),
-        ("https://169.254.169.254/latest/meta-data", "is no public address"),
-        ("https://10.1.2.3/", "is no public address"),
-        ("https://192.168.0.1/", "is no public address"),
-        ("https://0.0.0.0/", "is no public address"),
-        ("https://224.0.0.1/", "is no public address"),
-        ("https://[fe80::1]/", "is no public address"),
-    ],
-)
-def test_only_public_https_addresses_are_spoken_to(url, words):
-    with pytest.raises(UrlForbidden, match=words):
-        WebhookNotifierHook(url)
-
-
-@pytest.mark.parametrize("host", ["localhost", "2130706433", "0x7f000001", "127.1"])
-def test_names_and_numbers_that_lead_to_this_machine_are_refused_when_they_are_resolved(host):
-    with pytest.raises(UrlForbidden, match=r"127\.0\.0\.1 is no public address|::1 is no public address"):
-        resolve(target_of(f"https://{host}/", private_network=False))
-
-
-def test_a_name_that_turns_out_private_is_given_up_at_once(manager, receiver):
-    notifier = WebhookNotifierHook(f"https://localhost:{receiver.port}/", first_pause=1000)
-
-    fired(manager, notifier)
-    assert notifier.flush(60)
-
-    assert "UrlForbidden" in notifier.undelivered()[0].failure
-    assert receiver.got == []
-
-
-def test_a_certificate_that_is_not_trusted_is_refused_and_not_tried_again(manager, tmp_path):
-    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
-    asked = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=DNS:localhost"
-    subprocess.run([*asked.split(), "-keyout", key, "-out", certificate], check=True, capture_output=True)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
-    receiver = Receiver(context)
-    try:
-        notifier = WebhookNotifierHook(f"https://localhost:{receiver.port}/", private_network=True, first_pause=1000)
-        fired(manager, notifier)
-        assert notifier.flush(60)
-    finally:
-        receiver.close()
-
-    assert "certificate verify failed" in notifier.undelivered()[0].failure
-    assert receiver.got == []
-
-
-# --- signatures ------------------------------------------------------------------------------------------------------
-
-
-def test_a_signature_is_what_openssl_makes_of_time_and_body():
-    body = b'{"event": "ON_ERROR"}'
-    out = subprocess.run(
-        ["openssl", "dgst", "-sha256", "-hmac", "secret"], input=b"1700000000." + body, capture_output=True, check=True
-    )
-
-    assert sign("secret", body, at=1700000000) == f"t=1700000000,v1={out.stdout.split()[-1].decode()}"
-
-
-@pytest.mark.parametrize(
-    ("secret", "header", "body", "now", "words"),
-    [
-        ("other", sign("secret", b"{}", at=1000), b"{}", 1000, "signed with another secret"),
-        ("secret", sign("secret", b"{}", at=1000), b"{ }", 1000, "changed on its way"),
-        ("secret", sign("secret", b"{}", at=1000).replace("t=1000", "t=1001"), b"{}", 1000, "changed on its way"),
-        ("secret", sign("secret", b"{}", at=1000), b"{}", 1301, "signed 301 s ago"),
-        ("secret", sign("secret", b"{}", at=1000), b"{}", 600, "a clock is wrong"),
-        ("secret", "v1=abc", b"{}", 1000, "is t=<seconds>,v1=<digest>"),
-        ("secret", "", b"{}", 1000, "is t=<seconds>,v1=<digest>"),
-        ("secret", "t=1000,v1=\u00e9", b"{}", 1000, "another secret"),
-    ],
-)
-def test_a_receiver_finds_out_what_is_forged_changed_or_replayed(secret, header, body, now, words):
-    with pytest.raises(SignatureInvalid, match=words):
-        verify_signature(secret, header, body, now=now)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 from typing import Any
@@ -10,14 +9,13 @@ from typing import Any
 from model_checkpoint.hooks.calling.background_calls import BackgroundCalls
 from model_checkpoint.hooks.calling.hook_call import CallReport, call_hook
 from model_checkpoint.hooks.calling.lost_threads import LostThreads
-from model_checkpoint.hooks.errors import HookPoolDead
+from model_checkpoint.hooks.errors import HookPoolDead, HookVetoed
 from model_checkpoint.hooks.registering.subscriptions import Subscription
 from model_checkpoint.hooks.values.hook_context import HookContext
 from model_checkpoint.hooks.values.hook_event import HookEvent
 from model_checkpoint.hooks.values.hook_result import FailureKind, HookFailure, HookResult
 from model_checkpoint.hooks.values.hook_run import HookOutcome, HookRun
 
-_LOG = logging.getLogger(__name__)
 Record = Callable[[HookRun, HookFailure | None, HookContext], None]
 
 
@@ -62,7 +60,7 @@ class Firing:
         began_at = time.time()
         report = call_hook(each, self._context, self._threads)
         if report.failure is None and not report.verdict.skipped:
-            self._results[each.hook] = report.value
+            self._results[each.label] = report.value
         if report.failure is not None:
             self._errors.append(report.failure)
         self._record(_run(each, self._context, began_at, report, held=report.seconds), report.failure, self._context)
@@ -76,7 +74,7 @@ class Firing:
                 self._background.submit(lambda: self._call_behind(each, own))
                 self._started.append(each.hook)
         except HookPoolDead as error:
-            failure = HookFailure(hook=each.hook, event=each.event, kind=FailureKind.POOL, error=error, seconds=0.0)
+            failure = _failure(each, FailureKind.POOL, error)
             self._errors.append(failure)
             report = CallReport(outcome=HookOutcome.NOT_CALLED, seconds=0.0, failure=failure)
             self._record(_run(each, own, asked_at, report, held=0.0), failure, own)
@@ -88,11 +86,11 @@ class Firing:
         except BaseException as error:  # noqa: BLE001  # the end of the program is not for a background hook to decide
             failure = _failure(each, FailureKind.ERROR, RuntimeError(f"the hook raised {error!r} in the background"))
             report = CallReport(outcome=HookOutcome.FAILED, seconds=time.time() - began_at, failure=failure)
-        failure_or_none = report.failure
+        failed = report.failure
         if report.verdict.stop and each.event.may_be_vetoed:
-            late = RuntimeError("it said no, but in the background, where nobody waits for it. Register it without it.")
-            failure_or_none = _failure(each, FailureKind.LATE_VETO, late)
-        self._record(_run(each, context, began_at, report, held=0.0), failure_or_none, context)
+            late = HookVetoed("it said no in the background, where nobody waits for it. Drop async_execution.")
+            failed = _failure(each, FailureKind.LATE_VETO, late)
+        self._record(_run(each, context, began_at, report, held=0.0), failed, context)
 
 
 def _failure(each: Subscription, kind: FailureKind, error: Exception) -> HookFailure:

@@ -71,7 +71,7 @@ class LostThreads:
         task = _Task(hook, call)
         self._thread().inbox.put(task)
         try:
-            finished = task.over.wait(timeout)
+            finished = task.wait(timeout)
         except BaseException:  # an interrupt: whoever waited leaves, and the call runs on
             self._leave(task)
             raise
@@ -110,7 +110,7 @@ class LostThreads:
     def _leave(self, task: _Task) -> bool:
         """Whether the task is left behind; it may have finished just now."""
         with self._lock:
-            if task.over.is_set():
+            if task.over:
                 return False
             task.left = True
             self._stuck[task.hook] += 1
@@ -119,7 +119,7 @@ class LostThreads:
     def _rest(self, thread: _Thread, task: _Task) -> bool:
         """Called by a thread after each task: whether it is wanted for another one."""
         with self._lock:
-            task.over.set()
+            task.finish()
             if task.left:
                 self._stuck[task.hook] -= 1
                 _LOG.info("hook %r, which had been left behind, has returned", task.hook)
@@ -130,10 +130,15 @@ class LostThreads:
 
 
 class _Task:
-    """One call and what came of it."""
+    """One call and what came of it.
+
+    A bare lock is its bell, because an interrupt in the wrong moment of waiting for an Event breaks that.
+    """
 
     def __init__(self, hook: str, call: Callable[[], Any]) -> None:
-        self.hook, self.left, self.over = hook, False, threading.Event()
+        self.hook, self.left, self.over = hook, False, False
+        self._bell = threading.Lock()
+        self._bell.acquire()
         self._call, self._surroundings = call, contextvars.copy_context()
         self._value: Any = None
         self._error: BaseException | None = None
@@ -143,6 +148,15 @@ class _Task:
             self._value = self._surroundings.run(self._call)
         except BaseException as error:  # noqa: BLE001  # carried to whoever waits
             self._error = error
+
+    def finish(self) -> None:
+        """Say that it is over; the thread that ran it does, once."""
+        self.over = True
+        self._bell.release()
+
+    def wait(self, timeout: float | None) -> bool:
+        """Whether it was over in time; only who began it waits, once."""
+        return self._bell.acquire(timeout=-1 if timeout is None else min(timeout, threading.TIMEOUT_MAX))
 
     def outcome(self) -> Any:
         if self._error is not None:

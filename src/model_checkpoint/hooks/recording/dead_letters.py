@@ -16,7 +16,7 @@ from model_checkpoint import forks
 from model_checkpoint.hooks.values.hook_context import HookContext
 from model_checkpoint.hooks.values.hook_event import HookEvent
 from model_checkpoint.hooks.values.hook_result import FailureKind, HookFailure
-from model_checkpoint.hooks.values.plain_data import plain_data
+from model_checkpoint.hooks.values.plain_data import described, plain_data
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ class DeadLetters:
             hook=failure.hook,
             event=failure.event,
             kind=failure.kind,
-            error=f"{type(failure.error).__name__}: {failure.error}",
+            error=described(failure.error),
             details="".join(traceback.format_exception(failure.error)),
             at=time.time(),
             checkpoint_id=context.checkpoint_id,
@@ -103,5 +103,5 @@ class DeadLetters:
         """Count another attempt, if the letter is still kept."""
         with self._lock:
             if letter.id in self._letters:
-                again = f"{type(failure.error).__name__}: {failure.error}"
+                again = described(failure.error)
                 self._letters[letter.id] = replace(letter, attempts=letter.attempts + 1, kind=failure.kind, error=again)

@@ -26,7 +26,9 @@ class HookStatistics:
     def add(self, run: HookRun) -> None:
         """Count one run."""
         with self._lock:
-            self._hooks.setdefault(run.hook, _Sums()).add(run)
+            if run.hook not in self._hooks:
+                self._hooks[run.hook] = _Sums()
+            self._hooks[run.hook].add(run)
 
     def of_all(self) -> dict[str, dict[str, Any]]:
         """Counts and seconds by hook."""

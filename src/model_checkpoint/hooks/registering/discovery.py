@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
 
@@ -88,7 +89,7 @@ def subscriptions_of_object(hook: str, source: object, events: Events, choices: 
 
 def _special_handlers(hook: str, source: object, choices: HookChoices) -> dict[HookEvent, list[Subscription]]:
     """The methods made for one event or a few, by event."""
-    found: dict[HookEvent, list[Subscription]] = {}
+    found: dict[HookEvent, list[tuple[str, Subscription]]] = {}
     for name, method in _methods(source):
         mark = mark_of(method)
         named = _EVENT_OF_METHOD.get(name)
@@ -97,8 +98,15 @@ def _special_handlers(hook: str, source: object, choices: HookChoices) -> dict[H
             continue
         own = choices if mark is None else _choices_of_mark(mark).over(choices)
         for event in (mark.events if mark else ()) or ((named,) if named else ()):
-            found.setdefault(event, []).append(subscription(hook, event, method, own))
-    return found
+            found.setdefault(event, []).append((name, subscription(hook, event, method, own)))
+    return {event: _labelled(several) for event, several in found.items()}
+
+
+def _labelled(several: list[tuple[str, Subscription]]) -> list[Subscription]:
+    """Methods that share an event answer each under its own name."""
+    if len(several) == 1:
+        return [several[0][1]]
+    return [replace(each, label=f"{each.hook}.{name}") for name, each in several]
 
 
 def _methods(source: object) -> Iterator[tuple[str, Callable[..., Any]]]:

@@ -48,6 +48,7 @@ class Subscription:
     """One handler of one event."""
 
     hook: str
+    label: str  # the hook's name, and the method's where the hook has several for one event
     event: HookEvent
     handler: Handler
     priority: HookPriority
@@ -90,6 +91,8 @@ def subscription(hook: str, event: HookEvent, handler: Handler, choices: HookCho
     ):
         if function is not None:
             _check_callable(hook, word, function, count)
+        if word != "handler" and inspect.iscoroutinefunction(function):
+            raise HookInvalid(f"hook {hook!r}: {word} is asked on the spot and cannot be `async def`.")
     if asynchronous and event.may_be_vetoed and priority is HookPriority.CRITICAL:
         raise HookInvalid(
             f"hook {hook!r}: a CRITICAL hook of {event.name} must be waited for, got async_execution=True. Give it a "
@@ -97,6 +100,7 @@ def subscription(hook: str, event: HookEvent, handler: Handler, choices: HookCho
         )
     return Subscription(
         hook=hook,
+        label=hook,
         event=event,
         handler=handler,
         priority=priority,

@@ -10,6 +10,7 @@ from typing import Any
 from model_checkpoint.hooks.errors import HookVetoed
 from model_checkpoint.hooks.values.hook_context import HookContext
 from model_checkpoint.hooks.values.hook_event import HookEvent
+from model_checkpoint.hooks.values.plain_data import described
 
 
 class FailureKind(Enum):
@@ -33,7 +34,7 @@ class HookFailure:
     seconds: float
 
     def __str__(self) -> str:
-        return f"{self.hook} on {self.event.name}: {type(self.error).__name__}: {self.error}"
+        return f"{self.hook} on {self.event.name}: {described(self.error)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +74,7 @@ class HookResult:
         """Raise :class:`HookVetoed`, which says who stopped it and why, unless nobody did."""
         if self.stopped_by is None:
             return
-        why = [str(each.error) for each in self.errors if each.hook == self.stopped_by]
+        why = [described(each.error) for each in self.errors if each.hook == self.stopped_by]
         raise HookVetoed(
             f"{self.event.name}: hook {self.stopped_by!r} {f'failed ({why[0]})' if why else 'said no'}, so nothing was "
             f"done. Ask it why, or disable it with disable_hook({self.stopped_by!r}).",

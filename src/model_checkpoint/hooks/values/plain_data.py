@@ -34,12 +34,25 @@ def plain_data(data: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]
     kept: dict[str, Any] = {}
     left_out = []
     budget = _Budget(_MOST_ITEMS)
-    for key, value in data.items():
+    for key, value in list(data.items()):  # training may go on and change it
         try:
             kept[str(key)] = _plain(value, budget, 0)
-        except _NotPlain:
+        except Exception:  # noqa: BLE001  # a value of the user's may raise anything when it is looked at
             left_out.append(str(key))
     return kept, tuple(left_out)
+
+
+def described(error: BaseException) -> str:
+    """An error in words, also when it has none for itself.
+
+    Example:
+        >>> described(OSError("disk full"))
+        'OSError: disk full'
+    """
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # noqa: BLE001  # an error of the user's may fail even at this
+        return f"{type(error).__name__}: (it cannot be put into words)"
 
 
 class _Budget:
@@ -84,7 +97,7 @@ def _named(value: Any) -> Any:
     if isinstance(value, Enum):
         return value.name
     if isinstance(value, BaseException):
-        return f"{type(value).__name__}: {value}"[:_MOST_TEXT]
+        return described(value)[:_MOST_TEXT]
     if getattr(value, "shape", None) == () and hasattr(value, "item"):
         number = value.item()
         if isinstance(number, (bool, int, float, str)):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import http.client
 import socket
 import ssl
+import threading
 from collections.abc import Mapping
+from contextlib import suppress
 
 from model_checkpoint.hooks.builtin.webhook.webhook_addresses import WebhookTarget, resolve
 from model_checkpoint.hooks.errors import DeliveryFailed
@@ -16,13 +18,16 @@ _LONGEST_WAIT = 300.0
 
 
 def deliver(target: WebhookTarget, body: bytes, headers: Mapping[str, str], *, timeout: float) -> int:
-    """Post ``body`` and return the status, which is 2xx.
+    """Post ``body`` and return the status, which is 2xx; no pause is longer than ``timeout``, all of it twice that.
 
     Raises:
         DeliveryFailed: no connection, no answer in time, or another status; ``passing`` says whether to try again.
         UrlForbidden: the name leads to an address it must not.
     """
     connection = _connect(target, timeout)
+    watchdog = threading.Timer(2 * timeout, _hang_up, (connection.sock,))
+    watchdog.daemon = True
+    watchdog.start()
     try:
         connection.request("POST", target.path, body=body, headers=dict(headers))
         answer = connection.getresponse()
@@ -30,6 +35,7 @@ def deliver(target: WebhookTarget, body: bytes, headers: Mapping[str, str], *, t
     except (OSError, http.client.HTTPException) as error:
         raise DeliveryFailed(f"{target}: no answer: {type(error).__name__}: {error}", passing=True) from error
     finally:
+        watchdog.cancel()
         connection.close()
     if 200 <= answer.status < 300:
         return answer.status
@@ -40,6 +46,12 @@ def deliver(target: WebhookTarget, body: bytes, headers: Mapping[str, str], *, t
         passing=answer.status in _PASSING,
         retry_after=_seconds(answer.getheader("Retry-After")),
     )
+
+
+def _hang_up(line: socket.socket) -> None:
+    """End a request whose answer comes byte by byte: each in time, and all of them never."""
+    with suppress(OSError):  # it may just have been closed
+        line.shutdown(socket.SHUT_RDWR)
 
 
 def _connect(target: WebhookTarget, timeout: float) -> http.client.HTTPConnection:
