@@ -23,6 +23,7 @@ _SECTIONS = {
     "small": "small_tensors",
     "million": "million",
     "growth": "growth",
+    "catalog": "catalog",
 }
 # programs of their own, since they want a process to themselves: one thread, a tuned allocator, a server
 _PROGRAMS = {

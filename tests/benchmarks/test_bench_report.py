@@ -98,6 +98,13 @@ def test_an_unknown_benchmark_is_refused_with_the_known_ones(capsys):
 
 
 @pytest.mark.slow
+def test_the_catalog_section_runs_at_a_small_scale(tmp_path, capsys):
+    main(["catalog", "--scale", "0.02", "--rounds", "1", "--folder", str(tmp_path / "run")])
+
+    assert "at 2,000 / at 1,000 checkpoints" in capsys.readouterr().out
+
+
+@pytest.mark.slow
 def test_the_million_section_runs_at_a_small_scale(tmp_path, capsys):
     assert main(["million", "--scale", "0.001", "--rounds", "1", "--folder", str(tmp_path / "run")]) == 0
 

@@ -66,6 +66,22 @@ def test_a_checkpoint_of_no_run_is_refused_and_leaves_nothing(db):
     assert db.get_checkpoint("c1") is None
 
 
+def test_fields_no_database_would_keep_alike_are_refused_by_name(db):
+    for fields, message in [
+        ({"created_at": NAN}, "created at: must be a finite number, got nan"),
+        ({"deleted_at": INF}, "deleted at: must be a finite number, got inf"),
+        ({"tags": "release"}, r"tags: must be a list of words, got 'release'. Write \['release'\]"),
+        ({"parts": [1]}, "parts: must be text, got int"),
+        ({"metadata": [1]}, "metadata: must be a mapping, got list"),
+        ({"metrics": {"acc": "high"}}, "checkpoint c1: metric 'acc': must be a number, got str"),
+        ({"id": "x" * 65}, "checkpoint id: at most 64 characters, got 65"),
+    ]:
+        with pytest.raises(RowRefused, match=message):
+            saved(db, **fields)
+
+    assert db.page("r1").items == []
+
+
 def test_newest_is_the_highest_step_then_the_latest_commit(db):
     for id, step, at in [("a", 5, 10.0), ("b", 7, 5.0), ("c", 7, 6.0), ("d", 1, 99.0)]:
         saved(db, id, step=step, created_at=at)
@@ -179,7 +195,8 @@ def test_what_is_deleted_is_in_no_list_and_comes_back(db):
     assert db.delete_checkpoint("c1") == gone
     assert [one.id for one in db.page("r1").items] == ["c2"]
     assert [one.id for one in db.best("r1", "acc", "max", 2)] == ["c2"]
-    assert db.get_checkpoint("c1").deleted_at is not None
+    assert [one.id for one in db.page("r1", state="deleted").items] == ["c1"]
+    assert db.get_checkpoints_by_experiment("r1", state="deleted")[0].deleted_at is not None
     db.undelete_checkpoint("c1")
     assert [one.id for one in db.best("r1", "acc", "max", 2)] == ["c1", "c2"]
     assert db.get_checkpoint("c1") == dataclasses.replace(gone, state="committed", deleted_at=None)

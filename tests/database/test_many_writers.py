@@ -74,6 +74,29 @@ def test_a_server_killed_while_many_save_loses_no_acknowledged_row(request, serv
 
 @pytest.mark.slow
 @pytest.mark.fault
+def test_no_acknowledged_checkpoint_row_is_lost_when_power_goes(disk):
+    url = f"sqlite:///{disk.mount_point}/catalog.db"
+    for turn in range(3):
+        with EnhancedDatabaseConnection(url) as db:
+            db.save_experiment(Experiment(id="shared", name="x"))
+        writer = started(url, turn)
+        for _ in range(1 + 4 * turn):
+            last = int(writer.stdout.readline())
+        disk.cut()
+        writer.kill()
+        writer.communicate()
+        disk.unmount()
+        disk.mount()
+
+        with EnhancedDatabaseConnection(url) as db:
+            found = {one.id for one in db.get_checkpoints_by_experiment("shared")}
+            assert {f"{turn}-{count}" for count in range(last + 1)} <= found
+            counts = [one.count for one in db.summaries("shared")]
+            assert counts == [len(db.get_metrics("shared"))] * len(counts)
+
+
+@pytest.mark.slow
+@pytest.mark.fault
 def test_a_writer_killed_at_any_moment_leaves_whole_rows_and_a_free_file(sqlite_url):
     with EnhancedDatabaseConnection(sqlite_url) as db:
         db.save_experiment(Experiment(id="shared", name="x"))

@@ -2,7 +2,6 @@
 
 import io
 import logging
-import multiprocessing
 import os
 import pickle
 import socket
@@ -29,7 +28,10 @@ from model_checkpoint.database import (
     EnhancedDatabaseConnection,
     Experiment,
     Metric,
+    MigrationFailed,
     RowRefused,
+    SchemaOutdated,
+    SchemaTooNew,
     open_catalog,
     register_connection,
 )
@@ -73,15 +75,6 @@ def test_a_file_stays_where_it_was_when_the_folder_changes(tmp_path, monkeypatch
 
     assert found == ["x"] * 8
     assert (tmp_path / "new" / "folder" / "catalog.db").exists()
-
-
-def test_a_database_in_memory_is_one_for_all_threads():
-    with EnhancedDatabaseConnection("sqlite://") as db:
-        db.save_experiment(Experiment(id="r1", name="x"))
-        with ThreadPoolExecutor(8) as pool:
-            list(pool.map(lambda n: db.write_metrics([Metric("r1", "loss", float(n), n, 1.0)]), range(40)))
-
-        assert db.summaries("r1")[0].count == 40
 
 
 def test_a_network_file_system_has_no_write_ahead_log_and_is_told_of_once(tmp_path, monkeypatch, caplog):
@@ -178,6 +171,40 @@ def test_a_wrong_password_is_not_told(request, server, caplog):
     assert "wrong-secret" not in "".join(traceback.format_exception(caught.value)) + caplog.text
 
 
+@pytest.mark.slow
+def test_a_server_that_is_full_for_a_moment_is_waited_for(postgres, postgres_url):
+    postgres.admin("DROP ROLE IF EXISTS narrow")
+    postgres.admin(f"CREATE ROLE narrow LOGIN PASSWORD '{PASSWORD}' CONNECTION LIMIT 1")
+    with EnhancedDatabaseConnection(postgres_url) as db:
+        db.save_experiment(Experiment(id="r1", name="x"))
+        with db._pool.engine().begin() as connection:
+            connection.exec_driver_sql("GRANT ALL ON ALL TABLES IN SCHEMA public TO narrow")
+    url = postgres_url.replace("mckpt:", "narrow:")
+    first, second = EnhancedDatabaseConnection(url), EnhancedDatabaseConnection(url, lazy=True)
+
+    threading.Timer(0.5, first.close).start()
+
+    assert second.get_experiment("r1").name == "x"
+    second.close()
+
+
+def test_errors_are_the_builtins_callers_expect_and_travel(lite):
+    assert issubclass(DatabaseUnreachable, ConnectionError)
+    assert issubclass(DatabaseBusy, TimeoutError)
+    for cls in (
+        DatabaseUnreachable,
+        DatabaseBusy,
+        RowRefused,
+        DatabaseClosed,
+        SchemaTooNew,
+        SchemaOutdated,
+        MigrationFailed,
+    ):
+        copy = pickle.loads(pickle.dumps(cls("here: wrong. Next step.")))
+        assert (type(copy), str(copy)) == (cls, "here: wrong. Next step.")
+    assert pickle.loads(pickle.dumps(MigrationFailed("x", backup="there"))).backup == "there"
+
+
 def test_values_of_a_refused_row_are_not_told(db, caplog):
     """A config may hold keys; SQLAlchemy would print it."""
     secret = "-".join(("sk", "very", "secret"))
@@ -219,83 +246,6 @@ def test_who_waits_too_long_for_a_lock_is_told(lite, monkeypatch):
         holder.execute("ROLLBACK")
         holder.close()
         other.save_experiment(Experiment(id="r2", name="x"))
-
-
-def forked(work):
-    """Run in a forked child; what it returned, or the error."""
-    context = multiprocessing.get_context("fork")
-    queue = context.SimpleQueue()
-
-    def run():
-        try:
-            queue.put(work())
-        except Exception as error:  # noqa: BLE001 - the parent judges it
-            queue.put(f"{type(error).__name__}: {error}")
-
-    child = context.Process(target=run)
-    child.start()
-    answer = queue.get()
-    child.join(60)
-    assert child.exitcode == 0
-    return answer
-
-
-def test_a_forked_child_has_connections_of_its_own(db):
-    """Forked in the middle of a transaction of another thread, as a loader of data does."""
-    inside, over = threading.Event(), threading.Event()
-
-    def hold():
-        def work():
-            inside.set()
-            over.wait(60)
-            return db.get_experiment("r1").name
-
-        return db.together(work)
-
-    with ThreadPoolExecutor(1) as pool:
-        held = pool.submit(hold)
-        inside.wait(60)
-        name = forked(lambda: db.get_experiment("r1").name)
-        over.set()
-        assert (name, held.result()) == ("baseline", "baseline")
-
-    assert forked(lambda: db.write_metrics([Metric("r1", "loss", 0.5, 1, 1.0)])) == 1
-    db.save_experiment(Experiment(id="r2", name="after"))
-    assert [point.metric_value for point in db.get_metrics("r1")] == [0.5]
-
-
-def test_memory_is_not_shared_with_a_child():
-    with EnhancedDatabaseConnection("sqlite://") as db:
-        assert "a database in memory belongs to process" in forked(lambda: db.list_experiments())
-        assert db.list_experiments().items == []
-
-
-def test_a_connection_travels_to_another_process(lite):
-    code = "import sys, pickle; db = pickle.load(sys.stdin.buffer); print(db.get_experiment('r1').name)"
-
-    done = subprocess.run([sys.executable, "-c", code], input=pickle.dumps(lite), capture_output=True, check=False)
-
-    assert (done.stdout, done.stderr) == (b"baseline\n", b"")
-
-
-def test_calls_together_are_all_or_none(db):
-    def both():
-        db.save_checkpoint(Checkpoint(id="c1", experiment_id="r1", metrics={"new": 1.0}))
-        db.record_audit("save", "c1")
-        raise KeyError("the caller's own")
-
-    with pytest.raises(KeyError, match="the caller's own"):
-        db.together(both)
-
-    assert (db.get_checkpoint("c1"), db.audit().items) == (None, [])
-    db.together(
-        lambda: (
-            db.save_checkpoint(Checkpoint(id="c1", experiment_id="r1", metrics={"new": 1.0})),
-            db.record_audit("save"),
-        )
-    )
-    assert db.best("r1", "new")[0].id == "c1"
-    assert len(db.audit().items) == 1
 
 
 class PlainTypes(SQLiteTypeCompiler):
@@ -340,16 +290,6 @@ def test_a_class_registered_for_a_scheme_serves_it(tmp_path):
         assert type(db) is EnhancedDatabaseConnection
     with pytest.raises(OptionInvalid, match=r"StringIO cannot serve other: it lacks add_edge, audit, best"):
         register_connection("other", io.StringIO)
-
-
-def test_many_threads_share_one_pool(db):
-    def work(number):
-        db.save_checkpoint(Checkpoint(id=f"c{number}", experiment_id="r1", step=number))
-        return db.get_checkpoint(f"c{number}").step
-
-    with ThreadPoolExecutor(30) as pool:
-        assert sorted(pool.map(work, range(90))) == list(range(90))
-    assert db._pool.engine().pool.checkedout() == 0
 
 
 def test_the_room_is_not_imported_before_it_is_used():

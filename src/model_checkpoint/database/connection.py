@@ -73,6 +73,7 @@ class EnhancedDatabaseConnection(
         self._experiment_numbers: dict[str, int] = {}
         self._key_ids: dict[str, int] = {}
         self._current = threading.local()
+        forks.in_child(self._begin_anew)
         self._opening = forks.lock()
         self._revision = ""
         if not lazy:
@@ -167,6 +168,10 @@ class EnhancedDatabaseConnection(
         if self.read_only:
             raise self._too_new("is read-only here")
         return self._transactions.write(work, durable=durable)
+
+    def _begin_anew(self) -> None:
+        """What the parent was in the middle of is not ours."""
+        self._current = threading.local()
 
     def _open(self) -> None:
         """See to it that the tables are there, once."""

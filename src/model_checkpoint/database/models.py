@@ -10,7 +10,15 @@ from typing import Any, cast
 from sqlalchemy import Boolean, Double, ForeignKey, Index, SmallInteger, Table
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from model_checkpoint.database.values.column_types import OPTIONS, BigInt, ExactText, LongText, PlainData, WholeNumber
+from model_checkpoint.database.values.column_types import (
+    OPTIONS,
+    BigInt,
+    ExactText,
+    FiniteNumber,
+    LongText,
+    PlainData,
+    WholeNumber,
+)
 
 ID, NAME, WORD = 64, 250, 32  # characters
 
@@ -39,8 +47,8 @@ class ExperimentRow(Base):
     name: Mapped[str] = mapped_column(ExactText("experiment name", NAME))
     project_name: Mapped[str] = mapped_column(ExactText("project name", NAME))
     status: Mapped[str] = mapped_column(ExactText("status", WORD))
-    start_time: Mapped[float] = mapped_column(Double)
-    end_time: Mapped[float | None] = mapped_column(Double)
+    start_time: Mapped[float] = mapped_column(FiniteNumber("start time"))
+    end_time: Mapped[float | None] = mapped_column(FiniteNumber("end time"))
     step: Mapped[int] = mapped_column(WholeNumber("step"))
     notes: Mapped[str] = mapped_column(LongText("notes"))
     tags: Mapped[list[str]] = mapped_column(PlainData("tags"))
@@ -91,7 +99,7 @@ class CheckpointRow(Base):
     is_best_metric: Mapped[bool] = mapped_column(Boolean)
     metrics: Mapped[dict[str, float]] = mapped_column(PlainData("metrics"))
     metadata_: Mapped[dict[str, Any]] = mapped_column("metadata", PlainData("metadata"))  # Base has a `metadata`
-    created_at: Mapped[float] = mapped_column(Double)
+    created_at: Mapped[float] = mapped_column(FiniteNumber("created at"))
     name: Mapped[str] = mapped_column(LongText("name"))
     root: Mapped[str] = mapped_column(LongText("root"))
     backend: Mapped[str] = mapped_column(ExactText("backend", NAME))
@@ -100,9 +108,9 @@ class CheckpointRow(Base):
     pinned: Mapped[bool] = mapped_column(Boolean)
     unique_bytes: Mapped[int | None] = mapped_column(WholeNumber("unique bytes"))
     health: Mapped[str] = mapped_column(ExactText("health", WORD))
-    verified_at: Mapped[float] = mapped_column(Double)  # 0: never, so that those come first
+    verified_at: Mapped[float] = mapped_column(FiniteNumber("verified at"))  # 0: never, so that those come first
     state: Mapped[str] = mapped_column(ExactText("state", WORD))
-    deleted_at: Mapped[float | None] = mapped_column(Double)
+    deleted_at: Mapped[float | None] = mapped_column(FiniteNumber("deleted at"))
 
     __table_args__ = (
         Index("ix_checkpoints_newest", "experiment_id", "state", "step", "created_at", "id"),
@@ -201,7 +209,7 @@ class AuditRow(Base):
 
     number: Mapped[int] = mapped_column(BigInt, primary_key=True, autoincrement=True)
     id: Mapped[str] = mapped_column(ExactText("audit id", ID), unique=True)
-    at: Mapped[float] = mapped_column(Double)
+    at: Mapped[float] = mapped_column(FiniteNumber("time"))
     actor: Mapped[str] = mapped_column(LongText("actor"))
     action: Mapped[str] = mapped_column(ExactText("action", WORD))
     outcome: Mapped[str] = mapped_column(LongText("outcome"))
@@ -224,7 +232,7 @@ class EdgeRow(Base):
     child: Mapped[str] = mapped_column(ExactText("child", ID), primary_key=True)
     kind: Mapped[str] = mapped_column(ExactText("kind", WORD), primary_key=True)
     step: Mapped[int | None] = mapped_column(WholeNumber("step"))
-    created_at: Mapped[float] = mapped_column(Double)
+    created_at: Mapped[float] = mapped_column(FiniteNumber("created at"))
 
     __table_args__ = (Index("ix_edges_child", "child"), OPTIONS)
 
@@ -240,8 +248,8 @@ class IntegrityRow(Base):
     )
     outcome: Mapped[str] = mapped_column(ExactText("outcome", WORD))
     method: Mapped[str] = mapped_column(ExactText("method", WORD))
-    checked_at: Mapped[float] = mapped_column(Double)
-    seconds: Mapped[float] = mapped_column(Double)
+    checked_at: Mapped[float] = mapped_column(FiniteNumber("checked at"))
+    seconds: Mapped[float] = mapped_column(FiniteNumber("seconds"))
     bytes_read: Mapped[int] = mapped_column(WholeNumber("bytes read"))
     details: Mapped[dict[str, Any]] = mapped_column(PlainData("details"))
 
@@ -262,8 +270,8 @@ class IntentRow(Base):
     action: Mapped[str] = mapped_column(ExactText("action", WORD))
     plan_id: Mapped[str] = mapped_column(ExactText("plan id", ID))
     details: Mapped[dict[str, Any]] = mapped_column(PlainData("details"))
-    created_at: Mapped[float] = mapped_column(Double)
-    finished_at: Mapped[float] = mapped_column(Double)
+    created_at: Mapped[float] = mapped_column(FiniteNumber("created at"))
+    finished_at: Mapped[float] = mapped_column(FiniteNumber("finished at"))
     outcome: Mapped[str] = mapped_column(LongText("outcome"))
 
     __table_args__ = (

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, bindparam, delete, insert, select
 from model_checkpoint.database.models import CheckpointMetricRow, CheckpointRow, table_of
 from model_checkpoint.database.records import Checkpoint
 from model_checkpoint.database.values.exact_numbers import as_float, joined, split
+from model_checkpoint.database.values.json_values import as_mapping, as_words
 
 COMMITTED, DELETED = "committed", "deleted"
 FLAGS = ("is_best_loss", "is_best_val_loss", "is_best_metric")
@@ -48,7 +49,10 @@ def _store(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
 def scores_of(checkpoint: Checkpoint) -> dict[str, float]:
     """What a checkpoint can be chosen by; the fields win over metrics of the same name."""
     own = {"loss": checkpoint.loss, "val_loss": checkpoint.val_loss}
-    named = {**checkpoint.metrics, **{name: value for name, value in own.items() if value is not None}}
+    named = {
+        **as_mapping(checkpoint.metrics, "metrics"),
+        **{name: value for name, value in own.items() if value is not None},
+    }
     return {name: as_float(value, f"checkpoint {checkpoint.id}: metric {name!r}") for name, value in named.items()}
 
 
@@ -58,9 +62,11 @@ def _row(checkpoint: Checkpoint) -> dict[str, Any]:
         value = row[name]
         pair = (None, None) if value is None else split(as_float(value, f"checkpoint {checkpoint.id}: {name}"))
         row[f"{name}_grade"], row[name] = pair
-    numbers = {k: v if isinstance(v, (int, float)) else as_float(v, k) for k, v in checkpoint.metrics.items()}
-    lists = {name: list(row[name]) for name in ("parts", "tags")}
-    return {**row, **lists, "metrics": numbers, "verified_at": checkpoint.verified_at or 0.0}
+    metrics = as_mapping(checkpoint.metrics, "metrics")
+    row["metrics"] = {k: v if isinstance(v, (int, float)) else as_float(v, k) for k, v in metrics.items()}
+    row["metadata"] = as_mapping(checkpoint.metadata, "metadata")
+    lists = {name: as_words(row[name], name) for name in ("parts", "tags")}
+    return {**row, **lists, "verified_at": checkpoint.verified_at or 0.0}
 
 
 def checkpoint_of(row: Mapping[Any, Any]) -> Checkpoint:

@@ -108,8 +108,9 @@ class CheckpointCatalog(CatalogPart):
         best_only: bool = False,
         *,
         limit: int | None = None,
+        state: str = COMMITTED,
     ) -> list[Checkpoint]:
-        """Checkpoints of a run, newest first; ``best_only`` those that carry a best flag.
+        """Checkpoints of a run, newest first; ``best_only`` those that carry a best flag; ``state="deleted"`` others.
 
         Example:
             >>> from model_checkpoint.database import EnhancedDatabaseConnection, Experiment
@@ -119,7 +120,7 @@ class CheckpointCatalog(CatalogPart):
             ...     [one.id for one in db.get_checkpoints_by_experiment("r1", limit=2)]
             ['c2', 'c1']
         """
-        same = _live(experiment_id, checkpoint_type)
+        same = _of_run(experiment_id, checkpoint_type, state)
         each = [same.where(_table.c[flag] == true()) for flag in FLAGS] if best_only else [same]
         order = [column.desc() for column in _NEWEST]
 
@@ -131,7 +132,13 @@ class CheckpointCatalog(CatalogPart):
         return sorted(rows, key=_age, reverse=True)[:limit] if best_only else rows
 
     def page(
-        self, experiment_id: str, *, checkpoint_type: str | None = None, limit: int = 100, after: str = ""
+        self,
+        experiment_id: str,
+        *,
+        checkpoint_type: str | None = None,
+        limit: int = 100,
+        after: str = "",
+        state: str = COMMITTED,
     ) -> Page[Checkpoint]:
         """Checkpoints of a run, newest first, a page at a time; no page costs more than the first.
 
@@ -144,7 +151,7 @@ class CheckpointCatalog(CatalogPart):
             ...     [one.id for one in db.page("r1", limit=2, after=first.next).items]
             ['c0']
         """
-        statement = page_of(_live(experiment_id, checkpoint_type), _NEWEST, after=after, limit=limit)
+        statement = page_of(_of_run(experiment_id, checkpoint_type, state), _NEWEST, after=after, limit=limit)
         rows = self._read(lambda connection: connection.execute(statement).mappings().all())
         found = [checkpoint_of(row) for row in rows[:limit]]
         return Page(found, cursor_of(_age(found[-1])) if len(rows) > limit else "")
@@ -247,8 +254,8 @@ class CheckpointCatalog(CatalogPart):
         return self._write(lambda connection: connection.execute(remove).rowcount > 0)
 
 
-def _live(experiment_id: str, checkpoint_type: str | None) -> Select[Any]:
-    same = select(_table).where(_table.c.experiment_id == experiment_id, _table.c.state == COMMITTED)
+def _of_run(experiment_id: str, checkpoint_type: str | None, state: str) -> Select[Any]:
+    same = select(_table).where(_table.c.experiment_id == experiment_id, _table.c.state == state)
     return same if checkpoint_type is None else same.where(_table.c.checkpoint_type == checkpoint_type)
 
 

@@ -13,6 +13,7 @@ from model_checkpoint.database.catalog.catalog_part import CatalogPart, store_ro
 from model_checkpoint.database.catalog.paging import cursor_of, page_of
 from model_checkpoint.database.models import ExperimentRow, HeartbeatRow, table_of
 from model_checkpoint.database.records import Experiment, Page
+from model_checkpoint.database.values.json_values import as_mapping, as_words
 from model_checkpoint.errors import OptionInvalid, WrongReference
 
 _table, _beats = table_of(ExperimentRow), table_of(HeartbeatRow)
@@ -180,7 +181,7 @@ def _row(experiment: Experiment) -> dict[str, Any]:
     row = {field.name: getattr(experiment, field.name) for field in dataclasses.fields(experiment)}
     for name in _HEARD:
         del row[name]
-    return {**row, "tags": list(experiment.tags), "config": dict(experiment.config)}
+    return {**row, "tags": as_words(experiment.tags, "tags"), "config": as_mapping(experiment.config, "config")}
 
 
 def _record(row: dict[str, Any]) -> Experiment:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from sqlalchemy import Select, or_, select
+from sqlalchemy import Select, select
 
 from model_checkpoint.database.catalog.catalog_part import CatalogPart, store_row
 from model_checkpoint.database.models import EdgeRow, table_of
@@ -51,11 +51,9 @@ class LineageCatalog(CatalogPart):
 
         Example: see :meth:`add_edge`.
         """
-        above = select(_table.c.parent, _table.c.child).where(_table.c.child == node).cte("above", recursive=True)
-        up = select(_table.c.parent, _table.c.child).join(above, _table.c.child == above.c.parent)
-        above = above.union(up)
-        each = or_(_table.c.parent == above.c.parent)
-        return self._edges(select(_table).join(above, (_table.c.child == above.c.child) & each).distinct())
+        above = _at("child", node).cte("above", recursive=True)
+        above = above.union(select(_table).join(above, _table.c.child == above.c.parent))
+        return self._edges(select(above))
 
     def _edges(self, statement: Select[Any]) -> list[LineageEdge]:
         rows = self._read(lambda connection: connection.execute(statement).mappings().all())

@@ -22,8 +22,9 @@ class Meaning(Enum):
 
 
 _SQLITE_BUSY, _SQLITE_LOCKED = 5, 6
-# serialization, deadlock, lock timeout, too many clients, starting up
-_POSTGRESQL_PASSING = {"40001", "40P01", "55P03", "53300"}
+# serialization, deadlock, lock timeout
+_POSTGRESQL_PASSING = {"40001", "40P01", "55P03"}
+_FULL = ("too many clients", "too many connections for role", "remaining connection slots")  # has no code yet
 # deadlock, lock timeout, too many connections (of all, of this user), record changed since read
 _MYSQL_PASSING = {1213, 1205, 1040, 1203, 1020}
 _MYSQL_LOST = {2006, 2013, 2014, 2055, 1053, 1927}
@@ -42,7 +43,7 @@ def meaning_of(error: SQLAlchemyError) -> Meaning:
     code = getattr(orig, "sqlite_errorcode", None)
     if code is not None:
         return Meaning.PASSING if code & 0xFF in (_SQLITE_BUSY, _SQLITE_LOCKED) else Meaning.FINAL
-    if getattr(orig, "sqlstate", None) in _POSTGRESQL_PASSING:
+    if getattr(orig, "sqlstate", None) in _POSTGRESQL_PASSING or any(words in str(orig) for words in _FULL):
         return Meaning.PASSING
     number = orig.args[0] if orig is not None and orig.args else None
     if number in _MYSQL_PASSING:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
+from collections.abc import Callable
+from itertools import chain, count
 from pathlib import Path
 
 from sqlalchemy import Connection, inspect
@@ -21,7 +23,7 @@ PREFIX = "mckpt_backup_"
 
 
 def keep_backup(connection: Connection, revision: str) -> str:
-    """Copy everything of the catalog and say where to; a copy that has its name is complete."""
+    """Copy everything of the catalog and say where to; of tables that of the revision is last: then all are there."""
     url, stamp = connection.engine.url, time.strftime("%Y%m%d_%H%M%S", time.gmtime())
     if is_file(url):
         return _copy_file(Path(str(url.database)), f"{revision}-{stamp}")
@@ -30,9 +32,16 @@ def keep_backup(connection: Connection, revision: str) -> str:
     return _copy_tables(connection, f"{PREFIX}{revision}_{stamp}")
 
 
+def _free(name: str, taken: Callable[[str], bool]) -> str:
+    """The name, or one like it: what an earlier migration of the same second kept stays."""
+    names = chain([name], (f"{name}_{number}" for number in count(2)))
+    return next(one for one in names if not taken(one))
+
+
 def _copy_file(path: Path, label: str) -> str:
     """Copy through SQLite itself, which reads what the write-ahead log holds too, to a new name."""
-    target, partial = path.with_name(f"{path.name}.{label}.backup"), path.with_name(f"{path.name}.{label}.partial")
+    name = _free(f"{path.name}.{label}", lambda one: path.with_name(f"{one}.backup").exists())
+    target, partial = path.with_name(f"{name}.backup"), path.with_name(f"{name}.partial")
     partial.unlink(missing_ok=True)
     source, copy = sqlite3.connect(path), sqlite3.connect(partial)
     try:
@@ -54,7 +63,8 @@ def _copy_file(path: Path, label: str) -> str:
 def _copy_tables(connection: Connection, label: str) -> str:
     quote = connection.dialect.identifier_preparer.quote
     there = set(inspect(connection).get_table_names())
-    for name in (VERSION_TABLE, *(table.name for table in Base.metadata.sorted_tables)):
+    label = _free(label, lambda one: any(name.startswith(f"{one}_") for name in there))
+    for name in (*(table.name for table in Base.metadata.sorted_tables), VERSION_TABLE):
         if name in there:
             copy = quote(f"{label}_{name}")
             connection.exec_driver_sql(f"CREATE TABLE {copy} AS SELECT * FROM {quote(name)}")

@@ -6,14 +6,16 @@ length a column declares; here a name is its bytes, and what is too long is refu
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import Any
 
-from sqlalchemy import JSON, BigInteger, Dialect, Integer, String, Text
+from sqlalchemy import JSON, BigInteger, Dialect, Double, Integer, String, Text
 from sqlalchemy.dialects.mysql import LONGTEXT, VARBINARY
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from model_checkpoint.database.errors import RowRefused
+from model_checkpoint.database.values.exact_numbers import as_float
 from model_checkpoint.database.values.json_values import as_text, from_json, to_json
 
 _MYSQL = ("mysql", "mariadb")
@@ -111,6 +113,24 @@ class WholeNumber(TypeDecorator[int]):
     def process_bind_param(self, value: Any, dialect: Dialect) -> int | None:
         """Check the number."""
         return None if value is None else as_whole(value, self.what)
+
+
+class FiniteNumber(TypeDecorator[float]):
+    """A float that is neither NaN nor infinite, such as a time."""
+
+    impl = Double
+    cache_ok = True
+
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        self.what = what
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> float | None:
+        """Check the number."""
+        number = None if value is None else as_float(value, self.what)
+        if number is not None and not math.isfinite(number):
+            raise RowRefused(f"{self.what}: must be a finite number, got {number}.")
+        return number
 
 
 def as_whole(value: Any, where: str) -> int:

@@ -7,7 +7,7 @@ What JSON cannot say becomes an object with one key: ``{"$float": "nan"}``, ``{"
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from model_checkpoint.database.errors import RowRefused
@@ -76,6 +76,30 @@ def as_text(value: Any, where: str) -> str:
     if "\0" in value or not _encodes(value):
         raise RowRefused(f"{where}: {value!r} holds a character databases do not keep (NUL, lone surrogate).")
     return str(value)
+
+
+def as_words(value: Any, where: str) -> list[str]:
+    """A list of words; a single string is refused, since it would fall apart into letters.
+
+    Example:
+        >>> as_words(("a", "b"), "tags")
+        ['a', 'b']
+    """
+    if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
+        raise RowRefused(f"{where}: must be a list of words, got {value!r}. Write [{value!r}].")
+    return [as_text(word, where) for word in value]
+
+
+def as_mapping(value: Any, where: str) -> dict[str, Any]:
+    """A mapping as a dict.
+
+    Example:
+        >>> as_mapping({"lr": 0.1}, "config")
+        {'lr': 0.1}
+    """
+    if not isinstance(value, Mapping):
+        raise RowRefused(f"{where}: must be a mapping, got {type(value).__qualname__}.")
+    return dict(value)
 
 
 def _encodes(value: str) -> bool:
