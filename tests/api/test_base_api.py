@@ -7,7 +7,7 @@ import sys
 import threading
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from model_checkpoint.api.base_api import BaseAPI
@@ -186,6 +186,7 @@ def test_the_limit_of_an_endpoint_is_kept_apart_from_that_of_the_client():
     assert [get(api, "/y").status_code for _ in range(3)] == [200, 200, 429]
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.floats(0.0, 30.0), min_size=1, max_size=60), st.integers(1, 5))
 def test_in_no_minute_more_requests_pass_than_allowed_and_none_is_refused_without_need(gaps, limit):
     clock, passed = Clock(), []

@@ -5,7 +5,7 @@ import subprocess
 import threading
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from model_checkpoint.errors import OptionInvalid, PermissionRefused, StorageFailure, UnsafeName
@@ -31,6 +31,7 @@ def test_a_checksum_is_what_sha256sum_prints(tmp_path, size):
     assert ChecksumCalculator().data_checksum(path.read_bytes()) == printed
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.binary(max_size=300), chunk=st.integers(1, 64))
 def test_the_size_of_the_pieces_does_not_matter(data, chunk, tmp_path_factory):
     path = tmp_path_factory.mktemp("x") / "file"

@@ -8,7 +8,7 @@ import threading
 import time
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -65,7 +65,9 @@ class JournalsAgainstModel(RuleBasedStateMachine):
         self.folder.cleanup()
 
 
-JournalsAgainstModel.TestCase.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)
+JournalsAgainstModel.TestCase.settings = settings(
+    max_examples=40, stateful_step_count=20, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 TestJournalsAgainstModel = JournalsAgainstModel.TestCase
 
 

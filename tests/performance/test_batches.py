@@ -5,7 +5,7 @@ import threading
 from itertools import count, islice
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from model_checkpoint.database import (
@@ -41,6 +41,7 @@ class Table:
     save_checkpoints = write_metrics
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     rows=st.integers(0, 60),
     bad=st.sets(st.integers(0, 59), max_size=10),
@@ -103,6 +104,7 @@ def test_a_dead_database_stops_the_call_and_what_is_left_can_be_written_later():
     assert caught.value.report.written == 30
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(fails_at=st.integers(0, 12), workers=st.integers(1, 3), bad=st.sets(st.integers(0, 99), max_size=3))
 def test_wherever_the_database_dies_no_row_is_written_twice_or_forgotten(fails_at, workers, bad):
     class Dying(Table):

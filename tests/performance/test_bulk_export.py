@@ -18,7 +18,7 @@ from uuid import UUID
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from model_checkpoint import database as catalog
@@ -42,6 +42,7 @@ scalars = st.one_of(st.none(), st.booleans(), st.integers(-(2**60), 2**60), st.f
 tables = st.lists(st.fixed_dictionaries({"a": scalars, "b,": scalars}), max_size=8)
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(rows=tables)
 def test_json_lines_say_what_the_rows_say(rows, tmp_path_factory):
     path = tmp_path_factory.mktemp("x") / "rows.jsonl"
@@ -59,6 +60,7 @@ def test_json_lines_say_what_the_rows_say(rows, tmp_path_factory):
             assert same or back(new[key]) == value
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(rows=tables)
 def test_csv_is_read_back_by_the_standard_library(rows, tmp_path_factory):
     path = tmp_path_factory.mktemp("x") / "rows.csv"

@@ -5,7 +5,7 @@ import threading
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -84,7 +84,9 @@ class CacheAgainstModel(RuleBasedStateMachine):
         assert all((key in self.cache) == (key in self.model) for key in "abcdef")
 
 
-CacheAgainstModel.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+CacheAgainstModel.TestCase.settings = settings(
+    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 TestCacheAgainstModel = CacheAgainstModel.TestCase
 
 

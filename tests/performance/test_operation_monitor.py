@@ -5,15 +5,16 @@ import pickle
 import threading
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from model_checkpoint.errors import OptionInvalid
 from model_checkpoint.performance import OperationMonitor, OperationStats
 
-durations = st.lists(st.floats(1e-7, 1e5), min_size=1, max_size=200)
+durations = st.lists(st.floats(1e-7, 1e5), min_size=1, max_size=60)
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(values=durations, percent=st.floats(0, 100))
 def test_any_percentile_is_within_one_per_cent(values, percent):
     true = sorted(values)[max(1, math.ceil(len(values) * percent / 100)) - 1]
@@ -23,6 +24,7 @@ def test_any_percentile_is_within_one_per_cent(values, percent):
     assert abs(found - true) <= 0.0101 * true
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(first=durations, second=durations)
 def test_two_monitors_add_up_to_one(first, second):
     left, right = OperationMonitor(), OperationMonitor()
