@@ -64,7 +64,7 @@ class ParityRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ParityPlace:
     """Where one file stands: its bytes ``[0, size)`` are ``[start, start + size)`` of a column."""
 
     column: int
@@ -89,18 +89,18 @@ def stand(sizes: Mapping[str, int]) -> tuple[tuple[Placed, ...], ...]:
     return tuple(tuple(column) for column in columns)
 
 
-def places(columns: Sequence[Sequence[Placed]]) -> dict[str, Place]:
+def places(columns: Sequence[Sequence[Placed]]) -> dict[str, ParityPlace]:
     """Where each file stands.
 
     Example:
         >>> places(stand({"a": 3, "b": 2}))["b"]
-        Place(column=1, start=0, size=2)
+        ParityPlace(column=1, start=0, size=2)
     """
     found = {}
     for number, column in enumerate(columns):
         start = 0
         for placed in column:
-            found[placed.name] = Place(number, start, placed.size)
+            found[placed.name] = ParityPlace(number, start, placed.size)
             start += placed.size
     return found
 

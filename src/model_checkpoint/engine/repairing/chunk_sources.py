@@ -18,7 +18,7 @@ from model_checkpoint.engine.reading.parity_files import ParityFiles
 from model_checkpoint.engine.reading.stored_chunks import StoredChunk, stored_chunks
 from model_checkpoint.errors import CheckpointException
 from model_checkpoint.format import TooManyLost, check_files, lost_columns
-from model_checkpoint.format.parity import Place, places
+from model_checkpoint.format.parity import ParityPlace, places
 from model_checkpoint.manifest import FileRecord, Summary, decode_summary
 from model_checkpoint.options import MIB, ReaderLimits
 from model_checkpoint.storage.contract.store import Reader, Store
@@ -89,7 +89,7 @@ class ChunkSources:
         """The chunks of a file."""
         return self._chunks[file]
 
-    def _standing(self) -> dict[str, Place]:
+    def _standing(self) -> dict[str, ParityPlace]:
         """Where each file stands in the columns of the parity; nowhere if that is of other files."""
         record = self._parity.record
         if record is None or record.attempt != self._patient.summary.attempt:
