@@ -17,7 +17,7 @@ from model_checkpoint.errors import OptionInvalid
 from model_checkpoint.hooks import HookEvent, HookManager
 from model_checkpoint.options import CompressionLevel
 from model_checkpoint.performance import CacheManager, OperationMonitor
-from model_checkpoint.storage.contract.store import Placed, Store
+from model_checkpoint.storage.contract.store import FolderStore, Store
 from model_checkpoint.storage.locate import Root, open_store
 from model_checkpoint.tracking.spool import Spool
 
@@ -96,7 +96,7 @@ def _connection(store: Store, tracker: Any, database_url: str | None, hooks: Hoo
 
 def default_url(store: Store) -> str:
     """The catalog of a root that was given none: a SQLite file in it."""
-    if not isinstance(store, Placed):
+    if not isinstance(store, FolderStore):
         raise OptionInvalid(
             f"{store.url}: a catalog cannot lie beside checkpoints there. Give a tracker, or database_url=, e.g. "
             "'sqlite:///catalog.db' or 'postgresql://...'."
@@ -122,7 +122,7 @@ def _spool_folder(store: Store, tracker: Any) -> str:
     """Where rows wait for the database: with the tracker's, in the root, or for a remote root in the user's folder."""
     if tracker is not None:
         return f"{tracker.spool_folder}/checkpoints"
-    if isinstance(store, Placed):
+    if isinstance(store, FolderStore):
         return f"{os.path.abspath(store.url)}/.spool"
     home = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
     return f"{home}/model_checkpoint/{hashlib.sha256(store.url.encode()).hexdigest()[:16]}.spool"

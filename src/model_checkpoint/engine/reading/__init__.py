@@ -7,7 +7,6 @@ chunk_reader   the data files of one checkpoint, opened, measured and read chunk
 stored_chunks  a data file as its bytes lie on the medium, chunk by chunk, and whether those bytes are right.
 parity_files   the parity files of one checkpoint, believed only as far as their digests go.
 deliver        carry verified bytes from the medium to where the tree wants them.
-plain_files    files that hold no tensors of ours, read and compared with their digests chunk by chunk.
 opaque_load    files that a storage backend wrote are checked, then given back to it.
 slices         read a box out of one saved array, verifying exactly the chunks it touches.
 verify         read a checkpoint back from the medium and name every damage.

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from types import TracebackType
+from typing import NamedTuple
 
 import numpy as np
 import xxhash
@@ -241,3 +242,32 @@ def open_sized(store: Store, name: str, record: FileRecord, where: str) -> Reade
 def tensors_of_chunk(entries: Sequence[Entry], file: int, start: int, stop: int) -> list[str]:
     """Names of the tensors that have bytes in ``[start, stop)`` of a file."""
     return [e.name for e in entries if e.file == file and e.start < stop and e.stop > start]
+
+
+class PlainChunk(NamedTuple):
+    """A piece of a file and whether it is as it was written; ``data`` is good until the next one is asked for."""
+
+    number: int
+    start: int
+    data: memoryview
+    healthy: bool
+
+
+def read_plain(store: Store, manifest: Manifest, record: FileRecord, *, full: bool) -> Iterator[PlainChunk]:
+    """Read one file from its start to its end; with ``full`` SHA-256 is compared, else xxh3."""
+    reader = open_sized(store, manifest.name, record, path_of(store, manifest.name))
+    try:
+        wanted = sha256_of(record) if full else xxh3_of(record)
+        starts = [0, *record.ends[:-1]]
+        buffers: list[bytearray] = []
+        for first in range(0, len(starts), _LANES):
+            numbers = range(first, min(first + _LANES, len(starts)))
+            buffers = buffers or [bytearray(max(record.ends[n] - starts[n] for n in numbers)) for _ in numbers]
+            found = [memoryview(buffers[n - first])[: record.ends[n] - starts[n]] for n in numbers]
+            for number, data in zip(numbers, found, strict=True):
+                reader.read_into(starts[number], data)
+            digests = sha256_each(found) if full else [xxhash.xxh3_128_digest(data) for data in found]
+            for number, data, digest in zip(numbers, found, digests, strict=True):
+                yield PlainChunk(number, starts[number], data, digest == wanted[number])
+    finally:
+        reader.close()

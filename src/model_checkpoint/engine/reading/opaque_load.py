@@ -15,13 +15,13 @@ from typing import TypeVar
 import msgspec
 
 from model_checkpoint.engine.common.info import path_of
-from model_checkpoint.engine.reading.plain_files import PlainChunk, read_plain
+from model_checkpoint.engine.reading.chunk_reader import PlainChunk, read_plain
 from model_checkpoint.engine.root.listing import read_any_manifest
 from model_checkpoint.errors import ChunkMismatch, ManifestInvalid, WrongReference
 from model_checkpoint.format import check_files
 from model_checkpoint.manifest import OPAQUE, FileRecord, Manifest, unpack
 from model_checkpoint.options import ReaderLimits
-from model_checkpoint.storage.contract.store import Placed, Store
+from model_checkpoint.storage.contract.store import FolderStore, Store
 from model_checkpoint.storage.locate import Root, open_store
 
 Loaded = TypeVar("Loaded")
@@ -93,7 +93,7 @@ def _invalid(where: str, what: str) -> ManifestInvalid:
 @contextmanager
 def _laid_out(store: Store, manifest: Manifest, inside: BackendFiles, where: str, *, full: bool) -> Iterator[str]:
     """Yield the path of the verified files, arranged as they were written."""
-    if isinstance(store, Placed) and not inside.empty and all(name == path for name, path in inside.paths.items()):
+    if isinstance(store, FolderStore) and not inside.empty and all(name == path for name, path in inside.paths.items()):
         for record in manifest.extras:
             for chunk in read_plain(store, manifest, record, full=full):
                 _require(chunk, record, where)

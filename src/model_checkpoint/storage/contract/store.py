@@ -257,7 +257,7 @@ class Adopting(Protocol):
 
 
 @runtime_checkable
-class Placed(Protocol):
+class FolderStore(Protocol):
     """A store whose checkpoints are folders of this machine."""
 
     def place(self, name: str) -> str:

@@ -10,7 +10,6 @@ commit          the commit protocol, from a finished stage to a durable checkpoi
 trash           deleted checkpoints wait here until their grace ends, and can be brought back until then.
 sidecar_files   small values of a root, one file each.
 recovery        remove what dead attempts left, and trash past its grace.
-ages            how long ago something happened, by a clock that does not jump where there is one.
 locks           how an attempt shows that it is alive, and how recovery makes sure that it is dead.
 paths           where things lie under a root, and the few steps on them that several operations share.
 syscalls        every system call the storage room makes, one method each.

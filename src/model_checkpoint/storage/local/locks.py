@@ -20,9 +20,17 @@ from model_checkpoint.errors import StorageFailure
 from model_checkpoint.options import MIB, Graces
 from model_checkpoint.storage.contract.failures import UNSUPPORTED
 from model_checkpoint.storage.contract.host import Moment
-from model_checkpoint.storage.local.ages import age_of
 from model_checkpoint.storage.local.files import is_local
-from model_checkpoint.storage.local.paths import RootPaths, flush_folder, is_at, let_go, log, read_whole, write_whole
+from model_checkpoint.storage.local.paths import (
+    RootPaths,
+    age_of,
+    flush_folder,
+    is_at,
+    let_go,
+    log,
+    read_whole,
+    write_whole,
+)
 from model_checkpoint.storage.local.syscalls import Syscalls
 
 _BEAT_SECONDS = 10.0

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from model_checkpoint.errors import CheckpointException, LimitExceeded, UnsafeName
 from model_checkpoint.manifest import Manifest, decode
 from model_checkpoint.options import ReaderLimits
-from model_checkpoint.storage.contract.failures import UNSUPPORTED
+from model_checkpoint.storage.contract.failures import UNSUPPORTED, is_refused
 from model_checkpoint.storage.contract.names import MANIFEST, is_name
 from model_checkpoint.storage.contract.store import FileStat
 from model_checkpoint.storage.local.syscalls import Syscalls
 
 log = logging.getLogger("model_checkpoint.storage")
 
+_SLACK = 2.0  # a file system may round its stamps
 _NO_FOLDER_FLUSH = (errno.EINVAL, *UNSUPPORTED)
 _NOT_A_FILE = (errno.ELOOP, errno.ENOTDIR, errno.ENXIO)
 _MANIFEST_LIMIT = ReaderLimits().manifest_bytes
@@ -319,3 +320,30 @@ def attempt_of(calls: Syscalls, folder: str) -> str | None:
     except FileNotFoundError:
         return None
     return manifest.attempt if manifest is not None else ""
+
+
+def filesystem_time(calls: Syscalls, folder: str) -> float:
+    """What the clock of the file system says, unix time: a folder of ours is stamped and looked at.
+
+    That needs no room. Where this user may not, the clock of this machine is asked.
+    """
+    fd = calls.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        calls.utime(fd)
+        return calls.fstat(fd).st_mtime
+    except OSError as error:
+        if not is_refused(error):
+            raise
+        return calls.now().wall / 1e9
+    finally:
+        let_go(calls, fd)
+
+
+def age_of(calls: Syscalls, fd: int, stamp: float, *, clock: str) -> float:
+    """Seconds since the open file or folder got its ``stamp``, by the clock of the file system of folder ``clock``."""
+    passed = filesystem_time(calls, clock) - stamp
+    if passed < -_SLACK:
+        log.warning("%s: holds something stamped %.0f seconds in the future; its grace begins now", clock, -passed)
+        with suppress(OSError):  # not ours to stamp: it is judged again by the next recovery
+            calls.utime(fd)
+    return max(passed, 0.0)

@@ -29,9 +29,9 @@ from model_checkpoint.storage.contract.failures import (
 from model_checkpoint.storage.contract.host import Moment
 from model_checkpoint.storage.contract.names import MANIFEST, REPLACED_MANIFEST, TrashToken
 from model_checkpoint.storage.contract.store import Trashed, Waiting
-from model_checkpoint.storage.local.ages import age_of
 from model_checkpoint.storage.local.paths import (
     RootPaths,
+    age_of,
     flush_folder,
     is_published,
     let_go,
