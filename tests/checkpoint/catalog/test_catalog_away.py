@@ -58,6 +58,11 @@ def pages(db):
         yield page.items
 
 
+def said_by(process):
+    with process:
+        return process.stdout.read(), process.stderr.read()
+
+
 @pytest.mark.slow
 @pytest.mark.fault
 @pytest.mark.parametrize("server", ["postgres", "mariadb"])
@@ -70,7 +75,7 @@ def test_a_database_killed_under_savers_costs_no_checkpoint_and_no_row(request, 
     first = [one.stdout.readline().strip() for one in works]
     machine.kill()
     # they end without it; not by communicate(), which would miss what was read ahead with the first line
-    ends = [(one.stdout.read(), one.stderr.read(), one.wait(timeout=240))[:2] for one in works]
+    ends = [said_by(one) for one in works]
     machine.start()
 
     acknowledged = {*first, *(id for out, _ in ends for id in out.split())}
