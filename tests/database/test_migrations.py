@@ -315,7 +315,7 @@ class Copies:
 
 @pytest.mark.slow
 @pytest.mark.fault
-@pytest.mark.parametrize(("kind", "every"), [("sqlite", 1), ("postgres", 15), ("mariadb", 4)])
+@pytest.mark.parametrize(("kind", "every"), [("sqlite", 2), ("postgres", 15), ("mariadb", 4)])
 @pytest.mark.parametrize("old", [True, False], ids=["migrating", "creating"])
 def test_killed_before_any_change_it_is_carried_on_by_the_next(request, tmp_path, kind, every, old):
     copies = Copies(request, tmp_path, kind, old)

@@ -5,6 +5,7 @@ import pickle
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -86,6 +87,25 @@ def test_a_connection_travels_to_another_process(lite):
     done = subprocess.run([sys.executable, "-c", code], input=pickle.dumps(lite), capture_output=True, check=False)
 
     assert (done.stdout, done.stderr) == (b"baseline\n", b"")
+
+
+def test_flags_handed_out_at_the_same_time_end_on_one(db):
+    """Who clears the flag of others waits for whoever is just giving one."""
+    db.save_checkpoints([Checkpoint(id=f"c{n}", experiment_id="r1", step=n) for n in range(2)])
+    given = threading.Event()
+
+    def first():
+        db.flag_best("r1", "loss", ["c0"])
+        given.set()
+        time.sleep(0.3)  # the transaction is still open
+
+    with ThreadPoolExecutor(1) as pool:
+        held = pool.submit(db.together, first)
+        given.wait(60)
+        db.flag_best("r1", "loss", ["c1"])
+        held.result()
+
+    assert [one.id for one in db.get_checkpoints_by_experiment("r1", best_only=True)] == ["c1"]
 
 
 def test_calls_together_are_all_or_none(db):

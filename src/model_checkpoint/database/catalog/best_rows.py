@@ -12,12 +12,13 @@ from model_checkpoint.database.catalog.checkpoint_columns import COMMITTED, FLAG
 from model_checkpoint.database.catalog.checkpoint_rows import CheckpointCatalog
 from model_checkpoint.database.catalog.metric_rows import MetricCatalog
 from model_checkpoint.database.errors import RowRefused
-from model_checkpoint.database.models import CheckpointMetricRow, CheckpointRow, table_of
+from model_checkpoint.database.models import CheckpointMetricRow, CheckpointRow, ExperimentRow, table_of
 from model_checkpoint.database.records import Checkpoint, ExperimentStatistics
 from model_checkpoint.database.values.exact_numbers import NOT_A_NUMBER, joined
 from model_checkpoint.errors import OptionInvalid
 
 _table, _metrics = table_of(CheckpointRow), table_of(CheckpointMetricRow)
+_experiments = table_of(ExperimentRow)
 KINDS = {flag.removeprefix("is_best_"): flag for flag in FLAGS}  # "loss", "val_loss", "metric"
 
 
@@ -150,6 +151,9 @@ def _ranked(experiment_id: str, key: int, direction: str) -> Select[Any]:
 
 def _flag(connection: Connection, experiment_id: str, flag: str, ids: Sequence[str]) -> None:
     column, own = _table.c[flag], _table.c.experiment_id == experiment_id
+    # one at a time for each run: who clears must see what another one is just giving
+    turn = select(_experiments.c.number).where(_experiments.c.id == experiment_id)
+    connection.execute(turn.with_for_update(key_share=True))
     clear = _table.update().where(own, column == true(), _table.c.id.not_in(ids))
     connection.execute(clear.values({flag: False}))
     if not ids:
