@@ -70,7 +70,7 @@ def in_child(reset: Callable[[], object]) -> None:
         >>> in_child(lambda: None)
     """
     if hasattr(reset, "__self__"):
-        _resets.append(WeakMethod(reset))
+        _resets.append(WeakMethod(reset, _resets.remove))
     else:
         _resets.append(lambda: reset)
 
@@ -116,9 +116,7 @@ def _begin_anew() -> None:
         each._at_fork_reinit()
     for reference in list(_resets):
         reset = reference()
-        if reset is None:
-            _resets.remove(reference)
-        else:
+        if reset is not None:
             reset()
 
 
