@@ -21,7 +21,8 @@ from model_checkpoint.options import MIB, CheckpointFormat, CompressionLevel, Re
 
 COMPRESSED = "planes-zstd"  # chunks may be split into byte planes and packed with zstd
 INCOMPLETE = "incomplete"  # parts were left out; never the newest or the best
-KNOWN_FEATURES: frozenset[str] = frozenset({COMPRESSED, INCOMPLETE})
+RANKS = "ranks"  # many ranks wrote it; where its bytes lie, their own manifests say
+KNOWN_FEATURES: frozenset[str] = frozenset({COMPRESSED, INCOMPLETE, RANKS})
 
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _COMPRESS_ABOVE = 4 * MIB

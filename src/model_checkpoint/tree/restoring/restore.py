@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from model_checkpoint.manifest import Entry, Node
-from model_checkpoint.state import Target
+from model_checkpoint.state import ShardTarget, Target
 from model_checkpoint.tree.arrays.buffers import adapter, import_framework
 from model_checkpoint.tree.nodes.gc_pause import collector_paused
 from model_checkpoint.tree.restoring.build import Builder
@@ -72,7 +72,7 @@ class Restore:
         self.needed: Sequence[int] = tuple(builder.memories)
         self.casts: Sequence[tuple[str, str, str]] = () if matcher is None else tuple(matcher.landing.casts)
 
-    def target(self, entry: int) -> Target:
+    def target(self, entry: int) -> Target | ShardTarget:
         """Return where the bytes of stored array ``entry`` go."""
         live = self._matcher.targets.get(entry) if self._matcher is not None else None
         return live if live is not None else self._builder.memories[entry].wait()
