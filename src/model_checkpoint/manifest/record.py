@@ -7,6 +7,8 @@ of no cycle, and there may be a million of them, so the cycle collector is told 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from model_checkpoint.manifest.layout_record import Layout
@@ -139,6 +141,15 @@ class Manifest(Summary, frozen=True, kw_only=True):
     layouts: tuple[Layout, ...] = ()  # how arrays lie on many ranks
     placed: tuple[int, ...] = ()  # the layout of each entry, if there are layouts
 
+    @property
+    def stored(self) -> tuple[Entry, ...]:
+        """The entries that lie in a data file as they are."""
+        return self.entries
+
+    def stored_of(self, numbers: Iterable[int]) -> list[Entry]:
+        """The entries in which the bytes of some of its own lie."""
+        return [self.entries[number] for number in numbers]
+
 
 class JoinedManifest(Manifest, frozen=True, kw_only=True):
     """The manifest of many ranks with theirs joined to it; never written.
@@ -148,3 +159,19 @@ class JoinedManifest(Manifest, frozen=True, kw_only=True):
     """
 
     pieces: dict[int, tuple[tuple[tuple[int, ...], int], ...]] = {}
+
+    @property
+    def copies(self) -> tuple[FileCopy, ...]:
+        """What its head says of its files, which are all here by now."""
+        records = (*self.files, *self.extras)
+        return tuple(FileCopy(record.size, record.raw_size, record.identity) for record in records)
+
+    @property
+    def stored(self) -> tuple[Entry, ...]:
+        """The entries that lie in a data file as they are."""
+        return tuple(entry for number, entry in enumerate(self.entries) if number not in self.pieces)
+
+    def stored_of(self, numbers: Iterable[int]) -> list[Entry]:
+        """The entries in which the bytes of some of its own lie."""
+        own = [[number] if number not in self.pieces else [at for _, at in self.pieces[number]] for number in numbers]
+        return [self.entries[at] for some in own for at in some]

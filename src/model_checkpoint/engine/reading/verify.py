@@ -123,7 +123,7 @@ def _examine(store: Store, found: ListedCheckpoint, meter: Meter) -> Health:
     try:
         manifest = load_manifest(store, found.name)
         check_files((*manifest.files, *manifest.extras), info.path, ReaderLimits())
-        check_entries(manifest.entries, manifest.files, info.path, ReaderLimits())
+        check_entries(manifest.stored, manifest.files, info.path, ReaderLimits())
     except CheckpointException as error:
         return Health(info=info, damage=[_damage(error)], bytes_read=0)
     damage: list[Damage] = []

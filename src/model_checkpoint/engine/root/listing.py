@@ -12,6 +12,7 @@ import msgspec
 
 from model_checkpoint.engine.common.info import CheckpointInfo, damaged_info, info_of, path_of
 from model_checkpoint.engine.common.option_checks import as_step, require_words
+from model_checkpoint.engine.root.rank_manifests import join_ranks
 from model_checkpoint.engine.root.shared_files import SharedFiles, shares
 from model_checkpoint.errors import CheckpointException, CheckpointNotFound, OptionInvalid, UnsafeName
 from model_checkpoint.manifest import HEAD_BYTES, Head, Manifest, Summary, decode, decode_head, decode_summary, unpack
@@ -28,6 +29,7 @@ from model_checkpoint.plan import (
 from model_checkpoint.storage.contract.store import Store, read_manifests
 from model_checkpoint.storage.locate import Root, open_store
 from model_checkpoint.tree.nodes.gc_pause import collector_paused
+from model_checkpoint.tree.nodes.per_rank import RankView, view_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +118,20 @@ def _listed(store: Store, name: str, start: bytes | CheckpointException) -> List
     return ListedCheckpoint(name, msgspec.structs.replace(summary, name=name))  # it may have been renamed or copied
 
 
+_TO_LOOK_AT = RankView(lenient=True)
+
+
 @collector_paused()
-def load_manifest(store: Store, name: str) -> Manifest:
-    """Read the manifest of one checkpoint; its files are those beside it, whatever name it was saved under."""
-    return msgspec.structs.replace(decode(store.read_manifest(name), path_of(store, name)), name=name)
+def load_manifest(store: Store, name: str, view: RankView = _TO_LOOK_AT) -> Manifest:
+    """Read the manifest of one checkpoint; its files are those beside it, whatever name it was saved under.
+
+    If many ranks wrote it, theirs are joined to it, and its tree is the one of ``view``.
+    """
+    manifest = msgspec.structs.replace(decode(store.read_manifest(name), path_of(store, name)), name=name)
+    if not manifest.ranks:
+        return manifest
+    tree = view_of(manifest.tree, manifest.world_size, view)
+    return join_ranks(store, msgspec.structs.replace(manifest, tree=tree))
 
 
 def list_checkpoints(root: Root) -> list[CheckpointInfo]:

@@ -30,6 +30,7 @@ class SaveRequest:
     incremental: bool
     limits: LayoutLimits
     left_out: tuple[str, ...] = ()  # parts there is no time for
+    rank: int = 0  # which of many ranks asks
 
 
 def request_save(

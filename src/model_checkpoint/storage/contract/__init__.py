@@ -1,6 +1,7 @@
 """Contract: what every store promises, what things may be called, and how failures are told.
 
 store     the contract of a place that keeps checkpoints.
+shared    what a store must be able to do for many ranks to write one checkpoint.
 names     what a checkpoint, a file, an attempt and a deleted checkpoint may be called.
 failures  an OSError of the system becomes an error that says where, what, and what to do next.
 host      which start of which machine this is, and what its clocks say.

@@ -230,7 +230,7 @@ def _is_listed(calls: Syscalls, folder: str, file: str) -> bool | None:
         manifest = decode_manifest(calls, folder)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return manifest is None or any(record.name == file for record in (*manifest.files, *manifest.extras))
+    return manifest is None or file in manifest.file_names
 
 
 class LocalReader:

@@ -122,7 +122,7 @@ def _clear_strays(root: RootPaths, attempt: str, owner: Owner) -> bool:
     if manifest is None:
         log.warning("%s: has files of the dead attempt %s but no usable manifest; nothing removed", folder, attempt)
         return False
-    kept = {record.name for record in manifest.files} | {MANIFEST}
+    kept = {*manifest.file_names, MANIFEST}
     if manifest.attempt == attempt:
         flush_folder(root.calls, folder)  # it died before it could: the new must be durable before the old goes
         retire_files(root, owner.name, [file for file in old if file not in kept])

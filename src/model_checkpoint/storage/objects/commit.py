@@ -73,7 +73,7 @@ class CurrentManifest:
     def listed(self) -> frozenset[str] | None:
         """Every file the manifest needs; None if it cannot be read."""
         summary = self.summary()
-        return None if summary is None else frozenset(r.name for r in (*summary.files, *summary.extras))
+        return None if summary is None else frozenset(summary.file_names)
 
 
 def look(bucket: Bucket, name: str) -> CurrentManifest | None:

@@ -13,9 +13,8 @@ from typing import Any
 
 from model_checkpoint.errors import StructureMismatch
 from model_checkpoint.manifest import Node
-from model_checkpoint.tree.nodes.names import final
 from model_checkpoint.tree.nodes.specs import with_items
-from model_checkpoint.tree.nodes.walk import ABSENT, ARRAYS, CONTAINERS, MAPPINGS, children, damaged, tag_of
+from model_checkpoint.tree.nodes.walk import ABSENT, ARRAYS, CONTAINERS, MAPPINGS, children, damaged, leaves, tag_of
 
 PER = "per"
 _SHOWN = 8
@@ -96,6 +95,7 @@ class RankView:
     world_size: int = 1
     source: int | None = None  # the rank of the save whose values to take where ranks differ
     lenient: bool = False  # take what the first rank has that has something, to look at a checkpoint
+    wanted: Callable[[str], bool] | None = None  # which leaves anybody asks for, by name; all if there is none
 
 
 def view_of(tree: Node, saved: int, view: RankView) -> Node:
@@ -109,7 +109,10 @@ def view_of(tree: Node, saved: int, view: RankView) -> Node:
         return tree
     own = view.source if view.source is not None else view.rank if view.world_size == saved else None
     open_names: list[str] = []
+    if own is not None and not 0 <= own < saved:
+        raise StructureMismatch(f"per_rank= gives rank {own}, but {saved} ranks saved. Give one of 0 to {saved - 1}.")
     made = _viewed(tree, "", _chooser(saved, own, view.lenient), open_names)
+    open_names = open_names if view.wanted is None else [name for name in open_names if view.wanted(name)]
     if open_names:
         more = f" and {len(open_names) - _SHOWN} more" if len(open_names) > _SHOWN else ""
         raise StructureMismatch(
@@ -142,7 +145,7 @@ def _viewed(node: Node, name: str, choose: Callable[[list[Any]], Node | None], o
     if node[0] == PER:
         chosen = choose(node)
         if chosen is None:
-            open_names.append(final(name))
+            open_names.extend(dict.fromkeys(leaf for kind in node[1] for leaf, _ in leaves(kind, name)))
             return ABSENT
         return _viewed(chosen, name, choose, open_names)
     if node[0] not in CONTAINERS or not _holds_choice(node):

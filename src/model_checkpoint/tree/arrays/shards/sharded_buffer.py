@@ -18,21 +18,26 @@ from model_checkpoint.tree.arrays.shards.sharded_ref import ShardedRef
 class ShardedBuffer(ArrayBuffer):
     """A stored array on its way to a live one that lies on many ranks: only what this rank has of it is allocated."""
 
-    __slots__ = ("_arrays", "_live", "_target")
+    __slots__ = ("_arrays", "_target", "live")
 
     def __init__(self, entry: Entry, *, name: str, live: ShardedRef) -> None:
         super().__init__(entry, name=name, framework=live.kind)
-        self._live, self._arrays = live, list[Any]()
+        self.live, self._arrays = live, list[Any]()
         self._target: ShardTarget | None = None
+
+    @property
+    def fresh_bytes(self) -> int:
+        """Memory that this rank's part takes."""
+        return sum(self.dtype.nbytes(one.shape) for one in self.live.locals)
 
     def wait(self) -> Any:
         """Return the fresh memory for the bytes."""
         if self._target is None:
             made = adapter(self.kind)
-            self._arrays = [made.empty(self.dtype.name, one.shape) for one in self._live.locals]
+            self._arrays = [made.empty(self.dtype.name, one.shape) for one in self.live.locals]
             buffers = [made.host_bytes(array) for array in self._arrays]
-            shapes = [one.shape for one in self._live.locals]
-            self._target = ShardTarget(self._live.layout, shapes, buffers, live=False)
+            shapes = [one.shape for one in self.live.locals]
+            self._target = ShardTarget(self.live.layout, shapes, buffers, live=False)
         return self._target
 
     def adopt(self, data: memoryview) -> bool:
@@ -51,7 +56,7 @@ class ShardedBuffer(ArrayBuffer):
         self.base = self._made()
 
     def _made(self) -> Any:
-        live = self._live.value
+        live = self.live.value
         if isinstance(live, Shard):
             return Shard(self._arrays[0], global_shape=live.global_shape, offsets=live.offsets)
         if hasattr(live, "local_shards"):
