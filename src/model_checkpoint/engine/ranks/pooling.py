@@ -15,7 +15,7 @@ import msgspec
 import xxhash
 
 from model_checkpoint.errors import StructureMismatch
-from model_checkpoint.manifest import Layout, Node, Region
+from model_checkpoint.manifest import Layout, Node, Placement, Region
 from model_checkpoint.plan.sharding.holders import replicated
 from model_checkpoint.plan.sharding.regions import ArrayBox
 from model_checkpoint.plan.sharding.tiling import tiles
@@ -38,7 +38,7 @@ class ArraySign(msgspec.Struct, frozen=True, array_like=True):
     alignment: int
     attributes: Node
     frozen: bool
-    digest: str = ""  # of its bytes, if it is whole
+    digest: str = ""  # of its bytes, if it is whole, or of what this rank has, if only some ranks know of it
     layout: Layout | None = None  # if it lies on many ranks
     open: bool = False  # the layout has only the regions of one rank
 
@@ -150,14 +150,22 @@ def pool_parts(details: Sequence[Mapping[str, Any]], names: Sequence[str], known
     """Rank 0: join what all ranks told of some parts; ``known`` arrays have their numbers, the others follow."""
     pooled: dict[tuple[Any, ...], _PooledArray] = {}
     trees: dict[str, list[Node]] = {name: [] for name in names}
-    for rank, detail in enumerate(details):
-        signs = [msgspec.convert(sign, ArraySign) for sign in detail["signs"]]
-        numbers = {i: _number(sign, rank, pooled, known) for i, sign in enumerate(signs)}
+    told = [[msgspec.convert(sign, ArraySign) for sign in detail["signs"]] for detail in details]
+    contents = _contents(told)
+    for rank, (detail, signs) in enumerate(zip(details, told, strict=True)):
+        numbers = {i: _number(sign, rank, pooled, known, contents) for i, sign in enumerate(signs)}
         for name in names:
             node = detail["parts"].get(name, ABSENT)
             trees[name].append(node if node == ABSENT else _renumbered(node, numbers))
     arrays = sorted(pooled.values(), key=lambda one: one.number)
     return {"parts": {name: joined(nodes) for name, nodes in trees.items()}, "signs": [one.finished() for one in arrays]}
+
+
+def _contents(told: Sequence[Sequence[ArraySign]]) -> dict[tuple[str, tuple[int, ...]], tuple[str, ...]]:
+    """What each mesh holds of an array, rank by rank: two meshes that hold the same are copies of each other."""
+    digests = {(sign.name, rank): sign.digest for rank, signs in enumerate(told) for sign in signs}
+    meshes = {(sign.name, sign.layout.ranks) for signs in told for sign in signs if sign.layout is not None}
+    return {(name, ranks): tuple(digests.get((name, rank), "") for rank in ranks) for name, ranks in meshes}
 
 
 @dataclass(slots=True)
@@ -166,12 +174,14 @@ class _PooledArray:
     sign: ArraySign
     ranks: list[int]
     regions: dict[tuple[tuple[int, ...], tuple[int, ...]], list[int]]
+    meshes: dict[tuple[int, ...], Layout]
 
     def finished(self) -> ArraySign:
         """The array with the layout that all ranks together give it."""
+        if self.sign.layout is None:
+            return msgspec.structs.replace(self.sign, layout=replicated(self.ranks))
         if not self.sign.open:
-            layout = self.sign.layout or replicated(self.ranks)
-            return msgspec.structs.replace(self.sign, layout=layout)
+            return msgspec.structs.replace(self.sign, layout=_copies(list(self.meshes.values())))
         boxes = [ArrayBox(*box) for box in self.regions]
         if not tiles(self.sign.shape, boxes):
             raise StructureMismatch(
@@ -183,17 +193,42 @@ class _PooledArray:
         return msgspec.structs.replace(self.sign, layout=Layout(regions=regions))
 
 
+def _copies(meshes: Sequence[Layout]) -> Layout:
+    """The layout of an array that several meshes hold alike."""
+    first = meshes[0]
+    if len(meshes) == 1:
+        return first
+    return msgspec.structs.replace(
+        first,
+        mesh=(len(meshes), *first.mesh),
+        ranks=tuple(rank for mesh in meshes for rank in mesh.ranks),
+        placements=(Placement(), *first.placements),
+        names=("", *first.names) if first.names else (),
+    )
+
+
 def _number(
-    sign: ArraySign, rank: int, pooled: dict[tuple[Any, ...], _PooledArray], known: Mapping[str, int]
+    sign: ArraySign,
+    rank: int,
+    pooled: dict[tuple[Any, ...], _PooledArray],
+    known: Mapping[str, int],
+    contents: Mapping[tuple[str, tuple[int, ...]], tuple[str, ...]],
 ) -> int:
     if sign.name in known:
         return known[sign.name]
-    layout = None if sign.open else sign.layout
-    key = (sign.name, sign.kind, sign.dtype, sign.shape, sign.digest, layout, repr(sign.attributes))
+    key: tuple[Any, ...] = (sign.name, sign.kind, sign.dtype, sign.shape, repr(sign.attributes))
+    if sign.layout is None:
+        key += (sign.digest,)
+    elif not sign.open:
+        lies = msgspec.structs.replace(sign.layout, ranks=())
+        held = contents[sign.name, sign.layout.ranks]
+        key += (lies, held) if all(held) else (lies, sign.layout.ranks)
     one = pooled.get(key)
     if one is None:
-        one = pooled[key] = _PooledArray(len(known) + len(pooled), sign, [], {})
+        one = pooled[key] = _PooledArray(len(known) + len(pooled), sign, [], {}, {})
     one.ranks.append(rank)
+    if sign.layout is not None and not sign.open:
+        one.meshes.setdefault(sign.layout.ranks, sign.layout)
     if sign.open and sign.layout is not None:
         for region in sign.layout.regions:
             one.regions.setdefault((region.offsets, region.sizes), []).append(rank)

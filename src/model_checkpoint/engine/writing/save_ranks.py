@@ -57,7 +57,7 @@ from model_checkpoint.manifest import (
     pack,
 )
 from model_checkpoint.options import CheckpointFormat
-from model_checkpoint.state import Flat
+from model_checkpoint.state import Flat, Leaf
 from model_checkpoint.storage.contract.shared import SharedStore
 from model_checkpoint.storage.contract.store import Attempt, Store
 
@@ -91,7 +91,7 @@ def save_on_ranks(
         try:
             order = replace(request(), rank=talk.rank)
             shared = _require_shared(store, order)
-            mine = _prepare(order, state, talk.rank, wish)
+            mine = _prepare(order, state, talk, wish)
         except BaseException as error:
             _excuse(talk, error)
             raise
@@ -132,10 +132,10 @@ def _require_shared(store: Store, order: SaveRequest) -> SharedStore:
     return store
 
 
-def _prepare(order: SaveRequest, state: Any, rank: int, wish: Mapping[str, Any]) -> _Prepared:
-    """Take the state apart and fingerprint what is whole on this rank."""
+def _prepare(order: SaveRequest, state: Any, talk: Conversation, wish: Mapping[str, Any]) -> _Prepared:
+    """Take the state apart and fingerprint what other ranks may have too without saying so."""
     flat = tree.flatten(state)
-    whole = {i: leaf for i, leaf in enumerate(flat.leaves) if leaf.sharding is None}
+    whole = {i: one for i, leaf in enumerate(flat.leaves) if (one := _fingerprinted(leaf, talk.world_size))}
     layouts = {i: leaf.sharding.layout for i, leaf in enumerate(flat.leaves) if leaf.sharding is not None}
     mine = rank_state(flat, hash_contents(whole, order.limits.chunk_bytes), layouts)
     laid = [
@@ -143,8 +143,18 @@ def _prepare(order: SaveRequest, state: Any, rank: int, wish: Mapping[str, Any])
         for leaf in flat.leaves
         if leaf.sharding is not None
     ]
-    hello = {"wish": dict(wish), "digests": mine.digests(), "misfits": misfits(laid, rank)}
+    hello = {"wish": dict(wish), "digests": mine.digests(), "misfits": misfits(laid, talk.rank)}
     return _Prepared(flat, mine, hello)
+
+
+def _fingerprinted(leaf: Leaf, world_size: int) -> Leaf | None:
+    """What of an array is compared with other ranks: all of one that is whole, this part of one on some ranks only."""
+    if leaf.sharding is None:
+        return leaf
+    layout = leaf.sharding.layout
+    if layout.regions or not leaf.sharding.declared or len(layout.ranks) == world_size:
+        return None
+    return leaf._replace(source=leaf.sharding.arrays[0].source)
 
 
 @dataclass(frozen=True, slots=True)
