@@ -72,7 +72,7 @@ def whole(tensor):
 def everything(model, optimizer):
     """All values of a model and its optimizer, unsharded, by name."""
     made = {name.removeprefix("module."): whole(p) for name, p in model.named_parameters()}
-    for number, (name, parameter) in enumerate(model.named_parameters()):
+    for number, parameter in enumerate(model.parameters()):
         for key, value in optimizer.state[parameter].items():
             made[f"{number}.{key}"] = whole(value) if isinstance(value, torch.Tensor) else value
     return made
@@ -163,3 +163,27 @@ def reshard_all(rank, world, folder, *, root, shape):
             want = laid(names[i], truth + i).to_local()
             assert torch.equal(tensor.to_local(), want), (name, names[i])
     return True
+
+
+def save_alone(rank, world, folder, *, root):
+    """Every rank saves the same step without a coordinator, one after the other."""
+    join()
+    for turn in range(world):
+        if turn == rank:
+            try:
+                mc.save(root, {"a": 1}, step=1)
+                said = "saved"
+            except mc.CheckpointException as error:
+                said = str(error)
+        dist.barrier()
+    return said
+
+
+def save_to_own_folder(rank, world, folder, *, root):
+    """The ranks are given one root, but each means a disk of its own."""
+    coordinator = join()
+    try:
+        mc.save(Path(root) / str(rank), {"a": 1}, step=1, coordinator=coordinator)
+    except mc.CheckpointException as error:
+        return f"{type(error).__name__}: {error}"
+    return "saved"

@@ -33,7 +33,8 @@ class RankGroup:
         end = time.monotonic() + seconds
         ranks = range(len(self.pids)) if ranks is None else ranks
         while any(self.result(rank) is None for rank in ranks):
-            assert time.monotonic() < end, f"no word from {[r for r in ranks if self.result(r) is None]} in {self.folder}"
+            silent = [rank for rank in ranks if self.result(rank) is None]
+            assert time.monotonic() < end, f"no word from {silent} in {self.folder}"
             time.sleep(0.01)
         return [self.result(rank) for rank in ranks]
 
@@ -128,9 +129,8 @@ def _fork(order, rank, port):
         return pid
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     folder = Path(order["folder"])
-    os.environ.update(
-        RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(order["world"]), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)
-    )
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(order["world"]))
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     with open(folder / f"log-{rank}.txt", "w") as log:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)

@@ -17,9 +17,9 @@ from model_checkpoint.manifest.codec import decode as decode
 from model_checkpoint.manifest.codec import decode_head as decode_head
 from model_checkpoint.manifest.codec import decode_summary as decode_summary
 from model_checkpoint.manifest.codec import encode as encode
+from model_checkpoint.manifest.layout_record import HeldRegion as HeldRegion
 from model_checkpoint.manifest.layout_record import Layout as Layout
 from model_checkpoint.manifest.layout_record import Placement as Placement
-from model_checkpoint.manifest.layout_record import Region as Region
 from model_checkpoint.manifest.rank_manifest import RankManifest as RankManifest
 from model_checkpoint.manifest.rank_manifest import StoredPiece as StoredPiece
 from model_checkpoint.manifest.rank_manifest import decode_rank as decode_rank

@@ -17,7 +17,7 @@ class Placement(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return self.dim < 0
 
 
-class Region(msgspec.Struct, frozen=True, array_like=True):
+class HeldRegion(msgspec.Struct, frozen=True, array_like=True):
     """One box of an array, and the ranks that hold it."""
 
     offsets: tuple[int, ...]
@@ -32,5 +32,5 @@ class Layout(msgspec.Struct, frozen=True, array_like=True):
     ranks: tuple[int, ...] = ()  # of the mesh, in C order
     placements: tuple[Placement, ...] = ()  # one for each dimension of the mesh
     nested: bool = False  # strided cuts are made after those to the right of them, as FSDP2 does, not as its spec says
-    regions: tuple[Region, ...] = ()  # instead of a mesh
+    regions: tuple[HeldRegion, ...] = ()  # instead of a mesh
     names: tuple[str, ...] = ()  # of the mesh's dimensions, where they have some

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model_checkpoint.manifest import Layout, Placement, Region
+from model_checkpoint.manifest import HeldRegion, Layout, Placement
 from model_checkpoint.plan.sharding.holders import held_boxes, replicated
 from model_checkpoint.plan.sharding.loads import level
 from model_checkpoint.plan.sharding.regions import ArrayBox
@@ -59,7 +59,7 @@ def test_every_element_is_written_once_by_a_rank_that_has_it(rows):
 
 
 def test_regions_held_by_several_are_shared_and_by_one_are_its_own():
-    regions = (Region((0, 0), (4, MIB), (0, 1)), Region((4, 0), (2, MIB), (1,)))
+    regions = (HeldRegion((0, 0), (4, MIB), (0, 1)), HeldRegion((4, 0), (2, MIB), (1,)))
     arrays = [PlannedArray((6, MIB), 1, 0)]
 
     shares = [share_out(arrays, [Layout(regions=regions)], rank) for rank in (0, 1)]

@@ -42,9 +42,7 @@ class BoundedCalls:
         with self._guard:
             if self._thread is None:
                 work = self._work
-                self._thread = threading.Thread(
-                    target=lambda: _serve(work), name=f"mckpt-{self._name}", daemon=True
-                )
+                self._thread = threading.Thread(target=lambda: _serve(work), name=f"mckpt-{self._name}", daemon=True)
                 self._thread.start()
             self._work.put((call, answer))
         try:

@@ -10,9 +10,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, TypeVar, cast
 
 import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore
 
 from model_checkpoint.coordination import PATIENCE
 from model_checkpoint.distributed.coordinators.bounded import BoundedCalls, NoAnswer, pause
@@ -40,13 +42,13 @@ class TorchCoordinator:
                 "TorchCoordinator: there is no process group. Call torch.distributed.init_process_group first, or "
                 "leave coordinator= out in a program of one process."
             )
-        self._group = dist.group.WORLD if group is None else group
+        self._group = cast("Any", dist.group.WORLD if group is None else group)
         self._rank, self._world_size = dist.get_rank(self._group), dist.get_world_size(self._group)
         if self._rank < 0:
             raise OptionInvalid("TorchCoordinator: this process is not of that group. Save where it is.")
         self._patience = patience
         self._seconds = min(_CALL_SECONDS, patience / 2)
-        store = self._group.get_group_store()
+        store: Any = self._group.get_group_store()
         self.scope = self._group
         self._lines = {"talk": _Line(store), "beat": _Line(store)}
         self._put: deque[tuple[str, list[str]]] = deque()
@@ -82,9 +84,9 @@ class TorchCoordinator:
             self._put.append((call, []))
         if key not in self._put[-1][1]:
             self._put[-1][1].append(key)
-        while len(self._put) > _KEPT_CALLS:
-            for old in self._put.popleft()[1]:
-                line.run(lambda store, old=old: store.delete_key(old), self._seconds)
+        old = [self._put.popleft()[1] for _ in range(len(self._put) - _KEPT_CALLS)]
+        if old:
+            line.run(lambda store: [store.delete_key(one) for some in old for one in some], self._seconds)
 
     def collect(self, keys: Sequence[str], until: float) -> dict[str, bytes]:
         """Read keys of the group's store until all are there."""
@@ -94,7 +96,7 @@ class TorchCoordinator:
         try:
             while True:
                 left = [key for key in keys if key not in found]
-                found |= line.run(lambda store, left=left: _read(store, left), end - time.monotonic())
+                found |= line.run(partial(_read, keys=left), end - time.monotonic())
                 if len(found) == len(keys) or time.monotonic() >= until:
                     return found
                 nap = pause(nap, until)
@@ -112,13 +114,13 @@ class _Line:
     """One connection of our own to the store: two users of one connection wait for each other."""
 
     def __init__(self, store: Any) -> None:
-        self._base, self._store = store, None
+        self._base, self._store = store, cast("Any", None)
         self._calls = BoundedCalls("store")
 
     def run(self, call: Callable[[Any], T], seconds: float) -> T:
         def connected() -> T:
             if self._store is None:
-                self._store = dist.PrefixStore("model_checkpoint", _cloned(self._base))
+                self._store = PrefixStore("model_checkpoint", _cloned(self._base))
                 self._store.set_timeout(timedelta(seconds=_CALL_SECONDS))
             return call(self._store)
 

@@ -15,9 +15,20 @@ from typing import Any
 import msgspec
 import zstandard
 
-from model_checkpoint.coordination import Coordinator, call_number
+from model_checkpoint.coordination import Coordinator
+from model_checkpoint.engine.ranks.call_numbers import call_number
 from model_checkpoint.engine.ranks.told_errors import retold, told
-from model_checkpoint.errors import CheckpointException, LimitExceeded, RankFailed, RankLost
+from model_checkpoint.errors import (
+    CheckpointException,
+    CheckpointNotFound,
+    LimitExceeded,
+    OptionInvalid,
+    RankFailed,
+    RankLost,
+    StepExists,
+    StructureMismatch,
+    WrongReference,
+)
 from model_checkpoint.events import Progress
 from model_checkpoint.options import MIB
 
@@ -25,6 +36,7 @@ Word = dict[str, Any]
 
 LONGEST_WORD = 32 * MIB
 _COMPRESS_ABOVE = 64 << 10
+_OF_THE_CALL = (StepExists, OptionInvalid, StructureMismatch, CheckpointNotFound, WrongReference)
 _MAGIC = b"\x28\xb5\x2f\xfd"
 
 
@@ -170,10 +182,19 @@ class Conversation:
             ranks=silent,
         )
 
-    def fail(self, topic: str, error: BaseException) -> None:
-        """Rank 0: tell all what went wrong; what every rank would have met is told without naming one."""
-        common = not isinstance(error, RankFailed) and not hasattr(error, "ranks")
-        self.say(topic, {"error": told(error, self.rank), "common": common})
+    def fail(self, topic: str, error: BaseException) -> BaseException:
+        """Rank 0: tell all what went wrong; return it as they will raise it, naming the rank it comes from.
+
+        What concerns the call and not a rank, such as a name that is taken, is told as it is.
+        """
+        common = isinstance(error, (RankFailed, *_OF_THE_CALL)) or hasattr(error, "ranks")
+        plain = told(error, self.rank)
+        self.say(topic, {"error": plain, "common": common})
+        if common or not isinstance(error, CheckpointException):
+            return error
+        named = retold(plain, self.world_size)
+        named.__cause__ = error
+        return named
 
 
 class _Watch:

@@ -15,7 +15,7 @@ import msgspec
 import xxhash
 
 from model_checkpoint.errors import StructureMismatch
-from model_checkpoint.manifest import Layout, Node, Placement, Region
+from model_checkpoint.manifest import HeldRegion, Layout, Node, Placement
 from model_checkpoint.plan.sharding.holders import replicated
 from model_checkpoint.plan.sharding.regions import ArrayBox
 from model_checkpoint.plan.sharding.tiling import tiles
@@ -158,7 +158,10 @@ def pool_parts(details: Sequence[Mapping[str, Any]], names: Sequence[str], known
             node = detail["parts"].get(name, ABSENT)
             trees[name].append(node if node == ABSENT else _renumbered(node, numbers))
     arrays = sorted(pooled.values(), key=lambda one: one.number)
-    return {"parts": {name: joined(nodes) for name, nodes in trees.items()}, "signs": [one.finished() for one in arrays]}
+    return {
+        "parts": {name: joined(nodes) for name, nodes in trees.items()},
+        "signs": [one.finished() for one in arrays],
+    }
 
 
 def _contents(told: Sequence[Sequence[ArraySign]]) -> dict[tuple[str, tuple[int, ...]], tuple[str, ...]]:
@@ -189,7 +192,7 @@ class _PooledArray:
                 f"{list(self.sign.shape)}: {[(list(b.offsets), list(b.sizes)) for b in boxes[:8]]}. "
                 "Each element must be in one part, or in equal parts of several ranks."
             )
-        regions = tuple(Region(*box, tuple(ranks)) for box, ranks in self.regions.items())
+        regions = tuple(HeldRegion(*box, tuple(ranks)) for box, ranks in self.regions.items())
         return msgspec.structs.replace(self.sign, layout=Layout(regions=regions))
 
 

@@ -12,11 +12,9 @@ _LONGEST = 16_000  # characters of a message; a report may be long
 
 def told(error: BaseException, rank: int) -> dict[str, Any]:
     """Put an error into plain data."""
+    ranks = list(getattr(error, "ranks", ())) or [rank]  # those of an error that came from elsewhere
     if isinstance(error, CheckpointException):
-        kind, message = error.type.value, error.message
-        if isinstance(error, RankFailed) and error.ranks:
-            return _plain(error, kind, message, list(error.ranks))
-        return _plain(error, kind, message, [rank])
+        return _plain(error, error.type.value, error.message, ranks)
     return _plain(error, ExceptionType.UNKNOWN.value, f"{type(error).__name__}: {error}", [rank])
 
 

@@ -50,7 +50,8 @@ def deliver(
     except BaseException as error:
         whole, part = hand.touched()
         replaced, partial = (
-            sorted(name for index in some for name in restore.live_names(index)) for some in (whole, part | gather.touched)
+            sorted(name for index in some for name in restore.live_names(index))
+            for some in (whole, part | gather.touched)
         )
         if not replaced and not partial:
             raise

@@ -22,6 +22,7 @@ from model_checkpoint.state import ShardTarget, Target
 Cells = npt.NDArray[np.uint8]
 Boxes = Callable[[tuple[int, ...], Layout], Sequence[HeldBox]]  # what this rank holds of an array of a shape and layout
 
+NOTHING_HELD: Boxes = lambda shape, layout: ()  # noqa: E731  # for loads of whole arrays
 _GAP = 1 << 18  # bytes between two runs that are cheaper read than left out
 
 
@@ -75,12 +76,29 @@ class BoxGather:
         self._reads = plan_reads(self._pieces, manifest.entries, manifest.files, ranges=self._ranges)
         self.nbytes = sum(read.stop - read.start for read in self._reads)
 
-    def run(self, medium: ChunkReader, meter: Meter) -> None:
+    @classmethod
+    def of_runs(cls, manifest: Manifest, index: int, runs: Sequence[tuple[int, int]]) -> tuple[BoxGather, list[Cells]]:
+        """Runs of bytes of one array, each into fresh memory."""
+        made, entry = cls(manifest, {}, NOTHING_HELD), manifest.entries[index]
+        item = entry.nbytes // max(1, prod(entry.shape))
+        rooms = [np.empty(stop - start, np.uint8) for start, stop in runs]
+        wanted = []
+        for (start, stop), room in zip(runs, rooms, strict=True):
+            at = 0
+            for box in run_boxes(entry.shape, start // item, stop // item):
+                wanted.append(_Wanted(box, room[at : at + box.elements * item].reshape((*box.sizes, item))))
+                at += box.elements * item
+        made._plan(manifest, index, entry, wanted)
+        made._reads = plan_reads(made._pieces, manifest.entries, manifest.files, ranges=made._ranges)
+        return made, rooms
+
+    def run(self, medium: ChunkReader, meter: Meter | None = None) -> None:
         """Bring what is wanted of each array to its place."""
 
         def take(read: ChunkRead, data: memoryview) -> None:
             self._take(read, data)
-            meter.add(read.stop - read.start)
+            if meter is not None:
+                meter.add(read.stop - read.start)
 
         medium.read_chunks(self._reads, lambda _: None, take)
         for finish in self._finishing:

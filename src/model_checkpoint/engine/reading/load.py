@@ -14,14 +14,14 @@ from model_checkpoint.coordination import Coordinator
 from model_checkpoint.engine.common.info import path_of
 from model_checkpoint.engine.common.option_checks import require, require_selection
 from model_checkpoint.engine.common.progress import Listen, listening
+from model_checkpoint.engine.ranks.alone import needs_coordinator
+from model_checkpoint.engine.ranks.readings import misfits, read_as
 from model_checkpoint.engine.reading.chunk_reader import ChunkReader
 from model_checkpoint.engine.reading.deliver import deliver
 from model_checkpoint.engine.reading.first_healthy import first_healthy
-from model_checkpoint.engine.reading.gather_boxes import local_boxes
 from model_checkpoint.engine.reading.fit import Fit, Parts, Rename, choose_leaves, fit_into
+from model_checkpoint.engine.reading.gather_boxes import local_boxes
 from model_checkpoint.engine.reading.load_ranks import Meet, PerRank, load_on_ranks, rank_view
-from model_checkpoint.engine.ranks.alone import needs_coordinator
-from model_checkpoint.engine.ranks.readings import misfits, read_as
 from model_checkpoint.engine.root.listing import ListedCheckpoint, load_manifest
 from model_checkpoint.engine.root.refs import Reference, choose
 from model_checkpoint.errors import (
@@ -62,7 +62,7 @@ class LoadRequest:
     atomic: bool
     cast: bool
     progress: Listen
-    view: RankView = RankView()
+    view: RankView
     meet: Meet | None = None  # how this rank and the others go on together, if there are others
 
 

@@ -36,21 +36,18 @@ log = logging.getLogger("model_checkpoint.load")
 
 PerRank = int | Callable[[int], int] | None
 LoadOne = Callable[[Store, ListedCheckpoint, Any, "Meet"], tuple[Any, LoadReport]]
+TryOne = Callable[[ListedCheckpoint, "Meet"], tuple[Any, LoadReport]]
 
 _PASSED_OVER = (CorruptedCheckpoint, IncompatibleVersion, StorageFailure, PartlyLoaded, WrongReference)
 
 
-def rank_view(
-    coordinator: Coordinator | None, per_rank: PerRank, parts: str | Sequence[str] | None
-) -> RankView:
+def rank_view(coordinator: Coordinator | None, per_rank: PerRank, parts: str | Sequence[str] | None) -> RankView:
     """Whose values a rank takes where those that saved differ."""
     rank, world = (0, 1) if coordinator is None else (coordinator.rank, coordinator.world_size)
     source = per_rank(rank) if callable(per_rank) else per_rank
     if source is not None and (type(source) is not int or source < 0):
         raise OptionInvalid(f"per_rank= gives {source!r} for rank {rank}, expected a rank of the save, from 0 on.")
-    return RankView(
-        rank=rank, world_size=world, source=source, wanted=None if parts is None else matcher(parts)
-    )
+    return RankView(rank=rank, world_size=world, source=source, wanted=None if parts is None else matcher(parts))
 
 
 class Meet:
@@ -108,9 +105,11 @@ class Meet:
                 raise error
             talk.hear_all(f"done{turn}", {})
         except BaseException as found:
-            for topic in (f"go{turn}", f"end{turn}"):
-                talk.fail(topic, found)
-            raise
+            talk.fail(f"go{turn}", found)
+            made = talk.fail(f"end{turn}", found)
+            if made is found:
+                raise
+            raise made from found
         talk.say(f"end{turn}", {})
 
 
@@ -130,26 +129,23 @@ def load_on_ranks(
             store, choices = choose(root, **choice) if talk.leads else (resolve(root, **choice)[0], ())
         except BaseException as error:
             if talk.leads:
-                talk.fail("open0", error)
-            else:
-                talk.say_error("ready0", error)
+                raise talk.fail("open0", error) from error
+            talk.say_error("ready0", error)
             raise
-        return _Tries(talk, store, choices, wish, fallback, load).run()
+
+        def load_one(found: ListedCheckpoint, meet: Meet) -> tuple[Any, LoadReport]:
+            return load(store, found, wish, meet)
+
+        return _Tries(talk, store, choices, fallback=fallback, load=load_one).run()
 
 
 class _Tries:
     """One checkpoint after the other, until one can be used on every rank."""
 
     def __init__(
-        self,
-        talk: Conversation,
-        store: Store,
-        choices: Sequence[ListedCheckpoint],
-        wish: Any,
-        fallback: bool,
-        load: LoadOne,
+        self, talk: Conversation, store: Store, choices: Sequence[ListedCheckpoint], *, fallback: bool, load: TryOne
     ) -> None:
-        self._talk, self._store, self._choices, self._wish = talk, store, choices, wish
+        self._talk, self._store, self._choices = talk, store, choices
         self._fallback, self._load = fallback, load
 
     def run(self) -> tuple[Any, LoadReport]:
@@ -175,8 +171,7 @@ class _Tries:
         try:
             more = bool(self._choices[turn + 1 : turn + 2])
         except BaseException as error:
-            self._talk.fail(f"next{turn}", error)
-            raise
+            raise self._talk.fail(f"next{turn}", error) from error
         self._talk.say(f"next{turn}", {"more": more})
         return more
 
@@ -193,7 +188,7 @@ class _Tries:
     def _try(self, found: ListedCheckpoint, turn: int) -> tuple[Any, LoadReport]:
         meet = Meet(self._talk, turn)
         try:
-            loaded = self._load(self._store, found, self._wish, meet)
+            loaded = self._load(found, meet)
         except Exception as error:  # told to the others, then raised
             meet.end(error)
             raise

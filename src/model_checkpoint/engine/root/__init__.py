@@ -2,6 +2,7 @@
 
 refs          how people name a checkpoint in one word.
 listing       find the checkpoints of a root and pick the one a caller means.
+rank_manifests  what many ranks wrote, joined to the manifest of their checkpoint.
 shared_files  checkpoints that hold the same copy of a file. N of them are one copy, and are damaged together.
 describe      what is in a checkpoint, and what a resume from it would lack; no array byte is read.
 delete        put a checkpoint into the trash, and take it out again until its grace is over.

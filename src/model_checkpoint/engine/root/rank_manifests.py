@@ -119,8 +119,8 @@ def piece_stored_shape(
 
 def _broken(where: str, tensor: str) -> LayoutInvalid:
     return LayoutInvalid(
-        f"{where}: the pieces of tensor {tensor[:80]!r} do not make up the whole. The manifests of its ranks are damaged "
-        "or of another save; load another step.",
+        f"{where}: the pieces of tensor {tensor[:80]!r} do not make up the whole. The manifests of its ranks are "
+        "damaged or of another save; load another step.",
         where,
         tensor=tensor[:200],
     )

@@ -7,6 +7,9 @@ slabs           move the bytes of many leaves into files, hashing each chunk on 
 compress        write data files whose chunks are compressed, in parallel and yet always the same bytes.
 shared_pages    pages that several runs share, since chunks end anywhere and direct writes only on page borders.
 manifest_build  gather what the workers found into the manifest, and the index of a consolidated model.
+rank_part       what one of many ranks writes, from its share of the arrays to its own manifest.
+box_source      the bytes of a box of an array that is read in windows.
+save_ranks      the states of many ranks become one durable checkpoint, or none.
 bandwidth       how many bytes per second saves to a root have really reached the medium with.
 save            one training state becomes one durable checkpoint. Read ``save`` and you have read the pipeline.
 """

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from model_checkpoint.engine.ranks.pooling import ArraySign, Pool
@@ -14,9 +16,23 @@ from model_checkpoint.engine.writing.manifest_build import compose, write_plain
 from model_checkpoint.engine.writing.request import SaveRequest
 from model_checkpoint.engine.writing.save_plan import plan_flat
 from model_checkpoint.engine.writing.slabs import write_files
+from model_checkpoint.errors import StorageFailure
 from model_checkpoint.events import Emit
 from model_checkpoint.format.stored import tensor_bytes
-from model_checkpoint.manifest import Entry, FileRecord, Layout, RankManifest, StoredPiece, encode_rank
+from model_checkpoint.manifest import (
+    COMPRESSED,
+    RANKS,
+    Entry,
+    FileCopy,
+    FileRecord,
+    Layout,
+    Manifest,
+    RankManifest,
+    RankRecord,
+    StoredPiece,
+    encode_rank,
+    pack,
+)
 from model_checkpoint.plan.sharding.regions import ArrayBox
 from model_checkpoint.plan.sharding.share_out import PlannedArray, Share, share_out
 from model_checkpoint.state import Flat, Leaf, LocalArray
@@ -123,3 +139,61 @@ def _piece(share: Share, entry: Entry) -> StoredPiece:
 
 def _copy(record: FileRecord) -> list[Any]:
     return [record.size, record.raw_size, record.identity]
+
+
+def require_files(stage: Attempt, votes: Sequence[PartRecord], where: str) -> None:
+    """Look once more whether all that was voted for is there."""
+    stamps = stage.stamps()
+    for rank, vote in enumerate(votes):
+        sizes = {vote["name"]: vote["size"]} | {
+            name: copy[0] for name, copy in zip(vote["files"], vote["copies"], strict=True)
+        }
+        odd = [name for name, size in sizes.items() if name not in stamps or stamps[name].size != size]
+        if odd:
+            raise StorageFailure(
+                f"{where}: rank {rank} wrote {odd[0]}, but rank 0 finds it missing or of another size. Check the "
+                "file system that the ranks share.",
+                where,
+            )
+
+
+def compose_ranks(order: SaveRequest, pool: Pool, table: LayoutTable, votes: Sequence[PartRecord]) -> Manifest:
+    """The manifest of the checkpoint; where bytes lie, those of the ranks say."""
+    entries = tuple(
+        Entry(
+            name=sign.name,
+            kind=sign.kind,
+            dtype=sign.dtype,
+            shape=sign.shape,
+            stored=sign.stored,
+            stored_shape=sign.stored_shape,
+            file=-1,
+            start=0,
+            stop=tensor_bytes(sign.stored, sign.shape if sign.stored_shape is None else sign.stored_shape) or 0,
+            digest="",
+            attributes=sign.attributes,
+        )
+        for sign in pool.signs
+    )
+    ranks = tuple(
+        RankRecord(v["name"], v["size"], v["sha256"], tuple(v["files"]), tuple(FileCopy(*copy) for copy in v["copies"]))
+        for v in votes
+    )
+    return Manifest(
+        id=uuid.uuid4().hex,
+        attempt=order.attempt,
+        name=order.name,
+        step=order.step,
+        created=datetime.now(UTC).isoformat(timespec="microseconds"),
+        layout=order.layout.value,
+        compression=order.compression.value,
+        features=(RANKS, COMPRESSED) if any(vote["compressed"] for vote in votes) else (RANKS,),
+        world_size=len(votes),
+        metrics=pack(dict(order.metrics)),
+        metadata=pack(dict(order.metadata)),
+        tree=pool.tree,
+        entries=entries,
+        layouts=tuple(table.layouts),
+        placed=tuple(table.placed),
+        ranks=ranks,
+    )

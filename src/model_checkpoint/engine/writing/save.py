@@ -32,7 +32,7 @@ from model_checkpoint.engine.writing.request import SaveRequest, request_save
 from model_checkpoint.engine.writing.save_plan import SavePlan, plan_flat
 from model_checkpoint.engine.writing.save_ranks import save_on_ranks
 from model_checkpoint.engine.writing.slabs import FileJob, write_files
-from model_checkpoint.errors import CheckpointException, CheckpointNotFound, StepExists
+from model_checkpoint.errors import CheckpointException, CheckpointNotFound, NeedsCoordinator, StepExists
 from model_checkpoint.manifest import Manifest, decode_summary, encode
 from model_checkpoint.options import CheckpointFormat, CompressionLevel
 from model_checkpoint.storage.contract.store import Store
@@ -109,20 +109,29 @@ def save(
         )
 
     store = open_store(root)
-    if coordinator is not None and coordinator.world_size > 1:
+
+    def together(ranks: Coordinator) -> CheckpointInfo:
         return save_on_ranks(
             store,
             request,
             state,
-            coordinator=coordinator,
+            coordinator=ranks,
             may_replace=lambda order: _may_replace(store, order, overwrite),
             obsolete=lambda taken: _replaced_files(store, taken),
             wish={"step": step, "name": name, "format": str(format), "compression": str(compression)},
             progress=progress,
         )
+
+    if coordinator is not None and coordinator.world_size > 1:
+        return together(coordinator)
     order = request()
     inflight.raise_unseen(store.url)
-    planned = plan_save(store, order, state, overwrite=overwrite)
+    try:
+        planned = plan_save(store, order, state, overwrite=overwrite)
+    except NeedsCoordinator:
+        if coordinator is None:
+            raise
+        return together(coordinator)  # a mesh of one rank
     with listening(progress, "saving") as emit:
         return commit_plan(planned, lambda jobs: write_files(jobs, emit=emit))
 

@@ -8,11 +8,9 @@ manifest of the checkpoint and publishes it by one rename. Whoever loses patienc
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -34,7 +32,15 @@ from model_checkpoint.engine.ranks.pooling import (
 from model_checkpoint.engine.ranks.readings import agreed, misfits, read_as
 from model_checkpoint.engine.root.recover import recover_once
 from model_checkpoint.engine.writing.incremental import hash_contents
-from model_checkpoint.engine.writing.rank_part import LayoutTable, PartRecord, piece_leaves, shares_of, write_part
+from model_checkpoint.engine.writing.rank_part import (
+    LayoutTable,
+    PartRecord,
+    compose_ranks,
+    piece_leaves,
+    require_files,
+    shares_of,
+    write_part,
+)
 from model_checkpoint.engine.writing.request import SaveRequest
 from model_checkpoint.errors import (
     CheckpointException,
@@ -44,17 +50,10 @@ from model_checkpoint.errors import (
     StorageFailure,
 )
 from model_checkpoint.events import Emit, Progress
-from model_checkpoint.format.stored import tensor_bytes
 from model_checkpoint.manifest import (
-    COMPRESSED,
-    RANKS,
-    Entry,
-    FileCopy,
     Manifest,
-    RankRecord,
     decode_summary,
     encode,
-    pack,
 )
 from model_checkpoint.options import CheckpointFormat
 from model_checkpoint.state import Flat, Leaf
@@ -93,8 +92,7 @@ def save_on_ranks(
             shared = _require_shared(store, order)
             mine = _prepare(order, state, talk, wish)
         except BaseException as error:
-            _excuse(talk, error)
-            raise
+            raise _excused(talk, error) from error
         with listening(progress, "saving") as emit:
             part = _Part(talk, store, shared, order, mine, _both(talk.moved, emit))
             if talk.leads:
@@ -110,12 +108,18 @@ def _both(first: Emit, second: Emit) -> Emit:
     return emit
 
 
-def _excuse(talk: Conversation, error: BaseException) -> None:
-    """Tell the others why this rank does not even begin."""
+def _excused(talk: Conversation, error: BaseException) -> BaseException:
+    """Tell the others why this rank does not even begin; return what to raise."""
     if talk.leads:
-        talk.fail("open", error)
-    else:
-        talk.say_error("hello", error)
+        return talk.fail("open", error)
+    talk.say_error("hello", error)
+    if not isinstance(error, Exception):
+        return error
+    try:
+        talk.hear_leader("open")
+    except CheckpointException as told:
+        return told
+    return error
 
 
 def _require_shared(store: Store, order: SaveRequest) -> SharedStore:
@@ -201,7 +205,9 @@ class _Part:
         return self.shared.settle(self.order.name, self.order.attempt)
 
 
-def _lead(part: _Part, may_replace: Callable[[SaveRequest], bool], obsolete: Callable[[str], list[str]]) -> CheckpointInfo:
+def _lead(
+    part: _Part, may_replace: Callable[[SaveRequest], bool], obsolete: Callable[[str], list[str]]
+) -> CheckpointInfo:
     """Rank 0: name the save, write a part of it, and publish it when all have."""
     talk, stage = part.talk, None
     try:
@@ -219,17 +225,13 @@ def _lead(part: _Part, may_replace: Callable[[SaveRequest], bool], obsolete: Cal
         stage = part.shared.stage_shared(part.order.name, part.order.attempt)
         talk.say("open", opened)
     except BaseException as error:
-        talk.fail("open", error)
         if stage is not None:
             stage.abort()
-        raise
+        raise talk.fail("open", error) from error
     try:
         manifest = _commit(part, stage, opened, replacing, obsolete)
-    except BaseException as error:
-        info = _given_up(part, stage, error)
-        if info is not None:
-            return info
-        raise
+    except BaseException as error:  # noqa: BLE001  # raised there, once all ranks know
+        return _given_up(part, stage, error)
     talk.say("verdict", {"id": manifest.id})
     log.info("%s: saved on %d ranks", part.where, talk.world_size)
     return info_of(part.store, manifest)
@@ -262,73 +264,15 @@ def _commit(
     table = LayoutTable(pool.signs)
     record = part.write(stage, pool, table)
     votes = talk.hear_all("vote", record)
-    _require_files(part, stage, votes)
-    manifest = _manifest(part.order, pool, table, votes)
+    require_files(stage, votes, part.where)
+    manifest = compose_ranks(part.order, pool, table, votes)
     gone = obsolete(part.order.name) if replacing else []
     stage.publish(encode(manifest), replace=replacing, obsolete=gone)
     return manifest
 
 
-def _require_files(part: _Part, stage: Attempt, votes: list[Word]) -> None:
-    """Look once more whether all that was voted for is there."""
-    stamps = stage.stamps()
-    for rank, vote in enumerate(votes):
-        sizes = {vote["name"]: vote["size"]} | {
-            name: copy[0] for name, copy in zip(vote["files"], vote["copies"], strict=True)
-        }
-        odd = [name for name, size in sizes.items() if name not in stamps or stamps[name].size != size]
-        if odd:
-            raise StorageFailure(
-                f"{part.where}: rank {rank} wrote {odd[0]}, but rank 0 finds it missing or of another size. Check the "
-                "file system that the ranks share.",
-                part.where,
-            )
-
-
-def _manifest(order: SaveRequest, pool: Pool, table: LayoutTable, votes: list[Word]) -> Manifest:
-    """The manifest of the checkpoint; where bytes lie, those of the ranks say."""
-    entries = tuple(
-        Entry(
-            name=sign.name,
-            kind=sign.kind,
-            dtype=sign.dtype,
-            shape=sign.shape,
-            stored=sign.stored,
-            stored_shape=sign.stored_shape,
-            file=-1,
-            start=0,
-            stop=tensor_bytes(sign.stored, sign.shape if sign.stored_shape is None else sign.stored_shape) or 0,
-            digest="",
-            attributes=sign.attributes,
-        )
-        for sign in pool.signs
-    )
-    ranks = tuple(
-        RankRecord(v["name"], v["size"], v["sha256"], tuple(v["files"]), tuple(FileCopy(*copy) for copy in v["copies"]))
-        for v in votes
-    )
-    return Manifest(
-        id=uuid.uuid4().hex,
-        attempt=order.attempt,
-        name=order.name,
-        step=order.step,
-        created=datetime.now(UTC).isoformat(timespec="microseconds"),
-        layout=order.layout.value,
-        compression=order.compression.value,
-        features=(RANKS, COMPRESSED) if any(vote["compressed"] for vote in votes) else (RANKS,),
-        world_size=len(votes),
-        metrics=pack(dict(order.metrics)),
-        metadata=pack(dict(order.metadata)),
-        tree=pool.tree,
-        entries=entries,
-        layouts=tuple(table.layouts),
-        placed=tuple(table.placed),
-        ranks=ranks,
-    )
-
-
-def _given_up(part: _Part, stage: Attempt, error: BaseException) -> CheckpointInfo | None:
-    """Rank 0: end a save that failed and tell all why; or find that it is committed after all."""
+def _given_up(part: _Part, stage: Attempt, error: BaseException) -> CheckpointInfo:
+    """Rank 0: end a save that failed, tell all why, and raise it; or find that it is committed after all."""
     log.error("%s: save failed: %s", part.where, error)
     told = error
     try:
@@ -341,12 +285,12 @@ def _given_up(part: _Part, stage: Attempt, error: BaseException) -> CheckpointIn
             told = _overtaken(part)
     except CheckpointException as second:
         told = second
-    part.talk.fail("verdict", told)
+    made = part.talk.fail("verdict", told)
     with suppress(CheckpointException):  # the first error is the one to tell; recovery sweeps what is left
         stage.abort()
-    if told is not error:
-        raise told from error
-    return None
+    if made is error:
+        raise error
+    raise made from error
 
 
 def _overtaken(part: _Part) -> RankLost:

@@ -162,5 +162,6 @@ def holders(layout: Layout, rank: int) -> tuple[int, ...]:
     ]
     steps = [prod(layout.mesh[axis + 1 :]) for axis in range(len(layout.mesh))]
     return tuple(
-        layout.ranks[sum(at * step for at, step in zip(coordinate, steps, strict=True))] for coordinate in product(*axes)
+        layout.ranks[sum(at * step for at, step in zip(coordinate, steps, strict=True))]
+        for coordinate in product(*axes)
     )

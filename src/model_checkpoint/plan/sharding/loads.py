@@ -46,7 +46,9 @@ def held_bytes(layout: Layout, arrays: Iterable[tuple[tuple[int, ...], int]]) ->
     by_rank: dict[int, Counter[tuple[tuple[int, ...], int]]] = {}
     for shape, itemsize in arrays:
         by_rank.setdefault(len(shape), Counter())[shape, itemsize] += 1
-    sides = [1 if placement.replicated else side for side, placement in zip(layout.mesh, layout.placements, strict=True)]
+    sides = [
+        1 if placement.replicated else side for side, placement in zip(layout.mesh, layout.placements, strict=True)
+    ]
     total = np.zeros(prod(sides), np.int64)
     step = max(1, _CELLS // max(1, prod(sides)))
     for counted in by_rank.values():
@@ -59,7 +61,9 @@ def held_bytes(layout: Layout, arrays: Iterable[tuple[tuple[int, ...], int]]) ->
 def _batch_bytes(layout: Layout, rows: list[tuple[tuple[tuple[int, ...], int], int]]) -> Ints:
     flat = (len(rows), *(1,) * len(layout.mesh))
     held = np.array([itemsize * count for (_, itemsize), count in rows], np.int64).reshape(flat)
-    lengths = [np.array([shape[d] for (shape, _), _ in rows], np.int64).reshape(flat) for d in range(len(rows[0][0][0]))]
+    lengths = [
+        np.array([shape[d] for (shape, _), _ in rows], np.int64).reshape(flat) for d in range(len(rows[0][0][0]))
+    ]
     for axis in cut_order(layout):
         placement = layout.placements[axis]
         split = 0 if layout.nested else placement.split
@@ -67,7 +71,8 @@ def _batch_bytes(layout: Layout, rows: list[tuple[tuple[tuple[int, ...], int], i
     for length in lengths:
         held = held * length
     sides = [1 if p.replicated else side for side, p in zip(layout.mesh, layout.placements, strict=True)]
-    return np.broadcast_to(held, (len(rows), *sides)).sum(axis=0).reshape(-1)
+    total: Ints = np.broadcast_to(held, (len(rows), *sides)).sum(axis=0).reshape(-1)
+    return total
 
 
 def _cut_lengths(length: Ints, parts: int, axis: int, split: int) -> Ints:

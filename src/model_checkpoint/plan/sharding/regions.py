@@ -27,8 +27,7 @@ class ArrayBox(NamedTuple):
         """
         offsets = tuple(map(max, self.offsets, other.offsets))
         ends = (
-            min(a + m, b + n)
-            for a, m, b, n in zip(self.offsets, self.sizes, other.offsets, other.sizes, strict=True)
+            min(a + m, b + n) for a, m, b, n in zip(self.offsets, self.sizes, other.offsets, other.sizes, strict=True)
         )
         sizes = tuple(end - start for start, end in zip(offsets, ends, strict=True))
         return ArrayBox(offsets, sizes) if all(size > 0 for size in sizes) else None

@@ -103,9 +103,7 @@ def _groups(arrays: Sequence[PlannedArray], layouts: Sequence[Layout]) -> list[_
     return sorted(groups, key=lambda group: len(group.ranks))
 
 
-def _region_groups(
-    number: int, layout: Layout, held: Sequence[tuple[tuple[int, ...], int]]
-) -> Iterator[_Group]:
+def _region_groups(number: int, layout: Layout, held: Sequence[tuple[tuple[int, ...], int]]) -> Iterator[_Group]:
     items = sum(itemsize for _, itemsize in held)
     for part, region in enumerate(layout.regions):
         nbytes = ArrayBox(region.offsets, region.sizes).elements * items

@@ -22,7 +22,7 @@ def tiles(shape: Sequence[int], boxes: Sequence[ArrayBox]) -> bool:
     sound = all(
         len(box.offsets) == len(box.sizes) == len(shape)
         and all(
-            0 <= start and 0 < size and start + size <= side
+            start >= 0 and size > 0 and start + size <= side
             for start, size, side in zip(box.offsets, box.sizes, shape, strict=True)
         )
         for box in boxes

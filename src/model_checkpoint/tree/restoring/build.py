@@ -18,7 +18,7 @@ from model_checkpoint.performance.available_memory import available_bytes
 from model_checkpoint.tree.arrays.array_ref import c_strides, extent
 from model_checkpoint.tree.arrays.buffers import RANK, ArrayBuffer, show, stored_form
 from model_checkpoint.tree.arrays.frameworks import loaded
-from model_checkpoint.tree.arrays.shards.sharded_buffer import ShardedBuffer
+from model_checkpoint.tree.arrays.sharded_buffer import ShardedBuffer
 from model_checkpoint.tree.arrays.shards.sharded_ref import ShardedRef
 from model_checkpoint.tree.nodes.names import shown
 from model_checkpoint.tree.nodes.walk import (

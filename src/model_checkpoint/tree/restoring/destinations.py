@@ -15,7 +15,7 @@ from model_checkpoint.tree.arrays.aliasing import overlapping
 from model_checkpoint.tree.arrays.array_ref import HOST, ArrayRef
 from model_checkpoint.tree.arrays.buffers import HostTarget, adapter, show
 from model_checkpoint.tree.arrays.frameworks import Finder, finder
-from model_checkpoint.tree.arrays.shards.sharded_buffer import ShardedBuffer, shard_target
+from model_checkpoint.tree.arrays.sharded_buffer import ShardedBuffer, shard_target
 from model_checkpoint.tree.arrays.shards.sharded_ref import ShardedRef
 from model_checkpoint.tree.nodes.located_error import LocatedError
 from model_checkpoint.tree.nodes.names import ROOT
@@ -142,16 +142,15 @@ class Destinations:
     def _match_layouts(self) -> None:
         """Let what goes to arrays on many ranks come in parts like theirs; those that show one must lie alike."""
         for uses in self._uses.values():
-            shards = [use for use in uses if isinstance(use.live, ShardedRef)]
-            if not shards:
+            lying = [use.live for use in uses if isinstance(use.live, ShardedRef)]
+            if not lying:
                 continue
-            first = shards[0]
-            alike = [use.live.layout == first.live.layout for use in shards if isinstance(use.live, ShardedRef)]
-            if len(shards) < len(uses) or not all(alike) or not isinstance(first.live, ShardedRef):
+            if len(lying) < len(uses) or any(one.layout != lying[0].layout for one in lying):
                 names = ", ".join(use.name for use in uses[:4])
-                self._problem(first.name, f"saved these are one array, live they lie differently on the ranks: {names}")
+                what = f"saved these are one array, live they lie differently on the ranks: {names}"
+                self._problem(uses[0].name, what)
             elif not self._problems:
-                self._builder.memory_like(first.node, first.name, first.live)
+                self._builder.memory_like(uses[0].node, uses[0].name, lying[0])
 
     def _stored_apart(self, use: _Use) -> bool:
         return self._builder.memories[use.node[1]].entry.attributes == "apart"

@@ -107,7 +107,7 @@ def _lay_out_like_parameters(
 ) -> None:
     """Let state that has the shape of a parameter on many ranks lie on them as the parameter does."""
     by_place = dict(zip(places, parameters(live), strict=True))
-    states = matching.saved_items(inner).get("state")
+    states: Any = matching.saved_items(inner).get("state")
     for place, state in matching.saved_items(states).items() if tag_of(states) in MAPPINGS else ():
         parameter = by_place.get(place)
         if parameter is None or not torch_shards.is_dtensor(type(parameter)):

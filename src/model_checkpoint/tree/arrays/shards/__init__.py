@@ -3,5 +3,4 @@
 sharded_ref    such an array met in a state.
 marker         a part of an array that says itself where it lies.
 torch_shards   DTensor and ShardedTensor.
-sharded_buffer  where the bytes of such an array go, and what becomes of them.
 """

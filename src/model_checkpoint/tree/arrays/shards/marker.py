@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from model_checkpoint.errors import OptionInvalid
-from model_checkpoint.manifest import Layout, Region
+from model_checkpoint.manifest import HeldRegion, Layout
 from model_checkpoint.tree.arrays.array_ref import ArrayRef
 from model_checkpoint.tree.arrays.shards.sharded_ref import ShardedRef
 from model_checkpoint.tree.nodes.located_error import LocatedError
@@ -33,7 +33,7 @@ class Shard:
         self.offsets = tuple(int(offset) for offset in offsets)
         shape = tuple(array.shape)
         fits = len(shape) == len(self.global_shape) == len(self.offsets) and all(
-            0 <= start and start + size <= side
+            start >= 0 and start + size <= side
             for start, size, side in zip(self.offsets, shape, self.global_shape, strict=True)
         )
         if not fits:
@@ -51,7 +51,7 @@ def find(shard: Shard, inner: ArrayRef) -> ShardedRef:
     if inner.kind not in ("numpy", "torch") or inner.dtype.packed or inner.dtype.swapped:
         what = f"{type(shard.array).__qualname__} of {inner.dtype.name}"
         raise LocatedError(f"a Shard holds a NumPy array or a torch tensor of native numbers, got {what}.")
-    regions = (Region(shard.offsets, inner.shape, ()),)
+    regions = (HeldRegion(shard.offsets, inner.shape, ()),)
     layout = Layout(regions=regions if inner.nbytes else ())
     found = ShardedRef(shard, inner.dtype, shard.global_shape, kind=inner.kind, layout=layout, parts=[inner])
     found.flags, found.frozen, found.declared = inner.flags, inner.frozen, False

@@ -15,7 +15,7 @@ from model_checkpoint.tree.values.dtypes import DType
 class ShardedRef(ArrayRef):
     """One array that lies on many ranks; ``locals`` are the parts that this one has."""
 
-    __slots__ = ("kind", "layout", "locals", "declared")
+    __slots__ = ("declared", "kind", "layout", "locals")
 
     def __init__(
         self, value: Any, dtype: DType, shape: tuple[int, ...], *, kind: str, layout: Layout, parts: Sequence[ArrayRef]

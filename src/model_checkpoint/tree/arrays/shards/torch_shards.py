@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from model_checkpoint.manifest import Layout, Placement, Region
+from model_checkpoint.manifest import HeldRegion, Layout, Placement
 from model_checkpoint.tree.arrays import torch_arrays
 from model_checkpoint.tree.arrays.shards.sharded_ref import ShardedRef
 from model_checkpoint.tree.nodes.located_error import LocatedError
@@ -70,7 +70,7 @@ def find_sharded_tensor(tensor: Any) -> ShardedRef:
     """Return what a ShardedTensor is, and what this rank has of it."""
     shards, metadata = tensor.local_shards(), tensor.metadata()
     regions = tuple(
-        Region(tuple(one.shard_offsets), tuple(one.shard_sizes), (one.placement.rank(),))
+        HeldRegion(tuple(one.shard_offsets), tuple(one.shard_sizes), (one.placement.rank(),))
         for one in metadata.shards_metadata
         if 0 not in one.shard_sizes
     )
