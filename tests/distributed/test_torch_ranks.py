@@ -32,10 +32,10 @@ def test_training_goes_on_as_if_it_had_never_stopped_on_as_many_ranks_or_fewer(z
 
 
 def test_what_was_saved_on_four_ranks_goes_on_on_eight_and_under_another_parallelism(zygote, tmp_path):
-    unbroken = zygote.run(f"{SCENES}:save_trained", 4, tmp_path / "saved", root=str(tmp_path), kind="fsdp", width=9)
+    unbroken = zygote.run(f"{SCENES}:save_trained", 4, tmp_path / "saved", root=str(tmp_path), kind="fsdp", width=10)
 
-    more = zygote.run(f"{SCENES}:resume", 8, tmp_path / "eight", root=str(tmp_path), kind="fsdp", width=9)
-    other = zygote.run(f"{SCENES}:resume", 4, tmp_path / "tp", root=str(tmp_path), kind="fsdp+tp", width=9)
+    more = zygote.run(f"{SCENES}:resume", 8, tmp_path / "eight", root=str(tmp_path), kind="fsdp", width=10)
+    other = zygote.run(f"{SCENES}:resume", 4, tmp_path / "tp", root=str(tmp_path), kind="fsdp+tp", width=10)
     alone = mc.load(tmp_path, parts="model")
 
     assert all(np.allclose(one["losses"], unbroken[0]["losses"], rtol=1e-5) for one in (*more, *other))
@@ -47,7 +47,7 @@ def test_seven_rows_on_three_by_two_ranks_come_back_where_they_were(zygote, tmp_
     """The spec of FSDP2 over tensor parallelism tells of other rows than the ranks hold."""
     rows = zygote.run(f"{SCENES}:seven_rows", 6, tmp_path / "scene", root=str(tmp_path))
 
-    assert sum(rows, []).__len__() == 35
+    assert sum(map(len, rows)) == 35
     assert rows[5] == [30.0, 31.0, 32.0, 33.0, 34.0]
     assert torch.equal(mc.load(tmp_path)["model"]["0.weight"], torch.arange(35.0).reshape(7, 5))
 
@@ -73,7 +73,7 @@ def test_roots_that_are_not_shared_are_found_out(zygote, tmp_path):
 
 def test_the_example_of_the_page_runs_under_torchrun(tmp_path):
     page = (Path(__file__).parent.parent.parent / "docs" / "distributed.md").read_text()
-    program = page.split("```python title=\"train.py\"\n")[1].split("```")[0]
+    program = page.split('```python title="train.py"\n')[1].split("```")[0]
     (tmp_path / "train.py").write_text(program)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "train.py"]
     env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}

@@ -1,6 +1,8 @@
 """The front door of the room: every public name and the module that defines it."""
 
+from .coordinators.jax_service import JaxCoordinator as JaxCoordinator
 from .coordinators.local import LocalCoordinator as LocalCoordinator
+from .coordinators.mpi import MpiCoordinator as MpiCoordinator
 from .coordinators.torch_group import TorchCoordinator as TorchCoordinator
 from .words import Coordinator as Coordinator
 from .words import NeedsCoordinator as NeedsCoordinator
