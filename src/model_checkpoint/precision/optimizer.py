@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import torch
 from torch.nn import Module
 
 from model_checkpoint.precision.checkpoints.capture import capture
-from model_checkpoint.precision.checkpoints.reinstate import restore
+from model_checkpoint.precision.checkpoints.reinstate import restore, take_modes
 from model_checkpoint.precision.checkpoints.torch_layout import from_state_dict, to_state_dict
 from model_checkpoint.precision.checkpoints.tree_codec import from_tree, to_tree
 from model_checkpoint.precision.errors import InvalidArgument, StepRefused
@@ -357,6 +357,11 @@ class MixedPrecisionOptimizer(torch.optim.Optimizer):
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Continue from :meth:`state_dict`, bit for bit; everything is checked before anything changes."""
         restore(self, from_tree(from_state_dict(state_dict)))
+
+    def prepare_to_load(self, saved: Callable[[str], Any]) -> Callable[[], None] | None:
+        """Take the precision of what is about to be loaded, so that a model saved in fallback fits; see ``mc.load``."""
+        modes = saved("mixed_precision.fallback")
+        return None if modes is None else take_modes(self, modes)
 
     def __getstate__(self) -> dict[str, Any]:
         raise StepRefused(

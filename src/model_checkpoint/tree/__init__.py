@@ -29,6 +29,7 @@ from model_checkpoint.tree.restoring.live_specs import live_specs as live_specs
 from model_checkpoint.tree.restoring.live_specs import stands_alone as stands_alone
 from model_checkpoint.tree.restoring.live_specs import unasked as unasked
 from model_checkpoint.tree.restoring.live_specs import unmet as unmet
+from model_checkpoint.tree.restoring.preparing import Preparation as Preparation
 from model_checkpoint.tree.restoring.restore import Restore as Restore
 from model_checkpoint.tree.restoring.restore import prepare as prepare
 from model_checkpoint.tree.values.codecs import register_codec as register_codec

@@ -11,7 +11,7 @@ from tests.precision.precision_ranks import run_ranks
 from torch.nn.parallel import DistributedDataParallel
 
 import model_checkpoint as mc
-from model_checkpoint.errors import StructureMismatch
+from model_checkpoint.errors import CorruptedCheckpoint, StructureMismatch
 from model_checkpoint.precision import MixedPrecisionCheckpointManager as Manager
 from model_checkpoint.precision import from_tree, to_tree
 
@@ -83,7 +83,7 @@ def test_a_part_saved_in_any_way_to_any_store_resumes_bit_for_bit(root, way, fal
     if callable(wait):
         wait()
 
-    mc.load(root, parts=["optimizer", "epoch"] if fallen else None, into=fresh)
+    mc.load(root, into=fresh)
 
     assert_same(at_the_call, bits(fresh["optimizer"]))
     go_on(fresh, range(8, 30))
@@ -91,19 +91,66 @@ def test_a_part_saved_in_any_way_to_any_store_resumes_bit_for_bit(root, way, fal
     assert torch.equal(fresh["model"].seen, state["model"].seen)
 
 
-def test_a_model_saved_beside_a_fallen_optimizer_fits_once_the_optimizer_is_loaded(root):
+@pytest.mark.parametrize("order", [["model", "optimizer", "epoch"], ["optimizer", "epoch", "model"]])
+@pytest.mark.parametrize("way", [{}, {"atomic": True}], ids=["in place", "atomic"])
+def test_one_call_brings_back_a_model_and_its_fallen_optimizer(root, order, way):
     state, fresh = make(**FALLING), make(seed=5, **FALLING)
     go_on(state, range(8))
+    assert state["optimizer"].has_fallback
     mc.save(root, state, step=8)
-    before = bits(fresh["optimizer"])
 
-    with pytest.raises(StructureMismatch, match=r"model.mix.weight: saved float32, live float16"):
-        mc.load(root, into=fresh)
-    assert_same(before, bits(fresh["optimizer"]))
-    mc.load(root, parts="optimizer", into=fresh)
+    mc.load(root, into={part: fresh[part] for part in order}, **way)
+
+    assert_same(bits(state["optimizer"]), bits(fresh["optimizer"]))
+    for live in (state, fresh):
+        go_on(live, range(8, 30))  # through probation, back to half
+    assert_same(bits(state["optimizer"]), bits(fresh["optimizer"]))
+    assert not fresh["optimizer"].has_fallback
+
+
+def test_one_call_brings_a_fallen_run_back_to_half(root):
+    state, fresh = make(**FALLING), make(seed=5, **FALLING)
+    go_on(state, range(3))
+    go_on(fresh, range(8))
+    assert (state["optimizer"].has_fallback, fresh["optimizer"].has_fallback) == (False, True)
+    mc.save(root, state, step=3)
+
     mc.load(root, into=fresh)
 
     assert_same(bits(state["optimizer"]), bits(fresh["optimizer"]))
+
+
+@pytest.mark.parametrize("fallen", [False, True])
+def test_a_load_that_is_refused_leaves_the_precision_as_it_was(root, fallen):
+    state, fresh = make(**FALLING), make(seed=5, **FALLING)
+    go_on(state, range(3 if fallen else 8))
+    go_on(fresh, range(8 if fallen else 3))
+    assert fresh["optimizer"].has_fallback is fallen
+    mc.save(root, {**state, "ema": torch.zeros(3)}, step=8)
+    fresh["optimizer"].backward(loss_of(fresh["model"], 9))
+    parameters = list(fresh["model"].parameters())
+    before = bits(fresh["optimizer"])
+    held = [(one.data_ptr(), one.dtype, one.grad, one.clone()) for one in parameters]
+
+    with pytest.raises(StructureMismatch, match=r"shape: ema: saved \[3\]"):
+        mc.load(root, into={**fresh, "ema": torch.zeros(4)})
+
+    assert_same(before, bits(fresh["optimizer"]))
+    for one, (place, dtype, gradient, values) in zip(parameters, held, strict=True):
+        assert (one.data_ptr(), one.dtype) == (place, dtype)
+        assert one.grad is gradient
+        assert torch.equal(one, values)
+    fresh["optimizer"].step()  # nobody has written to its weights
+
+
+def test_modes_that_cannot_be_read_are_a_typed_error(root):
+    state, fresh = make(), make(seed=5)
+    saved = state["optimizer"].state_dict()
+    saved["mixed_precision"]["fallback"] = {"groups": [{"mode": "sideways"}]}
+    mc.save(root, {"optimizer": saved}, step=1)
+
+    with pytest.raises(CorruptedCheckpoint, match="the modes of its groups cannot be read"):
+        mc.load(root, into={"optimizer": fresh["optimizer"]})
 
 
 def test_the_optimizer_alone_is_loaded_by_its_name(root):

@@ -57,19 +57,32 @@ def _patterns(parts: str | Sequence[str]) -> list[str]:
 
 
 def fit_into(
-    chosen: Fit, entries: Sequence[Entry], into: Any, *, parts: Parts, rename: Rename, strict: bool, cast: bool = False
+    chosen: Fit,
+    entries: Sequence[Entry],
+    into: Any,
+    *,
+    parts: Parts,
+    rename: Rename,
+    strict: bool,
+    preparing: tree.Preparation,
+    cast: bool = False,
 ) -> Fit:
     """Compare saved and live leaves; return what will be restored, or refuse what differs.
 
     Where ``parts`` names one part and ``into`` is no state that has it, ``into`` is that part.
     """
     one = _one_part(chosen.tree, parts, rename)
+
+    def compared(node: Node, wanted: Callable[[str], bool]) -> Fit:
+        preparing.run(node, into)
+        return _compare(node, entries, into, wanted)
+
     if one != ABSENT and tree.stands_alone(into):
-        found = _compare(one, entries, into, lambda _: True)
+        found = compared(one, lambda _: True)
     else:
-        found = _compare(chosen.tree, entries, into, plan.live_matcher(parts, rename))
+        found = compared(chosen.tree, plan.live_matcher(parts, rename))
         if not found.filled and one != ABSENT:
-            inner = _compare(one, entries, into, lambda _: True)
+            inner = compared(one, lambda _: True)
             found = inner if inner.filled else found
     report = replace(found.report, checkpoint=chosen.report.checkpoint, idle_renames=chosen.report.idle_renames)
     if cast:

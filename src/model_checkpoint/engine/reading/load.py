@@ -215,9 +215,10 @@ def _manifest_of(store: Store, name: str, wish: LoadRequest) -> Manifest:
 
 def _load_manifest(store: Store, manifest: Manifest, wish: LoadRequest) -> tuple[Any, LoadReport, int]:
     where = path_of(store, manifest.name)
-    with ChunkReader(store, manifest, full=wish.verify is Verify.FULL) as medium:
+    medium = ChunkReader(store, manifest, full=wish.verify is Verify.FULL)
+    with medium, tree.Preparation() as preparing:
         with collector_paused():
-            fit = _fit(manifest, where, wish)
+            fit = _fit(manifest, where, wish, preparing)
             restore = _prepared(medium, manifest, fit, wish)
         needed = list(restore.needed)
         if not wish.mmap:
@@ -243,12 +244,19 @@ def _agree(restore: tree.Restore, manifest: Manifest, wish: LoadRequest, where: 
     return ()
 
 
-def _fit(manifest: Manifest, where: str, wish: LoadRequest) -> Fit:
+def _fit(manifest: Manifest, where: str, wish: LoadRequest, preparing: tree.Preparation) -> Fit:
     chosen = choose_leaves(manifest, where, parts=wish.parts, rename=wish.rename)
     if wish.into is None:
         return chosen
     return fit_into(
-        chosen, manifest.entries, wish.into, parts=wish.parts, rename=wish.rename, strict=wish.strict, cast=wish.cast
+        chosen,
+        manifest.entries,
+        wish.into,
+        parts=wish.parts,
+        rename=wish.rename,
+        strict=wish.strict,
+        preparing=preparing,
+        cast=wish.cast,
     )
 
 

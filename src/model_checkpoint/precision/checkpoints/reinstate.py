@@ -1,21 +1,60 @@
-"""Reinstate: inspect everything, then apply everything."""
+"""Reinstate: take the precision of what was saved, inspect everything, then apply everything."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 
+from model_checkpoint.errors import CorruptedCheckpoint
 from model_checkpoint.precision.checkpoints.base_state import apply_base
 from model_checkpoint.precision.checkpoints.checkpoint import MixedPrecisionCheckpoint, PendingWindow
 from model_checkpoint.precision.checkpoints.fit_check import adapt_scaler, inspect_fit
 from model_checkpoint.precision.checkpoints.live_optimizer import LiveOptimizer
 from model_checkpoint.precision.checkpoints.self_check import Finding, inspect_alone, list_errors, summarise
 from model_checkpoint.precision.errors import CheckpointRefused
-from model_checkpoint.precision.scaling.fallback import spread
+from model_checkpoint.precision.scaling.fallback import FallbackState, spread
 from model_checkpoint.precision.stepping.session import Counters
 
 _LOG = logging.getLogger("model_checkpoint.precision")
+
+
+def take_modes(optimizer: LiveOptimizer, saved: Mapping[str, Any]) -> Callable[[], None] | None:
+    """Train every group in the precision it was saved in, so that the saved model fits; returns the way back, if any.
+
+    Values stay: weights are the casts of their masters, or the masters themselves.
+    """
+    session, roster, before = optimizer.session, optimizer.roster, optimizer.session.fallback
+    try:
+        wanted = spread(FallbackState.from_tree(saved), roster.group_count)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CorruptedCheckpoint(
+            f"mixed-precision checkpoint: the modes of its groups cannot be read: {type(error).__name__}: {error}. "
+            "Load another one.",
+            inner_exception=error,
+        ) from error
+    if wanted.fp32_groups == before.fp32_groups:
+        return None
+    tensors: list[torch.Tensor] = [slot.param for slot in roster.slots]
+    tensors += [] if roster.model is None else [*roster.model.parameters(), *roster.model.buffers()]
+    present = [(tensor, tensor.data, tensor.grad) for tensor in tensors]
+
+    def enter(state: FallbackState) -> None:
+        session.fallback = state
+        session.use_modes()
+        optimizer.forget_map()
+
+    def undo() -> None:
+        enter(before)
+        for tensor, data, gradient in present:
+            tensor.data, tensor.grad = data, gradient
+        for slot in roster.slots:
+            slot.mark()
+
+    enter(wanted)
+    return undo
 
 
 @torch.no_grad()

@@ -1,6 +1,7 @@
 """Restoring: a tree becomes a state, or flows into live objects (the last step of a load).
 
 restore             a saved tree becomes a state again, or flows into the caller's live objects.
+preparing           live objects that change their form before what was saved can fit them.
 matcher             a saved tree is laid over live objects; first every difference is found, later the values flow.
 stateful_objects    live things with a state_dict take their saved state through their own ``load_state_dict``.
 keras_objects       saved arrays reach the variables of live models and optimizers, whichever backend holds them.

@@ -140,6 +140,16 @@ def _segment(key: Any) -> str:
     return segment(node)
 
 
+def stateful_places(into: Any) -> list[tuple[str, Any]]:
+    """Return the live objects that have a state of their own, each with its name.
+
+    Example:
+        >>> stateful_places({"epoch": 3})
+        []
+    """
+    return [(name, value) for name, value in _places(into, arrays=False) if object_kind(type(value))]
+
+
 def stands_alone(into: Any) -> bool:
     """Tell whether live objects are a single value or object, which has no parts of its own to be named.
 

@@ -31,13 +31,16 @@ def run_kept(
     convoy: OffloadRun | None,
 ) -> Any:
     """Call the stage; what it saves goes where ``step.mode`` says, or to the region that runs again."""
-    if step.mode == "full" and not step.resolves and not isinstance(sink, ReplayRecorder):
-        return stage.original(*args, **kwargs)  # autograd keeps its tensors itself
+    if step.mode == "full":
+        if not step.resolves and not isinstance(sink, ReplayRecorder):
+            return stage.original(*args, **kwargs)  # autograd keeps its tensors itself
+        with _hooks(sink, save):
+            return stage.original(*args, **kwargs)
     with ExitStack() as stack:
         if step.mode in ("drop", "drop+masks"):
             save = save_or_rebuild
             stack.enter_context(DropMode(masks=step.mode == "drop+masks"))
-        elif step.mode != "full" and convoy is not None:
+        elif convoy is not None:
             moved = convoy.stage(stage.name, step.mode, args=args, kwargs=kwargs, module=stage.module)
             save = stack.enter_context(moved)
         stack.enter_context(_hooks(sink, save))

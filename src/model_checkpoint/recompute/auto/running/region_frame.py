@@ -263,9 +263,11 @@ class RegionFrame:
             finally:
                 self.machinery.statistics.recomputed(call.stage.name, time.perf_counter() - start)
             del args, kwargs
-            outputs = enumerate(leaves_of(result))
-            made.update({(number, position): leaf for position, leaf in outputs if (number, position) in last[-1]})
-            del result, outputs
+            if last[-1]:
+                outputs = enumerate(leaves_of(result))
+                made.update({(number, position): leaf for position, leaf in outputs if (number, position) in last[-1]})
+                del outputs
+            del result
 
     def _last_uses(self) -> list[Any]:
         """Per call the places it is the last to read; the final entry holds all places that are read."""
