@@ -18,7 +18,8 @@ class Coordinator(Protocol):
 
     Every rank makes the same calls of :func:`save` and :func:`load` in the same order, each with a coordinator of its
     own. What rank 0 puts every rank may collect; what another rank puts, rank 0. A value put again replaces the one
-    before. A coordinator may have a ``scope``: calls through coordinators of one scope are counted together.
+    before. A coordinator may have a ``scope``: calls through coordinators of one scope are counted together; and
+    ``program_ranks``: what the program calls its ranks, if it counts them otherwise (those of a group among all).
     """
 
     @property

@@ -187,3 +187,20 @@ def save_to_own_folder(rank, world, folder, *, root):
     except mc.CheckpointException as error:
         return f"{type(error).__name__}: {error}"
     return "saved"
+
+
+def save_in_halves(rank, world, folder, *, root):
+    """Two groups of two ranks save apart, each to a root of its own; then all of them make a new group and save."""
+    join()
+    groups = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("half", "shard"))["shard"]
+    truth = torch.arange(12.0).reshape(6, 2) + 100 * (rank // 2)
+    half = {"x": distribute_tensor(truth, mesh, [Shard(0)])}
+    coordinator = TorchCoordinator(groups[rank // 2], patience=PATIENCE)
+    place = Path(root) / f"half{rank // 2}"
+    info = mc.save(place, half, step=1, coordinator=coordinator)
+    live = {"x": distribute_tensor(torch.zeros(6, 2), mesh, [Shard(1)])}
+    mc.load(place, into=live, coordinator=TorchCoordinator(groups[rank // 2], patience=PATIENCE))
+    assert torch.equal(live["x"].to_local(), truth[:, rank % 2 : rank % 2 + 1])
+    assert torch.equal(mc.load(place)["x"], truth)
+    return info.world_size

@@ -12,10 +12,12 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar, cast
+from weakref import WeakKeyDictionary
 
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore
 
+from model_checkpoint import forks
 from model_checkpoint.coordination import PATIENCE
 from model_checkpoint.distributed.coordinators.bounded import BoundedCalls, NoAnswer, pause
 from model_checkpoint.errors import OptionInvalid
@@ -50,7 +52,9 @@ class TorchCoordinator:
         self._seconds = min(_CALL_SECONDS, patience / 2)
         store: Any = self._group.get_group_store()
         self.scope = self._group
-        self._lines = {"talk": _Line(store), "beat": _Line(store)}
+        self.program_ranks: Sequence[int] = dist.get_process_group_ranks(self._group)
+        births = f"born/{self._rank}"
+        self._lines = {"talk": _Line(store, self._group, births), "beat": _Line(store, self._group, births)}
         self._put: deque[tuple[str, list[str]]] = deque()
 
     @property
@@ -110,18 +114,32 @@ def _read(store: Any, keys: Sequence[str]) -> dict[str, bytes]:
     return dict(zip(there, store.multi_get(list(there)), strict=True)) if there else {}
 
 
+_births: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+_counting = forks.lock()
+
+
+def _birth(store: Any, group: Any, key: str) -> int:
+    """Which group of this process over this store it is: one made anew must not find words of the one before."""
+    with _counting:
+        if group not in _births:
+            _births[group] = store.add(key, 1)
+        return _births[group]
+
+
 class _Line:
     """One connection of our own to the store: two users of one connection wait for each other."""
 
-    def __init__(self, store: Any) -> None:
-        self._base, self._store = store, cast("Any", None)
+    def __init__(self, store: Any, group: Any, births: str) -> None:
+        self._base, self._group, self._births = store, group, births
+        self._store: Any = None
         self._calls = BoundedCalls("store")
 
     def run(self, call: Callable[[Any], T], seconds: float) -> T:
         def connected() -> T:
             if self._store is None:
-                self._store = PrefixStore("model_checkpoint", _cloned(self._base))
-                self._store.set_timeout(timedelta(seconds=_CALL_SECONDS))
+                mine = PrefixStore("model_checkpoint", _cloned(self._base))
+                mine.set_timeout(timedelta(seconds=_CALL_SECONDS))
+                self._store = PrefixStore(str(_birth(mine, self._group, self._births)), mine)
             return call(self._store)
 
         try:

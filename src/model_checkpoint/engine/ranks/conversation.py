@@ -61,6 +61,12 @@ def decode_word(data: bytes) -> Word:
     return word
 
 
+def program_places(coordinator: Coordinator) -> dict[int, int]:
+    """Which of the coordinator's ranks each rank of the program is, by the program's own count."""
+    ranks = getattr(coordinator, "program_ranks", None)
+    return {int(rank): place for place, rank in enumerate(range(coordinator.world_size) if ranks is None else ranks)}
+
+
 class Conversation:
     """One call that all ranks make together; a context manager that publishes signs of life meanwhile."""
 
@@ -68,6 +74,7 @@ class Conversation:
         self._coordinator = coordinator
         self.rank, self.world_size = coordinator.rank, coordinator.world_size
         self.patience = float(coordinator.patience)
+        self.places = program_places(coordinator)
         self._prefix = f"{topic}-{call_number(coordinator)}"
         self._slice = min(1.0, self.patience / 8)
         self._moved = self._ticks = 0

@@ -224,7 +224,7 @@ def _load_manifest(store: Store, manifest: Manifest, wish: LoadRequest) -> tuple
         if not wish.mmap:
             _require_memory(restore, needed, where)
         nested = _agree(restore, manifest, wish, where)
-        boxes = local_boxes(wish.view.rank, lambda shape, layout: read_as(shape, layout, nested))
+        boxes = local_boxes(wish.view.program_rank, lambda shape, layout: read_as(shape, layout, nested))
         check = wish.verify is not Verify.OFF
         with listening(wish.progress, "loading") as emit:
             hear = emit if wish.meet is None else wish.meet.both(emit)
@@ -238,7 +238,7 @@ def _agree(restore: tree.Restore, manifest: Manifest, wish: LoadRequest, where: 
     """Go on only if every rank can; return which layouts are read as FSDP2 cuts."""
     laid = restore.laid_out()
     if wish.meet is not None:
-        return wish.meet.ready(manifest.attempt, misfits(laid, wish.view.rank))
+        return wish.meet.ready(manifest.attempt, misfits(laid, wish.view.program_rank))
     if laid:
         raise needs_coordinator(restore.shard_names(), where, "load into")
     return ()

@@ -13,7 +13,7 @@ from typing import Any
 
 from model_checkpoint.coordination import Coordinator
 from model_checkpoint.engine.common.info import path_of
-from model_checkpoint.engine.ranks.conversation import Conversation, Word
+from model_checkpoint.engine.ranks.conversation import Conversation, Word, program_places
 from model_checkpoint.engine.ranks.readings import agreed
 from model_checkpoint.engine.root.listing import ListedCheckpoint, read_listed
 from model_checkpoint.engine.root.refs import Reference, choose, resolve
@@ -44,10 +44,13 @@ _PASSED_OVER = (CorruptedCheckpoint, IncompatibleVersion, StorageFailure, Partly
 def rank_view(coordinator: Coordinator | None, per_rank: PerRank, parts: str | Sequence[str] | None) -> RankView:
     """Whose values a rank takes where those that saved differ."""
     rank, world = (0, 1) if coordinator is None else (coordinator.rank, coordinator.world_size)
+    own = {place: name for name, place in program_places(coordinator).items()}[rank] if coordinator is not None else 0
     source = per_rank(rank) if callable(per_rank) else per_rank
     if source is not None and (type(source) is not int or source < 0):
         raise OptionInvalid(f"per_rank= gives {source!r} for rank {rank}, expected a rank of the save, from 0 on.")
-    return RankView(rank=rank, world_size=world, source=source, wanted=None if parts is None else matcher(parts))
+    return RankView(
+        rank=rank, world_size=world, program_rank=own, source=source, wanted=None if parts is None else matcher(parts)
+    )
 
 
 class Meet:

@@ -56,6 +56,7 @@ from model_checkpoint.manifest import (
     encode,
 )
 from model_checkpoint.options import CheckpointFormat
+from model_checkpoint.plan.sharding.holders import renamed_ranks
 from model_checkpoint.state import Flat, Leaf
 from model_checkpoint.storage.contract.shared import SharedStore
 from model_checkpoint.storage.contract.store import Attempt, Store
@@ -139,6 +140,7 @@ def _require_shared(store: Store, order: SaveRequest) -> SharedStore:
 def _prepare(order: SaveRequest, state: Any, talk: Conversation, wish: Mapping[str, Any]) -> _Prepared:
     """Take the state apart and fingerprint what other ranks may have too without saying so."""
     flat = tree.flatten(state)
+    flat = replace(flat, leaves=[_placed(leaf, talk.places) for leaf in flat.leaves])
     whole = {i: one for i, leaf in enumerate(flat.leaves) if (one := _fingerprinted(leaf, talk.world_size))}
     layouts = {i: leaf.sharding.layout for i, leaf in enumerate(flat.leaves) if leaf.sharding is not None}
     mine = rank_state(flat, hash_contents(whole, order.limits.chunk_bytes), layouts)
@@ -149,6 +151,20 @@ def _prepare(order: SaveRequest, state: Any, talk: Conversation, wish: Mapping[s
     ]
     hello = {"wish": dict(wish), "digests": mine.digests(), "misfits": misfits(laid, talk.rank)}
     return _Prepared(flat, mine, hello)
+
+
+def _placed(leaf: Leaf, places: Mapping[int, int]) -> Leaf:
+    """A leaf whose layout speaks of the coordinator's ranks; the program may count more of them."""
+    if leaf.sharding is None or not leaf.sharding.declared:
+        return leaf
+    try:
+        layout = renamed_ranks(leaf.sharding.layout, places)
+    except KeyError as error:
+        raise OptionInvalid(
+            f"{leaf.name}: lies on rank {error}, which is not of the coordinator's group. Pass a coordinator of all "
+            "ranks that hold parts of it. Nothing was done."
+        ) from None
+    return leaf._replace(sharding=replace(leaf.sharding, layout=layout))
 
 
 def _fingerprinted(leaf: Leaf, world_size: int) -> Leaf | None:

@@ -7,12 +7,12 @@ made as ``torch.chunk`` makes them: every part has the same size, the last ones 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from math import prod
 from typing import NamedTuple
 
-from model_checkpoint.manifest import Layout, Placement
+from model_checkpoint.manifest import HeldRegion, Layout, Placement
 from model_checkpoint.plan.sharding.regions import ArrayBox
 
 Runs = list[tuple[int, int]]
@@ -29,6 +29,15 @@ class HeldBox(NamedTuple):
 def replicated(ranks: Sequence[int]) -> Layout:
     """The layout of an array that each of ``ranks`` holds whole."""
     return Layout(mesh=(len(ranks),), ranks=tuple(ranks), placements=(Placement(),))
+
+
+def renamed_ranks(layout: Layout, names: Mapping[int, int]) -> Layout:
+    """The same layout, where each rank has the name that ``names`` gives it."""
+    if all(rank == name for rank, name in names.items()):
+        return layout
+    ranks = tuple(names[rank] for rank in layout.ranks)
+    regions = tuple(HeldRegion(r.offsets, r.sizes, tuple(names[rank] for rank in r.ranks)) for r in layout.regions)
+    return Layout(layout.mesh, ranks, layout.placements, layout.nested, regions, layout.names)
 
 
 def held_boxes(shape: Sequence[int], layout: Layout, rank: int) -> list[HeldBox]:

@@ -93,6 +93,7 @@ class RankView:
 
     rank: int = 0
     world_size: int = 1
+    program_rank: int = 0  # what the program calls the rank
     source: int | None = None  # the rank of the save whose values to take where ranks differ
     lenient: bool = False  # take what the first rank has that has something, to look at a checkpoint
     wanted: Callable[[str], bool] | None = None  # which leaves anybody asks for, by name; all if there is none

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -29,14 +30,8 @@ def _is(cls: type, package: str, name: str) -> bool:
 
 def find_dtensor(tensor: Any) -> ShardedRef:
     """Return what a DTensor is, and what this rank has of it."""
-    mesh, local = tensor.device_mesh, local_of(tensor)
-    placements = tuple(_placement(one) for one in tensor.placements)
-    layout = Layout(
-        mesh=tuple(int(side) for side in mesh.shape),
-        ranks=tuple(mesh.mesh.flatten().tolist()),
-        placements=placements,
-        names=tuple(mesh.mesh_dim_names or ()),
-    )
+    local = local_of(tensor)
+    layout = _layout(tensor.device_mesh, tuple(tensor.placements))
     inner = torch_arrays.find(local)
     if not inner.nbytes:  # empty parts of tied tensors have one storage, if no address
         inner.address, inner.span = local.untyped_storage()._cdata, 1
@@ -47,6 +42,17 @@ def find_dtensor(tensor: Any) -> ShardedRef:
     elif tensor.requires_grad:
         found.flags = "g"
     return found
+
+
+@lru_cache(maxsize=256)
+def _layout(mesh: Any, placements: tuple[Any, ...]) -> Layout:
+    """One object for all tensors that lie alike: to compare the ranks of a large mesh takes long."""
+    return Layout(
+        mesh=tuple(int(side) for side in mesh.shape),
+        ranks=tuple(mesh.mesh.flatten().tolist()),
+        placements=tuple(_placement(one) for one in placements),
+        names=tuple(mesh.mesh_dim_names or ()),
+    )
 
 
 def local_of(tensor: Any) -> torch.Tensor:
