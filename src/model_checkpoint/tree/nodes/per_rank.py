@@ -18,6 +18,7 @@ from model_checkpoint.tree.nodes.walk import ABSENT, ARRAYS, CONTAINERS, MAPPING
 
 PER = "per"
 _SHOWN = 8
+_OPEN: list[Any] = ["?"]
 
 
 def joined(trees: Sequence[Node]) -> Node:
@@ -124,28 +125,28 @@ def view_of(tree: Node, saved: int, view: RankView) -> Node:
     return ["d", []] if made == ABSENT else made
 
 
-def _chooser(saved: int, own: int | None, lenient: bool) -> Callable[[list[Any]], Node | None]:
-    """What a choice comes to; None if nobody can tell."""
+def _chooser(saved: int, own: int | None, lenient: bool) -> Callable[[list[Any]], Node]:
+    """What a choice comes to; ``_OPEN`` if nobody can tell."""
 
-    def choose(node: list[Any]) -> Node | None:
+    def choose(node: list[Any]) -> Node:
         match node:
             case [_, list(kinds), list(choice)] if len(choice) == saved and all(
                 type(at) is int and -1 <= at < len(kinds) for at in choice
             ):
                 if own is not None:
                     return ABSENT if choice[own] < 0 else kinds[choice[own]]
-                return kinds[0] if kinds and (lenient or len(kinds) == 1) else None
+                return kinds[0] if kinds and (lenient or len(kinds) == 1) else _OPEN
         raise damaged(node)
 
     return choose
 
 
-def _viewed(node: Node, name: str, choose: Callable[[list[Any]], Node | None], open_names: list[str]) -> Node:
+def _viewed(node: Node, name: str, choose: Callable[[list[Any]], Node], open_names: list[str]) -> Node:
     if not isinstance(node, list) or tag_of(node) in ARRAYS:
         return node
     if node[0] == PER:
         chosen = choose(node)
-        if chosen is None:
+        if chosen is _OPEN:
             open_names.extend(dict.fromkeys(leaf for kind in node[1] for leaf, _ in leaves(kind, name)))
             return ABSENT
         return _viewed(chosen, name, choose, open_names)
