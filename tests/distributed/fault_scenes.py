@@ -30,6 +30,8 @@ class Trap:
         if not self.armed or phase != self.phase:
             return
         self.armed = False
+        if self.fault == "interrupt":
+            raise KeyboardInterrupt
         if self.fault in CODES:
             raise OSError(CODES[self.fault], os.strerror(CODES[self.fault]))
         os.kill(os.getpid(), FAULTS[self.fault])

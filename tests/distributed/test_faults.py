@@ -49,6 +49,22 @@ def check(group, root, world, fault, phase, victim):
     return committed
 
 
+def test_a_rank_that_is_interrupted_takes_the_others_along_at_once(zygote, tmp_path):
+    arguments = {"root": str(tmp_path), "fault": "interrupt", "phase": "write", "victim": 1}
+    group = zygote.start(SCENE, 3, tmp_path / "scene", **arguments)
+    try:
+        first, victim, last = group.results()
+    finally:
+        group.end()
+
+    assert victim["error"] == "KeyboardInterrupt"
+    for one in (first["value"], last["value"]):
+        assert (one["error"], one["ranks"]) == ("RankFailed", [1])
+        assert one["message"].startswith("rank 1 of 3: KeyboardInterrupt")
+        assert one["seconds"] < PATIENCE
+    assert [info.step for info in mc.list_checkpoints(tmp_path)] == [1]
+
+
 @pytest.mark.parametrize("fault", ["kill", "stop", "full", "broken"])
 @pytest.mark.parametrize("world", [2, 4])
 def test_all_ranks_learn_what_became_of_a_save_and_nothing_half_done_is_seen(zygote, tmp_path, world, fault):

@@ -52,13 +52,14 @@ class RankState:
 
     def digests(self) -> dict[str, str]:
         """A digest of each part; empty for one that must be pooled in any case."""
-        return {name: self._digest(node) for name, node in self.parts.items()}
+        names = {i: sign.name for i, sign in enumerate(self.signs)}
+        return {name: self._digest(node, names) for name, node in self.parts.items()}
 
-    def _digest(self, node: Node) -> str:
+    def _digest(self, node: Node, names: Mapping[int, str]) -> str:
         used = [self.signs[one[1]] for one in array_nodes(node)]
         if any(sign.open for sign in used):
             return ""
-        data = msgspec.json.encode([_by_name(node, self.signs), used])
+        data = msgspec.json.encode([_renumbered(node, names), used])
         return xxhash.xxh3_128_hexdigest(data)
 
     def told(self, names: Sequence[str]) -> dict[str, Any]:
@@ -67,10 +68,6 @@ class RankState:
         place = {number: i for i, number in enumerate(used)}
         parts = {name: _renumbered(self.parts[name], place) for name in names if name in self.parts}
         return {"parts": parts, "signs": [self.signs[number] for number in used]}
-
-
-def _by_name(node: Node, signs: Sequence[ArraySign]) -> Node:
-    return _renumbered(node, {i: sign.name for i, sign in enumerate(signs)})
 
 
 def _renumbered(node: Node, numbers: Mapping[int, Any]) -> Node:

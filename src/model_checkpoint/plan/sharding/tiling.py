@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations
 from math import prod
 
 import numpy as np
 
 from model_checkpoint.plan.sharding.regions import ArrayBox
 
+_FEW = 16  # pairs of so few are sooner compared one by one
 _AT_ONCE = 1 << 22  # comparisons worked on together
 
 
@@ -31,8 +33,8 @@ def tiles(shape: Sequence[int], boxes: Sequence[ArrayBox]) -> bool:
 
 
 def _overlapping(boxes: Sequence[ArrayBox]) -> bool:
-    if len(boxes) < 2 or not boxes[0].sizes:
-        return len(boxes) > 1
+    if len(boxes) <= _FEW or not boxes[0].sizes:
+        return any(one.common(other) is not None for one, other in combinations(boxes, 2))
     lower = np.array([box.offsets for box in boxes], np.int64)
     upper = lower + np.array([box.sizes for box in boxes], np.int64)
     order = np.lexsort(lower.T[::-1])
