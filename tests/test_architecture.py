@@ -24,6 +24,7 @@ FILES = sorted(
 )
 PUBLIC_NAMES = [
     "__version__",
+    "Run",
     "save",
     "save_async",
     "finish_saves",

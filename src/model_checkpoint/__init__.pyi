@@ -22,6 +22,7 @@ from .errors import CheckpointWarning as CheckpointWarning
 from .errors import ExceptionType as ExceptionType
 from .errors import WrongReference as WrongReference
 from .events import Progress as Progress
+from .integrations.loop.run import Run as Run
 from .options import CheckpointFormat as CheckpointFormat
 from .options import CompressionLevel as CompressionLevel
 from .plan import LoadReport as LoadReport

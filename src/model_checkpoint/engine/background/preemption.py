@@ -67,6 +67,7 @@ class Preemption:
         self._parts = [parts] if isinstance(parts, str) else list(parts)
         self._deadline, self._pid, self._closed = deadline, os.getpid(), False
         self._received: float | None = None
+        self._number: int | None = None
         self._before: dict[int, Any] = {}
         try:
             for number in dict.fromkeys([signals] if isinstance(signals, int) else signals):
@@ -102,9 +103,10 @@ class Preemption:
         """Set the flag; nothing else is safe in a signal handler."""
         before = self._earlier(number)
         if os.getpid() == self._pid:
+            again = self._number == number
             if self._received is None:
-                self._received = time.monotonic()
-            if before is signal.default_int_handler:
+                self._received, self._number = time.monotonic(), number
+            if before is signal.default_int_handler and not again:
                 return  # Python's own default for SIGINT would end the loop that is to save, as SIG_DFL would
         elif before == signal.SIG_DFL:  # a child forked behind Python's back: let it die as it would have
             signal.signal(number, signal.SIG_DFL)
@@ -115,6 +117,11 @@ class Preemption:
     def should_save(self) -> bool:
         """Whether the signal has come; ask at every step boundary."""
         return self._received is not None
+
+    @property
+    def received(self) -> signal.Signals | None:
+        """The signal that came first; a second Ctrl-C is not held back."""
+        return None if self._number is None else signal.Signals(self._number)
 
     def seconds_left(self) -> float:
         """Seconds until the end of the process; all of the deadline before the signal."""
@@ -202,7 +209,7 @@ def _not_installed(number: int, error: Exception) -> OptionInvalid:
 def _start_anew() -> None:
     """In a forked child, the notice is for the parent: put the earlier handlers back, and forget the signal."""
     for one in list(_active):
-        one._received = None
+        one._received = one._number = None
         one.close()
 
 

@@ -1,0 +1,102 @@
+"""Index stream: the order of a sampler from any place, each batch with a seed of its own.
+
+It stands in for the batch sampler of a loader. One object serves all epochs, because an iterator with persistent
+workers keeps the sampler it was made with: it is rewound, never replaced.
+"""
+
+from __future__ import annotations
+
+import zlib
+from array import array
+from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
+from typing import Any
+
+from model_checkpoint.integrations.feeding.seeding import mix
+
+_AT_ONCE = 4096  # batches that are skipped together
+
+
+class SeededIndices(list[Any]):
+    """The indices of one batch, and the seed that goes to the worker with them."""
+
+    seed = 0
+
+
+class IndexStream:
+    """A sampler begun anywhere; indices are drawn for what is skipped, but no sample is read.
+
+    Example:
+        >>> stream = IndexStream([[0, 1], [2, 3], [4]], batched=True, seeded=False)
+        >>> stream.begin(base=7, epoch=0, skip=1)
+        >>> list(stream), len(stream)
+        ([[2, 3], [4]], 3)
+    """
+
+    def __init__(self, sampler: Any, *, batched: bool, seeded: bool) -> None:
+        self._sampler, self._batched, self._seeded = sampler, batched, seeded
+        self._source: Iterator[Any] = iter(())
+        self._base = self._epoch = self._at = self._order = 0
+        self._ahead: deque[int] = deque()  # the order up to each batch that was drawn and not consumed yet
+
+    def begin(self, *, base: int, epoch: int, skip: int) -> None:
+        """Start an epoch at batch ``skip``; the generators must be as they were at its start."""
+        self._source = iter(self._whole() if self._draws_late() else self._sampler)
+        self._base, self._epoch, self._at, self._order = base, epoch, skip, 0
+        for at in range(0, skip, _AT_ONCE):
+            self._order = _joined(self._order, list(islice(self._source, min(_AT_ONCE, skip - at))))
+        self._ahead.clear()
+
+    def _draws_late(self) -> bool:
+        """Whether it may draw from a global generator between two batches: only torch's own are known not to."""
+        inner = getattr(self._sampler, "sampler", self._sampler)
+        return hasattr(self._sampler, "__len__") and not type(inner).__module__.startswith("torch.utils.data")
+
+    def _whole(self) -> list[Any]:
+        return list(self._sampler)
+
+    def __len__(self) -> int:
+        return len(self._sampler)
+
+    def __iter__(self) -> IndexStream:  # a multi-process iterator asks twice: it must not start anew
+        return self
+
+    def __next__(self) -> Any:
+        indices = next(self._source)
+        before = self._ahead[-1] if self._ahead else self._order
+        self._ahead.append(_joined(before, [indices]))
+        if not self._seeded:
+            return indices
+        batch = SeededIndices(indices if self._batched else [indices])
+        batch.seed, self._at = mix(self._base, self._epoch, self._at), self._at + 1
+        return batch
+
+    def consumed(self) -> None:
+        """Count one batch that has reached the caller."""
+        if self._ahead:
+            self._order = self._ahead.popleft()
+
+    @property
+    def order(self) -> int:
+        """A checksum of all indices consumed in this epoch, to tell whether the order is still the same."""
+        return self._order
+
+
+def _joined(order: int, batches: Sequence[Any]) -> int:
+    """The checksum with some more batches; the same whether they come one by one or many at once."""
+    single = not isinstance(batches[0], (list, tuple)) if batches else True
+    try:
+        return zlib.crc32(array("q", batches if single else chain.from_iterable(batches)).tobytes(), order)
+    except (TypeError, OverflowError):  # a sampler may give anything: strings, pairs
+        for one in batches:
+            order = zlib.crc32(repr(one).encode(), order)
+        return order
+
+
+def tell_epoch(loader: Any, epoch: int) -> None:
+    """Tell the samplers of a loader which epoch it is, where they want to know."""
+    for name in ("sampler", "batch_sampler"):
+        told = getattr(getattr(loader, name, None), "set_epoch", None)
+        if told is not None:
+            told(epoch)

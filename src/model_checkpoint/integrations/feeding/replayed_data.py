@@ -1,0 +1,89 @@
+"""Replayed data: data that knows no place is read again up to it.
+
+It is read under generators of its own, so that a second reading draws what the first drew, whatever the training drew
+in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from model_checkpoint.integrations.feeding.seeding import mix, seed_all
+from model_checkpoint.tree import rng_state
+
+
+class Isolated(Iterator[Any]):
+    """An iterator whose draws are apart from all others.
+
+    Example:
+        >>> import random
+        >>> def noisy():
+        ...     while True: yield random.random()
+        >>> first, second = (Isolated(noisy(), seed=3, owner=None) for _ in range(2))
+        >>> next(first) == next(second)
+        True
+    """
+
+    def __init__(self, inner: Iterator[Any], *, seed: int, owner: Any) -> None:
+        self._inner, outer = inner, rng_state()
+        seed_all(seed, owner)
+        self._own = rng_state()
+        outer.restore()
+
+    def __next__(self) -> Any:
+        outer = rng_state()
+        self._own.restore()
+        try:
+            return next(self._inner)
+        finally:
+            self._own = rng_state()
+            outer.restore()
+
+
+class ReplayedData:
+    """Any iterable that is begun anew for each epoch; its generators are seeded by the number of the epoch.
+
+    Example:
+        >>> list(ReplayedData(range(4)).open(epoch=0, skip=2, base=0))
+        [2, 3]
+    """
+
+    generators: tuple[Any, ...] = ()
+    doubts: tuple[str, ...] = ()
+    order = 0
+
+    def __init__(self, data: Iterable[Any]) -> None:
+        self._data = data
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Whoever has no indices must be read again."""
+        if isinstance(self._data, (list, tuple, range)):
+            return ()
+        return ("the data has no state: the epoch is read again up to the place",)
+
+    def draw_base(self) -> int:
+        """Nothing is drawn for it."""
+        return 0
+
+    def open(self, *, epoch: int, skip: int, base: int) -> Iterator[Any]:
+        """Batches from ``skip`` on."""
+        if isinstance(self._data, (list, tuple, range)):
+            return iter(self._data[skip:])
+        batches = Isolated(iter(self._data), seed=mix(base, epoch), owner=self._data)
+        for _ in range(skip):
+            next(batches)
+        return batches
+
+    def consumed(self) -> None:
+        """Nothing is counted."""
+
+    def close(self) -> None:
+        """Nothing is kept open."""
+
+    def place(self) -> None:
+        """It knows none."""
+
+    def go_to(self, place: Any) -> None:
+        """The number of batches says it all."""

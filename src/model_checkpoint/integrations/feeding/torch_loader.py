@@ -1,0 +1,143 @@
+"""Torch loader: the batches of a torch DataLoader, begun anywhere without reading what is skipped.
+
+The loader is copied, and the copy gets an index stream that begins where the run is, a dataset that is seeded per batch
+in its workers, workers that outlive signals, and a generator of its own for the seeds of its workers. The caller's
+loader is never changed. A run draws from the caller's generators what a plain loop would have drawn, so its numbers
+are those of a plain loop, but for what workers draw at random.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+
+from model_checkpoint.integrations.feeding.index_stream import IndexStream, tell_epoch
+from model_checkpoint.integrations.feeding.loader_workers import DeafWorker, end_at_exit, end_workers, signals_held
+from model_checkpoint.integrations.feeding.replayed_data import Isolated
+from model_checkpoint.integrations.feeding.seeded_datasets import SeededMap, SeededStream
+from model_checkpoint.integrations.feeding.seeding import mix, own_generators
+
+
+class TorchLoader:
+    """The batches of one DataLoader.
+
+    Example:
+        >>> loader = DataLoader([10, 11, 12, 13, 14], batch_size=2)
+        >>> [batch.tolist() for batch in TorchLoader(loader).open(epoch=0, skip=1, base=5)]
+        [[12, 13], [14]]
+    """
+
+    def __init__(self, loader: DataLoader[Any]) -> None:
+        self._loader = loader
+        self._streams = isinstance(loader.dataset, IterableDataset)
+        self._clone: DataLoader[Any] | None = None
+        self._indices = self._index_stream()
+        self._base: int | None = None
+
+    def _index_stream(self) -> IndexStream | None:
+        if self._streams:
+            return None
+        loader = self._loader
+        batched = loader.batch_sampler is not None
+        source = loader.batch_sampler if batched else loader.sampler
+        return IndexStream(source, batched=batched, seeded=bool(loader.num_workers))
+
+    @property
+    def generators(self) -> Sequence[Any]:
+        """Those of the loader and its samplers; without workers also those the dataset holds."""
+        loader = self._loader
+        samplers = (loader.sampler, getattr(loader.batch_sampler, "sampler", None))
+        found = [loader.generator, *(getattr(one, "generator", None) for one in samplers)]
+        if not loader.num_workers and not self._streams:
+            found += own_generators(loader.dataset)
+        return list({id(one): one for one in found if one is not None}.values())
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """A stream has no indices to skip by."""
+        if self._streams:
+            return ("an IterableDataset has no state: the epoch is read again up to the place",)
+        return ()
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """Workers that may overtake each other."""
+        if self._loader.num_workers and not getattr(self._loader, "in_order", True):
+            return ("in_order=False: batches come in the order in which workers finish",)
+        return ()
+
+    @property
+    def order(self) -> int:
+        """A checksum of the indices consumed in this epoch."""
+        return 0 if self._indices is None else self._indices.order
+
+    def draw_base(self) -> int:
+        """Draw the seed of the workers as the loader would: each epoch, persistent workers only once."""
+        if self._base is None or not self._loader.persistent_workers:
+            drawn = torch.empty((), dtype=torch.int64).random_(generator=self._loader.generator)
+            self._base = int(drawn.item())
+        return self._base
+
+    def open(self, *, epoch: int, skip: int, base: int) -> Iterator[Any]:
+        """Batches from ``skip`` on; for those before it only indices are drawn."""
+        self._base = base
+        tell_epoch(self._loader, epoch)
+        if self._clone is None:  # persistent workers belong to it
+            self._clone = self._make_clone()
+        if self._indices is not None:
+            self._indices.begin(base=base, epoch=epoch, skip=skip)
+            return self._iterate(self._clone)
+        return self._stream(self._clone, epoch=epoch, skip=skip, base=base)
+
+    def _stream(self, clone: DataLoader[Any], *, epoch: int, skip: int, base: int) -> Iterator[Any]:
+        if isinstance(clone.dataset, SeededStream) and clone._iterator is None:
+            clone.dataset.base, clone.dataset.epoch = base, epoch  # persistent workers count on by themselves
+        batches = self._iterate(clone)
+        if not clone.num_workers:
+            batches = Isolated(batches, seed=mix(base, epoch), owner=self._loader.dataset)
+        for _ in range(skip):
+            next(batches)
+        return batches
+
+    def _iterate(self, clone: DataLoader[Any]) -> Iterator[Any]:
+        if not clone.num_workers:
+            return iter(clone)
+        with signals_held():
+            batches: Iterator[Any] = iter(clone)
+        end_at_exit(batches)
+        return batches
+
+    def _make_clone(self) -> DataLoader[Any]:
+        loader, clone = self._loader, copy.copy(self._loader)
+        changes: dict[str, Any] = {"_iterator": None}
+        if loader.num_workers:
+            inner = loader.dataset
+            changes["dataset"] = SeededStream(inner) if self._streams else SeededMap(inner)
+            changes["worker_init_fn"] = DeafWorker(loader.worker_init_fn)
+        if self._indices is not None:
+            changes["sampler" if loader.batch_sampler is None else "batch_sampler"] = self._indices
+        changes["generator"] = torch.Generator()  # what it draws for workers must not move the caller's
+        for name, value in changes.items():
+            object.__setattr__(clone, name, value)  # a loader lets nobody change it once it is made
+        return clone
+
+    def consumed(self) -> None:
+        """Count one batch that has reached the caller."""
+        if self._indices is not None:
+            self._indices.consumed()
+
+    def close(self) -> None:
+        """End the workers that would be kept for another epoch."""
+        if self._clone is not None:
+            end_workers(self._clone._iterator)
+            self._clone = None
+
+    def place(self) -> None:
+        """It knows none."""
+
+    def go_to(self, place: Any) -> None:
+        """The number of batches says it all."""

@@ -1,0 +1,102 @@
+"""Saved run: all a run must bring back beside the caller's objects, and the order in which it comes back.
+
+Generators are taken twice: as they were when the epoch began, because the order of the data follows from them, and as
+they are now. On the way back the first set decides the order, the place is found, workers read ahead; what all that
+drew is forgotten when the second set is put in force, last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from model_checkpoint.errors import StructureMismatch
+from model_checkpoint.integrations.feeding.feed import Feed
+from model_checkpoint.integrations.feeding.seeding import set_back, states_of
+from model_checkpoint.integrations.loop.environment import differences, environment
+from model_checkpoint.integrations.loop.place import Place
+from model_checkpoint.tree import RngState, rng_state
+
+Generators = dict[str, Any]
+
+
+class SavedRun:
+    """The part ``run`` of a checkpoint: place, generators, the data's own state, what the numbers depend on."""
+
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
+        self.place = Place()
+        self.reasons: list[str] = list(feed.doubts)
+        self._start = self._generators()
+        self._loaded: Mapping[str, Any] | None = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """All of it, as it is now."""
+        return {
+            "place": asdict(self.place),
+            "start": self._start,
+            "now": self._generators(),
+            "data": self._feed.place(),
+            "order": self._feed.order,
+            "environment": environment(),
+            "reasons": list(self.reasons),
+        }
+
+    def prepare_to_load(self, saved: Callable[[str], Any]) -> None:
+        """Refuse what is no state of a run before anything changes."""
+        place = saved("place")
+        if not isinstance(place, dict) or set(place) != set(asdict(self.place)):
+            raise StructureMismatch(
+                f"run: this part was not saved by a Run of this version, its place is {place!r}. "
+                "Load the other parts with mc.load, or give the run another root."
+            )
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over the place; generators and data follow when the epoch is opened."""
+        self.place = Place(**state["place"])
+        known = [*state["reasons"], *differences(state["environment"], environment()), *self.reasons]
+        self._loaded, self.reasons = state, list(dict.fromkeys(known))
+
+    def open_epoch(self) -> Iterator[Any]:
+        """The batches of the present epoch from the present place on."""
+        loaded, self._loaded = self._loaded, None
+        if loaded is None:
+            return self._begin()
+        if loaded["data"] is not None:
+            self._feed.go_to(loaded["data"])
+        if not self.place.begun:
+            self._restore(loaded["now"])
+            return self._begin()
+        self._restore(loaded["start"])
+        self._start = self._generators()
+        batches = self._open()
+        if self._feed.order != loaded["order"]:
+            self.reasons.append("the order of the data is another: the dataset, its sampler or the batch size changed")
+        self._restore(loaded["now"])  # last: what finding the place drew does not count
+        return batches
+
+    def _begin(self) -> Iterator[Any]:
+        self.place = self.place.begun_with(self._feed.draw_base())
+        self._start = self._generators()
+        return self._open()
+
+    def _open(self) -> Iterator[Any]:
+        place = self.place
+        return self._feed.open(epoch=place.epoch, skip=place.batch, base=place.base)
+
+    def _generators(self) -> Generators:
+        return {"program": rng_state().state_dict(), "data": states_of(self._feed.generators)}
+
+    def _restore(self, taken: Generators) -> None:
+        RngState(taken["program"]).restore()
+        _set_data_back(self._feed.generators, taken["data"])
+
+
+def _set_data_back(generators: Sequence[Any], states: Sequence[Any]) -> None:
+    if len(generators) != len(states):
+        raise StructureMismatch(
+            f"run: the data was saved with {len(states)} generators of its own, now it has {len(generators)}. "
+            "Make loader, sampler and dataset as they were."
+        )
+    set_back(generators, states)

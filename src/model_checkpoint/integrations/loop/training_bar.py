@@ -1,0 +1,48 @@
+"""Training bar: how far a run is, on a terminal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+_EVERY = 0.1  # seconds between two looks of the bar
+
+
+class TrainingBar:
+    """Step, metrics, bodies until the next save and the time saves have cost; silent where there is no terminal."""
+
+    def __init__(self, *, total: int | None, shown: bool | None) -> None:
+        self._bar: Any = None
+        self._next = 0.0
+        if shown is False:
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        console = Console(stderr=True)
+        if shown or console.is_terminal:
+            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+            self._bar = Progress(*columns, console=console, transient=True)
+            self._task = self._bar.add_task("", total=total)
+            self._bar.start()
+
+    def say(self, text: str) -> None:
+        """A line above the bar."""
+        if self._bar is not None:
+            self._bar.console.print(text, markup=False, highlight=False)
+
+    def update(self, step: int, metrics: Mapping[str, Any], *, to_save: int | None, stall: float) -> None:
+        """Show the run as it is, ten times a second at most."""
+        if self._bar is None or time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + _EVERY
+        shown = [f"{name} {float(value):.4g}" for name, value in list(metrics.items())[:3]]
+        saving = [] if to_save is None else [f"save in {to_save}"]
+        text = "  ".join([*shown, *saving, f"stall {stall * 1e3:.0f} ms"])
+        self._bar.update(self._task, completed=step, description=text.replace("[", r"\["))
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+        if self._bar is not None:
+            self._bar.stop()

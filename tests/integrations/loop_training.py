@@ -1,0 +1,237 @@
+"""A small training with everything a resume gets wrong: augmentation, dropout, accumulation, averages, evaluation."""
+
+import hashlib
+import os
+import random
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    Sampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
+
+import model_checkpoint as mc
+
+SAMPLES = 131
+EPOCHS = 3
+
+
+class Augmented(Dataset):
+    """Draws from every generator there is, one of its own among them."""
+
+    def __init__(self):
+        self.own = np.random.default_rng(3)
+
+    def __len__(self):
+        return SAMPLES
+
+    def __getitem__(self, index):
+        noise = torch.rand(6) + float(np.random.rand()) + random.random() + float(self.own.random())
+        return torch.full((6,), index / SAMPLES) + 0.1 * noise
+
+
+class Shuffled(IterableDataset):
+    """A stream with a shuffle buffer."""
+
+    def __iter__(self):
+        worker = torch.utils.data.get_worker_info()
+        first, by = (worker.id, worker.num_workers) if worker else (0, 1)
+        buffer = []
+        for index in range(first, SAMPLES, by):
+            buffer.append(index)
+            if len(buffer) > 16:
+                chosen = random.randrange(len(buffer))
+                buffer[chosen], buffer[-1] = buffer[-1], buffer[chosen]
+                yield torch.full((6,), buffer.pop() / SAMPLES) + 0.1 * torch.rand(6)
+        yield from (torch.full((6,), index / SAMPLES) for index in buffer)
+
+
+class Late(Sampler):
+    """Draws each index only when it is asked for, from a generator the model draws from too."""
+
+    def __iter__(self):
+        return (random.randrange(SAMPLES) for _ in range(SAMPLES))
+
+    def __len__(self):
+        return SAMPLES
+
+
+class Noisy:
+    """No loader at all: draws in between, from the generators of the program."""
+
+    def __iter__(self):
+        for _ in range(17):
+            yield torch.rand(8, 6) + float(np.random.rand())
+
+
+class Counting:
+    """Data that knows its place."""
+
+    def __init__(self):
+        self.at = 0
+
+    def __iter__(self):
+        while self.at < 17:
+            self.at += 1
+            yield torch.full((8, 6), self.at / 17)
+        self.at = 0
+
+    def state_dict(self):
+        return {"at": self.at}
+
+    def load_state_dict(self, state):
+        self.at = state["at"]
+
+
+def seeded(seed):
+    return torch.Generator().manual_seed(seed)
+
+
+WORKERS = {"num_workers": 2, "prefetch_factor": 3}
+DATA = {
+    "shuffled": lambda: DataLoader(Augmented(), 8, shuffle=True),
+    "generator, last dropped": lambda: DataLoader(Augmented(), 8, shuffle=True, generator=seeded(1), drop_last=True),
+    "workers": lambda: DataLoader(Augmented(), 8, shuffle=True, **WORKERS),
+    "workers, generator": lambda: DataLoader(Augmented(), 8, shuffle=True, generator=seeded(1), **WORKERS),
+    "persistent workers": lambda: DataLoader(Augmented(), 8, shuffle=True, persistent_workers=True, **WORKERS),
+    "batch sampler": lambda: DataLoader(
+        Augmented(), batch_sampler=BatchSampler(SubsetRandomSampler(range(9, SAMPLES)), 8, False), **WORKERS
+    ),
+    "distributed sampler": lambda: DataLoader(
+        Augmented(), 8, sampler=DistributedSampler(Augmented(), 2, 1, seed=5), **WORKERS
+    ),
+    "weighted": lambda: DataLoader(
+        Augmented(), 8, sampler=WeightedRandomSampler([1 + i % 5 for i in range(SAMPLES)], SAMPLES)
+    ),
+    "replacement": lambda: DataLoader(
+        Augmented(), 8, sampler=RandomSampler(Augmented(), replacement=True, generator=seeded(4)), **WORKERS
+    ),
+    "no batches": lambda: DataLoader(Augmented(), None, shuffle=True, **WORKERS),
+    "late sampler": lambda: DataLoader(Augmented(), 8, sampler=Late(), **WORKERS),
+    "stream": lambda: DataLoader(Shuffled(), 8),
+    "stream, workers": lambda: DataLoader(Shuffled(), 8, **WORKERS),
+    "stream, persistent workers": lambda: DataLoader(Shuffled(), 8, persistent_workers=True, **WORKERS),
+    "any iterable": Noisy,
+    "data with a state": Counting,
+}
+
+
+def train(root, make, out, *, pause=0.0, every=3, by_epochs=False):
+    """Train to the end, and write down the number of steps and a digest of everything."""
+    torch.manual_seed(0)
+    random.seed(0)
+    np.random.seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(6, 16), torch.nn.Dropout(0.3), torch.nn.Linear(16, 1))
+    average = torch.optim.swa_utils.AveragedModel(model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.9))
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 60)
+    check = DataLoader(Augmented(), 16, shuffle=True)
+    run = mc.Run(
+        root, data=make(), epochs=EPOCHS, every=every, progress=False,
+        model=model, optimizer=optimizer, schedule=schedule, average=average,
+    )  # fmt: skip
+    with Path(f"{out}.from").open("a") as file:
+        file.write(f"{run.resumed_from or 0} ")
+
+    def body(batch):
+        loss = model(batch.view(-1, 6)).square().mean()
+        (loss / 2).backward()
+        if run.step % 2:  # gradients of two batches: no save in between
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad()
+        run.log(loss=loss)
+        average.update_parameters(model)  # after log: a save in there would lose it
+        if run.step % 11 == 10:
+            evaluate()
+        time.sleep(pause)
+
+    def evaluate():
+        model.eval()
+        with torch.no_grad():
+            run.log(val_loss=sum(model(x).mean() for x in check))
+        model.train()
+
+    if by_epochs:
+        for batches in run.epochs():
+            for batch in batches:
+                body(batch)
+            evaluate()
+            with torch.no_grad():
+                model[0].bias.add_(torch.rand(16) * 0.01)
+    else:
+        for batch in run:
+            body(batch)
+    Path(out).write_text(f"{run.step} {run.exact} {digest(model, average, optimizer, schedule)}")
+
+
+def digest(model, average, optimizer, schedule):
+    """Weights, averages, moments, schedule and every generator."""
+    found = hashlib.sha256()
+    moments = [value for state in optimizer.state.values() for value in state.values()]
+    for one in [*model.state_dict().values(), *average.state_dict().values(), *moments, torch.get_rng_state()]:
+        found.update(one.numpy().tobytes())
+    found.update(repr((random.getstate(), np.random.get_state()[1].tolist(), schedule.last_epoch)).encode())
+    return found.hexdigest()
+
+
+def start(root, make, out, **options):
+    """Train in a child of this warm process, in a group of its own with its workers."""
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        os.setsid()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        torch.set_num_threads(1)
+        train(root, make, out, **options)
+        mc.finish_saves()
+        code = 0
+    except SystemExit as error:
+        code = int(error.code)
+    except KeyboardInterrupt:
+        code = 130
+    except BaseException:  # noqa: BLE001  # a child must not come back into the tests
+        traceback.print_exc()
+        sys.stderr.flush()
+    finally:
+        os._exit(code)
+
+
+def ended(pid):
+    """The exit code of a child, once it is over."""
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def killed_until_done(root, make, out, *, kills, seconds, seed, **options):
+    """Kill the training at random moments, start it again each time; returns the steps it resumed from."""
+    chance, left = random.Random(seed), kills
+    while not Path(out).exists():
+        pid = start(root, make, out, **options)
+        if left:
+            while left == kills and not any(Path(root).glob("checkpoints/*")):
+                time.sleep(0.01)  # a kill before the first save proves nothing
+            time.sleep(chance.uniform(0.02, seconds))
+            if Path(out).exists():
+                assert ended(pid) == 0
+            else:
+                os.killpg(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+                left -= 1
+        else:
+            assert ended(pid) == 0
+    return [int(step) for step in Path(f"{out}.from").read_text().split()]

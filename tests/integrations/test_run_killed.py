@@ -1,0 +1,74 @@
+"""Killed anywhere and started again, a run ends bit-identical to one that was never interrupted."""
+
+import os
+import signal
+import time
+
+import pytest
+import torch
+from tests.integrations.loop_training import DATA, EPOCHS, ended, killed_until_done, start
+
+import model_checkpoint as mc
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module", autouse=True)
+def warm():
+    """Import and compile what is done once per process, so that the children come to their first save quickly."""
+    weight = torch.nn.Parameter(torch.zeros(1))
+    weight.grad = torch.zeros(1)
+    torch.optim.AdamW([weight]).step()
+    assert all(map(callable, (mc.Run, mc.save_async, mc.load, mc.finish_saves)))
+    mc.save_async("memory://warm", {"weight": weight}, step=1).result()
+
+
+def unbroken(folder, make, **options):
+    """What the whole training ends with, and how long it takes."""
+    began = time.monotonic()
+    assert ended(start(folder / "whole", make, folder / "whole.out", **options)) == 0
+    return (folder / "whole.out").read_text(), time.monotonic() - began
+
+
+AT_ENDS = ("workers", "stream", "persistent workers")  # a loop of epochs differs only at their ends
+
+
+@pytest.mark.parametrize(
+    ("kind", "by_epochs"), [*((kind, False) for kind in DATA), *((kind, True) for kind in AT_ENDS)]
+)
+def test_a_killed_run_ends_as_if_it_had_not_been(tmp_path, kind, by_epochs):
+    make, options = DATA[kind], {"pause": 0.004, "by_epochs": by_epochs}
+    whole, seconds = unbroken(tmp_path, make, **options)
+
+    starts = killed_until_done(
+        tmp_path / "killed", make, tmp_path / "killed.out", kills=3, seconds=0.5 * seconds, seed=kind, **options
+    )
+
+    assert (tmp_path / "killed.out").read_text() == whole
+    assert max(starts) > 0
+    assert int(whole.split()[0]) == EPOCHS * sum(1 for _ in make())
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("whom", ["process", "group"])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_run_that_is_told_to_end_saves_at_the_next_boundary_and_goes_on_from_there(
+    tmp_path, workers, whom, number, code
+):
+    make = DATA["workers" if workers else "shuffled"]
+    whole, _ = unbroken(tmp_path, make)
+    root, out = tmp_path / "told", tmp_path / "told.out"
+
+    pid = start(root, make, out, pause=0.02, every=1000)
+    while not (tmp_path / "told.out.from").exists():
+        time.sleep(0.01)
+    time.sleep(0.3)
+    (os.kill if whom == "process" else os.killpg)(pid, number)
+    assert ended(pid) == code
+    saved = [one.step for one in mc.list_checkpoints(root)]
+    assert len(saved) == 1
+    assert ended(start(root, make, out)) == 0
+
+    assert out.read_text() == whole
+    assert (tmp_path / "told.out.from").read_text().split() == ["0", str(saved[0])]
+    assert saved[0] % 2 == 0  # where the optimizer had stepped
