@@ -1,4 +1,4 @@
-"""Place: where in its data a run is."""
+"""RunPlace: where in its data a run is."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class RunPlace:
     """Between two bodies of the loop.
 
     Example:
-        >>> Place().begun_with(5).after_batch()
-        Place(step=1, epoch=0, batch=1, base=5, begun=True)
+        >>> RunPlace().begun_with(5).after_batch()
+        RunPlace(step=1, epoch=0, batch=1, base=5, begun=True)
     """
 
     step: int = 0  # bodies that were run, over all epochs
@@ -20,14 +20,14 @@ class Place:
     base: int = 0  # what was drawn when the epoch began, for the seeds of workers
     begun: bool = False  # whether that was drawn yet
 
-    def begun_with(self, base: int) -> Place:
+    def begun_with(self, base: int) -> RunPlace:
         """The start of the epoch, its seed drawn."""
         return replace(self, batch=0, base=base, begun=True)
 
-    def after_batch(self) -> Place:
+    def after_batch(self) -> RunPlace:
         """One body later."""
         return replace(self, step=self.step + 1, batch=self.batch + 1)
 
-    def after_epoch(self) -> Place:
+    def after_epoch(self) -> RunPlace:
         """Before the next epoch."""
         return replace(self, epoch=self.epoch + 1, batch=0, begun=False)

@@ -11,7 +11,7 @@ from model_checkpoint.engine.reading.load import load
 from model_checkpoint.errors import CheckpointNotFound, OptionInvalid
 from model_checkpoint.integrations.feeding.feed import feed_for, length_of
 from model_checkpoint.integrations.loop.boundary import Saves, StepWatch, leave, listen
-from model_checkpoint.integrations.loop.place import Place
+from model_checkpoint.integrations.loop.place import RunPlace
 from model_checkpoint.integrations.loop.saved_run import SavedRun
 from model_checkpoint.integrations.loop.training_bar import TrainingBar
 from model_checkpoint.plan import LoadReport
@@ -70,7 +70,7 @@ class Run:
         self._feed, self._metrics = feed, dict[str, Any]()
         self._watch = StepWatch(objects.values())
         self._saves = Saves(root, every=every, lazy=self._watch.sees_optimizers)
-        self._ended_at: Place | None = None
+        self._ended_at: RunPlace | None = None
         self.resumed_from: int | None = None
         self.opening = self._resume()
         log.info("%s", self.opening)

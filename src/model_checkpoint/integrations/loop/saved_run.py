@@ -15,7 +15,7 @@ from model_checkpoint.errors import StructureMismatch
 from model_checkpoint.integrations.feeding.feed import Feed
 from model_checkpoint.integrations.feeding.seeding import set_back, states_of
 from model_checkpoint.integrations.loop.environment import differences, environment
-from model_checkpoint.integrations.loop.place import Place
+from model_checkpoint.integrations.loop.place import RunPlace
 from model_checkpoint.tree import RngState, rng_state
 
 Generators = dict[str, Any]
@@ -26,7 +26,7 @@ class SavedRun:
 
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
-        self.place = Place()
+        self.place = RunPlace()
         self.reasons: list[str] = list(feed.doubts)
         self._start = self._generators()
         self._loaded: Mapping[str, Any] | None = None
@@ -54,7 +54,7 @@ class SavedRun:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over the place; generators and data follow when the epoch is opened."""
-        self.place = Place(**state["place"])
+        self.place = RunPlace(**state["place"])
         known = [*state["reasons"], *differences(state["environment"], environment()), *self.reasons]
         self._loaded, self.reasons = state, list(dict.fromkeys(known))
 
