@@ -5,6 +5,7 @@ import contextlib
 import pytest
 
 from tests.ground.power import Disk, PowerUnavailable
+from tests.ground.rank_zygote import Zygote
 
 
 @pytest.fixture(params=["ext4", "xfs"])
@@ -17,3 +18,11 @@ def disk(request, tmp_path):
     yield disk
     with contextlib.suppress(PowerUnavailable):
         disk.unmount()
+
+
+@pytest.fixture(scope="session")
+def zygote():
+    """Forks groups of real processes that have torch imported, as ranks joined by gloo."""
+    made = Zygote("tests.distributed.scenes", "tests.distributed.fault_scenes")
+    yield made
+    made.close()

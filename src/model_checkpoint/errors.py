@@ -226,6 +226,41 @@ class DurabilityUnknown(StorageFailure):
     """The checkpoint was published but the last flush failed: neither a success nor a clean failure."""
 
 
+# --- many ranks ------------------------------------------------------------------------------------------------------
+
+
+class RankFailed(CheckpointException, RuntimeError):
+    """One of many ranks could not do its part, so none did; ``ranks`` says which."""
+
+    def __init__(
+        self,
+        message: str,
+        checkpoint_path: str = "",
+        *,
+        ranks: Sequence[int] = (),
+        type: ExceptionType | None = None,
+        inner_exception: BaseException | None = None,
+    ) -> None:
+        super().__init__(message, checkpoint_path, type, inner_exception)
+        self.ranks = tuple(ranks)
+
+
+class RankLost(RankFailed, TimeoutError):
+    """Some of many ranks gave no sign for too long; ``ranks`` says which."""
+
+    default_type = ExceptionType.TIMEOUT
+
+
+class RootNotShared(StorageFailure):
+    """A rank does not see what another wrote under the same root: it is on a disk of each machine's own."""
+
+
+class NeedsCoordinator(CheckpointException, TypeError):
+    """The state holds parts of arrays whose other parts other ranks have, and none of them was asked."""
+
+    default_type = ExceptionType.VALIDATION_FAILED
+
+
 # --- saving in the background ----------------------------------------------------------------------------------------
 
 

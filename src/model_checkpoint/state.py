@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from model_checkpoint.manifest import Node
+from model_checkpoint.manifest import Layout, Node
 
 
 class Source(Protocol):
@@ -26,6 +26,22 @@ class Source(Protocol):
         ...
 
 
+class LocalArray(NamedTuple):
+    """What one rank has of an array that lies on many ranks, or one of several parts that it has."""
+
+    shape: tuple[int, ...]
+    source: Source
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sharding:
+    """How an array lies on many ranks, and what this one has of it."""
+
+    layout: Layout
+    arrays: Sequence[LocalArray]
+    declared: bool = True  # the layout tells what all ranks have; else its regions are just this rank's own
+
+
 class Leaf(NamedTuple):
     """One array to store (each shared storage once)."""
 
@@ -39,6 +55,7 @@ class Leaf(NamedTuple):
     alignment: int  # bytes its stored dtype wants to be aligned to
     attributes: Node = None
     frozen: bool = False  # known not to be trained (requires_grad is False)
+    sharding: Sharding | None = None  # if other ranks have parts of it; the shape is that of the whole all the same
 
     @property
     def nbytes(self) -> int:
@@ -72,6 +89,20 @@ class Target(Protocol):
     def put(self, start: int, data: memoryview) -> None:
         """Write ``data`` at byte ``start``."""
         ...
+
+
+class ShardTarget(NamedTuple):
+    """Where the verified bytes of what one rank has of an array go."""
+
+    layout: Layout
+    shapes: Sequence[tuple[int, ...]]  # of the rank's own arrays
+    buffers: Sequence[memoryview]  # all of their bytes, in C order
+    live: bool
+    buffer: None = None
+
+    def put(self, start: int, data: memoryview) -> None:
+        """Never called: the rank has only a part of the array, so no byte of the whole says where it goes."""
+        raise AssertionError("a part of an array is filled box by box")
 
 
 class Spec(NamedTuple):

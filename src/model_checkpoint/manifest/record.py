@@ -7,8 +7,11 @@ of no cycle, and there may be a million of them, so the cycle collector is told 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
+from model_checkpoint.manifest.layout_record import Layout
 from model_checkpoint.manifest.scalars import Node
 
 FORMAT_VERSION = 1
@@ -74,6 +77,16 @@ class FileCopy(msgspec.Struct, frozen=True, array_like=True, gc=False):
     identity: str  # which copy on the medium it was
 
 
+class RankRecord(msgspec.Struct, frozen=True, array_like=True):
+    """What a checkpoint's manifest says of one of the ranks that wrote it."""
+
+    name: str  # of the rank's own manifest
+    size: int
+    sha256: str
+    files: tuple[str, ...] = ()  # the data files it wrote
+    copies: tuple[FileCopy, ...] = ()  # what a listing needs to know of those
+
+
 class Label(msgspec.Struct, frozen=True, kw_only=True):
     """What a checkpoint is, whatever is in it; a manifest begins with it."""
 
@@ -113,17 +126,21 @@ class Summary(Label, frozen=True, kw_only=True):
 
     files: tuple[FileRecord, ...] = ()
     extras: tuple[FileRecord, ...] = ()  # files beside the data, such as the index of a consolidated model
+    ranks: tuple[RankRecord, ...] = ()  # if many ranks wrote it; then "ranks" is a feature
 
     @property
     def copies(self) -> tuple[FileCopy, ...]:
         """What its head says of its files."""
         records = (*self.files, *self.extras)
-        return tuple(FileCopy(record.size, record.raw_size, record.identity) for record in records)
+        own = [FileCopy(record.size, record.raw_size, record.identity) for record in records]
+        return (*own, *(copy for rank in self.ranks for copy in rank.copies))
 
     @property
     def file_names(self) -> tuple[str, ...]:
         """Every file that belongs to the checkpoint, but for the manifest itself."""
-        return (*(record.name for record in (*self.files, *self.extras)), *self.parity_files)
+        own = [record.name for record in (*self.files, *self.extras)]
+        ranks = [name for rank in self.ranks for name in (rank.name, *rank.files)]
+        return (*own, *ranks, *self.parity_files)
 
 
 class Manifest(Summary, frozen=True, kw_only=True):
@@ -131,3 +148,40 @@ class Manifest(Summary, frozen=True, kw_only=True):
 
     tree: Node = None
     entries: tuple[Entry, ...] = ()
+    layouts: tuple[Layout, ...] = ()  # how arrays lie on many ranks
+    placed: tuple[int, ...] = ()  # the layout of each entry, if there are layouts
+
+    @property
+    def stored(self) -> tuple[Entry, ...]:
+        """The entries that lie in a data file as they are."""
+        return self.entries
+
+    def stored_of(self, numbers: Iterable[int]) -> list[Entry]:
+        """The entries in which the bytes of some of its own lie."""
+        return [self.entries[number] for number in numbers]
+
+
+class JoinedManifest(Manifest, frozen=True, kw_only=True):
+    """The manifest of many ranks with theirs joined to it; never written.
+
+    The entries of the pieces follow its own, and ``pieces`` says which of them make up one of its own: where the piece
+    begins in the array, and the number of its entry.
+    """
+
+    pieces: dict[int, tuple[tuple[tuple[int, ...], int], ...]] = {}
+
+    @property
+    def copies(self) -> tuple[FileCopy, ...]:
+        """What its head says of its files, which are all here by now."""
+        records = (*self.files, *self.extras)
+        return tuple(FileCopy(record.size, record.raw_size, record.identity) for record in records)
+
+    @property
+    def stored(self) -> tuple[Entry, ...]:
+        """The entries that lie in a data file as they are."""
+        return tuple(entry for number, entry in enumerate(self.entries) if number not in self.pieces)
+
+    def stored_of(self, numbers: Iterable[int]) -> list[Entry]:
+        """The entries in which the bytes of some of its own lie."""
+        own = [[number] if number not in self.pieces else [at for _, at in self.pieces[number]] for number in numbers]
+        return [self.entries[at] for some in own for at in some]

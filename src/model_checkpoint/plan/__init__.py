@@ -9,6 +9,7 @@ parts               which leaves a caller means by ``parts=`` and ``rename=``.
 report              how a checkpoint and the live objects differ, said before any byte is read.
 reads               which chunks of which files hold the bytes a load wants.
 boxes               which bytes of a stored array a slice needs.
+sharding            which of many ranks holds, writes and reads which part of an array.
 """
 
 from __future__ import annotations

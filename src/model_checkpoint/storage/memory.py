@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from model_checkpoint import forks
-from model_checkpoint.errors import MemoryRefused, StorageFailure
+from model_checkpoint.errors import MemoryRefused, RootNotShared, StorageFailure
+from model_checkpoint.manifest import decode_summary
 from model_checkpoint.options import Graces
 from model_checkpoint.storage.contract.failures import (
     attempt_over,
@@ -182,12 +183,18 @@ class MemoryAttempt:
         new = {file: writer.content.toreadonly() for file, writer in self._writers.items()} | self._linked
         gone = {check_name(file, self._where) for file in obsolete} - set(new)
         with self._bucket.guard:
+            self._require_alive()  # another rank may have settled it just now
             old = self._bucket.published.get(self._name, {})
             if old and not replace:
                 raise name_taken(self._where)
             kept = {file: content for file, content in old.items() if file not in gone}
             self._bucket.published[self._name] = kept | new | {MANIFEST: memoryview(bytes(manifest))}
         self.abort()
+
+    def settle(self) -> None:
+        """Let it never be published."""
+        with self._bucket.guard:
+            self.abort()
 
     def abort(self) -> None:
         """Forget everything staged."""
@@ -228,6 +235,24 @@ class MemoryMending(MemoryAttempt):
 
 
 _A = TypeVar("_A", bound=MemoryAttempt)
+
+
+class JoinedMemoryAttempt:
+    """The attempt as another rank, a thread of this process, sees it."""
+
+    def __init__(self, begun: MemoryAttempt, where: str) -> None:
+        self._begun, self._where = begun, where
+        self.create, self.link, self.stamps = begun.create, begun.link, begun.stamps
+
+    def publish(self, manifest: bytes, *, replace: bool = False, obsolete: Sequence[str] = ()) -> None:
+        """Refused: rank 0 publishes."""
+        raise attempt_over(self._where)
+
+    def flush(self) -> None:
+        """Nothing to flush."""
+
+    def abort(self) -> None:
+        """Nothing to let go of."""
 
 
 class InMemoryStore:
@@ -334,6 +359,30 @@ class InMemoryStore:
     def remove_sidecar(self, key: str) -> None:
         """Forget ``key``."""
         self._bucket.sidecars.pop(check_name(key, self._url), None)
+
+    def stage_shared(self, name: str, attempt: str) -> MemoryAttempt:
+        """Begin an attempt that other ranks, threads of this process, join."""
+        return self.stage(name, attempt)
+
+    def join(self, name: str, attempt: str) -> JoinedMemoryAttempt:
+        """Take part in the attempt of another rank."""
+        begun, where = self._bucket.stages.get(attempt), f"{self._url}/{check_name(name, self._url)}"
+        if begun is None:
+            raise RootNotShared(
+                f"{where}: what rank 0 has begun is not there on this rank: memory is shared by threads only. Choose "
+                "a root on a file system that all ranks share.",
+                where,
+            )
+        return JoinedMemoryAttempt(begun, where)
+
+    def settle(self, name: str, attempt: str) -> bool:
+        """End an attempt of many ranks for good; whether it is published."""
+        begun = self._bucket.stages.get(attempt)
+        if begun is not None:
+            begun.settle()
+        if not self.has(name):
+            return False
+        return decode_summary(self.read_manifest(name), f"{self._url}/{name}").attempt == attempt
 
     def free_bytes(self) -> int | None:
         """Nobody can tell."""

@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 
 from model_checkpoint.engine.common.meter import Meter
 from model_checkpoint.engine.reading.chunk_reader import ChunkReader
+from model_checkpoint.engine.reading.gather_boxes import Boxes, BoxGather, is_boxed, is_split
 from model_checkpoint.errors import PartlyLoaded
 from model_checkpoint.events import Emit
 from model_checkpoint.manifest import Manifest
 from model_checkpoint.performance.copying import stream_copy
 from model_checkpoint.plan import ChunkRead, Piece, plan_reads
-from model_checkpoint.state import Target
+from model_checkpoint.state import ShardTarget, Target
 from model_checkpoint.tree import Restore
 from model_checkpoint.tree.nodes.gc_pause import collector_paused
 
@@ -29,20 +30,28 @@ def deliver(
     mapped: bool,
     check: bool,
     emit: Emit,
+    boxes: Boxes,
 ) -> int:
     """Bring the bytes of ``needed`` entries to their targets; return how many."""
     left = list(needed)
     if mapped:
         left = _adopt(medium, manifest, restore, left, check=check)
     with collector_paused():
-        reads = plan_reads(left, manifest.entries, manifest.files)
-        targets = {index: restore.target(index) for index in left}  # allocated here, by one thread
-    hand = _Delivery(manifest, targets, Meter("load", sum(read.stop - read.start for read in reads), emit))
+        every = {index: restore.target(index) for index in left}  # allocated here, by one thread
+        boxed = {index: target for index, target in every.items() if is_boxed(manifest, index, target)}
+        targets = {index: target for index, target in every.items() if not isinstance(target, ShardTarget)}
+        reads = plan_reads([index for index in left if index not in boxed], manifest.entries, manifest.files)
+        gather = BoxGather(manifest, boxed, boxes)
+    meter = Meter("load", gather.nbytes + sum(read.stop - read.start for read in reads), emit)
+    hand = _Delivery(manifest, targets, meter)
     try:
         medium.read_chunks(reads, hand.place, hand.take)
+        gather.run(medium, meter)
     except BaseException as error:
+        whole, part = hand.touched()
         replaced, partial = (
-            sorted(name for index in some for name in restore.live_names(index)) for some in hand.touched()
+            sorted(name for index in some for name in restore.live_names(index))
+            for some in (whole, part | gather.touched)
         )
         if not replaced and not partial:
             raise
@@ -121,9 +130,9 @@ def _adopt(
     medium: ChunkReader, manifest: Manifest, restore: Restore, needed: Sequence[int], *, check: bool
 ) -> list[int]:
     """Give entries their place in a map of the file; return those that must be copied after all."""
-    left: list[int] = []
+    left = [index for index in needed if is_split(manifest, index)]
     by_file: dict[int, list[int]] = {}
-    for index in needed:
+    for index in set(needed).difference(left):
         by_file.setdefault(manifest.entries[index].file, []).append(index)
     for file, indices in by_file.items():
         view = medium.map_file(file)

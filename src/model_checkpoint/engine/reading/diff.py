@@ -15,6 +15,7 @@ from model_checkpoint.engine.common.info import CheckpointInfo, info_of
 from model_checkpoint.engine.common.option_checks import require_selection
 from model_checkpoint.engine.reading.chunk_reader import ChunkReader
 from model_checkpoint.engine.reading.deliver import deliver
+from model_checkpoint.engine.reading.gather_boxes import NOTHING_HELD, is_split, pieces_of
 from model_checkpoint.engine.root.listing import load_manifest
 from model_checkpoint.engine.root.refs import Reference, choose_one
 from model_checkpoint.errors import StructureMismatch, UnsupportedType
@@ -138,27 +139,29 @@ class _Side:
         return self.values.keys() | self.specs.keys()
 
     def is_view(self, name: str) -> bool:
-        """Whether the tensor is a part of a stored array."""
-        return bool(self.nodes[name][0] == "v")
+        """Whether the tensor is a part of a stored array, or is stored in parts: then its bytes decide."""
+        return bool(self.nodes[name][0] == "v") or is_split(self.manifest, self.specs[name].entry)
 
     def fingerprint(self, name: str) -> tuple[object, ...]:
         """What is equal for an unchanged tensor; for views, the place in the stored array is part of it."""
         spec, node = self.specs[name], self.nodes[name]
-        place = str(node[2:]) if self.is_view(name) else ""
-        return spec.dtype, spec.shape, self.manifest.entries[spec.entry].digest, place
+        place = str(node[2:]) if node[0] == "v" else ""
+        pieces = pieces_of(self.manifest, spec.entry)
+        digests = tuple((offsets, self.manifest.entries[number].digest) for offsets, number in pieces)
+        return spec.dtype, spec.shape, digests, place
 
     def label(self, name: str) -> str:
         return f"{self.specs[name].dtype} {list(self.specs[name].shape)}"
 
     def array(self, name: str) -> npt.NDArray[Any]:
         """The tensor itself, verified."""
-        entry = self.manifest.entries[self.specs[name].entry]
-        if entry.file not in self._checked:
-            self._medium.prepare([entry])
-            self._checked.add(entry.file)
+        stored = self.manifest.stored_of([self.specs[name].entry])
+        if fresh := [entry for entry in stored if entry.file not in self._checked]:
+            self._medium.prepare(fresh)
+            self._checked.update(entry.file for entry in fresh)
         restore = tree.prepare(self.nodes[name], self.manifest.entries, framework="numpy")
         needed = list(restore.needed)
-        deliver(self._medium, self.manifest, restore, needed, mapped=False, check=True, emit=ignore)
+        deliver(self._medium, self.manifest, restore, needed, mapped=False, check=True, emit=ignore, boxes=NOTHING_HELD)
         return np.asarray(restore.finish())
 
 

@@ -10,13 +10,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from model_checkpoint import tree
+from model_checkpoint.coordination import Coordinator
 from model_checkpoint.engine.common.info import path_of
 from model_checkpoint.engine.common.option_checks import require, require_selection
 from model_checkpoint.engine.common.progress import Listen, listening
+from model_checkpoint.engine.ranks.alone import needs_coordinator
+from model_checkpoint.engine.ranks.readings import misfits, read_as
 from model_checkpoint.engine.reading.chunk_reader import ChunkReader
 from model_checkpoint.engine.reading.deliver import deliver
 from model_checkpoint.engine.reading.first_healthy import first_healthy
 from model_checkpoint.engine.reading.fit import Fit, Parts, Rename, choose_leaves, fit_into
+from model_checkpoint.engine.reading.gather_boxes import local_boxes
+from model_checkpoint.engine.reading.load_ranks import Meet, PerRank, load_on_ranks, rank_view
 from model_checkpoint.engine.root.listing import ListedCheckpoint, load_manifest
 from model_checkpoint.engine.root.refs import Reference, choose
 from model_checkpoint.errors import (
@@ -34,6 +39,7 @@ from model_checkpoint.performance.available_memory import available_bytes
 from model_checkpoint.plan import LoadReport
 from model_checkpoint.storage.contract.store import Store
 from model_checkpoint.tree.nodes.gc_pause import collector_paused
+from model_checkpoint.tree.nodes.per_rank import RankView
 
 log = logging.getLogger("model_checkpoint.load")
 
@@ -41,7 +47,7 @@ _HARMLESS = MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _LoadRequest:
+class LoadRequest:
     """How the caller wants the state."""
 
     into: Any
@@ -56,6 +62,8 @@ class _LoadRequest:
     atomic: bool
     cast: bool
     progress: Listen
+    view: RankView
+    meet: Meet | None = None  # how this rank and the others go on together, if there are others
 
 
 def load(
@@ -79,6 +87,8 @@ def load(
     cast: bool = False,
     progress: Listen = None,
     report: Callable[[LoadReport], object] | None = None,
+    coordinator: Coordinator | None = None,
+    per_rank: PerRank = None,
 ) -> Any:
     """Load the newest checkpoint of ``root``, or the one chosen by ``step``, ``id``, ``best`` or ``name``.
 
@@ -107,6 +117,10 @@ def load(
         progress: Called with a :class:`~model_checkpoint.events.Progress` as bytes are verified; True shows a bar.
         report: Called once with a :class:`LoadReport` when the load is done: which checkpoint it was, what was left
             out of it and which were passed over.
+        coordinator: The ranks that load together (see :mod:`model_checkpoint.distributed`); every rank makes this
+            call, and either all of them load the same checkpoint or all raise. Needed for arrays on many ranks.
+        per_rank: Whose values to take where the ranks that saved had values of their own and now there are more or
+            fewer: a rank of the save, or a function from a rank of now to one of the save.
 
     Raises:
         CheckpointNotFound: there is no root, or nothing in it: the first start. Also a ``FileNotFoundError``.
@@ -120,28 +134,41 @@ def load(
         >>> mc.load("memory://doc-load@1")
         {'epoch': 3, 'names': ('a', 'b')}
     """
-    require(mmap=mmap, verify=verify, strict=strict, fallback=fallback, atomic=atomic, cast=cast, progress=progress)
-    require_selection(parts=parts, rename=rename, types=types)
-    wish = _LoadRequest(
-        into=into,
-        parts=parts,
-        types=types,
-        framework=framework,
-        device=device,
-        mmap=mmap,
-        verify=_verify_mode(verify, mmap=mmap),
-        strict=strict,
-        rename=rename,
-        atomic=atomic,
-        cast=cast,
-        progress=progress,
-    )
-    store, choices = choose(root, step=step, id=id, best=best, name=name)
-    if fallback:
-        (state, told), passed = first_healthy(store, choices, lambda found: _load_named(store, found, wish))
-        told = replace(told, passed_over=tuple(passed))
+
+    def request() -> LoadRequest:
+        require(mmap=mmap, verify=verify, strict=strict, fallback=fallback, atomic=atomic, cast=cast, progress=progress)
+        require_selection(parts=parts, rename=rename, types=types)
+        return LoadRequest(
+            into=into,
+            parts=parts,
+            types=types,
+            framework=framework,
+            device=device,
+            mmap=mmap,
+            verify=_verify_mode(verify, mmap=mmap),
+            strict=strict,
+            rename=rename,
+            atomic=atomic,
+            cast=cast,
+            progress=progress,
+            view=rank_view(coordinator, per_rank, parts),
+        )
+
+    choice = {"step": step, "id": id, "best": best, "name": name}
+    if coordinator is not None:
+
+        def load_one(store: Store, found: ListedCheckpoint, wish: Any, meet: Meet) -> tuple[Any, LoadReport]:
+            return _load_named(store, found, replace(wish, meet=meet))
+
+        state, told = load_on_ranks(root, choice, request, coordinator=coordinator, fallback=fallback, load=load_one)
     else:
-        state, told = _load_named(store, choices[0], wish)
+        wish = request()
+        store, choices = choose(root, **choice)
+        if fallback:
+            (state, told), passed = first_healthy(store, choices, lambda found: _load_named(store, found, wish))
+            told = replace(told, passed_over=tuple(passed))
+        else:
+            state, told = _load_named(store, choices[0], wish)
     if not told.complete:
         log.warning("%s", told.tell())
         warnings.warn(CheckpointWarning(told.tell(), told), stacklevel=2)
@@ -157,18 +184,18 @@ def _verify_mode(text: str, *, mmap: bool) -> Verify:
     return mode
 
 
-def _load_named(store: Store, found: ListedCheckpoint, wish: _LoadRequest) -> tuple[Any, LoadReport]:
+def _load_named(store: Store, found: ListedCheckpoint, wish: LoadRequest) -> tuple[Any, LoadReport]:
     """Load one checkpoint; when it is overwritten under our feet, its new manifest is read once more."""
     if found.error is not None:
         raise found.error
     started, where = time.monotonic(), path_of(store, found.name)
     log.info("%s: loading", where)
-    manifest = _manifest_of(store, found.name)
+    manifest = _manifest_of(store, found.name, wish)
     try:
         state, told, nbytes = _load_manifest(store, manifest, wish)
     except (Truncated, PartlyLoaded):
-        again = _manifest_of(store, found.name)
-        if again.attempt == manifest.attempt:
+        again = _manifest_of(store, found.name, wish)
+        if again.attempt == manifest.attempt or wish.meet is not None:  # many ranks begin again together, or not
             raise
         log.warning("%s: was overwritten during the load, reading the new one", where)
         state, told, nbytes = _load_manifest(store, again, wish)
@@ -176,9 +203,9 @@ def _load_named(store: Store, found: ListedCheckpoint, wish: _LoadRequest) -> tu
     return state, told
 
 
-def _manifest_of(store: Store, name: str) -> Manifest:
+def _manifest_of(store: Store, name: str, wish: LoadRequest) -> Manifest:
     try:
-        return load_manifest(store, name)
+        return load_manifest(store, name, wish.view)
     except CheckpointNotFound:  # which would say that this is the first start
         where = path_of(store, name)
         raise WrongReference(
@@ -186,7 +213,7 @@ def _manifest_of(store: Store, name: str) -> Manifest:
         ) from None
 
 
-def _load_manifest(store: Store, manifest: Manifest, wish: _LoadRequest) -> tuple[Any, LoadReport, int]:
+def _load_manifest(store: Store, manifest: Manifest, wish: LoadRequest) -> tuple[Any, LoadReport, int]:
     where = path_of(store, manifest.name)
     medium = ChunkReader(store, manifest, full=wish.verify is Verify.FULL)
     with medium, tree.Preparation() as preparing:
@@ -195,16 +222,29 @@ def _load_manifest(store: Store, manifest: Manifest, wish: _LoadRequest) -> tupl
             restore = _prepared(medium, manifest, fit, wish)
         needed = list(restore.needed)
         if not wish.mmap:
-            _require_memory(manifest, restore, needed, where)
+            _require_memory(restore, needed, where)
+        nested = _agree(restore, manifest, wish, where)
+        boxes = local_boxes(wish.view.program_rank, lambda shape, layout: read_as(shape, layout, nested))
         check = wish.verify is not Verify.OFF
         with listening(wish.progress, "loading") as emit:
-            nbytes = deliver(medium, manifest, restore, needed, mapped=wish.mmap, check=check, emit=emit)
+            hear = emit if wish.meet is None else wish.meet.both(emit)
+            nbytes = deliver(medium, manifest, restore, needed, mapped=wish.mmap, check=check, emit=hear, boxes=boxes)
         for name, saved, live in restore.casts:
             log.info("%s: %s is cast from %s to %s", where, name, saved, live)
         return restore.finish(), replace(fit.report, casts=restore.casts), nbytes
 
 
-def _fit(manifest: Manifest, where: str, wish: _LoadRequest, preparing: tree.Preparation) -> Fit:
+def _agree(restore: tree.Restore, manifest: Manifest, wish: LoadRequest, where: str) -> Sequence[str]:
+    """Go on only if every rank can; return which layouts are read as FSDP2 cuts."""
+    laid = restore.laid_out()
+    if wish.meet is not None:
+        return wish.meet.ready(manifest.attempt, misfits(laid, wish.view.program_rank))
+    if laid:
+        raise needs_coordinator(restore.shard_names(), where, "load into")
+    return ()
+
+
+def _fit(manifest: Manifest, where: str, wish: LoadRequest, preparing: tree.Preparation) -> Fit:
     chosen = choose_leaves(manifest, where, parts=wish.parts, rename=wish.rename)
     if wish.into is None:
         return chosen
@@ -220,9 +260,9 @@ def _fit(manifest: Manifest, where: str, wish: _LoadRequest, preparing: tree.Pre
     )
 
 
-def _prepared(medium: ChunkReader, manifest: Manifest, fit: Fit, wish: _LoadRequest) -> tree.Restore:
+def _prepared(medium: ChunkReader, manifest: Manifest, fit: Fit, wish: LoadRequest) -> tree.Restore:
     """Check all that can be checked without reading data: classes, sizes, headers."""
-    medium.prepare(manifest.entries[i] for i in tree.entries_in(fit.tree, manifest.entries))
+    medium.prepare(manifest.stored_of(tree.entries_in(fit.tree, manifest.entries)))
     return tree.prepare(
         fit.tree,
         manifest.entries,
@@ -235,9 +275,9 @@ def _prepared(medium: ChunkReader, manifest: Manifest, fit: Fit, wish: _LoadRequ
     )
 
 
-def _require_memory(manifest: Manifest, restore: tree.Restore, needed: Sequence[int], where: str) -> None:
+def _require_memory(restore: tree.Restore, needed: Sequence[int], where: str) -> None:
     """Refuse a load that would get this process killed."""
-    fresh = sum(manifest.entries[i].nbytes for i in needed if not restore.is_live(i))
+    fresh = sum(map(restore.fresh_bytes, needed))
     room = available_bytes() if fresh > _HARMLESS else None  # to ask takes longer than to load so little
     if room is not None and fresh > room:
         raise MemoryRefused(

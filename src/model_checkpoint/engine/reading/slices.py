@@ -14,12 +14,13 @@ import numpy.typing as npt
 from model_checkpoint import tree
 from model_checkpoint.engine.common.info import path_of
 from model_checkpoint.engine.reading.chunk_reader import ChunkReader
+from model_checkpoint.engine.reading.gather_boxes import BoxGather
 from model_checkpoint.engine.root.listing import load_manifest
 from model_checkpoint.engine.root.refs import Reference, choose_one
 from model_checkpoint.errors import WrongReference
 from model_checkpoint.manifest import Entry, Manifest
 from model_checkpoint.options import LayoutLimits
-from model_checkpoint.plan import Box, ChunkRead, Index, Spans, box_of, parts_of, plan_reads
+from model_checkpoint.plan import Box, Index, Spans, box_of, parts_of
 from model_checkpoint.tree.arrays.array_ref import c_strides
 from model_checkpoint.tree.arrays.buffers import TEXTS, stored_form
 from model_checkpoint.tree.nodes.walk import arrays
@@ -53,7 +54,7 @@ def load_slice(
     view = _view_of(manifest, tensor, path_of(store, found.name), framework)
     box = box_of(index, view.whole)
     with ChunkReader(store, manifest, full=False) as medium:
-        medium.prepare([manifest.entries[view.number]])
+        medium.prepare(manifest.stored_of([view.number]))
         cells = _read_box(medium, manifest, view, box)
     saved = view.of_shape(box.shape)
     restore = tree.prepare(["a", 0], [saved], framework=framework, device=device)
@@ -109,16 +110,8 @@ def _read_box(medium: ChunkReader, manifest: Manifest, view: _View, box: Box) ->
     cells = np.empty(box.shape, cell)
     parts = list(parts_of(box, _CHUNK)) if cells.nbytes else []
     spans = Spans([part.box.span(view.itemsize) for part in parts])
-    stretches = [np.empty(stop - start, np.uint8) for start, stop in spans.ranges]
-
-    def take(read: ChunkRead, data: memoryview) -> None:
-        for piece in read.pieces:
-            at = spans.find(piece.into)
-            start = piece.into - spans.ranges[at][0]
-            stretches[at][start : start + piece.length] = np.frombuffer(data, np.uint8)[piece.start :][: piece.length]
-
-    reads = plan_reads([view.number], manifest.entries, manifest.files, ranges={view.number: spans.ranges})
-    medium.read_chunks(reads, lambda _: None, take)
+    gather, stretches = BoxGather.of_runs(manifest, view.number, spans.ranges)
+    gather.run(medium)
     for at, inner in parts:
         number = spans.find(inner.span(view.itemsize)[0])
         first = inner.offset - spans.ranges[number][0]

@@ -124,7 +124,7 @@ def _examine(store: Store, found: ListedCheckpoint, meter: Meter) -> Health:
     try:
         manifest = read_any_manifest(store, found.name)
         check_files((*manifest.files, *manifest.extras), info.path, ReaderLimits())
-        check_entries(manifest.entries, manifest.files, info.path, ReaderLimits())
+        check_entries(manifest.stored, manifest.files, info.path, ReaderLimits())
     except CheckpointException as error:
         return Health(info=info, damage=[_damage(error)], bytes_read=0)
     damage = _examine_files(store, manifest, meter)

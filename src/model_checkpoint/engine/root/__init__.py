@@ -3,6 +3,7 @@
 refs          how people name a checkpoint in one word.
 listing       find the checkpoints of a root and pick the one a caller means.
 protection    which checkpoints have the parity files they were saved to get.
+rank_manifests  what many ranks wrote, joined to the manifest of their checkpoint.
 shared_files  checkpoints that hold the same copy of a file. N of them are one copy, and are damaged together.
 marks         pins, tags and notes of the checkpoints of a root, kept in the root itself.
 marking       pin, tag and note a checkpoint.

@@ -14,6 +14,7 @@ from model_checkpoint.engine.common.info import CheckpointInfo, damaged_info, in
 from model_checkpoint.engine.common.option_checks import as_step, require_words
 from model_checkpoint.engine.root.marks import tell_marks
 from model_checkpoint.engine.root.protection import tell_protection
+from model_checkpoint.engine.root.rank_manifests import join_ranks
 from model_checkpoint.engine.root.shared_files import SharedFiles, shares
 from model_checkpoint.errors import (
     CheckpointException,
@@ -45,6 +46,7 @@ from model_checkpoint.plan import (
 from model_checkpoint.storage.contract.store import Store, read_manifests
 from model_checkpoint.storage.locate import Root, open_store
 from model_checkpoint.tree.nodes.gc_pause import collector_paused
+from model_checkpoint.tree.nodes.per_rank import RankView, view_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,14 +135,20 @@ def _listed(store: Store, name: str, start: bytes | CheckpointException) -> List
     return ListedCheckpoint(name, msgspec.structs.replace(summary, name=name))  # it may have been renamed or copied
 
 
+_TO_LOOK_AT = RankView(lenient=True)
+
+
 @collector_paused()
 def read_any_manifest(store: Store, name: str) -> Manifest:
     """Read the manifest of one checkpoint; its files are those beside it, whatever name it was saved under."""
     return msgspec.structs.replace(decode(store.read_manifest(name), path_of(store, name)), name=name)
 
 
-def load_manifest(store: Store, name: str) -> Manifest:
-    """Read the manifest of a checkpoint whose state the engine itself has written."""
+def load_manifest(store: Store, name: str, view: RankView = _TO_LOOK_AT) -> Manifest:
+    """Read the manifest of a checkpoint whose state the engine itself has written.
+
+    If many ranks wrote it, theirs are joined to it, and its tree is the one of ``view``.
+    """
     manifest, where = read_any_manifest(store, name), path_of(store, name)
     if OPAQUE in manifest.features:
         written = unpack(manifest.tree)
@@ -150,7 +158,10 @@ def load_manifest(store: Store, name: str) -> Manifest:
             f"Load it through a checkpoint manager that has this backend, or open its files: {_listing(manifest)}.",
             where,
         )
-    return manifest
+    if not manifest.ranks:
+        return manifest
+    tree = view_of(manifest.tree, manifest.world_size, view)
+    return join_ranks(store, msgspec.structs.replace(manifest, tree=tree))
 
 
 def _listing(manifest: Manifest) -> str:

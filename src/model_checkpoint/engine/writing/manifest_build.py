@@ -21,9 +21,9 @@ from model_checkpoint.storage.contract.store import Attempt, FileStat
 INDEX_FILE = "model.safetensors.index.json"
 
 
-def file_name(file: plan.FilePlan, index: int, attempt: str) -> str:
+def file_name(file: plan.FilePlan, index: int, order: SaveRequest) -> str:
     """Name a data file; the attempt in it makes it unlike any file of another save."""
-    return f"{file.part or 'r0'}-{index}-{attempt}.safetensors"
+    return f"{file.part or f'r{order.rank}'}-{index}-{order.attempt}.safetensors"
 
 
 def compose(
@@ -39,7 +39,7 @@ def compose(
     entries: list[Entry | None] = [None] * len(flat.leaves)
     records = []
     for number, (file, job) in enumerate(zip(files, jobs, strict=True)):
-        name = file_name(file, number, order.attempt)
+        name = file_name(file, number, order)
         records.append(msgspec.structs.replace(_file_record(name, job), identity=stamps[name].identity))
         for chosen, start, stop, digest in _places(job, order.limits.chunk_bytes):
             leaf = flat.leaves[file.leaves[chosen]]
@@ -108,7 +108,12 @@ def write_index(stage: Attempt, manifest: Manifest) -> FileRecord:
     weight_map = {entry.name: model[entry.file] for entry in manifest.entries if entry.file in model}
     total = sum(entry.nbytes for entry in manifest.entries if entry.file in model)
     data = msgspec.json.encode({"metadata": {"total_size": total}, "weight_map": weight_map})
+    return _file_record(INDEX_FILE, write_plain(stage, INDEX_FILE, data))
+
+
+def write_plain(stage: Attempt, name: str, data: bytes) -> FileJob:
+    """Write a file that is no safetensors."""
     job = FileJob(data_format.plain_layout(data), ())
-    job.writer = stage.create(INDEX_FILE, len(data))
+    job.writer = stage.create(name, len(data))
     write_files([job], emit=ignore)
-    return _file_record(INDEX_FILE, job)
+    return job

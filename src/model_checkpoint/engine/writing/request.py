@@ -38,6 +38,7 @@ class SaveRequest:
     left_out: tuple[str, ...] = ()  # parts there is no time for
     parity: str = ""  # scheme of the parity files to be made behind it
     mirror: Store | None = None  # the second root it is to be copied to
+    rank: int = 0  # which of many ranks asks
 
 
 def request_save(

@@ -16,11 +16,13 @@ from typing import Any, Literal
 import msgspec
 
 from model_checkpoint import tree
+from model_checkpoint.coordination import Coordinator
 from model_checkpoint.engine.common.info import CheckpointInfo, info_of, path_of
 from model_checkpoint.engine.common.option_checks import require
 from model_checkpoint.engine.common.progress import Listen, listening
 from model_checkpoint.engine.jobs import followups, inflight
 from model_checkpoint.engine.jobs.followups import FollowUp
+from model_checkpoint.engine.ranks.alone import hint_at_ranks, refuse_shards
 from model_checkpoint.engine.reading.verify import damage_of
 from model_checkpoint.engine.repairing.protect import protect
 from model_checkpoint.engine.root.recover import recover_once
@@ -30,8 +32,9 @@ from model_checkpoint.engine.writing.incremental import find_parent
 from model_checkpoint.engine.writing.manifest_build import compose, write_index
 from model_checkpoint.engine.writing.request import SaveRequest, refuse_own_mirror, request_save
 from model_checkpoint.engine.writing.save_plan import SavePlan, plan_flat
+from model_checkpoint.engine.writing.save_ranks import save_on_ranks
 from model_checkpoint.engine.writing.slabs import FileJob, write_files
-from model_checkpoint.errors import CheckpointException, CheckpointNotFound, StepExists
+from model_checkpoint.errors import CheckpointException, CheckpointNotFound, NeedsCoordinator, StepExists
 from model_checkpoint.manifest import Manifest, decode_summary, encode
 from model_checkpoint.options import CheckpointFormat, CompressionLevel
 from model_checkpoint.storage.contract.store import Store
@@ -65,6 +68,7 @@ def save(
     parity: Parity | None = None,
     mirror: Root | None = None,
     progress: Listen = None,
+    coordinator: Coordinator | None = None,
 ) -> CheckpointInfo:
     """Save ``state`` under ``root``; when this returns, the checkpoint survives power loss.
 
@@ -86,6 +90,8 @@ def save(
             (see :func:`repair`). Data files are cut so that there are several.
         mirror: A second root to copy the checkpoint to, behind the acknowledgement.
         progress: Called with a :class:`~model_checkpoint.events.Progress` as bytes reach the medium; True shows a bar.
+        coordinator: The ranks that save together, each its part, as one checkpoint or none (see
+            :mod:`model_checkpoint.distributed`); every rank makes this call. Without one a save is of this process.
 
     Raises:
         StepExists: the name is taken; nothing was staged.
@@ -99,24 +105,48 @@ def save(
         >>> info.prefix, info.step
         ('step-00000100', 100)
     """
-    require(overwrite=overwrite, progress=progress)
-    order = request_save(
-        step=step,
-        name=name,
-        metrics=metrics,
-        metadata=metadata,
-        layout=format,
-        compression=compression,
-        incremental=incremental,
-        id=id,
-        parity=parity,
-        mirror=mirror,
-    )
+
+    def request() -> SaveRequest:
+        require(overwrite=overwrite, progress=progress)
+        return request_save(
+            step=step,
+            name=name,
+            metrics=metrics,
+            metadata=metadata,
+            layout=format,
+            compression=compression,
+            incremental=incremental,
+            id=id,
+            parity=parity,
+            mirror=mirror,
+        )
+
     store = open_store(root)
+
+    def together(ranks: Coordinator) -> CheckpointInfo:
+        return save_on_ranks(
+            store,
+            request,
+            state,
+            coordinator=ranks,
+            may_replace=lambda order: _may_replace(store, order, overwrite),
+            obsolete=lambda taken: _replaced_files(store, taken),
+            wish={"step": step, "name": name, "format": str(format), "compression": str(compression)},
+            progress=progress,
+        )
+
+    if coordinator is not None and coordinator.world_size > 1:
+        return together(coordinator)
+    order = request()
     refuse_own_mirror(store, order)
     inflight.raise_unseen(store.url)
     followups.warn_unseen(store.url)
-    planned = plan_save(store, order, state, overwrite=overwrite)
+    try:
+        planned = plan_save(store, order, state, overwrite=overwrite)
+    except NeedsCoordinator:
+        if coordinator is None:
+            raise
+        return together(coordinator)  # a mesh of one rank
     with listening(progress, "saving") as emit:
         info, _ = commit_plan(planned, lambda jobs: write_files(jobs, emit=emit))
         return info
@@ -127,7 +157,9 @@ def plan_save(store: Store, order: SaveRequest, state: Any, *, overwrite: Overwr
     replacing = _may_replace(store, order, overwrite)
     # whoever replaces a damaged checkpoint must not link to its files, nor to others that share them
     parent = find_parent(store) if order.incremental and not (replacing and overwrite == "damaged") else None
-    return plan_flat(store, order, tree.flatten(state), replacing=replacing, parent=parent)
+    flat = tree.flatten(state)
+    refuse_shards(flat, path_of(store, order.name))
+    return plan_flat(store, order, flat, replacing=replacing, parent=parent)
 
 
 def _may_replace(store: Store, order: SaveRequest, overwrite: Overwrite) -> bool:
@@ -148,7 +180,8 @@ def _may_replace(store: Store, order: SaveRequest, overwrite: Overwrite) -> bool
     if damage:
         cure = f"it cannot be judged here, so it is kept ({damage[0].problem}); pass overwrite=True to replace it"
     raise StepExists(
-        f"{path_of(store, name)}: already committed; {cure}, or choose another step. Nothing was written.",
+        f"{path_of(store, name)}: already committed; {cure}, or choose another step. Nothing was written."
+        f"{hint_at_ranks()}",
         path_of(store, name),
     )
 

@@ -51,7 +51,7 @@ class SavePlan:
         """Those with their names."""
         for i, (file, job) in enumerate(zip(self.files, self.jobs, strict=True)):
             if isinstance(job, FileJob):
-                yield file_name(file, i, self.order.attempt), job
+                yield file_name(file, i, self.order), job
 
     def take_stage(self) -> Attempt:
         """Hand the stage, opened if need be, to whoever carries out the save."""
@@ -118,7 +118,7 @@ def _jobs(planned: SavePlan) -> list[FileJob | LinkedFile]:
     for i, file in enumerate(planned.files):
         linked = None
         if planned.stage is not None:
-            linked = link_file(planned.stage, file, file_name(file, i, order.attempt), planned.parent)
+            linked = link_file(planned.stage, file, file_name(file, i, order), planned.parent)
         jobs.append(linked or _lay_out(order, planned.flat, file, tools))
     return jobs
 

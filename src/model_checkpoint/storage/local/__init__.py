@@ -4,6 +4,7 @@ store           checkpoints as folders on a file system.
 folder_entries  the names in a folder, read again only after it changed.
 attempt         one attempt to save, from its lock to its publication.
 mending         sealed files take their places in a published checkpoint, one rename each.
+shared_attempt  one attempt that many ranks write to, and the one rename that decides what becomes of it.
 files           one data file being written or read.
 direct_reads    bytes of a cold file, straight from the medium, whatever their alignment.
 commit          the commit protocol, from a finished stage to a durable checkpoint.

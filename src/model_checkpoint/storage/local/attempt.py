@@ -38,14 +38,22 @@ class LocalAttempt:
         self._joined, self._obsolete = False, tuple[str, ...]()
         self._over = self._has_room = False
         with typed_errors(self._path, "could not begin an attempt"):
-            self._lock = AttemptLock(root, attempt, name)
-            try:
-                root.calls.mkdir(self._path)
-                device = root.calls.lstat(self._path).st_dev
-            except BaseException:
-                self.abort()
-                raise
+            device = self._begin()
         self._direct = DirectIO(root.calls, device, wanted=direct)
+
+    def _begin(self) -> int:
+        """Make the lock and the stage; return the device it is on."""
+        self._lock = AttemptLock(self._root, self._attempt, self._name)
+        try:
+            self._root.calls.mkdir(self._path)
+            return self._root.calls.lstat(self._path).st_dev
+        except BaseException:
+            self.abort()
+            raise
+
+    def beat(self) -> None:
+        """Show that the attempt is alive."""
+        self._lock.beat()
 
     @property
     def _files(self) -> tuple[str, ...]:
@@ -56,7 +64,7 @@ class LocalAttempt:
         self._require_open()
         check_new_file(file, {name.casefold() for name in self._files}, self._path)
         path = f"{self._path}/{file}"
-        writer = create_writer(self._root.calls, path, size, direct=self._direct, beat=self._lock.beat)
+        writer = create_writer(self._root.calls, path, size, direct=self._direct, beat=self.beat)
         self._writers[file] = writer
         return writer
 

@@ -33,6 +33,7 @@ from model_checkpoint.storage.local.paths import (
     stamped_files,
 )
 from model_checkpoint.storage.local.recovery import sweep
+from model_checkpoint.storage.local.shared_attempt import JoinedAttempt, SharedAttempt, settle
 from model_checkpoint.storage.local.syscalls import SYSTEM, Syscalls
 
 
@@ -139,6 +140,23 @@ class LocalStore:
         check_attempt(attempt, self.url)
         self._prepare()
         return LocalMending(self._root, name, attempt, direct=self._direct)
+
+    def stage_shared(self, name: str, attempt: str) -> SharedAttempt:
+        """Begin an attempt that other ranks join."""
+        check_name(name, self.url)
+        check_attempt(attempt, self.url)
+        self._prepare()
+        return SharedAttempt(self._root, name, attempt, direct=self._direct)
+
+    def join(self, name: str, attempt: str) -> JoinedAttempt:
+        """Take part in the attempt of another rank."""
+        check_name(name, self.url)
+        return JoinedAttempt(self._root, name, check_attempt(attempt, self.url), direct=self._direct)
+
+    def settle(self, name: str, attempt: str) -> bool:
+        """End an attempt of many ranks for good; whether it is published."""
+        check_name(name, self.url)
+        return settle(self._root, name, check_attempt(attempt, self.url))
 
     def _prepare(self) -> None:
         """Make the root."""

@@ -11,5 +11,7 @@ tensorflow_arrays  found in a state, read in windows, made from stored bytes.
 keras_variables    models, optimizers and metrics of Keras 3 as named arrays of its backend.
 torch_arrays       found in a state, read in windows, made from stored bytes, written in place.
 torch_cuda         bring tensors of a device to the host through pinned memory, on a stream beside the training's own.
+sharded_buffer     where the bytes of what this rank has of an array go.
+shards             arrays of which this process has a part and other ranks have the rest.
 torch_types        which of torch's classes are arrays, plain values, or objects with state.
 """

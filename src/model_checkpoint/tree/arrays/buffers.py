@@ -81,6 +81,11 @@ class ArrayBuffer:
         self.base: Any = None
         self.target: HostTarget | None = None
 
+    @property
+    def fresh_bytes(self) -> int:
+        """Memory it takes where no live array takes the bytes."""
+        return self.entry.nbytes
+
     def wait(self) -> HostTarget:
         """Return the fresh memory for the bytes."""
         if self.target is None:

@@ -11,6 +11,9 @@ import numpy as np
 from model_checkpoint.tree.arrays import numpy_arrays
 from model_checkpoint.tree.arrays.array_ref import ArrayRef
 from model_checkpoint.tree.arrays.class_memo import ClassMemo
+from model_checkpoint.tree.arrays.shards import marker
+from model_checkpoint.tree.arrays.shards.marker import Shard
+from model_checkpoint.tree.nodes.located_error import LocatedError
 
 Finder = Callable[[Any], ArrayRef]
 
@@ -34,6 +37,8 @@ def finder(cls: type) -> Finder | None:
 def _finder(cls: type) -> Finder | None:
     if cls is np.ndarray or cls is np.memmap:
         return numpy_arrays.find
+    if cls is Shard:
+        return _find_marked
     if loaded("torch"):
         from model_checkpoint.tree.arrays import torch_types
 
@@ -53,6 +58,13 @@ def _finder(cls: type) -> Finder | None:
 
 
 _known_finder = ClassMemo(_finder)
+
+
+def _find_marked(shard: Shard) -> ArrayRef:
+    find = finder(type(shard.array))
+    if find is None:
+        raise LocatedError(f"a Shard holds a NumPy array or a torch tensor, got {type(shard.array).__qualname__}.")
+    return marker.find(shard, find(shard.array))
 
 
 def object_kind(cls: type) -> str | None:

@@ -12,6 +12,7 @@ from model_checkpoint.errors import ManifestInvalid
 from model_checkpoint.manifest import Node
 from model_checkpoint.tree.arrays import torch_arrays
 from model_checkpoint.tree.arrays.array_ref import ArrayRef
+from model_checkpoint.tree.arrays.shards import torch_shards
 from model_checkpoint.tree.nodes.located_error import no_codec
 from model_checkpoint.tree.values.codecs import register_codec
 
@@ -25,6 +26,10 @@ def finder(cls: type) -> Callable[[Any], ArrayRef]:
         return torch_arrays.find
     if cls is torch.nn.Parameter:
         return torch_arrays.find_parameter
+    if torch_shards.is_dtensor(cls):
+        return torch_shards.find_dtensor
+    if torch_shards.is_sharded_tensor(cls):
+        return torch_shards.find_sharded_tensor
     what = f"cannot save the tensor subclass {cls.__module__}.{cls.__qualname__}"
     raise no_codec(cls, f"{what}: only plain tensors and parameters say where their values are")
 

@@ -8,9 +8,10 @@ from typing import Any
 
 from model_checkpoint.errors import UnsupportedType
 from model_checkpoint.manifest import Node
-from model_checkpoint.state import Flat, Leaf
+from model_checkpoint.state import Flat, Leaf, Sharding, Source
 from model_checkpoint.tree.arrays.aliasing import StoredArray, group_aliases
 from model_checkpoint.tree.arrays.array_ref import ArrayRef
+from model_checkpoint.tree.arrays.shards.sharded_ref import ShardedRef
 from model_checkpoint.tree.flattening.encode import Encoder
 from model_checkpoint.tree.nodes.gc_pause import collector_paused
 from model_checkpoint.tree.nodes.located_error import LocatedError
@@ -82,7 +83,12 @@ def _leaf(name: str, one: ArrayRef, kind: str) -> Leaf:
         dtype.alignment,
         one.attributes,
         one.frozen,
+        _sharding(one),
     )
+
+
+def _sharding(source: Source) -> Sharding | None:
+    return source.sharding if isinstance(source, ShardedRef) else None
 
 
 def _shared_leaf(name: str, what: StoredArray, *, apart: bool) -> Leaf:
@@ -100,6 +106,7 @@ def _shared_leaf(name: str, what: StoredArray, *, apart: bool) -> Leaf:
         dtype.alignment,
         attributes,
         what.frozen,
+        _sharding(what.source),
     )
 
 

@@ -6,6 +6,7 @@ walk           the leaves of a tree with their names; the one place that decides
 specs          what a saved tree holds, and the tree reduced to a part of it.
 subset         a state that is taken apart, reduced to some of its leaves.
 rename         the tree as if its leaves had been saved under other names.
+per_rank       the trees of many ranks as one, and that of one rank taken out of it.
 summary        what a saved tree is made of, part by part, and what a resume would lack.
 gc_pause       no search for cycles while millions of small objects are made.
 """

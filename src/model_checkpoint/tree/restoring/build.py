@@ -18,6 +18,8 @@ from model_checkpoint.performance.available_memory import available_bytes
 from model_checkpoint.tree.arrays.array_ref import c_strides, extent
 from model_checkpoint.tree.arrays.buffers import RANK, ArrayBuffer, show, stored_form
 from model_checkpoint.tree.arrays.frameworks import loaded
+from model_checkpoint.tree.arrays.sharded_buffer import ShardedBuffer
+from model_checkpoint.tree.arrays.shards.sharded_ref import ShardedRef
 from model_checkpoint.tree.nodes.names import shown
 from model_checkpoint.tree.nodes.walk import (
     ABSENT,
@@ -133,6 +135,13 @@ class Builder:
         if known is None:
             known = ArrayBuffer(self._entries[index], name=name, framework=kind or self._framework)
             self.memories[index] = known
+        return known
+
+    def memory_like(self, node: list[Any], name: str, live: ShardedRef) -> ShardedBuffer:
+        """Return the stored array an array node shows, of which only the part that ``live`` has is made."""
+        known = self.memory(node, name, live.kind)
+        if not isinstance(known, ShardedBuffer):
+            known = self.memories[node[1]] = ShardedBuffer(known.entry, name=name, live=live)
         return known
 
     def _check_flags(self, node: list[Any], dtype: str, flags: Any) -> None:

@@ -9,12 +9,14 @@ import numpy as np
 
 from model_checkpoint.errors import CheckpointException
 from model_checkpoint.manifest import Node
-from model_checkpoint.state import Target
+from model_checkpoint.state import ShardTarget, Target
 from model_checkpoint.tree.arrays import numpy_arrays
 from model_checkpoint.tree.arrays.aliasing import overlapping
 from model_checkpoint.tree.arrays.array_ref import HOST, ArrayRef
 from model_checkpoint.tree.arrays.buffers import HostTarget, adapter, show
 from model_checkpoint.tree.arrays.frameworks import Finder, finder
+from model_checkpoint.tree.arrays.sharded_buffer import ShardedBuffer, shard_target
+from model_checkpoint.tree.arrays.shards.sharded_ref import ShardedRef
 from model_checkpoint.tree.nodes.located_error import LocatedError
 from model_checkpoint.tree.nodes.names import ROOT
 from model_checkpoint.tree.restoring.build import Builder, located
@@ -54,7 +56,7 @@ class Destinations:
         self._problems: list[str] = []
         self._uses: dict[int, list[_Use]] = {}
         self._direct: dict[int, _Use] = {}
-        self.targets: dict[int, Target] = {}
+        self.targets: dict[int, Target | ShardTarget] = {}
         self.assigns: list[Assign] = []  # live variables, which take a whole value
 
     def match(self, node: Node, live: Any, name: str, find: Finder | None = None) -> Callable[[], Any] | None:
@@ -78,9 +80,10 @@ class Destinations:
             self.casts.append((name, dtype, found.dtype.name))
         if found.kind not in IN_PLACE:
             return self._replaced(node, found, name, cast=cast)
-        if found.kind == "numpy" and not live.flags.writeable:
+        parts = found.locals if isinstance(found, ShardedRef) else [found]
+        if found.kind == "numpy" and not all(one.value.flags.writeable for one in parts):
             return self._problem(name, "the live array is read-only. Pass a writable copy")
-        if found.kind == "torch" and live.is_inference() and not live.is_cpu:
+        if found.kind == "torch" and any(one.value.is_inference() and not one.value.is_cpu for one in parts):
             return self._problem(name, "the live tensor is an inference tensor. Clone it outside inference_mode")
         if _folded(found):
             return self._problem(name, "elements of the live array share memory (expanded?). Pass a contiguous copy")
@@ -120,6 +123,7 @@ class Destinations:
     def settle(self) -> list[str]:
         """Choose which live memory takes bytes directly; return what is wrong."""
         self._refuse_conflicts()
+        self._match_layouts()
         if not self._problems and not self._atomic:
             for index, uses in self._uses.items():
                 self._aim(index, uses)
@@ -135,6 +139,19 @@ class Destinations:
                 names = ", ".join(use.name for use in members[:4])
                 self._problem(members[0].name, f"live these share memory, saved they were apart: {names}")
 
+    def _match_layouts(self) -> None:
+        """Let what goes to arrays on many ranks come in parts like theirs; those that show one must lie alike."""
+        for uses in self._uses.values():
+            lying = [use.live for use in uses if isinstance(use.live, ShardedRef)]
+            if not lying:
+                continue
+            if len(lying) < len(uses) or any(one.layout != lying[0].layout for one in lying):
+                names = ", ".join(use.name for use in uses[:4])
+                what = f"saved these are one array, live they lie differently on the ranks: {names}"
+                self._problem(uses[0].name, what)
+            elif not self._problems:
+                self._builder.memory_like(uses[0].node, uses[0].name, lying[0])
+
     def _stored_apart(self, use: _Use) -> bool:
         return self._builder.memories[use.node[1]].entry.attributes == "apart"
 
@@ -145,7 +162,10 @@ class Destinations:
             live = use.live
             if use.node[0] != "a" or live.strides is not None or live.dtype.swapped or use.is_cast:
                 continue
-            self.targets[index] = _target(live)
+            target = _target(live)
+            if target is None:
+                continue
+            self.targets[index] = target
             memory.base = live.value
             self._builder.lend(index, live.value)
             self._direct[index] = use
@@ -164,14 +184,29 @@ class Destinations:
 
     def land(self) -> None:
         """Copy what did not go directly, and tell torch what changed."""
-        touched = [use.live.value for use in self._direct.values() if use.live.kind == "torch"]
+        touched = [
+            one.value
+            for use in self._direct.values()
+            for one in (use.live.locals if isinstance(use.live, ShardedRef) else [use.live])
+            if one.kind == "torch"
+        ]
         if touched:
             adapter("torch").touched(touched)
         for index, uses in self._uses.items():
             memory = self._builder.memories[index]
             for use in uses:
-                if use.live.value is not memory.base:
+                if isinstance(memory, ShardedBuffer) and isinstance(use.live, ShardedRef):
+                    self._land_shards(index, use.live, memory)
+                elif use.live.value is not memory.base:
                     self._copy(use, memory.base)
+
+    def _land_shards(self, index: int, live: ShardedRef, memory: ShardedBuffer) -> None:
+        """Copy the parts that came, or that another array over the stored one took directly."""
+        direct = self._direct.get(index)
+        if direct is None:
+            memory.land(live)
+        elif isinstance(direct.live, ShardedRef) and direct.live.address != live.address:
+            memory.copy_between(direct.live, live)
 
     def _copy(self, use: _Use, base: Any) -> None:
         live = use.live
@@ -204,7 +239,9 @@ def _as_view(use: _Use) -> list[Any]:
     return ["v", use.node[1], use.live.kind, use.dtype, list(use.live.shape), None, 0, "", 0]
 
 
-def _target(live: ArrayRef) -> Target:
+def _target(live: ArrayRef) -> Target | ShardTarget | None:
+    if isinstance(live, ShardedRef):
+        return shard_target(live)
     if live.kind == "numpy":
         return HostTarget(numpy_arrays.host_bytes(live.value), live=True)
     made = adapter("torch")

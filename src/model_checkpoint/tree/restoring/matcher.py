@@ -12,7 +12,7 @@ from typing import Any
 
 from model_checkpoint.errors import CheckpointException, PartlyLoaded, StructureMismatch
 from model_checkpoint.manifest import Node
-from model_checkpoint.state import Target
+from model_checkpoint.state import ShardTarget, Target
 from model_checkpoint.tree.arrays.frameworks import finder, object_kind
 from model_checkpoint.tree.nodes.located_error import LocatedError
 from model_checkpoint.tree.nodes.names import join, segment
@@ -31,7 +31,7 @@ class Matcher(Matching):
     """Matches one saved tree with one live state."""
 
     @property
-    def targets(self) -> dict[int, Target]:
+    def targets(self) -> dict[int, Target | ShardTarget]:
         """Live memory that takes verified bytes directly, by stored array."""
         return self.landing.targets
 

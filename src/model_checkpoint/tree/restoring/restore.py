@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from model_checkpoint.manifest import Entry, Node
-from model_checkpoint.state import Target
+from model_checkpoint.manifest import Entry, Layout, Node
+from model_checkpoint.state import ShardTarget, Target
 from model_checkpoint.tree.arrays.buffers import adapter, import_framework
+from model_checkpoint.tree.arrays.sharded_buffer import ShardedBuffer
 from model_checkpoint.tree.nodes.gc_pause import collector_paused
 from model_checkpoint.tree.restoring.build import Builder
 from model_checkpoint.tree.restoring.matcher import Matcher
@@ -72,7 +73,7 @@ class Restore:
         self.needed: Sequence[int] = tuple(builder.memories)
         self.casts: Sequence[tuple[str, str, str]] = () if matcher is None else tuple(matcher.landing.casts)
 
-    def target(self, entry: int) -> Target:
+    def target(self, entry: int) -> Target | ShardTarget:
         """Return where the bytes of stored array ``entry`` go."""
         live = self._matcher.targets.get(entry) if self._matcher is not None else None
         return live if live is not None else self._builder.memories[entry].wait()
@@ -80,6 +81,19 @@ class Restore:
     def is_live(self, entry: int) -> bool:
         """Tell, without allocating anything, whether ``entry`` goes straight into memory of the caller's."""
         return self._matcher is not None and entry in self._matcher.targets
+
+    def fresh_bytes(self, entry: int) -> int:
+        """Return how much memory of its own the stored array ``entry`` takes in this process."""
+        return 0 if self.is_live(entry) else self._builder.memories[entry].fresh_bytes
+
+    def laid_out(self) -> list[tuple[tuple[int, ...], Layout, list[tuple[int, ...]]]]:
+        """Return shape, layout and the shapes here of every array that goes to live ones on many ranks."""
+        memories = [memory for memory in self._builder.memories.values() if isinstance(memory, ShardedBuffer)]
+        return [(one.live.shape, one.live.layout, [part.shape for part in one.live.locals]) for one in memories]
+
+    def shard_names(self) -> list[str]:
+        """Return the names of those arrays."""
+        return [memory.name for memory in self._builder.memories.values() if isinstance(memory, ShardedBuffer)]
 
     def live_names(self, entry: int) -> list[str]:
         """Return the names of the live arrays that ``entry`` goes straight into."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -43,13 +44,22 @@ def needs_its_own_load(module: torch.nn.Module) -> bool:
 
 
 def _has_its_own_load(module: torch.nn.Module) -> bool:
-    if any(getattr(module, hooks, None) for hooks in _HOOKS):
+    hooks = [hook for kind in _HOOKS for hook in (getattr(module, kind, None) or {}).values()]
+    if not all(map(_only_shards, hooks)):
         return True
     return any(
         (own := getattr(type(module), method)) is not getattr(torch.nn.Module, method)
         and own.__module__ not in _HARMLESS
         for method in _METHODS
     )
+
+
+def _only_shards(hook: Any) -> bool:
+    """Tell whether a hook is one by which FSDP2 has the parameters sharded before they are looked at, and no more."""
+    hook = getattr(hook, "hook", hook)
+    while isinstance(hook, partial):
+        hook = hook.func
+    return getattr(hook, "__module__", "").startswith("torch.distributed.fsdp._fully_shard")
 
 
 def extra_names(module: torch.nn.Module) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from model_checkpoint.manifest import Node
+from model_checkpoint.tree.arrays.shards import torch_shards
 from model_checkpoint.tree.nodes.names import final, join, undotted
 from model_checkpoint.tree.nodes.walk import ARRAYS, MAPPINGS, leaves, tag_of
 from model_checkpoint.tree.restoring.matching import Matching, ObjectLoad, inner_of
@@ -52,6 +53,7 @@ def _compare(matching: Matching, both: list[tuple[Node, StateItem]], name: str) 
 def _load_whole(
     matching: Matching, inner: list[Any], module: torch.nn.Module, *, name: str, live: list[StateItem]
 ) -> None:
+    _lay_out_like_live(matching, inner, live, name=name)
     make = matching.fresh(inner, name)
     if make is None or not matching.stays_torch(inner, name):
         return
@@ -71,6 +73,15 @@ def _load_whole(
         return module.state_dict()
 
     matching.loads.append(ObjectLoad(name, make=state, apply=apply, present=present))
+
+
+def _lay_out_like_live(matching: Matching, inner: list[Any], live: list[StateItem], *, name: str) -> None:
+    """Let what goes to tensors on many ranks lie on them as those do."""
+    saved = dict(leaves(inner))
+    for item in live:
+        node = saved.get(final(item.name))
+        if isinstance(node, list) and tag_of(node) in ARRAYS and torch_shards.is_dtensor(type(item.value)):
+            matching.builder.memory_like(node, join(name, item.name), torch_shards.find_dtensor(item.value))
 
 
 def _under_own_keys(saved: Any, own: dict[str, str]) -> Any:

@@ -8,9 +8,10 @@ from typing import Any
 import torch
 
 from model_checkpoint.manifest import Node
+from model_checkpoint.tree.arrays.shards import torch_shards
 from model_checkpoint.tree.arrays.torch_types import bare_optimizer
 from model_checkpoint.tree.flattening.torch_owners import parameters
-from model_checkpoint.tree.nodes.walk import MAPPINGS, tag_of
+from model_checkpoint.tree.nodes.walk import MAPPINGS, array_nodes, tag_of
 from model_checkpoint.tree.restoring.matching import Matching, ObjectLoad, inner_of
 from model_checkpoint.tree.values.classes import label
 
@@ -36,6 +37,7 @@ def match_optimizer(matching: Matching, node: Node, live: torch.optim.Optimizer,
     places = _places(matching, saved, live, name=name)
     if places is None or not _settings_fit(matching, saved, live, name=name, node=node):
         return
+    _lay_out_like_parameters(matching, inner, live, places=places, name=name)
     make = matching.fresh(inner, name)
     if make is None or not matching.stays_torch(inner, name):
         return
@@ -98,6 +100,22 @@ def _places(matching: Matching, saved: _Saved, live: torch.optim.Optimizer, *, n
             matching.problem(name, f"{who} was saved with shape {list(shape)}, live it has {list(parameter.shape)}")
             return None
     return places
+
+
+def _lay_out_like_parameters(
+    matching: Matching, inner: Any, live: torch.optim.Optimizer, *, places: list[int], name: str
+) -> None:
+    """Let state that has the shape of a parameter on many ranks lie on them as the parameter does."""
+    by_place = dict(zip(places, parameters(live), strict=True))
+    states: Any = matching.saved_items(inner).get("state")
+    for place, state in matching.saved_items(states).items() if tag_of(states) in MAPPINGS else ():
+        parameter = by_place.get(place)
+        if parameter is None or not torch_shards.is_dtensor(type(parameter)):
+            continue
+        found = torch_shards.find_dtensor(parameter)
+        for node in array_nodes(state):
+            if found.shape and matching.builder.described(node)[1] == found.shape:
+                matching.builder.memory_like(node, name, found)
 
 
 def _by_name(saved: _Saved, names: list[str | None], sizes: list[int]) -> list[int] | None:

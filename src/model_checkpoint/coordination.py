@@ -1,0 +1,49 @@
+"""Coordination: the contract of what lets the ranks of one program talk while they save or load together.
+
+It is little: to put a few bytes under a key, and to collect what others have put. Both must come back in time whatever
+became of the other ranks; a coordinator whose transport may hang runs each call where it can be left behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+PATIENCE = 300.0
+
+
+@runtime_checkable
+class Coordinator(Protocol):
+    """The ranks of one program.
+
+    Every rank makes the same calls of :func:`save` and :func:`load` in the same order, each with a coordinator of its
+    own. What rank 0 puts every rank may collect; what another rank puts, rank 0. A value put again replaces the one
+    before. A coordinator may have a ``scope``: calls through coordinators of one scope are counted together; and
+    ``program_ranks``: what the program calls its ranks, if it counts them otherwise (those of a group among all).
+    """
+
+    @property
+    def rank(self) -> int:
+        """Which of the ranks this process is."""
+        ...
+
+    @property
+    def world_size(self) -> int:
+        """How many ranks there are."""
+        ...
+
+    @property
+    def patience(self) -> float:
+        """Seconds without any sign of a rank after which the others give it up."""
+        ...
+
+    def put(self, key: str, value: bytes) -> None:
+        """Let every rank find ``value`` under ``key``; returns within seconds, and promises nothing."""
+        ...
+
+    def collect(self, keys: Sequence[str], until: float) -> dict[str, bytes]:
+        """What is known of ``keys`` when all of them are there, or when ``time.monotonic()`` has reached ``until``.
+
+        Comes back within seconds after that, with nothing if nobody answers.
+        """
+        ...

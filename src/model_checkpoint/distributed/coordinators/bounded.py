@@ -1,0 +1,76 @@
+"""Bounded: calls that come back in time. A store whose host is stopped ignores every timeout it was given."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from model_checkpoint import forks
+
+T = TypeVar("T")
+
+
+class NoAnswer(Exception):
+    """A call did not come back in time; what became of it nobody knows."""
+
+
+class BoundedCalls:
+    """Runs calls one after the other in a thread that is left behind when one of them hangs.
+
+    Example:
+        >>> calls = BoundedCalls("example")
+        >>> calls.run(lambda: 1 + 1, seconds=5)
+        2
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._begin()
+        forks.in_child(self._begin)
+
+    def _begin(self) -> None:
+        self._work: queue.SimpleQueue[tuple[Callable[[], Any], queue.SimpleQueue[Any]]] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._guard = forks.lock()
+
+    def run(self, call: Callable[[], T], *, seconds: float) -> T:
+        """Return what ``call`` returns, or raise what it raises, or :class:`NoAnswer` after ``seconds``."""
+        answer: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        with self._guard:
+            if self._thread is None:
+                work = self._work
+                self._thread = threading.Thread(target=lambda: _serve(work), name=f"mckpt-{self._name}", daemon=True)
+                self._thread.start()
+            self._work.put((call, answer))
+        try:
+            good, value = answer.get(timeout=max(0.0, seconds))
+        except queue.Empty:
+            self._leave_behind()
+            raise NoAnswer(f"{self._name}: no answer within {seconds:.1f} s") from None
+        if not good:
+            raise value
+        made: T = value
+        return made
+
+    def _leave_behind(self) -> None:
+        """The next call gets a thread of its own; the old one ends when, and if, its call does."""
+        with self._guard:
+            self._work, self._thread = queue.SimpleQueue(), None
+
+
+def _serve(work: queue.SimpleQueue[Any]) -> None:
+    while True:
+        call, answer = work.get()
+        try:
+            answer.put((True, call()))
+        except BaseException as error:  # noqa: BLE001  # carried to the caller
+            answer.put((False, error))
+
+
+def pause(nap: float, until: float) -> float:
+    """Sleep for ``nap`` seconds, but not beyond ``until``; return a somewhat longer nap for the next time."""
+    time.sleep(max(0.0, min(nap, until - time.monotonic())))
+    return min(0.05, nap * 1.5)

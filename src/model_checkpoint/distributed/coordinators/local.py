@@ -1,0 +1,67 @@
+"""Local: one process that is all there is, or several threads of one process as ranks."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from model_checkpoint.coordination import PATIENCE
+
+
+@dataclass(slots=True, eq=False)
+class _Board:
+    values: dict[str, bytes] = field(default_factory=dict)
+    changed: threading.Condition = field(default_factory=threading.Condition)
+
+
+class LocalCoordinator:
+    """The coordinator of a single process; :meth:`group` makes one for each of several threads.
+
+    Example:
+        >>> LocalCoordinator().world_size, [one.rank for one in LocalCoordinator.group(3)]
+        (1, [0, 1, 2])
+    """
+
+    def __init__(self, *, patience: float = PATIENCE) -> None:
+        self._rank, self._world_size, self._patience = 0, 1, patience
+        self._board = _Board()
+
+    @classmethod
+    def group(cls, world_size: int, *, patience: float = PATIENCE) -> list[LocalCoordinator]:
+        """The coordinators of ``world_size`` threads that save and load together."""
+        made = [cls(patience=patience) for _ in range(world_size)]
+        for rank, one in enumerate(made):
+            one._rank, one._world_size, one._board = rank, world_size, made[0]._board
+        return made
+
+    @property
+    def rank(self) -> int:
+        """Which of the ranks this is."""
+        return self._rank
+
+    @property
+    def world_size(self) -> int:
+        """How many ranks there are."""
+        return self._world_size
+
+    @property
+    def patience(self) -> float:
+        """Seconds of silence after which a rank is given up."""
+        return self._patience
+
+    def put(self, key: str, value: bytes) -> None:
+        """Let every rank find ``value`` under ``key``."""
+        with self._board.changed:
+            self._board.values[key] = value
+            self._board.changed.notify_all()
+
+    def collect(self, keys: Sequence[str], until: float) -> dict[str, bytes]:
+        """What is known of ``keys`` when all are there, or at ``until``."""
+        with self._board.changed:
+            while not all(key in self._board.values for key in keys):
+                left = until - time.monotonic()
+                if left <= 0 or not self._board.changed.wait(left):
+                    break
+            return {key: self._board.values[key] for key in keys if key in self._board.values}

@@ -1,0 +1,125 @@
+"""MPI: messages of bytes between the ranks of a communicator, received by asking, since no call of MPI has a timeout.
+
+Needs MPI with THREAD_MULTIPLE, which mpi4py asks for by itself: ranks give signs of life from a thread of their own.
+Most launchers end the whole job when a rank is killed; only where they leave the others alive can these report it.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from mpi4py import MPI
+
+from model_checkpoint import forks
+from model_checkpoint.coordination import PATIENCE
+from model_checkpoint.distributed.coordinators.bounded import pause
+from model_checkpoint.errors import OptionInvalid
+
+_TAG = 17
+_copies: dict[int, Any] = {}  # our own copy of each communicator, so that no message is taken by the program
+
+
+class MpiCoordinator:
+    """The ranks of a communicator (default: all). The first one of a communicator is made by all ranks together.
+
+    Example:
+        >>> import model_checkpoint as mc
+        >>> from model_checkpoint.distributed import MpiCoordinator
+        >>> def checkpoint(state, step):  # on every rank, started by mpirun
+        ...     return mc.save("/shared/run", state, step=step, coordinator=MpiCoordinator())
+    """
+
+    def __init__(self, comm: Any = None, *, patience: float = PATIENCE) -> None:
+        if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
+            raise OptionInvalid(
+                "MpiCoordinator: MPI was started without THREAD_MULTIPLE, so no thread can give signs of life. Import "
+                "mpi4py.MPI before anything else starts MPI, with mpi4py.rc.thread_level = 'multiple'."
+            )
+        base = MPI.COMM_WORLD if comm is None else comm
+        handle = MPI._handleof(base)
+        if handle not in _copies:
+            _copies[handle] = _Post(base.Dup())
+        self._post: _Post = _copies[handle]
+        self.scope = self._post
+        self._patience = patience
+
+    @property
+    def rank(self) -> int:
+        """Which rank of the communicator this process is."""
+        return int(self._post.comm.rank)
+
+    @property
+    def world_size(self) -> int:
+        """How many ranks the communicator has."""
+        return int(self._post.comm.size)
+
+    @property
+    def patience(self) -> float:
+        """Seconds of silence after which a rank is given up."""
+        return self._patience
+
+    def put(self, key: str, value: bytes) -> None:
+        """Send a value: of rank 0 to all, of any other to rank 0."""
+        self._post.send(key, value)
+
+    def collect(self, keys: Sequence[str], until: float) -> dict[str, bytes]:
+        """What has come of ``keys`` when all are there, or at ``until``."""
+        nap = 0.0002
+        while True:
+            found = self._post.found(keys)
+            if len(found) == len(keys) or time.monotonic() >= until:
+                return found
+            nap = pause(nap, until)
+
+
+class _Post:
+    """Messages on one communicator: sent without waiting, received by whoever asks next."""
+
+    def __init__(self, comm: Any) -> None:
+        comm.Set_errhandler(MPI.ERRORS_RETURN)
+        self.comm = comm
+        self._values: dict[str, bytes] = {}
+        self._under_way: list[tuple[Any, bytes]] = []
+        self._guard = forks.lock()
+
+    def send(self, key: str, value: bytes) -> None:
+        """Begin to send, and let go of what has arrived."""
+        name = key.encode()
+        data = struct.pack("<I", len(name)) + name + value
+        others = range(1, self.comm.size) if self.comm.rank == 0 else (0,)
+        with self._guard:
+            self._forget_old(key)
+            self._values[key] = value
+            self._under_way = [(request, kept) for request, kept in self._under_way if not request.Test()]
+            self._under_way += [(self.comm.Isend([data, MPI.BYTE], other, _TAG), data) for other in others]
+
+    def found(self, keys: Sequence[str]) -> dict[str, bytes]:
+        """Receive what has come, and return what is there of ``keys``."""
+        with self._guard:
+            while self._receive():
+                continue
+            return {key: self._values[key] for key in keys if key in self._values}
+
+    def _receive(self) -> bool:
+        status = MPI.Status()
+        message = self.comm.Improbe(MPI.ANY_SOURCE, _TAG, status)
+        if message is None:
+            return False
+        data = bytearray(status.Get_count(MPI.BYTE))
+        message.Recv([data, MPI.BYTE])
+        (length,) = struct.unpack_from("<I", data)
+        key = bytes(data[4 : 4 + length]).decode()
+        self._forget_old(key)
+        self._values[key] = bytes(data[4 + length :])
+        return True
+
+    def _forget_old(self, key: str) -> None:
+        """Keep only the words of the last calls; the number of a call stands at the end of its name."""
+        call = key.rsplit("/", 2)[0]
+        topic, _, number = call.rpartition("-")
+        old = f"{topic}-{int(number) - 2}/" if number.isdecimal() else ""
+        for gone in [one for one in self._values if old and one.startswith(old)]:
+            del self._values[gone]

@@ -1,0 +1,156 @@
+"""Torch group: the store of a torch.distributed process group carries the messages; no collective is ever called.
+
+A collective beside a dead rank leaves the group unusable, and names nobody. The store of the group outlives both, but
+its calls ignore their timeouts while its host is stopped, so each runs where it can be left behind.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from functools import partial
+from typing import Any, TypeVar, cast
+from weakref import WeakKeyDictionary
+
+import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore
+
+from model_checkpoint import forks
+from model_checkpoint.coordination import PATIENCE
+from model_checkpoint.distributed.coordinators.bounded import BoundedCalls, NoAnswer, pause
+from model_checkpoint.errors import OptionInvalid
+
+T = TypeVar("T")
+
+_CALL_SECONDS = 5.0  # what a living host answers within, however busy
+_KEPT_CALLS = 2  # whose keys stay: a rank may still be about to read those of the last
+
+
+class TorchCoordinator:
+    """The ranks of a process group (default: all), whatever its backend; the group itself is left alone.
+
+    Example:
+        >>> import model_checkpoint as mc
+        >>> from model_checkpoint.distributed import TorchCoordinator
+        >>> def checkpoint(state, step):  # on every rank, after torch.distributed.init_process_group
+        ...     return mc.save("/shared/run", state, step=step, coordinator=TorchCoordinator())
+    """
+
+    def __init__(self, group: Any = None, *, patience: float = PATIENCE) -> None:
+        if not dist.is_available() or not dist.is_initialized():
+            raise OptionInvalid(
+                "TorchCoordinator: there is no process group. Call torch.distributed.init_process_group first, or "
+                "leave coordinator= out in a program of one process."
+            )
+        self._group = cast("Any", dist.group.WORLD if group is None else group)
+        self._rank, self._world_size = dist.get_rank(self._group), dist.get_world_size(self._group)
+        if self._rank < 0:
+            raise OptionInvalid("TorchCoordinator: this process is not of that group. Save where it is.")
+        self._patience = patience
+        self._seconds = min(_CALL_SECONDS, patience / 2)
+        store: Any = self._group.get_group_store()
+        self.scope = self._group
+        self.program_ranks: Sequence[int] = dist.get_process_group_ranks(self._group)
+        births = f"born/{self._rank}"
+        self._lines = {"talk": _Line(store, self._group, births), "beat": _Line(store, self._group, births)}
+        self._put: deque[tuple[str, list[str]]] = deque()
+
+    @property
+    def rank(self) -> int:
+        """Which rank of the group this process is."""
+        return self._rank
+
+    @property
+    def world_size(self) -> int:
+        """How many ranks the group has."""
+        return self._world_size
+
+    @property
+    def patience(self) -> float:
+        """Seconds of silence after which a rank is given up."""
+        return self._patience
+
+    def put(self, key: str, value: bytes) -> None:
+        """Set a key of the group's store; if the host does not take it, the others will notice our silence."""
+        line = self._lines["beat" if "/beat/" in key else "talk"]
+        try:
+            line.run(lambda store: store.set(key, value), self._seconds)
+            self._tidy(key, line)
+        except (NoAnswer, RuntimeError):  # what c10d raises; DistError is one
+            return
+
+    def _tidy(self, key: str, line: _Line) -> None:
+        """Forget the keys of earlier calls, so that the store does not grow with every save."""
+        call = key.rsplit("/", 2)[0]
+        if not self._put or self._put[-1][0] != call:
+            self._put.append((call, []))
+        if key not in self._put[-1][1]:
+            self._put[-1][1].append(key)
+        old = [self._put.popleft()[1] for _ in range(len(self._put) - _KEPT_CALLS)]
+        if old:
+            line.run(lambda store: [store.delete_key(one) for some in old for one in some], self._seconds)
+
+    def collect(self, keys: Sequence[str], until: float) -> dict[str, bytes]:
+        """Read keys of the group's store until all are there."""
+        line = self._lines["beat" if keys and "/beat/" in keys[0] else "talk"]
+        found: dict[str, bytes] = {}
+        end, nap = max(until, time.monotonic()) + self._seconds, 0.0005
+        try:
+            while True:
+                left = [key for key in keys if key not in found]
+                found |= line.run(partial(_read, keys=left), end - time.monotonic())
+                if len(found) == len(keys) or time.monotonic() >= until:
+                    return found
+                nap = pause(nap, until)
+        except (NoAnswer, RuntimeError):
+            pause(min(1.0, max(0.0, until - time.monotonic())), until)  # a dead host answers at once: ask it less often
+            return found
+
+
+def _read(store: Any, keys: Sequence[str]) -> dict[str, bytes]:
+    there = keys if store.check(list(keys)) else [key for key in keys if len(keys) > 1 and store.check([key])]
+    return dict(zip(there, store.multi_get(list(there)), strict=True)) if there else {}
+
+
+_births: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+_counting = forks.lock()
+
+
+def _birth(store: Any, group: Any, key: str) -> int:
+    """Which group of this process over this store it is: one made anew must not find words of the one before."""
+    with _counting:
+        if group not in _births:
+            _births[group] = store.add(key, 1)
+        return _births[group]
+
+
+class _Line:
+    """One connection of our own to the store: two users of one connection wait for each other."""
+
+    def __init__(self, store: Any, group: Any, births: str) -> None:
+        self._base, self._group, self._births = store, group, births
+        self._store: Any = None
+        self._calls = BoundedCalls("store")
+
+    def run(self, call: Callable[[Any], T], seconds: float) -> T:
+        def connected() -> T:
+            if self._store is None:
+                mine = PrefixStore("model_checkpoint", _cloned(self._base))
+                mine.set_timeout(timedelta(seconds=_CALL_SECONDS))
+                self._store = PrefixStore(str(_birth(mine, self._group, self._births)), mine)
+            return call(self._store)
+
+        try:
+            return self._calls.run(connected, seconds=seconds)
+        except NoAnswer:
+            self._store = None  # its connection hangs with the call that was left behind
+            raise
+
+
+def _cloned(store: Any) -> Any:
+    try:
+        return store.clone()
+    except (RuntimeError, NotImplementedError, AttributeError):  # a HashStore or FileStore needs no second connection
+        return store

@@ -1,0 +1,10 @@
+"""Words: names of lower rooms that programs of many ranks use."""
+
+from __future__ import annotations
+
+from model_checkpoint.coordination import Coordinator as Coordinator
+from model_checkpoint.errors import NeedsCoordinator as NeedsCoordinator
+from model_checkpoint.errors import RankFailed as RankFailed
+from model_checkpoint.errors import RankLost as RankLost
+from model_checkpoint.errors import RootNotShared as RootNotShared
+from model_checkpoint.tree.arrays.shards.marker import Shard as Shard

@@ -1,0 +1,9 @@
+"""Ranks: how the ranks of one program agree while they save or load together.
+
+alone         what a call of one process can see of other ranks.
+told_errors   what went wrong on one rank, so that all can raise it.
+call_numbers  the calls that all ranks make together, counted.
+conversation  what ranks say to each other, heard in time or named as missing.
+readings      how a strided layout is meant, by what all ranks hold.
+pooling       what one rank has to say of its state, and what all make of it.
+"""

@@ -1,0 +1,221 @@
+"""Conversation: what ranks say to each other during one call, heard in time or named as missing.
+
+Rank 0 leads: the others speak to it, it speaks to all. A word is waited for as long as its speaker gives any sign of
+life: while they work, ranks publish how many bytes they have moved, and a number that does not change is silence.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+import msgspec
+import zstandard
+
+from model_checkpoint.coordination import Coordinator
+from model_checkpoint.engine.ranks.call_numbers import call_number
+from model_checkpoint.engine.ranks.told_errors import retold, told
+from model_checkpoint.errors import (
+    CheckpointException,
+    CheckpointNotFound,
+    LimitExceeded,
+    OptionInvalid,
+    RankFailed,
+    RankLost,
+    StepExists,
+    StructureMismatch,
+    WrongReference,
+)
+from model_checkpoint.events import Progress
+from model_checkpoint.options import MIB
+
+Word = dict[str, Any]
+
+LONGEST_WORD = 32 * MIB
+_COMPRESS_ABOVE = 64 << 10
+_OF_THE_CALL = (StepExists, OptionInvalid, StructureMismatch, CheckpointNotFound, WrongReference)
+_MAGIC = b"\x28\xb5\x2f\xfd"
+
+
+def encode_word(word: Mapping[str, Any]) -> bytes:
+    """A message as bytes; one that is too long is refused here, not on the ranks that would have to read it."""
+    data = msgspec.json.encode(word)
+    if len(data) > _COMPRESS_ABOVE:
+        data = zstandard.ZstdCompressor(level=3, write_content_size=True).compress(data)
+    if len(data) > LONGEST_WORD:
+        raise LimitExceeded(
+            f"what this rank has of its own takes {len(data)} bytes to tell the others, the limit is {LONGEST_WORD}. "
+            "Put large per-rank values into arrays, or give ranks the same structure."
+        )
+    return data
+
+
+def decode_word(data: bytes) -> Word:
+    """The message in bytes of another rank; never an object, never larger than the limit."""
+    if data.startswith(_MAGIC):
+        data = zstandard.ZstdDecompressor().decompress(data, max_output_size=16 * LONGEST_WORD)
+    word: Word = msgspec.json.decode(data, type=dict[str, Any])
+    return word
+
+
+def program_places(coordinator: Coordinator) -> dict[int, int]:
+    """Which of the coordinator's ranks each rank of the program is, by the program's own count."""
+    ranks = getattr(coordinator, "program_ranks", None)
+    return {int(rank): place for place, rank in enumerate(range(coordinator.world_size) if ranks is None else ranks)}
+
+
+class Conversation:
+    """One call that all ranks make together; a context manager that publishes signs of life meanwhile."""
+
+    def __init__(self, coordinator: Coordinator, topic: str) -> None:
+        self._coordinator = coordinator
+        self.rank, self.world_size = coordinator.rank, coordinator.world_size
+        self.patience = float(coordinator.patience)
+        self.places = program_places(coordinator)
+        self._prefix = f"{topic}-{call_number(coordinator)}"
+        self._slice = min(1.0, self.patience / 8)
+        self._moved = self._ticks = 0
+        self._over = threading.Event()
+        self._herald: threading.Thread | None = None
+
+    @property
+    def leads(self) -> bool:
+        """Whether this is rank 0."""
+        return self.rank == 0
+
+    def __enter__(self) -> Conversation:
+        if self.world_size > 1:
+            self._herald = threading.Thread(target=self._publish, name="mckpt-herald", daemon=True)
+            self._herald.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+
+    def moved(self, event: Progress) -> None:
+        """Take note of bytes moved, a sign of life."""
+        self._moved = max(self._moved, event.done)
+
+    def _publish(self) -> None:
+        last = ""
+        while not self._over.wait(self._slice):
+            sign = f"{self._moved}.{self._ticks}"
+            if sign != last:
+                self._coordinator.put(self._key("beat", self.rank), sign.encode())
+                last = sign
+
+    def _key(self, word: str, rank: int) -> str:
+        return f"{self._prefix}/{word}/{rank}"
+
+    def say(self, topic: str, word: Mapping[str, Any]) -> None:
+        """Tell rank 0, or as rank 0 tell all."""
+        self._coordinator.put(self._key(topic, self.rank), encode_word(word))
+
+    def say_error(self, topic: str, error: BaseException) -> None:
+        """Tell what went wrong here."""
+        self.say(topic, {"error": told(error, self.rank)})
+
+    def hear_all(self, topic: str, mine: Mapping[str, Any]) -> list[Word]:
+        """Rank 0: what every rank says, in their order; raise the error one of them tells, or who is missing."""
+        others = list(range(1, self.world_size))
+        heard = self._hear(topic, others)
+        words = [heard.get(rank, {}) if rank else dict(mine) for rank in range(self.world_size)]
+        errors = [word["error"] for word in words if "error" in word]
+        if errors:
+            raise self._raised(errors)
+        return words
+
+    def _raised(self, errors: Sequence[Word]) -> CheckpointException:
+        first = retold(errors[0], self.world_size)
+        ranks = sorted({int(rank) for error in errors for rank in error["ranks"]})
+        first.ranks = tuple(ranks)  # type: ignore[attr-defined]
+        return first
+
+    def hear_leader(self, topic: str, *, end: str = "") -> Word:
+        """Another rank: what rank 0 says; raise the error it tells, also one by which it ended the call before."""
+        word = self._hear(topic, [0], end)[0]
+        if "error" in word:
+            raise retold(word["error"], self.world_size, named=not word.get("common", False))
+        return word
+
+    def _hear(self, topic: str, ranks: Sequence[int], end: str = "") -> dict[int, Word]:
+        """Wait for a word of each of ``ranks``, or for the first that tells an error."""
+        heard: dict[int, Word] = {}
+        watch = _Watch(ranks)
+        while missing := [rank for rank in ranks if rank not in heard]:
+            keys = {self._key(topic, rank): rank for rank in missing}
+            began = time.monotonic()
+            found = self._coordinator.collect(list(keys), began + self._slice)
+            heard |= {keys[key]: decode_word(value) for key, value in found.items()}
+            self._ticks += 1
+            if time.monotonic() - began > self.patience + self._slice and not found:
+                raise self._stopped()
+            if any("error" in word for word in heard.values()):
+                break
+            missing = [rank for rank in missing if rank not in heard]
+            if missing:
+                beats = {self._key("beat", rank): rank for rank in missing}
+                signs = self._coordinator.collect(list(beats), time.monotonic())
+                watch.note({beats[key]: value for key, value in signs.items()})
+                heard |= self._ended(end) if end else {}
+                silent = [rank for rank in missing if watch.silence(rank) > self.patience]
+                if silent:
+                    raise self._lost(silent)
+        return heard
+
+    def _ended(self, topic: str) -> dict[int, Word]:
+        """The word by which rank 0 has ended the call, if it has."""
+        key = self._key(topic, 0)
+        found = self._coordinator.collect([key], time.monotonic())
+        return {0: decode_word(found[key])} if found else {}
+
+    def _stopped(self) -> RankLost:
+        return RankLost(
+            f"rank {self.rank} of {self.world_size}, this one, was stopped or without time for longer than "
+            f"{self.patience:g} s, so the others have given it up. Restart the job and load the newest checkpoint.",
+            ranks=[self.rank],
+        )
+
+    def _lost(self, silent: Sequence[int]) -> RankLost:
+        who = ", ".join(map(str, silent[:16])) + (", ..." if len(silent) > 16 else "")
+        return RankLost(
+            f"rank {who} of {self.world_size} gave no sign for {self.patience:g} s: it was killed, it hangs, or it did "
+            "not make this call. Restart the job and load the newest checkpoint; a coordinator takes patience=.",
+            ranks=silent,
+        )
+
+    def fail(self, topic: str, error: BaseException) -> BaseException:
+        """Rank 0: tell all what went wrong; return it as they will raise it, naming the rank it comes from.
+
+        What concerns the call and not a rank, such as a name that is taken, is told as it is.
+        """
+        common = isinstance(error, (RankFailed, *_OF_THE_CALL)) or hasattr(error, "ranks")
+        plain = told(error, self.rank)
+        self.say(topic, {"error": plain, "common": common})
+        if common or not isinstance(error, CheckpointException):
+            return error
+        named = retold(plain, self.world_size)
+        named.__cause__ = error
+        return named
+
+
+class _Watch:
+    """When each rank last gave a sign that was new."""
+
+    def __init__(self, ranks: Sequence[int]) -> None:
+        now = time.monotonic()
+        self._since = dict.fromkeys(ranks, now)
+        self._signs: dict[int, bytes] = {}
+
+    def note(self, signs: Mapping[int, bytes]) -> None:
+        for rank, sign in signs.items():
+            if self._signs.get(rank) != sign:
+                self._signs[rank], self._since[rank] = sign, time.monotonic()
+
+    def silence(self, rank: int) -> float:
+        return time.monotonic() - self._since[rank]

@@ -1,0 +1,194 @@
+"""Gather boxes: carry verified bytes of arrays that were saved in pieces, or are wanted in parts, to their places."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+
+from model_checkpoint.engine.common.meter import Meter
+from model_checkpoint.engine.reading.chunk_reader import ChunkReader
+from model_checkpoint.errors import StructureMismatch
+from model_checkpoint.manifest import Entry, JoinedManifest, Layout, Manifest
+from model_checkpoint.plan import ChunkRead, plan_reads
+from model_checkpoint.plan.sharding.holders import HeldBox, held_boxes
+from model_checkpoint.plan.sharding.regions import ArrayBox, byte_runs, run_boxes, whole
+from model_checkpoint.state import ShardTarget, Target
+
+Cells = npt.NDArray[np.uint8]
+Boxes = Callable[[tuple[int, ...], Layout], Sequence[HeldBox]]  # what this rank holds of an array of a shape and layout
+
+NOTHING_HELD: Boxes = lambda shape, layout: ()  # noqa: E731  # for loads of whole arrays
+_GAP = 1 << 18  # bytes between two runs that are cheaper read than left out
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A box of an array, and the memory it goes to: bytes, with one more dimension for those of an element."""
+
+    box: ArrayBox
+    cells: Cells
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """What of one stored piece goes where."""
+
+    shape: tuple[int, ...]  # of its bytes
+    offsets: tuple[int, ...]  # in the array, as bytes
+    wanted: Sequence[_Wanted]
+
+
+def is_boxed(manifest: Manifest, index: int, target: Target | ShardTarget) -> bool:
+    """Whether an array was saved in pieces, or only a part of it is wanted."""
+    return isinstance(target, ShardTarget) or is_split(manifest, index)
+
+
+def is_split(manifest: Manifest, index: int) -> bool:
+    """Whether an array was saved in pieces."""
+    return isinstance(manifest, JoinedManifest) and index in manifest.pieces
+
+
+def pieces_of(manifest: Manifest, index: int) -> Sequence[tuple[tuple[int, ...], int]]:
+    """Where in the array each piece begins, and the number of its entry."""
+    if isinstance(manifest, JoinedManifest) and index in manifest.pieces:
+        return manifest.pieces[index]
+    return [((0,) * len(manifest.entries[index].shape), index)]
+
+
+class BoxGather:
+    """All arrays of one load that are gathered box by box; ``touched`` are the live ones that have begun to change."""
+
+    def __init__(self, manifest: Manifest, targets: Mapping[int, Target | ShardTarget], boxes: Boxes) -> None:
+        self.touched: set[int] = set()
+        self._pieces: dict[int, _Piece] = {}
+        self._ranges: dict[int, list[tuple[int, int]]] = {}
+        self._finishing: list[Callable[[], None]] = []
+        self._owner: dict[int, int] = {}
+        self._live = {index for index, target in targets.items() if target.live}
+        self._lock = threading.Lock()
+        for index, target in targets.items():
+            self._plan(manifest, index, manifest.entries[index], self._wanted(manifest.entries[index], target, boxes))
+        self._reads = plan_reads(self._pieces, manifest.entries, manifest.files, ranges=self._ranges)
+        self.nbytes = sum(read.stop - read.start for read in self._reads)
+
+    @classmethod
+    def of_runs(cls, manifest: Manifest, index: int, runs: Sequence[tuple[int, int]]) -> tuple[BoxGather, list[Cells]]:
+        """Runs of bytes of one array, each into fresh memory."""
+        made, entry = cls(manifest, {}, NOTHING_HELD), manifest.entries[index]
+        item = entry.nbytes // max(1, prod(entry.shape))
+        rooms = [np.empty(stop - start, np.uint8) for start, stop in runs]
+        wanted = []
+        for (start, stop), room in zip(runs, rooms, strict=True):
+            at = 0
+            for box in run_boxes(entry.shape, start // item, stop // item):
+                wanted.append(_Wanted(box, room[at : at + box.elements * item].reshape((*box.sizes, item))))
+                at += box.elements * item
+        made._plan(manifest, index, entry, wanted)
+        made._reads = plan_reads(made._pieces, manifest.entries, manifest.files, ranges=made._ranges)
+        return made, rooms
+
+    def run(self, medium: ChunkReader, meter: Meter | None = None) -> None:
+        """Bring what is wanted of each array to its place."""
+
+        def take(read: ChunkRead, data: memoryview) -> None:
+            self._take(read, data)
+            if meter is not None:
+                meter.add(read.stop - read.start)
+
+        medium.read_chunks(self._reads, lambda _: None, take)
+        for finish in self._finishing:
+            finish()
+
+    def _wanted(self, entry: Entry, target: Target | ShardTarget, boxes: Boxes) -> list[_Wanted]:
+        item = entry.nbytes // max(1, prod(entry.shape))
+        if isinstance(target, ShardTarget):
+            return _held(entry, target, boxes(entry.shape, target.layout), item)
+        buffer = target.buffer
+        if buffer is None:  # memory of a device: gathered on the host first
+            staging = np.empty(entry.nbytes, np.uint8)
+            self._finishing.append(lambda: target.put(0, staging.data))
+            buffer = staging.data
+        cells = np.frombuffer(buffer, np.uint8).reshape((*entry.shape, item)) if entry.nbytes else np.empty(0, np.uint8)
+        return [_Wanted(whole(entry.shape), cells)] if entry.nbytes else []
+
+    def _plan(self, manifest: Manifest, index: int, entry: Entry, wanted: Sequence[_Wanted]) -> None:
+        item = entry.nbytes // max(1, prod(entry.shape))
+        for offsets, number in pieces_of(manifest, index):
+            piece = manifest.entries[number]
+            mine, runs = list[_Wanted](), list[tuple[int, int]]()
+            for one in wanted:
+                common = one.box.common(ArrayBox(offsets, piece.shape))
+                if common is not None:
+                    mine.append(one)
+                    runs += byte_runs(common.within(offsets), piece.shape, item, gap=_GAP)
+            if mine:
+                self._pieces[number] = _Piece((*piece.shape, item), (*offsets, 0), mine)
+                self._ranges[number] = _merged(runs)
+                self._owner[number] = index
+
+    def _take(self, read: ChunkRead, data: memoryview) -> None:
+        """Distribute one verified chunk."""
+        for stored in read.pieces:
+            piece, index = self._pieces[stored.entry], self._owner[stored.entry]
+            if index in self._live:
+                with self._lock:
+                    self.touched.add(index)
+            source = np.frombuffer(data, np.uint8)[stored.start : stored.start + stored.length]
+            at = 0
+            for part in run_boxes(piece.shape, stored.into, stored.into + stored.length):
+                count = part.elements
+                _scatter(piece, part, source[at : at + count].reshape(part.sizes))
+                at += count
+
+
+def _scatter(piece: _Piece, part: ArrayBox, cells: Cells) -> None:
+    """Copy the bytes of a box of a piece to whoever wants some of them."""
+    here = ArrayBox(tuple(map(int.__add__, part.offsets, piece.offsets)), part.sizes)
+    for wanted in piece.wanted:
+        box = ArrayBox((*wanted.box.offsets, 0), (*wanted.box.sizes, piece.shape[-1]))
+        common = here.common(box)
+        if common is not None:
+            inner = cells[common.within(here.offsets).slices()]
+            np.copyto(wanted.cells[common.within(box.offsets).slices()], inner)
+
+
+def _held(entry: Entry, target: ShardTarget, held: Sequence[HeldBox], item: int) -> list[_Wanted]:
+    """The boxes this rank holds, each with its place in the rank's own memory."""
+    cells = [
+        np.frombuffer(buffer, np.uint8).reshape((*shape, item)) if len(buffer) else np.empty((*shape, item), np.uint8)
+        for buffer, shape in zip(target.buffers, target.shapes, strict=True)
+    ]
+    if sum(one.box.elements for one in held) * item != sum(map(len, target.buffers)):
+        raise StructureMismatch(
+            f"{entry.name}: what this rank holds of it has {[list(shape) for shape in target.shapes]} elements, which "
+            f"is not what its layout says of an array of {list(entry.shape)}. Nothing was changed."
+        )
+    return [_Wanted(one.box, cells[one.part][ArrayBox(one.local, one.box.sizes).slices()]) for one in held]
+
+
+def _merged(runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Runs in order, those that touch or overlap as one, so that no chunk delivers a byte twice."""
+    made: list[tuple[int, int]] = []
+    for start, stop in sorted(runs):
+        if made and start <= made[-1][1]:
+            made[-1] = (made[-1][0], max(stop, made[-1][1]))
+        else:
+            made.append((start, stop))
+    return made
+
+
+def local_boxes(rank: int, read: Callable[[tuple[int, ...], Layout], Layout]) -> Boxes:
+    """What a rank holds of arrays; ``read`` says how their layouts are meant."""
+
+    def boxes(shape: tuple[int, ...], layout: Layout) -> Sequence[HeldBox]:
+        if layout.regions and not layout.regions[0].ranks:  # marked by this rank itself
+            offsets, sizes = layout.regions[0].offsets, layout.regions[0].sizes
+            return [HeldBox(ArrayBox(offsets, sizes), (0,) * len(shape))]
+        return held_boxes(shape, read(shape, layout), rank)
+
+    return boxes

@@ -1,0 +1,126 @@
+"""Rank manifests: what many ranks wrote, joined to the manifest of their checkpoint so that it reads like any other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import msgspec
+
+from model_checkpoint.engine.common.info import path_of
+from model_checkpoint.engine.common.workers import Pace, run_all
+from model_checkpoint.errors import LayoutInvalid, Truncated
+from model_checkpoint.manifest import (
+    Entry,
+    FileRecord,
+    JoinedManifest,
+    Manifest,
+    RankManifest,
+    RankRecord,
+    StoredPiece,
+    decode_rank,
+)
+from model_checkpoint.options import ReaderLimits
+from model_checkpoint.plan.sharding.regions import ArrayBox
+from model_checkpoint.plan.sharding.tiling import tiles
+from model_checkpoint.storage.contract.store import Store
+
+T = TypeVar("T")
+
+_READERS = 8
+_MOST = ReaderLimits().manifest_bytes
+
+
+def join_ranks(store: Store, manifest: Manifest) -> Manifest:
+    """The manifest with those of its ranks; unchanged if one process wrote it."""
+    if not manifest.ranks:
+        return manifest
+    where = path_of(store, manifest.name)
+    files: list[FileRecord] = []
+    found: dict[int, list[tuple[tuple[int, ...], Entry]]] = {}
+    for rank in _read_all(store, manifest, where):
+        for piece in rank.pieces:
+            entry = _piece_entry(manifest.entries, piece, len(files), where)
+            found.setdefault(piece.entry, []).append((piece.offsets, entry))
+        files += rank.files
+    entries, pieces = list(manifest.entries), dict[int, tuple[tuple[tuple[int, ...], int], ...]]()
+    for number, whole in enumerate(manifest.entries):
+        rows = found.get(number, [])
+        if not tiles(whole.shape, [ArrayBox(offsets, entry.shape) for offsets, entry in rows]):
+            raise _broken(where, whole.name)
+        if len(rows) == 1:  # an array in one piece is an entry like any other
+            entries[number] = msgspec.structs.replace(rows[0][1], attributes=whole.attributes)
+            continue
+        pieces[number] = tuple((offsets, len(entries) + i) for i, (offsets, _) in enumerate(rows))
+        entries += [entry for _, entry in rows]
+    fields = {field: getattr(manifest, field) for field in Manifest.__struct_fields__}
+    return JoinedManifest(**fields | {"entries": tuple(entries), "files": tuple(files), "pieces": pieces})
+
+
+def _read_all(store: Store, manifest: Manifest, where: str) -> list[RankManifest]:
+    found: dict[str, RankManifest] = {}
+
+    def worker(records: object) -> None:
+        for record in records:  # type: ignore[attr-defined]
+            data = _read(store, manifest.name, record, where)
+            place = f"{where}/{record.name}"
+            found[record.name] = decode_rank(data, place, sha256=record.sha256, attempt=manifest.attempt)
+
+    run_all(worker, manifest.ranks, pace=Pace(most=_READERS))
+    return [found[record.name] for record in manifest.ranks]
+
+
+def _read(store: Store, name: str, record: RankRecord, where: str) -> bytes:
+    reader = store.open(name, record.name)
+    try:
+        if reader.size != record.size or record.size > _MOST:
+            raise Truncated(
+                f"{where}/{record.name}: has {reader.size} bytes, the manifest says {record.size}. "
+                "Load an older step, or pass fallback=True.",
+                where,
+                file=record.name,
+            )
+        data = bytearray(record.size)
+        reader.read_into(0, memoryview(data))
+        return bytes(data)
+    finally:
+        reader.close()
+
+
+def _piece_entry(entries: Sequence[Entry], piece: StoredPiece, files: int, where: str) -> Entry:
+    """The entry of one piece: like its array's, but for its shape and place."""
+    if not 0 <= piece.entry < len(entries) or len(piece.shape) != len(entries[piece.entry].shape):
+        raise _broken(where, piece.name)
+    whole = entries[piece.entry]
+    return Entry(
+        name=piece.name,
+        kind=whole.kind,
+        dtype=whole.dtype,
+        shape=piece.shape,
+        stored=whole.stored,
+        stored_shape=piece_stored_shape(whole.shape, whole.stored_shape, piece.shape),
+        file=files + piece.file,
+        start=piece.start,
+        stop=piece.stop,
+        digest=piece.digest,
+    )
+
+
+def piece_stored_shape(
+    shape: tuple[int, ...], stored: tuple[int, ...] | None, sizes: tuple[int, ...]
+) -> tuple[int, ...] | None:
+    """The shape in a data file of a box of an array that is stored in another shape than its own."""
+    if stored is None:
+        return None
+    if len(stored) > len(shape):
+        return sizes + stored[len(shape) :]
+    return (*sizes[:-1], sizes[-1] * 2)
+
+
+def _broken(where: str, tensor: str) -> LayoutInvalid:
+    return LayoutInvalid(
+        f"{where}: the pieces of tensor {tensor[:80]!r} do not make up the whole. The manifests of its ranks are "
+        "damaged or of another save; load another step.",
+        where,
+        tensor=tensor[:200],
+    )

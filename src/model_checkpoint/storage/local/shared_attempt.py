@@ -1,0 +1,117 @@
+"""Shared attempt: one attempt that many ranks write to, and the one rename that decides what becomes of it.
+
+Rank 0 begins the attempt and publishes it by a rename of its folder; whoever loses patience renames the same folder
+away. Exactly one of them finds it. Over an existing checkpoint, the draft of the manifest in its folder is what both
+reach for: once the stage is gone no draft can appear any more.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+
+from model_checkpoint.errors import RootNotShared
+from model_checkpoint.storage.contract.failures import attempt_over, doubt, in_doubt, typed_errors
+from model_checkpoint.storage.contract.names import MANIFEST, MANIFEST_DRAFT
+from model_checkpoint.storage.local.attempt import LocalAttempt
+from model_checkpoint.storage.local.commit import draft_name
+from model_checkpoint.storage.local.paths import (
+    RootPaths,
+    attempt_of,
+    flush_folder,
+    log,
+    regular_files,
+    remove_tree,
+)
+
+_SEEN_WITHIN = 10.0  # seconds in which a file system on the network shows what another machine has made
+_LOOK_AGAIN = 0.1
+
+
+class SharedAttempt(LocalAttempt):
+    """The attempt of rank 0: its files are all that lie in the stage, whoever wrote them."""
+
+    _seen: tuple[str, ...] = ()
+
+    @property
+    def _files(self) -> tuple[str, ...]:
+        try:
+            found = regular_files(self._root.calls, self._path)
+        except FileNotFoundError:  # published, or given up by another rank
+            return self._seen
+        self._seen = tuple(sorted(file for file in found if file not in (MANIFEST, MANIFEST_DRAFT)))
+        return self._seen
+
+
+class JoinedAttempt(SharedAttempt):
+    """The attempt as another rank sees it; what becomes of it is not for this rank to decide alone."""
+
+    def _begin(self) -> int:
+        """Find the stage that rank 0 made: its name is random, so that whoever sees it sees the same root."""
+        end = time.monotonic() + _SEEN_WITHIN
+        while True:
+            try:
+                return self._root.calls.lstat(self._path).st_dev
+            except FileNotFoundError as error:
+                if time.monotonic() < end:
+                    time.sleep(_LOOK_AGAIN)
+                    continue
+                raise RootNotShared(
+                    f"{self._path}: rank 0 has made this folder, but it is not there on this rank, so the ranks do not "
+                    "write to the same place. Choose a root on a file system that all machines share, or a bucket.",
+                    self._path,
+                ) from error
+
+    def beat(self) -> None:
+        """Nothing: rank 0 has the lock of the attempt."""
+
+    def flush(self) -> None:
+        """Make the names of the files written here survive power loss."""
+        with typed_errors(self._path, "could not be flushed to the medium"):
+            flush_folder(self._root.calls, self._path)
+
+    def publish(self, manifest: bytes, *, replace: bool = False, obsolete: object = ()) -> None:
+        """Refused: rank 0 publishes."""
+        raise attempt_over(self._path)
+
+    def abort(self) -> None:
+        """Close what is open; the files are removed by whoever settles the attempt."""
+        if not self._over:
+            self._over = True
+            for writer in self._writers.values():
+                writer.give_up()
+
+
+def settle(root: RootPaths, name: str, attempt: str) -> bool:
+    """End an attempt for good; see :meth:`model_checkpoint.storage.contract.shared.SharedStore.settle`."""
+    target, aside = root.checkpoint(name), f"{root.staging}/aborted-{attempt}"
+    with typed_errors(root.stage(attempt), "could not find out what became of the attempt"):
+        mine = _moved_aside(root, attempt, aside)
+        with suppress(FileNotFoundError, NotADirectoryError):  # not there yet or any more, and never will be
+            root.calls.unlink(f"{target}/{draft_name(attempt)}")
+        said = attempt_of(root.calls, target)
+    if said == "":
+        raise doubt(OSError(f"the manifest of {name} cannot be read"), target, "the checkpoint may be in place")
+    if mine:
+        _remove(root, aside)
+    if said == attempt:
+        with in_doubt(target, "the checkpoint is in place"):  # who published it may have died before it could
+            flush_folder(root.calls, root.checkpoints)
+            flush_folder(root.calls, root.staging)
+    return said == attempt
+
+
+def _moved_aside(root: RootPaths, attempt: str, aside: str) -> bool:
+    """Take the stage away from whoever may still publish it; False if it is gone already."""
+    try:
+        root.calls.rename(root.stage(attempt), aside)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _remove(root: RootPaths, aside: str) -> None:
+    try:
+        remove_tree(root.calls, aside)
+    except OSError as error:
+        log.warning("%s: leavings stay until the next recovery (%s)", aside, error)

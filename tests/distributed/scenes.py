@@ -1,0 +1,206 @@
+"""What ranks do in tests: each function runs in every process of a group."""
+
+import warnings
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+import model_checkpoint as mc
+from model_checkpoint.distributed import TorchCoordinator
+
+PATIENCE = 30.0
+
+
+def join(patience=PATIENCE):
+    """Become a rank of a gloo group; the coordinator of it."""
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    return TorchCoordinator(patience=patience)
+
+
+def network(width=8, seed=0):
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(5, width), nn.ReLU(), nn.Linear(width, 3))
+
+
+def wrapped(kind, world, width=8, seed=0):
+    """The network under one kind of parallelism, and its mesh."""
+    net = network(width, seed)
+    if kind == "ddp":
+        return nn.parallel.DistributedDataParallel(net)
+    if kind == "fsdp":
+        for layer in (net[0], net[2]):
+            fully_shard(layer)
+        return fully_shard(net)
+    names = ("replicate", "shard") if kind == "hsdp" else ("dp", "tp")
+    mesh = init_device_mesh("cpu", (world // 2, 2), mesh_dim_names=names)
+    if kind == "hsdp":
+        return fully_shard(net, mesh=mesh)
+    parallelize_module(net, mesh["tp"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    return fully_shard(net, mesh=mesh["dp"]) if kind == "fsdp+tp" else net
+
+
+def batch(step):
+    generator = torch.Generator().manual_seed(1000 + step)
+    return torch.randn(8, 5, generator=generator), torch.randn(8, 3, generator=generator)
+
+
+def train(model, optimizer, steps):
+    """One loss for each step; every rank sees the same data, so that any number of ranks computes the same."""
+    losses = []
+    for step in steps:
+        inputs, wanted = batch(step)
+        loss = nn.functional.mse_loss(model(inputs), wanted)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(float(loss))
+    return losses
+
+
+def whole(tensor):
+    return (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).detach().clone()
+
+
+def everything(model, optimizer):
+    """All values of a model and its optimizer, unsharded, by name."""
+    made = {name.removeprefix("module."): whole(p) for name, p in model.named_parameters()}
+    for number, parameter in enumerate(model.parameters()):
+        for key, value in optimizer.state[parameter].items():
+            made[f"{number}.{key}"] = whole(value) if isinstance(value, torch.Tensor) else value
+    return made
+
+
+def save_trained(rank, world, folder, *, root, kind, width=8, steps=2, more=2):
+    """Train, save, train on; tell the losses after the save."""
+    coordinator = join()
+    model = wrapped(kind, world, width)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    train(model, optimizer, range(steps))
+    torch.manual_seed(100 + rank)
+    state = {"model": model, "optimizer": optimizer, "rng": mc.rng_state(), "step": steps}
+    info = mc.save(root, state, step=steps, coordinator=coordinator)
+    if rank == 0:
+        torch.save({k: v for k, v in everything(model, optimizer).items()}, Path(root) / "truth.pt")
+    else:
+        everything(model, optimizer)
+    seed = torch.rand(1).item()
+    return {"world": info.world_size, "losses": train(model, optimizer, range(steps, steps + more)), "seed": seed}
+
+
+def resume(rank, world, folder, *, root, kind, width=8, steps=2, more=2, rng=False):
+    """Load into fresh objects, compare with what was saved, train on; tell the losses."""
+    coordinator = join()
+    model = wrapped(kind, world, width, seed=7)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    if steps:
+        train(model, optimizer, range(1))  # a used optimizer takes a state as a fresh one does
+    into = {"model": model, "optimizer": optimizer, "step": 0}
+    if rng:
+        into["rng"] = mc.rng_state()
+    parts = None if rng else ["model", "optimizer", "step"]
+    mc.load(root, into=into, parts=parts, coordinator=coordinator)
+    seed = torch.rand(1).item()
+    truth, mine = torch.load(Path(root) / "truth.pt"), everything(model, optimizer)
+    assert truth.keys() == mine.keys()
+    wrong = [name for name in truth if not torch.equal(torch.as_tensor(truth[name]), torch.as_tensor(mine[name]))]
+    assert not wrong, wrong
+    return {"step": into["step"], "losses": train(model, optimizer, range(steps, steps + more)), "seed": seed}
+
+
+def seven_rows(rank, world, folder, *, root):
+    """FSDP2 over tensor parallelism with seven rows on a (3, 2) mesh, whose spec tells other rows than ranks hold."""
+    coordinator = join()
+    mesh = init_device_mesh("cpu", (3, 2), mesh_dim_names=("dp", "tp"))
+
+    def layer(fill):
+        net = nn.Sequential(nn.Linear(5, 7, bias=False))
+        with torch.no_grad():
+            net[0].weight.copy_(torch.arange(35.0).reshape(7, 5) if fill is None else torch.full((7, 5), fill))
+        parallelize_module(net, mesh["tp"], {"0": ColwiseParallel()})
+        return fully_shard(net, mesh=mesh["dp"])
+
+    source, target = layer(None), layer(-1.0)
+    mc.save(root, {"model": source}, step=1, coordinator=coordinator)
+    mc.load(root, into={"model": target}, coordinator=coordinator)
+    assert torch.equal(source[0].weight.to_local(), target[0].weight.to_local())
+    return source[0].weight.to_local().reshape(-1).tolist()
+
+
+LAYOUTS = {
+    "rows": ((4,), [Shard(0)]),
+    "columns": ((4,), [Shard(1)]),
+    "copies": ((4,), [Replicate()]),
+    "rows by columns": ((2, 2), [Shard(0), Shard(1)]),
+    "twice rows": ((2, 2), [Shard(0), Shard(0)]),
+    "copies of rows": ((2, 2), [Replicate(), Shard(0)]),
+}
+
+
+def reshard_all(rank, world, folder, *, root, shape):
+    """Save a tensor in every layout, load each into every other; bytes must be those of the unsharded one."""
+    coordinator = join()
+    truth = torch.arange(torch.Size(shape).numel(), dtype=torch.float32).reshape(shape)
+
+    def laid(name, values):
+        sides, placements = LAYOUTS[name]
+        return distribute_tensor(values.clone(), init_device_mesh("cpu", sides), placements)
+
+    state = {name: laid(name, truth + i) for i, name in enumerate(LAYOUTS)}
+    mc.save(root, state, step=1, coordinator=coordinator)
+    for turn in range(len(LAYOUTS)):
+        names = list(LAYOUTS)[turn:] + list(LAYOUTS)[:turn]
+        into = {saved: laid(live, torch.zeros(shape)) for saved, live in zip(LAYOUTS, names, strict=True)}
+        mc.load(root, into=into, coordinator=coordinator)
+        for i, (name, tensor) in enumerate(into.items()):
+            want = laid(names[i], truth + i).to_local()
+            assert torch.equal(tensor.to_local(), want), (name, names[i])
+    return True
+
+
+def save_alone(rank, world, folder, *, root):
+    """Every rank saves the same step without a coordinator, one after the other."""
+    join()
+    for turn in range(world):
+        if turn == rank:
+            try:
+                mc.save(root, {"a": 1}, step=1)
+                said = "saved"
+            except mc.CheckpointException as error:
+                said = str(error)
+        dist.barrier()
+    return said
+
+
+def save_to_own_folder(rank, world, folder, *, root):
+    """The ranks are given one root, but each means a disk of its own."""
+    coordinator = join()
+    try:
+        mc.save(Path(root) / str(rank), {"a": 1}, step=1, coordinator=coordinator)
+    except mc.CheckpointException as error:
+        return f"{type(error).__name__}: {error}"
+    return "saved"
+
+
+def save_in_halves(rank, world, folder, *, root):
+    """Two groups of two ranks save apart, each to a root of its own; then all of them make a new group and save."""
+    join()
+    groups = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("half", "shard"))["shard"]
+    truth = torch.arange(12.0).reshape(6, 2) + 100 * (rank // 2)
+    half = {"x": distribute_tensor(truth, mesh, [Shard(0)])}
+    coordinator = TorchCoordinator(groups[rank // 2], patience=PATIENCE)
+    place = Path(root) / f"half{rank // 2}"
+    info = mc.save(place, half, step=1, coordinator=coordinator)
+    live = {"x": distribute_tensor(torch.zeros(6, 2), mesh, [Shard(1)])}
+    mc.load(place, into=live, coordinator=TorchCoordinator(groups[rank // 2], patience=PATIENCE))
+    assert torch.equal(live["x"].to_local(), truth[:, rank % 2 : rank % 2 + 1])
+    assert torch.equal(mc.load(place)["x"], truth)
+    return info.world_size

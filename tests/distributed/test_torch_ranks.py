@@ -1,0 +1,90 @@
+"""Real processes joined by gloo: every kind of parallelism saves on four ranks and goes on on two and eight."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import model_checkpoint as mc
+
+pytestmark = [pytest.mark.slow, pytest.mark.distributed]
+
+SCENES = "tests.distributed.scenes"
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp", "hsdp", "tp", "fsdp+tp"])
+def test_training_goes_on_as_if_it_had_never_stopped_on_as_many_ranks_or_fewer(zygote, tmp_path, kind):
+    unbroken = zygote.run(f"{SCENES}:save_trained", 4, tmp_path / "saved", root=str(tmp_path), kind=kind)
+
+    same = zygote.run(f"{SCENES}:resume", 4, tmp_path / "four", root=str(tmp_path), kind=kind, rng=True)
+    fewer = zygote.run(f"{SCENES}:resume", 2, tmp_path / "two", root=str(tmp_path), kind=kind)
+
+    assert [one["losses"] for one in same] == [one["losses"] for one in unbroken]
+    assert [one["seed"] for one in same] == [one["seed"] for one in unbroken]
+    assert len({one["seed"] for one in same}) == 4
+    assert all(np.allclose(one["losses"], unbroken[0]["losses"], rtol=1e-5) for one in fewer)
+    assert all(one["step"] == 2 for one in (*same, *fewer))
+    assert all(health.ok for health in mc.verify(tmp_path))
+
+
+def test_what_was_saved_on_four_ranks_goes_on_on_eight_and_under_another_parallelism(zygote, tmp_path):
+    unbroken = zygote.run(f"{SCENES}:save_trained", 4, tmp_path / "saved", root=str(tmp_path), kind="fsdp", width=10)
+
+    more = zygote.run(f"{SCENES}:resume", 8, tmp_path / "eight", root=str(tmp_path), kind="fsdp", width=10)
+    other = zygote.run(f"{SCENES}:resume", 4, tmp_path / "tp", root=str(tmp_path), kind="fsdp+tp", width=10)
+    alone = mc.load(tmp_path, parts="model")
+
+    assert all(np.allclose(one["losses"], unbroken[0]["losses"], rtol=1e-5) for one in (*more, *other))
+    truth = torch.load(tmp_path / "truth.pt")
+    assert all(torch.equal(value, truth[name]) for name, value in alone["model"].items())
+
+
+def test_seven_rows_on_three_by_two_ranks_come_back_where_they_were(zygote, tmp_path):
+    """The spec of FSDP2 over tensor parallelism tells of other rows than the ranks hold."""
+    rows = zygote.run(f"{SCENES}:seven_rows", 6, tmp_path / "scene", root=str(tmp_path))
+
+    assert sum(map(len, rows)) == 35
+    assert rows[5] == [30.0, 31.0, 32.0, 33.0, 34.0]
+    assert torch.equal(mc.load(tmp_path)["model"]["0.weight"], torch.arange(35.0).reshape(7, 5))
+
+
+@pytest.mark.parametrize("shape", [(8, 8), (7, 5), (3, 2)])
+def test_a_tensor_saved_in_one_layout_is_loaded_in_any_other(zygote, tmp_path, shape):
+    assert zygote.run(f"{SCENES}:reshard_all", 4, tmp_path / "scene", root=str(tmp_path), shape=shape) == [True] * 4
+
+
+def test_ranks_that_save_alone_are_told_which_argument_they_meant(zygote, tmp_path):
+    told = zygote.run(f"{SCENES}:save_alone", 2, tmp_path / "scene", root=str(tmp_path))
+
+    assert told.count("saved") == 1
+    assert "This program has 2 ranks" in max(told, key=len)
+    assert "coordinator=TorchCoordinator()" in max(told, key=len)
+
+
+def test_groups_of_some_ranks_save_apart(zygote, tmp_path):
+    assert zygote.run(f"{SCENES}:save_in_halves", 4, tmp_path / "scene", root=str(tmp_path)) == [2] * 4
+
+
+def test_roots_that_are_not_shared_are_found_out(zygote, tmp_path):
+    told = zygote.run(f"{SCENES}:save_to_own_folder", 2, tmp_path / "scene", root=str(tmp_path))
+
+    assert all(text.startswith("RootNotShared: rank 1 of 2: ") for text in told)
+
+
+def test_the_example_of_the_page_runs_under_torchrun(tmp_path):
+    page = (Path(__file__).parent.parent.parent / "docs" / "distributed.md").read_text()
+    program = page.split('```python title="train.py"\n')[1].split("```")[0]
+    (tmp_path / "train.py").write_text(program)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "train.py"]
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+
+    for _ in range(2):
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=200, check=False)
+        assert done.returncode == 0, done.stderr
+
+    assert [info.step for info in mc.list_checkpoints(tmp_path / "run")] == [20, 10]
+    assert mc.list_checkpoints(tmp_path / "run")[0].world_size == 2

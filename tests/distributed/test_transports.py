@@ -1,0 +1,59 @@
+"""The same calls over MPI and over the coordination service of JAX, between real processes."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import model_checkpoint as mc
+
+pytestmark = [pytest.mark.slow, pytest.mark.distributed]
+
+HERE = Path(__file__).parent
+ENV = {**os.environ, "OMP_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu", "PYTHONPATH": os.pathsep.join(sys.path)}
+MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "4", sys.executable]
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def test_four_ranks_of_mpi_save_and_load_together_and_name_one_that_stops(tmp_path):
+    command = [*MPIRUN, str(HERE / "mpi_program.py"), str(tmp_path), "stop"]
+    program = subprocess.Popen(command, env=ENV)
+    try:
+        end = time.monotonic() + 200
+        while len(list(tmp_path.glob("told-*"))) < 3:
+            assert time.monotonic() < end
+            time.sleep(0.05)
+    finally:
+        for file in tmp_path.glob("pid-*"):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(file.read_text()), signal.SIGKILL)
+        program.kill()
+        program.wait()
+
+    told = [(tmp_path / f"told-{rank}").read_text() for rank in range(3)]
+    assert all(text.startswith("RankLost rank 3 of 4 gave no sign for 2 s") for text in told)
+    assert len(list(tmp_path.glob("loaded-*"))) == 4
+    assert [info.step for info in mc.list_checkpoints(tmp_path)] == [4, 3, 2, 1]
+    assert all(health.ok for health in mc.verify(tmp_path))
+
+
+def test_two_processes_of_jax_save_and_load_together(tmp_path):
+    port = str(free_port())
+    command = [sys.executable, str(HERE / "jax_program.py"), str(tmp_path)]
+
+    programs = [subprocess.Popen([*command, str(rank), port], env=ENV) for rank in range(2)]
+
+    assert [program.wait(200) for program in programs] == [0, 0]
+    assert len(list(tmp_path.glob("loaded-*"))) == 2
+    assert [(info.step, info.world_size) for info in mc.list_checkpoints(tmp_path)] == [(3, 2), (2, 2), (1, 2)]

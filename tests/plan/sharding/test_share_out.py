@@ -1,0 +1,148 @@
+"""Who writes what: everything once, by someone who has it, and all about as much."""
+
+import time
+import tracemalloc
+from itertools import pairwise
+from math import prod
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from model_checkpoint.manifest import HeldRegion, Layout, Placement
+from model_checkpoint.plan.sharding.holders import held_boxes, replicated
+from model_checkpoint.plan.sharding.loads import level
+from model_checkpoint.plan.sharding.regions import ArrayBox
+from model_checkpoint.plan.sharding.share_out import PlannedArray, share_out, written_bytes
+from model_checkpoint.plan.sharding.tiling import tiles
+
+MIB = 1 << 20
+LAYOUTS = [
+    replicated(range(4)),
+    replicated([2]),
+    replicated([1, 3]),
+    Layout(mesh=(4,), ranks=(0, 1, 2, 3), placements=(Placement(0),)),
+    Layout(mesh=(2, 2), ranks=(0, 1, 2, 3), placements=(Placement(), Placement(0))),
+    Layout(mesh=(2, 2), ranks=(3, 2, 1, 0), placements=(Placement(1), Placement())),
+    Layout(mesh=(2, 2), ranks=(0, 1, 2, 3), placements=(Placement(0, 2), Placement(0))),
+    Layout(mesh=(2, 2), ranks=(0, 1, 2, 3), placements=(Placement(0, 2), Placement(0)), nested=True),
+]
+shapes = st.one_of(
+    st.just(()),
+    st.lists(st.integers(0, 5), min_size=1, max_size=3).map(tuple),
+    st.tuples(st.integers(1, 6), st.integers(1, 3 * MIB)),
+)
+
+
+@given(st.lists(st.tuples(shapes, st.sampled_from([1, 2, 4]), st.integers(0, len(LAYOUTS) - 1)), max_size=12))
+@settings(max_examples=200, deadline=None)
+def test_every_element_is_written_once_by_a_rank_that_has_it(rows):
+    arrays = [
+        PlannedArray(shape, item, layout if shape else 0)  # a scalar cannot be cut
+        for shape, item, layout in rows
+        if len(shape) > 1 or layout != 5 or not shape
+    ]
+    written = {number: [] for number in range(len(arrays))}
+
+    for rank in range(4):
+        for share in share_out(arrays, LAYOUTS, rank):
+            array = arrays[share.array]
+            held = held_boxes(array.shape, LAYOUTS[array.layout], rank)
+            inside = [one for one in held if one.box.common(share.box) == share.box]
+            assert len(inside) == 1
+            gap = [a - b for a, b in zip(share.box.offsets, inside[0].box.offsets, strict=True)]
+            assert share.local == tuple(a + b for a, b in zip(inside[0].local, gap, strict=True))
+            written[share.array].append(share.box)
+
+    for number, boxes in written.items():
+        assert tiles(arrays[number].shape, boxes)
+
+
+def test_regions_held_by_several_are_shared_and_by_one_are_its_own():
+    regions = (HeldRegion((0, 0), (4, MIB), (0, 1)), HeldRegion((4, 0), (2, MIB), (1,)))
+    arrays = [PlannedArray((6, MIB), 1, 0)]
+
+    shares = [share_out(arrays, [Layout(regions=regions)], rank) for rank in (0, 1)]
+
+    assert tiles((6, MIB), [one.box for some in shares for one in some])
+    assert [sum(one.box.elements for one in some) for some in shares] == [3 * MIB, 3 * MIB]
+    assert {one.part for one in shares[1]} == {0, 1}
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=9), st.integers(0, 300))
+def test_what_is_divided_is_level_as_far_as_it_goes(loads, nbytes):
+    loads = np.array(loads)
+
+    shares = level(loads, nbytes)
+
+    assert int(shares.sum()) == nbytes
+    assert (shares >= 0).all()
+    got = loads + shares
+    assert all(got[i] <= got.min() + 1 for i in range(len(loads)) if shares[i])
+
+
+def test_replicas_are_balanced_against_what_only_one_rank_has():
+    """Rank 0 alone has 8 MiB, so the 24 MiB that all four hold go mostly to the others."""
+    arrays = [PlannedArray((8 * MIB,), 1, 1), PlannedArray((24 * MIB,), 1, 0)]
+    layouts = [replicated(range(4)), replicated([0])]
+
+    written = [
+        sum(share.box.elements for share in share_out(arrays, layouts, rank) if share.array == 1) for rank in range(4)
+    ]
+
+    assert written == [0, 8 * MIB, 8 * MIB, 8 * MIB]
+
+
+@pytest.mark.slow
+def test_four_thousand_ranks_and_a_hundred_thousand_arrays_are_planned_in_seconds():
+    """HSDP of 64 by 64 with small replicated arrays among them, every shape its own: the hardest to count."""
+    world = 4096
+    layouts = [
+        replicated(range(world)),
+        Layout(mesh=(64, 64), ranks=tuple(range(world)), placements=(Placement(), Placement(0))),
+        Layout(mesh=(world,), ranks=tuple(range(world)), placements=(Placement(0),)),
+    ]
+    rng = np.random.default_rng(0)
+    sides = rng.integers(256, 8192, 100_000)
+    arrays = [PlannedArray((int(side), 1024), 4, 1 + number % 2) for number, side in enumerate(sides)]
+    arrays[::10] = [PlannedArray((int(side),), 4, 0) for side in sides[::10]]
+    few = [array for array in arrays if array.layout][:1000]
+    small, began = share_out(few, layouts, 1234), time.process_time()
+    share_out(few, layouts, 1234)
+    one = time.process_time() - began
+    began = time.process_time()
+    mine = share_out(arrays, layouts, 1234)
+    cost = time.process_time() - began
+    tracemalloc.start()
+    share_out(arrays[:20_000], layouts, 1234)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    planned = written_bytes(arrays, layouts, world)
+    assert planned.max() <= 1.05 * planned.mean()
+    wrote = sum(share.box.elements * arrays[share.array].itemsize for share in mine)
+    assert abs(wrote - planned[1234]) <= 0.05 * planned[1234]
+    assert sum(prod(array.shape) * array.itemsize for array in arrays) == planned.sum()
+    assert small
+    assert cost < 300 * one  # a hundred times as many arrays
+    assert peak < 100 * MIB
+
+
+@given(st.lists(st.integers(0, 40), min_size=18, max_size=40, unique=True), st.data())
+@settings(max_examples=50, deadline=None)
+def test_many_boxes_tile_unless_one_is_moved(cuts, data):
+    edges = [0, *sorted(cut + 1 for cut in cuts), 50]
+    boxes = [ArrayBox((start, 0), (stop - start, 3)) for start, stop in pairwise(edges)]
+    moved = data.draw(st.integers(1, len(boxes) - 1))
+    odd = [*boxes[:moved], ArrayBox((boxes[moved].offsets[0] - 1, 0), boxes[moved].sizes), *boxes[moved + 1 :]]
+
+    assert tiles((50, 3), boxes)
+    assert not tiles((50, 3), odd)
+
+
+def test_boxes_that_overlap_or_leave_a_hole_do_not_tile():
+    assert tiles((), [ArrayBox((), ())])
+    assert not tiles((), [ArrayBox((), ())] * 2)
+    assert not tiles((4, 2), [ArrayBox((0, 0), (2, 2)), ArrayBox((1, 0), (2, 2))])
+    assert not tiles((4,), [ArrayBox((0,), (5,))])
+    assert tiles((0, 3), [])
