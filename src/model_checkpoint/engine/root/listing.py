@@ -139,17 +139,21 @@ _TO_LOOK_AT = RankView(lenient=True)
 
 
 @collector_paused()
-def read_any_manifest(store: Store, name: str) -> Manifest:
-    """Read the manifest of one checkpoint; its files are those beside it, whatever name it was saved under."""
-    return msgspec.structs.replace(decode(store.read_manifest(name), path_of(store, name)), name=name)
-
-
-def load_manifest(store: Store, name: str, view: RankView = _TO_LOOK_AT) -> Manifest:
-    """Read the manifest of a checkpoint whose state the engine itself has written.
+def read_any_manifest(store: Store, name: str, view: RankView = _TO_LOOK_AT) -> Manifest:
+    """Read the manifest of one checkpoint; its files are those beside it, whatever name it was saved under.
 
     If many ranks wrote it, theirs are joined to it, and its tree is the one of ``view``.
     """
-    manifest, where = read_any_manifest(store, name), path_of(store, name)
+    manifest = msgspec.structs.replace(decode(store.read_manifest(name), path_of(store, name)), name=name)
+    if not manifest.ranks:
+        return manifest
+    tree = view_of(manifest.tree, manifest.world_size, view)
+    return join_ranks(store, msgspec.structs.replace(manifest, tree=tree))
+
+
+def load_manifest(store: Store, name: str, view: RankView = _TO_LOOK_AT) -> Manifest:
+    """Read the manifest of a checkpoint whose state the engine itself has written."""
+    manifest, where = read_any_manifest(store, name, view), path_of(store, name)
     if OPAQUE in manifest.features:
         written = unpack(manifest.tree)
         backend = written.get("backend") if isinstance(written, dict) else None
@@ -158,10 +162,7 @@ def load_manifest(store: Store, name: str, view: RankView = _TO_LOOK_AT) -> Mani
             f"Load it through a checkpoint manager that has this backend, or open its files: {_listing(manifest)}.",
             where,
         )
-    if not manifest.ranks:
-        return manifest
-    tree = view_of(manifest.tree, manifest.world_size, view)
-    return join_ranks(store, msgspec.structs.replace(manifest, tree=tree))
+    return manifest
 
 
 def _listing(manifest: Manifest) -> str:
