@@ -386,9 +386,6 @@ class IncompatibleVersion(CheckpointException, ValueError):
     default_type = ExceptionType.INCOMPATIBLE_VERSION
 
 
-# --- warnings --------------------------------------------------------------------------------------------------------
-
-
 class CheckpointWarning(UserWarning):
     """A load did what it was asked to, and left something out or passed something over; ``report`` says what.
 

@@ -9,7 +9,7 @@ import pytest
 from tests.integrity.verified_runs import answers, catalog_of, data_file, flip, folder, save, verify
 
 import model_checkpoint as mc
-from model_checkpoint.engine.reading import chunk_reader
+from model_checkpoint.engine.reading.chunks import chunk_reader
 from model_checkpoint.errors import CorruptedCheckpoint, OptionInvalid, WrongReference
 from model_checkpoint.hooks import HookManager
 from model_checkpoint.integrity import (

@@ -1,11 +1,12 @@
 """Storage: keep bytes under a name and give them back (step 4 of a save). Knows nothing of tensors, formats or SQL.
 
-locate        from a path or URL to the store that keeps it.
-contract      what every store promises, what things may be called, and how failures are told.
-local         checkpoints as folders on a file system.
-objects       checkpoints in a bucket of S3, Google Cloud Storage or Azure.
-memory        checkpoints in this process, for tests, notebooks and dry runs.
-base_backend  what backends that write files of their own are written on.
+locate           from a path or URL to the store that keeps it.
+contract         what every store promises, what things may be called, and how failures are told.
+local            checkpoints as folders on a file system.
+objects          checkpoints in a bucket of S3, Google Cloud Storage or Azure.
+memory           checkpoints in this process, for tests, notebooks and dry runs.
+memory_attempts  files in memory on their way to a checkpoint, and what a root in memory holds.
+base_backend     what backends that write files of their own are written on.
 """
 
 from __future__ import annotations

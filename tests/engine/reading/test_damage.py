@@ -10,7 +10,7 @@ import pytest
 
 import model_checkpoint as mc
 from model_checkpoint import errors
-from model_checkpoint.engine.reading.chunk_reader import ChunkReader
+from model_checkpoint.engine.reading.chunks.chunk_reader import ChunkReader
 from model_checkpoint.engine.root.listing import load_manifest
 from model_checkpoint.storage.locate import open_store
 

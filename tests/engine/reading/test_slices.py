@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import basic_indices
 
 import model_checkpoint as mc
 from model_checkpoint import errors
-from model_checkpoint.engine.reading import chunk_reader
+from model_checkpoint.engine.reading.chunks import chunk_reader
 
 _CHUNK = 4 << 20
 _NUMPY = [

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from model_checkpoint.errors import StorageFailure, Truncated
-from model_checkpoint.storage.local.files import open_reader
+from model_checkpoint.storage.local.data_files.files import open_reader
 from model_checkpoint.storage.local.syscalls import Syscalls
 
 SIZE = (9 << 20) + 1234  # large enough to be worth it, ending inside a page

@@ -4,9 +4,7 @@ load           a checkpoint becomes a training state again, or fills live object
 load_ranks     many ranks load one checkpoint together: all of them, or none.
 first_healthy  from a checkpoint that cannot be used to the next older healthy one, telling what was passed over.
 fit            which part of a saved tree goes into the live objects, settled before any byte is read.
-chunk_reader   the data files of one checkpoint, opened, measured and read chunk by chunk, never believed unverified.
-stored_chunks  a data file as its bytes lie on the medium, chunk by chunk, and whether those bytes are right.
-parity_files   the parity files of one checkpoint, believed only as far as their digests go.
+chunks         bytes as they lie on the medium, believed only as far as their digests go.
 deliver        carry verified bytes from the medium to where the tree wants them.
 opaque_load    files that a storage backend wrote are checked, then given back to it.
 gather_boxes   arrays that were saved in pieces, or are wanted in parts.

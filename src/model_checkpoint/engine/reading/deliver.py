@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from model_checkpoint.engine.common.meter import Meter
-from model_checkpoint.engine.reading.chunk_reader import ChunkReader
+from model_checkpoint.engine.reading.chunks.chunk_reader import ChunkReader
 from model_checkpoint.engine.reading.gather_boxes import Boxes, BoxGather, is_boxed, is_split
 from model_checkpoint.errors import PartlyLoaded
 from model_checkpoint.events import Emit

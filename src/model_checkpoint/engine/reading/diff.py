@@ -13,7 +13,7 @@ import numpy.typing as npt
 from model_checkpoint import tree
 from model_checkpoint.engine.common.info import CheckpointInfo, info_of
 from model_checkpoint.engine.common.option_checks import require_selection
-from model_checkpoint.engine.reading.chunk_reader import ChunkReader
+from model_checkpoint.engine.reading.chunks.chunk_reader import ChunkReader
 from model_checkpoint.engine.reading.deliver import deliver
 from model_checkpoint.engine.reading.gather_boxes import NOTHING_HELD, is_split, pieces_of
 from model_checkpoint.engine.root.listing import load_manifest

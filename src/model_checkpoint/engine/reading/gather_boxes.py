@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from model_checkpoint.engine.common.meter import Meter
-from model_checkpoint.engine.reading.chunk_reader import ChunkReader
+from model_checkpoint.engine.reading.chunks.chunk_reader import ChunkReader
 from model_checkpoint.errors import StructureMismatch
 from model_checkpoint.manifest import Entry, JoinedManifest, Layout, Manifest
 from model_checkpoint.plan import ChunkRead, plan_reads

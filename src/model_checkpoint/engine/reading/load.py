@@ -16,7 +16,7 @@ from model_checkpoint.engine.common.option_checks import require, require_select
 from model_checkpoint.engine.common.progress import Listen, listening
 from model_checkpoint.engine.ranks.alone import needs_coordinator
 from model_checkpoint.engine.ranks.readings import misfits, read_as
-from model_checkpoint.engine.reading.chunk_reader import ChunkReader
+from model_checkpoint.engine.reading.chunks.chunk_reader import ChunkReader
 from model_checkpoint.engine.reading.deliver import deliver
 from model_checkpoint.engine.reading.first_healthy import first_healthy
 from model_checkpoint.engine.reading.fit import Fit, Parts, Rename, choose_leaves, fit_into

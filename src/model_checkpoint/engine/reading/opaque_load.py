@@ -15,7 +15,7 @@ from typing import TypeVar
 import msgspec
 
 from model_checkpoint.engine.common.info import path_of
-from model_checkpoint.engine.reading.chunk_reader import PlainChunk, read_plain
+from model_checkpoint.engine.reading.chunks.chunk_reader import PlainChunk, read_plain
 from model_checkpoint.engine.root.listing import read_any_manifest
 from model_checkpoint.errors import ChunkMismatch, ManifestInvalid, WrongReference
 from model_checkpoint.format import check_files

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from model_checkpoint import tree
 from model_checkpoint.engine.common.info import path_of
-from model_checkpoint.engine.reading.chunk_reader import ChunkReader
+from model_checkpoint.engine.reading.chunks.chunk_reader import ChunkReader
 from model_checkpoint.engine.reading.gather_boxes import BoxGather
 from model_checkpoint.engine.root.listing import load_manifest
 from model_checkpoint.engine.root.refs import Reference, choose_one

@@ -10,8 +10,8 @@ from model_checkpoint.engine.common.info import CheckpointInfo, path_of
 from model_checkpoint.engine.common.meter import Meter
 from model_checkpoint.engine.common.option_checks import require
 from model_checkpoint.engine.common.progress import Listen, listening
-from model_checkpoint.engine.reading.chunk_reader import ChunkReader, read_plain, tensors_of_chunk
-from model_checkpoint.engine.reading.parity_files import ParityFiles
+from model_checkpoint.engine.reading.chunks.chunk_reader import ChunkReader, read_plain, tensors_of_chunk
+from model_checkpoint.engine.reading.chunks.parity_files import ParityFiles
 from model_checkpoint.engine.root.listing import (
     ListedCheckpoint,
     read_any_manifest,

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from model_checkpoint.engine.common.info import path_of
-from model_checkpoint.engine.reading.parity_files import ParityFiles
-from model_checkpoint.engine.reading.stored_chunks import StoredChunk, stored_chunks
+from model_checkpoint.engine.reading.chunks.parity_files import ParityFiles
+from model_checkpoint.engine.reading.chunks.stored_chunks import StoredChunk, stored_chunks
 from model_checkpoint.errors import CheckpointException
 from model_checkpoint.format import TooManyLost, check_files, lost_columns
 from model_checkpoint.format.parity import ColumnPlace, places

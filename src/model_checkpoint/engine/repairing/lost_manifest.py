@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Iterator
 
 from model_checkpoint.engine.common.info import path_of
-from model_checkpoint.engine.reading.parity_files import ParityFiles
+from model_checkpoint.engine.reading.chunks.parity_files import ParityFiles
 from model_checkpoint.errors import CheckpointException
 from model_checkpoint.manifest import decode_summary
 from model_checkpoint.storage.contract.store import Store

@@ -12,9 +12,9 @@ import time
 import uuid
 
 from model_checkpoint.engine.common.info import path_of
-from model_checkpoint.engine.reading.chunk_reader import open_sized
-from model_checkpoint.engine.reading.parity_files import ParityFiles
-from model_checkpoint.engine.reading.stored_chunks import stored_chunks
+from model_checkpoint.engine.reading.chunks.chunk_reader import open_sized
+from model_checkpoint.engine.reading.chunks.parity_files import ParityFiles
+from model_checkpoint.engine.reading.chunks.stored_chunks import stored_chunks
 from model_checkpoint.engine.repairing.file_stream import FileStream
 from model_checkpoint.errors import CheckpointException, CheckpointNotFound, ChunkMismatch, StepExists
 from model_checkpoint.format import check_files

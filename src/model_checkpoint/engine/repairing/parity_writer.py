@@ -17,8 +17,8 @@ import xxhash
 
 from model_checkpoint.engine.common.info import path_of
 from model_checkpoint.engine.common.pages import Bytes, new_slab
-from model_checkpoint.engine.reading.chunk_reader import open_sized
-from model_checkpoint.engine.reading.stored_chunks import StoredChunk, stored_chunks
+from model_checkpoint.engine.reading.chunks.chunk_reader import open_sized
+from model_checkpoint.engine.reading.chunks.stored_chunks import StoredChunk, stored_chunks
 from model_checkpoint.engine.repairing.file_stream import FileStream
 from model_checkpoint.errors import ChunkMismatch
 from model_checkpoint.format import add_up, check_files, sha256_each

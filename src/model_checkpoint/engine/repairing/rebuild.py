@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from model_checkpoint.engine.reading.chunk_reader import tensors_of_chunk
+from model_checkpoint.engine.reading.chunks.chunk_reader import tensors_of_chunk
 from model_checkpoint.engine.repairing.chunk_sources import ChunkSources, Patient
 from model_checkpoint.engine.repairing.file_stream import FileStream
 from model_checkpoint.engine.root.shared_files import identity_of

@@ -5,8 +5,7 @@ folder_entries  the names in a folder, read again only after it changed.
 attempt         one attempt to save, from its lock to its publication.
 mending         sealed files take their places in a published checkpoint, one rename each.
 shared_attempt  one attempt that many ranks write to, and the one rename that decides what becomes of it.
-files           one data file being written or read.
-direct_reads    bytes of a cold file, straight from the medium, whatever their alignment.
+data_files      the bytes of a checkpoint on their way to a file system, and back.
 commit          the commit protocol, from a finished stage to a durable checkpoint.
 trash           deleted checkpoints wait here until their grace ends, and can be brought back until then.
 sidecar_files   small values of a root, one file each.

@@ -9,7 +9,13 @@ from model_checkpoint.storage.contract.failures import attempt_over, not_sealed,
 from model_checkpoint.storage.contract.names import check_name, check_new_file, check_own_files
 from model_checkpoint.storage.contract.store import FileStat
 from model_checkpoint.storage.local.commit import Staged, commit_new, commit_over, draft_name, link_copy, write_manifest
-from model_checkpoint.storage.local.files import DirectIO, LocalReader, LocalWriter, create_writer, flushed_reader
+from model_checkpoint.storage.local.data_files.files import (
+    DirectIO,
+    LocalReader,
+    LocalWriter,
+    create_writer,
+    flushed_reader,
+)
 from model_checkpoint.storage.local.locks import AttemptLock
 from model_checkpoint.storage.local.paths import (
     RootPaths,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 
-from model_checkpoint.storage.local.files import is_local
+from model_checkpoint.storage.local.data_files.files import is_local
 from model_checkpoint.storage.local.paths import let_go
 from model_checkpoint.storage.local.syscalls import Syscalls
 

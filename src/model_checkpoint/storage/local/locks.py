@@ -20,7 +20,7 @@ from model_checkpoint.errors import StorageFailure
 from model_checkpoint.options import MIB, Graces
 from model_checkpoint.storage.contract.failures import UNSUPPORTED
 from model_checkpoint.storage.contract.host import Moment
-from model_checkpoint.storage.local.files import is_local
+from model_checkpoint.storage.local.data_files.files import is_local
 from model_checkpoint.storage.local.paths import (
     RootPaths,
     age_of,

@@ -19,7 +19,7 @@ from model_checkpoint.storage.contract.sidecars import SidecarRead
 from model_checkpoint.storage.contract.store import FileStat, ManifestRead, Swept, Trashed
 from model_checkpoint.storage.local import sidecar_files, trash
 from model_checkpoint.storage.local.attempt import LocalAttempt
-from model_checkpoint.storage.local.files import LocalReader, open_reader
+from model_checkpoint.storage.local.data_files.files import LocalReader, open_reader
 from model_checkpoint.storage.local.folder_entries import folder_entries
 from model_checkpoint.storage.local.mending import LocalMending
 from model_checkpoint.storage.local.paths import (

@@ -21,8 +21,8 @@ from model_checkpoint.storage.contract.failures import (
     typed,
     typed_errors,
 )
-from model_checkpoint.storage.local.direct_reads import ALIGNMENT as DIRECT_ALIGNMENT
-from model_checkpoint.storage.local.direct_reads import NO_DIRECT, go_direct, read_direct
+from model_checkpoint.storage.local.data_files.direct_reads import ALIGNMENT as DIRECT_ALIGNMENT
+from model_checkpoint.storage.local.data_files.direct_reads import NO_DIRECT, go_direct, read_direct
 from model_checkpoint.storage.local.paths import decode_manifest, free_bytes, let_go, log, open_regular
 from model_checkpoint.storage.local.syscalls import Syscalls
 
