@@ -62,6 +62,19 @@ def test_a_finished_run_has_nothing_left_to_do_and_goes_on_with_more_epochs(tmp_
     assert (run.resumed_from, run.step) == (4, 8)
 
 
+def test_only_what_a_keeper_claims_stays(tmp_path):
+    go(tmp_path, epochs=3, every=2, keep=[mc.last(2), mc.every(6)])
+
+    assert steps(tmp_path) == [2, 6, 10, 12]
+    assert not mc.undelete(tmp_path, step=4).problem  # for an hour it can be brought back
+
+
+def test_a_metric_that_was_not_logged_yet_lets_all_stay(tmp_path):
+    go(tmp_path, epochs=2, every=2, keep=[mc.best("val_loss")])
+
+    assert steps(tmp_path) == [2, 4, 6, 8]
+
+
 def test_without_every_a_run_saves_at_its_end_alone(tmp_path):
     go(tmp_path, epochs=2, every=None)
 

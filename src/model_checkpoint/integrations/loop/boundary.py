@@ -9,14 +9,16 @@ from __future__ import annotations
 import logging
 import signal
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from model_checkpoint.checkpoint.retention.lineup import Keeper
+from model_checkpoint.checkpoint.retention.prune import prune
 from model_checkpoint.engine.background.preemption import Preemption, preemption
 from model_checkpoint.engine.background.save_async import finish_saves, save_async
 from model_checkpoint.engine.jobs.job import SaveJob
-from model_checkpoint.errors import CheckpointException, LazyRefused, OptionInvalid, StateChanged
+from model_checkpoint.errors import CheckpointException, LazyRefused, OptionInvalid, StateChanged, WrongReference
 from model_checkpoint.storage.locate import Root
 
 log = logging.getLogger("model_checkpoint.run")
@@ -69,8 +71,11 @@ class StepWatch:
 class Saves:
     """The saves of one run: in the background, lazily where optimizers can be held back for the copy."""
 
-    def __init__(self, root: Root, *, every: int | None, lazy: bool) -> None:
+    def __init__(
+        self, root: Root, *, every: int | None, lazy: bool, keep: Sequence[Keeper] = (), grace: float = 0.0
+    ) -> None:
         self._root, self._every, self._lazy = root, every, lazy
+        self._keep, self._grace = tuple(keep), grace
         self._job: SaveJob | None = None
         self.stall = 0.0
         self.newest: int | None = None  # the step of the newest save
@@ -101,6 +106,18 @@ class Saves:
             log.warning("%s; from now on the state is copied at once instead of during the next step", error)
         elif error is not None:
             raise error
+        self._drop_old()
+
+    def _drop_old(self) -> None:
+        """Let go of what no keeper claims, now that the newest is durable; that this fails never ends a training."""
+        if not self._keep:
+            return
+        try:
+            prune(self._root, keep=self._keep, grace=self._grace)
+        except WrongReference as error:
+            log.info("%s", error)  # a metric that was not logged yet: all stay until it is
+        except CheckpointException as error:
+            log.warning("%s: old checkpoints stay, because they could not be dropped: %s", self._root, error)
 
     def _save(self, state: Mapping[str, Any], **options: Any) -> SaveJob:
         # the folder of a step that was saved, fallen back over and reached again is replaced
@@ -111,7 +128,8 @@ class Saves:
         return save_async(self._root, state, overwrite=True, **options)
 
     def finish(self) -> None:
-        """Return when all is durable."""
+        """Return when all is durable, and no more is kept than was asked for."""
+        self._settle()
         finish_saves(self._root)
 
 

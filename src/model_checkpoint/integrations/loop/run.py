@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from model_checkpoint.checkpoint.retention.lineup import Keeper
 from model_checkpoint.engine.jobs.job import SaveJob
 from model_checkpoint.engine.reading.load import load
 from model_checkpoint.errors import CheckpointNotFound, OptionInvalid
@@ -31,6 +32,9 @@ class Run:
         data: A torch DataLoader, anything with ``state_dict``, or anything that can be iterated over anew each epoch.
         epochs: How often to go through the data.
         every: Bodies between two saves; None saves at the end and when the program is told to end.
+        keep: Keepers, e.g. ``[mc.last(3), mc.best("val_loss", 2)]``: what none of them claims is dropped after each
+            save; without any, all stay.
+        grace: Seconds for which a dropped checkpoint can be brought back; until then it takes room.
         deadline: Seconds between SIGTERM and the end of the process, as the scheduler grants them.
         progress: Show a bar; by default where there is a terminal.
         **objects: What is trained: modules, optimizers, schedulers, arrays, anything a checkpoint can hold.
@@ -59,6 +63,8 @@ class Run:
         data: Any,
         epochs: int = 1,
         every: int | None = 500,
+        keep: Sequence[Keeper] = (),
+        grace: float = 3600.0,
         deadline: float = 30.0,
         progress: bool | None = None,
         **objects: Any,
@@ -69,7 +75,7 @@ class Run:
         self._run = SavedRun(feed := feed_for(data))
         self._feed, self._metrics = feed, dict[str, Any]()
         self._watch = StepWatch(objects.values())
-        self._saves = Saves(root, every=every, lazy=self._watch.sees_optimizers)
+        self._saves = Saves(root, every=every, lazy=self._watch.sees_optimizers, keep=keep, grace=grace)
         self._ended_at: RunPlace | None = None
         self.resumed_from: int | None = None
         self.opening = self._resume()
