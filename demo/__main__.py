@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 import warnings
-from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
@@ -19,19 +17,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Column, Table
 
 import model_checkpoint as mc
+from demo.catalog import prove_catalog
+from demo.claims import Claim, flip_one_bit
 from model_checkpoint.errors import ChunkMismatch
 
 STEPS, EVERY = 60, 5
 console = Console(highlight=False)
-
-
-@dataclass(frozen=True)
-class Claim:
-    """One thing the demo sets out to prove."""
-
-    text: str
-    held: bool
-    evidence: str
 
 
 def read_losses(path: Path) -> dict[int, str]:
@@ -68,17 +59,6 @@ def kill_in_mid_save(root: Path, process: subprocess.Popen[bytes]) -> list[str]:
         time.sleep(0.0005)
     process.wait()
     return sorted(p.name for p in staging.glob("*") if p.is_dir()) if staging.exists() else []
-
-
-def flip_one_bit(info: mc.CheckpointInfo) -> Path:
-    """Damage the largest data file of a checkpoint in its middle."""
-    path = max(Path(info.path).glob("*.safetensors"), key=lambda p: p.stat().st_size)
-    with path.open("r+b") as file:
-        file.seek(path.stat().st_size // 2)
-        byte = file.read(1)[0]
-        file.seek(-1, os.SEEK_CUR)
-        file.write(bytes([byte ^ 1]))
-    return path
 
 
 def prove_resume(folder: Path) -> list[Claim]:
@@ -145,7 +125,8 @@ def main() -> int:
     """Prove every claim and print the verdicts."""
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mckpt-demo-") as folder:
-        claims = [*prove_resume(Path(folder)), *prove_damage(Path(folder))]
+        acts = (prove_resume, prove_damage, lambda where: prove_catalog(where, console))
+        claims = [claim for act in acts for claim in act(Path(folder))]
     evidence = Column("evidence", overflow="fold")
     table = Table("claim", evidence, "held", title=f"model_checkpoint demo, {time.monotonic() - started:.0f} s")
     for claim in claims:
