@@ -69,8 +69,9 @@ def in_child(reset: Callable[[], object]) -> None:
     Example:
         >>> in_child(lambda: None)
     """
+    _resets[:] = [one for one in _resets if one() is not None]
     if hasattr(reset, "__self__"):
-        _resets.append(WeakMethod(reset, _resets.remove))
+        _resets.append(WeakMethod(reset))
     else:
         _resets.append(lambda: reset)
 

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +33,11 @@ def main(root, fault):
         try:
             mc.save(root, {"x": mine}, step=5, coordinator=MpiCoordinator(patience=2.0))
         except mc.CheckpointException as error:
-            (root / f"told-{ranks.rank}").write_text(f"{type(error).__name__} {error}")
+            written = root / f"telling-{ranks.rank}"
+            written.write_text(f"{type(error).__name__} {error}")
+            written.rename(root / f"told-{ranks.rank}")
+            while not all((root / f"told-{rank}").exists() for rank in range(3)):
+                time.sleep(0.05)  # mpirun ends the others with the first that leaves
         os._exit(0)
 
 

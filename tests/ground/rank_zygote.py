@@ -100,6 +100,7 @@ class Zygote:
     def close(self):
         """End the process; its ranks are ended by their tests."""
         self._process.stdin.close()
+        self._process.stdout.close()
         self._process.wait(10)
 
 

@@ -119,6 +119,7 @@ def test_a_method_is_called_in_children_as_long_as_its_object_lives():
     assert pool.threads == 2
 
     del pool
+    forks.in_child(Pool().begin_anew)
     assert reset not in forks._resets
 
 

@@ -26,6 +26,7 @@ Work = Callable[[Connection], T]
 
 _PATIENCE = 60.0  # seconds in all for what passes
 _FIRST_WAIT, _LONGEST_WAIT = 0.005, 1.0
+_chance = random.Random()  # of our own: the numbers of a training are not for us to draw
 _TRIES = {Meaning.LOST: 2, Meaning.REFUSED: 3, Meaning.FINAL: 1}
 
 
@@ -57,7 +58,7 @@ class Transactions:
                 if tries[meaning] >= _TRIES.get(meaning, tries[meaning] + 1) or time.monotonic() > deadline:
                     url = self.pool.url
                     raise typed(error, meaning, self.pool.where, secrets_of(url)) from error
-            time.sleep(wait * random.random())
+            time.sleep(wait * _chance.random())
             wait = min(2 * wait, _LONGEST_WAIT)
 
     def _once(self, work: Work[T], mode: str) -> T:

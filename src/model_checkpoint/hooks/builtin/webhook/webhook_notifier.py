@@ -26,6 +26,7 @@ from model_checkpoint.hooks.values.plain_data import plain_data
 _LOG = logging.getLogger(__name__)
 _LONGEST_PAUSE = 60.0
 _MOST_FAILED = 1000
+_chance = random.Random()  # of our own: the numbers of a training are not for us to draw
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,7 +204,7 @@ class WebhookNotifierHook(BaseHook):
 
     def _rest(self, attempt: int, error: DeliveryFailed) -> bool:
         """Pause before another try, longer each time; whether there will be one."""
-        grown = self._pause * 2 ** (attempt - 1) * random.uniform(0.75, 1.25)  # not a secret
+        grown = self._pause * 2 ** (attempt - 1) * _chance.uniform(0.75, 1.25)  # not a secret
         pause = min(_LONGEST_PAUSE, grown) if error.retry_after is None else error.retry_after
         _LOG.info("%s, is tried again in %.2g s", error, pause)
         with self._changed:
