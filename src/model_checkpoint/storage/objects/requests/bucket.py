@@ -251,9 +251,8 @@ class Bucket:
         key = str(meta["path"])
         if self.address.prefix:
             key = key.removeprefix(self.address.prefix + "/")
-        return ObjectMeta(
-            key=key, size=int(meta["size"]), modified=meta["last_modified"], version=meta.get("e_tag") or ""
-        )
+        version = (meta.get("e_tag") or "").strip('"')  # Azure quotes it in one answer and not in another
+        return ObjectMeta(key=key, size=int(meta["size"]), modified=meta["last_modified"], version=version)
 
 
 _buckets: dict[tuple[object, ...], Bucket] = {}
