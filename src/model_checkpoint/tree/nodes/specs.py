@@ -29,7 +29,7 @@ def _spec(name: str, node: list[Any], entries: Sequence[Entry]) -> Spec:
         entry = entries[index]
         return Spec(name, entry.dtype, entry.shape, index, entry.kind)
     match node:
-        case ["v", _, str(kind), str(dtype), list(shape), *_]:
+        case ["v", _, str(kind), str(dtype), list(shape), *_] if all(type(n) is int and n >= 0 for n in shape):
             return Spec(name, dtype, tuple(shape), index, kind)
     raise damaged(node)
 
