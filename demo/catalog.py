@@ -53,7 +53,7 @@ def prove_catalog(folder: Path, console: Console) -> list[Claim]:
     ):
         best = manager.load_checkpoint(checkpoint_type="best_loss")
         plan = manager.plan(keep=[mc.last(2), mc.best("loss"), mc.every(20)])
-        console.print(escape(plan.summary()), soft_wrap=True)
+        console.print(escape(plan.summary().replace(str(folder), "...")), soft_wrap=True)
         manager.prune(plan=plan)
         left = sorted(row.step for row in manager.list_checkpoints())
     return [

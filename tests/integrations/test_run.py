@@ -242,11 +242,36 @@ def test_a_tensor_is_logged_without_its_graph(tmp_path):
         ({"data": DATA, "epochs": 0}, "epochs must be a whole number above 0"),
         ({"data": DATA, "every": 0}, "every must be a whole number of bodies"),
         ({"data": DATA, "run": 3}, "this name is taken"),
+        ({"data": DATA, "evry": 3}, r"evry=: a int cannot be filled by a resume.*Did you mean every=\?"),
+        ({"data": DATA, "best": None}, "best=: a NoneType cannot be filled"),
     ],
 )
 def test_what_no_run_could_resume_is_refused_at_once(tmp_path, options, message):
     with pytest.raises(OptionInvalid, match=message):
         mc.Run(tmp_path, **options)
+
+
+def test_what_a_load_can_only_replace_is_refused_on_the_first_start(tmp_path):
+    import jax.numpy as jnp
+
+    with pytest.raises(OptionInvalid, match=r"params=: a .* cannot be filled by a resume"):
+        mc.Run(tmp_path, data=DATA, params=jnp.zeros(3))
+
+
+def test_arrays_of_jax_in_a_dict_come_back(tmp_path):
+    import jax.numpy as jnp
+
+    def train(stop):
+        held = {"w": jnp.zeros(2)}
+        for batch in (run := mc.Run(tmp_path, data=DATA, epochs=2, every=2, held=held)):
+            if run.step == stop:
+                break
+            held["w"] = held["w"] + batch
+        mc.finish_saves(tmp_path)
+        return held["w"].tolist(), run.resumed_from
+
+    train(stop=5)
+    assert train(stop=None) == ([20.0, 20.0], 4)
 
 
 def test_a_checkpoint_of_something_else_is_refused_by_name(tmp_path):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 from model_checkpoint.checkpoint.retention.lineup import Keeper
@@ -22,6 +24,8 @@ log = logging.getLogger("model_checkpoint.run")
 
 _OWN = "run"  # the name of our part
 _END = object()
+_OPTIONS = ("data", "epochs", "every", "keep", "grace", "deadline", "progress")
+_UNFILLABLE = (bool, int, float, complex, str, bytes, tuple, frozenset)
 
 
 class Run:
@@ -37,7 +41,8 @@ class Run:
         grace: Seconds for which a dropped checkpoint can be brought back; until then it takes room.
         deadline: Seconds between SIGTERM and the end of the process, as the scheduler grants them.
         progress: Show a bar; by default where there is a terminal.
-        **objects: What is trained: modules, optimizers, schedulers, arrays, anything a checkpoint can hold.
+        **objects: What is trained: modules, optimizers, schedulers, arrays, dicts of anything a checkpoint can hold; a
+            resume fills them in place.
 
     Raises:
         CorruptedCheckpoint: nothing healthy is left to resume from.
@@ -174,11 +179,14 @@ class Run:
 
     def _resume(self) -> str:
         """Bring everything back; return in one line from where."""
-        told: list[LoadReport] = []
+        told, filled = list[LoadReport](), {**self._objects, _OWN: self._run}
         try:
-            load(self._root, into={**self._objects, _OWN: self._run}, fallback=True, report=told.append)
+            load(self._root, into=filled, fallback=True, report=told.append)
         except CheckpointNotFound:
             return f"{self._root}: a new run"
+        for name, one in self._objects.items():
+            if filled[name] is not one:
+                raise _unfillable(name, one)
         self.resumed_from = self._saves.newest = self.step
         if self.epoch >= self._epochs:
             self._ended_at = self._run.place
@@ -199,3 +207,17 @@ def _require(*, epochs: int, every: int | None, objects: Mapping[str, Any]) -> N
         raise OptionInvalid(f"every must be a whole number of bodies above 0, or None, got {every!r}")
     if _OWN in objects:
         raise OptionInvalid(f"{_OWN}=: this name is taken by the run's own place. Give the object another name.")
+    jax = sys.modules.get("jax")
+    fixed = _UNFILLABLE if jax is None else (*_UNFILLABLE, jax.Array)  # known on the first start, not on the second
+    for name, one in objects.items():
+        if one is None or isinstance(one, fixed):
+            raise _unfillable(name, one)
+
+
+def _unfillable(name: str, one: Any) -> OptionInvalid:
+    meant = get_close_matches(name, _OPTIONS, n=1)
+    guess = f" Did you mean {meant[0]}=?" if meant else ""
+    return OptionInvalid(
+        f"{name}=: a {type(one).__qualname__} cannot be filled by a resume, so its saved value would be lost. "
+        f"Pass what holds it, e.g. {name}={{'value': ...}}.{guess}"
+    )
