@@ -3,7 +3,9 @@
 Generators cannot be had per thread, so replays in several threads could disturb each other. Runs are nevertheless
 let in side by side, and each entry and exit looks whether anyone has drawn a number since the last one: where
 somebody did while two were in, or after a newcomer had moved the generators, the runs concerned are marked
-``tainted`` and their strategy repeats them alone. Functions that draw nothing never wait and never repeat.
+``tainted`` and their strategy repeats them alone. Between the look and the newcomer's own state a number may be drawn
+that nobody sees; a run whose generators had been moved before that is ``doubted``, and repeated if its function is
+known to draw. Functions that draw nothing never wait and never repeat.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ class ReplayRun:
     alone: bool = False
     moved: bool = False  # somebody else set the generators since this run did
     tainted: bool = False
+    doubted: bool = False  # numbers it drew from a moved generator may have gone unnoticed
 
 
 @dataclass(slots=True)
@@ -96,6 +99,7 @@ class SharedReplayState:
             if not self._active:
                 self._world = RandomState.capture()
             for other in self._active:
+                other.doubted = other.doubted or other.moved
                 other.moved = True
             self._lone = run if run.alone else None
             self._active.append(run)

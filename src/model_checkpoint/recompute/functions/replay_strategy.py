@@ -42,13 +42,22 @@ class DirectCall:
         return function()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class CallScene:
-    """Everything around a function at its registration."""
+    """Everything around a function at its registration, and whether it was ever seen to draw a number."""
 
     random: RandomState
     modes: ThreadModes
     flags: dict[Any, bool]
+    draws: bool = False  # seen in a run that nobody disturbed
+
+    def trusts(self, run: ReplayRun) -> bool:
+        """Whether the numbers a run drew were its own; learns from one that nobody disturbed."""
+        if run.tainted or (run.doubted and self.draws):
+            return False
+        if not run.moved:
+            self.draws = self.draws or run.random != self.random
+        return True
 
 
 class ExactReplay:
@@ -85,10 +94,14 @@ class ExactReplay:
 
     def run(self, function: Callable[[], Any], captured: CallScene) -> Any:
         """Call the function in its scene."""
-        run = ReplayRun(captured.random, captured.flags)
-        with captured.modes.applied(), GROUND.entered(run):
-            value = function()
-        if not run.tainted:
-            return value
-        with captured.modes.applied(), GROUND.entered(ReplayRun(captured.random, captured.flags, alone=True)):
-            return function()
+        value, run = _replay(function, captured)
+        if not captured.trusts(run):
+            value, run = _replay(function, captured, alone=True)
+            captured.trusts(run)  # for what it teaches
+        return value
+
+
+def _replay(function: Callable[[], Any], scene: CallScene, *, alone: bool = False) -> tuple[Any, ReplayRun]:
+    run = ReplayRun(scene.random, scene.flags, alone=alone)
+    with scene.modes.applied(), GROUND.entered(run):
+        return function(), run
