@@ -340,6 +340,18 @@ class StoreSuite(TrashSuite, MendSuite):
         assert load_blobs(store, "step-1")["x"] == b"abc" * 5000
         assert nothing is None or bytes(nothing) == b""
 
+    def test_lent_bytes_are_those_of_the_file(self, store: Store) -> None:
+        """Where nothing can be lent, there is None, and the bytes are read."""
+        save_blobs(store, "step-1", {"x": b"0123456789" * 1_000_000})
+        reader = store.open("step-1", "x")
+
+        with reader.lend(5, 25) as some, reader.lend(9_999_995, 10_000_000) as last:
+            pieces = [None if view is None else bytes(view) for view in (some, last)]
+        reader.close()
+
+        assert pieces[0] in (None, b"56789" + b"0123456789" + b"01234")
+        assert pieces[1] in (None, b"56789")
+
     # --- names -------------------------------------------------------------------------------------------------------
 
     @pytest.mark.parametrize("name", UNSAFE)
