@@ -47,7 +47,18 @@ def main(groups: Sequence[Sequence[str]], *, record: Path = RECORD, folder: Path
 def failures(arguments: Sequence[str], folder: Path) -> list[str]:
     """Run pytest with everything included and return the tests that failed."""
     with tempfile.TemporaryDirectory() as cache:
-        command = [sys.executable, "-m", "pytest", "-m", "", "-o", f"cache_dir={cache}", *arguments]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-m",
+            "",
+            "--durations=40",
+            "--durations-min=5",
+            "-o",
+            f"cache_dir={cache}",
+            *arguments,
+        ]
         code = subprocess.run(command, cwd=folder, check=False).returncode
         last = Path(cache, "v", "cache", "lastfailed")
         failed = list(json.loads(last.read_text())) if last.exists() else []

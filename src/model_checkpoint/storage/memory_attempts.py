@@ -176,6 +176,8 @@ class MemoryAttempt:
             old = self._bucket.published.get(self._name, {})
             if old and not replace:
                 raise name_taken(self._where)
+            if old:
+                self._bucket.trash[str(TrashToken.fresh(self._name))] = Discarded(old)
             kept = {file: content for file, content in old.items() if file not in gone}
             self._bucket.published[self._name] = kept | new | {MANIFEST: memoryview(bytes(manifest))}
         self.abort()

@@ -241,6 +241,17 @@ class StoreSuite(TrashSuite, MendSuite):
         assert set(store.files("step-1")) == {"x-2", "kept-1", "manifest.json"}
         assert list(store.sweep(AT_ONCE).alive) == []
 
+    def test_what_was_replaced_can_be_brought_back(self, store: Store) -> None:
+        """An overwrite forgets no more than a deletion does."""
+        save_blobs(store, "step-1", {"x-1": b"old", "y-1": b"old too"}, attempt="1")
+        save_blobs(store, "step-1", {"x-2": b"new"}, attempt="2", replace=True, obsolete=["x-1", "y-1"])
+
+        [replaced] = store.trash()
+        store.discard("step-1")
+
+        assert store.bring_back(replaced.token) == "step-1"
+        assert load_blobs(store, "step-1") == {"x-1": b"old", "y-1": b"old too"}
+
     def test_a_replacement_of_nothing_is_a_new_checkpoint(self, store: Store) -> None:
         """Whether it was there is known only at the end."""
         save_blobs(store, "step-1", {"x-1": b"new"}, attempt="1", replace=True, obsolete=["x-0"])

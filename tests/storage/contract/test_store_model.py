@@ -45,8 +45,12 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(name=NAMES, data=st.binary(max_size=9000))
     def replace(self, name, data):
         attempt, files = self.fresh(data)
-        save_blobs(self.store, name, files, attempt=attempt, replace=True, obsolete=[*self.published.get(name, {})])
+        old = self.published.get(name)
+        save_blobs(self.store, name, files, attempt=attempt, replace=True, obsolete=[*(old or ())])
         self.published[name] = files
+        if old is not None:
+            [token] = {item.token for item in self.store.trash()} - {*self.trashed}
+            self.trashed[token] = name, old
 
     @rule(name=NAMES, data=st.binary(max_size=100))
     def begin(self, name, data):

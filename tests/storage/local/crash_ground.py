@@ -142,6 +142,8 @@ class Ground:
             tokens = [item.token for item in store.trash()]
             assert len(tokens) == (1 if now is None else 0)
         for item in store.trash():
+            if item.name in store.names():  # it was replaced
+                store.discard(item.name)
             assert load_blobs(store, store.bring_back(item.token)) == OLD
 
     def _verify_nothing_left(self, store):

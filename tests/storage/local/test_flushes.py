@@ -213,10 +213,10 @@ def whole(store, name):
 
 
 def brought_back(disk, item):
-    """What bringing back a deleted checkpoint would give."""
+    """What bringing back a deleted checkpoint would give, or one that was replaced."""
     twin = disk.copy()
     if item.name in on(twin).names():
-        return None
+        on(twin).discard(item.name)
     return whole(on(twin), on(twin).bring_back(item.token))
 
 

@@ -302,7 +302,7 @@ def test_a_failing_medium_is_not_taken_for_one_without_links(tmp_path):
     store = LocalStore(tmp_path / "runs", calls=FailingLinks())
     save_blobs(store, "step-1", {"x-a1": b"old"}, attempt="a1")
 
-    with pytest.raises(StorageFailure, match=r"step-1: could not add the new files \(Input/output error\)"):
+    with pytest.raises(StorageFailure, match=r"a2: could not note what will be replaced \(Input/output error\)"):
         save_blobs(store, "step-1", {"x-a2": b"new"}, attempt="a2", replace=True, obsolete=["x-a1"])
 
     assert load_blobs(store, "step-1") == {"x-a1": b"old"}

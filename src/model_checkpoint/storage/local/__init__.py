@@ -7,6 +7,7 @@ mending         sealed files take their places in a published checkpoint, one re
 shared_attempt  one attempt that many ranks write to, and the one rename that decides what becomes of it.
 data_files      the bytes of a checkpoint on their way to a file system, and back.
 commit          the commit protocol, from a finished stage to a durable checkpoint.
+replaced_files  what an overwrite or a repair puts others in the place of, kept in the trash for its grace.
 trash           deleted checkpoints wait here until their grace ends, and can be brought back until then.
 sidecar_files   small values of a root, one file each.
 recovery        remove what dead attempts left, and trash past its grace.

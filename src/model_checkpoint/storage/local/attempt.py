@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from model_checkpoint.errors import StepExists, StorageFailure
 from model_checkpoint.storage.contract.failures import attempt_over, not_sealed, typed_errors
-from model_checkpoint.storage.contract.names import check_name, check_new_file, check_own_files
+from model_checkpoint.storage.contract.names import REPLACED_MANIFEST, check_name, check_new_file, check_own_files
 from model_checkpoint.storage.contract.store import FileStat
 from model_checkpoint.storage.local.commit import Staged, commit_new, commit_over, draft_name, link_copy, write_manifest
 from model_checkpoint.storage.local.data_files.files import (
@@ -27,7 +27,7 @@ from model_checkpoint.storage.local.paths import (
     remove_tree,
     stamped_files,
 )
-from model_checkpoint.storage.local.trash import retire_files
+from model_checkpoint.storage.local.replaced_files import keep_manifest, retire_files
 
 _TRIES = 16
 _ROOM = "written"  # no name of a file that is adopted: those lie beside it
@@ -149,8 +149,13 @@ class LocalAttempt:
             self._obsolete = self._unclaimed(*self._replaced(obsolete))
             # durable before the first file joins: recovery must know where to look for strays
             self._lock.note_obsolete(self._obsolete)
+            keep_manifest(self._root, self._name, self._path)
         self._joined = True
-        return commit_over(staged)
+        if commit_over(staged):
+            return True
+        with typed_errors(self._path, "could not forget what was to be replaced"):
+            remove_tree(self._root.calls, f"{self._path}/{REPLACED_MANIFEST}")
+        return False
 
     def _replaced(self, obsolete: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
         """What goes, and whose it is: ``obsolete``, or all of a version that came meanwhile, unknown to the caller."""
@@ -178,7 +183,7 @@ class LocalAttempt:
     def _tidy(self) -> None:
         """Clean up behind a commit; whatever fails is recovery's to finish, the checkpoint is safe."""
         try:
-            retire_files(self._root, self._name, self._obsolete)
+            retire_files(self._root, self._name, self._obsolete, kept=self._path)
             remove_tree(self._root.calls, self._path)
         except OSError as error:
             log.warning("%s: leavings stay until the next recovery (%s)", self._path, error)

@@ -14,7 +14,7 @@ from model_checkpoint.storage.contract.names import MANIFEST
 from model_checkpoint.storage.local.attempt import LocalAttempt
 from model_checkpoint.storage.local.commit import Staged, hold_still, write_manifest
 from model_checkpoint.storage.local.paths import flush_folder, let_go, list_folder, read_manifest
-from model_checkpoint.storage.local.trash import keep_replaced
+from model_checkpoint.storage.local.replaced_files import keep_replaced
 
 
 class LocalMending(LocalAttempt):

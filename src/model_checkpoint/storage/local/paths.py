@@ -288,9 +288,9 @@ def write_whole(calls: Syscalls, fd: int, data: bytes, *, offset: int = 0) -> No
         done += count
 
 
-def read_manifest(calls: Syscalls, folder: str, *, limit: int | None = None) -> bytes:
+def read_manifest(calls: Syscalls, folder: str, *, limit: int | None = None, file: str = MANIFEST) -> bytes:
     """The bytes of the manifest in ``folder``, or the first of them; raises FileNotFoundError when there is none."""
-    fd, info = open_regular(calls, folder, MANIFEST)
+    fd, info = open_regular(calls, folder, file)
     try:
         if info.st_size > _MANIFEST_LIMIT:
             raise LimitExceeded(
@@ -304,10 +304,10 @@ def read_manifest(calls: Syscalls, folder: str, *, limit: int | None = None) -> 
         let_go(calls, fd)
 
 
-def decode_manifest(calls: Syscalls, folder: str) -> Manifest | None:
+def decode_manifest(calls: Syscalls, folder: str, *, file: str = MANIFEST) -> Manifest | None:
     """The manifest in ``folder``; None if it cannot be understood. Raises FileNotFoundError when there is none."""
     try:
-        return decode(read_manifest(calls, folder), folder)
+        return decode(read_manifest(calls, folder, file=file), folder)
     except CheckpointException as error:
         log.warning("%s: its manifest is not used to decide anything (%s)", folder, error)
         return None

@@ -24,7 +24,8 @@ from model_checkpoint.storage.local.paths import (
     regular_files,
     remove_tree,
 )
-from model_checkpoint.storage.local.trash import overdue, purge, retire_files
+from model_checkpoint.storage.local.replaced_files import retire_files
+from model_checkpoint.storage.local.trash import overdue, purge
 
 _ENTRY = re.compile(r"([A-Za-z0-9_-]{1,64})(?:\.lock)?")
 
@@ -97,10 +98,10 @@ def _weigh(root: RootPaths, attempt: str) -> int:
 
 def _bury(root: RootPaths, attempt: str, owner: Owner | None) -> int:
     """Remove all traces of a dead attempt, its lock last."""
+    clear = owner is None or not is_name(owner.name) or _clear_strays(root, attempt, owner)
     nbytes = remove_tree(root.calls, root.stage(attempt))
-    if owner is not None and is_name(owner.name) and not _clear_strays(root, attempt, owner):
-        return nbytes
-    remove_tree(root.calls, root.lock(attempt))
+    if clear:
+        remove_tree(root.calls, root.lock(attempt))
     return nbytes
 
 
@@ -125,7 +126,7 @@ def _clear_strays(root: RootPaths, attempt: str, owner: Owner) -> bool:
     kept = {*manifest.file_names, MANIFEST}
     if manifest.attempt == attempt:
         flush_folder(root.calls, folder)  # it died before it could: the new must be durable before the old goes
-        retire_files(root, owner.name, [file for file in old if file not in kept])
+        retire_files(root, owner.name, [file for file in old if file not in kept], kept=root.stage(attempt))
     else:
         for file in own:
             if file not in kept:

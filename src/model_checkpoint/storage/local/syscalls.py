@@ -27,6 +27,7 @@ _SYNC_FILE_RANGE_WRITE = 2
 _CACHE_PROBES = 64
 _MADV_POPULATE_READ = 22
 _F_SETSIG = 10
+MemoryMap = mmap.mmap  # inside the class its name is that of a call
 
 
 def _foreign(name: str, *types: type[Any]) -> Callable[..., int] | None:
@@ -123,15 +124,15 @@ class Syscalls:
         """Map the whole file, private: writes to the map never reach the file."""
         return memoryview(mmap.mmap(fd, size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE))
 
-    def map_shared(self, fd: int, size: int) -> mmap.mmap:
+    def map_shared(self, fd: int, size: int) -> MemoryMap:
         """Map the whole file for reading, as the page cache has it."""
         return mmap.mmap(fd, size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
 
-    def populate(self, area: mmap.mmap, start: int, length: int) -> None:
+    def populate(self, area: MemoryMap, start: int, length: int) -> None:
         """Bring pages of a map into it now; raises where one cannot be had."""
         area.madvise(_MADV_POPULATE_READ, start, length)
 
-    def forget_pages(self, area: mmap.mmap, start: int, length: int) -> None:
+    def forget_pages(self, area: MemoryMap, start: int, length: int) -> None:
         """Take pages out of a map; the page cache keeps them."""
         area.madvise(mmap.MADV_DONTNEED, start, length)
 

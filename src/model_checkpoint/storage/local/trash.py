@@ -1,9 +1,9 @@
 """Trash: deleted checkpoints wait here until their grace ends, and can be brought back until then.
 
-``.trash/<token>`` with a manifest is a checkpoint; without one it holds files that were in the way or belonged to a
-replaced version. ``doomed~<token>`` is being removed and can no longer be brought back. A deletion frees room, so it
-works where there is none: if a disk has no block left for a name in ``.trash``, the token lies in ``checkpoints``; if
-not even there, the checkpoint is removed at once.
+``.trash/<token>`` with a manifest is a checkpoint, deleted or replaced; without one it holds files that were in the
+way. ``doomed~<token>`` is being removed and can no longer be brought back. A deletion frees room, so it works where
+there is none: if a disk has no block left for a name in ``.trash``, the token lies in ``checkpoints``; if not even
+there, the checkpoint is removed at once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from model_checkpoint.errors import CheckpointException, StorageFailure
 from model_checkpoint.storage.contract.failures import (
     FULL,
-    NO_LINKS,
     doubt,
     in_doubt,
     name_taken_again,
@@ -27,7 +26,7 @@ from model_checkpoint.storage.contract.failures import (
     typed_errors,
 )
 from model_checkpoint.storage.contract.host import Moment
-from model_checkpoint.storage.contract.names import MANIFEST, REPLACED_MANIFEST, TrashToken
+from model_checkpoint.storage.contract.names import MANIFEST, TrashToken
 from model_checkpoint.storage.contract.store import Trashed, Waiting
 from model_checkpoint.storage.local.paths import (
     RootPaths,
@@ -38,13 +37,10 @@ from model_checkpoint.storage.local.paths import (
     list_folder,
     log,
     make_folder,
-    open_regular,
     read_manifest,
     regular_files,
     remove_tree,
-    write_whole,
 )
-from model_checkpoint.storage.local.syscalls import Syscalls
 
 _DOOMED = "doomed~"
 _TAKEN = (errno.ENOTEMPTY, errno.EEXIST)
@@ -72,8 +68,7 @@ def discard(root: RootPaths, name: str) -> Trashed:
     with typed_errors(source, "could not be moved to the trash"):
         if not is_published(root, name):
             raise no_such_checkpoint(source, root.path)
-        order = 1 + max((token.order for token, _ in _entries(root)), default=0)
-        token = TrashToken.fresh(name, order=order, moment=root.calls.now())
+        token = _last_token(root, name)
         try:
             nbytes = sum(regular_files(root.calls, source).values())
             place = _put_away(root, source, token)
@@ -89,6 +84,12 @@ def discard(root: RootPaths, name: str) -> Trashed:
         else:
             _flush_move(root, source=root.checkpoints, target=place)
     return Trashed(name=name, token=str(token), deleted=token.deleted, nbytes=nbytes)
+
+
+def _last_token(root: RootPaths, name: str) -> TrashToken:
+    """A token that comes after all there are."""
+    order = 1 + max((token.order for token, _ in _entries(root)), default=0)
+    return TrashToken.fresh(name, order=order, moment=root.calls.now())
 
 
 def _put_away(root: RootPaths, source: str, token: TrashToken) -> str | None:
@@ -234,13 +235,13 @@ def clear_the_way(root: RootPaths, name: str) -> bool:
     if not real or MANIFEST in entries:
         return False
     log.warning("%s: holds %d entries but no manifest; they go to the trash", folder, len(entries))
-    _throw_files(root, name, entries)
+    throw_files(root, name, entries)
     return True
 
 
-def _throw_files(root: RootPaths, name: str, files: Sequence[str]) -> None:
-    """Move single files of ``name`` to the trash; those already gone are no error."""
-    bin_ = f"{root.trash}/{TrashToken.fresh(name, moment=root.calls.now())}"
+def throw_files(root: RootPaths, name: str, files: Sequence[str]) -> str:
+    """Move single files of ``name`` to the trash; those already gone are no error. Returns the folder they are in."""
+    bin_ = f"{root.trash}/{_last_token(root, name)}"
     make_folder(root.calls, root.trash)
     root.calls.mkdir(bin_)
     for file in files:
@@ -248,67 +249,7 @@ def _throw_files(root: RootPaths, name: str, files: Sequence[str]) -> None:
             root.calls.rename(f"{root.checkpoint(name)}/{file}", f"{bin_}/{file}")
         except FileNotFoundError:
             log.debug("%s/%s: gone already", name, file)
-
-
-def retire_files(root: RootPaths, name: str, files: Sequence[str]) -> None:
-    """Move the files of a replaced version to the trash; on a disk that has no room for that, remove them."""
-    if not files:
-        return
-    try:
-        _throw_files(root, name, files)
-    except OSError as error:
-        if error.errno not in FULL:
-            raise
-        log.warning("%s: the files it replaced are removed at once; the disk has no room to keep them", name)
-        for file in files:
-            remove_tree(root.calls, f"{root.checkpoint(name)}/{file}")
-
-
-def keep_replaced(root: RootPaths, name: str, files: Sequence[str]) -> None:
-    """Give files of ``name`` that are about to be replaced a second name in the trash, durably.
-
-    A manifest gets another one there, since a folder with a manifest would count as a checkpoint. Where there are no
-    links a file is copied; it must not leave its place before the new one is there, since what is left of it counts.
-    """
-    if not files:
-        return
-    calls, folder = root.calls, root.checkpoint(name)
-    bin_ = f"{root.trash}/{TrashToken.fresh(name, moment=calls.now())}"
-    make_folder(calls, root.trash)
-    calls.mkdir(bin_)
-    pinned = calls.open(bin_, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        for file in files:
-            kept = REPLACED_MANIFEST if file == MANIFEST else file
-            try:
-                calls.link(f"{folder}/{file}", kept, into=pinned)
-            except FileNotFoundError:
-                log.debug("%s/%s: gone already", name, file)
-            except OSError as error:
-                if error.errno not in NO_LINKS:
-                    raise
-                _copy(calls, folder, file, f"{bin_}/{kept}")
-    finally:
-        let_go(calls, pinned)
-    flush_folder(calls, bin_)
-    flush_folder(calls, root.trash)
-
-
-def _copy(calls: Syscalls, folder: str, file: str, target: str) -> None:
-    """Copy a file, durably, a piece at a time."""
-    source, info = open_regular(calls, folder, file)
-    try:
-        copy = calls.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-        try:
-            piece, done = memoryview(bytearray(min(_PIECE, info.st_size))), 0
-            while done < info.st_size and (count := calls.preadv(source, piece, done)):
-                write_whole(calls, copy, bytes(piece[:count]), offset=done)
-                done += count
-            calls.fsync(copy)
-        finally:
-            let_go(calls, copy)
-    finally:
-        let_go(calls, source)
+    return bin_
 
 
 @dataclass(frozen=True, slots=True)

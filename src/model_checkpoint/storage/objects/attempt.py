@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 from model_checkpoint.errors import CheckpointException, DurabilityUnknown, StepExists, StorageFailure
 from model_checkpoint.storage.contract.failures import attempt_over, misused, not_sealed
-from model_checkpoint.storage.contract.names import MANIFEST, check_name, check_new_file, check_own_files
+from model_checkpoint.storage.contract.names import check_name, check_new_file, check_own_files
 from model_checkpoint.storage.contract.store import FileStat
-from model_checkpoint.storage.objects.commit import CurrentManifest, ManifestPut, commit, find
-from model_checkpoint.storage.objects.folder import files_of
+from model_checkpoint.storage.objects.commit import ManifestPut, commit, find
 from model_checkpoint.storage.objects.leases import Lease
 from model_checkpoint.storage.objects.requests.bucket import Bucket, log
 from model_checkpoint.storage.objects.requests.failures import ConditionFailed, KeyMissing
 from model_checkpoint.storage.objects.requests.keys import CHECKPOINTS, file_key, stored_name
 from model_checkpoint.storage.objects.requests.parallel import in_parallel
+from model_checkpoint.storage.objects.trash import forget, set_aside
 from model_checkpoint.storage.objects.writer import COPY_BYTES, Buffers, ObjectCopy, ObjectWriter, stamp_of
 
 _TRIES = 16
@@ -70,57 +70,35 @@ class ObjectAttempt:
             raise misused(self._where, "a manifest of no bytes means a deleted checkpoint")
         if replace:
             check_own_files(self._writers, self._attempt, self._where)
-        gone = tuple(check_name(file, self._where) for file in obsolete if file not in (*self._writers, MANIFEST))
+        for file in obsolete:
+            check_name(file, self._where)
         try:
-            old = self._commit(bytes(manifest), replace=replace, obsolete=gone)
+            self._commit(bytes(manifest), replace=replace)
         except DurabilityUnknown:
             self._over = True  # both versions stay where they are, and recovery decides which one goes
             self._lease.leave()
             raise
         self._over = True
-        self._tidy(old)
+        self._lease.release()
 
-    def _commit(self, manifest: bytes, *, replace: bool, obsolete: tuple[str, ...]) -> tuple[str, ...]:
-        """Commit as new or over the old, whichever the name turns out to be; return the stored files to remove."""
+    def _commit(self, manifest: bytes, *, replace: bool) -> None:
+        """Commit as new or over the old, whichever the name turns out to be; the old one can be brought back."""
         for _ in range(_TRIES):
             found = find(self._bucket, self._name) if replace else None
-            old = self._outdated(found, obsolete) if found is not None else ()
-            if old:
-                self._lease.note_obsolete(old)
+            aside = None if found is None else set_aside(self._bucket, self._name, found)[0]
             home = found.home if found is not None else self._attempt
             draft = ManifestPut(data=manifest, attempt=self._attempt, home=home)
             try:
-                commit(self._bucket, self._name, draft, over=found)
+                return commit(self._bucket, self._name, draft, over=found)
             except (ConditionFailed, StepExists):
+                if aside is not None:
+                    forget(self._bucket, aside)
                 if not replace:
                     raise
-            else:
-                return old
         raise StorageFailure(
             f"{self._where}: the checkpoint was replaced {_TRIES} times meanwhile. Let one process at a time do that.",
             self._where,
         )
-
-    def _outdated(self, found: CurrentManifest, obsolete: tuple[str, ...]) -> tuple[str, ...]:
-        """Stored files to remove once ``found`` is replaced.
-
-        A version none of whose files the caller names is one it did not know of: then its own files go.
-        """
-        listed = found.listed() or frozenset()
-        names = set(obsolete) if not listed or listed & set(obsolete) or not obsolete else {*obsolete, *listed}
-        own = {stored_name(file, self._attempt) for file in self._writers}
-        present = files_of(self._bucket, found, self._name)
-        return tuple(stored for stored in present if stored.partition("~")[0] in names and stored not in own)
-
-    def _tidy(self, old: tuple[str, ...]) -> None:
-        """Clean up behind a commit; whatever fails is recovery's to finish, the checkpoint is safe."""
-        try:
-            in_parallel(self._bucket.delete, [file_key(self._name, stored) for stored in old])
-        except CheckpointException as error:
-            log.warning("%s: leavings stay until the next recovery (%s)", self._where, error)
-            self._lease.leave()
-        else:
-            self._lease.release()
 
     def abort(self) -> None:
         """Remove everything staged; what cannot be removed now, or may still arrive, is left to recovery."""

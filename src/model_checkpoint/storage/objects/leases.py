@@ -29,7 +29,6 @@ class LeaseRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     attempt: str
     name: str
-    obsolete: tuple[str, ...] = ()  # stored files of the old version, to go once it is replaced
     host: str = ""
     boot: str = ""
     space: str = ""  # process ids mean something only within one
@@ -64,11 +63,6 @@ class Lease:
                     f"{where}: the attempt id is in use. Use a fresh one for each attempt.", where
                 ) from None
         return line
-
-    def note_obsolete(self, stored: tuple[str, ...]) -> None:
-        """Write down what will be removed after the switch, so that recovery can finish it."""
-        self._claim = msgspec.structs.replace(self._claim, obsolete=stored)
-        self.beat()
 
     def beat(self) -> None:
         """Put the claim again, unless it is over."""

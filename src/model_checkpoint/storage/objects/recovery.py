@@ -141,10 +141,8 @@ def _bury(bucket: Bucket, attempt: str, claim: LeaseRecord, survey: _Survey) -> 
 
 
 def _leavings(claim: LeaseRecord, state: FolderState) -> list[str]:
-    """If it came to be the checkpoint, the version it replaced goes; if not, its own files go."""
-    place, needed = state.place, state.needed()
-    if place is not None and place.published and place.attempt == claim.attempt:
-        return [stored for stored in claim.obsolete if stored in state.folder.files and stored not in needed]
+    """Its own files, unless it came to be the checkpoint, or was and may come back."""
+    needed = state.needed()
     return [stored for stored in state.folder.files if is_of(stored, claim.attempt) and stored not in needed]
 
 

@@ -1,8 +1,9 @@
-"""Object trash: deleted checkpoints can be brought back until their grace ends.
+"""Object trash: deleted and replaced checkpoints can be brought back until their grace ends.
 
 No file moves, and nothing is copied but the manifest. A deletion writes down which files the version has, keeps its
-manifest beside them, and then switches the manifest in place to no bytes; bringing back puts the manifest in its place.
-Of a deletion that died half-way, or was undone half-way, the version in place tells that it is none.
+manifest beside them, and then switches the manifest in place to no bytes; a replacement does the same, and switches it
+to the new one. Bringing back puts the manifest in its place. Of what died half-way, or was undone half-way, the version
+in place tells that it is no deletion.
 """
 
 from __future__ import annotations
@@ -58,20 +59,25 @@ def discard(bucket: Bucket, name: str) -> Trashed:
         if found is None:
             raise no_such_checkpoint(where, bucket.address.url)
         prove(bucket)
-        files = {stored: item.size for stored, item in files_of(bucket, found, name).items()}
-        token = _next_token(list_folder(bucket, name))
-        bucket.put(deleted_key(token, RECORD), DeletedFiles(identity=found.identity, files=files).encode())
-        # no byte of the manifest passes through here, so none can be spoiled on the way
-        bucket.copy(manifest_key(name), deleted_key(token, MANIFEST))
+        token, nbytes = set_aside(bucket, name, found)
         try:
             commit(bucket, name, ManifestPut(data=b"", attempt=str(token), home=found.home), over=found)
         except ConditionFailed:
-            _forget(bucket, token)  # it was replaced meanwhile: delete what is there now
+            forget(bucket, token)  # it was replaced meanwhile: delete what is there now
         else:
             deleted = _unix(bucket.head(deleted_key(token, RECORD)).modified)
-            nbytes = len(found.data) + sum(files.values())
             return Trashed(name=name, token=str(token), deleted=deleted, nbytes=nbytes)
     raise StorageFailure(f"{where}: is being replaced all the time. Stop that, then delete it.", where)
+
+
+def set_aside(bucket: Bucket, name: str, found: CurrentManifest) -> tuple[TrashToken, int]:
+    """Write down which files a version has and keep its manifest, before another takes its place; also its bytes."""
+    files = {stored: item.size for stored, item in files_of(bucket, found, name).items()}
+    token = _next_token(list_folder(bucket, name))
+    bucket.put(deleted_key(token, RECORD), DeletedFiles(identity=found.identity, files=files).encode())
+    # no byte of the manifest passes through here, so none can be spoiled on the way
+    bucket.copy(manifest_key(name), deleted_key(token, MANIFEST))
+    return token, len(found.data) + sum(files.values())
 
 
 def _next_token(folder: Folder) -> TrashToken:
@@ -80,7 +86,8 @@ def _next_token(folder: Folder) -> TrashToken:
     return TrashToken(name=folder.name, nanoseconds=max(last + 1, time.time_ns()), salt=secrets.token_hex(8))
 
 
-def _forget(bucket: Bucket, token: TrashToken) -> None:
+def forget(bucket: Bucket, token: TrashToken) -> None:
+    """Take back what was set aside, or is gone."""
     bucket.delete(deleted_key(token, MANIFEST))
     bucket.delete(deleted_key(token, RECORD))
 
@@ -169,7 +176,7 @@ def bring_back(bucket: Bucket, text: str) -> str:
     if not _is_whole(bucket, token, record):
         _take_back(bucket, token, draft)
         raise _not_there(bucket, token)
-    _forget(bucket, token)
+    forget(bucket, token)
     return token.name
 
 
@@ -252,7 +259,7 @@ def _purge(bucket: Bucket, token: TrashToken, items: Mapping[str, ObjectMeta]) -
     except KeyMissing:
         return None  # purged or brought back meanwhile
     if record is None:  # nobody knows its files, so they go as any other that nothing needs
-        _forget(bucket, token)
+        forget(bucket, token)
         return freed
     state = steady_state(bucket, token.name)
     if state is None:
@@ -263,7 +270,7 @@ def _purge(bucket: Bucket, token: TrashToken, items: Mapping[str, ObjectMeta]) -
         needed = state.needed(without=token)
         doomed = [stored for stored in record.files if stored in state.folder.files and stored not in needed]
     in_parallel(bucket.delete, [file_key(token.name, stored) for stored in doomed])
-    _forget(bucket, token)
+    forget(bucket, token)
     return None if in_place else freed + sum(record.files[stored] for stored in doomed)
 
 
