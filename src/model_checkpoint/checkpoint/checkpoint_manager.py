@@ -49,6 +49,7 @@ class EnhancedCheckpointManager(ManagedCheckpoints):
         incremental: Repeat files that did not change by link; native backend only, like ``parity`` and ``mirror``.
         parity: ``"xor"`` or ``"pq"``: write files by which one or two damaged ones can be rebuilt.
         mirror: A second root, written behind each save.
+        grace: Seconds for which a dropped checkpoint can be brought back; until then it takes room.
 
     Example:
         >>> import tempfile, numpy as np
@@ -84,6 +85,7 @@ class EnhancedCheckpointManager(ManagedCheckpoints):
         incremental: bool = False,
         parity: str | None = None,
         mirror: str | None = None,
+        grace: float = 3600.0,
     ) -> None:
         options = ManagerOptions(
             compression=compression_of(enable_compression),
@@ -99,6 +101,7 @@ class EnhancedCheckpointManager(ManagedCheckpoints):
             max_checkpoints=max_checkpoints,
             best_metric=best_metric,
             keep=keep,
+            grace=grace,
         )
         services = open_services(
             checkpoint_dir,

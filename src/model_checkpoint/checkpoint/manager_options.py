@@ -35,6 +35,7 @@ class ManagerOptions:
     max_checkpoints: int | None = 10
     best_metric: str | None = None  # what "best_metric" means: a metric or an expression
     keep: Sequence[Any] | None = None  # keepers, instead of those that follow from the choices above
+    grace: float = 3600.0  # seconds for which what was dropped can be brought back, and takes room
 
     def __post_init__(self) -> None:
         for name in ("max_checkpoints", "save_frequency"):
@@ -43,6 +44,8 @@ class ManagerOptions:
             if not none and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
                 words = "None or a whole number" if name == "max_checkpoints" else "a whole number"
                 raise OptionInvalid(f"{name} must be {words} of 1 or more, got {value!r}.")
+        if isinstance(self.grace, bool) or not isinstance(self.grace, int | float) or not self.grace >= 0:
+            raise OptionInvalid(f"grace must be seconds, 0 or more, got {self.grace!r}.")
         for name in ("incremental", "integrity", "caching", "hooks", "save_best", "save_last"):
             if not isinstance(getattr(self, name), bool):
                 raise OptionInvalid(f"{name} must be True or False, got {getattr(self, name)!r}.")

@@ -11,6 +11,7 @@ from model_checkpoint.checkpoint.manager_options import ManagerOptions
 from model_checkpoint.checkpoint.services import Services
 from model_checkpoint.checkpoint.storage.backend_registry import find_backend, name_of
 from model_checkpoint.checkpoint.storage.deposit import is_native
+from model_checkpoint.checkpoint.trash_sweeper import TrashSweeper
 from model_checkpoint.checkpoint.troubles import Troubles
 from model_checkpoint.database import EnhancedDatabaseConnection, open_catalog
 from model_checkpoint.errors import OptionInvalid
@@ -48,6 +49,7 @@ def open_services(
         monitor=OperationMonitor(),
         options=options,
         troubles=troubles,
+        sweeper=TrashSweeper(store, grace=options.grace),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from model_checkpoint.checkpoint.catalog.checkpoint_index import CheckpointIndex
 from model_checkpoint.checkpoint.manager_options import ManagerOptions
+from model_checkpoint.checkpoint.trash_sweeper import TrashSweeper
 from model_checkpoint.checkpoint.troubles import Troubles
 from model_checkpoint.hooks import HookContext, HookEvent, HookManager, HookResult
 from model_checkpoint.performance import CacheManager, OperationMonitor
@@ -27,6 +28,7 @@ class Services:
     monitor: OperationMonitor
     options: ManagerOptions
     troubles: Troubles
+    sweeper: TrashSweeper
 
     def fire(
         self, event: HookEvent, *, checkpoint_id: str | None = None, experiment_id: str | None = None, **data: Any

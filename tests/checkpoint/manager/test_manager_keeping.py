@@ -11,6 +11,7 @@ import pytest
 import model_checkpoint as mc
 from model_checkpoint.checkpoint import CheckpointUnknown
 from model_checkpoint.database import Experiment
+from model_checkpoint.errors import OptionInvalid
 from model_checkpoint.hooks import HookEvent, HookVetoed, SmartCheckpointRetentionHook, StrategyCatalog
 from model_checkpoint.storage.local.store import LocalStore
 
@@ -154,6 +155,7 @@ import os, signal, sys
 import numpy as np
 from model_checkpoint.checkpoint import EnhancedCheckpointManager
 from model_checkpoint.database import Experiment
+from model_checkpoint.errors import OptionInvalid
 folder, method = sys.argv[1:]
 manager = EnhancedCheckpointManager(None, folder, max_checkpoints=None)
 manager.connection.save_experiment(Experiment(id="r", name="r"))
@@ -205,3 +207,20 @@ def test_every_deed_is_one_entry_of_the_audit_trail(manager):
     assert (first.outcome, f":{os.getpid()}" in first.actor, first.details["step"]) == ("ok", True, 0)
     assert list(manager.get_checkpoint(ids[0]).tags) == ["paper"]
     assert mc.list_checkpoints(LocalStore(manager.root))[1].tags == ("paper",)
+
+
+def test_what_was_dropped_gives_its_room_back_when_its_grace_is_over(make, tmp_path):
+    kept, gone = make(folder=f"{tmp_path}/kept"), make(folder=f"{tmp_path}/gone", grace=0)
+    for manager in (kept, gone):
+        for step in range(4):
+            manager.save_checkpoint({"w": np.ones(3)}, step=step)
+        manager.prune(keep=[mc.last(1)])
+
+    assert len(list((tmp_path / "kept" / ".trash").iterdir())) == 3
+    assert list((tmp_path / "gone" / ".trash").iterdir()) == []
+
+
+@pytest.mark.parametrize("grace", [-1, True, "an hour", float("nan")])
+def test_a_grace_that_is_no_time_is_refused(make, grace):
+    with pytest.raises(OptionInvalid, match=r"grace must be seconds, 0 or more"):
+        make(grace=grace)

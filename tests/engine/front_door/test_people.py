@@ -108,7 +108,12 @@ def test_a_full_disk_is_known_before_the_first_byte(tmp_path):
         with pytest.raises(errors.DiskFull, match=r"needs \d+ bytes, \d+ are free") as caught:
             mc.save(mount, {"w": np.zeros(1 << 20)}, step=2)
         assert caught.value.needed > 8 << 20 > caught.value.free
+        assert "brought back" not in str(caught.value)  # there is nothing to bring back
         assert mc.load(mount) == {"a": 1}
+        mc.save(mount, {"w": np.zeros(50_000)}, step=2)
+        mc.delete(f"{mount}@2")
+        with pytest.raises(errors.DiskFull, match=r"brought back take 4\d{5} bytes: `mckpt gc --trash /"):
+            mc.save(mount, {"w": np.zeros(80_000)}, step=3)
         assert not list((mount / ".staging").glob("*"))
     finally:
         subprocess.run(["umount", str(mount)], check=True)

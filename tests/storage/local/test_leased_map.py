@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 import model_checkpoint as mc
+from model_checkpoint.storage import InMemoryStore
 from model_checkpoint.storage.local.data_files.leased_map import LeasedMap
 from model_checkpoint.storage.local.store import LocalStore
 from model_checkpoint.storage.local.syscalls import Syscalls
+from model_checkpoint.testing.blobs import save_blobs
 
 SIZE = 3 << 20
 CUTTER = "import os, sys; print('begun', flush=True); os.truncate(sys.argv[1], 10); print('cut', flush=True)"
@@ -142,3 +144,13 @@ def _warm(root: Path) -> None:
     for path in root.rglob("*"):
         if path.is_file():
             path.read_bytes()
+
+
+def test_a_store_in_memory_lends_its_own_bytes():
+    store = InMemoryStore("memory://lent")
+    save_blobs(store, "step-1", {"x": b"0123456789"})
+    reader = store.open("step-1", "x")
+
+    with reader.lend(5, 8) as some, reader.lend(9, 12) as beyond:
+        assert bytes(some) == b"567"
+        assert beyond is None

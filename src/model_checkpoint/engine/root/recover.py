@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
+from contextlib import suppress
 
 from model_checkpoint import forks
 from model_checkpoint.engine.common.option_checks import require
 from model_checkpoint.engine.root.delete import look_at
 from model_checkpoint.engine.root.listing import ListedCheckpoint, require_root, scan
 from model_checkpoint.engine.root.marks import forget_marks, marked_ids
-from model_checkpoint.errors import CheckpointException
+from model_checkpoint.errors import CheckpointException, DiskFull
 from model_checkpoint.options import Graces
 from model_checkpoint.storage.contract.store import Store, Swept
 from model_checkpoint.storage.locate import Root, open_store
@@ -42,6 +43,19 @@ def recover_once(store: Store) -> None:
             len(swept.attempts),
             len(swept.trashed),
         )
+
+
+def tell_of_trash(store: Store, error: Exception) -> None:
+    """Add to the error of a full disk what deleted checkpoints still take there, and how to give that up."""
+    if not isinstance(error, DiskFull):
+        return
+    with suppress(CheckpointException):
+        held = sum(item.nbytes for item in store.trash())
+        if held:
+            error.message += (
+                f" Deleted and replaced checkpoints that can still be brought back take {held} bytes: "
+                f"`mckpt gc --trash {store.url}` gives them up."
+            )
 
 
 def collect_garbage(root: Root, *, graces: Graces | None = None, dry_run: bool = False) -> Swept:

@@ -25,7 +25,7 @@ from model_checkpoint.engine.jobs.followups import FollowUp
 from model_checkpoint.engine.ranks.alone import hint_at_ranks, refuse_shards
 from model_checkpoint.engine.reading.verify import damage_of
 from model_checkpoint.engine.repairing.protect import protect
-from model_checkpoint.engine.root.recover import recover_once
+from model_checkpoint.engine.root.recover import recover_once, tell_of_trash
 from model_checkpoint.engine.root.shared_files import share_of
 from model_checkpoint.engine.writing import bandwidth
 from model_checkpoint.engine.writing.incremental import find_parent
@@ -195,6 +195,7 @@ def commit_plan(planned: SavePlan, move: Move) -> tuple[CheckpointInfo, FollowUp
         manifest = _write(planned, move)
     except CheckpointException as error:
         log.error("%s: save failed: %s", planned.where, error)
+        tell_of_trash(planned.store, error)
         raise
     info, seconds = _info(planned, manifest), time.monotonic() - started
     bandwidth.note(planned.store.url, _written_bytes(planned, manifest), seconds)

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from model_checkpoint.errors import CheckpointException, DurabilityUnknown, StepExists, StorageFailure
 from model_checkpoint.storage.contract.failures import attempt_over, misused, not_sealed
-from model_checkpoint.storage.contract.names import check_name, check_new_file, check_own_files
+from model_checkpoint.storage.contract.names import MANIFEST, check_name, check_new_file, check_own_files
 from model_checkpoint.storage.contract.store import FileStat
-from model_checkpoint.storage.objects.commit import ManifestPut, commit, find
+from model_checkpoint.storage.objects.commit import CurrentManifest, ManifestPut, commit, find
+from model_checkpoint.storage.objects.folder import files_of
 from model_checkpoint.storage.objects.leases import Lease
 from model_checkpoint.storage.objects.requests.bucket import Bucket, log
 from model_checkpoint.storage.objects.requests.failures import ConditionFailed, KeyMissing
@@ -70,10 +71,9 @@ class ObjectAttempt:
             raise misused(self._where, "a manifest of no bytes means a deleted checkpoint")
         if replace:
             check_own_files(self._writers, self._attempt, self._where)
-        for file in obsolete:
-            check_name(file, self._where)
+        gone = tuple(check_name(file, self._where) for file in obsolete if file not in (*self._writers, MANIFEST))
         try:
-            self._commit(bytes(manifest), replace=replace)
+            self._commit(bytes(manifest), replace=replace, obsolete=gone)
         except DurabilityUnknown:
             self._over = True  # both versions stay where they are, and recovery decides which one goes
             self._lease.leave()
@@ -81,11 +81,13 @@ class ObjectAttempt:
         self._over = True
         self._lease.release()
 
-    def _commit(self, manifest: bytes, *, replace: bool) -> None:
+    def _commit(self, manifest: bytes, *, replace: bool, obsolete: tuple[str, ...]) -> None:
         """Commit as new or over the old, whichever the name turns out to be; the old one can be brought back."""
         for _ in range(_TRIES):
             found = find(self._bucket, self._name) if replace else None
-            aside = None if found is None else set_aside(self._bucket, self._name, found)[0]
+            aside = (
+                None if found is None else set_aside(self._bucket, self._name, found, self._outdated(found, obsolete))
+            )
             home = found.home if found is not None else self._attempt
             draft = ManifestPut(data=manifest, attempt=self._attempt, home=home)
             try:
@@ -99,6 +101,19 @@ class ObjectAttempt:
             f"{self._where}: the checkpoint was replaced {_TRIES} times meanwhile. Let one process at a time do that.",
             self._where,
         )
+
+    def _outdated(self, found: CurrentManifest, obsolete: tuple[str, ...]) -> dict[str, int]:
+        """Stored files that go with ``found`` once it is replaced, and their sizes.
+
+        A version none of whose files the caller names is one it did not know of: then its own files go.
+        """
+        listed = found.listed() or frozenset()
+        names = set(obsolete) if not listed or listed & set(obsolete) or not obsolete else {*obsolete, *listed}
+        own = {stored_name(file, self._attempt) for file in self._writers}
+        present = files_of(self._bucket, found, self._name).items()
+        return {
+            stored: item.size for stored, item in present if stored.partition("~")[0] in names and stored not in own
+        }
 
     def abort(self) -> None:
         """Remove everything staged; what cannot be removed now, or may still arrive, is left to recovery."""

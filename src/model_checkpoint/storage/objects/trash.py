@@ -59,25 +59,26 @@ def discard(bucket: Bucket, name: str) -> Trashed:
         if found is None:
             raise no_such_checkpoint(where, bucket.address.url)
         prove(bucket)
-        token, nbytes = set_aside(bucket, name, found)
+        files = {stored: item.size for stored, item in files_of(bucket, found, name).items()}
+        token = set_aside(bucket, name, found, files)
         try:
             commit(bucket, name, ManifestPut(data=b"", attempt=str(token), home=found.home), over=found)
         except ConditionFailed:
             forget(bucket, token)  # it was replaced meanwhile: delete what is there now
         else:
             deleted = _unix(bucket.head(deleted_key(token, RECORD)).modified)
+            nbytes = len(found.data) + sum(files.values())
             return Trashed(name=name, token=str(token), deleted=deleted, nbytes=nbytes)
     raise StorageFailure(f"{where}: is being replaced all the time. Stop that, then delete it.", where)
 
 
-def set_aside(bucket: Bucket, name: str, found: CurrentManifest) -> tuple[TrashToken, int]:
-    """Write down which files a version has and keep its manifest, before another takes its place; also its bytes."""
-    files = {stored: item.size for stored, item in files_of(bucket, found, name).items()}
+def set_aside(bucket: Bucket, name: str, found: CurrentManifest, files: dict[str, int]) -> TrashToken:
+    """Write down which files go with a version, and keep its manifest, before another takes its place."""
     token = _next_token(list_folder(bucket, name))
     bucket.put(deleted_key(token, RECORD), DeletedFiles(identity=found.identity, files=files).encode())
     # no byte of the manifest passes through here, so none can be spoiled on the way
     bucket.copy(manifest_key(name), deleted_key(token, MANIFEST))
-    return token, len(found.data) + sum(files.values())
+    return token
 
 
 def _next_token(folder: Folder) -> TrashToken:
