@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from sqlalchemy import CompoundSelect, Connection, Update, bindparam, insert, literal, select, union_all
+from sqlalchemy import CompoundSelect, Connection, Update, bindparam, literal, select, union_all
 
 from model_checkpoint.database.catalog.audit_rows import whoami
 from model_checkpoint.database.catalog.best_rows import KINDS
@@ -22,6 +22,7 @@ from model_checkpoint.database.catalog.checkpoint_columns import (
     store_checkpoints,
 )
 from model_checkpoint.database.models import AuditRow, CheckpointRow, EdgeRow, ExperimentRow, table_of
+from model_checkpoint.database.opening.prepared_inserts import insert_rows
 from model_checkpoint.database.records import Checkpoint
 from model_checkpoint.database.values.exact_numbers import joined
 
@@ -89,7 +90,6 @@ class SavedCatalog(CatalogPart):
 
 # Statements are made once: to make one, and to find out that it is known, takes longer than to run it.
 _TURN = select(_experiments.c.number).where(_experiments.c.id == bindparam("run")).with_for_update()
-_EDGE, _AUDIT = insert(_edges), insert(_audits)
 _COMPARED = tuple(
     _checkpoints.c[name]
     for name in ("id", "step", "created_at", "loss", "loss_grade", "val_loss", "val_loss_grade", "metrics", *FLAGS)
@@ -148,6 +148,6 @@ def _taking(kinds: tuple[str, ...]) -> Update:
 def _note(connection: Connection, new: Checkpoint, details: Mapping[str, Any]) -> None:
     now = time.time()
     edge = {"parent": new.experiment_id, "child": new.id, "kind": "saved", "step": new.step, "created_at": now}
-    connection.execute(_EDGE, edge)
+    insert_rows(connection, _edges, [edge])
     entry = {"id": uuid.uuid4().hex, "at": now, "actor": whoami(), "action": "save", "outcome": "ok"}
-    connection.execute(_AUDIT, {**entry, "subject": new.id, "details": dict(details)})
+    insert_rows(connection, _audits, [{**entry, "subject": new.id, "details": dict(details)}])

@@ -6,9 +6,10 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, insert, select
+from sqlalchemy import Connection, bindparam, delete, select
 
 from model_checkpoint.database.models import CheckpointMetricRow, CheckpointRow, table_of
+from model_checkpoint.database.opening.prepared_inserts import insert_rows
 from model_checkpoint.database.records import Checkpoint
 from model_checkpoint.database.values.exact_numbers import as_float, joined, split
 from model_checkpoint.database.values.json_values import as_mapping, as_words
@@ -16,7 +17,6 @@ from model_checkpoint.database.values.json_values import as_mapping, as_words
 COMMITTED, DELETED = "committed", "deleted"
 FLAGS = ("is_best_loss", "is_best_val_loss", "is_best_metric")
 _table, _metrics = table_of(CheckpointRow), table_of(CheckpointMetricRow)
-_NEW_ROWS, _NEW_ENTRIES = insert(_table), insert(_metrics)  # made once, since that costs more than to run them
 _INDEXED = ("checkpoint_id", "key", "experiment_id", "grade", "value", "step", "created_at")
 
 
@@ -28,7 +28,7 @@ def store_checkpoints(connection: Connection, checkpoints: Sequence[Checkpoint],
 
 def insert_checkpoints(connection: Connection, checkpoints: Sequence[Checkpoint], keys: Mapping[str, int]) -> None:
     """Put down rows that are known to be new."""
-    connection.execute(_NEW_ROWS, [_row(one) for one in checkpoints])
+    insert_rows(connection, _table, [_row(one) for one in checkpoints])
     _index(connection, checkpoints, keys)
 
 
@@ -41,16 +41,14 @@ def _index(connection: Connection, checkpoints: Sequence[Checkpoint], keys: Mapp
         if one.state == COMMITTED  # what is deleted is nobody's best
         for name, score in sorted(scores_of(one).items())
     ]
-    if entries:
-        connection.execute(_NEW_ENTRIES, entries)
+    insert_rows(connection, _metrics, entries)
 
 
 def _store(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
     there = select(_table.c.id).where(_table.c.id.in_([row["id"] for row in rows])).order_by(_table.c.id)
     known = set(connection.execute(there.with_for_update()).scalars())
     fresh = [dict(row) for row in rows if row["id"] not in known]
-    if fresh:
-        connection.execute(insert(_table), fresh if len(fresh) > 1 else fresh[0])
+    insert_rows(connection, _table, fresh)
     if known:
         changed = [{**row, "of_id": row["id"]} for row in rows if row["id"] in known]
         connection.execute(_table.update().where(_table.c.id == bindparam("of_id")), changed)
