@@ -6,7 +6,6 @@ import threading
 import time
 import weakref
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from model_checkpoint.errors import MemoryRefused
@@ -118,10 +117,6 @@ class MemoryReader:
         if offset + len(view) > self.size:
             raise ended(self._where, self._file, wanted=range(offset, offset + len(view)), end=self.size)
         view[:] = self._content[offset : offset + len(view)]
-
-    def lend(self, start: int, stop: int) -> AbstractContextManager[memoryview | None]:
-        """The bytes themselves: a file of this store never changes."""
-        return nullcontext(self._content[start:stop] if stop <= self.size else None)
 
     def map(self) -> memoryview | None:
         """The file itself, read-only."""

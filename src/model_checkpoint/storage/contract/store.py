@@ -8,7 +8,6 @@ the medium goes through the store's shim, so that a test can fail, kill or reord
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -29,10 +28,6 @@ class Reader(Protocol):
 
     def read_into(self, offset: int, buffer: memoryview) -> None:
         """Fill ``buffer`` from ``offset``; raise ``Truncated`` when the file ends before."""
-        ...
-
-    def lend(self, start: int, stop: int) -> AbstractContextManager[memoryview | None]:
-        """The bytes ``[start, stop)`` where they lie, the same as long as the context lasts; None: read them."""
         ...
 
     def map(self) -> memoryview | None:

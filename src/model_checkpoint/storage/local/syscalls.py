@@ -11,7 +11,6 @@ import errno
 import fcntl
 import mmap
 import os
-import signal
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
@@ -25,9 +24,6 @@ DIRECT = getattr(os, "O_DIRECT", 0)
 _libc = ctypes.CDLL(None, use_errno=True)
 _SYNC_FILE_RANGE_WRITE = 2
 _CACHE_PROBES = 64
-_MADV_POPULATE_READ = 22
-_F_SETSIG = 10
-MemoryMap = mmap.mmap  # inside the class its name is that of a call
 
 
 def _foreign(name: str, *types: type[Any]) -> Callable[..., int] | None:
@@ -123,33 +119,6 @@ class Syscalls:
     def mmap(self, fd: int, size: int) -> memoryview:
         """Map the whole file, private: writes to the map never reach the file."""
         return memoryview(mmap.mmap(fd, size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE))
-
-    def map_shared(self, fd: int, size: int) -> MemoryMap:
-        """Map the whole file for reading, as the page cache has it."""
-        return mmap.mmap(fd, size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
-
-    def populate(self, area: MemoryMap, start: int, length: int) -> None:
-        """Bring pages of a map into it now; raises where one cannot be had."""
-        area.madvise(_MADV_POPULATE_READ, start, length)
-
-    def forget_pages(self, area: MemoryMap, start: int, length: int) -> None:
-        """Take pages out of a map; the page cache keeps them."""
-        area.madvise(mmap.MADV_DONTNEED, start, length)
-
-    def lease(self, fd: int) -> None:
-        """Make whoever wants to write to the file, or cut it, wait for us; raises where somebody may already."""
-        if not hasattr(fcntl, "F_SETLEASE"):
-            raise OSError(errno.ENOTSUP, "F_SETLEASE: this system has none")
-        fcntl.fcntl(fd, _F_SETSIG, signal.SIGURG)  # ignored by default; the usual signal would end the process
-        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
-
-    def lease_wanted(self, fd: int) -> bool:
-        """Whether somebody waits for the end of our lease."""
-        return fcntl.fcntl(fd, fcntl.F_GETLEASE) != fcntl.F_RDLCK
-
-    def end_lease(self, fd: int) -> None:
-        """Let others write to the file again."""
-        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
 
     def resident(self, fd: int, size: int) -> float:
         """Which share of the file the page cache holds, by a few probes; 1.0 where the system does not say."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -117,10 +116,6 @@ class ObjectReader:
             data = self._pool.submit(self._fetch, front, stop)
             self._blocks.append(_Block(start=front, stop=stop, data=data, left=stop - front))
             front = stop
-
-    def lend(self, start: int, stop: int) -> AbstractContextManager[memoryview | None]:
-        """Nothing to lend: the bytes lie elsewhere."""
-        return nullcontext(None)
 
     def map(self) -> memoryview | None:
         """Nothing to map."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import mmap
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
 from itertools import islice
 from types import TracebackType
 from typing import NamedTuple
@@ -158,17 +157,16 @@ class ChunkReader:
         def worker(items: Iterator[ChunkRead]) -> None:
             slab = new_slab(lanes * room).data
             while group := list(islice(items, lanes)):
-                with ExitStack() as lent:
-                    found: list[tuple[ChunkRead, memoryview]] = []
-                    for lane, read in enumerate(group):
-                        try:
-                            scratch = slab[lane * room : (lane + 1) * room]
-                            found.append((read, self._fetch(read, place(read), scratch, pace, lent)))
-                        except (CheckpointException, OSError) as error:
-                            blame(read, error)
-                    good = self._match([(read.file, read.chunk) for read, _ in found], [data for _, data in found])
-                    for (read, data), fine in zip(found, good, strict=True):
-                        take(read, data) if fine else blame(read, self._mismatch(read.file, read.chunk))
+                found: list[tuple[ChunkRead, memoryview]] = []
+                for lane, read in enumerate(group):
+                    try:
+                        scratch = slab[lane * room : (lane + 1) * room]
+                        found.append((read, self._fetch(read, place(read), scratch, pace)))
+                    except (CheckpointException, OSError) as error:
+                        blame(read, error)
+                good = self._match([(read.file, read.chunk) for read, _ in found], [data for _, data in found])
+                for (read, data), fine in zip(found, good, strict=True):
+                    take(read, data) if fine else blame(read, self._mismatch(read.file, read.chunk))
 
         for index in sorted({read.file for read in reads}):
             self.open(index)
@@ -182,10 +180,8 @@ class ChunkReader:
             good = [same and sha == self._sha256[f][c] for same, (f, c), sha in digests]
         return good
 
-    def _fetch(
-        self, read: ChunkRead, room: memoryview | None, scratch: memoryview, pace: Pace, lent: ExitStack
-    ) -> memoryview:
-        """Bring one chunk into ``room``, or look at it where it lies, or bring it into ``scratch``, unpacked."""
+    def _fetch(self, read: ChunkRead, room: memoryview | None, scratch: memoryview, pace: Pace) -> memoryview:
+        """Bring one chunk into ``room``, or else into ``scratch``, unpacked if it is stored compressed."""
         if self._is_compressed(read.file, read.chunk):
             data = scratch[: read.stop - read.start] if room is None else room
             self._unpack(read.file, read.chunk, data)
@@ -193,9 +189,6 @@ class ChunkReader:
         start = self._start_of(read.file, read.chunk)
         with pace.waiting():
             if room is None:
-                view = lent.enter_context(self._readers[read.file].lend(start, start + read.stop - read.start))
-                if view is not None:
-                    return view
                 return self._read_pages(read.file, start, start + read.stop - read.start, scratch)
             self._readers[read.file].read_into(start, room)
             return room

@@ -17,7 +17,7 @@ from model_checkpoint.storage.local.syscalls import Syscalls
 ALIGNMENT = 4096
 NO_DIRECT = (errno.EINVAL, *UNSUPPORTED)
 
-WORTHWHILE = 8 << 20  # a smaller file is read before its cache has been asked about
+_WORTHWHILE = 8 << 20  # a smaller file is read before its cache has been asked about
 _BOUNCE_BYTES = (4 << 20) + 2 * ALIGNMENT  # one chunk with the pages it shares
 _local = threading.local()
 
@@ -25,7 +25,7 @@ _local = threading.local()
 def go_direct(calls: Syscalls, fd: int, size: int) -> bool:
     """Turn ``fd`` to direct reads if the file is large, mostly cold, and its file system can; tell whether it did."""
     try:
-        if size < WORTHWHILE or calls.resident(fd, size) > 0.5:
+        if size < _WORTHWHILE or calls.resident(fd, size) > 0.5:
             return False
         calls.set_direct(fd, True)
     except OSError as error:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 
 from model_checkpoint.storage.contract.failures import (
     FULL,
@@ -22,8 +22,7 @@ from model_checkpoint.storage.contract.failures import (
     typed_errors,
 )
 from model_checkpoint.storage.local.data_files.direct_reads import ALIGNMENT as DIRECT_ALIGNMENT
-from model_checkpoint.storage.local.data_files.direct_reads import NO_DIRECT, WORTHWHILE, go_direct, read_direct
-from model_checkpoint.storage.local.data_files.leased_map import LeasedMap
+from model_checkpoint.storage.local.data_files.direct_reads import NO_DIRECT, go_direct, read_direct
 from model_checkpoint.storage.local.paths import decode_manifest, free_bytes, let_go, log, open_regular
 from model_checkpoint.storage.local.syscalls import Syscalls
 
@@ -218,13 +217,11 @@ def open_reader(calls: Syscalls, folder: str, file: str, *, direct: bool) -> Loc
         except FileNotFoundError as error:
             raise file_gone(folder, file, listed=_is_listed(calls, folder, file)) from error
         try:
-            own = direct and is_local(calls, fd)
-            around = own and go_direct(calls, fd, info.st_size)
+            around = direct and is_local(calls, fd) and go_direct(calls, fd, info.st_size)
         except BaseException:
             let_go(calls, fd)
             raise
-    leased = LeasedMap(calls, fd, info.st_size) if own and not around and info.st_size >= WORTHWHILE else None
-    return LocalReader(calls, fd, size=info.st_size, around_cache=around, leased=leased, folder=folder, file=file)
+    return LocalReader(calls, fd, size=info.st_size, around_cache=around, folder=folder, file=file)
 
 
 def flushed_reader(calls: Syscalls, folder: str, file: str) -> LocalReader:
@@ -250,20 +247,10 @@ def _is_listed(calls: Syscalls, folder: str, file: str) -> bool | None:
 class LocalReader:
     """One open data file; see :class:`model_checkpoint.storage.contract.store.Reader`."""
 
-    def __init__(
-        self,
-        calls: Syscalls,
-        fd: int,
-        *,
-        size: int,
-        around_cache: bool,
-        folder: str,
-        file: str,
-        leased: LeasedMap | None = None,
-    ) -> None:
+    def __init__(self, calls: Syscalls, fd: int, *, size: int, around_cache: bool, folder: str, file: str) -> None:
         self._calls, self._fd, self._size = calls, fd, size
         self._folder, self._file = folder, file
-        self._around_cache, self._leased = around_cache, leased
+        self._around_cache = around_cache
         self._open = True
 
     @property
@@ -301,16 +288,6 @@ class LocalReader:
             done += count
         return done
 
-    @contextmanager
-    def lend(self, start: int, stop: int) -> Iterator[memoryview | None]:
-        """The bytes ``[start, stop)`` where they lie, if they are cached and nobody can change them meanwhile."""
-        view = None if self._leased is None else self._leased.lend(start, stop)
-        try:
-            yield view
-        finally:
-            if self._leased is not None and view is not None:
-                self._leased.give_back(start, stop)
-
     def map(self) -> memoryview | None:
         """The whole file as a private map; None where another machine could cut the file under it."""
         if self._size == 0:
@@ -327,6 +304,4 @@ class LocalReader:
         """Let go of the file; a map stays valid."""
         if self._open:
             self._open = False
-            if self._leased is not None:
-                self._leased.close()
             let_go(self._calls, self._fd)
