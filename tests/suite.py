@@ -19,7 +19,8 @@ ROOT = Path(__file__).resolve().parent.parent
 RECORD = ROOT / "tests" / "second_go.txt"
 # These fork at every call to the medium: in processes that have loaded no framework that takes half the time.
 FORKING = ("tests/engine/faults/test_engine_faults.py", "tests/storage/local/test_local_crashes.py")
-GROUPS = (FORKING, tuple(f"--ignore={path}" for path in FORKING))
+# The rest often waits: for servers, for deadlines, for processes that are stopped.
+GROUPS = (("-n", "2", *FORKING), ("-n", "3", *(f"--ignore={path}" for path in FORKING)))
 GOES = 3
 _PASSED, _SOME_FAILED = 0, 1
 
@@ -31,7 +32,7 @@ class Broken(Exception):
 def main(groups: Sequence[Sequence[str]], *, record: Path = RECORD, folder: Path = ROOT) -> int:
     """Run every group, give what failed its second go, print what needed one; 0 if in the end all passed."""
     try:
-        failed = [test for group in groups for test in failures(["-n", "2", "--dist", "worksteal", *group], folder)]
+        failed = [test for group in groups for test in failures(["--dist", "worksteal", *group], folder)]
         known = _recorded(record)
         unsteady = [test for test in failed if test in known]
         red = [*unsteady, *_red_again([test for test in failed if test not in known], folder)]
