@@ -27,6 +27,7 @@ from model_checkpoint.plan.choose import rank_by_age as rank_by_age
 from model_checkpoint.plan.choose import sort_names as sort_names
 from model_checkpoint.plan.choose import step_name as step_name
 from model_checkpoint.plan.choose import told_step as told_step
+from model_checkpoint.plan.choose import trainer_step as trainer_step
 from model_checkpoint.plan.metric_expressions import MetricExpression as MetricExpression
 from model_checkpoint.plan.parts import live_matcher as live_matcher
 from model_checkpoint.plan.parts import matcher as matcher
