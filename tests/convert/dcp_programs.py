@@ -1,7 +1,6 @@
 """Programs that use torch.distributed.checkpoint as it comes."""
 
 import torch.distributed.checkpoint as dcp
-
 from tests.integrations.dcp_scenes import join, same, state
 
 

@@ -3,6 +3,7 @@
 import os
 import pickle
 import warnings
+from contextlib import suppress
 
 import pytest
 import torch
@@ -74,7 +75,7 @@ def equal(one, other):
     return type(one) is type(other) and one == other
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(state=STATES)
 def test_any_state_goes_through_dcp_and_ours_and_dcp_again_unchanged(state, tmp_path_factory):
     folder = tmp_path_factory.mktemp("states")
@@ -102,7 +103,9 @@ def test_a_checkpoint_of_four_ranks_becomes_whole_tensors_without_being_put_toge
     assert torch.equal(state["model"]["columns"], torch.arange(35.0).reshape(5, 7))
     assert equal(dcp_load(tmp_path / "again"), state)
     assert all(health.ok for health in mc.verify(tmp_path / "root"))
-    assert zygote.run("tests.convert.dcp_programs:load_theirs", 2, tmp_path / "load", folder_of=str(tmp_path / "again")) == [
+    assert zygote.run(
+        "tests.convert.dcp_programs:load_theirs", 2, tmp_path / "load", folder_of=str(tmp_path / "again")
+    ) == [
         True,
         True,
     ]
@@ -223,7 +226,7 @@ def test_torn_metadata_is_refused(tmp_path, cut):
         read_dcp(folder)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(at=st.integers(0, 2000), bit=st.integers(0, 7))
 def test_whatever_bit_of_the_metadata_is_flipped_it_is_read_or_refused_by_type(at, bit, flipped):
     folder, data = flipped
@@ -231,16 +234,14 @@ def test_whatever_bit_of_the_metadata_is_flipped_it_is_read_or_refused_by_type(a
     damaged[at % len(data)] ^= 1 << bit
     (folder / ".metadata").write_bytes(damaged)
 
-    try:
+    with suppress(mc.CheckpointException):
         read_dcp(folder)
-    except mc.CheckpointException:
-        pass
 
 
 @pytest.fixture(scope="module")
 def flipped(tmp_path_factory):
     with warnings.catch_warnings(action="ignore"):
-        folder = dcp_save({"w": torch.ones(2), "e": 1, "n": {"x": torch.zeros(2, 3)}}, tmp_path_factory.mktemp("bits") / "x")
+        folder = dcp_save(
+            {"w": torch.ones(2), "e": 1, "n": {"x": torch.zeros(2, 3)}}, tmp_path_factory.mktemp("bits") / "x"
+        )
     return folder, (folder / ".metadata").read_bytes()
-
-

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from tests.distributed import scenes
 from torch.distributed.checkpoint import DefaultSavePlanner
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
@@ -18,9 +19,9 @@ from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tenso
 import model_checkpoint as mc
 from model_checkpoint.distributed import TorchCoordinator
 from model_checkpoint.integrations.dcp import StorageReader, StorageWriter
-from tests.distributed import scenes
 
 PATIENCE = 30.0
+ROWS = Shard(0)
 
 
 def join():
@@ -39,7 +40,7 @@ def whole(shape):
     return torch.arange(torch.Size(shape).numel(), dtype=torch.float32).reshape(shape)
 
 
-def state(mesh, *, filled=True, rows=Shard(0)):
+def state(mesh, *, filled=True, rows=ROWS):
     def make(shape, placement):
         return distribute_tensor(whole(shape) if filled else torch.zeros(shape), mesh, [placement])
 
@@ -173,7 +174,9 @@ def half_groups(rank, world, folder, *, root):
     mine = groups[rank // 2]
     told = failure(lambda: dcp.save({"w": torch.ones(1)}, storage_writer=writer(root, step=1), process_group=mine))
     dcp.save(
-        {"w": torch.ones(1)}, storage_writer=writer(f"{root}/{rank // 2}", step=1, process_group=mine), process_group=mine
+        {"w": torch.ones(1)},
+        storage_writer=writer(f"{root}/{rank // 2}", step=1, process_group=mine),
+        process_group=mine,
     )
     return [told, mc.list_checkpoints(f"{root}/{rank // 2}")[0].world_size]
 
@@ -206,7 +209,7 @@ def killed_rank(rank, world, folder, *, root, victim):
 
     try:
         dcp.save(state(mesh), storage_writer=StorageWriter(root, step=2, patience=2.0), planner=Dying())
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001  # DCP's own is none of Exception
         return f"{type(error).__name__}"
     return "saved"
 

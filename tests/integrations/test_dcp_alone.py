@@ -36,7 +36,7 @@ def no_group():
 @contextmanager
 def told(error, match):
     """What the plug raises, which DCP carries within an error of its own."""
-    with pytest.raises(CheckpointException) as caught:
+    with pytest.raises(CheckpointException, match="RANK 0") as caught:
         yield
     inner = caught.value.failures[0][0]
     assert type(inner) is error
@@ -121,7 +121,12 @@ def test_any_checkpoint_of_ours_is_loaded_also_with_tied_tensors_and_modules(tmp
     model = torch.nn.Linear(2, 3)
     mc.save(tmp_path, {"whole": weight, "head": weight[2:4], "net": model, "many": {7: torch.ones(1)}}, step=1)
 
-    target = {"whole": torch.zeros(8), "head": torch.zeros(2), "net": torch.nn.Linear(2, 3), "many": {"7": torch.zeros(1)}}
+    target = {
+        "whole": torch.zeros(8),
+        "head": torch.zeros(2),
+        "net": torch.nn.Linear(2, 3),
+        "many": {"7": torch.zeros(1)},
+    }
     dcp.load(target, storage_reader=StorageReader(tmp_path))
 
     assert torch.equal(target["whole"], weight)

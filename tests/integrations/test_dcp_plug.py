@@ -51,7 +51,9 @@ def test_plain_values_that_differ_by_rank_are_kept_apart(zygote, tmp_path):
     """DCP keeps one of them, and gives it to all."""
     assert zygote.run(f"{SCENES}:own_values", 4, tmp_path / "save", root=str(tmp_path)) == [True] * 4
 
-    for alike, only, told, seed, step in zygote.run(f"{SCENES}:load_own_values", 2, tmp_path / "load", root=str(tmp_path)):
+    for alike, only, told, seed, step in zygote.run(
+        f"{SCENES}:load_own_values", 2, tmp_path / "load", root=str(tmp_path)
+    ):
         assert (alike, only) == (1.0, 3)
         assert len(told) == 1
         assert told[0].startswith("StructureMismatch: seed: the 4 ranks that saved have values of their own")

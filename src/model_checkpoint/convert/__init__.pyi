@@ -1,7 +1,7 @@
 """The front door of this room: every public name and the module that defines it. The one list."""
 
-from .adopting import AdoptReport as AdoptReport
 from .adopting import Adopted as Adopted
+from .adopting import AdoptReport as AdoptReport
 from .adopting import adopt as adopt
 from .converting import Converted as Converted
 from .converting import convert as convert

@@ -1,4 +1,4 @@
-"""Adopting: all that a trainer has left in a folder, taken into a root; what cannot be read is named, the rest goes on."""
+"""Adopting: all that a trainer has left in a folder, taken into a root; what cannot be read is named and passed over."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from model_checkpoint.convert.converting import save_imported
 from model_checkpoint.convert.errors import SourceChanged
-from model_checkpoint.convert.findings import Finding, find_checkpoints
+from model_checkpoint.convert.findings import TrainerCheckpoint, find_checkpoints
 from model_checkpoint.convert.formats import IMPORTERS
 from model_checkpoint.engine.root.describe import describe
 from model_checkpoint.errors import CheckpointException, CheckpointNotFound, StepExists
@@ -107,7 +107,7 @@ def adopt(folder: str | os.PathLike[str], root: str | os.PathLike[str] | None = 
     )
 
 
-def _adopted(one: Finding, store: Store, root: str) -> Adopted | None:
+def _adopted(one: TrainerCheckpoint, store: Store, root: str) -> Adopted | None:
     """Adopt one; None if that was done before."""
     print_of = one.fingerprint()
     if store.exists() and store.has(one.name):
@@ -128,7 +128,7 @@ def _adopted(one: Finding, store: Store, root: str) -> Adopted | None:
     )
 
 
-def _require_same(one: Finding, root: str, print_of: str) -> None:
+def _require_same(one: TrainerCheckpoint, root: str, print_of: str) -> None:
     told = describe(f"{root}@{one.name}").info.metadata.get(_ADOPTED)
     if not isinstance(told, Mapping):
         raise StepExists(f"{root}: a checkpoint of another origin is called {one.name}. Adopt into another root.")

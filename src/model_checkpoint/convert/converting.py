@@ -112,8 +112,17 @@ def convert(
                 f"({', '.join(_EXPORTERS)}). Nothing was done."
             )
         told = IMPORTERS[found](said)
-        given = {"step": step, "name": name, "metrics": metrics, "metadata": metadata, "overwrite": overwrite}
-        return _report(said, found, told, save_imported(told, Path(said), target, **given))
+        info = save_imported(
+            told,
+            Path(said),
+            target,
+            step=step,
+            name=name,
+            metrics=metrics,
+            metadata=metadata,
+            overwrite=overwrite,
+        )
+        return _report(said, found, told, info)
     if found == NATIVE:
         return _exported(source, found, said, target, to=to, part=part)
     with TemporaryDirectory(prefix=".converting-", dir=Path(target).absolute().parent) as room:
@@ -155,9 +164,9 @@ def plain_name(text: str) -> str:
 
     Example:
         >>> plain_name("epoch=1 step=20"), plain_name(".hidden")
-        ('epoch=1_step=20', '_hidden')
+        ('epoch_1_step_20', '_hidden')
     """
-    made = "".join(c if c.isascii() and (c.isalnum() or c in "._=-+") else "_" for c in text)[:120]
+    made = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "_" for c in text)[:120]
     return f"_{made[1:]}" if not made[:1].isalnum() else made
 
 

@@ -11,11 +11,17 @@ from model_checkpoint.convert.converting import plain_name
 from model_checkpoint.convert.formats import file_format, folder_format
 
 _OURS = ("checkpoints", ".staging", ".trash", ".marks")
-_PARTS = ("optimizer.pt", "scheduler.pt", "scaler.pt", "training_args.bin", "meta.pt")  # of a checkpoint, none themselves
+_PARTS = (
+    "optimizer.pt",
+    "scheduler.pt",
+    "scaler.pt",
+    "training_args.bin",
+    "meta.pt",
+)  # of a checkpoint, none themselves
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class TrainerCheckpoint:
     """One checkpoint of a trainer, and what it will be called."""
 
     path: Path
@@ -30,19 +36,19 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FolderFindings:
     """What lies in a folder: checkpoints, and files that are none."""
 
-    checkpoints: tuple[Finding, ...]
+    checkpoints: tuple[TrainerCheckpoint, ...]
     ignored: tuple[str, ...]
 
 
-def find_checkpoints(folder: Path, root: Path | None) -> Found:
+def find_checkpoints(folder: Path, root: Path | None) -> FolderFindings:
     """Look through a folder and all below it; ``root`` is where ours are, which are left alone."""
     own = folder_format(folder)
     if own is not None:
-        return Found((Finding(folder, own, plain_name(folder.name)),), ())
-    found: list[Finding] = []
+        return FolderFindings((TrainerCheckpoint(folder, own, plain_name(folder.name)),), ())
+    found: list[TrainerCheckpoint] = []
     ignored: list[str] = []
     taken: set[str] = set()
     for path, kind in _walk(folder, root):
@@ -54,8 +60,8 @@ def find_checkpoints(folder: Path, root: Path | None) -> Found:
         if name.casefold() in taken:  # a.pt beside a.ckpt
             name = plain_name(".".join(relative.parts))
         taken.add(name.casefold())
-        found.append(Finding(path, kind, name))
-    return Found(tuple(found), tuple(ignored))
+        found.append(TrainerCheckpoint(path, kind, name))
+    return FolderFindings(tuple(found), tuple(ignored))
 
 
 def _walk(folder: Path, root: Path | None) -> Iterator[tuple[Path, str | None]]:

@@ -93,8 +93,8 @@ def _is_plain(dtype: np.dtype[Any]) -> bool:
 
 
 def numpy_parts() -> list[Any]:
-    """What the safe loader must know to build NumPy arrays and scalars of plain numbers."""
+    """What the safe loader must know to build NumPy arrays and scalars of plain numbers, and bytes without one."""
     kinds: Mapping[str, type] = {code: type(np.dtype(code)) for code in "?bBhHiIlLqQefdgFDGSU"}
     rebuild = np.zeros(0).__reduce__()[0]  # wherever this version of NumPy keeps it
     scalar = np.float64(0).__reduce__()[0]
-    return [rebuild, scalar, np.ndarray, np.dtype, _codecs.encode, *set(kinds.values())]
+    return [rebuild, scalar, np.ndarray, np.dtype, _codecs.encode, bytes, *set(kinds.values())]

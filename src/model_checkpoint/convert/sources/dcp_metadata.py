@@ -24,7 +24,17 @@ from model_checkpoint.storage.contract.failures import typed_errors
 
 METADATA = ".metadata"
 _MOST = 4096 * MIB
-_BROKEN = (pickle.UnpicklingError, EOFError, AttributeError, TypeError, ValueError, IndexError, KeyError, RecursionError)
+_BROKEN = (
+    pickle.UnpicklingError,
+    EOFError,
+    AttributeError,
+    TypeError,
+    ValueError,
+    LookupError,
+    RuntimeError,  # RecursionError is one
+    MemoryError,  # what a number in a torn pickle may ask for
+    OverflowError,
+)
 
 
 class StoragePlace:

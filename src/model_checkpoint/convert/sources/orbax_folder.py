@@ -26,7 +26,7 @@ def import_orbax(folder: str | os.PathLike[str]) -> Imported:
             told = reader.metadata(inner).item_metadata.tree
             wanted = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), told)
             state = reader.restore(inner, ocp.args.PyTreeRestore(restore_args=wanted))
-    except Exception as error:  # noqa: BLE001  # whatever a foreign library raises on a torn folder
+    except Exception as error:  # whatever a foreign library raises on a torn folder
         raise SourceUnreadable(
             f"{folder}: Orbax cannot read it ({type(error).__name__}: {str(error)[:200]}).", str(folder)
         ) from error

@@ -57,10 +57,14 @@ def _tensor(file: MappedFile, name: str, row: _Placed, data: int) -> torch.Tenso
     start, stop = row.data_offsets
     if dtype is None:
         raise SourceUnreadable(f"{file.path}: tensor {name!r} is {row.dtype}, which torch cannot hold.", str(file.path))
-    if any(side < 0 for side in row.shape) or torch.Size(row.shape).numel() * dtype.itemsize != stop - start or start < 0:
+    if (
+        any(side < 0 for side in row.shape)
+        or torch.Size(row.shape).numel() * dtype.itemsize != stop - start
+        or start < 0
+    ):
         raise SourceUnreadable(
-            f"{file.path}: tensor {name!r} of {row.dtype} {list(row.shape)} does not take the {stop - start} bytes that "
-            "the header gives it. The file is damaged.",
+            f"{file.path}: tensor {name!r} of {row.dtype} {list(row.shape)} does not take the {stop - start} bytes "
+            "that the header gives it. The file is damaged.",
             str(file.path),
         )
     return file.tensor(dtype, row.shape, data + start)

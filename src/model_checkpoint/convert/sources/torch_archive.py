@@ -17,10 +17,38 @@ import torch
 
 from model_checkpoint.convert.errors import SourceUnreadable
 from model_checkpoint.convert.sources.mapped_file import MappedFile
+from model_checkpoint.convert.sources.torch_file import load_safely
 
 _LOCAL_HEADER = 30
 _MOST_PICKLE = 1 << 20
-_NOT_PLAIN = (pickle.UnpicklingError, EOFError, AttributeError, TypeError, ValueError, IndexError, KeyError, struct.error)
+_NOT_PLAIN = (
+    pickle.UnpicklingError,
+    EOFError,
+    AttributeError,
+    TypeError,
+    ValueError,
+    IndexError,
+    KeyError,
+    struct.error,
+)
+
+
+# what a pickle calls a storage, and of what numbers it is; an untyped one is told apart
+_STORAGES = {
+    "UntypedStorage": torch.uint8,
+    "BoolStorage": torch.bool,
+    "ByteStorage": torch.uint8,
+    "CharStorage": torch.int8,
+    "ShortStorage": torch.int16,
+    "IntStorage": torch.int32,
+    "LongStorage": torch.int64,
+    "HalfStorage": torch.float16,
+    "BFloat16Storage": torch.bfloat16,
+    "FloatStorage": torch.float32,
+    "DoubleStorage": torch.float64,
+    "ComplexFloatStorage": torch.complex64,
+    "ComplexDoubleStorage": torch.complex128,
+}
 
 
 class _Numbers(NamedTuple):
@@ -83,8 +111,8 @@ class _PlainTensor(pickle.Unpickler):
         found = getattr(torch, name, None) if module == "torch" else None
         if isinstance(found, torch.dtype):
             return found
-        if name.endswith("Storage") and module in ("torch", "torch.storage"):
-            return getattr(found, "dtype", None) or torch.uint8
+        if module in ("torch", "torch.storage") and name in _STORAGES:
+            return _STORAGES[name]
         raise pickle.UnpicklingError(f"{module}.{name} is no part of a plain tensor")
 
     def persistent_load(self, pid: Any) -> _Numbers:
@@ -110,13 +138,14 @@ def archived_tensor(file: MappedFile, start: int, stop: int) -> torch.Tensor:
         found = archived_value(file, start, stop)
     if not isinstance(found, torch.Tensor):
         raise SourceUnreadable(
-            f"{file.path}: bytes [{start}, {stop}) hold a {type(found).__qualname__}, expected a tensor.", str(file.path)
+            f"{file.path}: bytes [{start}, {stop}) hold a {type(found).__qualname__}, expected a tensor.",
+            str(file.path),
         )
     return found
 
 
 def _mapped(file: MappedFile, start: int, stop: int) -> torch.Tensor:
-    with zipfile.ZipFile(_Stretch(file, start, stop)) as archive:  # type: ignore[arg-type]
+    with zipfile.ZipFile(_Stretch(file, start, stop)) as archive:
         names = {name.partition("/")[2]: name for name in archive.namelist()}
         if archive.getinfo(names["data.pkl"]).file_size > _MOST_PICKLE or _is_swapped(archive, names):
             raise pickle.UnpicklingError("no plain tensor")
@@ -146,13 +175,4 @@ def _is_swapped(archive: zipfile.ZipFile, names: dict[str, str]) -> bool:
 def archived_value(file: MappedFile, start: int, stop: int) -> Any:
     """What is in the archive at ``[start, stop)`` of a file, if it can be had without running anything."""
     file.require(start, stop)
-    try:
-        return torch.load(io.BytesIO(file.bytes[start:stop]), map_location="cpu", weights_only=True)
-    except (RuntimeError, *_NOT_PLAIN) as error:
-        lines = [line.strip() for line in str(error).splitlines() if "GLOBAL" in line or "Unsupported" in line]
-        raise SourceUnreadable(
-            f"{file.path}: bytes [{start}, {stop}) cannot be read without running code, or are torn "
-            f"({type(error).__name__}: {(lines or [str(error)])[0][:200]}). If you trust the classes in it, name them "
-            "with torch.serialization.add_safe_globals([...]) and try again.",
-            str(file.path),
-        ) from error
+    return load_safely(io.BytesIO(file.bytes[start:stop]), f"{file.path}, bytes [{start}, {stop})")

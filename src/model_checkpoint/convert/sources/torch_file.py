@@ -1,7 +1,8 @@
-"""Torch file: a file by ``torch.save``, read by the loader that runs nothing, its tensors over the bytes of the file."""
+"""Torch file: a file by ``torch.save``, read by the loader that runs nothing, its tensors over the bytes of it."""
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 import zipfile
@@ -21,19 +22,22 @@ _BROKEN = (RuntimeError, pickle.UnpicklingError, EOFError, ValueError, KeyError,
 
 def read_torch(path: str | os.PathLike[str]) -> Any:
     """What is in a file, if it can be had without running anything."""
-    where = str(path)
-    with typed_errors(where, "could not be read"):
+    with typed_errors(str(path), "could not be read"):
         archive = zipfile.is_zipfile(path)  # what torch wrote before it wrote archives cannot be mapped
-        try:
-            with torch.serialization.safe_globals(numpy_parts()):
-                return torch.load(path, map_location="cpu", weights_only=True, mmap=archive)
-        except _BROKEN as error:
-            raise SourceUnreadable(
-                f"{where}: cannot be read without running code, or is torn ({_first_line(error)}). If it is whole and "
-                "you trust its classes, name them with torch.serialization.add_safe_globals([...]) and try again.",
-                where,
-                inner_exception=error,
-            ) from error
+        return load_safely(os.fspath(path), str(path), mapped=archive)
+
+
+def load_safely(source: str | io.BytesIO, where: str, *, mapped: bool = False) -> Any:
+    """Let torch read a file by the loader that runs nothing; ``where`` is what it is called."""
+    try:
+        with torch.serialization.safe_globals(numpy_parts()):
+            return torch.load(source, map_location="cpu", weights_only=True, mmap=mapped)
+    except _BROKEN as error:
+        raise SourceUnreadable(
+            f"{where}: cannot be read without running code, or is torn ({_first_line(error)}). If it is whole and you "
+            "trust its classes, name them with torch.serialization.add_safe_globals([...]) and try again.",
+            where,
+        ) from error
 
 
 def _first_line(error: BaseException) -> str:

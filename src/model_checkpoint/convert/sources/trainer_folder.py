@@ -1,4 +1,4 @@
-"""Trainer folder: a checkpoint of the Hugging Face Trainer: weights, optimizer, scheduler, generators, its own state."""
+"""Trainer folder: a checkpoint of the Hugging Face Trainer: weights, optimizer, scheduler, generators, its log."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.distributed.checkpoint import FileSystemWriter
 from torch.distributed.checkpoint.default_planner import create_default_global_save_plan
+from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.metadata import (
     ChunkStorageMetadata,
     Metadata,
@@ -52,7 +52,9 @@ def export_dcp(ref: Reference, target: str | os.PathLike[str], *, per_rank: int 
         with typed_errors(str(folder), "could not be written"):
             _write(writer, planner)
             names = sorted(path.name for path in draft.iterdir())
-    return Exported(files=tuple(str(folder / name) for name in names), tensors=len(saved.tensors), nbytes=planner.nbytes)
+    return Exported(
+        files=tuple(str(folder / name) for name in names), tensors=len(saved.tensors), nbytes=planner.nbytes
+    )
 
 
 def _write(writer: FileSystemWriter, planner: _Stretches) -> None:
@@ -139,10 +141,10 @@ class _Stretches(SavePlanner):
             return value.detach().contiguous() if isinstance(value, torch.Tensor) else _pickled(value)
         spec, planned = self._saved.tensors[key], write_item.tensor_data
         assert planned is not None  # every stretch was planned with it
+        if not planned.chunk.sizes.numel():
+            return torch.empty(planned.chunk.sizes, dtype=planned.properties.dtype)
         gather, rooms = BoxGather.of_runs(self._saved.manifest, spec.entry, [self._spans[write_item.index]])
         gather.run(self._medium)
-        if not rooms[0].nbytes:
-            return torch.empty(planned.chunk.sizes, dtype=planned.properties.dtype)
         return adopt(rooms[0].data, spec.dtype, tuple(planned.chunk.sizes))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from model_checkpoint.errors import StructureMismatch
@@ -26,7 +27,7 @@ def nested(items: Iterable[tuple[KeyPath, Any]]) -> dict[str, Any]:
     top: dict[str, Any] = {}
     for path, value in items:
         here: Any = top
-        for part, below in zip(path, path[1:], strict=False):
+        for part, below in pairwise(path):
             here = _entered(here, part, path, [] if type(below) is int else {})
         _put(here, path[-1], path, value)
     return top

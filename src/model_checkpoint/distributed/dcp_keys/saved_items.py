@@ -17,13 +17,13 @@ from torch.distributed.checkpoint.metadata import (
 )
 
 from model_checkpoint import tree
+from model_checkpoint.distributed.dcp_keys.key_paths import KeyPath
 from model_checkpoint.engine.reading.chunks.chunk_reader import ChunkReader
 from model_checkpoint.engine.reading.deliver import deliver
 from model_checkpoint.engine.reading.gather_boxes import NOTHING_HELD
 from model_checkpoint.engine.root.listing import load_manifest
 from model_checkpoint.errors import StructureMismatch
 from model_checkpoint.events import ignore
-from model_checkpoint.distributed.dcp_keys.key_paths import KeyPath
 from model_checkpoint.manifest import Manifest, Node, decode, unpack
 from model_checkpoint.state import Spec
 from model_checkpoint.storage.contract.store import Store
@@ -57,8 +57,8 @@ class SavedItems:
         odd = sorted(self.undecided & keys)
         if odd:
             raise StructureMismatch(
-                f"{', '.join(odd[:8])}: the {self.manifest.world_size} ranks that saved have values of their own there, "
-                "and now there are others, so nobody knows whose this rank is to take. Pass StorageReader(..., "
+                f"{', '.join(odd[:8])}: the {self.manifest.world_size} ranks that saved have values of their own "
+                "there, and now there are others, so nobody knows whose this rank is to take. Pass StorageReader(..., "
                 "per_rank=) a rank of the save, or leave these keys out of the state. Nothing was changed."
             )
 
@@ -94,9 +94,7 @@ def read_values(medium: ChunkReader, manifest: Manifest, nodes: Mapping[str, Nod
     made = ["d", [half for key, node in nodes.items() for half in (key, node)]]
     medium.prepare(manifest.stored_of(tree.entries_in(made, manifest.entries)))
     restore = tree.prepare(made, manifest.entries)
-    deliver(
-        medium, manifest, restore, list(restore.needed), mapped=False, check=True, emit=ignore, boxes=NOTHING_HELD
-    )
+    deliver(medium, manifest, restore, list(restore.needed), mapped=False, check=True, emit=ignore, boxes=NOTHING_HELD)
     values: dict[str, Any] = restore.finish()
     return values
 

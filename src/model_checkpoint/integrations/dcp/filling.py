@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import torch
 
+from model_checkpoint.distributed.dcp_keys.saved_items import SavedItems
 from model_checkpoint.engine.reading.chunks.chunk_reader import ChunkReader
 from model_checkpoint.engine.reading.gather_boxes import BoxGather
 from model_checkpoint.errors import CheckpointException, PartlyLoaded, StructureMismatch
-from model_checkpoint.distributed.dcp_keys.saved_items import SavedItems
 from model_checkpoint.manifest import HeldRegion, Layout
 from model_checkpoint.plan.sharding.holders import HeldBox
 from model_checkpoint.plan.sharding.regions import ArrayBox

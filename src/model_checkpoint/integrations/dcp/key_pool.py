@@ -1,12 +1,13 @@
-"""Key pool: the keys of all ranks, pooled. DCP strikes what several ranks have from the plans of all but one of them,
-so no rank knows by its plan alone which tensors the state has."""
+"""Key pool: the keys of all ranks, pooled.
+
+DCP strikes what several ranks have from the plans of all but one of them, so no rank knows by its plan alone which
+tensors the state has.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
-
-import torch
 
 from model_checkpoint.coordination import Coordinator
 from model_checkpoint.engine.ranks.conversation import Conversation

@@ -11,8 +11,8 @@ import torch
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner, create_default_local_save_plan
 from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteItem, WriteItemType
 
-from model_checkpoint.errors import OptionInvalid, StructureMismatch
 from model_checkpoint.distributed.dcp_keys.key_paths import KeyPath, path_of_key
+from model_checkpoint.errors import OptionInvalid, StructureMismatch
 from model_checkpoint.plan.sharding.regions import ArrayBox
 from model_checkpoint.plan.sharding.tiling import tiles
 from model_checkpoint.tree.arrays.shards.marker import Shard, ShardParts
@@ -91,7 +91,8 @@ def _value(item: WriteItem, planner: SavePlanner) -> Any:
     if item.type is WriteItemType.TENSOR:
         return _tensor(item, planner)
     as_usual = isinstance(planner, DefaultSavePlanner) and all(
-        getattr(type(planner), name) is getattr(DefaultSavePlanner, name) for name in ("resolve_data", "transform_object")
+        getattr(type(planner), name) is getattr(DefaultSavePlanner, name)
+        for name in ("resolve_data", "transform_object")
     )
     if as_usual and isinstance(planner, DefaultSavePlanner):
         return planner.lookup_object(item.index)
@@ -110,8 +111,8 @@ def _tensor(item: WriteItem, planner: SavePlanner) -> torch.Tensor:
         wanted = list(planned.chunk.sizes) if planned is not None else "a tensor"
         raise StructureMismatch(
             f"{item.index.fqn}: the plan of DCP says that this rank has {wanted} of it, but it has {has}, so nobody "
-            "knows which elements those are (FSDP2 over tensor parallelism with sizes that do not divide is planned so)."
-            " Save with mc.save(..., coordinator=TorchCoordinator()), which asks all ranks. Nothing was saved."
+            "knows which elements those are (FSDP2 over tensor parallelism with sizes that do not divide is planned "
+            "so). Save with mc.save(..., coordinator=TorchCoordinator()), which asks all ranks. Nothing was saved."
         )
     return found.detach()
 

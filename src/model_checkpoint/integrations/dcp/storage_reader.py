@@ -1,4 +1,4 @@
-"""Storage reader: what ``dcp.load`` reads with: any checkpoint of ours, onto any ranks, every chunk it touches verified."""
+"""Storage reader: what ``dcp.load`` reads with: any checkpoint of ours, onto any ranks, every chunk verified."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner, ReadItem
 from torch.futures import Future
 
+from model_checkpoint.distributed.dcp_keys.saved_items import SavedItems, read_values, saved_items
 from model_checkpoint.engine.reading.chunks.chunk_reader import ChunkReader
 from model_checkpoint.engine.root.refs import Reference, choose_one
 from model_checkpoint.errors import CheckpointException, OptionInvalid, WrongReference
 from model_checkpoint.integrations.dcp.checkpoint_ids import named_place
 from model_checkpoint.integrations.dcp.filling import TensorFilling, WantedBox
 from model_checkpoint.integrations.dcp.plug_ranks import default_group
-from model_checkpoint.distributed.dcp_keys.saved_items import SavedItems, read_values, saved_items
 from model_checkpoint.plan.sharding.regions import ArrayBox
 from model_checkpoint.storage.contract.store import Store
 from model_checkpoint.storage.locate import open_store
@@ -94,9 +94,7 @@ class StorageReader(dcp_storage.StorageReader):
         rank, world = (0, 1) if group is None else (group.rank(), group.size())
         try:
             self._store, found = choose_one(self._root, **self._choice)
-            self._saved = saved_items(
-                self._store, found.name, rank=rank, world_size=world, per_rank=self._per_rank
-            )
+            self._saved = saved_items(self._store, found.name, rank=rank, world_size=world, per_rank=self._per_rank)
         except CheckpointException as error:
             self._error = error
             return Metadata({})

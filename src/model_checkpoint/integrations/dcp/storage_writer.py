@@ -19,18 +19,16 @@ from torch.futures import Future
 
 from model_checkpoint.coordination import PATIENCE, Coordinator
 from model_checkpoint.distributed.coordinators.local import LocalCoordinator
+from model_checkpoint.distributed.dcp_keys.key_paths import nested
+from model_checkpoint.distributed.dcp_keys.saved_items import FLAT_KEYS
 from model_checkpoint.engine.common.info import CheckpointInfo
 from model_checkpoint.engine.writing.save import Overwrite, save
 from model_checkpoint.errors import OptionInvalid
 from model_checkpoint.integrations.dcp.checkpoint_ids import named_place
-from model_checkpoint.distributed.dcp_keys.key_paths import nested
 from model_checkpoint.integrations.dcp.key_pool import pool_keys
 from model_checkpoint.integrations.dcp.plan_items import HeldItems, held_items
 from model_checkpoint.integrations.dcp.plug_ranks import default_group, ranks_of
-from model_checkpoint.distributed.dcp_keys.saved_items import FLAT_KEYS
 from model_checkpoint.options import CompressionLevel
-
-
 
 
 class StorageWriter(dcp_storage.StorageWriter):
@@ -177,4 +175,6 @@ def _state(held: HeldItems, split: Mapping[str, Any]) -> dict[str, Any]:
 
 def _size(item: WriteItem) -> int:
     planned = item.tensor_data
-    return planned.chunk.sizes.numel() * torch.empty((), dtype=planned.properties.dtype).element_size() if planned else 0
+    return (
+        planned.chunk.sizes.numel() * torch.empty((), dtype=planned.properties.dtype).element_size() if planned else 0
+    )
