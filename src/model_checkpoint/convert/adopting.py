@@ -1,4 +1,4 @@
-"""Adopting: all that a trainer has left in a folder, taken into a root; what cannot be read is named and passed over."""
+"""Adopting: all that a trainer left in a folder, taken into a root; what cannot be read is named and passed over."""
 
 from __future__ import annotations
 
