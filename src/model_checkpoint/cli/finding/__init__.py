@@ -1,0 +1,10 @@
+"""Diagnosis: what verbs look for, as values; knows nothing of how it is printed.
+
+indices          part of a tensor as people write it in Python, read without running anything.
+runs             the roots below a folder, one line each.
+insides          where in its data a run was, and how a state lies on ranks, told by a manifest.
+metric_history   the metrics of all checkpoints of a root, by step.
+catalogs         the database that is meant by a root, a file or a URL; the run that is meant by a name.
+family_tree      which runs came out of which, and at which checkpoint.
+read_only_query  one query on a catalog that cannot change it.
+"""
