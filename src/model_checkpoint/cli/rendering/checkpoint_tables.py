@@ -18,7 +18,7 @@ from model_checkpoint.plan import step_name
 if TYPE_CHECKING:  # some bring NumPy, which a listing does without
     from model_checkpoint.cli.finding.insides import Insides, LayoutLine
     from model_checkpoint.cli.finding.metric_history import MetricHistory
-    from model_checkpoint.engine.reading.tensor_figures import TensorFigures
+    from model_checkpoint.cli.finding.value_spread import TensorSpread
     from model_checkpoint.engine.root.describe import Description, TensorLine
 
 _SHOWN = 8
@@ -179,6 +179,7 @@ def description(told: Description, inside: Insides, histories: Sequence[MetricHi
     say(f"[bold]{clean(info.path)}[/]")
     say(f"step {_step(info)}, {size(info.size_bytes)}{saved}, id {clean(info.id[:12])}")
     _what_goes_with_it(info)
+    say("")
     table = table_of("part", "kind", "class", "tensors", "size", right=("tensors", "size"))
     for part in told.parts:
         table.add_row(clean(part.name), part.kind, clean(part.class_name), str(part.tensors), size(part.nbytes))
@@ -254,7 +255,7 @@ def lacking(told: Description) -> None:
 
 
 def description_json(
-    told: Description, inside: Insides, lines: Sequence[TensorLine], figures: Sequence[TensorFigures]
+    told: Description, inside: Insides, lines: Sequence[TensorLine], figures: Sequence[TensorSpread]
 ) -> None:
     """All of `mckpt show` as one value."""
     known = {one.name: one.figures for one in figures}

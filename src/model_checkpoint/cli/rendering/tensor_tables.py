@@ -14,13 +14,13 @@ from model_checkpoint.cli.rendering.terminal import clean, clean_lines, is_wide,
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from model_checkpoint.cli.finding.value_spread import TensorSpread
     from model_checkpoint.engine.reading.diff import Diff, TensorChange
     from model_checkpoint.engine.reading.export import Exported
-    from model_checkpoint.engine.reading.tensor_figures import TensorFigures
     from model_checkpoint.engine.root.describe import TensorLine
 
 
-def tensors(lines: Sequence[TensorLine], figures: Mapping[str, TensorFigures], *, read: bool) -> None:
+def tensors(lines: Sequence[TensorLine], figures: Mapping[str, TensorSpread], *, read: bool) -> None:
     """Every tensor, and where the values were read how they lie."""
     wide = is_wide()
     titles = ("tensor", "dtype and shape", *["size"] * wide, *_titles(wide=wide) * read)
@@ -39,7 +39,7 @@ def _titles(*, wide: bool) -> tuple[str, ...]:
     return ("min", "max", "mean", "histogram") if wide else ("min", "max", "histogram")
 
 
-def _how_it_lies(found: TensorFigures | None, *, wide: bool) -> tuple[str, ...]:
+def _how_it_lies(found: TensorSpread | None, *, wide: bool) -> tuple[str, ...]:
     if found is None or found.figures is None:
         return (*[""] * (len(_titles(wide=wide)) - 1), "[dim]no numbers[/]")
     one = found.figures

@@ -10,7 +10,7 @@ from model_checkpoint.cli.exit_codes import ExitCode
 from model_checkpoint.cli.verbs.verb_arguments import JsonOption, PartsOption, RefArgument, RootArgument
 
 if TYPE_CHECKING:
-    from model_checkpoint.engine.reading.tensor_figures import TensorFigures
+    from model_checkpoint.cli.finding.value_spread import TensorSpread
 
 
 def ls(root: RootArgument, as_json: JsonOption = False) -> None:
@@ -68,10 +68,10 @@ def show(
     checkpoint_tables.lacking(told)
 
 
-def _figures(ref: str, parts: list[str] | None, *, quiet: bool) -> list[TensorFigures]:
-    from model_checkpoint.engine.reading.tensor_figures import tensor_figures
+def _figures(ref: str, parts: list[str] | None, *, quiet: bool) -> list[TensorSpread]:
+    from model_checkpoint.cli.finding.value_spread import tensor_spreads
 
-    return tensor_figures(ref, parts=parts, progress=not quiet)
+    return tensor_spreads(ref, parts=parts, progress=not quiet)
 
 
 def cat(

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from model_checkpoint.cli.verbs.verb_arguments import JsonOption, PartsOption, RefArgument, RootArgument
+from model_checkpoint.cli.exit_codes import ExitCode
+from model_checkpoint.cli.verbs.verb_arguments import JsonOption, PartsOption, RefArgument
 from model_checkpoint.errors import OptionInvalid
 
 
@@ -67,17 +68,18 @@ def convert(
 
 def adopt(
     folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Checkpoints that another library wrote.")],
-    root: RootArgument,
+    root: Annotated[str, typer.Argument(metavar="[ROOT]", help="Where they go; by default into FOLDER itself.")] = "",
     as_json: JsonOption = False,
 ) -> None:
     """Take over a folder of another library's checkpoints.
 
-    They become checkpoints of ROOT; the folder stays as it is.
+    They become checkpoints of ROOT; their files stay as they are. Leaves with 1 if one could not be read.
     """
     from model_checkpoint.cli.rendering import tensor_tables
     from model_checkpoint.cli.rendering.waiting import waiting
     from model_checkpoint.cli.verbs.extras import brought
 
     with waiting("reading what is there", quiet=as_json):
-        done = brought("model_checkpoint.convert", "torch").adopt(folder, root)
+        done = brought("model_checkpoint.convert", "torch").adopt(folder, root or None)
     tensor_tables.converted(done, as_json=as_json)
+    raise typer.Exit(ExitCode.FINE if done.ok else ExitCode.FOUND)

@@ -38,4 +38,5 @@ def serve(
         open_browser=browser,
         database_url=database or None,
         read_only=read_only,
+        tell=print,
     )

@@ -40,7 +40,8 @@ CatalogArgument = Annotated[
     str, typer.Argument(metavar="CATALOG", help="A root that has a catalog, a .db file, or a database URL.")
 ]
 PartsOption = Annotated[
-    list[str] | None, typer.Option("--parts", help="Only this part or pattern; may be given several times.")
+    list[str] | None,
+    typer.Option("--parts", metavar="PART", help="Only this part or pattern; may be given several times."),
 ]
 DatabaseOption = Annotated[
     str, typer.Option("--database", metavar="URL", help="The catalog; by default catalog.db in ROOT, if there is one.")

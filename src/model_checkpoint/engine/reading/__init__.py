@@ -11,7 +11,6 @@ gather_boxes   arrays that were saved in pieces, or are wanted in parts.
 slices         read a box out of one saved array, verifying exactly the chunks it touches.
 verify         read a checkpoint back from the medium and name every damage.
 diff           what changed between two checkpoints, tensor by tensor.
-tensor_figures  how the values of each tensor lie: extremes, mean, histogram, NaN.
 peek           one leaf of a checkpoint, looked at without any of the others.
 export         tensors of a checkpoint as safetensors files that other tools open.
 """

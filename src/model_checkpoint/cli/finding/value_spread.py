@@ -1,4 +1,4 @@
-"""Tensor figures: how the values of each tensor of a checkpoint lie, verified, a bounded piece of memory at a time."""
+"""Value spread: how the values of each tensor of a checkpoint lie, verified, a bounded piece of memory at a time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Blocks = Callable[[], Iterator[Block]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
+class ValueSpread:
     """How values lie; NaN and infinities are counted, and are part of nothing else."""
 
     count: int
@@ -41,25 +41,25 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TensorFigures:
+class TensorSpread:
     """One tensor; ``figures`` is None where its values are no real numbers."""
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     nbytes: int
-    figures: Figures | None
+    figures: ValueSpread | None
 
 
-def tensor_figures(
+def tensor_spreads(
     ref: Reference, *, parts: str | Sequence[str] | None = None, bins: int = 16, progress: Listen = None
-) -> list[TensorFigures]:
+) -> list[TensorSpread]:
     """Read the tensors of a checkpoint, or of some of its parts, and say how the values of each lie.
 
     Example:
         >>> import model_checkpoint as mc, numpy as np
-        >>> _ = mc.save("memory://doc-figures", {"w": np.array([0.0, 1.0, 2.0, np.nan])}, step=1)
-        >>> figures = tensor_figures("memory://doc-figures", bins=2)[0].figures
+        >>> _ = mc.save("memory://doc-spread", {"w": np.array([0.0, 1.0, 2.0, np.nan])}, step=1)
+        >>> figures = tensor_spreads("memory://doc-spread", bins=2)[0].figures
         >>> figures.mean, figures.nan, figures.histogram
         (1.0, 1, (1, 2))
     """
@@ -74,21 +74,21 @@ def tensor_figures(
         return [_examined(told.info, line, bins, meter) for line in lines]
 
 
-def _examined(ref: Reference, line: TensorLine, bins: int, meter: Meter) -> TensorFigures:
+def _examined(ref: Reference, line: TensorLine, bins: int, meter: Meter) -> TensorSpread:
     figures = None
     try:
         if len(indices := _pieces(line)) == 1:
             whole = _as_numbers(load_slice(ref, line.name, indices[0], framework="numpy"))
-            figures = None if whole is None else figures_of(lambda: iter([whole]), bins)
+            figures = None if whole is None else spread_of(lambda: iter([whole]), bins)
         else:
             figures = _in_pieces(ref, line, indices, bins)
     except UnsupportedType:  # NumPy has no such dtype
         figures = None
     meter.add(line.nbytes)
-    return TensorFigures(name=line.name, dtype=line.dtype, shape=line.shape, nbytes=line.nbytes, figures=figures)
+    return TensorSpread(name=line.name, dtype=line.dtype, shape=line.shape, nbytes=line.nbytes, figures=figures)
 
 
-def _in_pieces(ref: Reference, line: TensorLine, indices: Sequence[Index], bins: int) -> Figures | None:
+def _in_pieces(ref: Reference, line: TensorLine, indices: Sequence[Index], bins: int) -> ValueSpread | None:
     first = _as_numbers(load_slice(ref, line.name, indices[0], framework="numpy"))
     if first is None:
         return None
@@ -99,7 +99,7 @@ def _in_pieces(ref: Reference, line: TensorLine, indices: Sequence[Index], bins:
             assert piece is not None  # one dtype for all of it
             yield piece
 
-    return figures_of(blocks, bins)
+    return spread_of(blocks, bins)
 
 
 def _pieces(line: TensorLine) -> list[Index]:
@@ -116,11 +116,11 @@ def _as_numbers(piece: Any) -> Block | None:
     return array.reshape(-1).astype(np.float64) if real else None
 
 
-def figures_of(blocks: Blocks, bins: int) -> Figures:
+def spread_of(blocks: Blocks, bins: int) -> ValueSpread:
     """How values lie that come in blocks, which are asked for twice.
 
     Example:
-        >>> figures_of(lambda: iter([np.array([1.0, 2.0]), np.array([np.inf])]), 1).histogram
+        >>> spread_of(lambda: iter([np.array([1.0, 2.0]), np.array([np.inf])]), 1).histogram
         (2,)
     """
     count = nan = zeros = 0
@@ -131,7 +131,7 @@ def figures_of(blocks: Blocks, bins: int) -> Figures:
         if good.size:
             low, high, moments = min(low, float(good.min())), max(high, float(good.max())), moments.joined(good)
     some = moments.count > 0
-    return Figures(
+    return ValueSpread(
         count=count,
         nan=nan,
         inf=count - moments.count - nan,
