@@ -7,10 +7,8 @@ import pytest
 from tests.distributed.threads import all_well, on_ranks
 
 import model_checkpoint as mc
-from model_checkpoint.cli.finding.insides import placements_of
 from model_checkpoint.cli.rendering.charts import bars, plot, sparkline
 from model_checkpoint.distributed import Shard
-from model_checkpoint.manifest import HeldRegion, Layout, Placement
 
 
 @pytest.fixture
@@ -92,17 +90,10 @@ def test_ranks_and_how_tensors_lie_on_them_are_told(tmp_path, mckpt):
     told = json.loads(mckpt("show", tmp_path, "--tensors", "--json").out)
 
     assert "ranks: 2 wrote it" in shown
-    assert "2 boxes" in shown
+    assert "in parts, on 2 ranks" in shown
     assert [share["rank"] for share in told["ranks"]] == [0, 1]
     assert {one["name"]: one["figures"]["max"] for one in told["tensors"]} == {"table": 11.0, "same": 1.0}
     assert "ranks" in mckpt("ls", tmp_path).out.splitlines()[1]
-
-
-def test_placements_are_told_in_words():
-    cut = Layout(mesh=(2, 2), ranks=(0, 1, 2, 3), placements=(Placement(), Placement(dim=1, split=2)))
-
-    assert placements_of(cut) == ("same on all", "cut along 1 (2 before)")
-    assert placements_of(Layout(regions=(HeldRegion((0,), (2,), (0,)),))) == ("1 boxes",)
 
 
 def test_what_a_resume_lacks_comes_with_the_consequence(root, mckpt):

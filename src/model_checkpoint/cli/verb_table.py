@@ -59,7 +59,7 @@ VERBS = {
     "sql": Verb(
         "cataloging", CATALOG, ('mckpt sql runs/a "select name, status from experiments"', "mckpt sql runs/a --tables")
     ),
-    "serve": Verb("serving", CATALOG, ("mckpt serve runs", "mckpt serve runs/a --port 8080 --no-browser")),
+    "serve": Verb("hosting", CATALOG, ("mckpt serve runs", "mckpt serve runs/a --port 8080 --no-browser")),
 }
 
 ALIASES = {"undo": "restore"}  # what older scripts say

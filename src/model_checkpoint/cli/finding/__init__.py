@@ -2,7 +2,7 @@
 
 indices          part of a tensor as people write it in Python, read without running anything.
 runs             the roots below a folder, one line each.
-insides          where in its data a run was, and how a state lies on ranks, told by a manifest.
+run_position     where in its data a run was when it saved.
 value_spread     how the values of each tensor lie: extremes, mean, histogram, NaN.
 metric_history   the metrics of all checkpoints of a root, by step.
 catalogs         the database that is meant by a root, a file or a URL; the run that is meant by a name.

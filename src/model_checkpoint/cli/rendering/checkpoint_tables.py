@@ -16,10 +16,10 @@ from model_checkpoint.engine.common.info import CheckpointInfo
 from model_checkpoint.plan import step_name
 
 if TYPE_CHECKING:  # some bring NumPy, which a listing does without
-    from model_checkpoint.cli.finding.insides import Insides, LayoutLine
     from model_checkpoint.cli.finding.metric_history import MetricHistory
+    from model_checkpoint.cli.finding.run_position import RunPosition
     from model_checkpoint.cli.finding.value_spread import TensorSpread
-    from model_checkpoint.engine.root.describe import Description, TensorLine
+    from model_checkpoint.engine.root.describe import Description, LayoutLine, TensorLine
 
 _SHOWN = 8
 _CONSEQUENCES = {
@@ -172,7 +172,7 @@ def runs(found: Sequence[RunLine], *, as_json: bool) -> None:
     lay(table)
 
 
-def description(told: Description, inside: Insides, histories: Sequence[MetricHistory]) -> None:
+def description(told: Description, place: RunPosition | None, histories: Sequence[MetricHistory]) -> None:
     """What `mckpt show` prints before any tensor."""
     info = told.info
     saved = "" if info.timestamp is None else f", saved {moment(info.timestamp, seconds=True)} UTC"
@@ -186,7 +186,9 @@ def description(told: Description, inside: Insides, histories: Sequence[MetricHi
     lay(table)
     if histories:
         _metrics(info, histories)
-    _inside(info, inside)
+    if place is not None:
+        _where_it_was(place)
+    _ranks(told)
     if told.unshared:
         say(f"shared memory, stored apart: {', '.join(map(clean, told.unshared))}")
 
@@ -217,30 +219,32 @@ def _metrics(info: CheckpointInfo, histories: Sequence[MetricHistory]) -> None:
     lay(table)
 
 
-def _inside(info: CheckpointInfo, inside: Insides) -> None:
-    """The run's place, and the ranks."""
-    if inside.run is not None:
-        run = inside.run
-        exact = "[green]bit for bit[/]" if run.exact else f"[yellow]not bit for bit:[/] {clean('; '.join(run.reasons))}"
-        say(f"run: step {run.step}, epoch {run.epoch}, batch {run.batch} of it; a resume goes on {exact}")
-    if inside.ranks:
-        each = sorted(share.nbytes for share in inside.ranks)
+def _where_it_was(run: RunPosition) -> None:
+    """The run's place, and whether numbers go on as if nothing had happened."""
+    exact = "[green]bit for bit[/]" if run.exact else f"[yellow]not bit for bit:[/] {clean('; '.join(run.reasons))}"
+    say(f"run: step {run.step}, epoch {run.epoch}, batch {run.batch} of it; a resume goes on {exact}")
+
+
+def _ranks(told: Description) -> None:
+    """Who wrote it, and how its tensors lay on them."""
+    if told.ranks:
+        each = sorted(share.nbytes for share in told.ranks)
         spread = size(each[0]) if each[0] == each[-1] else f"{size(each[0])} to {size(each[-1])}"
-        say(f"ranks: {len(inside.ranks)} wrote it, {spread} each; any other number can load it")
-    if inside.layouts:
-        table = table_of("tensors", "mesh", "how they lie on it", right=("tensors",))
-        for line in inside.layouts:
-            table.add_row(str(line.tensors), _mesh(line), clean(", ".join(line.placements)))
+        say(f"ranks: {len(told.ranks)} wrote it, {spread} each; any other number can load it")
+    elif told.info.world_size > 1:
+        say(f"ranks: {told.info.world_size}; any other number can load it")
+    if told.layouts:
+        table = table_of("tensors", "mesh", "how they lay on it", right=("tensors",))
+        for line in told.layouts:
+            how = ", ".join(line.placements) or f"in parts, on {counted(len(line.ranks), 'rank')}"
+            table.add_row(str(line.tensors), _mesh(line), clean(how))
         lay(table)
-    if info.world_size > 1 and not inside.ranks:
-        say(f"ranks: {info.world_size}")
 
 
 def _mesh(line: LayoutLine) -> str:
-    names = line.mesh_names or [""] * len(line.mesh)
-    return clean(
-        " x ".join(f"{name}={length}" if name else str(length) for name, length in zip(names, line.mesh, strict=False))
-    )
+    names = line.names or [""] * len(line.mesh)
+    sides = (f"{name}={length}" if name else str(length) for name, length in zip(names, line.mesh, strict=False))
+    return clean(" x ".join(sides)) or "-"
 
 
 def lacking(told: Description) -> None:
@@ -255,12 +259,12 @@ def lacking(told: Description) -> None:
 
 
 def description_json(
-    told: Description, inside: Insides, lines: Sequence[TensorLine], figures: Sequence[TensorSpread]
+    told: Description, place: RunPosition | None, lines: Sequence[TensorLine], figures: Sequence[TensorSpread]
 ) -> None:
     """All of `mckpt show` as one value."""
     known = {one.name: one.figures for one in figures}
     tensors = [{**asdict(line), "figures": known.get(line.name)} for line in lines]
-    whole: dict[str, Any] = {**asdict(told), "tensors": tensors, **asdict(inside)}
+    whole: dict[str, Any] = {**asdict(told), "tensors": tensors, "run": place}
     print_json(whole)
 
 

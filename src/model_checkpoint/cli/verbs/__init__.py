@@ -6,7 +6,7 @@ keeping         prune, forecast, pin, unpin, tag, note.
 trashing        rm, trash, restore, gc.
 moving          export, convert, adopt.
 cataloging      reindex, experiments, metrics, lineage, sql.
-serving         serve.
+hosting         serve.
 extras          parts of the package that need more than what is always installed.
 verb_arguments  what several verbs take, said once.
 """

@@ -49,20 +49,20 @@ def show(
     Parts and sizes, metrics over the checkpoints of the root, the run's place in its data, the ranks that wrote it and
     how tensors lie on them. With --tensors every tensor with its histogram, which reads all of their bytes.
     """
-    from model_checkpoint.cli.finding.insides import look_inside
     from model_checkpoint.cli.finding.metric_history import metric_histories
+    from model_checkpoint.cli.finding.run_position import run_position
     from model_checkpoint.cli.rendering import checkpoint_tables, tensor_tables
     from model_checkpoint.engine.root.describe import describe
     from model_checkpoint.plan import matcher
 
-    told, inside = describe(ref), look_inside(ref)
+    told, place = describe(ref), run_position(ref)
     wanted = matcher(parts)
     lines = [line for line in told.tensors if wanted(line.name)]
     figures = _figures(ref, parts, quiet=as_json) if tensors and values and lines else []
     if as_json:
-        checkpoint_tables.description_json(told, inside, lines, figures)
+        checkpoint_tables.description_json(told, place, lines, figures)
         return
-    checkpoint_tables.description(told, inside, metric_histories(told.info))
+    checkpoint_tables.description(told, place, metric_histories(told.info))
     if tensors:
         tensor_tables.tensors(lines, {one.name: one for one in figures}, read=values)
     checkpoint_tables.lacking(told)

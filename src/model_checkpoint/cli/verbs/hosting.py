@@ -1,4 +1,4 @@
-"""Serving: the dashboard and the REST interface."""
+"""Hosting: the dashboard and the REST interface."""
 
 from __future__ import annotations
 
