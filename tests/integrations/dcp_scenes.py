@@ -4,6 +4,7 @@ import logging
 import os
 import signal
 import warnings
+from datetime import timedelta
 from pathlib import Path
 
 import torch
@@ -24,11 +25,11 @@ PATIENCE = 30.0
 ROWS = Shard(0)
 
 
-def join():
+def join(seconds=1800):
     warnings.simplefilter("ignore")
     logging.getLogger("torch.distributed.checkpoint").setLevel(logging.ERROR)
     torch.set_num_threads(1)
-    dist.init_process_group("gloo")
+    dist.init_process_group("gloo", timeout=timedelta(seconds=seconds))
     return init_device_mesh("cpu", (dist.get_world_size(),))
 
 
@@ -197,8 +198,8 @@ def failing_rank(rank, world, folder, *, root):
 
 
 def killed_rank(rank, world, folder, *, root, victim):
-    """One rank dies in the middle of its second save."""
-    mesh = join()
+    """One rank dies in the middle of its second save; DCP's own waiting for it ends with the group's patience."""
+    mesh = join(seconds=4)
     dcp.save(state(mesh), storage_writer=writer(root, step=1))
 
     class Dying(DefaultSavePlanner):

@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.distributed]
 SCENES = "tests.integrations.dcp_scenes"
 
 
-@pytest.mark.parametrize(("world", "how"), [(1, "plain"), (2, "async"), (4, "plain"), (4, "uncollected"), (2, "id")])
+@pytest.mark.parametrize(("world", "how"), [(1, "plain"), (2, "async"), (4, "uncollected")])
 def test_what_dcp_saves_comes_back_through_dcp_in_any_layout(zygote, tmp_path, world, how):
     back = zygote.run(f"{SCENES}:save", world, tmp_path / "scene", root=str(tmp_path), how=how)
 
@@ -21,8 +21,9 @@ def test_what_dcp_saves_comes_back_through_dcp_in_any_layout(zygote, tmp_path, w
 
 
 def test_a_checkpoint_of_four_ranks_is_loaded_on_two_on_one_and_by_our_own_front_door(zygote, tmp_path):
-    zygote.run(f"{SCENES}:save", 4, tmp_path / "save", root=str(tmp_path))
+    back = zygote.run(f"{SCENES}:save", 4, tmp_path / "save", root=str(tmp_path))
 
+    assert back == [[True] * 3] * 4
     for world in (2, 1):
         found = zygote.run(f"{SCENES}:load", world, tmp_path / f"load{world}", root=str(tmp_path))
         assert found == [[True] * 4] * world

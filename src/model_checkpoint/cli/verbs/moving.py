@@ -53,16 +53,23 @@ def convert(
         str, typer.Argument(metavar="SOURCE", help="A checkpoint of ours, or a file or folder of theirs.")
     ],
     target: Annotated[str, typer.Argument(metavar="TARGET", help="A root for native ones, else a file or folder.")],
+    *,
     to: Annotated[ConvertTo, typer.Option("--to", help="What to make.")] = ConvertTo.NATIVE,
+    part: Annotated[str, typer.Option("--part", help="Only this part, for pt, safetensors and hf.")] = "",
+    step: Annotated[int | None, typer.Option("--step", help="Its step, if SOURCE does not tell it.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Convert from or to .pt, DCP, safetensors, HF or Orbax."""
+    """Convert from or to .pt, DCP, safetensors, HF or Orbax.
+
+    SOURCE is never changed, nothing in it is run, and nothing that exists is replaced.
+    """
     from model_checkpoint.cli.rendering import tensor_tables
     from model_checkpoint.cli.rendering.waiting import waiting
     from model_checkpoint.cli.verbs.extras import brought
 
     with waiting("converting", quiet=as_json):
-        done = brought("model_checkpoint.convert", "torch").convert(source, target, to=to.value)
+        made = brought("model_checkpoint.convert.converting", "torch")
+        done = made.convert(source, target, to=to.value, part=part or None, step=step)
     tensor_tables.converted(done, as_json=as_json)
 
 
@@ -80,6 +87,6 @@ def adopt(
     from model_checkpoint.cli.verbs.extras import brought
 
     with waiting("reading what is there", quiet=as_json):
-        done = brought("model_checkpoint.convert", "torch").adopt(folder, root or None)
+        done = brought("model_checkpoint.convert.adopting", "torch").adopt(folder, root or None)
     tensor_tables.converted(done, as_json=as_json)
     raise typer.Exit(ExitCode.FINE if done.ok else ExitCode.FOUND)
