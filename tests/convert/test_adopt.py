@@ -2,7 +2,10 @@
 
 import json
 import shutil
+import subprocess
+import sys
 import warnings
+from pathlib import Path
 
 import pytest
 import safetensors.torch
@@ -10,7 +13,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 
 import model_checkpoint as mc
-from model_checkpoint.convert import adopt
+from model_checkpoint.convert import adopt, convert
 from model_checkpoint.errors import CheckpointNotFound
 
 
@@ -150,3 +153,30 @@ def test_one_checkpoint_or_no_folder(left, tmp_path):
         adopt(tmp_path / "nowhere", tmp_path / "root")
     shutil.rmtree(left / "hf")
     assert len(adopt(left, tmp_path / "root").adopted) == 3
+
+
+@pytest.mark.slow
+def test_what_real_trainers_leave_is_adopted_and_goes_back_to_them(tmp_path):
+    program = Path(__file__).parent / "trainer_programs.py"
+    done = subprocess.run(
+        [sys.executable, program, tmp_path / "left"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+    report = adopt(tmp_path / "left", tmp_path / "root")
+
+    assert report.ok, report
+    assert [(one.format, one.step) for one in report.adopted] == [("trainer", 2), ("pt", 2), ("pt", 4)]
+    assert "loss" in report.adopted[0].metrics
+    assert "val_loss" in report.adopted[1].metrics
+    assert "hyper_parameters" in mc.load(tmp_path / "root", name=report.adopted[1].name)
+    convert(f"{tmp_path / 'root'}@hf.checkpoint-2", tmp_path / "back", to="hf")
+    theirs, back = (
+        safetensors.torch.load_file(f / "model.safetensors")
+        for f in (tmp_path / "left/hf/checkpoint-2", tmp_path / "back")
+    )
+    assert theirs.keys() == back.keys()
+    assert all(torch.equal(theirs[name], back[name]) for name in theirs)
+    assert (tmp_path / "back" / "config.json").read_bytes() == (
+        tmp_path / "left/hf/checkpoint-2/config.json"
+    ).read_bytes()
