@@ -32,6 +32,7 @@ _PROGRAMS = {
     "compression": "Compression and incremental saves",
     "parity": "Parity and repair",
     "objects": "Object stores",
+    "dcp_plug": "The plug for torch.distributed.checkpoint",
     "recompute": "Activation recomputation",
     "precision": "Mixed precision",
     "metrics": "Metric logging",

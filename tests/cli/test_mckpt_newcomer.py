@@ -1,41 +1,22 @@
 """`mckpt` in the hands of a newcomer: empty and missing roots, damage, odd names, pipes, JSON for strict readers."""
 
 import json
-import os
-import pty
 import subprocess
-import sys
-from contextlib import suppress
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from tests.cli.terminals import MCKPT, on_terminal
 from typer.testing import CliRunner
 
 import model_checkpoint as mc
-from model_checkpoint.cli.main import answer, app
+from model_checkpoint.cli.main import app
 
 LONG = "optimizer.state." + "block." * 20 + "weight"
-MCKPT = [sys.executable, "-m", "model_checkpoint"]
 
 
 def invoke(*words):
     return CliRunner().invoke(app, list(map(str, words)))
-
-
-@pytest.fixture
-def run(capsys, monkeypatch):
-    """The command with its error messages, in this process: starting Python for each would take a second."""
-
-    def answered(*words):
-        monkeypatch.setattr(sys, "argv", ["mckpt", *map(str, words)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:  # noqa: PT011  # any exit code: it is what the tests look at
-            answer()
-        return SimpleNamespace(returncode=ended.value.code, **capsys.readouterr()._asdict())
-
-    return answered
 
 
 def strict(text):
@@ -77,16 +58,16 @@ def test_json_is_read_by_strict_readers(root):
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[0])
-def test_a_root_that_is_not_there_is_said_and_not_made(tmp_path, words, run):
-    result = run(*(word.format(tmp_path / "none") for word in words))
+def test_a_root_that_is_not_there_is_said_and_not_made(tmp_path, words, mckpt):
+    result = mckpt(*(word.format(tmp_path / "none") for word in words))
 
-    assert result.returncode == 2
+    assert result.code == 3
     assert result.err.startswith(f"error: {tmp_path}/none: no such checkpoint root. Check the path")
     assert result.out == ""
     assert not (tmp_path / "none").exists()
 
 
-def test_an_empty_folder_is_nothing_to_list_or_verify(tmp_path, run):
+def test_an_empty_folder_is_nothing_to_list_or_verify(tmp_path, mckpt):
     assert "The trash is empty" in invoke("trash", tmp_path).output
     for words in (
         ("ls", tmp_path),
@@ -95,35 +76,21 @@ def test_an_empty_folder_is_nothing_to_list_or_verify(tmp_path, run):
         ("diff", tmp_path, tmp_path),
         ("rm", f"{tmp_path}@1"),
     ):
-        result = run(*words)
-        assert result.returncode == 2, words
+        result = mckpt(*words)
+        assert result.code == 3, words
         assert "no committed checkpoint" in result.err
     assert not list(tmp_path.iterdir())
 
 
-def test_names_are_never_cut_where_no_person_looks(root, run):
-    diff = run("diff", f"{root}@1", f"{root}@2").out
-    tensors = run("show", f"{root}@2", "--tensors").out
+def test_names_are_never_cut_where_no_person_looks(root, mckpt):
+    diff = mckpt("diff", f"{root}@1", f"{root}@2").out
+    tensors = mckpt("show", f"{root}@2", "--tensors").out
 
     for text in (diff, tensors):
         assert "\u2026" not in text
         assert any(LONG in line and "[3]" in line for line in text.splitlines())
     assert "a[0]*" in diff
     assert "2 changed, 1 unchanged" in diff
-
-
-def on_terminal(columns, *words):
-    """Run the command on a terminal of its own; return its exit code and what a person saw."""
-    mine, theirs = pty.openpty()
-    env = {**os.environ, "COLUMNS": columns, "TERM": "xterm"}
-    process = subprocess.Popen([*MCKPT, *words], stdout=theirs, stderr=theirs, env=env)
-    os.close(theirs)
-    seen = b""
-    with suppress(OSError):  # how a terminal says that nobody writes to it any more
-        while part := os.read(mine, 1 << 16):
-            seen += part
-    os.close(mine)
-    return process.wait(), seen.decode()
 
 
 @pytest.mark.parametrize("columns", ["40", "60"])
@@ -144,14 +111,14 @@ def test_the_reader_of_a_pipe_may_leave_early(root):
         assert (done.returncode, done.stderr) == (0, ""), words
 
 
-def test_verify_keeps_the_error_stream_clean_in_scripts(root, run):
-    done = run("verify", root)
+def test_verify_keeps_the_error_stream_clean_in_scripts(root, mckpt):
+    done = mckpt("verify", root)
 
-    assert (done.returncode, done.err) == (0, "")
+    assert (done.code, done.err) == (0, "")
     assert done.out.count("healthy") == 3
 
 
-def test_each_kind_of_damage_is_told_apart(root, run):
+def test_each_kind_of_damage_is_told_apart(root, mckpt):
     for step in (3, 4):
         mc.save(root, {"w": np.arange(9.0)}, step=step)
     files = {i: next((root / f"checkpoints/step-0000000{i}").glob("*.safetensors")) for i in (2, 3, 4)}
@@ -160,9 +127,9 @@ def test_each_kind_of_damage_is_told_apart(root, run):
     files[4].write_bytes(files[4].read_bytes()[:-1] + b"\xff")
     (root / "checkpoints/step-00000001/manifest.json").write_text("garbage")
 
-    result, listed = run("verify", root), run("ls", root)
+    result, listed = mckpt("verify", root), mckpt("ls", root)
 
-    assert result.returncode == 1
+    assert result.code == 1
     for word in (
         "is gone",
         "has 4165 bytes, the manifest says 4168",
@@ -170,14 +137,14 @@ def test_each_kind_of_damage_is_told_apart(root, run):
         "manifest cannot be used",
     ):
         assert word in result.out, word
-    assert listed.returncode == 0
+    assert listed.code == 0
     assert "unusable" in listed.out
     assert "manifest cannot be used" in listed.err
-    assert run("show", f"{root}@1").returncode == 2
+    assert mckpt("show", f"{root}@1").code == 1
     assert "moved to the trash" in invoke("rm", f"{root}@1").output
 
 
-def test_a_reference_can_be_a_root_step_name_metric_id_or_folder(root, run):
+def test_a_reference_can_be_a_root_step_name_metric_id_or_folder(root, mckpt):
     newest = mc.list_checkpoints(root)[0]
 
     for ref in (
@@ -191,24 +158,24 @@ def test_a_reference_can_be_a_root_step_name_metric_id_or_folder(root, run):
         assert strict(invoke("show", ref, "--json").stdout)["info"]["step"] == 2, ref
     assert strict(invoke("show", newest.path, "--json").stdout)["info"]["step"] == 2
     assert "step -" in invoke("show", f"{root}@no-step").output
-    assert "Did you mean 'val_loss'" in run("show", f"{root}@best:val_los").err
-    assert "no step 9; there are 3" in run("show", f"{root}@9").err
+    assert "Did you mean 'val_loss'" in mckpt("show", f"{root}@best:val_los").err
+    assert "no step 9; there are 3" in mckpt("show", f"{root}@9").err
 
 
-def test_undo_never_brings_back_something_else_than_was_asked_for(root, run):
+def test_undo_never_brings_back_something_else_than_was_asked_for(root, mckpt):
     invoke("rm", f"{root}@1")
 
-    result = run("undo", f"{root}@best:val_loss")
+    result = mckpt("undo", f"{root}@best:val_loss")
 
-    assert result.returncode == 2
+    assert result.code == 2
     assert "by step or name only" in result.err
     assert len(mc.list_checkpoints(root)) == 2
     assert invoke("undo", root).exit_code == 0
 
 
-def test_a_file_is_no_root(tmp_path, run):
+def test_a_file_is_no_root(tmp_path, mckpt):
     (tmp_path / "file").write_text("x")
 
-    assert "no such checkpoint root" in run("ls", Path(tmp_path / "file")).err
-    assert "unknown scheme 'ftp'" in run("ls", "ftp://host/x").err
-    assert "empty path" in run("ls", "").err
+    assert "no such checkpoint root" in mckpt("ls", Path(tmp_path / "file")).err
+    assert "unknown scheme 'ftp'" in mckpt("ls", "ftp://host/x").err
+    assert "empty path" in mckpt("ls", "").err

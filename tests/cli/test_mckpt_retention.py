@@ -10,6 +10,7 @@ from tests.checkpoint.retention.retention_ground import fill, steps
 from typer.testing import CliRunner
 
 import model_checkpoint as mc
+from model_checkpoint.cli.exit_codes import code_of
 from model_checkpoint.cli.main import app
 
 KEEP = ["--keep", "last:2", "--keep", "best:val_loss"]
@@ -22,10 +23,10 @@ def root(tmp_path):
 
 
 def mckpt(*words):
-    """What the command prints and leaves with; of an error of ours `answer` makes one line and code 2."""
+    """What the command prints and leaves with; of an error of ours `answer` makes one line and a code."""
     result = CliRunner().invoke(app, [*map(str, words)])
     if isinstance(result.exception, mc.CheckpointException):
-        return SimpleNamespace(returncode=2, stdout=result.stdout, stderr=str(result.exception))
+        return SimpleNamespace(returncode=code_of(result.exception), stdout=result.stdout, stderr=str(result.exception))
     return SimpleNamespace(returncode=result.exit_code, stdout=result.stdout, stderr=result.stderr)
 
 
@@ -41,7 +42,7 @@ def test_a_dry_run_shows_every_checkpoint_with_its_reasons_and_the_id_carries_it
 
     mc.pin(root, step=1)
     late = mckpt("prune", root, *KEEP, "--plan", plan)
-    assert (late.returncode, steps(root)) == (2, [1, 2, 3, 4, 5])
+    assert (late.returncode, steps(root)) == (4, [1, 2, 3, 4, 5])
     assert "Nothing was removed" in late.stderr
     mc.unpin(root, step=1)
     done = mckpt("prune", root, *KEEP, "--plan", plan)
@@ -79,17 +80,17 @@ def test_json_has_all_of_it(root):
 def test_what_cannot_be_done_is_refused_and_nothing_goes(root, words, said):
     done = mckpt("prune", root, *words)
 
-    assert done.returncode == 2
+    assert done.returncode == (3 if "best:val_los" in words else 2)
     assert said in done.stderr
     assert steps(root) == [1, 2, 3, 4, 5]
 
 
-def test_an_error_is_told_without_a_traceback_and_leaves_with_2(root):
+def test_an_error_is_told_without_a_traceback_and_leaves_with_3(root):
     command = [sys.executable, "-m", "model_checkpoint", "prune", str(root), "--keep", "best:val_los"]
 
     done = subprocess.run(command, capture_output=True, text=True, check=False)
 
-    assert done.returncode == 2
+    assert done.returncode == 3
     assert "Did you mean 'val_loss'?" in done.stderr
     assert "Traceback" not in done.stderr
 

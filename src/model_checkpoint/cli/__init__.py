@@ -1,11 +1,13 @@
-"""The `mckpt` command: look at checkpoints, verify, compare and remove them.
+"""The `mckpt` command: look at checkpoints, verify, compare, keep and remove them, ask their catalog.
 
-main            the verbs of `mckpt`. Each prints a table for people, or with --json one JSON value for programs.
-retaining       the verbs that keep and let go: prune, forecast, pin, unpin, tag, note.
-verb_arguments  what several verbs take, said once.
-indices         part of a tensor as people write it in Python, read without running anything.
-runs            the roots below a folder, one line each.
-render          tables for people, JSON for programs. Control characters in names never reach the terminal.
-render_repair   what `mckpt repair` did, or could do.
-render_plan     what retention keeps and drops, and what a disk will hold.
+main          which verb is meant, and what becomes of its failures.
+verb_table    every verb, where it is written, and how it is called.
+verbs         one function a verb: its words, and who does the work.
+rendering     tables for people, JSON for programs.
+catalog_echo  what a verb did to a root, told to the catalog that indexes it.
+checkup       what `mckpt doctor` looks at and `mckpt bench` measures.
+finding       what verbs look for, as values.
+quantities    sizes, times and numbers as a person reads them.
+exit_codes    what the number a command leaves with means to a script.
+errors        each derives from the one tree and from the builtin its callers expect.
 """

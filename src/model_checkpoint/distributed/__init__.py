@@ -3,6 +3,7 @@
 The names of the stub beside this file are imported on first use.
 
 coordinators  what lets the ranks talk, by the transport the program already has.
+dcp_keys      a state in the words of torch.distributed.checkpoint.
 words         names of lower rooms that programs of many ranks use.
 """
 

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from model_checkpoint.database.records import IntegrityRecord
+from model_checkpoint.notebook_html import html_table
 
 _TOLD_PROBLEMS = 100  # of one check
 
@@ -141,3 +142,12 @@ class ScrubReport:
     def counts(self) -> Mapping[str, int]:
         """How many checkpoints had each outcome."""
         return Counter(str(verdict.outcome) for verdict in self.verdicts)
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows it: one line for each checkpoint."""
+        rows = [(one.path or one.checkpoint_id, one.outcome, f"{one.bytes_read:,}") for one in self.verdicts]
+        counts = (
+            ", ".join(f"{count} {outcome}" for outcome, count in sorted(self.counts.items())) or "nothing to verify"
+        )
+        title = f"verified: {counts}, {self.bytes_read:,} bytes read{'' if self.complete else '; not all was reached'}"
+        return html_table(title, ["checkpoint", "", "bytes"], rows)

@@ -12,6 +12,10 @@ from typing import Generic, Protocol, TypeVar
 _STEP_NAME = re.compile(r"step-(\d{8}|[1-9]\d{8,})")  # exactly what step_name makes, and nothing else
 
 
+# what trainers call the folders and files of their steps: step-100, global_step100, checkpoint-500, iter_0000007
+_STEP_WORDS = re.compile(r"(?:global[-_]?)?(?:step|iter|iteration|checkpoint|ckpt)[-_=]?(\d{1,18})", re.IGNORECASE)
+
+
 class Dated(Protocol):
     """Anything with a step and a commit time."""
 
@@ -52,6 +56,17 @@ def told_step(name: str) -> int | None:
         (100, None, None)
     """
     match = _STEP_NAME.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+def trainer_step(name: str) -> int | None:
+    """The step in the name that some trainer has given a checkpoint; None if it is none that trainers give.
+
+    Example:
+        >>> trainer_step("checkpoint-500"), trainer_step("global_step20"), trainer_step("v2")
+        (500, 20, None)
+    """
+    match = _STEP_WORDS.fullmatch(name)
     return int(match[1]) if match else None
 
 

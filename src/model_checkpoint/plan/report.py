@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
+from model_checkpoint.notebook_html import html_table
 from model_checkpoint.state import LiveSpecs, Spec
 
 _SHOWN = 10
@@ -40,6 +41,20 @@ class LoadReport:
     def complete(self) -> bool:
         """Whether the load left nothing out and passed nothing over."""
         return self.fits and not self.idle_renames and not self.passed_over
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows it: what was left out, and why."""
+        rows = [
+            *(("passed over", path, why) for path, why in self.passed_over),
+            *(("missing", name, "not in the checkpoint") for name in self.missing),
+            *(("unexpected", name, "not wanted") for name in self.unexpected),
+            *(("shape", name, f"saved {list(saved)}, live {list(live)}") for name, saved, live in self.shapes),
+            *(("dtype", name, f"saved {saved}, live {live}") for name, saved, live in self.dtypes),
+            *(("cast", name, f"from {saved} to {live}") for name, saved, live in self.casts),
+            *(("rename", name, "fits nothing") for name in self.idle_renames),
+        ]
+        verdict = "complete" if self.complete else "not all of it fits"
+        return html_table(f"{self.checkpoint or 'load'}: {verdict}", ["", "leaf", ""], rows)
 
     def render(self) -> str:
         """Return the differences as lines of text, the longest lists cut."""

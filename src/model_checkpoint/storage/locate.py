@@ -10,9 +10,8 @@ from model_checkpoint.storage.contract.store import Store
 from model_checkpoint.storage.local.store import LocalStore
 from model_checkpoint.storage.memory import SCHEME as MEMORY
 from model_checkpoint.storage.memory import InMemoryStore
-from model_checkpoint.storage.objects.requests.bucket import SCHEMES
-from model_checkpoint.storage.objects.store import ObjectStore
 
+SCHEMES = ("s3", "gs", "az")  # of buckets
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 
 
@@ -39,7 +38,7 @@ def open_store(root: Root) -> Store:
         Traceback (most recent call last):
         model_checkpoint.storage.locate.UnknownScheme: ftp://host/x: unknown scheme 'ftp', expected a path or ...
     """
-    if isinstance(root, (LocalStore, InMemoryStore, ObjectStore)):  # to look at every part of the contract takes longer
+    if isinstance(root, (LocalStore, InMemoryStore)):  # to look at every part of the contract takes longer
         return root
     if not isinstance(root, (str, os.PathLike)):
         if not isinstance(root, Store):
@@ -54,6 +53,8 @@ def open_store(root: Root) -> Store:
     if text.startswith(MEMORY):
         return InMemoryStore(text)
     if match[1] in SCHEMES:
+        from model_checkpoint.storage.objects.store import ObjectStore  # who saves to a disk does without
+
         return ObjectStore(text)
     raise UnknownScheme(
         f"{text}: unknown scheme {match[1]!r}, expected a path or {MEMORY}name, "

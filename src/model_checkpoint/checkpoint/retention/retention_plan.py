@@ -19,6 +19,7 @@ from model_checkpoint.checkpoint.retention.keepers import KeepWithin
 from model_checkpoint.checkpoint.retention.lineup import Keeper, Lineup
 from model_checkpoint.checkpoint.retention.metric_keepers import KeepBest, KeepPareto
 from model_checkpoint.errors import OptionInvalid
+from model_checkpoint.notebook_html import html_table
 from model_checkpoint.plan import is_newer
 
 DamagePolicy = Literal["keep", "drop"]
@@ -73,6 +74,16 @@ class RetentionPlan:
         lines = [f"{head}{len(self.dropped)} (frees {self.freed_bytes} bytes)"]
         lines += [f"  {'keep' if one.keep else 'drop'} {one.name}: {'; '.join(one.reasons)}" for one in self.decisions]
         return "\n".join([*lines, *(f"  note: {said}" for said in (*self.unranked, *self.warnings))])
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows it: each checkpoint, whether it stays, and why."""
+        told = f"keeps {len(self.kept)}, drops {len(self.dropped)}, which frees {self.freed_bytes:,} bytes"
+        rows = [
+            (one.name, "keep" if one.keep else "drop", f"{one.candidate.nbytes:,}", "; ".join(one.reasons))
+            for one in self.decisions
+        ]
+        title, notes = f"plan {self.id} of {self.root}: {told}", (*self.unranked, *self.warnings)
+        return html_table(title, ["checkpoint", "", "bytes", "why"], rows, remarks=notes)
 
 
 @dataclass(slots=True)

@@ -55,7 +55,7 @@ class TorchBackend(BaseStorageBackend):
         """Read it back; nothing in the file can run code."""
         import torch
 
-        with torch.serialization.safe_globals(_numpy_parts()):
+        with torch.serialization.safe_globals(numpy_parts()):
             return torch.load(path, map_location=device, weights_only=True)
 
 
@@ -92,9 +92,9 @@ def _is_plain(dtype: np.dtype[Any]) -> bool:
     return dtype.kind in "biufcSU" and dtype.names is None and dtype.isbuiltin == 1
 
 
-def _numpy_parts() -> list[Any]:
-    """What the safe loader must know to build NumPy arrays and scalars of plain numbers."""
+def numpy_parts() -> list[Any]:
+    """What the safe loader must know to build NumPy arrays and scalars of plain numbers, and bytes without one."""
     kinds: Mapping[str, type] = {code: type(np.dtype(code)) for code in "?bBhHiIlLqQefdgFDGSU"}
     rebuild = np.zeros(0).__reduce__()[0]  # wherever this version of NumPy keeps it
     scalar = np.float64(0).__reduce__()[0]
-    return [rebuild, scalar, np.ndarray, np.dtype, _codecs.encode, *set(kinds.values())]
+    return [rebuild, scalar, np.ndarray, np.dtype, _codecs.encode, bytes, *set(kinds.values())]

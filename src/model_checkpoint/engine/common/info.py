@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from model_checkpoint.manifest import Head, Summary, unpack
+from model_checkpoint.notebook_html import html_table
 from model_checkpoint.options import CheckpointFormat
 from model_checkpoint.storage.contract.store import Store
 
@@ -40,6 +41,21 @@ class CheckpointInfo:
     parity: str = ""  # the scheme it was asked to be protected with: "xor" or "pq"
     protected: bool = False  # whether its parity files are there; only a listing or a description looks
     mirror: str = ""  # the second root it is copied to
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows it."""
+        rows: list[tuple[str, object]] = [
+            ("step", "-" if self.step is None else self.step),
+            ("saved", "?" if self.timestamp is None else f"{self.timestamp:%Y-%m-%d %H:%M:%S} UTC"),
+            ("size", f"{self.size_bytes:,} bytes"),
+            ("id", self.id),
+            *((f"metric {name}", value) for name, value in self.metrics.items()),
+            *((f"metadata {name}", value) for name, value in self.metadata.items()),
+        ]
+        marks = [*(["pinned"] if self.pinned else []), *self.tags]
+        told = {"marks": ", ".join(marks), "note": self.note, "without": ", ".join(self.left_out)}
+        rows += [(name, text) for name, text in {**told, "problem": self.problem}.items() if text]
+        return html_table(self.path, ["", ""], rows)
 
 
 def path_of(store: Store, name: str) -> str:

@@ -189,7 +189,8 @@ class _PooledArray:
                 f"{list(self.sign.shape)}: {[(list(b.offsets), list(b.sizes)) for b in boxes[:8]]}. "
                 "Each element must be in one part, or in equal parts of several ranks."
             )
-        regions = tuple(HeldRegion(*box, tuple(ranks)) for box, ranks in self.regions.items())
+        # in order, so that each rank's are in the order of its own parts
+        regions = tuple(HeldRegion(*box, tuple(ranks)) for box, ranks in sorted(self.regions.items()))
         return msgspec.structs.replace(self.sign, layout=Layout(regions=regions))
 
 

@@ -1,6 +1,7 @@
 """Export: tensors of a checkpoint as safetensors files that other tools open, each byte verified on the way.
 
-One tensor at a time passes through memory. A file or folder appears under its name when it is whole and on the medium.
+One tensor, or some rows of a large one, passes through memory at a time. A file or folder appears under its name when
+it is whole and on the medium.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,18 +17,20 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from model_checkpoint.engine.common.info import CheckpointInfo
 from model_checkpoint.engine.reading.slices import load_slice
 from model_checkpoint.engine.root.describe import TensorLine, describe
 from model_checkpoint.engine.root.refs import Reference
 from model_checkpoint.errors import OptionInvalid, StepExists, UnsupportedType
 from model_checkpoint.format import FileLayout, Tensor, lay_out
-from model_checkpoint.options import LayoutLimits
-from model_checkpoint.plan import matcher
+from model_checkpoint.options import MIB, LayoutLimits
+from model_checkpoint.plan import Index, matcher
 from model_checkpoint.storage.contract.failures import typed_errors
 from model_checkpoint.tree.values.dtypes import number
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 Buffer = bytes | memoryview
+_WINDOW = 64 * MIB
 _METADATA = {"format": "pt"}  # what tools for torch look for before they open a file
 
 
@@ -51,14 +54,22 @@ def export_file(
         >>> export_file("memory://doc-export", tempfile.mkdtemp() + "/w.safetensors").tensors
         1
     """
-    named = {line.name: line for line in _chosen(ref, parts)}
-    path = _free(Path(target))
-    with _draft_of(path) as draft:
-        return _written(ref, {draft: named}, {draft: path})
+    info, lines = _chosen(ref, parts)
+    path = free_place(Path(target))
+    with draft_of(path) as draft:
+        return _written(info, {draft: {line.name: line for line in lines}}, {draft: path})
 
 
-def export_folder(ref: Reference, target: str | os.PathLike[str], *, part: str = "model") -> Exported:
+def export_folder(
+    ref: Reference,
+    target: str | os.PathLike[str],
+    *,
+    part: str = "model",
+    beside: Mapping[str, bytes] | None = None,
+) -> Exported:
     """Write one part as a folder that ``from_pretrained`` opens, under its own names, cut where files grow large.
+
+    ``beside`` are small files to put there too, such as ``config.json``.
 
     Example:
         >>> import model_checkpoint as mc, numpy as np, tempfile
@@ -67,14 +78,18 @@ def export_folder(ref: Reference, target: str | os.PathLike[str], *, part: str =
         >>> [Path(file).name for file in export_folder("memory://doc-export-hf", folder).files]
         ['model.safetensors']
     """
-    named = {line.name.removeprefix(f"{part}."): line for line in _chosen(ref, part)}
-    folder, shards = _free(Path(target)), _cut(named)
+    info, lines = _chosen(ref, part)
+    named = {line.name.removeprefix(f"{part}."): line for line in lines}
+    folder, shards = free_place(Path(target)), _cut(named)
     names = [f"model-{i:05d}-of-{len(shards):05d}.safetensors" for i in range(1, len(shards) + 1)]
-    with _draft_of(folder) as draft:
+    with draft_of(folder) as draft:
         files = {
             draft / name: shard for name, shard in zip(names if len(shards) > 1 else [WEIGHTS], shards, strict=True)
         }
-        done = _written(ref, files, {path: folder / path.name for path in files})
+        done = _written(info, files, {path: folder / path.name for path in files})
+        for name, data in (beside or {}).items():
+            _write(draft / name, [data])
+        done = replace(done, files=(*done.files, *(str(folder / name) for name in beside or {})))
         if len(shards) == 1:
             return done
         where = {name: path.name for path, shard in files.items() for name in shard}
@@ -83,7 +98,8 @@ def export_folder(ref: Reference, target: str | os.PathLike[str], *, part: str =
         return replace(done, files=(*done.files, str(folder / INDEX)))
 
 
-def _chosen(ref: Reference, parts: str | Sequence[str] | None) -> list[TensorLine]:
+def _chosen(ref: Reference, parts: str | Sequence[str] | None) -> tuple[CheckpointInfo, list[TensorLine]]:
+    """Which checkpoint is meant, whatever is saved meanwhile, and which of its tensors."""
     found, wanted = describe(ref), matcher(parts)
     lines = [line for line in found.tensors if wanted(line.name)]
     if not lines:
@@ -96,10 +112,11 @@ def _chosen(ref: Reference, parts: str | Sequence[str] | None) -> list[TensorLin
                 f"{found.info.path}: {line.name} is {line.dtype}, which a safetensors file has no word for. "
                 "Leave it out with parts=, or load it with mc.load."
             )
-    return lines
+    return found.info, lines
 
 
-def _free(target: Path) -> Path:
+def free_place(target: Path) -> Path:
+    """Return ``target``, or raise if something is there."""
     if target.exists():
         raise StepExists(f"{target}: exists already; nothing was written. Choose another place, or remove it.")
     return target
@@ -135,12 +152,23 @@ def _tensor(name: str, line: TensorLine) -> Tensor:
 def _content(ref: Reference, lines: Sequence[TensorLine], layout: FileLayout) -> Iterator[Buffer]:
     yield layout.header
     for place in layout.order:
-        array = load_slice(ref, lines[place].name, ..., framework="numpy")
-        yield np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+        for rows in _windows(lines[place]):
+            array = load_slice(ref, lines[place].name, rows, framework="numpy")
+            yield np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def _windows(line: TensorLine) -> Iterator[Index]:
+    """What of a tensor is in memory at a time: all of it, or some rows of a large one."""
+    rows = line.shape[0] if line.shape else 1
+    if line.nbytes <= _WINDOW or rows < 2:
+        yield ...
+        return
+    step = max(1, rows * _WINDOW // line.nbytes)
+    yield from (slice(first, first + step) for first in range(0, rows, step))
 
 
 @contextmanager
-def _draft_of(target: Path) -> Iterator[Path]:
+def draft_of(target: Path) -> Iterator[Path]:
     """A place beside ``target`` to write to; it gets that name when the block ends well, and goes when it does not."""
     draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     try:
@@ -148,7 +176,7 @@ def _draft_of(target: Path) -> Iterator[Path]:
         with typed_errors(str(target), "could not be put in place"):
             if draft.is_dir():
                 _flush(draft)
-            os.rename(draft, _free(target))
+            os.rename(draft, free_place(target))
             _flush(target.parent)
     finally:
         if draft.is_dir():

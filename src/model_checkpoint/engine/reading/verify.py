@@ -25,6 +25,7 @@ from model_checkpoint.errors import CheckpointException, CorruptedCheckpoint, In
 from model_checkpoint.events import Emit, ignore
 from model_checkpoint.format import check_entries, check_files
 from model_checkpoint.manifest import FileRecord, Manifest
+from model_checkpoint.notebook_html import html_table
 from model_checkpoint.options import ReaderLimits
 from model_checkpoint.plan import ChunkRead, rank_by_age
 from model_checkpoint.storage.contract.store import Store
@@ -54,6 +55,13 @@ class Health:
     def ok(self) -> bool:
         """Whether every byte is as it was saved."""
         return not self.damage
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows it: the verdict, and the address of each damage."""
+        rows = [(one.file, "" if one.chunk is None else one.chunk, one.problem) for one in (*self.damage, *self.parity)]
+        verdict = "healthy" if self.ok else f"{len(self.damage)} damaged"
+        title = f"{self.info.path}: {verdict}, {self.bytes_read:,} bytes read"
+        return html_table(title, ["file", "chunk", "problem"], rows)
 
 
 def verify(

@@ -26,6 +26,7 @@ from model_checkpoint.engine.root.refs import Reference, choose, parse_ref, reso
 from model_checkpoint.errors import CheckpointException, CheckpointNotFound, CorruptedCheckpoint
 from model_checkpoint.format import check_entries, check_files
 from model_checkpoint.manifest import Manifest, decode
+from model_checkpoint.notebook_html import html_table
 from model_checkpoint.options import ReaderLimits
 from model_checkpoint.plan import rank_by_age
 from model_checkpoint.storage.contract.store import Store
@@ -58,6 +59,18 @@ class RepairReport:
     def lost_tensors(self) -> tuple[str, ...]:
         """Every tensor that cannot be had back, as ``checkpoint: tensor``."""
         return tuple(sorted({f"{one.checkpoint}: {tensor}" for one in self.lost for tensor in one.tensors}))
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows it: what came back, and what is lost."""
+        verb = "could be rebuilt" if self.dry_run else "rebuilt"
+        rows = [
+            *((verb, one.checkpoint, one.file, f"from {', '.join(one.sources)}") for one in self.repaired),
+            *(("lost", one.checkpoint, one.file, one.reason) for one in self.lost),
+            *(("not readable here", "", one.file, one.problem) for one in self.unread),
+        ]
+        counts = f"{len(self.repaired)} files {verb}, {len(self.lost)} chunks lost"
+        title = f"repair: {len(self.examined)} checkpoints examined, {counts}"
+        return html_table(title, ["", "checkpoint", "file", ""], rows)
 
 
 def repair(

@@ -14,7 +14,6 @@ from model_checkpoint.engine.common.info import CheckpointInfo, damaged_info, in
 from model_checkpoint.engine.common.option_checks import as_step, require_words
 from model_checkpoint.engine.root.marks import tell_marks
 from model_checkpoint.engine.root.protection import tell_protection
-from model_checkpoint.engine.root.rank_manifests import join_ranks
 from model_checkpoint.engine.root.shared_files import SharedFiles, shares
 from model_checkpoint.errors import (
     CheckpointException,
@@ -147,6 +146,8 @@ def read_any_manifest(store: Store, name: str, view: RankView = _TO_LOOK_AT) -> 
     manifest = msgspec.structs.replace(decode(store.read_manifest(name), path_of(store, name)), name=name)
     if not manifest.ranks:
         return manifest
+    from model_checkpoint.engine.root.rank_manifests import join_ranks  # brings NumPy, which a listing does without
+
     tree = view_of(manifest.tree, manifest.world_size, view)
     return join_ranks(store, msgspec.structs.replace(manifest, tree=tree))
 

@@ -12,7 +12,7 @@ from model_checkpoint.tree.arrays import numpy_arrays
 from model_checkpoint.tree.arrays.array_ref import ArrayRef
 from model_checkpoint.tree.arrays.class_memo import ClassMemo
 from model_checkpoint.tree.arrays.shards import marker
-from model_checkpoint.tree.arrays.shards.marker import Shard
+from model_checkpoint.tree.arrays.shards.marker import Shard, ShardParts
 from model_checkpoint.tree.nodes.located_error import LocatedError
 
 Finder = Callable[[Any], ArrayRef]
@@ -39,6 +39,8 @@ def _finder(cls: type) -> Finder | None:
         return numpy_arrays.find
     if cls is Shard:
         return _find_marked
+    if cls is ShardParts:
+        return _find_parts
     if loaded("torch"):
         from model_checkpoint.tree.arrays import torch_types
 
@@ -65,6 +67,13 @@ def _find_marked(shard: Shard) -> ArrayRef:
     if find is None:
         raise LocatedError(f"a Shard holds a NumPy array or a torch tensor, got {type(shard.array).__qualname__}.")
     return marker.find(shard, find(shard.array))
+
+
+def _find_parts(several: ShardParts) -> ArrayRef:
+    find = finder(type(several.like))
+    if find is None:
+        raise LocatedError(f"a Shard holds a NumPy array or a torch tensor, got {type(several.like).__qualname__}.")
+    return marker.find_parts(several, find)
 
 
 def object_kind(cls: type) -> str | None:

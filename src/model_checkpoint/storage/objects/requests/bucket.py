@@ -22,7 +22,6 @@ from model_checkpoint.storage.objects.requests.failures import KeyMissing, packa
 
 log = logging.getLogger("model_checkpoint.storage")
 
-SCHEMES = ("s3", "gs", "az")
 PART_BYTES = 8 * MIB
 PARTS_AT_ONCE = 8
 TERM_SECONDS = 120.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from model_checkpoint.errors import OptionInvalid
@@ -46,13 +46,45 @@ class Shard:
         return f"Shard({type(self.array).__name__}{list(self.array.shape)} at {self.offsets} of {self.global_shape})"
 
 
+class ShardParts:
+    """All that this rank has of an array: any number of parts, also none; ``like`` then tells the dtype.
+
+    Never found to be the same array as another one over the same memory, so that ranks that have other parts of the
+    two still agree on how many arrays there are.
+    """
+
+    __slots__ = ("global_shape", "like", "parts")
+
+    def __init__(self, parts: Sequence[Shard], *, global_shape: Sequence[int], like: Any) -> None:
+        self.parts = sorted(parts, key=lambda part: part.offsets)  # as the regions of the layout will be
+        self.global_shape = tuple(int(side) for side in global_shape)
+        self.like = like
+
+
 def find(shard: Shard, inner: ArrayRef) -> ShardedRef:
     """Return what a marked part is, by what its array is."""
-    if inner.kind not in ("numpy", "torch") or inner.dtype.packed or inner.dtype.swapped:
-        what = f"{type(shard.array).__qualname__} of {inner.dtype.name}"
-        raise LocatedError(f"a Shard holds a NumPy array or a torch tensor of native numbers, got {what}.")
+    _require_numbers(inner)
     regions = (HeldRegion(shard.offsets, inner.shape, ()),)
     layout = Layout(regions=regions if inner.nbytes else ())
     found = ShardedRef(shard, inner.dtype, shard.global_shape, kind=inner.kind, layout=layout, parts=[inner])
     found.flags, found.frozen, found.declared = inner.flags, inner.frozen, False
     return found
+
+
+def find_parts(several: ShardParts, find_one: Callable[[Any], ArrayRef]) -> ShardedRef:
+    """Return what several marked parts of one array are."""
+    found = [(part.offsets, find_one(part.array)) for part in several.parts]
+    held = [(offsets, inner) for offsets, inner in found if inner.nbytes]
+    inner = [one for _, one in held] or [find_one(several.like)]
+    _require_numbers(inner[0])
+    layout = Layout(regions=tuple(HeldRegion(offsets, one.shape, ()) for offsets, one in held))
+    first = inner[0]
+    made = ShardedRef(several, first.dtype, several.global_shape, kind=first.kind, layout=layout, parts=inner)
+    made.space, made.declared = None, False
+    return made
+
+
+def _require_numbers(inner: ArrayRef) -> None:
+    if inner.kind not in ("numpy", "torch") or inner.dtype.packed or inner.dtype.swapped:
+        what = f"{type(inner.value).__qualname__} of {inner.dtype.name}"
+        raise LocatedError(f"a Shard holds a NumPy array or a torch tensor of native numbers, got {what}.")

@@ -1,0 +1,190 @@
+"""Read-only query: one query on a catalog that cannot change it, whatever it says.
+
+SQLite opens the file read-only and an authorizer lets nothing but reading through. PostgreSQL declares a cursor, which
+only a query can have, as one statement of a read-only transaction. MariaDB and MySQL run it as a table of another query
+in a read-only transaction, which nothing but a query can be.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from model_checkpoint.cli.errors import QueryInvalidSQL, QueryRefused
+from model_checkpoint.errors import OptionInvalid
+
+SECONDS = 60  # a query that takes longer is ended
+_SQLITE = "sqlite:///"
+_READING = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
+_STEPS = 10_000  # of SQLite's machine between two looks at the clock
+_QUERIES = ("select", "with", "values", "table")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryResult:
+    """Rows of a query; ``more`` says that there were others beyond the limit."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+    more: bool
+
+
+def run_query(url: str, sql: str, *, limit: int) -> QueryResult:
+    """Run one query on the database of ``url`` and take at most ``limit`` rows of it.
+
+    Raises:
+        QueryRefused: It is no query, or reaches for what it may not.
+        QueryInvalidSQL: The database does not understand it.
+    """
+    if limit < 1:
+        raise OptionInvalid(f"--limit must be at least 1, got {limit}.")
+    text = sql.strip().rstrip(";").strip()
+    if not text:
+        raise QueryInvalidSQL("the query is empty. Write one, e.g. select name, status from experiments.")
+    if url.startswith(_SQLITE):
+        return _on_sqlite(url.removeprefix(_SQLITE), text, limit)
+    return _on_server(url, text, limit)
+
+
+def _on_sqlite(path: str, sql: str, limit: int) -> QueryResult:
+    deadline = time.monotonic() + SECONDS
+    with closing(sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True)) as connection, _told(path, deadline):
+        connection.execute("PRAGMA trusted_schema=OFF")
+        connection.set_authorizer(_only_reading)
+        connection.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS)
+        cursor = connection.execute(sql)
+        rows = cursor.fetchmany(limit + 1)
+        return _result([column[0] for column in cursor.description or ()], rows, limit)
+
+
+def _only_reading(action: int, first: str | None, second: str | None, *_: Any) -> int:
+    loads = action == sqlite3.SQLITE_FUNCTION and second == "load_extension"
+    return sqlite3.SQLITE_OK if action in _READING and not loads else sqlite3.SQLITE_DENY
+
+
+@contextmanager
+def _told(path: str, deadline: float) -> Iterator[None]:
+    """What SQLite says, in our words."""
+    try:
+        yield
+    except (sqlite3.Warning, sqlite3.DatabaseError) as error:
+        said = str(error)
+        if "one statement" in said:
+            raise QueryRefused(f"{path}: one query at a time. Nothing was done.") from error
+        if any(word in said for word in ("not authorized", "authorization denied", "prohibited", "readonly")):
+            raise QueryRefused(
+                f"{path}: the query would do more than read ({said}). The catalog is only read here; nothing was done."
+            ) from error
+        if said == "interrupted":
+            if time.monotonic() <= deadline:
+                raise KeyboardInterrupt from None
+            raise QueryRefused(f"{path}: the query took longer than {SECONDS} s and was ended.") from error
+        raise QueryInvalidSQL(f"{path}: {said}. `mckpt sql CATALOG --tables` lists tables and columns.") from error
+
+
+def _on_server(url: str, sql: str, limit: int) -> QueryResult:
+    from model_checkpoint.database.opening.database_url import read_url
+    from model_checkpoint.database.opening.pool import DatabasePool
+
+    if sql.split(None, 1)[0].lower().lstrip("(") not in _QUERIES:
+        raise QueryRefused(f"only a query is run here, one that begins with {', '.join(_QUERIES)}. Nothing was done.")
+    pool = DatabasePool(read_url(url))
+    kind = pool.url.get_backend_name()
+    runs = {"postgresql": _on_postgresql, "mysql": _on_mysql, "mariadb": _on_mysql}
+    if kind not in runs:
+        raise OptionInvalid(f"{pool.where}: queries are run on SQLite, PostgreSQL, MySQL and MariaDB, not on {kind}.")
+    try:
+        with _connected(pool) as driver:
+            return runs[kind](driver, sql, limit, pool.where)
+    finally:
+        pool.close()
+
+
+@contextmanager
+def _connected(pool: Any) -> Iterator[Any]:
+    from sqlalchemy.exc import SQLAlchemyError
+
+    from model_checkpoint.database.opening.database_url import secrets_of
+    from model_checkpoint.database.opening.failures import meaning_of, typed
+
+    try:
+        raw = pool.engine().raw_connection()
+    except SQLAlchemyError as error:
+        raise typed(error, meaning_of(error), pool.where, secrets_of(pool.url)) from error
+    try:
+        yield raw.driver_connection
+    finally:
+        raw.invalidate()  # whatever the query has set goes with its connection
+
+
+def _on_postgresql(driver: Any, sql: str, limit: int, where: str) -> QueryResult:
+    from psycopg import Error
+
+    with driver.cursor() as cursor, _answered(Error, where):
+        cursor.execute("SET TRANSACTION READ ONLY")
+        cursor.execute(f"SET LOCAL statement_timeout = '{SECONDS}s'")
+        # prepared: the server takes one statement, so that nothing can follow a semicolon
+        cursor.execute(f"DECLARE mckpt_query NO SCROLL CURSOR FOR {sql}", prepare=True)
+        cursor.execute(f"FETCH {limit + 1} FROM mckpt_query")
+        columns, rows = [column.name for column in cursor.description], cursor.fetchall()
+        driver.rollback()
+    return _result(columns, rows, limit)
+
+
+def _on_mysql(driver: Any, sql: str, limit: int, where: str) -> QueryResult:
+    from pymysql import MySQLError  # type: ignore[import-untyped]
+
+    with driver.cursor() as cursor, _answered(MySQLError, where):
+        cursor.execute("START TRANSACTION READ ONLY")
+        cursor.execute(f"SELECT * FROM (\n{sql}\n) AS mckpt_query LIMIT {limit + 1}")
+        columns, rows = [column[0] for column in cursor.description], cursor.fetchall()
+        driver.rollback()
+    return _result(columns, rows, limit)
+
+
+@contextmanager
+def _answered(failure: type[Exception], where: str) -> Iterator[None]:
+    try:
+        yield
+    except failure as error:
+        said = str(error.args[-1] if error.args else error).strip().splitlines()[0]
+        if "read-only" in said or "READ ONLY" in said:
+            raise QueryRefused(f"{where}: the query would do more than read ({said}). Nothing was done.") from error
+        raise QueryInvalidSQL(f"{where}: {said}. `mckpt sql CATALOG --tables` lists tables and columns.") from error
+
+
+def _result(columns: Sequence[str], rows: Sequence[Sequence[Any]], limit: int) -> QueryResult:
+    shown = [tuple(_as_text(value) for value in row) for row in rows[:limit]]
+    return QueryResult(columns=columns, rows=shown, more=len(rows) > limit)
+
+
+def _as_text(value: Any) -> Any:
+    """What MariaDB keeps as bytes to compare it exactly is text to people."""
+    if isinstance(value, (bytes, memoryview)):
+        try:
+            return bytes(value).decode()
+        except UnicodeDecodeError:
+            return bytes(value)
+    return value
+
+
+def tables_of(url: str) -> list[tuple[str, list[str]]]:
+    """Every table of a database, and its columns."""
+    from sqlalchemy import inspect
+
+    from model_checkpoint.database.opening.database_url import read_url
+    from model_checkpoint.database.opening.pool import DatabasePool
+
+    pool = DatabasePool(read_url(url))
+    try:
+        seen = inspect(pool.engine())
+        return [
+            (name, [column["name"] for column in seen.get_columns(name)]) for name in sorted(seen.get_table_names())
+        ]
+    finally:
+        pool.close()

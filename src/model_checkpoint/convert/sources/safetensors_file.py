@@ -1,0 +1,76 @@
+"""Safetensors file: the tensors of one file, its header read as if an enemy had written it."""
+
+from __future__ import annotations
+
+import os
+
+import msgspec
+import torch
+
+from model_checkpoint.convert.errors import SourceUnreadable
+from model_checkpoint.convert.sources.imported import Imported
+from model_checkpoint.convert.sources.mapped_file import MappedFile
+from model_checkpoint.options import ReaderLimits
+from model_checkpoint.tree.values.dtypes import number
+
+_MOST_HEADER = ReaderLimits().header_bytes
+_ABOUT = "__metadata__"
+
+
+class _Placed(msgspec.Struct, frozen=True):
+    dtype: str
+    shape: tuple[int, ...]
+    data_offsets: tuple[int, int]
+
+
+def _dtypes() -> dict[str, torch.dtype]:
+    names = {str(one).removeprefix("torch."): one for one in vars(torch).values() if isinstance(one, torch.dtype)}
+    known = {name: number(name) for name in names}
+    return {dtype.stored: names[name] for name, dtype in known.items() if dtype and not (dtype.tail or dtype.packed)}
+
+
+_BY_STORED = _dtypes()
+
+
+def read_safetensors(path: str | os.PathLike[str]) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+    """The tensors of a file by their names, over its bytes, and what its header tells beside."""
+    file = MappedFile(path)
+    where = str(path)
+    file.require(0, 8)
+    length = int.from_bytes(file.bytes[:8], "little")
+    if length > _MOST_HEADER or 8 + length > file.size:
+        raise SourceUnreadable(
+            f"{where}: announces a header of {length} bytes, the file has {file.size}. It is torn, or no safetensors.",
+            where,
+        )
+    try:
+        rows = msgspec.json.decode(file.bytes[8 : 8 + length], type=dict[str, msgspec.Raw])
+        about = msgspec.json.decode(rows.pop(_ABOUT, msgspec.Raw(b"{}")), type=dict[str, str])
+        placed = {name: msgspec.json.decode(row, type=_Placed) for name, row in rows.items()}
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise SourceUnreadable(f"{where}: its header cannot be read ({error}). It is no safetensors.", where) from error
+    return {name: _tensor(file, name, row, 8 + length) for name, row in placed.items()}, about
+
+
+def _tensor(file: MappedFile, name: str, row: _Placed, data: int) -> torch.Tensor:
+    dtype = _BY_STORED.get(row.dtype)
+    start, stop = row.data_offsets
+    if dtype is None:
+        raise SourceUnreadable(f"{file.path}: tensor {name!r} is {row.dtype}, which torch cannot hold.", str(file.path))
+    if (
+        any(side < 0 for side in row.shape)
+        or torch.Size(row.shape).numel() * dtype.itemsize != stop - start
+        or start < 0
+    ):
+        raise SourceUnreadable(
+            f"{file.path}: tensor {name!r} of {row.dtype} {list(row.shape)} does not take the {stop - start} bytes "
+            "that the header gives it. The file is damaged.",
+            str(file.path),
+        )
+    return file.tensor(dtype, row.shape, data + start)
+
+
+def import_safetensors(path: str | os.PathLike[str]) -> Imported:
+    """A file as a checkpoint: its tensors are the part ``model``."""
+    tensors, about = read_safetensors(path)
+    return Imported(state={"model": tensors}, metadata={"safetensors": about} if about else {})

@@ -1,0 +1,104 @@
+"""Ctrl-C: the command ends with 130, says nothing of Python, and leaves nothing half-done."""
+
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import model_checkpoint as mc
+
+# the command, interrupted as by a person at the moment it calls a named function for the nth time
+PROBE = """
+import os, signal, sys, threading
+signal.signal(signal.SIGINT, signal.default_int_handler)
+home, name, at = sys.argv[1].rsplit(".", 1)[0], sys.argv[1].rsplit(".", 1)[1], int(sys.argv[2])
+from importlib import import_module
+module, seen = import_module(home), []
+real = getattr(module, name)
+def watched(*args, **options):
+    seen.append(1)
+    if len(seen) == at:
+        signal.raise_signal(signal.SIGINT)
+    return real(*args, **options)
+setattr(module, name, watched)
+sys.argv = ["mckpt", *sys.argv[3:]]
+from model_checkpoint.cli.main import answer
+answer()
+"""
+
+
+def interrupted(where, at, *words):
+    command = [sys.executable, "-c", PROBE, where, str(at), *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, "Traceback" in done.stderr) == (130, False), done
+    return done
+
+
+def everything(folder):
+    return sorted(path.relative_to(folder) for path in folder.rglob("*"))
+
+
+@pytest.fixture
+def root(tmp_path):
+    for step in range(1, 6):
+        mc.save(tmp_path / "run", {"w": np.arange(9.0), "b": np.zeros(3)}, step=step)
+    return tmp_path / "run"
+
+
+@pytest.mark.parametrize("options", [(), ("--folder", "--parts", "w")])
+def test_an_export_is_there_or_not(root, tmp_path, options):
+    mc.save(root, {"w": {"a": np.ones(3), "b": np.ones(3)}}, step=9)
+    before = everything(tmp_path)
+
+    interrupted("model_checkpoint.engine.reading.export.load_slice", 2, "export", root, tmp_path / "out", *options)
+
+    assert everything(tmp_path) == before
+
+
+def test_a_trial_is_cleared(root, tmp_path):
+    before = everything(tmp_path)
+
+    interrupted("model_checkpoint.cli.checkup.trial.load", 1, "bench", root, "--size", "1MiB")
+
+    assert everything(tmp_path) == before
+
+
+def test_a_prune_moves_whole_checkpoints_and_the_same_command_goes_on(root, mckpt):
+    interrupted("model_checkpoint.checkpoint.retention.carry_out.discard_exactly", 3, "prune", root, "--keep", "last:1")
+
+    assert [info.step for info in mc.list_checkpoints(root)] == [5, 4, 3]
+    assert all(health.ok for health in mc.verify(root))
+    assert mckpt("prune", root, "--keep", "last:1").code == 0
+    assert [info.step for info in mc.list_checkpoints(root)] == [5]
+
+
+def test_reading_verbs_just_end(root):
+    done = interrupted("model_checkpoint.engine.reading.verify._examine", 2, "verify", root)
+
+    assert done.stdout == ""
+
+
+@pytest.mark.slow
+def test_a_real_interrupt_from_outside_ends_it_within_a_moment(tmp_path):
+    mc.save(tmp_path / "run", {"w": np.random.default_rng(0).random(1 << 24)}, step=1)
+    command = [
+        sys.executable,
+        "-c",
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
+        "from model_checkpoint.cli.main import run; run()",
+        "bench",
+        str(tmp_path / "run"),
+        "--rounds",
+        "100",
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    while not list((tmp_path / "run").glob(".bench-*/checkpoints/*")):
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+
+    _, told = process.communicate(timeout=60)
+    assert (process.returncode, told) == (130, b"")
+    assert not list((tmp_path / "run").glob(".bench-*"))

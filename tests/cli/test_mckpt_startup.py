@@ -1,0 +1,122 @@
+"""`mckpt` starts quickly: what a call does not need it does not import. Torch is never needed."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import model_checkpoint as mc
+
+HEAVY = ["torch", "jax", "tensorflow", "sqlalchemy", "alembic", "fastapi", "obstore", "numpy", "rich", "asyncio", "ssl"]
+PROBE = """
+import json, sys
+sys.argv = ["mckpt", *json.loads(sys.argv[1])]
+from model_checkpoint.cli.main import answer
+try:
+    answer()
+except SystemExit:
+    pass
+print()
+print(json.dumps(sorted(sys.modules)))
+"""
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("startup") / "run"
+    for step in (1, 2):
+        mc.save(folder, {"model": {"w": np.arange(6.0)}}, step=step, metrics={"val_loss": 1 / step})
+    return folder
+
+
+def imported(*words):
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE, json.dumps(list(map(str, words)))], capture_output=True, text=True, check=True
+    )
+    modules = json.loads(done.stdout.splitlines()[-1])
+    return {name for name in HEAVY if name in modules}, modules
+
+
+@pytest.mark.parametrize(
+    ("words", "needed"),
+    [
+        (("--version",), set()),
+        (("--help",), set()),
+        (("ls", "{}", "--json"), set()),
+        (("ls", "{}"), {"rich"}),
+        (("trash", "{}"), {"rich"}),
+        (("pin", "{}@1", "--json"), set()),
+        (("show", "{}"), {"rich", "numpy"}),
+    ],
+    ids=lambda words: str(words),
+)
+def test_a_call_imports_what_it_needs_and_nothing_else(root, words, needed):
+    heavy, modules = imported(*(word.format(root) for word in words))
+
+    assert heavy <= needed
+    homes = [name for name in modules if name.startswith("model_checkpoint.cli.verbs.")]
+    assert "--help" in words or len(homes) <= 2  # the verb's own module, and what verbs share
+
+
+NO_TORCH = """
+import sys
+class Wall:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("torch", "jax", "tensorflow", "keras"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Wall())
+import json
+from model_checkpoint.cli.main import answer
+for words in json.loads(sys.argv[1]):
+    sys.argv = ["mckpt", *words]
+    try:
+        answer()
+        code = 0
+    except SystemExit as end:
+        code = int(end.code or 0)
+    print(f"<<{words[0]} {code}>>")
+assert not {"torch", "jax", "tensorflow"} & set(sys.modules)
+"""
+
+
+def test_every_verb_works_without_torch(root, tmp_path):
+    calls = [
+        ["ls", root],
+        ["show", root, "--tensors"],
+        ["cat", root, "model.w"],
+        ["diff", f"{root}@1", f"{root}@1"],
+        ["verify", root],
+        ["repair", root],
+        ["doctor", root],
+        ["bench", tmp_path / "trial", "--size", "1MiB", "--rounds", "1"],
+        ["prune", root, "--keep", "last:9"],
+        ["forecast", root],
+        ["pin", f"{root}@1"],
+        ["tag", f"{root}@1", "paper"],
+        ["note", f"{root}@1", "words"],
+        ["rm", f"{root}@1"],
+        ["trash", root],
+        ["restore", f"{root}@1"],
+        ["gc", root],
+        ["export", root, tmp_path / "out.safetensors"],
+        ["reindex", root],
+        ["experiments", root],
+        ["metrics", root],
+        ["lineage", root],
+        ["sql", root, "select 1"],
+    ]
+
+    done = subprocess.run(
+        [sys.executable, "-c", NO_TORCH, json.dumps([list(map(str, call)) for call in calls])],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert [line for line in done.stdout.splitlines() if line.startswith("<<")] == [
+        f"<<{call[0]} 0>>" for call in calls
+    ]
+    assert "not installed; NumPy, JAX and plain states work without it" in done.stdout
