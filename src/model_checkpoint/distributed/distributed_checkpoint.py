@@ -24,6 +24,7 @@ from model_checkpoint.distributed.enduring.fault_tolerance import FaultTolerance
 from model_checkpoint.distributed.enduring.retried_calls import retried
 from model_checkpoint.distributed.moving.call_services import CallServices
 from model_checkpoint.distributed.moving.load_call import LoadCall, require_prefix
+from model_checkpoint.distributed.moving.prefixes import require_there
 from model_checkpoint.distributed.moving.save_call import SaveCall, parts_to_save
 from model_checkpoint.distributed.records.load_result import CheckpointLoadResult
 from model_checkpoint.distributed.storing.storage_contract import FaultHandler
@@ -37,7 +38,7 @@ from model_checkpoint.engine.common.info import CheckpointInfo
 from model_checkpoint.engine.ranks.conversation import Word
 from model_checkpoint.engine.root.delete import delete
 from model_checkpoint.engine.root.listing import list_checkpoints
-from model_checkpoint.errors import ExceptionType, OptionInvalid
+from model_checkpoint.errors import ExceptionType, OptionInvalid, WrongReference
 
 T = TypeVar("T")
 
@@ -240,7 +241,14 @@ class DistributedCheckpoint:
             return {"checkpoint_prefix": prefix}
 
         def remove(words: list[Word]) -> Word:
-            delete(services.store, name=require_same(words, "checkpoint_prefix"))
+            require_same(words, "checkpoint_prefix", services.store.url)
+            try:
+                if not services.store.has(prefix):
+                    require_there(services.store, prefix)
+                delete(services.store, name=prefix)
+            except WrongReference as error:
+                error.type = ExceptionType.STORAGE_ERROR
+                raise
             return {}
 
         with (

@@ -85,8 +85,9 @@ def test_a_consolidated_checkpoint_has_the_index_other_tools_read(checkpoint, tm
 
 @pytest.mark.parametrize("level", [CompressionLevel.FAST, CompressionLevel.BALANCED, CompressionLevel.MAXIMUM])
 def test_compression_makes_it_smaller_and_loses_nothing(checkpoint, level):
-    checkpoint.save(*states(), SaveOptions(checkpoint_prefix="plain"))
-    checkpoint.save(*states(), SaveOptions(checkpoint_prefix="x", compression_level=level))
+    for prefix, wanted in (("plain", CompressionLevel.NONE), ("x", level)):
+        options = SaveOptions(checkpoint_prefix=prefix, compression_level=wanted, include_rng_state=False)
+        checkpoint.save(*states(), options)
     sizes = {info.prefix: info.size_bytes for info in checkpoint.list_checkpoints()}
 
     model, optimizer = states(0.0)
@@ -299,7 +300,7 @@ def test_validation_is_skipped_only_if_asked_for(checkpoint, tmp_path):
     assert np.all(model["w"] == 5)
     with pytest.raises(CheckpointException, match="does not have the recorded digest") as caught:
         checkpoint.load(model, optimizer, LoadOptions(checkpoint_prefix="x", skip_validation=True))
-    assert "validation" not in str(caught.value)
+    assert "Checkpoint validation failed" not in str(caught.value)
 
 
 def test_keys_of_one_side_are_errors_or_warnings_by_the_mode(checkpoint):

@@ -29,8 +29,11 @@ def _lead(talk: Conversation, mine: Callable[[], Word], decide: Decide) -> Word:
     try:
         made = decide(talk.hear_all("mine", mine()))
     except Exception as error:  # told to all, then raised
-        shared = error if isinstance(error, CheckpointException) else retold(told(error, 0), talk.world_size)
-        raise talk.fail("made", shared) from error
+        made_known = error if isinstance(error, CheckpointException) else retold(told(error, 0), talk.world_size)
+        shared = talk.fail("made", made_known)
+        if shared is error:
+            raise
+        raise shared from error
     except BaseException as error:
         talk.fail("made", error)
         raise
@@ -54,11 +57,11 @@ def _follow(talk: Conversation, mine: Callable[[], Word]) -> Word:
     return talk.hear_leader("made")
 
 
-def require_same(words: list[Word], key: str) -> Any:
+def require_same(words: list[Word], key: str, where: str) -> Any:
     """What all ranks say under ``key``; raise if they do not say the same.
 
     Example:
-        >>> require_same([{"prefix": "a"}, {"prefix": "a"}], "prefix")
+        >>> require_same([{"prefix": "a"}, {"prefix": "a"}], "prefix", "runs/a")
         'a'
     """
     first = words[0].get(key)
@@ -66,6 +69,7 @@ def require_same(words: list[Word], key: str) -> Any:
         if word.get(key) != first:
             raise OptionInvalid(
                 f"rank {rank} calls with {key}={word.get(key)!r}, rank 0 with {first!r}. Every rank must make the "
-                "same call. Nothing was done."
+                "same call. Nothing was done.",
+                where,
             )
     return first

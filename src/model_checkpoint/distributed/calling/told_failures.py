@@ -42,7 +42,8 @@ def told_failures(what: str, where: Callable[[], str], type: ExceptionType, logg
     except CheckpointException as error:
         error.checkpoint_path = error.checkpoint_path or where()
         error.type = type if error.type is ExceptionType.UNKNOWN else error.type
-        error.inner_exception = error.inner_exception or error.__cause__
+        cause = error.__cause__ if error.__cause__ is not error else None
+        error.inner_exception = error.inner_exception or cause
         logger.error("Failed to %s checkpoint: %s: %s", what, where(), error)
         raise
     except Exception as error:

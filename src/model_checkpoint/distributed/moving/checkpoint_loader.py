@@ -51,7 +51,7 @@ class CheckpointLoader:
 
         def same(words: list[Word]) -> Word:
             for key in ("target_world_size", "id"):
-                require_same(words, key)
+                require_same(words, key, self._store.url)
             return {}
 
         agree(self._ranks, "shards", read, same)

@@ -20,13 +20,13 @@ from model_checkpoint.distributed.errors import ValidationFailed
 from model_checkpoint.distributed.moving.call_services import CallServices
 from model_checkpoint.distributed.moving.checkpoint_loader import CheckpointLoader
 from model_checkpoint.distributed.moving.live_parts import LivePart
+from model_checkpoint.distributed.moving.prefixes import require_there
 from model_checkpoint.distributed.records.checkpoint_metadata import CheckpointMetadata, describe_manifest
 from model_checkpoint.distributed.records.load_result import CheckpointLoadResult
 from model_checkpoint.distributed.validating.checkpoint_validator import COMPATIBILITY
 from model_checkpoint.distributed.validating.validation_result import ValidationResult
 from model_checkpoint.engine.ranks.conversation import Word
 from model_checkpoint.engine.root.listing import read_any_manifest
-from model_checkpoint.engine.root.refs import choose_one
 from model_checkpoint.errors import (
     CheckpointException,
     CheckpointWarning,
@@ -112,7 +112,7 @@ class LoadCall:
         def mine() -> Word:
             self.limit.check()
             store = self.services.store
-            choose_one(store, name=prefix)
+            require_there(store, prefix)
             valid = self._validated(prefix)
             manifest = read_any_manifest(store, prefix)
             found.append((manifest, self._parts(manifest, model, optimizer)))
@@ -120,7 +120,7 @@ class LoadCall:
 
         def merge(words: list[Word]) -> Word:
             for key in ("prefix", "id"):
-                require_same(words, key)
+                require_same(words, key, self.services.store.url)
             return {"warnings": list(dict.fromkeys(text for word in words for text in word["warnings"]))}
 
         for text in agree(ranks, "examine", mine, merge)["warnings"]:

@@ -1,10 +1,13 @@
-"""Prefixes: what a checkpoint is called if nobody says it."""
+"""Prefixes: what a checkpoint is called if nobody says it, and whether there is one of a name."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 from itertools import count
 
+from model_checkpoint.engine.common.info import path_of
+from model_checkpoint.engine.root.listing import read_listed
+from model_checkpoint.errors import WrongReference
 from model_checkpoint.storage.contract.store import Store
 
 
@@ -26,3 +29,17 @@ def default_prefix(store: Store, now: datetime | None = None) -> str:
     if not store.has(first):
         return first
     return next(name for number in count(2) if not store.has(name := f"{first}_{number}"))
+
+
+def require_there(store: Store, prefix: str) -> None:
+    """Raise if there is no checkpoint of that prefix, or none that can be read."""
+    found = read_listed(store, prefix)
+    if found is None:
+        where, names = path_of(store, prefix), sorted(store.names())
+        known = f"{', '.join(names[:8])}{', ...' if len(names) > 8 else ''}" or "none"
+        raise WrongReference(
+            f"{where}: no such checkpoint; there are {len(names)}: {known}. Choose one of them.",
+            where,
+        )
+    if found.error is not None:
+        raise found.error

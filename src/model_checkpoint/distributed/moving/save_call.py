@@ -91,7 +91,7 @@ class SaveCall:
             return {"checkpoint_prefix": self.options.checkpoint_prefix}
 
         def choose(words: list[Word]) -> Word:
-            given = require_same(words, "checkpoint_prefix")
+            given = require_same(words, "checkpoint_prefix", self.services.store.url)
             return {"prefix": given or default_prefix(self.services.store)}
 
         return str(agree(ranks, "prefix", mine, choose)["prefix"])
