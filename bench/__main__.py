@@ -35,6 +35,7 @@ _PROGRAMS = {
     "recompute": "Activation recomputation",
     "precision": "Mixed precision",
     "metrics": "Metric logging",
+    "ranks": "Many ranks",
 }
 _DOCS = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
 

@@ -291,11 +291,3 @@ def test_threads_save_together_to_memory(tmp_path):
 
     assert {type(one).__name__ for one in outcomes} == {"UnsupportedType"}
     assert np.array_equal(mc.load("memory://ranks", per_rank=1)["w"], BIG)
-
-
-@pytest.mark.parametrize("options", [{"parity": "xor"}, {"mirror": "memory://second"}, {"incremental": True}])
-def test_what_many_ranks_cannot_do_yet_is_refused_on_all_of_them(tmp_path, options):
-    outcomes = on_ranks(2, lambda c: mc.save(tmp_path, {"a": 1}, step=1, coordinator=c, **options))
-
-    assert [type(one) for one in outcomes] == [OptionInvalid] * 2
-    assert not list(tmp_path.glob("checkpoints/*"))

@@ -22,7 +22,7 @@ from model_checkpoint.options import MIB, CheckpointFormat, CompressionLevel, Re
 COMPRESSED = "planes-zstd"  # chunks may be split into byte planes and packed with zstd
 INCOMPLETE = "incomplete"  # parts were left out; never the newest or the best
 OPAQUE = "opaque"  # the files are those of a backend, which alone can read them; the tree says which one
-RANKS = "ranks"  # many ranks wrote it; where its bytes lie, their own manifests say
+RANKS = "ranks"  # many ranks saved it: their own manifests say where its bytes lie, or values differ by rank
 KNOWN_FEATURES: frozenset[str] = frozenset({COMPRESSED, INCOMPLETE, OPAQUE, RANKS})
 
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"

@@ -125,7 +125,7 @@ class Summary(Label, frozen=True, kw_only=True):
     """A manifest without its tree and entries; decoding skips those."""
 
     files: tuple[FileRecord, ...] = ()
-    extras: tuple[FileRecord, ...] = ()  # files beside the data, such as the index of a consolidated model
+    extras: tuple[FileRecord, ...] = ()  # files beside the data: the index of a consolidated model, manifests of ranks
     ranks: tuple[RankRecord, ...] = ()  # if many ranks wrote it; then "ranks" is a feature
 
     @property
@@ -140,7 +140,7 @@ class Summary(Label, frozen=True, kw_only=True):
         """Every file that belongs to the checkpoint, but for the manifest itself."""
         own = [record.name for record in (*self.files, *self.extras)]
         ranks = [name for rank in self.ranks for name in (rank.name, *rank.files)]
-        return (*own, *ranks, *self.parity_files)
+        return (*dict.fromkeys([*own, *ranks]), *self.parity_files)
 
 
 class Manifest(Summary, frozen=True, kw_only=True):

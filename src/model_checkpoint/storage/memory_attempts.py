@@ -175,6 +175,19 @@ class MemoryAttempt:
             self._bucket.published[self._name] = kept | new | {MANIFEST: memoryview(bytes(manifest))}
         self.abort()
 
+    def flush(self) -> None:
+        """Nothing to flush."""
+
+    def open(self, file: str) -> MemoryReader:
+        """Open a sealed file of the attempt."""
+        self._require_alive()
+        return MemoryReader(self._writers[file].content, self._where, file)
+
+    def drop(self, files: Sequence[str]) -> None:
+        """Forget files of the attempt."""
+        for file in files:
+            self._writers.pop(file, None)
+
     def settle(self) -> None:
         """Let it never be published."""
         with self._bucket.guard:
@@ -224,6 +237,7 @@ class JoinedMemoryAttempt:
     def __init__(self, begun: MemoryAttempt, where: str) -> None:
         self._begun, self._where = begun, where
         self.create, self.link, self.stamps = begun.create, begun.link, begun.stamps
+        self.open, self.drop = begun.open, begun.drop
 
     def publish(self, manifest: bytes, *, replace: bool = False, obsolete: Sequence[str] = ()) -> None:
         """Refused: rank 0 publishes."""

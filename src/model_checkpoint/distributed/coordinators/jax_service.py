@@ -20,7 +20,7 @@ from model_checkpoint.distributed.coordinators.bounded import BoundedCalls, NoAn
 from model_checkpoint.errors import OptionInvalid
 
 _CALL_SECONDS = 5.0
-_KEPT_CALLS = 2
+_KEPT_CALLS = 8  # several saves may be under way at once, and a rank may still be about to read the last
 
 
 class JaxCoordinator:

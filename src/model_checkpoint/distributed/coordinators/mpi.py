@@ -19,6 +19,7 @@ from model_checkpoint.distributed.coordinators.bounded import pause
 from model_checkpoint.errors import OptionInvalid
 
 _TAG = 17
+_KEPT_CALLS = 8  # several saves may be under way at once
 _copies: dict[int, Any] = {}  # our own copy of each communicator, so that no message is taken by the program
 
 
@@ -120,6 +121,6 @@ class _Post:
         """Keep only the words of the last calls; the number of a call stands at the end of its name."""
         call = key.rsplit("/", 2)[0]
         topic, _, number = call.rpartition("-")
-        old = f"{topic}-{int(number) - 2}/" if number.isdecimal() else ""
+        old = f"{topic}-{int(number) - _KEPT_CALLS}/" if number.isdecimal() else ""
         for gone in [one for one in self._values if old and one.startswith(old)]:
             del self._values[gone]

@@ -7,7 +7,7 @@ its calls ignore their timeouts while its host is stopped, so each runs where it
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
@@ -25,7 +25,7 @@ from model_checkpoint.errors import OptionInvalid
 T = TypeVar("T")
 
 _CALL_SECONDS = 5.0  # what a living host answers within, however busy
-_KEPT_CALLS = 2  # whose keys stay: a rank may still be about to read those of the last
+_KEPT_CALLS = 8  # whose keys stay: several saves may be under way at once, and a rank may still be about to read
 
 
 class TorchCoordinator:
@@ -55,7 +55,8 @@ class TorchCoordinator:
         self.program_ranks: Sequence[int] = dist.get_process_group_ranks(self._group)
         births = f"born/{self._rank}"
         self._lines = {"talk": _Line(store, self._group, births), "beat": _Line(store, self._group, births)}
-        self._put: deque[tuple[str, list[str]]] = deque()
+        self._put: OrderedDict[str, set[str]] = OrderedDict()
+        self._tidying = forks.lock()
 
     @property
     def rank(self) -> int:
@@ -83,12 +84,11 @@ class TorchCoordinator:
 
     def _tidy(self, key: str, line: _Line) -> None:
         """Forget the keys of earlier calls, so that the store does not grow with every save."""
-        call = key.rsplit("/", 2)[0]
-        if not self._put or self._put[-1][0] != call:
-            self._put.append((call, []))
-        if key not in self._put[-1][1]:
-            self._put[-1][1].append(key)
-        old = [self._put.popleft()[1] for _ in range(len(self._put) - _KEPT_CALLS)]
+        with self._tidying:
+            keys = self._put.setdefault(key.rsplit("/", 2)[0], set())
+            keys.add(key)
+            self._put.move_to_end(key.rsplit("/", 2)[0])
+            old = [self._put.popitem(last=False)[1] for _ in range(len(self._put) - _KEPT_CALLS)]
         if old:
             line.run(lambda store: [store.delete_key(one) for some in old for one in some], self._seconds)
 

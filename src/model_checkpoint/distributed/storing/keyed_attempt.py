@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from model_checkpoint import forks
 from model_checkpoint.distributed.storing.keyed_calls import KeyedCalls
 from model_checkpoint.distributed.storing.keyed_files import (
+    KeyedReader,
     KeyedRecord,
     KeyedWriter,
     data_path,
@@ -90,6 +91,21 @@ class KeyedAttempt:
         others = {path: path.removeprefix(lead) for path in self._calls.list(lead)}
         return {file: (path, self._calls.look(path).size) for path, file in others.items() if file not in own} | own
 
+    def flush(self) -> None:
+        """Nothing: what was written is durable."""
+
+    def open(self, file: str) -> KeyedReader:
+        """Open a sealed file of the attempt, whoever wrote it."""
+        self._require_open()
+        path = data_path(self._attempt, check_name(file, self._where))
+        return KeyedReader(self._calls, path, where=self._where, file=file)
+
+    def drop(self, files: Sequence[str]) -> None:
+        """Remove files of the attempt, whoever wrote them."""
+        for file in files:
+            self._calls.delete(data_path(self._attempt, check_name(file, self._where)))
+            self._writers.pop(file, None)
+
     def publish(self, manifest: bytes, *, replace: bool = False, obsolete: Sequence[str] = ()) -> None:
         """Make the checkpoint visible."""
         self._require_open()
@@ -133,9 +149,6 @@ class JoinedKeyedAttempt(KeyedAttempt):
 
     def __init__(self, calls: KeyedCalls, name: str, attempt: str) -> None:
         super().__init__(calls, name, attempt, shared=True)
-
-    def flush(self) -> None:
-        """Nothing: what was written is durable."""
 
     def publish(self, manifest: bytes, *, replace: bool = False, obsolete: Sequence[str] = ()) -> None:
         """Refused: rank 0 publishes."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from model_checkpoint.engine.writing.save_plan import SavePlan
 from model_checkpoint.engine.writing.slabs import ChunkRun, FileJob
 from model_checkpoint.errors import StateChanged, UnsupportedType
+from model_checkpoint.state import Flat
 from model_checkpoint.tree.arrays.frameworks import loaded
 
 if TYPE_CHECKING:
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("model_checkpoint.save")
 
 
-def guard_state(planned: SavePlan, guard: object) -> Guard | None:
-    """Return the guard of a planned save; without any the save is eager, and says so."""
+def guard_state(flat: Flat, guard: object, where: str) -> Guard | None:
+    """Return the guard of a state; without any the save is eager, and says so."""
     if not isinstance(guard, Iterable):
         kind = type(guard).__qualname__
         raise TypeError(f"guard: expected a list of torch optimizers, got {kind}. Write guard=[optimizer].")
@@ -33,13 +34,21 @@ def guard_state(planned: SavePlan, guard: object) -> Guard | None:
     if loaded("torch"):
         from model_checkpoint.tree.flattening import torch_guards
 
-        found = torch_guards.find_guard(planned.flat, more)
+        found = torch_guards.find_guard(flat, more)
         if found is not None:
             return found
     elif more:
         raise UnsupportedType(f"guard: expected torch optimizers, got {type(more[0]).__qualname__}")
-    log.warning("%s: lazy=True, but no optimizer guards the state, so all is copied at the call", planned.where)
+    log.warning("%s: lazy=True, but no optimizer guards the state, so all is copied at the call", where)
     return None
+
+
+def of_pieces(guard: Guard, origins: Sequence[int]) -> Guard:
+    """The guard of leaves that are each a piece of one of those it guards."""
+    from model_checkpoint.tree.flattening import torch_guards
+
+    leaves = {number: guard.leaves[origin] for number, origin in enumerate(origins) if origin in guard.leaves}
+    return torch_guards.Guard(guard.optimizers, leaves)
 
 
 class Lazy:

@@ -7,7 +7,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from model_checkpoint.engine.background.lazy import Lazy, guard_state
+from model_checkpoint.coordination import Coordinator
+from model_checkpoint.engine.background.begun import Begun, BegunAlone, BegunOnRanks
+from model_checkpoint.engine.background.lazy import Lazy
 from model_checkpoint.engine.background.staging_pool import POOL
 from model_checkpoint.engine.background.staging_queue import StagingQueue, fit_buffers, plan_budget
 from model_checkpoint.engine.common.info import path_of
@@ -19,11 +21,11 @@ from model_checkpoint.engine.jobs import followups, inflight
 from model_checkpoint.engine.jobs.inflight import Busy
 from model_checkpoint.engine.jobs.job import SaveJob
 from model_checkpoint.engine.jobs.running_save import RunningSave, SaveState
-from model_checkpoint.engine.writing.request import refuse_own_mirror, request_save
-from model_checkpoint.engine.writing.save import Overwrite, Parity, commit_plan, plan_save
-from model_checkpoint.engine.writing.save_plan import SavePlan
+from model_checkpoint.engine.writing.rank_saves.save_ranks import RankSave
+from model_checkpoint.engine.writing.request import SaveRequest, refuse_own_mirror, request_save
+from model_checkpoint.engine.writing.save import Overwrite, Parity, rank_request
 from model_checkpoint.engine.writing.slabs import FileJob, plan_runs
-from model_checkpoint.errors import OptionInvalid, StateChanged
+from model_checkpoint.errors import NeedsCoordinator, OptionInvalid, StateChanged
 from model_checkpoint.events import Emit
 from model_checkpoint.options import CheckpointFormat, CompressionLevel
 from model_checkpoint.storage.locate import Root, open_store
@@ -55,6 +57,7 @@ def save_async(
     lazy: bool = False,
     guard: Sequence[object] = (),
     progress: Listen = None,
+    coordinator: Coordinator | None = None,
 ) -> SaveJob:
     """Copy ``state`` and return; threads of low priority hash, write and publish it.
 
@@ -86,6 +89,9 @@ def save_async(
             version counter shows (``.data``, NumPy, raw pointers, CUDA graphs) must come after ``job.wait_staged()``.
         guard: Optimizers whose step may change the state, besides those in it; without any the save is eager.
         progress: See :func:`save`; called from background threads.
+        coordinator: The ranks that save together (see :func:`save`). They agree before this returns, and each copies
+            what it will write. What ``busy`` comes to, rank 0 decides for all; if the job of one is cancelled or fails,
+            so do those of all.
 
     Example:
         >>> job = save_async("memory://doc-async", {"epoch": 3}, step=1)
@@ -95,35 +101,48 @@ def save_async(
     started = time.monotonic()
     require(overwrite=overwrite, lazy=lazy, progress=progress)
     limit = require_bytes("memory_limit", memory_limit)
-    order = request_save(
-        step=step,
-        name=name,
-        metrics=metrics,
-        metadata=metadata,
-        layout=format,
-        compression=compression,
-        incremental=incremental,
-        id=id,
-        parity=parity,
-        mirror=mirror,
-    )
-    if lazy and order.compression is not CompressionLevel.NONE:
-        raise OptionInvalid(
-            f"lazy=True copies chunks out of order, but compression={order.compression.value!r} writes them in order. "
-            "Leave one of them out. Nothing was done."
+
+    def request() -> SaveRequest:
+        order = request_save(
+            step=step,
+            name=name,
+            metrics=metrics,
+            metadata=metadata,
+            layout=format,
+            compression=compression,
+            incremental=incremental,
+            id=id,
+            parity=parity,
+            mirror=mirror,
         )
+        _require_eager(order, lazy=lazy)
+        return order
+
     store = fit_buffers(open_store(root), limit)
-    refuse_own_mirror(store, order)
+    order = request()
     followups.warn_unseen(store.url)
-    planned, worker = None, None
-    job = inflight.new_job(store.url, path_of(store, order.name))
+
+    def on_ranks(ranks: Coordinator, entered: BegunAlone | None = None) -> BegunOnRanks:
+        return BegunOnRanks(RankSave(store, rank_request(store, request, overwrite), ranks), entered=entered)
+
+    alone = None if coordinator is not None and coordinator.world_size > 1 else BegunAlone(store, order, overwrite)
+    begun: Begun = alone or on_ranks(coordinator)
+    refuse_own_mirror(store, order)
+    worker = None
+    lane = coordinator.rank if coordinator is not None else 0
+    job = inflight.new_job(store.url, path_of(store, order.name), lane=lane)
     try:
-        ahead = inflight.admit(job, busy)
+        try:
+            ahead = begun.begin(job, state, busy)
+        except NeedsCoordinator:
+            if alone is None or coordinator is None:
+                raise
+            begun = on_ranks(coordinator, alone)
+            ahead = begun.begin(job, state, busy)
         if job.done():
             return SaveJob(job)
-        planned = plan_save(store, order, state, overwrite=overwrite)
-        guarding = guard_state(planned, guard) if lazy else None
-        worker = _Worker(job, planned, limit=limit, ahead=ahead, guard=guarding, progress=progress)
+        guarding = begun.guard(guard) if lazy else None
+        worker = _Worker(job, begun, limit=limit, ahead=ahead, guard=guarding, progress=progress)
         if ahead is not None:
             ahead.copied()  # its copy has the first claim on memory
         worker.stage()
@@ -131,13 +150,20 @@ def save_async(
         if worker is None or not worker.begun:  # from there on the worker ends the job itself
             job.seen = True  # raised right here
             job.fail(error)
-            if planned is not None:
-                planned.abandon()
+            begun.abandon(error)
         raise
     job.stall += time.monotonic() - started
     if inflight.is_ending():
         job.result()  # the interpreter waits for this thread, but no longer for those that write
     return SaveJob(job)
+
+
+def _require_eager(order: SaveRequest, *, lazy: bool) -> None:
+    if lazy and order.compression is not CompressionLevel.NONE:
+        raise OptionInvalid(
+            f"lazy=True copies chunks out of order, but compression={order.compression.value!r} writes them in order. "
+            "Leave one of them out. Nothing was done."
+        )
 
 
 def finish_saves(root: Root | None = None) -> None:
@@ -167,14 +193,15 @@ class _Worker:
     def __init__(
         self,
         job: RunningSave,
-        planned: SavePlan,
+        begun: Begun,
         *,
         limit: int | None,
         ahead: RunningSave | None,
         guard: Guard | None,
         progress: Listen,
     ) -> None:
-        self._job, self._planned, self._ahead, self._progress = job, planned, ahead, progress
+        planned = begun.planned
+        self._job, self._begun, self._planned, self._ahead, self._progress = job, begun, planned, ahead, progress
         self.begun = False
         most = min(cores(), _WRITE_THREADS)
         self._budget = plan_budget(planned, limit, threads=most)
@@ -233,8 +260,8 @@ class _Worker:
             self._conveyor.stop(error)
             self._job.copy_failed(error)
             if self._thread.ident is None:
-                self._planned.abandon()
                 self._job.fail(error)
+                self._begun.abandon(error)
         else:
             self._job.staged()
 
@@ -247,7 +274,7 @@ class _Worker:
         if self._thread.ident is not None:
             self._thread.join()
         else:
-            self._planned.abandon()
+            self._begun.abandon(error)
             self._job.fail(error)
         if own:
             raise error
@@ -259,10 +286,10 @@ class _Worker:
                 self._ahead.over()
             self._conveyor.check()
             with listening(self._progress, "saving") as emit:
-                info, self._job.follow_up = commit_plan(self._planned, lambda jobs: self._move(jobs, emit))
+                info, self._job.follow_up = self._begun.finish(lambda jobs: self._move(jobs, self._begun.heard(emit)))
         except BaseException as error:  # noqa: BLE001  # kept for the handle, the next save or the exit
             self._conveyor.stop(error)
-            self._planned.abandon()
+            self._begun.abandon(error)
             self._job.fail(error)
         else:
             self._job.succeed(info)

@@ -39,10 +39,10 @@ _watching_exit = False
 _after_saves: list[Callable[[], None]] = []  # what else the end of the interpreter waits for, once the saves are over
 
 
-def new_job(url: str, where: str) -> RunningSave:
-    """A save of ``url`` that is not under way yet."""
+def new_job(url: str, where: str, *, lane: int = 0) -> RunningSave:
+    """A save of ``url`` that is not under way yet; ``lane`` is the rank where threads of this process are ranks."""
     with _book.lock:
-        return RunningSave(where, url, _book.counts[url], leave=_leave)
+        return RunningSave(where, url, _book.counts[url], leave=_leave, lane=lane)
 
 
 def admit(job: RunningSave, busy: Busy) -> RunningSave | None:
@@ -58,7 +58,8 @@ def admit(job: RunningSave, busy: Busy) -> RunningSave | None:
     while True:
         with _book.lock:
             _raise_unseen(job.url)
-            ahead, counts = _book.running[job.url][-1:], job.counts
+            ahead = [one for one in _book.running[job.url] if one.lane == job.lane][-1:]
+            counts = job.counts
             if not ahead or busy == "queue":
                 _book.running[job.url].append(job)
                 counts.queued += len(ahead)

@@ -50,9 +50,15 @@ class RunningSave:
     """One background save as the engine sees it; users hold a :class:`SaveJob` of it."""
 
     def __init__(
-        self, where: str, url: str, counts: Counts, *, leave: Callable[[RunningSave, SaveState], None] | None = None
+        self,
+        where: str,
+        url: str,
+        counts: Counts,
+        *,
+        leave: Callable[[RunningSave, SaveState], None] | None = None,
+        lane: int = 0,
     ) -> None:
-        self.where, self.url, self.counts = where, url, counts
+        self.where, self.url, self.counts, self.lane = where, url, counts, lane
         self.seen = False  # whether somebody has learnt of its failure
         self.follow_up: Waitable | None = None  # what is done for it once it is durable
         self.stall = 0.0  # seconds the caller was held up: in the call, and before guarded steps

@@ -5,5 +5,6 @@ told_errors   what went wrong on one rank, so that all can raise it.
 call_numbers  the calls that all ranks make together, counted.
 conversation  what ranks say to each other, heard in time or named as missing.
 readings      how a strided layout is meant, by what all ranks hold.
+structure     what the state of a rank looks like, kept with what was planned for it.
 pooling       what one rank has to say of its state, and what all make of it.
 """

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
@@ -78,6 +79,7 @@ class Conversation:
         self._prefix = f"{topic}-{call_number(coordinator)}"
         self._slice = min(1.0, self.patience / 8)
         self._moved = self._ticks = 0
+        self._waits = False
         self._over = threading.Event()
         self._herald: threading.Thread | None = None
 
@@ -98,12 +100,22 @@ class Conversation:
         self._over.set()
 
     def moved(self, event: Progress) -> None:
-        """Take note of bytes moved, a sign of life."""
-        self._moved = max(self._moved, event.done)
+        """Take note of bytes moved, a sign of life; another count begins with another file."""
+        self._moved = event.done
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """While this rank waits for something of its own, its being alive is sign enough."""
+        self._waits = True
+        try:
+            yield
+        finally:
+            self._waits = False
 
     def _publish(self) -> None:
         last = ""
         while not self._over.wait(self._slice):
+            self._ticks += self._waits
             sign = f"{self._moved}.{self._ticks}"
             if sign != last:
                 self._coordinator.put(self._key("beat", self.rank), sign.encode())

@@ -6,122 +6,52 @@ held by all. Only parts that differ are sent, and joined leaf by leaf; what diff
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
-import xxhash
 
+from model_checkpoint.engine.ranks.structure import WHOLE, ArraySign, Structure, renumbered
 from model_checkpoint.errors import StructureMismatch
 from model_checkpoint.manifest import HeldRegion, Layout, Node, Placement
 from model_checkpoint.plan.sharding.holders import replicated
 from model_checkpoint.plan.sharding.regions import ArrayBox
 from model_checkpoint.plan.sharding.tiling import tiles
-from model_checkpoint.state import Flat, Leaf
 from model_checkpoint.tree.nodes.per_rank import joined
-from model_checkpoint.tree.nodes.walk import ABSENT, array_nodes
-
-_WHOLE = ""  # the only part of a state that is no dict
-
-
-class ArraySign(msgspec.Struct, frozen=True, array_like=True):
-    """What is known of one array before anybody has read it from the medium."""
-
-    name: str
-    kind: str
-    dtype: str
-    shape: tuple[int, ...]
-    stored: str
-    stored_shape: tuple[int, ...] | None
-    alignment: int
-    attributes: Node
-    frozen: bool
-    digest: str = ""  # of its bytes, if it is whole, or of what this rank has, if only some ranks know of it
-    layout: Layout | None = None  # if it lies on many ranks
-    open: bool = False  # the layout has only the regions of one rank
+from model_checkpoint.tree.nodes.walk import ABSENT
 
 
 @dataclass(frozen=True, slots=True)
 class RankState:
-    """The state of one rank, taken apart by its parts."""
+    """The state of one rank, with digests of what other ranks may have too."""
 
-    parts: Mapping[str, Node]  # array nodes have numbers of the list below
+    structure: Structure
     signs: Sequence[ArraySign]
-
-    def digests(self) -> dict[str, str]:
-        """A digest of each part; empty for one that must be pooled in any case."""
-        names = {i: sign.name for i, sign in enumerate(self.signs)}
-        return {name: self._digest(node, names) for name, node in self.parts.items()}
-
-    def _digest(self, node: Node, names: Mapping[int, str]) -> str:
-        used = [self.signs[one[1]] for one in array_nodes(node)]
-        if any(sign.open for sign in used):
-            return ""
-        data = msgspec.json.encode([_renumbered(node, names), used])
-        return xxhash.xxh3_128_hexdigest(data)
 
     def told(self, names: Sequence[str]) -> dict[str, Any]:
         """All there is to say of some parts."""
-        used = sorted({one[1] for name in names if name in self.parts for one in array_nodes(self.parts[name])})
+        parts = {name: self.structure.parts[name] for name in names if name in self.structure.parts}
+        used = sorted({number for part in parts.values() for number in part.arrays})
         place = {number: i for i, number in enumerate(used)}
-        parts = {name: _renumbered(self.parts[name], place) for name in names if name in self.parts}
-        return {"parts": parts, "signs": [self.signs[number] for number in used]}
+        nodes = {name: renumbered(part.node, place) for name, part in parts.items()}
+        return {"parts": nodes, "signs": [self.signs[number] for number in used]}
 
 
-def _renumbered(node: Node, numbers: Mapping[int, Any]) -> Node:
-    made = copy.deepcopy(node)
-    for one in array_nodes(made):
-        one[1] = numbers[one[1]]
-    return made
+def rank_state(structure: Structure, contents: Mapping[int, str]) -> RankState:
+    """A state of a structure; ``contents`` are the digests of its arrays, by their numbers."""
+    signs = list(structure.signs)
+    for number, digest in contents.items():
+        signs[number] = msgspec.structs.replace(signs[number], digest=digest)
+    return RankState(structure, signs)
 
 
-def rank_state(flat: Flat, digests: Mapping[int, str], layouts: Mapping[int, Layout]) -> RankState:
-    """Describe a state; ``digests`` of its whole arrays, ``layouts`` of those on many ranks, by their numbers."""
-    signs = [_sign(leaf, digests.get(i, ""), layouts.get(i)) for i, leaf in enumerate(flat.leaves)]
-    tree = flat.tree
-    if isinstance(tree, list) and tree[0] == "d" and all(isinstance(key, str) for key in tree[1][::2]):
-        return RankState(dict(zip(tree[1][::2], tree[1][1::2], strict=True)), signs)
-    return RankState({_WHOLE: tree}, signs)
+class Settled(NamedTuple):
+    """The arrays of the parts that all ranks have alike."""
 
-
-def _sign(leaf: Leaf, digest: str, layout: Layout | None) -> ArraySign:
-    return ArraySign(
-        name=leaf.name,
-        kind=leaf.kind,
-        dtype=leaf.dtype,
-        shape=leaf.shape,
-        stored=leaf.stored,
-        stored_shape=leaf.stored_shape,
-        alignment=leaf.alignment,
-        attributes=leaf.attributes,
-        frozen=leaf.frozen,
-        digest=digest,
-        layout=layout,
-        open=leaf.sharding is not None and not leaf.sharding.declared,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Pool:
-    """What all ranks have agreed on: the arrays in their order, each with a layout, and the tree over them."""
-
-    tree: Node
     signs: Sequence[ArraySign]
-
-    def own(self, state: RankState, rank: int) -> dict[int, int]:
-        """Which of this rank's arrays each of the pool's is, where the rank has a part of it."""
-        mine = {sign.name: i for i, sign in enumerate(state.signs)}
-        return {
-            number: mine[sign.name]
-            for number, sign in enumerate(self.signs)
-            if sign.name in mine and sign.layout is not None and _is_of(sign.layout, rank)
-        }
-
-
-def _is_of(layout: Layout, rank: int) -> bool:
-    return any(rank in region.ranks for region in layout.regions) if layout.regions else rank in layout.ranks
+    place: Mapping[int, int]  # which of them each of this rank's arrays is
+    known: Mapping[str, int]  # their numbers by their names
 
 
 def differing(digests: Sequence[Mapping[str, str]]) -> list[str]:
@@ -130,13 +60,18 @@ def differing(digests: Sequence[Mapping[str, str]]) -> list[str]:
     return [name for name in names if len({one.get(name) for one in digests}) > 1 or not digests[0].get(name)]
 
 
-def settled_signs(state: RankState, pooled: Sequence[str], world: int) -> tuple[list[ArraySign], dict[int, int]]:
+def settled(structure: Structure, pooled: Sequence[str], world: int) -> Settled:
     """The arrays of the parts that all ranks have alike, and which of this rank's they are."""
-    rest = [node for name, node in state.parts.items() if name not in pooled]
-    used = sorted({one[1] for node in rest for one in array_nodes(node)})
-    everyone = replicated(range(world))
-    signs = [_settled(state.signs[number], everyone) for number in used]
-    return signs, {number: i for i, number in enumerate(used)}
+
+    def find() -> Settled:
+        rest = [part for name, part in structure.parts.items() if name not in pooled]
+        used = sorted({number for part in rest for number in part.arrays})
+        everyone = replicated(range(world))
+        signs = [_settled(structure.signs[number], everyone) for number in used]
+        place = {number: i for i, number in enumerate(used)}
+        return Settled(signs, place, {sign.name: i for i, sign in enumerate(signs)})
+
+    return structure.once(("settled", *pooled), find)
 
 
 def _settled(sign: ArraySign, everyone: Layout) -> ArraySign:
@@ -153,7 +88,7 @@ def pool_parts(details: Sequence[Mapping[str, Any]], names: Sequence[str], known
         numbers = {i: _number(sign, rank, pooled, known, contents) for i, sign in enumerate(signs)}
         for name in names:
             node = detail["parts"].get(name, ABSENT)
-            trees[name].append(node if node == ABSENT else _renumbered(node, numbers))
+            trees[name].append(node if node == ABSENT else renumbered(node, numbers))
     arrays = sorted(pooled.values(), key=lambda one: one.number)
     return {
         "parts": {name: joined(nodes) for name, nodes in trees.items()},
@@ -178,10 +113,11 @@ class _PooledArray:
 
     def finished(self) -> ArraySign:
         """The array with the layout that all ranks together give it."""
+        plain = msgspec.structs.replace(self.sign, digest="")  # told apart by it, so that it is of no use any more
         if self.sign.layout is None:
-            return msgspec.structs.replace(self.sign, layout=replicated(self.ranks))
+            return msgspec.structs.replace(plain, layout=replicated(self.ranks))
         if not self.sign.open:
-            return msgspec.structs.replace(self.sign, layout=_copies(list(self.meshes.values())))
+            return msgspec.structs.replace(plain, layout=_copies(list(self.meshes.values())))
         boxes = [ArrayBox(*box) for box in self.regions]
         if not tiles(self.sign.shape, boxes):
             raise StructureMismatch(
@@ -190,7 +126,7 @@ class _PooledArray:
                 "Each element must be in one part, or in equal parts of several ranks."
             )
         regions = tuple(HeldRegion(*box, tuple(ranks)) for box, ranks in self.regions.items())
-        return msgspec.structs.replace(self.sign, layout=Layout(regions=regions))
+        return msgspec.structs.replace(plain, layout=Layout(regions=regions))
 
 
 def _copies(meshes: Sequence[Layout]) -> Layout:
@@ -235,17 +171,38 @@ def _number(
     return one.number
 
 
-def make_pool(state: RankState, pooled: Sequence[str], told: Mapping[str, Any] | None, world: int) -> Pool:
-    """Put settled and pooled parts together, as every rank does for itself."""
-    signs, place = settled_signs(state, pooled, world)
-    if told is not None:
-        signs += [msgspec.convert(sign, ArraySign) for sign in told["signs"]]
+def pool_signs(
+    structure: Structure, pooled: Sequence[str], told: Mapping[str, Any] | None, world: int
+) -> list[ArraySign]:
+    """All arrays, settled and pooled, as every rank puts them together for itself."""
+    more = [] if told is None else [msgspec.convert(sign, ArraySign) for sign in told["signs"]]
+    return [*settled(structure, pooled, world).signs, *more]
+
+
+def own_arrays(structure: Structure, signs: Sequence[ArraySign], rank: int) -> dict[int, int]:
+    """Which of this rank's arrays each of the pool's is, where the rank has a part of it."""
+    mine = {sign.name: i for i, sign in enumerate(structure.signs)}
+    return {
+        number: mine[sign.name]
+        for number, sign in enumerate(signs)
+        if sign.name in mine and sign.layout is not None and _is_of(sign.layout, rank)
+    }
+
+
+def _is_of(layout: Layout, rank: int) -> bool:
+    return any(rank in region.ranks for region in layout.regions) if layout.regions else rank in layout.ranks
+
+
+def pool_tree(structure: Structure, pooled: Sequence[str], told: Mapping[str, Any] | None, world: int) -> Node:
+    """The tree over all arrays, for the manifest."""
+    place = settled(structure, pooled, world).place
     parts: dict[str, Node] = {}
-    for name, node in state.parts.items():
+    for name, part in structure.parts.items():
         if name not in pooled:
-            parts[name] = _renumbered(node, place)
+            parts[name] = renumbered(part.node, {number: place[number] for number in part.arrays})
     parts |= {name: told["parts"][name] for name in pooled} if told is not None else {}
-    if list(parts) == [_WHOLE] and _WHOLE in state.parts:
-        return Pool(parts[_WHOLE], signs)
-    order = [*(name for name in state.parts if name in parts), *(name for name in parts if name not in state.parts)]
-    return Pool(["d", [half for name in order for half in (name, parts[name])]], signs)
+    if list(parts) == [WHOLE] and WHOLE in structure.parts:
+        return parts[WHOLE]
+    own = structure.parts
+    order = [*(name for name in own if name in parts), *(name for name in parts if name not in own)]
+    return ["d", [half for name in order for half in (name, parts[name])]]

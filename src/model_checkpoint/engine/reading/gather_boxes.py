@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,9 @@ from model_checkpoint.engine.common.meter import Meter
 from model_checkpoint.engine.reading.chunks.chunk_reader import ChunkReader
 from model_checkpoint.errors import StructureMismatch
 from model_checkpoint.manifest import Entry, JoinedManifest, Layout, Manifest
+from model_checkpoint.performance.copying import stream_copy
 from model_checkpoint.plan import ChunkRead, plan_reads
+from model_checkpoint.plan import Piece as StoredRun
 from model_checkpoint.plan.sharding.holders import HeldBox, held_boxes
 from model_checkpoint.plan.sharding.regions import ArrayBox, byte_runs, run_boxes, whole
 from model_checkpoint.state import ShardTarget, Target
@@ -23,6 +26,7 @@ Cells = npt.NDArray[np.uint8]
 Boxes = Callable[[tuple[int, ...], Layout], Sequence[HeldBox]]  # what this rank holds of an array of a shape and layout
 
 NOTHING_HELD: Boxes = lambda shape, layout: ()  # noqa: E731  # for loads of whole arrays
+_SMALL = 1 << 16  # below this a plain slice copy beats a call that lets go of the GIL
 _GAP = 1 << 18  # bytes between two runs that are cheaper read than left out
 
 
@@ -34,13 +38,21 @@ class _Wanted:
     cells: Cells
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
+class _Run(NamedTuple):
+    """Bytes ``[start, stop)`` of a piece that lie in one row where they are wanted, too."""
+
+    start: int
+    stop: int
+    room: memoryview
+
+
+class _Piece(NamedTuple):
     """What of one stored piece goes where."""
 
     shape: tuple[int, ...]  # of its bytes
     offsets: tuple[int, ...]  # in the array, as bytes
-    wanted: Sequence[_Wanted]
+    wanted: Sequence[_Wanted]  # what is scattered
+    runs: Sequence[_Run]  # what is copied as it lies
 
 
 def is_boxed(manifest: Manifest, index: int, target: Target | ShardTarget) -> bool:
@@ -130,15 +142,21 @@ class BoxGather:
         item = entry.nbytes // max(1, prod(entry.shape))
         for offsets, number in pieces_of(manifest, index):
             piece = manifest.entries[number]
-            mine, runs = list[_Wanted](), list[tuple[int, int]]()
+            scattered, straight, spans = list[_Wanted](), list[_Run](), list[tuple[int, int]]()
             for one in wanted:
                 common = one.box.common(ArrayBox(offsets, piece.shape))
-                if common is not None:
-                    mine.append(one)
-                    runs += byte_runs(common.within(offsets), piece.shape, item, gap=_GAP)
-            if mine:
-                self._pieces[number] = _Piece((*piece.shape, item), (*offsets, 0), mine)
-                self._ranges[number] = [(0, piece.nbytes)] if self._whole else _merged(runs)
+                if common is None:
+                    continue
+                found = byte_runs(common.within(offsets), piece.shape, item, gap=_GAP)
+                room = _straight(one, common) if len(found) == 1 and _is_dense(found[0], common, item) else None
+                spans += found
+                if room is None:
+                    scattered.append(one)
+                else:
+                    straight.append(_Run(*found[0], room))
+            if spans:
+                self._pieces[number] = _Piece((*piece.shape, item), (*offsets, 0), scattered, straight)
+                self._ranges[number] = [(0, piece.nbytes)] if self._whole else _merged(spans)
                 self._owner[number] = index
 
     def _take(self, read: ChunkRead, data: memoryview) -> None:
@@ -148,12 +166,40 @@ class BoxGather:
             if index in self._live:
                 with self._lock:
                     self.touched.add(index)
+            for run in piece.runs:
+                _copy(run, stored, data)
+            if not piece.wanted:
+                continue
             source = np.frombuffer(data, np.uint8)[stored.start : stored.start + stored.length]
             at = 0
             for part in run_boxes(piece.shape, stored.into, stored.into + stored.length):
                 count = part.elements
                 _scatter(piece, part, source[at : at + count].reshape(part.sizes))
                 at += count
+
+
+def _is_dense(run: tuple[int, int], box: ArrayBox, item: int) -> bool:
+    """Whether a run of bytes holds a box and nothing else."""
+    return run[1] - run[0] == box.elements * item
+
+
+def _straight(wanted: _Wanted, box: ArrayBox) -> memoryview | None:
+    """Where a box goes, if its bytes lie there in one row."""
+    cells = wanted.cells[box.within(wanted.box.offsets).slices()]
+    return memoryview(cells.reshape(-1)) if cells.flags.c_contiguous else None
+
+
+def _copy(run: _Run, stored: StoredRun, data: memoryview) -> None:
+    """Copy what a chunk has of a run."""
+    lower, upper = max(run.start, stored.into), min(run.stop, stored.into + stored.length)
+    if lower >= upper:
+        return
+    source = data[stored.start + lower - stored.into : stored.start + upper - stored.into]
+    room = run.room[lower - run.start : upper - run.start]
+    if len(source) < _SMALL:
+        room[:] = source
+    else:
+        stream_copy(room, source)
 
 
 def _scatter(piece: _Piece, part: ArrayBox, cells: Cells) -> None:

@@ -16,6 +16,7 @@ from itertools import pairwise
 from model_checkpoint.engine.common.info import path_of
 from model_checkpoint.engine.reading.chunks.parity_files import ParityFiles
 from model_checkpoint.engine.reading.chunks.stored_chunks import StoredChunk, stored_chunks
+from model_checkpoint.engine.root.rank_manifests import read_summary
 from model_checkpoint.errors import CheckpointException
 from model_checkpoint.format import TooManyLost, check_files, lost_columns
 from model_checkpoint.format.parity import ColumnPlace, places
@@ -267,13 +268,22 @@ def _read_twin(twin: _Twin) -> memoryview | None:
     return data
 
 
+def _known_files(store: Store, name: str) -> Summary:
+    """All files of a checkpoint whose chunks are known: not those of ranks, if a manifest of one is damaged."""
+    raw = store.read_manifest(name)
+    try:
+        return read_summary(store, name, raw)
+    except CheckpointException:
+        return decode_summary(raw, path_of(store, name))
+
+
 def _find_twins(store: Store, wanted: Collection[Key], *, first: str) -> dict[Key, list[_Twin]]:
     """Where in a root chunks of these digests are recorded; what lies under the name ``first`` comes first."""
     found: dict[Key, list[_Twin]] = defaultdict(list)
     names = sorted(store.entries(), key=lambda name: (name != first, name))
     for name in names:
         try:
-            summary = decode_summary(store.read_manifest(name), path_of(store, name))
+            summary = _known_files(store, name)
             check_files((*summary.files, *summary.extras), path_of(store, name), ReaderLimits())
         except CheckpointException:
             continue  # no checkpoint, or none that says what its files are

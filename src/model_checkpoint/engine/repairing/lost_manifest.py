@@ -24,7 +24,7 @@ def find_manifest(store: Store, name: str, second: Store | None) -> bytes | None
             summary = decode_summary(candidate, path_of(store, name))
         except CheckpointException:
             continue
-        ours = [record.name for record in summary.files if summary.attempt in record.name]
+        ours = [file for file in summary.file_names if summary.attempt in file and not file.endswith(".parity")]
         if any(file in present for file in ours or summary.parity_files):
             return candidate
     return None

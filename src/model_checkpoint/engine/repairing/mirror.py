@@ -16,6 +16,7 @@ from model_checkpoint.engine.reading.chunks.chunk_reader import open_sized
 from model_checkpoint.engine.reading.chunks.parity_files import ParityFiles
 from model_checkpoint.engine.reading.chunks.stored_chunks import stored_chunks
 from model_checkpoint.engine.repairing.file_stream import FileStream
+from model_checkpoint.engine.root.rank_manifests import read_summary
 from model_checkpoint.errors import CheckpointException, CheckpointNotFound, ChunkMismatch, StepExists
 from model_checkpoint.format import check_files
 from model_checkpoint.manifest import FileRecord, Summary, decode_summary
@@ -38,7 +39,7 @@ def copy_checkpoint(source: Store, name: str, target: Store) -> bool:
     there = _manifest_in(target, name)
     if there == raw:
         return False
-    summary = decode_summary(raw, where)
+    summary = read_summary(source, name, raw)
     check_files((*summary.files, *summary.extras), where, ReaderLimits())
     # the files of a replacement must carry the id of its attempt, which is the one they were saved by
     attempt = uuid.uuid4().hex if there is None else summary.attempt

@@ -20,6 +20,7 @@ from model_checkpoint.engine.common.pages import Bytes, new_slab
 from model_checkpoint.engine.reading.chunks.chunk_reader import open_sized
 from model_checkpoint.engine.reading.chunks.stored_chunks import StoredChunk, stored_chunks
 from model_checkpoint.engine.repairing.file_stream import FileStream
+from model_checkpoint.engine.root.rank_manifests import read_summary
 from model_checkpoint.errors import ChunkMismatch
 from model_checkpoint.format import add_up, check_files, sha256_each
 from model_checkpoint.format.digests import SHA_BYTES
@@ -32,7 +33,7 @@ from model_checkpoint.format.parity import (
     parity_record,
     stand,
 )
-from model_checkpoint.manifest import PARITY_SUMS, FileRecord, Summary, decode_summary
+from model_checkpoint.manifest import PARITY_SUMS, FileRecord, Summary
 from model_checkpoint.options import MIB, ReaderLimits
 from model_checkpoint.storage.contract.store import Buffering, Reader, Store
 
@@ -50,7 +51,7 @@ def make_parity(store: Store, name: str) -> int:
     """
     started, where = time.monotonic(), path_of(store, name)
     raw = store.read_manifest(name)
-    summary = decode_summary(raw, where)
+    summary = read_summary(store, name, raw)
     if not summary.parity_files:
         return 0
     check_files((*summary.files, *summary.extras), where, ReaderLimits())

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from model_checkpoint.engine.reading.chunks.chunk_reader import tensors_of_chunk
 from model_checkpoint.engine.repairing.chunk_sources import ChunkSources, Patient
 from model_checkpoint.engine.repairing.file_stream import FileStream
+from model_checkpoint.engine.root.rank_manifests import read_summary
 from model_checkpoint.engine.root.shared_files import identity_of
 from model_checkpoint.errors import CheckpointException, CorruptedCheckpoint
-from model_checkpoint.manifest import Entry, decode_summary
+from model_checkpoint.manifest import Entry
 
 
 class Superseded(CheckpointException):
@@ -151,7 +152,7 @@ def _share_with(patient: Patient, file: str, before: str, other: str) -> bool:
     try:
         held = {name for name, stamp in store.stamps(other).items() if stamp.identity == before}
         raw = store.read_manifest(other) if held else b""
-        summary = decode_summary(raw, other) if held else None
+        summary = read_summary(store, other, raw) if held else None
     except CheckpointException:
         return False  # no checkpoint, or one whose manifest must be repaired first
     twins = [one for one in summary.files if one.name in held and one.digest == record.digest] if summary else []

@@ -22,6 +22,7 @@ from model_checkpoint.engine.repairing.mirror import copy_checkpoint
 from model_checkpoint.engine.repairing.parity_writer import make_parity
 from model_checkpoint.engine.repairing.rebuild import LostChunk, RepairedFile, Superseded, rebuild, survey
 from model_checkpoint.engine.root.listing import ListedCheckpoint, require_root, scan
+from model_checkpoint.engine.root.rank_manifests import join_ranks, rank_files_only
 from model_checkpoint.engine.root.refs import Reference, choose, parse_ref, resolve
 from model_checkpoint.errors import CheckpointException, CheckpointNotFound, CorruptedCheckpoint
 from model_checkpoint.format import check_entries, check_files
@@ -138,8 +139,10 @@ class _Tally:
 
     def _treat(self, name: str) -> None:
         raw, manifest = self._manifest(name)
-        if manifest is None:
+        if manifest is None or not self._treat_ranks(name, raw, manifest):
             return
+        if manifest.ranks:
+            manifest = join_ranks(self.store, manifest)
         self.examined.append(info_of(self.store, manifest))
         second = self.source or _mirror_at(manifest.mirror)
         damage, parity = examine_content(self.store, manifest)
@@ -188,6 +191,18 @@ class _Tally:
             if one.summary is not None and one.summary.mirror:
                 return _mirror_at(one.summary.mirror)
         return None
+
+    def _treat_ranks(self, name: str, raw: bytes, manifest: Manifest) -> bool:
+        """Bring back manifests of ranks, without which nobody knows what is in their files; False if one is lost."""
+        if not manifest.ranks:
+            return True
+        own = {rank.name for rank in manifest.ranks}
+        hurt = sorted(file for file in own if examine_file(self.store, manifest, file))
+        if hurt:
+            known = rank_files_only(manifest)
+            second = self.source or _mirror_at(manifest.mirror)
+            self._treat_files(Patient(self.store, name, raw, known), manifest, hurt, second)
+        return not hurt or not (self.dry_run or any(one.checkpoint == name for one in self.lost))
 
     # --- the files ---------------------------------------------------------------------------------------------------
 
@@ -238,7 +253,8 @@ class _Tally:
 def _decoded(raw: bytes, name: str, where: str) -> Manifest:
     manifest = msgspec.structs.replace(decode(raw, where), name=name)
     check_files((*manifest.files, *manifest.extras), where, ReaderLimits())
-    check_entries(manifest.entries, manifest.files, where, ReaderLimits())
+    if not manifest.ranks:
+        check_entries(manifest.entries, manifest.files, where, ReaderLimits())
     return manifest
 
 

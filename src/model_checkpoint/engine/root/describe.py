@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
@@ -12,7 +13,7 @@ from model_checkpoint.engine.root.listing import load_manifest, scan, tell_share
 from model_checkpoint.engine.root.marks import tell_marks
 from model_checkpoint.engine.root.protection import tell_protection
 from model_checkpoint.engine.root.refs import Reference, choose_one
-from model_checkpoint.manifest import Manifest
+from model_checkpoint.manifest import Manifest, Placement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +24,27 @@ class TensorLine:
     dtype: str
     shape: tuple[int, ...]
     nbytes: int
+    layout: int | None = None  # how it lay on many ranks, in the description's list
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankLine:
+    """What one of many ranks wrote."""
+
+    rank: int
+    files: tuple[str, ...]  # its data files
+    nbytes: int  # of those, as stored
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutLine:
+    """How tensors lay on many ranks."""
+
+    mesh: tuple[int, ...]  # empty for parts that were marked one by one
+    names: tuple[str, ...]  # of the mesh's dimensions, where they have some
+    placements: tuple[str, ...]  # of each dimension of the mesh: Shard(0), Replicate()
+    ranks: tuple[int, ...]
+    tensors: int  # how many lay so
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +55,8 @@ class Description:
     parts: Sequence[tree.PartSummary]
     tensors: Sequence[TensorLine]
     lacking: Sequence[str]
+    ranks: Sequence[RankLine] = ()  # if many ranks wrote files of their own
+    layouts: Sequence[LayoutLine] = ()  # if many ranks saved it
     unshared: Sequence[str] = ()  # views that shared memory and are stored apart, since together they cover too little
 
 
@@ -52,12 +76,51 @@ def describe(ref: Reference) -> Description:
     for spec in tree.specs(manifest.tree, manifest.entries):
         entry = manifest.entries[spec.entry]
         itemsize = entry.nbytes // max(1, prod(entry.shape))
-        lines.append(TensorLine(name=spec.name, dtype=spec.dtype, shape=spec.shape, nbytes=itemsize * prod(spec.shape)))
+        lines.append(
+            TensorLine(
+                name=spec.name,
+                dtype=spec.dtype,
+                shape=spec.shape,
+                nbytes=itemsize * prod(spec.shape),
+                layout=manifest.placed[spec.entry] if manifest.placed else None,
+            )
+        )
     told = tell_protection(store, [info_of(store, manifest)], {found.name: manifest})
     (info,) = tell_marks(store, tell_shares(store, told, scan(store)))
     known = {"step"} if manifest.step is not None else set()
     lacking = tuple(what for what in summary.absent if what not in known)
-    return Description(info=info, parts=summary.parts, tensors=lines, lacking=lacking, unshared=_unshared(manifest))
+    return Description(
+        info=info,
+        parts=summary.parts,
+        tensors=lines,
+        lacking=lacking,
+        ranks=[
+            RankLine(rank=number, files=one.files, nbytes=sum(copy.size for copy in one.copies))
+            for number, one in enumerate(manifest.ranks)
+        ],
+        layouts=_layouts(manifest),
+        unshared=_unshared(manifest),
+    )
+
+
+def _layouts(manifest: Manifest) -> list[LayoutLine]:
+    counts = Counter(manifest.placed)
+    return [
+        LayoutLine(
+            mesh=layout.mesh,
+            names=layout.names,
+            placements=tuple(map(_placement, layout.placements)),
+            ranks=layout.ranks or tuple(sorted({rank for region in layout.regions for rank in region.ranks})),
+            tensors=counts[number],
+        )
+        for number, layout in enumerate(manifest.layouts)
+    ]
+
+
+def _placement(placement: Placement) -> str:
+    if placement.replicated:
+        return "Replicate()"
+    return f"Shard({placement.dim})" if not placement.split else f"StridedShard({placement.dim}, {placement.split})"
 
 
 def _unshared(manifest: Manifest) -> tuple[str, ...]:

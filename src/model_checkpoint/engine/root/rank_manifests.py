@@ -18,7 +18,10 @@ from model_checkpoint.manifest import (
     RankManifest,
     RankRecord,
     StoredPiece,
+    Summary,
+    decode,
     decode_rank,
+    decode_summary,
 )
 from model_checkpoint.options import ReaderLimits
 from model_checkpoint.plan.sharding.regions import ArrayBox
@@ -40,7 +43,7 @@ def join_ranks(store: Store, manifest: Manifest) -> Manifest:
     found: dict[int, list[tuple[tuple[int, ...], Entry]]] = {}
     for rank in _read_all(store, manifest, where):
         for piece in rank.pieces:
-            entry = _piece_entry(manifest.entries, piece, len(files), where)
+            entry = piece_entry(manifest.entries, piece, len(files), where)
             found.setdefault(piece.entry, []).append((piece.offsets, entry))
         files += rank.files
     entries, pieces = list(manifest.entries), dict[int, tuple[tuple[tuple[int, ...], int], ...]]()
@@ -57,17 +60,40 @@ def join_ranks(store: Store, manifest: Manifest) -> Manifest:
     return JoinedManifest(**fields | {"entries": tuple(entries), "files": tuple(files), "pieces": pieces})
 
 
+def read_summary(store: Store, name: str, raw: bytes) -> Summary:
+    """What a manifest says of all files of its checkpoint, those that many ranks wrote included."""
+    where = path_of(store, name)
+    summary = decode_summary(raw, where)
+    if not summary.ranks:
+        return summary
+    return join_ranks(store, msgspec.structs.replace(decode(raw, where), name=name))
+
+
+def rank_files_only(summary: Summary) -> Summary:
+    """The same, where the data files of ranks have a size and nothing else: all there is without their manifests."""
+    known = [
+        FileRecord(name=name, size=copy.size, ends=(), sha256="", xxh3="", digest="")
+        for rank in summary.ranks
+        for name, copy in zip(rank.files, rank.copies, strict=True)
+    ]
+    return msgspec.structs.replace(summary, files=tuple(known))
+
+
 def _read_all(store: Store, manifest: Manifest, where: str) -> list[RankManifest]:
     found: dict[str, RankManifest] = {}
 
     def worker(records: object) -> None:
         for record in records:  # type: ignore[attr-defined]
-            data = _read(store, manifest.name, record, where)
-            place = f"{where}/{record.name}"
-            found[record.name] = decode_rank(data, place, sha256=record.sha256, attempt=manifest.attempt)
+            found[record.name] = read_rank(store, manifest, record, where)
 
     run_all(worker, manifest.ranks, pace=Pace(most=_READERS))
     return [found[record.name] for record in manifest.ranks]
+
+
+def read_rank(store: Store, manifest: Manifest, record: RankRecord, where: str) -> RankManifest:
+    """The manifest of one rank, as the checkpoint's manifest knows it."""
+    data = _read(store, manifest.name, record, where)
+    return decode_rank(data, f"{where}/{record.name}", sha256=record.sha256, attempt=manifest.attempt)
 
 
 def _read(store: Store, name: str, record: RankRecord, where: str) -> bytes:
@@ -87,7 +113,7 @@ def _read(store: Store, name: str, record: RankRecord, where: str) -> bytes:
         reader.close()
 
 
-def _piece_entry(entries: Sequence[Entry], piece: StoredPiece, files: int, where: str) -> Entry:
+def piece_entry(entries: Sequence[Entry], piece: StoredPiece, files: int, where: str) -> Entry:
     """The entry of one piece: like its array's, but for its shape and place."""
     if not 0 <= piece.entry < len(entries) or len(piece.shape) != len(entries[piece.entry].shape):
         raise _broken(where, piece.name)

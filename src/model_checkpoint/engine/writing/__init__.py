@@ -8,9 +8,7 @@ compress        write data files whose chunks are compressed, in parallel and ye
 shared_pages    pages that several runs share, since chunks end anywhere and direct writes only on page borders.
 manifest_build  gather what the workers found into the manifest, and the index of a consolidated model.
 opaque_save     files that a storage backend wrote become a checkpoint like any other.
-rank_part       what one of many ranks writes, from its share of the arrays to its own manifest.
-box_source      the bytes of a box of an array that is read in windows.
-save_ranks      the states of many ranks become one durable checkpoint, or none.
+rank_saves      the states of many ranks become one checkpoint.
 bandwidth       how many bytes per second saves to a root have really reached the medium with.
 save            one training state becomes one durable checkpoint. Read ``save`` and you have read the pipeline.
 """

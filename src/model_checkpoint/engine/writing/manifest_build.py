@@ -23,7 +23,7 @@ INDEX_FILE = "model.safetensors.index.json"
 
 def file_name(file: plan.FilePlan, index: int, order: SaveRequest) -> str:
     """Name a data file; the attempt in it makes it unlike any file of another save."""
-    return f"{file.part or f'r{order.rank}'}-{index}-{order.attempt}.safetensors"
+    return f"{file.part or order.stem or f'r{order.rank}'}-{index}-{order.attempt}.safetensors"
 
 
 def compose(
@@ -40,7 +40,7 @@ def compose(
     records = []
     for number, (file, job) in enumerate(zip(files, jobs, strict=True)):
         name = file_name(file, number, order)
-        records.append(msgspec.structs.replace(_file_record(name, job), identity=stamps[name].identity))
+        records.append(msgspec.structs.replace(file_record_of(name, job), identity=stamps[name].identity))
         for chosen, start, stop, digest in _places(job, order.limits.chunk_bytes):
             leaf = flat.leaves[file.leaves[chosen]]
             entries[file.leaves[chosen]] = Entry(
@@ -88,7 +88,8 @@ def _places(job: FileJob | LinkedFile, chunk_bytes: int) -> Iterator[tuple[int, 
         yield chosen, job.layout.starts[place], job.layout.starts[place + 1], job.content(place, chunk_bytes)
 
 
-def _file_record(name: str, job: FileJob | LinkedFile) -> FileRecord:
+def file_record_of(name: str, job: FileJob | LinkedFile) -> FileRecord:
+    """What the manifest says of a file that was written or linked."""
     if isinstance(job, LinkedFile):
         return msgspec.structs.replace(job.record, name=name)
     frames = () if job.press is None else job.press.frames
@@ -108,7 +109,7 @@ def write_index(stage: Attempt, manifest: Manifest) -> FileRecord:
     weight_map = {entry.name: model[entry.file] for entry in manifest.entries if entry.file in model}
     total = sum(entry.nbytes for entry in manifest.entries if entry.file in model)
     data = msgspec.json.encode({"metadata": {"total_size": total}, "weight_map": weight_map})
-    return _file_record(INDEX_FILE, write_plain(stage, INDEX_FILE, data))
+    return file_record_of(INDEX_FILE, write_plain(stage, INDEX_FILE, data))
 
 
 def write_plain(stage: Attempt, name: str, data: bytes) -> FileJob:

@@ -39,6 +39,7 @@ class SaveRequest:
     parity: str = ""  # scheme of the parity files to be made behind it
     mirror: Store | None = None  # the second root it is to be copied to
     rank: int = 0  # which of many ranks asks
+    stem: str = ""  # what the names of its data files begin with, instead of the rank
 
 
 def request_save(

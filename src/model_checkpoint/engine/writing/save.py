@@ -30,9 +30,9 @@ from model_checkpoint.engine.root.shared_files import share_of
 from model_checkpoint.engine.writing import bandwidth
 from model_checkpoint.engine.writing.incremental import find_parent
 from model_checkpoint.engine.writing.manifest_build import compose, write_index
+from model_checkpoint.engine.writing.rank_saves.save_ranks import RankRequest, save_on_ranks
 from model_checkpoint.engine.writing.request import SaveRequest, refuse_own_mirror, request_save
 from model_checkpoint.engine.writing.save_plan import SavePlan, plan_flat
-from model_checkpoint.engine.writing.save_ranks import save_on_ranks
 from model_checkpoint.engine.writing.slabs import FileJob, write_files
 from model_checkpoint.errors import CheckpointException, CheckpointNotFound, NeedsCoordinator, StepExists
 from model_checkpoint.manifest import Manifest, decode_summary, encode
@@ -124,16 +124,8 @@ def save(
     store = open_store(root)
 
     def together(ranks: Coordinator) -> CheckpointInfo:
-        return save_on_ranks(
-            store,
-            request,
-            state,
-            coordinator=ranks,
-            may_replace=lambda order: _may_replace(store, order, overwrite),
-            obsolete=lambda taken: _replaced_files(store, taken),
-            wish={"step": step, "name": name, "format": str(format), "compression": str(compression)},
-            progress=progress,
-        )
+        asked = rank_request(store, request, overwrite)
+        return save_on_ranks(store, asked, state, coordinator=ranks, progress=progress)
 
     if coordinator is not None and coordinator.world_size > 1:
         return together(coordinator)
@@ -150,6 +142,15 @@ def save(
     with listening(progress, "saving") as emit:
         info, _ = commit_plan(planned, lambda jobs: write_files(jobs, emit=emit))
         return info
+
+
+def rank_request(store: Store, request: Callable[[], SaveRequest], overwrite: Overwrite) -> RankRequest:
+    """What one of many ranks asks for."""
+    return RankRequest(
+        request=request,
+        may_replace=lambda order: _may_replace(store, order, overwrite),
+        obsolete=lambda taken: _replaced_files(store, taken),
+    )
 
 
 def plan_save(store: Store, order: SaveRequest, state: Any, *, overwrite: Overwrite) -> SavePlan:

@@ -82,16 +82,23 @@ class _Gone:
 
 
 def plan_flat(
-    store: Store, order: SaveRequest, flat: Flat, *, replacing: bool = False, parent: Parent | None = None
+    store: Store,
+    order: SaveRequest,
+    flat: Flat,
+    *,
+    replacing: bool = False,
+    parent: Parent | None = None,
+    stage: Attempt | None = None,
 ) -> SavePlan:
-    """Plan the save of a state that is taken apart already."""
+    """Plan the save of a state that is taken apart already; into ``stage``, if one is open."""
     if flat.unshared:
         names = ", ".join(flat.unshared[:8])
         log.warning("%s: these views share memory but are stored apart: %s", path_of(store, order.name), names)
     order = _spread(order, flat)
     files = plan_files(store, order, flat, parent)
     planned = SavePlan(store=store, order=order, replace=replacing, flat=flat, files=files, jobs=(), parent=parent)
-    if any(file.repeats is not None for file in files):
+    planned.stage = stage
+    if stage is None and any(file.repeats is not None for file in files):
         recover_once(store)
         planned.stage = store.stage(order.name, order.attempt)
     try:
@@ -100,6 +107,37 @@ def plan_flat(
         planned.abandon()
         raise
     return planned
+
+
+@dataclass(frozen=True, slots=True)
+class KeptFiles:
+    """How the leaves of one state lie in files; good for any other whose leaves are like them, but for their bytes."""
+
+    files: Sequence[plan.FilePlan]
+    layouts: Sequence[data_format.FileLayout]
+    attempt: str  # whose name is in the headers
+
+    @classmethod
+    def of(cls, planned: SavePlan) -> KeptFiles | None:
+        """What is to be kept of a plan; None if it is good for one state only."""
+        if not cls.fits(planned.order):
+            return None
+        return cls(planned.files, [job.layout for job in planned.writing], planned.order.attempt)
+
+    @staticmethod
+    def fits(order: SaveRequest) -> bool:
+        """Whether a save of this kind lies in files in the same way each time."""
+        return not order.incremental and order.compression is CompressionLevel.NONE
+
+
+def repeat_plan(store: Store, order: SaveRequest, flat: Flat, kept: KeptFiles) -> SavePlan:
+    """Plan the save of a state like one planned before."""
+    before, now = kept.attempt.encode(), order.attempt.encode()
+    jobs = []
+    for file, layout in zip(kept.files, kept.layouts, strict=True):
+        renamed = replace(layout, header=layout.header.replace(before, now, 1))  # ids are all of one length
+        jobs.append(FileJob(renamed, [flat.leaves[file.leaves[j]].source for j in layout.order]))
+    return SavePlan(store=store, order=order, replace=False, flat=flat, files=kept.files, jobs=jobs)
 
 
 def _spread(order: SaveRequest, flat: Flat) -> SaveRequest:

@@ -6,20 +6,37 @@ in place by then, or it never will be, whatever a rank does that was stopped and
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
-from model_checkpoint.storage.contract.store import Attempt
+from model_checkpoint.storage.contract.store import Attempt, Reader
+
+
+class JointAttempt(Attempt, Protocol):
+    """An attempt to which many ranks write; ``stamps`` are those of all files, whoever wrote them."""
+
+    def flush(self) -> None:
+        """Make the names of the files written here survive power loss."""
+        ...
+
+    def open(self, file: str) -> Reader:
+        """Open a file of the attempt that is sealed, whoever wrote it."""
+        ...
+
+    def drop(self, files: Sequence[str]) -> None:
+        """Remove files of the attempt, whoever wrote them, before it is published."""
+        ...
 
 
 @runtime_checkable
 class SharedStore(Protocol):
     """A store in which many processes can write one checkpoint."""
 
-    def stage_shared(self, name: str, attempt: str) -> Attempt:
+    def stage_shared(self, name: str, attempt: str) -> JointAttempt:
         """Begin an attempt that others join."""
         ...
 
-    def join(self, name: str, attempt: str) -> Attempt:
+    def join(self, name: str, attempt: str) -> JointAttempt:
         """Take part in an attempt; raise ``RootNotShared`` when it cannot be seen here.
 
         What this attempt's ``publish`` would do is the business of the one that began it; ``abort`` only lets go.

@@ -8,13 +8,15 @@ reach for: once the stage is gone no draft can appear any more.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 
 from model_checkpoint.errors import RootNotShared
 from model_checkpoint.storage.contract.failures import attempt_over, doubt, in_doubt, typed_errors
-from model_checkpoint.storage.contract.names import MANIFEST, MANIFEST_DRAFT
+from model_checkpoint.storage.contract.names import MANIFEST, MANIFEST_DRAFT, check_name
 from model_checkpoint.storage.local.attempt import LocalAttempt
 from model_checkpoint.storage.local.commit import draft_name
+from model_checkpoint.storage.local.data_files.files import LocalReader, open_reader
 from model_checkpoint.storage.local.paths import (
     RootPaths,
     attempt_of,
@@ -42,6 +44,24 @@ class SharedAttempt(LocalAttempt):
         self._seen = tuple(sorted(file for file in found if file not in (MANIFEST, MANIFEST_DRAFT)))
         return self._seen
 
+    def flush(self) -> None:
+        """Make the names of the files written here survive power loss."""
+        with typed_errors(self._path, "could not be flushed to the medium"):
+            flush_folder(self._root.calls, self._path)
+
+    def open(self, file: str) -> LocalReader:
+        """Open a sealed file of the stage."""
+        self._require_open()
+        return open_reader(self._root.calls, self._path, check_name(file, self._path), direct=True)
+
+    def drop(self, files: Sequence[str]) -> None:
+        """Remove files of the stage."""
+        self._require_open()
+        with typed_errors(self._path, "could not remove files that are of no use any more"):
+            for file in files:
+                self._root.calls.unlink(f"{self._path}/{check_name(file, self._path)}")
+                self._writers.pop(file, None)
+
 
 class JoinedAttempt(SharedAttempt):
     """The attempt as another rank sees it; what becomes of it is not for this rank to decide alone."""
@@ -64,11 +84,6 @@ class JoinedAttempt(SharedAttempt):
 
     def beat(self) -> None:
         """Nothing: rank 0 has the lock of the attempt."""
-
-    def flush(self) -> None:
-        """Make the names of the files written here survive power loss."""
-        with typed_errors(self._path, "could not be flushed to the medium"):
-            flush_folder(self._root.calls, self._path)
 
     def publish(self, manifest: bytes, *, replace: bool = False, obsolete: object = ()) -> None:
         """Refused: rank 0 publishes."""

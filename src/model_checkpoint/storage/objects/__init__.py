@@ -2,6 +2,7 @@
 
 store            checkpoints in Amazon S3, Google Cloud Storage, Azure, or whatever speaks one of their languages.
 attempt          one attempt to save, from its lease to its publication.
+joint_attempt    one attempt that many ranks write to, and the one object that decides about it.
 mending          files take their places in a published checkpoint, one upload each.
 writer           one data file on its way to an object store.
 commit           one conditional put of the manifest makes, replaces or deletes a checkpoint.

@@ -24,11 +24,14 @@ class ObjectAttempt:
     """One attempt; see :class:`model_checkpoint.storage.contract.store.Attempt`."""
 
     def __init__(self, bucket: Bucket, name: str, attempt: str, *, buffers: Buffers) -> None:
+        self._begin(bucket, name, attempt, buffers=buffers)
+        self._lease = Lease(bucket, attempt=attempt, name=name)
+
+    def _begin(self, bucket: Bucket, name: str, attempt: str, *, buffers: Buffers) -> None:
         self._bucket, self._name, self._attempt, self._buffers = bucket, name, attempt, buffers
         self._where = bucket.where(f"{CHECKPOINTS}/{name}")
         self._writers: dict[str, ObjectWriter | ObjectCopy] = {}
         self._over = False
-        self._lease = Lease(bucket, attempt=attempt, name=name)
 
     def create(self, file: str, size: int) -> ObjectWriter:
         """Open a new file of ``size`` bytes; it goes to a key no other attempt has."""

@@ -21,6 +21,7 @@ from model_checkpoint.storage.objects.requests.keys import (
     CHECKPOINTS,
     CLOCK,
     STAGING,
+    VERDICT,
     file_key,
     is_of,
     lease_key,
@@ -168,7 +169,8 @@ def _clear_orphans(bucket: Bucket, survey: _Survey, graces: Graces) -> int:
         if name not in busy and survey.age(upload.begun) >= grace:
             abort_upload(bucket, upload)
     for item in bucket.list(STAGING):
-        if item.key.endswith(CLOCK) and survey.age(item.modified) >= bucket.term:
+        age = survey.age(item.modified)
+        if (item.key.endswith(CLOCK) and age >= bucket.term) or (item.key.endswith(VERDICT) and age >= grace):
             bucket.delete(item.key)
     return nbytes
 

@@ -22,6 +22,7 @@ from model_checkpoint.storage.objects import trash as object_trash
 from model_checkpoint.storage.objects.attempt import ObjectAttempt
 from model_checkpoint.storage.objects.commit import CurrentManifest, find
 from model_checkpoint.storage.objects.folder import Folder, files_of, list_folders
+from model_checkpoint.storage.objects.joint_attempt import JoinedObjectAttempt, JointObjectAttempt, settle
 from model_checkpoint.storage.objects.leases import leases
 from model_checkpoint.storage.objects.mending import ObjectMending
 from model_checkpoint.storage.objects.reader import ObjectReader, gone
@@ -175,6 +176,22 @@ class ObjectStore:
         check_name(name, self.url)
         check_attempt(attempt, self.url)
         return ObjectAttempt(self._bucket, name, attempt, buffers=self._buffers)
+
+    def stage_shared(self, name: str, attempt: str) -> JointObjectAttempt:
+        """Begin an attempt that other ranks join."""
+        check_name(name, self.url)
+        check_attempt(attempt, self.url)
+        return JointObjectAttempt(self._bucket, name, attempt, buffers=self._buffers)
+
+    def join(self, name: str, attempt: str) -> JoinedObjectAttempt:
+        """Take part in the attempt of another rank."""
+        check_name(name, self.url)
+        return JoinedObjectAttempt(self._bucket, name, check_attempt(attempt, self.url), buffers=self._buffers)
+
+    def settle(self, name: str, attempt: str) -> bool:
+        """End an attempt of many ranks for good; whether it is published."""
+        check_name(name, self.url)
+        return settle(self._bucket, name, check_attempt(attempt, self.url))
 
     def mend(self, name: str, attempt: str) -> ObjectMending:
         """Begin to put files into a published checkpoint."""

@@ -15,6 +15,7 @@ import torch
 from model_checkpoint.errors import LazyRefused, UnsupportedType
 from model_checkpoint.state import Flat
 from model_checkpoint.tree.arrays.array_ref import HOST
+from model_checkpoint.tree.arrays.shards.torch_shards import is_dtensor, local_of
 from model_checkpoint.tree.arrays.torch_arrays import TorchRef
 from model_checkpoint.tree.arrays.torch_types import bare_optimizer
 
@@ -83,7 +84,7 @@ def find_guard(flat: Flat, more: Sequence[Any]) -> Guard | None:
     _refuse_changing(flat.owners, optimizers, places)
     leaves = {}
     for index, leaf in enumerate(flat.leaves):
-        source = leaf.source
+        source = leaf.source if leaf.sharding is None else leaf.sharding.arrays[0].source
         if isinstance(source, TorchRef):
             tensor = places.get((source.space, source.address, source.nbytes))
             if tensor is not None and source.nbytes and not tensor.is_inference():
@@ -117,8 +118,13 @@ def _parameters(optimizer: Any) -> Iterator[torch.Tensor]:
 def _written_by(optimizer: Any) -> Iterator[torch.Tensor]:
     """The parameters of an optimizer and the tensors in their state, not those in its groups (learning rates)."""
     for parameter in _parameters(optimizer):
-        yield parameter
-        yield from _tensors(optimizer.state.get(parameter, {}))
+        yield _here(parameter)
+        yield from map(_here, _tensors(optimizer.state.get(parameter, {})))
+
+
+def _here(tensor: torch.Tensor) -> torch.Tensor:
+    """What this process has of a tensor, and what counts the writes to it."""
+    return local_of(tensor) if is_dtensor(type(tensor)) else tensor
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:
@@ -137,7 +143,7 @@ def _refuse_changing(owners: Iterable[Any], optimizers: Iterable[Any], places: M
     cure = "Save without lazy=True."
     modules = [one for one in owners if isinstance(one, torch.nn.Module)]
     for name, part in ((n or "the module", p) for module in modules for n, p in module.named_modules()):
-        if isinstance(part, _RENORMED) and part.max_norm is not None and _place(part.weight) in places:
+        if isinstance(part, _RENORMED) and part.max_norm is not None and _place(_here(part.weight)) in places:
             kind = type(part).__name__
             raise LazyRefused(f"{name}: the forward of {kind}(max_norm={part.max_norm}) changes its weight. {cure}")
     for parameter in (p for one in optimizers for p in _parameters(one)):

@@ -36,7 +36,7 @@ def joined(trees: Sequence[Node]) -> Node:
         return _joined_items(there)
     if len(there) < len(trees) and _alike(there):
         inner = joined(there)
-        if not _holds_choice(inner):
+        if not holds_choice(inner):
             return [PER, [inner], [-1 if tree == ABSENT else 0 for tree in trees]]
     kinds: list[Node] = []
     choice = []
@@ -71,8 +71,9 @@ def _alike(trees: Sequence[Node]) -> bool:
     return bool(first[0] == "m" and all(_same(one, rest[0]) for one in rest))
 
 
-def _holds_choice(node: Node) -> bool:
-    return isinstance(node, list) and (node[:1] == [PER] or any(map(_holds_choice, node)))
+def holds_choice(node: Node) -> bool:
+    """Whether a tree has something that differs by rank."""
+    return isinstance(node, list) and (node[:1] == [PER] or any(map(holds_choice, node)))
 
 
 def _joined_items(trees: Sequence[Any]) -> Node:
@@ -107,7 +108,7 @@ def view_of(tree: Node, saved: int, view: RankView) -> Node:
         >>> view_of(["d", ["seed", ["per", [1, 2], [0, 1]]]], 2, RankView(rank=1, world_size=2))
         ['d', ['seed', 2]]
     """
-    if not _holds_choice(tree):
+    if not holds_choice(tree):
         return tree
     own = view.source if view.source is not None else view.rank if view.world_size == saved else None
     open_names: list[str] = []
@@ -150,7 +151,7 @@ def _viewed(node: Node, name: str, choose: Callable[[list[Any]], Node], open_nam
             open_names.extend(dict.fromkeys(leaf for kind in node[1] for leaf, _ in leaves(kind, name)))
             return ABSENT
         return _viewed(chosen, name, choose, open_names)
-    if node[0] not in CONTAINERS or not _holds_choice(node):
+    if node[0] not in CONTAINERS or not holds_choice(node):
         return node
     if node[0] == "m":
         return [*node[:3], _viewed(node[3], name, choose, open_names), *node[4:]]

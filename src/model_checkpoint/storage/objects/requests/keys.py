@@ -5,8 +5,9 @@
 two attempts ever write one key. A manifest of no bytes says that the checkpoint was deleted: objects cannot be removed
 on condition everywhere, but they can be replaced on condition. The files of a deleted version stay where they are, and
 beside them ``manifest.json~<number>~<salt>``, its manifest, and ``files.json~<number>~<salt>``, which are its files.
-``.staging/<attempt>.lease`` says who is at work; ``.trash/<token>/<file>`` was replaced by a repair, or deleted by a
-version that made copies; ``.sidecars/<key>`` are pins, tags, notes and the like.
+``.staging/<attempt>.lease`` says who is at work, ``.staging/<attempt>.verdict`` what many ranks have decided;
+``.trash/<token>/<file>`` was replaced by a repair, or deleted by a version that made copies; ``.sidecars/<key>`` are
+pins, tags, notes and the like.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import re
 from model_checkpoint.storage.contract.names import MANIFEST, TrashToken
 
 CHECKPOINTS, STAGING, TRASH, SIDECARS = "checkpoints", ".staging", ".trash", ".sidecars"
-LEASE, CLOCK = ".lease", ".clock"
+LEASE, CLOCK, VERDICT = ".lease", ".clock", ".verdict"
 RECORD = "files.json"
 
 _DELETED = re.compile(r"(manifest\.json|files\.json)~(\d{1,20})~([0-9a-f]{16})")
@@ -36,6 +37,11 @@ def manifest_key(name: str) -> str:
 def lease_key(attempt: str) -> str:
     """The key that says who is at work on an attempt."""
     return f"{STAGING}/{attempt}{LEASE}"
+
+
+def verdict_key(attempt: str) -> str:
+    """The key that says what becomes of an attempt of many ranks."""
+    return f"{STAGING}/{attempt}{VERDICT}"
 
 
 def deleted_key(token: TrashToken, kind: str) -> str:

@@ -1,0 +1,137 @@
+"""Rank program: one rank of the benchmark of many ranks; does what each line of its standard input says.
+
+Rank 0 answers each with a line: seconds from the moment all ranks were ready until all were through, the bytes all of
+them asked the system to read meanwhile, and how long it planned.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Shard
+
+import model_checkpoint as mc
+from bench import disk
+from bench.measure import bytes_read
+from model_checkpoint.distributed import TorchCoordinator
+
+Words = dict[str, Any]
+
+
+class Planning(logging.Handler):
+    """Hears how long the last save planned."""
+
+    seconds = 0.0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Take the figure out of the one message that has it."""
+        if isinstance(record.args, tuple) and "planned" in record.msg:
+            self.seconds = float(record.args[-1])  # type: ignore[arg-type]
+
+
+class RankProgram:
+    """The tensors of one rank, and what is done with them."""
+
+    def __init__(self) -> None:
+        dist.init_process_group("gloo")
+        self.rank, self.world = dist.get_rank(), dist.get_world_size()
+        self.mesh = init_device_mesh("cpu", (self.world,))
+        self.ranks = TorchCoordinator()
+        self.state: Words = {}
+        self.target: Words = {}
+        self.side = 0
+        self.heard = Planning()
+        log = logging.getLogger("model_checkpoint.save")
+        log.addHandler(self.heard)
+        log.setLevel(logging.INFO)
+
+    def make(self, *, tensors: int, side: int, dim: int, blank: bool) -> Words:
+        """Make the tensors to save, or blank ones to load into, cut along one dimension."""
+        self.side = side
+        made = {f"layer{i}.weight": self._tensor(i, dim, blank=blank) for i in range(tensors)}
+        if blank:
+            self.target = {"model": made}
+        else:
+            self.state = {"model": made}
+        return {"nbytes": tensors * side * side * 4}
+
+    def _tensor(self, number: int, dim: int, *, blank: bool) -> DTensor:
+        local = self._values(number, dim)
+        if blank:
+            local = torch.zeros_like(local)
+        shape = torch.Size([self.side, self.side])
+        return DTensor.from_local(local, self.mesh, [Shard(dim)], run_check=False, shape=shape, stride=(self.side, 1))
+
+    def _values(self, number: int, dim: int) -> torch.Tensor:
+        """What this rank has of a tensor whose every element tells where it lies."""
+        size = -(-self.side // self.world)
+        first, last = min(self.side, size * self.rank), min(self.side, size * (self.rank + 1))
+        rows = torch.arange(self.side, dtype=torch.float32)
+        columns = torch.arange(self.side, dtype=torch.float32)
+        rows, columns = (rows[first:last], columns) if dim == 0 else (rows, columns[first:last])
+        return rows[:, None] * self.side + columns + number
+
+    def save(self, *, who: str, folder: str) -> Words:
+        """Save to a folder that is empty."""
+        if who == "ours":
+            return self._timed(lambda: mc.save(folder, self.state, step=1, coordinator=self.ranks))
+        writer = dcp.FileSystemWriter(folder)
+        return self._timed(lambda: dcp.save(self.state, storage_writer=writer))
+
+    def load(self, *, who: str, folder: str, cold: bool) -> Words:
+        """Load what was saved, and look whether it came."""
+        if self.rank == 0:
+            (disk.chill if cold else disk.warm)(Path(folder))
+        if who == "ours":
+            told = self._timed(lambda: mc.load(folder, into=self.target, coordinator=self.ranks))
+        else:
+            told = self._timed(lambda: dcp.load(self.target, storage_reader=dcp.FileSystemReader(folder)))
+        self._check()
+        return told
+
+    def _check(self) -> None:
+        for number, tensor in enumerate(self.target["model"].values()):
+            dim = tensor.placements[0].dim
+            if not torch.equal(tensor.to_local(), self._values(number, dim)):
+                raise AssertionError(f"rank {self.rank}: tensor {number} did not come back")
+            tensor.to_local().zero_()
+
+    def _timed(self, call: Callable[[], object]) -> Words:
+        dist.barrier()
+        read, began = bytes_read()[0], time.monotonic()
+        call()
+        read = bytes_read()[0] - read
+        dist.barrier()
+        seconds = time.monotonic() - began
+        total = torch.tensor([read], dtype=torch.int64)
+        dist.all_reduce(total)
+        return {"seconds": seconds, "read": int(total.item()), "planning": self.heard.seconds}
+
+
+def main() -> None:
+    """Do as told until there is nothing more to be told."""
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    program = RankProgram()
+    for line in sys.stdin:
+        order = json.loads(line)
+        told = getattr(program, order.pop("do"))(**order)
+        if program.rank == 0:
+            print(json.dumps(told), flush=True)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

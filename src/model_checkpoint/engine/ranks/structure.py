@@ -1,0 +1,180 @@
+"""Structure: what the state of a rank looks like, whatever its bytes are; found out once and kept while it stays so.
+
+To take apart what thousands of arrays are takes longer than to write small ones. What was found out for a state, and
+what was planned for it, is good for the next one of the same names, shapes and layouts.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, TypeVar, cast
+
+import msgspec
+import xxhash
+
+from model_checkpoint import forks
+from model_checkpoint.engine.ranks.readings import misfits
+from model_checkpoint.manifest import Layout, Node
+from model_checkpoint.state import Flat, Leaf
+from model_checkpoint.tree.nodes.walk import array_nodes
+
+T = TypeVar("T")
+
+WHOLE = ""  # the only part of a state that is no dict
+_KEPT = 4  # structures of this process, each of which may be large
+
+Row = tuple[Any, ...]  # all there is to know of a leaf but its bytes
+
+
+class ArraySign(msgspec.Struct, frozen=True, array_like=True):
+    """What is known of one array before anybody has read it from the medium."""
+
+    name: str
+    kind: str
+    dtype: str
+    shape: tuple[int, ...]
+    stored: str
+    stored_shape: tuple[int, ...] | None
+    alignment: int
+    attributes: Node
+    frozen: bool
+    digest: str = ""  # of its bytes, if it is whole, or of what this rank has, if only some ranks know of it
+    layout: Layout | None = None  # if it lies on many ranks
+    open: bool = False  # the layout has only the regions of one rank
+
+
+class PartStructure(NamedTuple):
+    """One part of a state."""
+
+    node: Node
+    text: bytes  # of the node
+    digest: str  # of all but bytes; empty for a part that must be pooled in any case
+    arrays: tuple[int, ...]  # the numbers of its arrays
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Structure:
+    """What a state looks like, and what was found out for states that look like it."""
+
+    rows: Sequence[Row]
+    signs: Sequence[ArraySign]
+    misfits: Mapping[str, list[str]]
+    parts: Mapping[str, PartStructure]
+    found: dict[Any, Any] = field(default_factory=dict)
+
+    def digests(self, contents: Mapping[int, str]) -> dict[str, str]:
+        """A digest of each part with its bytes, as far as those are in ``contents``; empty for one to be pooled."""
+        made = {}
+        for name, part in self.parts.items():
+            inner = "".join([contents[number] for number in part.arrays if number in contents])
+            both = xxhash.xxh3_128_hexdigest((part.digest + inner).encode()) if inner else part.digest
+            made[name] = both if part.digest else ""
+        return made
+
+    def once(self, key: Any, find: Callable[[], T]) -> T:
+        """What ``find`` returned when it was first asked for ``key``."""
+        if key not in self.found:
+            self.found[key] = find()
+        return cast("T", self.found[key])
+
+
+def row_of(leaf: Leaf) -> Row:
+    """What tells a leaf from others, but for its bytes."""
+    remarks = None if leaf.attributes is None else msgspec.json.encode(leaf.attributes)
+    row = (*leaf[:6], leaf.alignment, remarks, leaf.frozen)
+    sharding = leaf.sharding
+    if sharding is None:
+        return row
+    return (*row, sharding.layout, sharding.declared, tuple([one.shape for one in sharding.arrays]))
+
+
+_kept: OrderedDict[Any, Structure] = OrderedDict()
+_guard = forks.lock()
+
+
+def structure_of(flat: Flat, rank: int, world: int) -> Structure:
+    """The structure of a state of one rank."""
+    rows = [row_of(leaf) for leaf in flat.leaves]
+    key = (rank, world, len(rows), rows[0][0] if rows else "")
+    with _guard:
+        known = _kept.get(key)
+    if known is None or known.rows != rows:
+        known = Structure(rows, [_sign(leaf) for leaf in flat.leaves], _misfits(flat, rank), {})
+    parts = _parts(flat.tree, known)
+    same = _holdings(parts) == _holdings(known.parts)
+    made = replace(known, parts=parts, found=known.found if same else {})
+    with _guard:
+        _kept[key] = made
+        _kept.move_to_end(key)
+        while len(_kept) > _KEPT:
+            _kept.popitem(last=False)
+    return made
+
+
+def _holdings(parts: Mapping[str, PartStructure]) -> dict[str, tuple[int, ...]]:
+    return {name: part.arrays for name, part in parts.items() if part.arrays}
+
+
+def _misfits(flat: Flat, rank: int) -> dict[str, list[str]]:
+    laid = [(leaf.shape, leaf.sharding) for leaf in flat.leaves if leaf.sharding is not None]
+    return misfits([(shape, one.layout, [part.shape for part in one.arrays]) for shape, one in laid], rank)
+
+
+def _sign(leaf: Leaf) -> ArraySign:
+    sharding = leaf.sharding
+    return ArraySign(
+        name=leaf.name,
+        kind=leaf.kind,
+        dtype=leaf.dtype,
+        shape=leaf.shape,
+        stored=leaf.stored,
+        stored_shape=leaf.stored_shape,
+        alignment=leaf.alignment,
+        attributes=leaf.attributes,
+        frozen=leaf.frozen,
+        layout=None if sharding is None else sharding.layout,
+        open=sharding is not None and not sharding.declared,
+    )
+
+
+def _parts(tree: Node, known: Structure) -> dict[str, PartStructure]:
+    made = {}
+    for name, node in _nodes(tree).items():
+        text, before = msgspec.json.encode(node), known.parts.get(name)
+        if before is not None and before.text == text:
+            made[name] = before._replace(node=node)
+            continue
+        arrays = tuple(one[1] for one in array_nodes(node))
+        made[name] = PartStructure(node, text, _digest(node, arrays, known.signs), arrays)
+    return made
+
+
+def _nodes(tree: Node) -> dict[str, Node]:
+    if isinstance(tree, list) and tree[0] == "d" and all(isinstance(key, str) for key in tree[1][::2]):
+        return dict(zip(tree[1][::2], tree[1][1::2], strict=True))
+    return {WHOLE: tree}
+
+
+def _digest(node: Node, arrays: Sequence[int], signs: Sequence[ArraySign]) -> str:
+    """A digest that is the same on ranks that count their arrays otherwise."""
+    used = [signs[number] for number in arrays]
+    if any(sign.open for sign in used):
+        return ""
+    names = {number: signs[number].name for number in arrays}
+    return xxhash.xxh3_128_hexdigest(msgspec.json.encode([renumbered(node, names), used]))
+
+
+def renumbered(node: Node, numbers: Mapping[int, Any]) -> Node:
+    """The same node, whose arrays have other numbers."""
+    if all(number == other for number, other in numbers.items()):
+        return node
+    made = _copied(node) if isinstance(node, list) else node
+    for one in array_nodes(made):
+        one[1] = numbers[one[1]]
+    return made
+
+
+def _copied(node: list[Any]) -> list[Any]:
+    return [_copied(item) if item.__class__ is list else item for item in node]

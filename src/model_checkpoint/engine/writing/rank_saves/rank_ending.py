@@ -1,0 +1,199 @@
+"""Rank ending: a rank writes its part and votes, rank 0 publishes it, and every rank learns what became of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from model_checkpoint.engine.common.info import CheckpointInfo, info_of, path_of
+from model_checkpoint.engine.jobs.followups import FollowUp
+from model_checkpoint.engine.ranks.conversation import Conversation
+from model_checkpoint.engine.repairing.protect import protect
+from model_checkpoint.engine.writing.rank_saves.rank_part import PartRecord, compose_ranks, require_files, write_part
+from model_checkpoint.engine.writing.rank_saves.rank_plan import RankPlan
+from model_checkpoint.engine.writing.rank_saves.unsharded import unshard
+from model_checkpoint.engine.writing.request import SaveRequest
+from model_checkpoint.engine.writing.save_plan import SavePlan
+from model_checkpoint.engine.writing.slabs import FileJob
+from model_checkpoint.errors import CheckpointException, DurabilityUnknown, RankLost, StorageFailure
+from model_checkpoint.events import Emit
+from model_checkpoint.manifest import Manifest, Node, decode_summary, encode
+from model_checkpoint.options import CheckpointFormat
+from model_checkpoint.storage.contract.shared import JointAttempt, SharedStore
+from model_checkpoint.storage.contract.store import Store
+
+log = logging.getLogger("model_checkpoint.save")
+
+Move = Callable[[list[FileJob]], None]
+
+
+class RankEnding:
+    """The end of one save as one rank sees it; ``stage`` is the attempt that all ranks write to."""
+
+    def __init__(
+        self, talk: Conversation, store: Store, shared: SharedStore, order: SaveRequest, stage: JointAttempt | None
+    ) -> None:
+        self._talk, self._store, self._shared = talk, store, shared
+        self.order, self.stage = order, stage
+        self.replace: Callable[[], list[str]] | None = None  # the files of what is to be replaced, if something is
+        self._planned: SavePlan | None = None
+        self._plan: RankPlan | None = None
+        self._tree: Callable[[], Node] = lambda: None
+
+    @property
+    def where(self) -> str:
+        """Where the checkpoint will lie."""
+        return path_of(self._store, self.order.name)
+
+    def prepare(self, planned: SavePlan, plan: RankPlan, tree: Callable[[], Node]) -> None:
+        """Take what was planned; rank 0 needs the tree over all arrays, too."""
+        self._planned, self._plan = planned, plan
+        if self._talk.leads:
+            made = tree()
+            self._tree = lambda: made
+
+    def finish(self, move: Move) -> tuple[CheckpointInfo, FollowUp | None]:
+        """Write, vote, and hear what became of it."""
+        return self._lead(move) if self._talk.leads else (self._follow(move), None)
+
+    def failed_early(self, error: BaseException) -> BaseException:
+        """Tell the others what went wrong before anything was written; return what every rank raises."""
+        try:
+            self.abandon(error)
+        except BaseException as told:  # noqa: BLE001  # the caller raises it
+            return told
+        return error
+
+    def abandon(self, error: BaseException) -> None:
+        """Tell the others that this rank will not write its part; raise what all of them raise."""
+        if self._talk.leads:
+            self._given_up(error)
+            return
+        self._excuse(error)
+        if isinstance(error, Exception):
+            self._verdict(error)
+
+    def _part(self, move: Move) -> PartRecord:
+        if self._planned is None or self._plan is None:
+            raise AssertionError("a save is planned before it is written")
+        return write_part(self._joint, self._planned, self._plan.shares, move)
+
+    @property
+    def _joint(self) -> JointAttempt:
+        if self.stage is None:
+            raise AssertionError("an attempt is joined before it is written to")
+        return self.stage
+
+    # --- rank 0 ------------------------------------------------------------------------------------------------------
+
+    def _lead(self, move: Move) -> tuple[CheckpointInfo, FollowUp | None]:
+        try:
+            manifest = self._commit(move)
+        except BaseException as error:  # noqa: BLE001  # raised there, once all ranks know
+            return self._given_up(error), None
+        self._talk.say("verdict", {"id": manifest.id})
+        log.info("%s: saved on %d ranks", self.where, self._talk.world_size)
+        return info_of(self._store, manifest), protect(self._store, manifest, self.order.mirror)
+
+    def _commit(self, move: Move) -> Manifest:
+        record = self._part(move)
+        votes = self._talk.hear_all("vote", record)
+        require_files(self._joint, votes, self.where)
+        manifest = self._composed(votes)
+        gone = self.replace() if self.replace is not None else []
+        self._joint.publish(encode(manifest), replace=self.replace is not None, obsolete=gone)
+        return manifest
+
+    def _composed(self, votes: Sequence[PartRecord]) -> Manifest:
+        if self._plan is None:
+            raise AssertionError("a save is planned before it is written")
+        manifest = compose_ranks(self.order, self._tree(), self._plan, votes)
+        if self.order.layout is CheckpointFormat.MULTI_SHARD:
+            return manifest
+        emit: Emit = self._talk.moved
+        return unshard(self._store, self._joint, self.order, manifest, self._plan.signs, emit=emit)
+
+    def _given_up(self, error: BaseException) -> CheckpointInfo:
+        """End a save that failed, tell all why, and raise it; or find that it is committed after all."""
+        log.error("%s: save failed: %s", self.where, error)
+        told = error
+        try:
+            committed = self._settle()
+            if committed and not isinstance(error, DurabilityUnknown):
+                info = self._info_in_place()
+                self._talk.say("verdict", {"id": info.id})
+                return info
+            if isinstance(error, StorageFailure) and error.errno == 2 and not committed:
+                told = self._overtaken()
+        except CheckpointException as second:
+            told = second
+        made = self._talk.fail("verdict", told)
+        if self.stage is not None:
+            with suppress(CheckpointException):  # the first error is the one to tell; recovery sweeps what is left
+                self.stage.abort()
+        if made is error:
+            raise error
+        raise made from error
+
+    def _overtaken(self) -> RankLost:
+        return RankLost(
+            f"{self.where}: the other ranks have given this save up, because rank {self._talk.rank} gave no sign for "
+            f"{self._talk.patience:g} s. Nothing of it is visible; load the newest checkpoint.",
+            self.where,
+            ranks=[self._talk.rank],
+        )
+
+    # --- another rank ------------------------------------------------------------------------------------------------
+
+    def _follow(self, move: Move) -> CheckpointInfo:
+        own = None
+        try:
+            record = self._part(move)
+            self._joint.flush()
+            self._talk.say("vote", record)
+        except Exception as error:  # noqa: BLE001  # told to rank 0, whose verdict is then raised on every rank
+            self._excuse(error)
+            own = error
+        except BaseException as error:
+            self._talk.say_error("vote", error)
+            raise
+        return self._verdict(own)
+
+    def _excuse(self, error: BaseException) -> None:
+        self._talk.say_error("vote", error)
+        if self.stage is not None:
+            self.stage.abort()
+
+    def _verdict(self, own: Exception | None) -> CheckpointInfo:
+        """What rank 0 says became of the save, or what the root says if rank 0 does not."""
+        talk = self._talk
+        try:
+            talk.hear_leader("verdict")
+        except RankLost as error:
+            if 0 not in error.ranks or talk.rank in error.ranks:
+                raise
+            if not self._settle():
+                raise self._silent_leader(error) from own
+        except CheckpointException as error:
+            raise error from own
+        return self._info_in_place()
+
+    def _silent_leader(self, error: RankLost) -> RankLost:
+        return RankLost(
+            f"{self.where}: rank 0 gave no sign for {self._talk.patience:g} s after it began this save: it was killed, "
+            "it hangs, or the machine of its store is gone. Nothing of the save is visible; restart the job and load "
+            "the newest checkpoint.",
+            self.where,
+            ranks=error.ranks,
+        )
+
+    # --- both --------------------------------------------------------------------------------------------------------
+
+    def _settle(self) -> bool:
+        """End the attempt for good; whether it is committed."""
+        return self._shared.settle(self.order.name, self.order.attempt)
+
+    def _info_in_place(self) -> CheckpointInfo:
+        summary = decode_summary(self._store.read_manifest(self.order.name), self.where)
+        return info_of(self._store, summary)
