@@ -112,7 +112,7 @@ def _parts(tree: Any) -> tuple[str, ...]:
 
 
 def _shards(manifest: Manifest) -> tuple[ShardMetadata, ...]:
-    ranks = {file: number for number, rank in enumerate(manifest.ranks) for file in rank.files}
+    ranks = {file: number for number, rank in enumerate(manifest.ranks) for file in (rank.name, *rank.files)}
     tensors: dict[int, list[TensorMetadata]] = {}
     for file, tensor in _tensors(manifest):
         tensors.setdefault(file, []).append(tensor)

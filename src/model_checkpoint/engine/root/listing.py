@@ -145,7 +145,7 @@ def read_any_manifest(store: Store, name: str, view: RankView = _TO_LOOK_AT) -> 
     If many ranks wrote it, theirs are joined to it, and its tree is the one of ``view``.
     """
     manifest = msgspec.structs.replace(decode(store.read_manifest(name), path_of(store, name)), name=name)
-    if manifest.world_size == 1:
+    if manifest.world_size == 1 and not manifest.ranks:
         return manifest
     tree = view_of(manifest.tree, manifest.world_size, view)
     return join_ranks(store, msgspec.structs.replace(manifest, tree=tree))
