@@ -28,7 +28,11 @@ from model_checkpoint.distributed import (
     TorchCoordinator,
 )
 
-KINDS = {"shards": CheckpointFormat.MULTI_SHARD, "file": CheckpointFormat.SINGLE_FILE, "hf": CheckpointFormat.CONSOLIDATED}
+KINDS = {
+    "shards": CheckpointFormat.MULTI_SHARD,
+    "file": CheckpointFormat.SINGLE_FILE,
+    "hf": CheckpointFormat.CONSOLIDATED,
+}
 
 
 def save(rank, world, folder, *, root, format="shards"):
@@ -102,7 +106,12 @@ def fail_on_one(rank, world, folder, *, root):
     try:
         checkpoint.load(model, None, LoadOptions(checkpoint_prefix="x", load_optimizer=False))
     except mc.CheckpointException as error:
-        told = {"class": type(error).__name__, "text": str(error), "type": error.type.value, "path": error.checkpoint_path}
+        told = {
+            "class": type(error).__name__,
+            "text": str(error),
+            "type": error.type.value,
+            "path": error.checkpoint_path,
+        }
         return told | {"changed": bool(wrong(before, model.state_dict()))}
     return "loaded"
 

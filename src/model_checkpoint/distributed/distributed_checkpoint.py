@@ -161,7 +161,9 @@ class DistributedCheckpoint:
         """
         return self._load(model, optimizer, options, cancel, self._turns.ask())
 
-    def load_async(self, model: Any, optimizer: Any, options: LoadOptions | None = None) -> PendingCall[CheckpointLoadResult]:
+    def load_async(
+        self, model: Any, optimizer: Any, options: LoadOptions | None = None
+    ) -> PendingCall[CheckpointLoadResult]:
         """Load in the background; leave model and optimizer alone until it is over."""
         turn, cancel = self._turns.ask(), threading.Event()
         return PendingCall("load", lambda: self._load(model, optimizer, options, cancel, turn), cancel)

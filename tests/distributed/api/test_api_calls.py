@@ -256,9 +256,7 @@ def test_damage_is_found_before_any_rank_changes_anything(tmp_path, odd):
     files[odd].write_bytes(files[odd].read_bytes()[:-1] + b"?")
     live = [{"w": np.zeros((256, 256)), "own": np.zeros(1000, int)} for _ in range(3)]
 
-    error = told(
-        on_ranks(3, lambda one: DistributedCheckpoint(one, tmp_path).load(live[one.rank], {"m": 0}, FROM_X))
-    )
+    error = told(on_ranks(3, lambda one: DistributedCheckpoint(one, tmp_path).load(live[one.rank], {"m": 0}, FROM_X)))
 
     assert isinstance(error, CorruptedCheckpoint)
     assert error.type is ExceptionType.CORRUPTED_CHECKPOINT
@@ -275,9 +273,7 @@ def test_a_state_that_does_not_fit_on_one_rank_changes_none(tmp_path, part):
     live = [{"model": {"w": np.zeros(4)}, "optimizer": {"m": np.zeros(4)}} for _ in range(2)]
     live[1][part] = {key: np.zeros(5) for key in live[1][part]}
 
-    error = told(
-        on_ranks(2, lambda one: DistributedCheckpoint(one, tmp_path).load(*live[one.rank].values(), FROM_X))
-    )
+    error = told(on_ranks(2, lambda one: DistributedCheckpoint(one, tmp_path).load(*live[one.rank].values(), FROM_X)))
 
     assert isinstance(error, StructureMismatch)
     assert error.type is ExceptionType.VALIDATION_FAILED

@@ -17,13 +17,41 @@ from model_checkpoint.distributed import (
     SaveOptions,
 )
 
-NAMES = """
-DistributedCheckpoint DistributedCheckpointFactory SaveOptions LoadOptions CheckpointFormat CompressionLevel
-CheckpointLoadResult CheckpointInfo CheckpointException ExceptionType CheckpointOptions StorageOptions StorageFactory
-RetryPolicy FaultToleranceHandler CheckpointValidator ValidationResult DistributedCoordinator CheckpointStorage Stateful
-StateDict ShardData TensorMetadata CheckpointMetadata CheckpointCoordinator CheckpointLoader IntegrityChecker
-CompatibilityChecker LocalCoordinator TorchCoordinator MpiCoordinator JaxCoordinator Shard
-""".split()
+NAMES = [
+    "DistributedCheckpoint",
+    "DistributedCheckpointFactory",
+    "SaveOptions",
+    "LoadOptions",
+    "CheckpointFormat",
+    "CompressionLevel",
+    "CheckpointLoadResult",
+    "CheckpointInfo",
+    "CheckpointException",
+    "ExceptionType",
+    "CheckpointOptions",
+    "StorageOptions",
+    "StorageFactory",
+    "RetryPolicy",
+    "FaultToleranceHandler",
+    "CheckpointValidator",
+    "ValidationResult",
+    "DistributedCoordinator",
+    "CheckpointStorage",
+    "Stateful",
+    "StateDict",
+    "ShardData",
+    "TensorMetadata",
+    "CheckpointMetadata",
+    "CheckpointCoordinator",
+    "CheckpointLoader",
+    "IntegrityChecker",
+    "CompatibilityChecker",
+    "LocalCoordinator",
+    "TorchCoordinator",
+    "MpiCoordinator",
+    "JaxCoordinator",
+    "Shard",
+]
 
 
 @pytest.fixture

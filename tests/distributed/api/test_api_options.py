@@ -326,7 +326,7 @@ def test_values_of_other_ranks_are_taken_from_the_rank_that_is_named(tmp_path):
 
     all_well(on_ranks(2, save))
     checkpoint, model = DistributedCheckpoint(LocalCoordinator(), tmp_path), {"w": np.zeros(2), "seed": 0}
-    with pytest.raises(StructureMismatch, match="model.seed"):
+    with pytest.raises(StructureMismatch, match=r"model\.seed"):
         checkpoint.load(model, None, LoadOptions(checkpoint_prefix="x", load_optimizer=False))
 
     checkpoint.load(model, None, LoadOptions(checkpoint_prefix="x", load_optimizer=False, per_rank=1))

@@ -390,9 +390,7 @@ def test_checkers_of_ones_own_are_asked_beside_none_of_ours(tmp_path):
         checkpoint.load({"w": np.zeros(3)}, {"m": 0}, FROM_X)
     assert caught.value.type is ExceptionType.INCOMPATIBLE_VERSION
     with pytest.warns(CheckpointWarning, match="made for tokenizer 1"):
-        result = checkpoint.load(
-            {"w": np.zeros(3)}, {"m": 0}, LoadOptions(checkpoint_prefix="x", strict_mode=False)
-        )
+        result = checkpoint.load({"w": np.zeros(3)}, {"m": 0}, LoadOptions(checkpoint_prefix="x", strict_mode=False))
 
     assert result.warnings == ("own compatibility: made for tokenizer 1",)
     assert seen == [path.name for path in (tmp_path / "checkpoints" / "x").glob("*.safetensors")] * 2

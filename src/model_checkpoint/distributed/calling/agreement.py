@@ -44,7 +44,7 @@ def _lead(talk: Conversation, mine: Callable[[], Word], decide: Decide) -> Word:
 def _follow(talk: Conversation, mine: Callable[[], Word]) -> Word:
     try:
         word = mine()
-    except Exception as error:  # told to rank 0, whose answer is raised on every rank
+    except Exception as error:  # noqa: BLE001  # told to rank 0, whose answer is raised on every rank
         talk.say_error("mine", error)
         try:
             return talk.hear_leader("made")

@@ -30,14 +30,15 @@ class FaultToleranceHandler:
     """What is done when a storage fails; ``wait`` is how it waits.
 
     Example:
-        >>> handler = FaultToleranceHandler("memory://doc-faults", RetryPolicy(max_retries=1), wait=lambda seconds: None)
+        >>> waits = []
+        >>> handler = FaultToleranceHandler("memory://doc-faults", RetryPolicy(max_retries=1), wait=waits.append)
         >>> failures = [OSError(5, "I/O error")]
         >>> def read():
         ...     if failures:
         ...         raise failures.pop()
         ...     return b"bytes"
-        >>> handler.execute_with_retry(read)
-        b'bytes'
+        >>> handler.execute_with_retry(read), len(waits)
+        (b'bytes', 1)
     """
 
     def __init__(

@@ -28,6 +28,4 @@ class CallServices:
 
     def say(self, message: str, prefix: str) -> None:
         """Log what begins."""
-        self.logger.info(
-            f"{message}: %s (rank: %d/%d)", prefix, self.coordinator.rank, self.coordinator.world_size
-        )
+        self.logger.info(f"{message}: %s (rank: %d/%d)", prefix, self.coordinator.rank, self.coordinator.world_size)

@@ -28,7 +28,8 @@ class CheckpointLoader:
         >>> from model_checkpoint.distributed import CheckpointCoordinator, LocalCoordinator
         >>> ranks, root = LocalCoordinator(), "memory://doc-loader"
         >>> _ = CheckpointCoordinator(ranks, root).coordinate_save("first", lambda: ShardData.of({"w": np.ones(2)}))
-        >>> [shard.tensors()["w"].tolist() for shard in CheckpointLoader(ranks, root).coordinate_load("first", 1).shards]
+        >>> result = CheckpointLoader(ranks, root).coordinate_load("first", 1)
+        >>> [shard.tensors()["w"].tolist() for shard in result.shards]
         [[1.0, 1.0]]
     """
 

@@ -47,7 +47,11 @@ class ShardData:
 
     def _cut(self, info: TensorMetadata) -> Any:
         dtype = _dtype(info)
-        if info.offset < 0 or info.offset + info.size > len(self.data) or info.size != prod(info.shape) * dtype.itemsize:
+        if (
+            info.offset < 0
+            or info.offset + info.size > len(self.data)
+            or info.size != prod(info.shape) * dtype.itemsize
+        ):
             raise OptionInvalid(
                 f"{info.name}: {info.size} bytes from {info.offset} on are no {info.data_type} of shape "
                 f"{list(info.shape)} in a shard of {len(self.data)} bytes. Correct its TensorMetadata."

@@ -1,7 +1,8 @@
 """Keyed files: files of a storage, written whole and read by ranges, and the record that makes a checkpoint of them.
 
-A file lies under a path of its own attempt and never changes. A checkpoint is one record: which files it has, where they
-lie, and its manifest. So one write makes it, replaces it or takes it away, and two checkpoints may have a file in common.
+A file lies under a path of its own attempt and never changes. A checkpoint is one record: which files it has, where
+they lie, and its manifest. So one write makes it, replaces it or takes it away, and two checkpoints may have a file in
+common.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Keyed sweep: remove from a storage what nobody needs any more.
 
-Paths are listed before marks, marks before records, records before the trash: a save that ends meanwhile puts its record
-before it removes its mark, and a deletion fills the trash before it removes the record, so nothing needed is missed.
+Paths are listed before marks, marks before records, records before the trash: a save that ends meanwhile puts its
+record before it removes its mark, and a deletion fills the trash before it removes the record, so nothing needed is
+missed.
 """
 
 from __future__ import annotations
@@ -37,8 +38,12 @@ def sweep(calls: KeyedCalls, graces: Graces, *, dry_run: bool) -> Swept:
     nbytes = sum(calls.look(path).size for path in orphans)
     if not dry_run:
         _remove(calls, [*orphans, *over, *map(mark_path, dead), *map(verdict_path, dead)])
-    waiting = [Waiting(key=one, seconds=None if one in alive else left) for one, left in waits.items() if one not in dead]
-    waiting += [Waiting(key=path.removeprefix(TRASH), seconds=graces.trash - ages[path]) for path in trash if path not in over]
+    waiting = [
+        Waiting(key=one, seconds=None if one in alive else left) for one, left in waits.items() if one not in dead
+    ]
+    waiting += [
+        Waiting(key=path.removeprefix(TRASH), seconds=graces.trash - ages[path]) for path in trash if path not in over
+    ]
     return Swept(
         attempts=dead, trashed=[path.removeprefix(TRASH) for path in over], alive=alive, nbytes=nbytes, waiting=waiting
     )

@@ -28,7 +28,7 @@ def store_of(storage: Storage) -> Store:
     """
     if isinstance(storage, FolderStorage):
         return storage.store
-    if isinstance(storage, (str, os.PathLike)) or isinstance(storage, Store):
+    if isinstance(storage, (str, os.PathLike, Store)):
         return open_store(storage)
     missing = [name for name in _CALLS if not callable(getattr(storage, name, None))]
     if missing:
