@@ -14,11 +14,11 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from model_checkpoint.coordination import Coordinator
-from model_checkpoint.distributed.calling.agreement import agree, require_same
 from model_checkpoint.distributed.calling.call_limit import CallLimit
 from model_checkpoint.distributed.calling.call_options import Duration, LoadOptions, SaveOptions, as_seconds
 from model_checkpoint.distributed.calling.limited_coordinator import LimitedCoordinator
 from model_checkpoint.distributed.calling.pending_call import PendingCall, Turns
+from model_checkpoint.distributed.calling.rank_agreement import agree, require_same
 from model_checkpoint.distributed.calling.told_failures import CallLogger, told_failures
 from model_checkpoint.distributed.enduring.fault_tolerance import FaultToleranceHandler
 from model_checkpoint.distributed.enduring.retried_calls import retried

@@ -1,18 +1,21 @@
 """A user's own coordinator, storage, fault handler, validator, logger, checkers and states, each as small as can be."""
 
-import threading
-import time
-from datetime import UTC, datetime
-
 import numpy as np
 import pytest
+from tests.distributed.own_parts import (
+    OwnCoordinator,
+    OwnHandler,
+    OwnLogger,
+    OwnModel,
+    OwnOptimizer,
+    OwnResult,
+    OwnStorage,
+    OwnValidator,
+)
 from tests.distributed.threads import all_well, on_ranks
 
-import model_checkpoint as mc
 from model_checkpoint.distributed import (
-    CheckpointCoordinator,
     CheckpointException,
-    CheckpointLoader,
     CheckpointStorage,
     CheckpointValidator,
     CheckpointWarning,
@@ -21,155 +24,14 @@ from model_checkpoint.distributed import (
     LoadOptions,
     LocalCoordinator,
     SaveOptions,
-    Shard,
-    ShardData,
     StateDict,
     Stateful,
-    StorageMetadata,
-    TensorMetadata,
     ValidationResult,
 )
-from model_checkpoint.errors import OptionInvalid, WrongReference
+from model_checkpoint.errors import OptionInvalid
 
 X = SaveOptions(checkpoint_prefix="x")
 FROM_X = LoadOptions(checkpoint_prefix="x")
-
-
-class OwnCoordinator:
-    """Threads that talk through one dictionary."""
-
-    patience = 30.0
-
-    def __init__(self, rank, world_size, board):
-        self.rank, self.world_size, self.board = rank, world_size, board
-
-    def put(self, key, value):
-        self.board[key] = value
-
-    def collect(self, keys, until):
-        while not all(key in self.board for key in keys) and time.monotonic() < until:
-            time.sleep(0.0005)
-        return {key: self.board[key] for key in keys if key in self.board}
-
-
-class OwnStorage:
-    """Bytes in one dictionary."""
-
-    def __init__(self):
-        self.kept, self.guard = {}, threading.Lock()
-
-    def write(self, path, data):
-        self.kept[path] = (bytes(data), datetime.now(UTC))
-
-    def create(self, path, data):
-        with self.guard:
-            if path in self.kept:
-                return False
-            self.write(path, data)
-            return True
-
-    def read(self, path, start=0, stop=None):
-        if path not in self.kept:
-            raise FileNotFoundError(path)
-        return self.kept[path][0][start:stop]
-
-    def exists(self, path):
-        return path in self.kept
-
-    def delete(self, path):
-        self.kept.pop(path, None)
-
-    def list(self, prefix):
-        return [path for path in list(self.kept) if path.startswith(prefix)]
-
-    def get_metadata(self, path):
-        if path not in self.kept:
-            raise FileNotFoundError(path)
-        return StorageMetadata(size=len(self.kept[path][0]), last_modified=self.kept[path][1])
-
-
-class OwnHandler:
-    """Tries twice, waits for ever, and remembers what it was asked to clear up."""
-
-    def __init__(self):
-        self.retried, self.rolled_back = 0, []
-
-    def execute_with_retry(self, operation):
-        try:
-            return operation()
-        except ConnectionError:
-            self.retried += 1
-            return operation()
-
-    def execute_with_timeout(self, operation, timeout):
-        return operation()
-
-    def rollback(self, path):
-        self.rolled_back.append(path)
-
-
-class OwnResult:
-    """What a validator says, without our class."""
-
-    def __init__(self, *, is_valid=True, has_warnings=False):
-        self.is_valid, self.has_warnings = is_valid, has_warnings
-
-    def get_summary(self):
-        return "seen by hand"
-
-
-class OwnValidator:
-    def __init__(self, result):
-        self.result, self.asked = result, []
-
-    def validate_checkpoint(self, path):
-        self.asked.append(path)
-        return self.result
-
-
-class OwnLogger:
-    def __init__(self):
-        self.lines = []
-
-    def info(self, message, *values):
-        self.lines.append(("info", message % values))
-
-    def warning(self, message, *values):
-        self.lines.append(("warning", message % values))
-
-    def error(self, message, *values):
-        self.lines.append(("error", message % values))
-
-
-class OwnModel:
-    """One matrix of which each rank has some rows."""
-
-    def __init__(self, coordinator, fill=None, side=6):
-        count = side // coordinator.world_size
-        self.first, self.side = coordinator.rank * count, side
-        whole = np.arange(side * 4.0).reshape(side, 4) if fill is None else np.full((side, 4), float(fill))
-        self.rows = whole[self.first : self.first + count].copy()
-        self.taken = None
-
-    def get_state_dict(self):
-        return StateDict({"w": Shard(self.rows, global_shape=(self.side, 4), offsets=(self.first, 0))})
-
-    def load_state_dict(self, state):
-        self.taken = state
-        self.rows = state.get_tensor("w").array
-
-
-class OwnOptimizer:
-    """Has nothing but a learning rate until its first step."""
-
-    def __init__(self, **state):
-        self.state = {"lr": 0.1, **state}
-
-    def get_state_dict(self):
-        return self.state
-
-    def load_state_dict(self, state):
-        self.state = dict(state)
 
 
 def test_a_coordinator_of_five_members_is_enough(tmp_path):
@@ -394,71 +256,3 @@ def test_checkers_of_ones_own_are_asked_beside_none_of_ours(tmp_path):
 
     assert result.warnings == ("own compatibility: made for tokenizer 1",)
     assert seen == [path.name for path in (tmp_path / "checkpoints" / "x").glob("*.safetensors")] * 2
-
-
-# --- the parts one by one --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("source", "target"), [(3, 2), (2, 3), (1, 1)])
-def test_shards_of_bytes_go_to_the_rank_of_their_number(tmp_path, source, target):
-    def save(coordinator):
-        tensors = {"w": np.full((2, coordinator.rank + 1), coordinator.rank, np.float32), "same": np.arange(5)}
-        saver = CheckpointCoordinator(coordinator, tmp_path)
-        return saver.coordinate_save("x", lambda: ShardData.of(tensors, rank=coordinator.rank))
-
-    def load(coordinator):
-        return CheckpointLoader(coordinator, tmp_path).coordinate_load("x", target)
-
-    metadata = all_well(on_ranks(source, save))
-    assert metadata[0].world_size == source
-    assert metadata[1:] == [None] * (source - 1)
-    for rank, result in enumerate(all_well(on_ranks(target, load))):
-        assert [shard.rank for shard in result.shards] == list(range(rank, source, target))
-        for shard in result.shards:
-            tensors = shard.tensors()
-            assert tensors["w"].tolist() == [[shard.rank] * (shard.rank + 1)] * 2
-            assert tensors["w"].dtype == np.float32
-            assert tensors["same"].tolist() == [0, 1, 2, 3, 4]
-
-
-@pytest.mark.parametrize("size", [0, -1, True, "2"])
-def test_a_world_of_no_ranks_is_refused(tmp_path, size):
-    mc.save(tmp_path, {"shard": {"w": np.ones(2)}}, name="x")
-
-    with pytest.raises(ValueError, match=r"target_world_size=.*: expected 1 or more"):
-        CheckpointLoader(LocalCoordinator(), tmp_path).coordinate_load("x", size)
-
-
-def test_what_is_no_shard_is_refused(tmp_path):
-    mc.save(tmp_path, {"model": {"w": np.ones(2)}}, name="x")
-
-    with pytest.raises(WrongReference, match="its parts are model"):
-        CheckpointLoader(LocalCoordinator(), tmp_path).coordinate_load("x")
-    with pytest.raises(TypeError, match="a ShardData or a mapping of parts, got int"):
-        CheckpointCoordinator(LocalCoordinator(), tmp_path).coordinate_save("y", lambda: 3)
-
-
-@pytest.mark.parametrize(
-    ("info", "what"),
-    [
-        (TensorMetadata("w", (2,), "float32", 0, 4), "4 bytes from 0 on are no float32 of shape"),
-        (TensorMetadata("w", (2,), "float32", 4, 8), "8 bytes from 4 on"),
-        (TensorMetadata("w", (2,), "float33", 0, 8), "no such data type, 'float33'"),
-    ],
-)
-def test_a_table_that_does_not_fit_the_bytes_is_refused(info, what):
-    with pytest.raises(OptionInvalid, match=what):
-        ShardData(bytes(8), [info]).tensors()
-
-
-def test_a_state_dict_is_built_and_edited():
-    state = StateDict({"a": 1})
-    state["b"] = 2
-
-    assert state.get_tensor("b") == 2
-    assert state.has_tensor("a")
-    assert state.remove_tensor("a")
-    assert not state.remove_tensor("a")
-    assert state.get_tensor_or_null("a") is None
-    with pytest.raises(KeyError, match="no tensor 'a' in this state; it has 1: b"):
-        state.get_tensor("a")

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from model_checkpoint.coordination import Coordinator
-from model_checkpoint.distributed.calling.agreement import agree
 from model_checkpoint.distributed.calling.call_options import SaveOptions
+from model_checkpoint.distributed.calling.rank_agreement import agree
 from model_checkpoint.distributed.records.checkpoint_metadata import CheckpointMetadata, metadata_of
 from model_checkpoint.distributed.records.shard_data import ShardData
 from model_checkpoint.distributed.storing.storage_roots import Storage, store_of

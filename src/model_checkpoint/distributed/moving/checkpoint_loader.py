@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from model_checkpoint.coordination import Coordinator
-from model_checkpoint.distributed.calling.agreement import agree, require_same
 from model_checkpoint.distributed.calling.call_options import LoadOptions
+from model_checkpoint.distributed.calling.rank_agreement import agree, require_same
 from model_checkpoint.distributed.moving.checkpoint_coordinator import SHARD
 from model_checkpoint.distributed.records.checkpoint_metadata import metadata_of
 from model_checkpoint.distributed.records.load_result import LoadResult

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from model_checkpoint.distributed.calling.agreement import agree, require_same
 from model_checkpoint.distributed.calling.call_limit import CallLimit
 from model_checkpoint.distributed.calling.call_options import LoadOptions
 from model_checkpoint.distributed.calling.limited_coordinator import LimitedCoordinator
+from model_checkpoint.distributed.calling.rank_agreement import agree, require_same
 from model_checkpoint.distributed.calling.told_failures import told_failures
 from model_checkpoint.distributed.errors import ValidationFailed
 from model_checkpoint.distributed.moving.call_services import CallServices

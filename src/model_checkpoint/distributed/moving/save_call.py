@@ -7,10 +7,10 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from model_checkpoint.distributed.calling.agreement import agree, require_same
 from model_checkpoint.distributed.calling.call_limit import CallLimit
 from model_checkpoint.distributed.calling.call_options import SaveOptions
 from model_checkpoint.distributed.calling.limited_coordinator import LimitedCoordinator
+from model_checkpoint.distributed.calling.rank_agreement import agree, require_same
 from model_checkpoint.distributed.calling.told_failures import told_failures
 from model_checkpoint.distributed.moving.call_services import CallServices
 from model_checkpoint.distributed.moving.checkpoint_coordinator import CheckpointCoordinator

@@ -1,4 +1,4 @@
-"""Agreement: every rank brings a word, rank 0 makes one of them for all; what goes wrong on one is raised on all."""
+"""Rank agreement: each brings a word, rank 0 makes one of them for all; what goes wrong on one is raised on all."""
 
 from __future__ import annotations
 
