@@ -18,9 +18,10 @@ from model_checkpoint.distributed.storing.keyed_files import (
     decode_record,
     encode_record,
     record_path,
+    trash_path,
 )
 from model_checkpoint.storage.contract.failures import attempt_over, name_taken, not_sealed
-from model_checkpoint.storage.contract.names import check_name, check_new_file, check_own_files
+from model_checkpoint.storage.contract.names import TrashToken, check_name, check_new_file, check_own_files
 from model_checkpoint.storage.contract.store import FileStat
 
 GIVEN_UP = b"given up"
@@ -171,9 +172,13 @@ class KeyedMending(KeyedAttempt):
         if old is None or old.manifest != over:
             self.abort()
             return False
-        record = KeyedRecord(
-            attempt=old.attempt, files=old.files | self._files(), manifest=manifest or old.manifest, replace=True
-        )
+        new = self._files()
+        replaced = {file: old.files[file] for file in new if file in old.files}
+        if replaced:  # without a manifest it is no checkpoint that could be brought back
+            gone = KeyedRecord(attempt=old.attempt, files=replaced, manifest=None)
+            self._calls.write(trash_path(str(TrashToken.fresh(self._name))), encode_record(gone))
+        kept = manifest or old.manifest
+        record = KeyedRecord(attempt=old.attempt, files=old.files | new, manifest=kept, replace=True)
         place(self._calls, self._name, record)
         self._end()
         return True

@@ -31,6 +31,11 @@ def record_path(name: str) -> str:
     return f"checkpoints/{name}/{MANIFEST}"
 
 
+def trash_path(token: str) -> str:
+    """Where the record of a deleted checkpoint lies."""
+    return f".trash/{token}"
+
+
 def data_path(attempt: str, file: str) -> str:
     """Where a file lies."""
     return f"data/{attempt}/{file}"

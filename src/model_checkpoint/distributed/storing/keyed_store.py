@@ -23,6 +23,7 @@ from model_checkpoint.distributed.storing.keyed_files import (
     decode_record,
     encode_record,
     record_path,
+    trash_path,
 )
 from model_checkpoint.distributed.storing.storage_contract import CheckpointStorage, FaultHandler
 from model_checkpoint.errors import RootNotShared, StorageFailure
@@ -178,7 +179,7 @@ class KeyedStore:
     def discard(self, name: str) -> Trashed:
         """Move a published checkpoint to the trash."""
         record, token = self._record(name), TrashToken.fresh(name)
-        self._calls.write(f".trash/{token}", encode_record(record))
+        self._calls.write(trash_path(str(token)), encode_record(record))
         self._calls.delete(record_path(name))
         return _trashed(token, record)
 
@@ -186,25 +187,33 @@ class KeyedStore:
         """What can be brought back, in the order in which it was deleted."""
         found = [TrashToken.find(path.removeprefix(".trash/")) for path in self._calls.list(".trash/")]
         tokens = sorted((token for token in found if token is not None), key=lambda token: token.rank)
-        return [_trashed(token, self._gone(str(token))) for token in tokens]
+        held = [(token, self._gone(str(token))) for token in tokens]
+        return [_trashed(token, record) for token, record in held if record is not None and record.manifest is not None]
 
-    def _gone(self, token: str) -> KeyedRecord:
+    def _gone(self, token: str) -> KeyedRecord | None:
         where = f"{self.url}/.trash/{TrashToken.parse(token, self.url)}"
         try:
-            return decode_record(self._calls.read(f".trash/{token}"), where)
+            return decode_record(self._calls.read(trash_path(token)), where)
         except FileNotFoundError:
-            raise not_in_trash(where, self.url) from None
+            return None
+
+    def _deleted(self, token: str) -> KeyedRecord:
+        """The record of a deleted checkpoint; what was only replaced in one is none."""
+        record = self._gone(token)
+        if record is None or record.manifest is None:
+            raise not_in_trash(f"{self.url}/.trash/{token}", self.url)
+        return record
 
     def read_trashed(self, token: str) -> bytes:
         """The manifest of what lies in the trash under ``token``."""
-        return self._gone(token).manifest or b""
+        return self._deleted(token).manifest or b""
 
     def bring_back(self, token: str) -> str:
         """Undo a ``discard``."""
-        record, name = self._gone(token), TrashToken.parse(token, self.url).name
+        record, name = self._deleted(token), TrashToken.parse(token, self.url).name
         if self.has(name) or not place(self._calls, name, msgspec.structs.replace(record, replace=False)):
             raise name_taken_again(f"{self.url}/checkpoints/{name}")
-        self._calls.delete(f".trash/{token}")
+        self._calls.delete(trash_path(str(token)))
         return name
 
     def sweep(self, graces: Graces, *, dry_run: bool = False) -> Swept:

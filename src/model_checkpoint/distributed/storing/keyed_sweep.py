@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import datetime
 
 from model_checkpoint.distributed.storing.keyed_attempt import is_living, mark_path, verdict_path
 from model_checkpoint.distributed.storing.keyed_calls import KeyedCalls
-from model_checkpoint.distributed.storing.keyed_files import decode_record
+from model_checkpoint.distributed.storing.keyed_files import KeyedRecord, decode_record
 from model_checkpoint.options import Graces
 from model_checkpoint.storage.contract.store import Swept, Waiting
 
@@ -23,7 +24,7 @@ DATA, MARKS, RECORDS, TRASH = "data/", ".attempts/", "checkpoints/", ".trash/"
 def sweep(calls: KeyedCalls, graces: Graces, *, dry_run: bool) -> Swept:
     """See :meth:`model_checkpoint.storage.contract.store.Store.sweep`."""
     data, marks = calls.list(DATA), calls.list(MARKS)
-    held = _held(calls, calls.list(RECORDS))
+    held = {at for record in _records(calls, calls.list(RECORDS)) for at, _ in record.files.values()}
     trash = calls.list(TRASH)
     if not (data or marks or trash):
         return Swept()
@@ -33,9 +34,11 @@ def sweep(calls: KeyedCalls, graces: Graces, *, dry_run: bool) -> Swept:
     waits = {path.removeprefix(MARKS): graces.foreign - ages[path] for path in marks}
     dead = [one for one, left in waits.items() if one not in alive and left <= 0]
     over = [path for path in trash if ages[path] >= graces.trash]
-    held |= _held(calls, [path for path in trash if path not in over])
+    deleted = _records(calls, [path for path in trash if path not in over])
+    held |= {at for record in deleted for at, _ in record.files.values()}
     orphans = [path for path in data if path not in held and path.split("/")[1] not in waits.keys() - set(dead)]
     nbytes = sum(calls.look(path).size for path in orphans)
+    nbytes += sum(len(record.manifest or b"") for record in _records(calls, over))
     if not dry_run:
         _remove(calls, [*orphans, *over, *map(mark_path, dead), *map(verdict_path, dead)])
     waiting = [
@@ -49,15 +52,13 @@ def sweep(calls: KeyedCalls, graces: Graces, *, dry_run: bool) -> Swept:
     )
 
 
-def _held(calls: KeyedCalls, records: Iterable[str]) -> set[str]:
-    """The paths that some records need."""
-    held: set[str] = set()
-    for path in records:
-        try:
-            held |= {at for at, _ in decode_record(calls.read(path), f"{calls.url}/{path}").files.values()}
-        except FileNotFoundError:
-            continue
-    return held
+def _records(calls: KeyedCalls, paths: Iterable[str]) -> list[KeyedRecord]:
+    """The records under some paths, but for those that are gone by now."""
+    found: list[KeyedRecord] = []
+    for path in paths:
+        with suppress(FileNotFoundError):
+            found.append(decode_record(calls.read(path), f"{calls.url}/{path}"))
+    return found
 
 
 def _age(calls: KeyedCalls, path: str, now: datetime) -> float:
