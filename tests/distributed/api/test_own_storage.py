@@ -25,14 +25,26 @@ from model_checkpoint.distributed.storing.keyed_store import KeyedStore
 from model_checkpoint.errors import OptionInvalid, RootNotShared, StorageFailure
 from model_checkpoint.options import Graces
 from model_checkpoint.storage.local.store import LocalStore
+from model_checkpoint.testing.link_suite import LinkSuite
+from model_checkpoint.testing.sidecar_suite import SidecarSuite
 from model_checkpoint.testing.store_suite import StoreSuite
 
 
-class TestOwnStorageAsAStore(StoreSuite):
-    """All that a store must do, on seven calls over a folder."""
-
+class OverAFolder:
     def make_store(self, folder):
         return KeyedStore(FolderStorage(folder / "root"))
+
+
+class TestOwnStorageAsAStore(OverAFolder, StoreSuite):
+    """All that a store must do, on seven calls over a folder."""
+
+
+class TestLinksOfOwnStorage(OverAFolder, LinkSuite):
+    """Two checkpoints have a file in common."""
+
+
+class TestSidecarsOfOwnStorage(OverAFolder, SidecarSuite):
+    """Small values beside the checkpoints."""
 
 
 @pytest.fixture(params=["folder", "own"])
