@@ -16,7 +16,7 @@ from model_checkpoint.storage.local.store import LocalStore
 from model_checkpoint.storage.local.syscalls import Syscalls
 
 PATIENCE = 4.0
-FAULTS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
+FAULTS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "term": signal.SIGTERM}
 CODES = {"full": errno.ENOSPC, "broken": errno.EIO}
 
 

@@ -1,5 +1,6 @@
 """What ranks do in tests: each function runs in every process of a group."""
 
+import random
 import warnings
 from pathlib import Path
 
@@ -204,3 +205,60 @@ def save_in_halves(rank, world, folder, *, root):
     assert torch.equal(live["x"].to_local(), truth[:, rank % 2 : rank % 2 + 1])
     assert torch.equal(mc.load(place)["x"], truth)
     return info.world_size
+
+
+def save_lazily(rank, world, folder, *, root):
+    """Train on while each save is copied and written; then load every one, and compare with what it was at its call."""
+    coordinator = join()
+    model = wrapped("fsdp", world)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    train(model, optimizer, range(1))
+    truths, jobs = [], []
+    for step in range(3):
+        state = {"model": model, "optimizer": optimizer, "rng": mc.rng_state(), "at": rank}
+        truths.append(everything(model, optimizer))
+        jobs.append(mc.save_async(root, state, step=step, coordinator=coordinator, lazy=True, busy="queue"))
+        train(model, optimizer, range(step, step + 1))
+    assert [job.result().step for job in jobs] == [0, 1, 2]
+    for step, truth in enumerate(truths):
+        fresh = wrapped("fsdp", world, seed=7)
+        other = torch.optim.AdamW(fresh.parameters(), lr=0.1)
+        into = {"model": fresh, "optimizer": other, "rng": mc.rng_state(), "at": -1}
+        mc.load(root, step=step, into=into, coordinator=coordinator)
+        mine = everything(fresh, other)
+        assert all(torch.equal(torch.as_tensor(truth[name]), torch.as_tensor(mine[name])) for name in truth)
+        assert into["at"] == rank
+    return True
+
+
+MESHES = {3: [(3,)], 4: [(4,), (2, 2)], 8: [(8,), (2, 4), (2, 2, 2)]}
+
+
+def random_layouts(rank, world, folder, *, root, seed, turns):
+    """Save tensors on meshes and placements drawn at random, load each on others; bytes must be the truth's."""
+    coordinator = join()
+    draw = random.Random(seed)
+    meshes = [init_device_mesh("cpu", sides) for sides in MESHES[world]]
+
+    def laid(values):
+        mesh = draw.choice(meshes)
+        placements = [draw.choice([Replicate(), *map(Shard, range(values.dim()))]) for _ in range(mesh.ndim)]
+        return distribute_tensor(values.clone(), mesh, placements)
+
+    for turn in range(turns):
+        shapes = [[draw.randint(1, 9) for _ in range(draw.randint(1, 3))] for _ in range(4)]
+        kinds = [draw.choice([torch.float32, torch.bfloat16, torch.int8, torch.float64]) for _ in shapes]
+        truths = [
+            torch.arange(torch.Size(shape).numel()).reshape(shape).to(kind)
+            for shape, kind in zip(shapes, kinds, strict=True)
+        ]
+        mc.save(root, {f"x{i}": laid(truth) for i, truth in enumerate(truths)}, step=turn, coordinator=coordinator)
+        into = {f"x{i}": laid(torch.zeros_like(truth)) for i, truth in enumerate(truths)}
+        mc.load(root, step=turn, into=into, coordinator=coordinator)
+        alone = mc.load(root, step=turn)
+        for i, truth in enumerate(truths):
+            live = into[f"x{i}"]
+            want = distribute_tensor(truth, live.device_mesh, live.placements).to_local()
+            assert torch.equal(live.to_local(), want), (seed, turn, i)
+            assert torch.equal(alone[f"x{i}"], truth), (seed, turn, i)
+    return True

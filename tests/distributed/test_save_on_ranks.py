@@ -244,6 +244,20 @@ def test_only_what_a_rank_wants_is_read(tmp_path):
     assert seen[-1].done <= (4 << 20) + 2 * (4 << 20)
 
 
+def test_only_the_manifests_of_ranks_that_wrote_what_is_wanted_are_read(tmp_path):
+    whole = np.arange(40.0).reshape(20, 2)
+    save_all(tmp_path, 10, lambda rank: {"x": marked(whole, (2 * rank, 0), (2, 2)), "same": np.arange(7)}, step=1)
+    next((tmp_path / "checkpoints/step-00000001").glob("rank-9-*.json")).unlink()
+
+    def load(coordinator, first):
+        live = {"x": marked(np.zeros_like(whole), (first + coordinator.rank, 0), (3, 2))}
+        mc.load(tmp_path, into=live, parts="x", coordinator=coordinator)
+        return live["x"].array.tolist()
+
+    assert all_well(on_ranks(2, lambda c: load(c, 2))) == [whole[2:5].tolist(), whole[3:6].tolist()]
+    assert all(isinstance(one, mc.CheckpointException) for one in on_ranks(2, lambda c: load(c, 16)))
+
+
 def test_looking_at_a_checkpoint_of_many_ranks_needs_no_ranks(tmp_path):
     for step in (1, 2):
         save_all(tmp_path, 2, lambda rank, step=step: {"w": BIG + step, "seed": rank, "same": np.arange(3)}, step=step)
@@ -283,6 +297,18 @@ def test_one_rank_alone_saves_as_one_process_does(tmp_path):
 
     assert info.world_size == 1
     assert mc.load(tmp_path, coordinator=LocalCoordinator())["a"].tolist() == [0, 1, 2]
+
+
+def test_a_mesh_of_one_rank_is_saved_and_loaded_like_any_other(tmp_path):
+    whole, one = np.arange(12.0).reshape(4, 3), LocalCoordinator()
+    mc.save(tmp_path, {"x": marked(whole, (0, 0), (4, 3))}, step=1, coordinator=one)
+    mc.save_async(tmp_path, {"x": marked(whole + 1, (0, 0), (4, 3))}, step=2, coordinator=one).result()
+
+    live = {"x": marked(np.zeros_like(whole), (0, 0), (4, 3))}
+    mc.load(tmp_path, into=live, coordinator=one)
+
+    assert np.array_equal(live["x"].array, whole + 1)
+    assert np.array_equal(mc.load(tmp_path, step=1)["x"], whole)
 
 
 def test_threads_save_together_to_memory(tmp_path):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from model_checkpoint.engine.background.lazy import guard_state, of_pieces
@@ -15,6 +16,7 @@ from model_checkpoint.engine.writing.rank_saves.save_ranks import RankSave
 from model_checkpoint.engine.writing.request import SaveRequest
 from model_checkpoint.engine.writing.save import Move, Overwrite, commit_plan, plan_save
 from model_checkpoint.engine.writing.save_plan import SavePlan
+from model_checkpoint.errors import CheckpointException, NeedsCoordinator
 from model_checkpoint.events import Emit
 from model_checkpoint.storage.contract.store import Store
 
@@ -102,6 +104,10 @@ class BegunOnRanks:
         """What this rank writes."""
         return _there(self._planned)
 
+    def excuse(self, error: BaseException) -> BaseException:
+        """Tell the others that this rank cannot even ask; return what to raise."""
+        return self._saving.excuse(error)
+
     def begin(self, job: RunningSave, state: object, busy: Busy) -> RunningSave | None:
         """Wait for earlier saves as rank 0 wants, agree with the others, and plan."""
         ahead: list[RunningSave | None] = []
@@ -139,6 +145,30 @@ class BegunOnRanks:
         if self._planned is not None and not self._ended:
             self._ended = True
             self._saving.abandon(error)
+
+
+def begin_either(
+    begun: Begun, mesh_of_one: Callable[[], Begun] | None, job: RunningSave, state: object, busy: Busy
+) -> tuple[Begun, RunningSave | None]:
+    """Begin a save, on a mesh of one rank if it turns out to be one; what was begun, and what it must queue behind."""
+    try:
+        return begun, begun.begin(job, state, busy)
+    except NeedsCoordinator:
+        if mesh_of_one is None or isinstance(begun, BegunOnRanks):
+            raise
+    other = mesh_of_one()
+    return other, other.begin(job, state, busy)
+
+
+@contextmanager
+def excused(on_ranks: Callable[[], BegunOnRanks] | None) -> Iterator[None]:
+    """Tell the other ranks, if there are some, what keeps this one from even asking."""
+    try:
+        yield
+    except CheckpointException as error:
+        if on_ranks is None:
+            raise
+        raise on_ranks().excuse(error) from error
 
 
 def _there(planned: SavePlan | None) -> SavePlan:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from model_checkpoint.coordination import Coordinator
-from model_checkpoint.engine.background.begun import Begun, BegunAlone, BegunOnRanks
+from model_checkpoint.engine.background.begun import Begun, BegunAlone, BegunOnRanks, begin_either, excused
 from model_checkpoint.engine.background.lazy import Lazy
 from model_checkpoint.engine.background.staging_pool import POOL
 from model_checkpoint.engine.background.staging_queue import StagingQueue, fit_buffers, plan_budget
@@ -25,7 +25,7 @@ from model_checkpoint.engine.writing.rank_saves.save_ranks import RankSave
 from model_checkpoint.engine.writing.request import SaveRequest, refuse_own_mirror, request_save
 from model_checkpoint.engine.writing.save import Overwrite, Parity, rank_request
 from model_checkpoint.engine.writing.slabs import FileJob, plan_runs
-from model_checkpoint.errors import NeedsCoordinator, OptionInvalid, StateChanged
+from model_checkpoint.errors import OptionInvalid, StateChanged
 from model_checkpoint.events import Emit
 from model_checkpoint.options import CheckpointFormat, CompressionLevel
 from model_checkpoint.storage.locate import Root, open_store
@@ -99,10 +99,9 @@ def save_async(
         (1, 'durable')
     """
     started = time.monotonic()
-    require(overwrite=overwrite, lazy=lazy, progress=progress)
-    limit = require_bytes("memory_limit", memory_limit)
 
     def request() -> SaveRequest:
+        require(overwrite=overwrite, lazy=lazy, progress=progress)
         order = request_save(
             step=step,
             name=name,
@@ -118,27 +117,26 @@ def save_async(
         _require_eager(order, lazy=lazy)
         return order
 
-    store = fit_buffers(open_store(root), limit)
-    order = request()
-    followups.warn_unseen(store.url)
+    store = open_store(root)
 
     def on_ranks(ranks: Coordinator, entered: BegunAlone | None = None) -> BegunOnRanks:
         return BegunOnRanks(RankSave(store, rank_request(store, request, overwrite), ranks), entered=entered)
 
-    alone = None if coordinator is not None and coordinator.world_size > 1 else BegunAlone(store, order, overwrite)
-    begun: Begun = alone or on_ranks(coordinator)
-    refuse_own_mirror(store, order)
+    many = coordinator if coordinator is not None and coordinator.world_size > 1 else None
+    with excused(None if many is None else lambda: on_ranks(many)):
+        limit = require_bytes("memory_limit", memory_limit)
+        order = request()
+        store = fit_buffers(store, limit)
+        refuse_own_mirror(store, order)
+    followups.warn_unseen(store.url)
+    alone = BegunAlone(store, order, overwrite)
+    begun: Begun = alone if many is None else on_ranks(many)
+    mesh_of_one = None if coordinator is None else lambda: on_ranks(coordinator, alone)
     worker = None
     lane = coordinator.rank if coordinator is not None else 0
     job = inflight.new_job(store.url, path_of(store, order.name), lane=lane)
     try:
-        try:
-            ahead = begun.begin(job, state, busy)
-        except NeedsCoordinator:
-            if alone is None or coordinator is None:
-                raise
-            begun = on_ranks(coordinator, alone)
-            ahead = begun.begin(job, state, busy)
+        begun, ahead = begin_either(begun, mesh_of_one, job, state, busy)
         if job.done():
             return SaveJob(job)
         guarding = begun.guard(guard) if lazy else None

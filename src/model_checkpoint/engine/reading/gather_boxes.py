@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from model_checkpoint.engine.common.meter import Meter
-from model_checkpoint.engine.reading.chunks.chunk_reader import ChunkReader
 from model_checkpoint.errors import StructureMismatch
 from model_checkpoint.manifest import Entry, JoinedManifest, Layout, Manifest
 from model_checkpoint.performance.copying import stream_copy
@@ -24,6 +24,20 @@ from model_checkpoint.state import ShardTarget, Target
 
 Cells = npt.NDArray[np.uint8]
 Boxes = Callable[[tuple[int, ...], Layout], Sequence[HeldBox]]  # what this rank holds of an array of a shape and layout
+
+
+class ChunkMedium(Protocol):
+    """What gives chunks; see :meth:`ChunkReader.read_chunks`."""
+
+    def read_chunks(
+        self,
+        reads: Sequence[ChunkRead],
+        place: Callable[[ChunkRead], memoryview | None],
+        take: Callable[[ChunkRead, memoryview], None],
+    ) -> None:
+        """Read and verify; ``take`` is called with each chunk that matched."""
+        ...
+
 
 NOTHING_HELD: Boxes = lambda shape, layout: ()  # noqa: E731  # for loads of whole arrays
 _SMALL = 1 << 16  # below this a plain slice copy beats a call that lets go of the GIL
@@ -114,7 +128,7 @@ class BoxGather:
         made._reads = plan_reads(made._pieces, manifest.entries, manifest.files, ranges=made._ranges)
         return made, rooms
 
-    def run(self, medium: ChunkReader, meter: Meter | None = None) -> None:
+    def run(self, medium: ChunkMedium, meter: Meter | None = None) -> None:
         """Bring what is wanted of each array to its place."""
 
         def take(read: ChunkRead, data: memoryview) -> None:
@@ -186,7 +200,7 @@ def _is_dense(run: tuple[int, int], box: ArrayBox, item: int) -> bool:
 def _straight(wanted: _Wanted, box: ArrayBox) -> memoryview | None:
     """Where a box goes, if its bytes lie there in one row."""
     cells = wanted.cells[box.within(wanted.box.offsets).slices()]
-    return memoryview(cells.reshape(-1)) if cells.flags.c_contiguous else None
+    return cells.reshape(-1).data if cells.flags.c_contiguous else None
 
 
 def _copy(run: _Run, stored: StoredRun, data: memoryview) -> None:
@@ -248,3 +262,24 @@ def local_boxes(rank: int, read: Callable[[tuple[int, ...], Layout], Layout]) ->
         return held_boxes(shape, read(shape, layout), rank)
 
     return boxes
+
+
+def wanted_boxes(
+    manifest: Manifest, needed: Iterable[int], layouts: Mapping[int, Layout], rank: int
+) -> dict[int, list[ArrayBox]]:
+    """The boxes a rank wants of each array it needs; of a strided layout those of both ways to read it."""
+    known: dict[tuple[tuple[int, ...], int], list[ArrayBox]] = {}
+    made = {}
+    for number in needed:
+        shape, layout = manifest.entries[number].shape, layouts.get(number)
+        key = (shape, id(layout))
+        if key not in known:
+            known[key] = [whole(shape)] if layout is None else _either_way(shape, layout, rank)
+        made[number] = known[key]
+    return made
+
+
+def _either_way(shape: tuple[int, ...], layout: Layout, rank: int) -> list[ArrayBox]:
+    strided = any(placement.split for placement in layout.placements)
+    readings = [msgspec.structs.replace(layout, nested=nested) for nested in (False, True)] if strided else [layout]
+    return [held.box for read in readings for held in local_boxes(rank, lambda _, one: one)(shape, read)]

@@ -6,6 +6,7 @@ import logging
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,9 +21,10 @@ from model_checkpoint.engine.reading.chunks.chunk_reader import ChunkReader
 from model_checkpoint.engine.reading.deliver import deliver
 from model_checkpoint.engine.reading.first_healthy import first_healthy
 from model_checkpoint.engine.reading.fit import Fit, Parts, Rename, choose_leaves, fit_into
-from model_checkpoint.engine.reading.gather_boxes import local_boxes
+from model_checkpoint.engine.reading.gather_boxes import local_boxes, wanted_boxes
 from model_checkpoint.engine.reading.load_ranks import Meet, PerRank, load_on_ranks, rank_view
 from model_checkpoint.engine.root.listing import ListedCheckpoint, load_manifest
+from model_checkpoint.engine.root.rank_manifests import join_ranks
 from model_checkpoint.engine.root.refs import Reference, choose
 from model_checkpoint.errors import (
     CheckpointNotFound,
@@ -212,7 +214,7 @@ def _load_named(store: Store, found: ListedCheckpoint, wish: LoadRequest) -> tup
 
 def _manifest_of(store: Store, name: str, wish: LoadRequest) -> Manifest:
     try:
-        return load_manifest(store, name, wish.view)
+        return load_manifest(store, name, wish.view, join=False)
     except CheckpointNotFound:  # which would say that this is the first start
         where = path_of(store, name)
         raise WrongReference(
@@ -222,11 +224,15 @@ def _manifest_of(store: Store, name: str, wish: LoadRequest) -> Manifest:
 
 def _load_manifest(store: Store, manifest: Manifest, wish: LoadRequest) -> tuple[Any, LoadReport, int]:
     where = path_of(store, manifest.name)
-    medium = ChunkReader(store, manifest, full=wish.verify is Verify.FULL)
-    with medium, tree.Preparation() as preparing:
+    with ExitStack() as stack:
+        preparing = stack.enter_context(tree.Preparation())
         with collector_paused():
             fit = _fit(manifest, where, wish, preparing)
-            restore = _prepared(medium, manifest, fit, wish)
+            restore = _prepared(manifest, fit, wish)
+            wanted = wanted_boxes(manifest, restore.needed, restore.layouts(), wish.view.program_rank)
+            manifest = join_ranks(store, manifest, wanted)
+        medium = stack.enter_context(ChunkReader(store, manifest, full=wish.verify is Verify.FULL))
+        medium.prepare(manifest.stored_of(wanted))  # all that can be checked without reading data: sizes, headers
         needed = list(restore.needed)
         if not wish.mmap:
             _require_memory(restore, needed, where)
@@ -270,9 +276,9 @@ def _fit(manifest: Manifest, where: str, wish: LoadRequest, preparing: tree.Prep
     )
 
 
-def _prepared(medium: ChunkReader, manifest: Manifest, fit: Fit, wish: LoadRequest) -> tree.Restore:
-    """Check all that can be checked without reading data: classes, sizes, headers."""
-    medium.prepare(manifest.stored_of(tree.entries_in(fit.tree, manifest.entries)))
+def _prepared(manifest: Manifest, fit: Fit, wish: LoadRequest) -> tree.Restore:
+    """Check whether all is there that the tree needs: classes, frameworks, live objects."""
+    tree.entries_in(fit.tree, manifest.entries)
     return tree.prepare(
         fit.tree,
         manifest.entries,

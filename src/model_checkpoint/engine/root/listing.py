@@ -139,21 +139,22 @@ _TO_LOOK_AT = RankView(lenient=True)
 
 
 @collector_paused()
-def read_any_manifest(store: Store, name: str, view: RankView = _TO_LOOK_AT) -> Manifest:
+def read_any_manifest(store: Store, name: str, view: RankView = _TO_LOOK_AT, *, join: bool = True) -> Manifest:
     """Read the manifest of one checkpoint; its files are those beside it, whatever name it was saved under.
 
-    If many ranks wrote it, theirs are joined to it, and its tree is the one of ``view``.
+    If many ranks wrote it, its tree is the one of ``view``, and theirs are joined to it, unless the caller will.
     """
     manifest = msgspec.structs.replace(decode(store.read_manifest(name), path_of(store, name)), name=name)
     if manifest.world_size == 1 and not manifest.ranks:
         return manifest
     tree = view_of(manifest.tree, manifest.world_size, view)
-    return join_ranks(store, msgspec.structs.replace(manifest, tree=tree))
+    viewed = msgspec.structs.replace(manifest, tree=tree)
+    return join_ranks(store, viewed) if join else viewed
 
 
-def load_manifest(store: Store, name: str, view: RankView = _TO_LOOK_AT) -> Manifest:
+def load_manifest(store: Store, name: str, view: RankView = _TO_LOOK_AT, *, join: bool = True) -> Manifest:
     """Read the manifest of a checkpoint whose state the engine itself has written."""
-    manifest, where = read_any_manifest(store, name, view), path_of(store, name)
+    manifest, where = read_any_manifest(store, name, view, join=join), path_of(store, name)
     if OPAQUE in manifest.features:
         written = unpack(manifest.tree)
         backend = written.get("backend") if isinstance(written, dict) else None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from math import prod
 from typing import TypeVar
 
 import msgspec
@@ -25,39 +26,71 @@ from model_checkpoint.manifest import (
 )
 from model_checkpoint.options import ReaderLimits
 from model_checkpoint.plan.sharding.regions import ArrayBox
-from model_checkpoint.plan.sharding.tiling import tiles
+from model_checkpoint.plan.sharding.share_out import PlannedArray
+from model_checkpoint.plan.sharding.tiling import covers, tiles
+from model_checkpoint.plan.sharding.writers import writers
 from model_checkpoint.storage.contract.store import Store
 
 T = TypeVar("T")
 
+Wanted = Mapping[int, Sequence[ArrayBox]]  # boxes of arrays, by their numbers
+
 _READERS = 8
+_FEW = 8  # manifests are sooner all read than chosen from
 _MOST = ReaderLimits().manifest_bytes
 
 
-def join_ranks(store: Store, manifest: Manifest) -> Manifest:
-    """The manifest with those of its ranks; unchanged if one process wrote it."""
+def join_ranks(store: Store, manifest: Manifest, wanted: Wanted | None = None) -> Manifest:
+    """The manifest with those of its ranks; unchanged if one process wrote it.
+
+    If only some boxes of some arrays are ``wanted``, by their numbers, only what holds them is read and joined.
+    """
     if not manifest.ranks:
         return manifest
     where = path_of(store, manifest.name)
     files: list[FileRecord] = []
     found: dict[int, list[tuple[tuple[int, ...], Entry]]] = {}
-    for rank in _read_all(store, manifest, where):
-        for piece in rank.pieces:
-            entry = piece_entry(manifest.entries, piece, len(files), where)
-            found.setdefault(piece.entry, []).append((piece.offsets, entry))
+    beside: list[Entry] = []  # nobody wants these, but they stand in the headers of files that are read
+    for rank in _read_all(store, manifest, _needed(manifest, wanted), where):
+        chosen = [wanted is None or _is_wanted(piece, wanted) for piece in rank.pieces]
+        opened = {piece.file for piece, good in zip(rank.pieces, chosen, strict=True) if good}
+        for piece, good in zip(rank.pieces, chosen, strict=True):
+            if piece.file in opened:
+                entry = piece_entry(manifest.entries, piece, len(files), where)
+                found.setdefault(piece.entry, []).append((piece.offsets, entry)) if good else beside.append(entry)
         files += rank.files
     entries, pieces = list(manifest.entries), dict[int, tuple[tuple[tuple[int, ...], int], ...]]()
-    for number, whole in enumerate(manifest.entries):
-        rows = found.get(number, [])
-        if not tiles(whole.shape, [ArrayBox(offsets, entry.shape) for offsets, entry in rows]):
+    for number in range(len(entries)) if wanted is None else wanted:
+        whole, rows = manifest.entries[number], found.get(number, [])
+        held = [ArrayBox(offsets, entry.shape) for offsets, entry in rows]
+        if not (tiles(whole.shape, held) if wanted is None else all(covers(box, held) for box in wanted[number])):
             raise _broken(where, whole.name)
-        if len(rows) == 1:  # an array in one piece is an entry like any other
+        if len(rows) == 1 and rows[0][1].shape == whole.shape:  # an array in one piece is an entry like any other
             entries[number] = msgspec.structs.replace(rows[0][1], attributes=whole.attributes)
             continue
         pieces[number] = tuple((offsets, len(entries) + i) for i, (offsets, _) in enumerate(rows))
         entries += [entry for _, entry in rows]
     fields = {field: getattr(manifest, field) for field in Manifest.__struct_fields__}
-    return JoinedManifest(**fields | {"entries": tuple(entries), "files": tuple(files), "pieces": pieces})
+    return JoinedManifest(**fields | {"entries": (*entries, *beside), "files": tuple(files), "pieces": pieces})
+
+
+def _is_wanted(piece: StoredPiece, wanted: Wanted) -> bool:
+    boxes = wanted.get(piece.entry)
+    if boxes is None:
+        return False
+    own = ArrayBox(piece.offsets, piece.shape)
+    return any(len(box.sizes) == len(own.sizes) and box.common(own) is not None for box in boxes)
+
+
+def _needed(manifest: Manifest, wanted: Wanted | None) -> Sequence[RankRecord]:
+    """The ranks whose manifests are read: all of a few, else those that can have written what is wanted."""
+    if wanted is None or len(manifest.ranks) <= _FEW or len(manifest.placed) != len(manifest.entries):
+        return manifest.ranks
+    arrays = [
+        PlannedArray(entry.shape, max(1, entry.nbytes // max(1, prod(entry.shape))), layout)
+        for entry, layout in zip(manifest.entries, manifest.placed, strict=True)
+    ]
+    return [manifest.ranks[rank] for rank in sorted(writers(arrays, manifest.layouts, wanted))]
 
 
 def read_summary(store: Store, name: str, raw: bytes) -> Summary:
@@ -79,15 +112,15 @@ def rank_files_only(summary: Summary) -> Summary:
     return msgspec.structs.replace(summary, files=tuple(known))
 
 
-def _read_all(store: Store, manifest: Manifest, where: str) -> list[RankManifest]:
+def _read_all(store: Store, manifest: Manifest, ranks: Sequence[RankRecord], where: str) -> list[RankManifest]:
     found: dict[str, RankManifest] = {}
 
     def worker(records: object) -> None:
         for record in records:  # type: ignore[attr-defined]
             found[record.name] = read_rank(store, manifest, record, where)
 
-    run_all(worker, manifest.ranks, pace=Pace(most=_READERS))
-    return [found[record.name] for record in manifest.ranks]
+    run_all(worker, ranks, pace=Pace(most=_READERS))
+    return [found[record.name] for record in ranks]
 
 
 def read_rank(store: Store, manifest: Manifest, record: RankRecord, where: str) -> RankManifest:

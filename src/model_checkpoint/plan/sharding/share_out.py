@@ -61,7 +61,7 @@ def share_out(arrays: Sequence[PlannedArray], layouts: Sequence[Layout], rank: i
         >>> [share.box for share in share_out([PlannedArray((4 << 20,), 1, 0)], [replicated([0, 1])], 1)]
         [ArrayBox(offsets=(2097152,), sizes=(2097152,))]
     """
-    mine = _stretches(_groups(arrays, layouts), rank)
+    mine = _stretches(planned_groups(arrays, layouts), rank)
     seats = [seat_of(layout, rank) for layout in layouts]
     seen = dict.fromkeys(mine, 0)
     shares: list[Share] = []
@@ -82,6 +82,13 @@ def written_bytes(arrays: Sequence[PlannedArray], layouts: Sequence[Layout], wor
     """How many bytes the plan wants each rank to write; what it writes may differ by a row or a small array a cut."""
     loads, _ = _levelled(_groups(arrays, layouts), world)
     return loads
+
+
+def planned_groups(arrays: Sequence[PlannedArray], layouts: Sequence[Layout]) -> list[tuple[_Group, Ints]]:
+    """Ranks that hold the same, and how many bytes each of them is to write of that."""
+    groups = _groups(arrays, layouts)
+    world = 1 + max((int(group.ranks.max()) for group in groups), default=0)
+    return list(zip(groups, _levelled(groups, world)[1], strict=True))
 
 
 def _groups(arrays: Sequence[PlannedArray], layouts: Sequence[Layout]) -> list[_Group]:
@@ -121,13 +128,11 @@ def _levelled(groups: Sequence[_Group], world: int) -> tuple[Ints, list[Ints]]:
     return loads, shares
 
 
-def _stretches(groups: Sequence[_Group], rank: int) -> dict[tuple[int, int], _Stretch]:
+def _stretches(groups: Sequence[tuple[_Group, Ints]], rank: int) -> dict[tuple[int, int], _Stretch]:
     """Which bytes of what its groups hold a rank writes, by layout and, in a layout of regions, the rank's own part."""
-    world = 1 + max((int(group.ranks.max()) for group in groups), default=0)
-    _, shares = _levelled(groups, world)
     mine: dict[tuple[int, int], _Stretch] = {}
     counts: dict[int, int] = {}
-    for group, share in sorted(zip(groups, shares, strict=True), key=lambda pair: (pair[0].layout, pair[0].part)):
+    for group, share in sorted(groups, key=lambda pair: (pair[0].layout, pair[0].part)):
         found = np.flatnonzero(group.ranks == rank)
         if not len(found):
             continue

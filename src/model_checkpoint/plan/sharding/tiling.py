@@ -32,6 +32,17 @@ def tiles(shape: Sequence[int], boxes: Sequence[ArrayBox]) -> bool:
     return sound and sum(box.elements for box in boxes) == prod(shape) and not _overlapping(boxes)
 
 
+def covers(box: ArrayBox, pieces: Sequence[ArrayBox]) -> bool:
+    """Whether ``pieces``, which may reach beyond it, hold each element of a box once.
+
+    Example:
+        >>> covers(ArrayBox((1,), (3,)), [ArrayBox((0,), (2,)), ArrayBox((2,), (9,))])
+        True
+    """
+    inner = [common for piece in pieces if (common := box.common(piece)) is not None]
+    return sum(one.elements for one in inner) == box.elements and not _overlapping(inner)
+
+
 def _overlapping(boxes: Sequence[ArrayBox]) -> bool:
     if len(boxes) <= _FEW or not boxes[0].sizes:
         return any(one.common(other) is not None for one, other in combinations(boxes, 2))

@@ -48,7 +48,9 @@ def _finder(cls: type) -> Finder | None:
         from model_checkpoint.tree.arrays import jax_arrays
 
         if jax_arrays.is_array(cls):
-            return jax_arrays.find
+            from model_checkpoint.tree.arrays.shards import jax_shards
+
+            return jax_shards.find
     if loaded("tensorflow"):
         from model_checkpoint.tree.arrays import tensorflow_arrays
 

@@ -48,8 +48,6 @@ def find(array: Any) -> JaxRef:
     """Return what ``array`` is; JAX arrays never change, so only one object in two places is sharing."""
     if isinstance(array, jax.core.Tracer):
         raise LocatedError("a traced JAX value has no bytes. Save outside of jit, grad and vmap.")
-    if not array.is_fully_addressable:
-        raise LocatedError("parts of this JAX array are on other hosts. Save with the distributed checkpoint.")
     attributes: Node = None
     data = array
     if jax.numpy.issubdtype(array.dtype, jax.dtypes.prng_key):

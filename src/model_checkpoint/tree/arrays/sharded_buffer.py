@@ -33,7 +33,7 @@ class ShardedBuffer(ArrayBuffer):
     def wait(self) -> Any:
         """Return the fresh memory for the bytes."""
         if self._target is None:
-            made = adapter(self.kind)
+            made = adapter("torch" if self.kind == "torch" else "numpy")
             self._arrays = [made.empty(self.dtype.name, one.shape) for one in self.live.locals]
             buffers = [made.host_bytes(array) for array in self._arrays]
             shapes = [one.shape for one in self.live.locals]
@@ -61,6 +61,10 @@ class ShardedBuffer(ArrayBuffer):
             return Shard(self._arrays[0], global_shape=live.global_shape, offsets=live.offsets)
         if hasattr(live, "local_shards"):
             raise StructureMismatch(f"{self.name}: a ShardedTensor is loaded in place only, not made anew.")
+        if self.live.kind == "jax":
+            from model_checkpoint.tree.arrays.shards import jax_shards
+
+            return jax_shards.like(live, self.live.layout, self._arrays)
         from model_checkpoint.tree.arrays.shards import torch_shards
 
         return torch_shards.like(live, self._arrays, "")

@@ -103,6 +103,11 @@ class Destinations:
             return self._problem(
                 name, f"saved as {saved.attributes or 'numbers'}, live {found.attributes or 'numbers'}"
             )
+        if isinstance(found, ShardedRef):
+            if cast:
+                return self._problem(name, "values that lie on several processes are not cast. Load the saved dtype")
+            memory = self._builder.memory_like(node, name, found)
+            return lambda: memory.value("", None)
         made = adapter(found.kind)
 
         def build() -> Any:

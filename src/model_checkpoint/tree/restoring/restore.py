@@ -91,6 +91,11 @@ class Restore:
         memories = [memory for memory in self._builder.memories.values() if isinstance(memory, ShardedBuffer)]
         return [(one.live.shape, one.live.layout, [part.shape for part in one.live.locals]) for one in memories]
 
+    def layouts(self) -> dict[int, Layout]:
+        """Return how live arrays on many ranks lie, by the number of the stored array that goes there."""
+        memories = self._builder.memories.items()
+        return {number: memory.live.layout for number, memory in memories if isinstance(memory, ShardedBuffer)}
+
     def shard_names(self) -> list[str]:
         """Return the names of those arrays."""
         return [memory.name for memory in self._builder.memories.values() if isinstance(memory, ShardedBuffer)]

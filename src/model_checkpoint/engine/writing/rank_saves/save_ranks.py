@@ -117,6 +117,11 @@ class RankSave:
                 on_failure.pop_all()
             return planned
 
+    def excuse(self, error: BaseException) -> BaseException:
+        """Tell the others that this rank cannot even ask; return what to raise."""
+        with self._open:
+            return _excused(self.talk, error)
+
     def _begin(self, state: Any, enter: Enter, busy: Busy) -> SavePlan | None:
         talk = self.talk
         try:
@@ -159,7 +164,7 @@ class RankSave:
             words = talk.hear_all("hello", self._hello)
             _require_same(words)
             replacing = self._asked.may_replace(order)
-            opened = {
+            opened: Word = {
                 "name": order.name,
                 "attempt": order.attempt,
                 "pooled": differing([word["digests"] for word in words]),
