@@ -248,6 +248,7 @@ class CountingDisk(Syscalls):
         return count
 
 
+@pytest.mark.slow
 def test_both_strategies_load_the_same_and_read_differently(tmp_path):
     whole = np.arange(4096 * 1024, dtype=np.float32).reshape(4096, 1024)  # 16 MiB
 

@@ -113,6 +113,7 @@ def test_a_rollback_never_touches_a_whole_checkpoint_and_never_raises(tmp_path):
     assert mc.load(tmp_path) == {"w": 1}
 
 
+@pytest.mark.slow
 def test_a_flush_is_never_repeated_whatever_the_policy(tmp_path):
     """Every single call of a save fails once; what is repeated is no flush, and gives no name."""
 

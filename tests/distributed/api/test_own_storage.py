@@ -150,6 +150,7 @@ def test_ranks_that_have_storages_of_their_own_are_found_out():
     assert isinstance(told(on_ranks(2, save)), RootNotShared)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("last_words", [True, False])
 def test_a_leader_that_falls_silent_has_decided_or_it_has_not(last_words):
     """Rank 0 is lost before or after it has created the verdict; the others find out which, and say the same."""

@@ -35,7 +35,7 @@ from model_checkpoint.errors import (
     IncompatibleVersion,
     OptionInvalid,
 )
-from model_checkpoint.manifest import Manifest
+from model_checkpoint.manifest import Node
 from model_checkpoint.plan import LoadReport
 from model_checkpoint.tree import rng_state
 
@@ -70,10 +70,10 @@ class LoadCall:
         with told_failures("load", lambda: services.where(prefix), ExceptionType.LOAD_FAILED, services.logger):
             services.say("Loading checkpoint", prefix)
             ranks = LimitedCoordinator(services.coordinator, self.limit)
-            manifest, parts = self._examined(ranks, prefix, model, optimizer)
-            resharded = manifest.world_size != ranks.world_size
+            metadata, parts = self._examined(ranks, prefix, model, optimizer)
+            resharded = metadata.world_size != ranks.world_size
             into: dict[str, Any] = {part.name: part.filled for part in parts}
-            if self._takes_rng(manifest):
+            if self._takes_rng(metadata):
                 into["rng"] = rng_state()
             loader = CheckpointLoader(ranks, services.store)
             loader.coordinate_restore(
@@ -90,24 +90,21 @@ class LoadCall:
             services.logger.warning("%s: %s", prefix, text)
         states = {part.name: part.state() for part in parts}
         return CheckpointLoadResult(
-            metadata=self._metadata(manifest),
+            metadata=metadata,
             model_state=states["model"],
             optimizer_state=states.get("optimizer"),
-            source_world_size=manifest.world_size,
+            source_world_size=metadata.world_size,
             target_world_size=services.coordinator.world_size,
             was_resharded=resharded,
             rng_restored="rng" in into,
             warnings=tuple(self.said),
         )
 
-    def _metadata(self, manifest: Manifest) -> CheckpointMetadata:
-        return describe_manifest(manifest, self.services.where(manifest.name))
-
     def _examined(
         self, ranks: LimitedCoordinator, prefix: str, model: Any, optimizer: Any
-    ) -> tuple[Manifest, Sequence[LivePart]]:
+    ) -> tuple[CheckpointMetadata, Sequence[LivePart]]:
         """What is to be loaded into what, once no rank has anything against it."""
-        found: list[tuple[Manifest, Sequence[LivePart]]] = []
+        found: list[tuple[CheckpointMetadata, Sequence[LivePart]]] = []
 
         def mine() -> Word:
             self.limit.check()
@@ -115,7 +112,8 @@ class LoadCall:
             require_there(store, prefix)
             valid = self._validated(prefix)
             manifest = read_any_manifest(store, prefix)
-            found.append((manifest, self._parts(manifest, model, optimizer)))
+            metadata = describe_manifest(manifest, self.services.where(prefix))
+            found.append((metadata, self._parts(metadata, manifest.tree, model, optimizer)))
             return {"id": manifest.id, "prefix": prefix, "warnings": valid}
 
         def merge(words: list[Word]) -> Word:
@@ -146,32 +144,29 @@ class LoadCall:
         told = [f"{one.name}: {text}" for one in every for text in one.warnings]
         return [*passed, *told] or ([result.get_summary()] if not every and result.has_warnings else [])
 
-    def _parts(self, manifest: Manifest, model: Any, optimizer: Any) -> Sequence[LivePart]:
+    def _parts(self, metadata: CheckpointMetadata, tree: Node, model: Any, optimizer: Any) -> Sequence[LivePart]:
         """The live objects, each with the part that fills it."""
-        known = self._metadata(manifest).parts
-        parts = [LivePart.of("model", model, manifest.tree)]
-        if not self.options.load_optimizer:
-            return parts
-        if "optimizer" not in known:
+        parts = [LivePart.of("model", model, tree)]
+        if not self.options.load_optimizer or "optimizer" not in metadata.parts:
             return parts
         if optimizer is None:
             raise OptionInvalid(
                 "load was given no optimizer, but the checkpoint has the state of one. Give it one, or pass "
                 "LoadOptions(load_optimizer=False). Nothing was changed."
             )
-        return [*parts, LivePart.of("optimizer", optimizer, manifest.tree, grows=True)]
+        return [*parts, LivePart.of("optimizer", optimizer, tree, grows=True)]
 
-    def _takes_rng(self, manifest: Manifest) -> bool:
+    def _takes_rng(self, metadata: CheckpointMetadata) -> bool:
         """Whether generators are set; those of another number of ranks would repeat each other, or be lost."""
-        known, options = self._metadata(manifest).parts, self.options
+        known, options = metadata.parts, self.options
         if options.load_optimizer and "optimizer" not in known:
             self._warn("the checkpoint has no optimizer (model only), so the optimizer was left as it is")
         if not options.load_rng_state or "rng" not in known:
             return False
-        if manifest.world_size == self.services.coordinator.world_size or options.per_rank is not None:
+        if metadata.world_size == self.services.coordinator.world_size or options.per_rank is not None:
             return True
         self._warn(
-            f"the random generators are those of {manifest.world_size} ranks, now there are "
+            f"the random generators are those of {metadata.world_size} ranks, now there are "
             f"{self.services.coordinator.world_size}, so they were left as they are; per_rank= says whose to take"
         )
         return False
