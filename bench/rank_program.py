@@ -110,14 +110,19 @@ class RankProgram:
 
     def _timed(self, call: Callable[[], object]) -> Words:
         dist.barrier()
-        read, began = bytes_read()[0], time.monotonic()
+        read, cpu, began = bytes_read()[0], time.process_time(), time.monotonic()
         call()
-        read = bytes_read()[0] - read
+        read, cpu = bytes_read()[0] - read, time.process_time() - cpu
         dist.barrier()
         seconds = time.monotonic() - began
-        total = torch.tensor([read], dtype=torch.int64)
+        total = torch.tensor([read, cpu], dtype=torch.float64)
         dist.all_reduce(total)
-        return {"seconds": seconds, "read": int(total.item()), "planning": self.heard.seconds}
+        return {
+            "seconds": seconds,
+            "read": total[0].item(),
+            "cpu": total[1].item(),
+            "planning": self.heard.seconds,
+        }
 
 
 def main() -> None:

@@ -111,7 +111,12 @@ class Bench:
         seconds = {who: [one["seconds"] for one in figures[who]] for who in WHO}
         ratio = statistics.median(dcp / own for own, dcp in zip(seconds["ours"], seconds["dcp"], strict=True))
         middle = {who: statistics.median(seconds[who]) for who in WHO}
-        print(f"  {title:<44}ours {middle['ours']:8.3f} s   DCP {middle['dcp']:8.3f} s   {ratio:6.2f}x", flush=True)
+        cpu = {who: statistics.median(one["cpu"] for one in figures[who]) for who in WHO}
+        print(
+            f"  {title:<44}ours {middle['ours']:8.3f} s   DCP {middle['dcp']:8.3f} s   {ratio:6.2f}x   "
+            f"CPU-seconds {cpu['ours']:.2f}, {cpu['dcp']:.2f}",
+            flush=True,
+        )
         if least is not None:
             self.promises.append(Promise(f"{title}: times as fast as DCP", ratio, least, least=True))
 

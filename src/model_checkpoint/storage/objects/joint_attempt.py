@@ -30,7 +30,7 @@ _TRIES = 16
 _GIVEN_UP = b""  # the verdict that nothing is to be published
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class AttemptVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """What rank 0 has decided to publish."""
 
     manifest: bytes
@@ -67,7 +67,7 @@ class JointObjectAttempt(ObjectAttempt):
     def publish(self, manifest: bytes, *, replace: bool = False, obsolete: Sequence[str] = ()) -> None:
         """Decide, unless the others have decided already, then make the checkpoint visible."""
         self._require_open()
-        decided = msgspec.msgpack.encode(Verdict(manifest=bytes(manifest), replace=replace))
+        decided = msgspec.msgpack.encode(AttemptVerdict(manifest=bytes(manifest), replace=replace))
         if _decide(self._bucket, self._attempt, decided) != decided:
             raise StorageFailure(
                 f"{self._where}: other ranks have given this attempt up. Begin a new one.",
@@ -152,7 +152,7 @@ def settle(bucket: Bucket, name: str, attempt: str) -> bool:
     decided = _decide(bucket, attempt, _GIVEN_UP)
     if decided == _GIVEN_UP:
         return _is_in_place(bucket, name, attempt)  # a verdict that was carried out meanwhile is gone by now
-    verdict = msgspec.msgpack.decode(decided, type=Verdict)
+    verdict = msgspec.msgpack.decode(decided, type=AttemptVerdict)
     for _ in range(_TRIES):
         found = find(bucket, name)
         if found is not None and found.attempt == attempt:
