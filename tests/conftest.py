@@ -23,6 +23,7 @@ def disk(request, tmp_path):
 @pytest.fixture(scope="session")
 def zygote():
     """Forks groups of real processes that have torch imported, as ranks joined by gloo."""
-    made = Zygote("tests.distributed.scenes", "tests.distributed.fault_scenes", "tests.integrations.dcp_scenes")
+    scenes = ("tests.distributed.scenes", "tests.distributed.fault_scenes", "tests.distributed.api_scenes")
+    made = Zygote(*scenes, "tests.integrations.dcp_scenes")
     yield made
     made.close()

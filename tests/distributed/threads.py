@@ -1,8 +1,9 @@
 """Threads as ranks: quick, and enough wherever no framework has to know of many processes."""
 
+import pickle
 import threading
 
-from model_checkpoint.distributed import LocalCoordinator
+from model_checkpoint.distributed import CheckpointException, LocalCoordinator
 
 
 def on_ranks(world, work, *, patience=60.0):
@@ -30,3 +31,13 @@ def all_well(outcomes):
         if isinstance(outcome, BaseException):
             raise outcome
     return outcomes
+
+
+def told(outcomes):
+    """What all ranks raised, which must be one and the same."""
+    assert all(isinstance(one, CheckpointException) for one in outcomes), outcomes
+    assert len({(type(one), str(one), one.type, one.checkpoint_path) for one in outcomes}) == 1, outcomes
+    for one in outcomes:
+        again = pickle.loads(pickle.dumps(one))
+        assert (str(again), again.type, again.checkpoint_path) == (str(one), one.type, one.checkpoint_path)
+    return outcomes[0]

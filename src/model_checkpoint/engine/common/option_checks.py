@@ -29,6 +29,7 @@ _KNOWN: dict[str, tuple[object, ...]] = {
     "compression": tuple(CompressionLevel),
     "progress": (None, *_YES_OR_NO),
     "parity": (None, *PARITY_SUMS),
+    "reshard": ("parallel", "simple"),
 }
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from model_checkpoint import errors
 from model_checkpoint.errors import CheckpointException, ExceptionType, RankFailed
 
+_OURS = "model_checkpoint."
 _LONGEST = 16_000  # characters of a message; a report may be long
 
 
@@ -25,12 +25,18 @@ def _plain(error: BaseException, kind: str, message: str, ranks: list[int]) -> d
 
 def retold(plain: dict[str, Any], world_size: int, *, named: bool = True) -> CheckpointException:
     """The error to raise on every rank: of the same class where it is one of ours, naming the rank it comes from."""
-    cls = getattr(errors, str(plain["class"]), None)
-    known = isinstance(cls, type) and issubclass(cls, CheckpointException)
+    cls = _class_named(str(plain["class"]), CheckpointException)
     ranks, message = [int(rank) for rank in plain["ranks"]], str(plain["message"])
-    if named and not (known and issubclass(cls, RankFailed)):  # type: ignore[arg-type]
+    if named and not (cls is not None and issubclass(cls, RankFailed)):
         message = f"rank {', '.join(map(str, ranks))} of {world_size}: {message}"
-    made: CheckpointException = cls(message) if known else RankFailed(message)  # type: ignore[misc]
+    made = cls(message) if cls is not None else RankFailed(message)
     made.checkpoint_path, made.type = str(plain["path"]), ExceptionType(plain["type"])
     made.ranks = tuple(ranks)  # type: ignore[attr-defined]
     return made
+
+
+def _class_named(name: str, root: type[CheckpointException]) -> type[CheckpointException] | None:
+    """The error of that name, of whichever room; names mean one thing in all of them."""
+    if root.__name__ == name and root.__module__.startswith(_OURS):  # a user's own may not be made from a message
+        return root
+    return next((found for one in root.__subclasses__() if (found := _class_named(name, one)) is not None), None)

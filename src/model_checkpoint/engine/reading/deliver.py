@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from model_checkpoint.engine.common.meter import Meter
 from model_checkpoint.engine.reading.chunks.chunk_reader import ChunkReader
 from model_checkpoint.engine.reading.gather_boxes import Boxes, BoxGather, is_boxed, is_split
-from model_checkpoint.errors import PartlyLoaded
+from model_checkpoint.errors import ExceptionType, PartlyLoaded
 from model_checkpoint.events import Emit
 from model_checkpoint.manifest import Manifest
 from model_checkpoint.performance.copying import stream_copy
@@ -31,8 +31,12 @@ def deliver(
     check: bool,
     emit: Emit,
     boxes: Boxes,
+    begin: float | None = None,
 ) -> int:
-    """Bring the bytes of ``needed`` entries to their targets; return how many."""
+    """Bring the bytes of ``needed`` entries to their targets; return how many.
+
+    With ``begin`` stored pieces are read as a whole, beginning at that share of them.
+    """
     left = list(needed)
     if mapped:
         left = _adopt(medium, manifest, restore, left, check=check)
@@ -41,7 +45,7 @@ def deliver(
         boxed = {index: target for index, target in every.items() if is_boxed(manifest, index, target)}
         targets = {index: target for index, target in every.items() if not isinstance(target, ShardTarget)}
         reads = plan_reads([index for index in left if index not in boxed], manifest.entries, manifest.files)
-        gather = BoxGather(manifest, boxed, boxes)
+        gather = BoxGather(manifest, boxed, boxes, begin=begin)
     meter = Meter("load", gather.nbytes + sum(read.stop - read.start for read in reads), emit)
     hand = _Delivery(manifest, targets, meter)
     try:
@@ -55,7 +59,7 @@ def deliver(
         )
         if not replaced and not partial:
             raise
-        raise PartlyLoaded(
+        stopped = PartlyLoaded(
             f"{medium.where}: the load stopped midway: {str(error).rstrip('.')}. "
             f"Already replaced: {', '.join(replaced) or 'none'}; "
             f"partly replaced: {', '.join(partial) or 'none'}; all else is untouched. Load a healthy checkpoint "
@@ -64,7 +68,10 @@ def deliver(
             replaced=replaced,
             partial=partial,
             inner_exception=error,
-        ) from error
+        )
+        if isinstance(error, TimeoutError):
+            stopped.type = ExceptionType.TIMEOUT
+        raise stopped from error
     return sum(manifest.entries[i].nbytes for i in needed)
 
 

@@ -89,7 +89,15 @@ def pieces_of(manifest: Manifest, index: int) -> Sequence[tuple[tuple[int, ...],
 class BoxGather:
     """All arrays of one load that are gathered box by box; ``touched`` are the live ones that have begun to change."""
 
-    def __init__(self, manifest: Manifest, targets: Mapping[int, Target | ShardTarget], boxes: Boxes) -> None:
+    def __init__(
+        self,
+        manifest: Manifest,
+        targets: Mapping[int, Target | ShardTarget],
+        boxes: Boxes,
+        *,
+        begin: float | None = None,
+    ) -> None:
+        self._whole = begin is not None
         self.touched: set[int] = set()
         self._pieces: dict[int, _Piece] = {}
         self._ranges: dict[int, list[tuple[int, int]]] = {}
@@ -99,7 +107,9 @@ class BoxGather:
         self._lock = threading.Lock()
         for index, target in targets.items():
             self._plan(manifest, index, manifest.entries[index], self._wanted(manifest.entries[index], target, boxes))
-        self._reads = plan_reads(self._pieces, manifest.entries, manifest.files, ranges=self._ranges)
+        reads = plan_reads(self._pieces, manifest.entries, manifest.files, ranges=self._ranges)
+        first = int(len(reads) * (begin or 0.0))  # each rank begins elsewhere, so that not all read one file
+        self._reads = [*reads[first:], *reads[:first]]
         self.nbytes = sum(read.stop - read.start for read in self._reads)
 
     @classmethod
@@ -160,7 +170,7 @@ class BoxGather:
                     straight.append(_Run(*found[0], room))
             if spans:
                 self._pieces[number] = _Piece((*piece.shape, item), (*offsets, 0), scattered, straight)
-                self._ranges[number] = _merged(spans)
+                self._ranges[number] = [(0, piece.nbytes)] if self._whole else _merged(spans)
                 self._owner[number] = index
 
     def _take(self, read: ChunkRead, data: memoryview) -> None:

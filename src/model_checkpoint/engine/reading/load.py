@@ -65,6 +65,7 @@ class LoadRequest:
     cast: bool
     progress: Listen
     view: RankView
+    whole: bool = False  # whether stored pieces are read as a whole where only a part is wanted
     meet: Meet | None = None  # how this rank and the others go on together, if there are others
 
 
@@ -91,6 +92,7 @@ def load(
     report: Callable[[LoadReport], object] | None = None,
     coordinator: Coordinator | None = None,
     per_rank: PerRank = None,
+    reshard: str = "parallel",
 ) -> Any:
     """Load the newest checkpoint of ``root``, or the one chosen by ``step``, ``id``, ``best`` or ``name``.
 
@@ -123,6 +125,9 @@ def load(
             call, and either all of them load the same checkpoint or all raise. Needed for arrays on many ranks.
         per_rank: Whose values to take where the ranks that saved had values of their own and now there are more or
             fewer: a rank of the save, or a function from a rank of now to one of the save.
+        reshard: How to read arrays that are wanted in other parts than they were saved in: ``"parallel"``, each rank
+            only the ranges it needs, or ``"simple"``, each stored piece as a whole, every rank beginning with another
+            one: more bytes in fewer, longer reads.
 
     Raises:
         CheckpointNotFound: there is no root, or nothing in it: the first start. Also a ``FileNotFoundError``.
@@ -139,6 +144,7 @@ def load(
 
     def request() -> LoadRequest:
         require(mmap=mmap, verify=verify, strict=strict, fallback=fallback, atomic=atomic, cast=cast, progress=progress)
+        require(reshard=reshard)
         require_selection(parts=parts, rename=rename, types=types)
         return LoadRequest(
             into=into,
@@ -154,6 +160,7 @@ def load(
             cast=cast,
             progress=progress,
             view=rank_view(coordinator, per_rank, parts),
+            whole=reshard == "simple",
         )
 
     choice = {"step": step, "id": id, "best": best, "name": name}
@@ -231,10 +238,13 @@ def _load_manifest(store: Store, manifest: Manifest, wish: LoadRequest) -> tuple
             _require_memory(restore, needed, where)
         nested = _agree(restore, manifest, wish, where)
         boxes = local_boxes(wish.view.program_rank, lambda shape, layout: read_as(shape, layout, nested))
+        begin = wish.view.rank / wish.view.world_size if wish.whole else None
         check = wish.verify is not Verify.OFF
         with listening(wish.progress, "loading") as emit:
             hear = emit if wish.meet is None else wish.meet.both(emit)
-            nbytes = deliver(medium, manifest, restore, needed, mapped=wish.mmap, check=check, emit=hear, boxes=boxes)
+            nbytes = deliver(
+                medium, manifest, restore, needed, mapped=wish.mmap, check=check, emit=hear, boxes=boxes, begin=begin
+            )
         for name, saved, live in restore.casts:
             log.info("%s: %s is cast from %s to %s", where, name, saved, live)
         return restore.finish(), replace(fit.report, casts=restore.casts), nbytes

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from model_checkpoint import forks
 from model_checkpoint.errors import CheckpointException
@@ -56,6 +56,10 @@ class LocalStore:
         self._root = RootPaths(os.path.abspath(os.fspath(root)), calls)
         self._direct = direct
         self._preparing = forks.lock()
+
+    def with_calls(self, wrap: Callable[[Syscalls], Syscalls]) -> LocalStore:
+        """The same root, through system calls that stand before those of this store."""
+        return LocalStore(self._root.path, calls=wrap(self._root.calls), direct=self._direct)
 
     @property
     def url(self) -> str:

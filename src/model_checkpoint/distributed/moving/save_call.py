@@ -1,0 +1,108 @@
+"""Save call: a save of all ranks from the first word to the last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+from model_checkpoint.distributed.calling.call_limit import CallLimit
+from model_checkpoint.distributed.calling.call_options import SaveOptions
+from model_checkpoint.distributed.calling.limited_coordinator import LimitedCoordinator
+from model_checkpoint.distributed.calling.rank_agreement import agree, require_same
+from model_checkpoint.distributed.calling.told_failures import told_failures
+from model_checkpoint.distributed.moving.call_services import CallServices
+from model_checkpoint.distributed.moving.checkpoint_coordinator import CheckpointCoordinator
+from model_checkpoint.distributed.moving.live_parts import state_to_save
+from model_checkpoint.distributed.moving.prefixes import default_prefix
+from model_checkpoint.engine.ranks.conversation import Word
+from model_checkpoint.errors import CheckpointException, ExceptionType, OptionInvalid
+from model_checkpoint.tree import rng_state
+
+Parts = Mapping[str, Any]
+
+
+def parts_to_save(model: Any, optimizer: Any, options: SaveOptions) -> Callable[[], Parts]:
+    """What a save of model and optimizer consists of, asked for when all ranks are there."""
+
+    def take() -> Parts:
+        parts: dict[str, Any] = {"model": state_to_save(model, "model")}
+        if options.include_optimizer:
+            if optimizer is None:
+                raise OptionInvalid(
+                    "save was given no optimizer. Give it one, pass SaveOptions(include_optimizer=False), or call "
+                    "save_model_only. Nothing was done."
+                )
+            parts["optimizer"] = state_to_save(optimizer, "optimizer")
+        if options.include_rng_state:
+            parts["rng"] = rng_state()
+        return parts
+
+    return take
+
+
+@dataclass(frozen=True, slots=True)
+class SaveCall:
+    """One save."""
+
+    services: CallServices
+    options: SaveOptions
+    limit: CallLimit
+
+    def run(self, take: Callable[[], Parts]) -> str:
+        """Save together with all other ranks; return the prefix."""
+        return self.begin(take, background=False)()
+
+    def begin(self, take: Callable[[], Parts], *, background: bool = True) -> Callable[[], str]:
+        """Agree on the prefix and, in the background, copy the state; return what waits for the end of the save."""
+        known = [self.options.checkpoint_prefix]
+        with self._telling(known):
+            ranks = LimitedCoordinator(self.services.coordinator, self.limit)
+            prefix = known[0] = self._agreed_prefix(ranks)
+            self.services.say("Saving checkpoint", prefix)
+            saver, wishes = CheckpointCoordinator(ranks, self.services.store), {"options": self.options}
+            job = saver.begin_save(prefix, take, progress=self.limit.hear, **wishes) if background else None
+
+        def finish() -> str:
+            with self._telling(known):
+                try:
+                    if job is None:
+                        saver.coordinate_save(prefix, take, progress=self.limit.hear, **wishes)
+                    else:
+                        job.result()
+                except BaseException:
+                    self._roll_back(prefix)
+                    raise
+            self.services.logger.info("Checkpoint saved successfully: %s", prefix)
+            return prefix
+
+        return finish
+
+    def _telling(self, known: list[str | None]) -> AbstractContextManager[None]:
+        services = self.services
+        return told_failures("save", lambda: services.where(known[0]), ExceptionType.SAVE_FAILED, services.logger)
+
+    def _agreed_prefix(self, ranks: LimitedCoordinator) -> str:
+        """The prefix that all ranks were given, or the one rank 0 makes."""
+
+        def mine() -> Word:
+            self.limit.check()
+            return {"checkpoint_prefix": self.options.checkpoint_prefix}
+
+        def choose(words: list[Word]) -> Word:
+            given = require_same(words, "checkpoint_prefix", self.services.store.url)
+            return {"prefix": given or default_prefix(self.services.store)}
+
+        return str(agree(ranks, "prefix", mine, choose)["prefix"])
+
+    def _roll_back(self, prefix: str) -> None:
+        """Rank 0: have the leavings cleared away, unless there is a whole checkpoint of that name."""
+        services = self.services
+        if services.coordinator.rank != 0:
+            return
+        try:
+            if not services.store.has(prefix):
+                services.fault_handler.rollback(prefix)
+        except CheckpointException as error:
+            services.logger.warning("Leavings of %s stay until the next recovery: %s", prefix, error)

@@ -1,0 +1,138 @@
+"""What is tried again, what is not, who stops waiting, and what is cleared away."""
+
+import errno
+import threading
+from contextlib import suppress
+from datetime import timedelta
+
+import numpy as np
+import pytest
+
+import model_checkpoint as mc
+from model_checkpoint.distributed import (
+    CallTimeout,
+    DistributedCheckpoint,
+    FaultToleranceHandler,
+    LocalCoordinator,
+    RetryPolicy,
+    SaveOptions,
+)
+from model_checkpoint.storage.local.store import LocalStore
+from model_checkpoint.storage.local.syscalls import Syscalls
+from model_checkpoint.testing.faults import Fault, FaultyCalls, Kind, flushes_retried
+
+
+class Weather:
+    """An operation that fails a few times."""
+
+    def __init__(self, *failures):
+        self.failures, self.calls = list(failures), 0
+
+    def __call__(self):
+        self.calls += 1
+        if self.failures:
+            raise self.failures.pop(0)
+        return "done"
+
+
+def handler(waits, **policy):
+    return FaultToleranceHandler("memory://weather", RetryPolicy(**policy), wait=waits.append)
+
+
+@pytest.mark.parametrize("failure", [OSError(errno.EIO, "x"), OSError(errno.ESTALE, "x"), TimeoutError("x")])
+def test_what_may_pass_is_tried_again(failure):
+    waits, weather = [], Weather(failure, failure)
+
+    assert handler(waits).execute_with_retry(weather) == "done"
+    assert (weather.calls, len(waits)) == (3, 2)
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [ValueError("x"), FileNotFoundError(2, "x"), OSError(errno.ENOSPC, "x"), PermissionError(13, "x")],
+)
+def test_what_will_not_pass_is_raised_at_once(failure):
+    waits, weather = [], Weather(failure)
+
+    with pytest.raises(type(failure)):
+        handler(waits).execute_with_retry(weather)
+    assert (weather.calls, waits) == (1, [])
+
+
+def test_the_exceptions_to_be_tried_again_can_be_chosen():
+    waits, weather = [], Weather(KeyError("x"), KeyError("x"))
+
+    assert handler(waits, retryable_exceptions=(KeyError,)).execute_with_retry(weather) == "done"
+    with pytest.raises(OSError, match="x"):
+        handler(waits, retryable_exceptions=(KeyError,)).execute_with_retry(Weather(OSError(errno.EIO, "x")))
+
+
+def test_after_the_last_try_the_last_failure_is_raised():
+    waits, weather = [], Weather(*[OSError(errno.EIO, str(number)) for number in range(9)])
+
+    with pytest.raises(OSError, match="3"):
+        handler(waits, max_retries=3).execute_with_retry(weather)
+    assert weather.calls == 4
+
+
+def test_waits_grow_to_the_longest_and_are_spread():
+    policy = RetryPolicy(max_retries=6, initial_delay=timedelta(seconds=1), max_delay=10, backoff_factor=3.0)
+    assert list(policy.delays()) == [1, 3, 9, 10, 10, 10]
+
+    waits = []
+    FaultToleranceHandler("memory://weather", policy, wait=waits.append).execute_with_retry(
+        Weather(*[TimeoutError()] * 6)
+    )
+    assert all(0.75 * base <= wait <= base for base, wait in zip(policy.delays(), waits, strict=True))
+    assert waits[3:] != sorted(set(waits[3:]), key=waits.index)[:1] * 3
+
+
+def test_nobody_waits_longer_than_the_timeout():
+    gate = threading.Event()
+    try:
+        with pytest.raises(CallTimeout, match=r"did not answer within 0\.05 s"):
+            handler([]).execute_with_timeout(lambda: gate.wait(60), timedelta(milliseconds=50))
+        assert handler([]).execute_with_timeout(lambda: 7, 60) == 7
+        with pytest.raises(TimeoutError, match="its own"):
+            handler([]).execute_with_timeout(Weather(TimeoutError("its own")), 60)
+    finally:
+        gate.set()
+
+
+def test_a_rollback_never_touches_a_whole_checkpoint_and_never_raises(tmp_path):
+    mc.save(tmp_path, {"w": 1}, name="x")
+    FaultToleranceHandler(tmp_path).rollback("x")
+    FaultToleranceHandler(tmp_path).rollback("../x")
+    FaultToleranceHandler(tmp_path / "nowhere").rollback("x")
+
+    class Broken(Syscalls):
+        def lstat(self, path):
+            raise OSError(errno.EIO, "broken")
+
+    FaultToleranceHandler(LocalStore(tmp_path, calls=Broken())).rollback("y")
+    assert mc.load(tmp_path) == {"w": 1}
+
+
+@pytest.mark.slow
+def test_a_flush_is_never_repeated_whatever_the_policy(tmp_path):
+    """Every single call of a save fails once; what is repeated is no flush, and gives no name."""
+
+    def save(folder, calls):
+        store = LocalStore(tmp_path / folder, calls=calls)
+        tolerant = FaultToleranceHandler(store, RetryPolicy(max_retries=2), wait=lambda seconds: None)
+        checkpoint = DistributedCheckpoint(LocalCoordinator(), store, tolerant)
+        checkpoint.save_model_only({"w": np.ones(9)}, SaveOptions(checkpoint_prefix="x"))
+        return calls.trace
+
+    repeated = set()
+    for number in range(1, len(save("count", FaultyCalls())) + 1):
+        calls = FaultyCalls(Fault(kind=Kind.FAIL, at=number, code=errno.EIO))
+        with suppress(mc.CheckpointException):
+            save(str(number), calls)
+        assert flushes_retried(calls.trace) == []
+        before, after = ([one for one in calls.trace if one.index == number + later] for later in (0, 1))
+        if before and after and (before[0].name, before[0].path) == (after[0].name, after[0].path):
+            repeated.add(before[0].name)
+
+    assert "pwrite" in repeated
+    assert repeated <= {"open", "pwrite", "preadv", "fstat", "stat", "lstat", "listdir", "statvfs"}
