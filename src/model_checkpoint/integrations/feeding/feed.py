@@ -59,8 +59,10 @@ class Feed(Protocol):
         ...
 
 
-def feed_for(data: Any) -> Feed:
+def feed_for(data: Any, *, apart: bool = False) -> Feed:
     """The feed that serves ``data``: a loader, anything with a state of its own, anything that can be begun anew.
+
+    Whoever reads ahead of the training asks for ``apart``: reading then leaves the program's generators alone.
 
     Example:
         >>> list(feed_for([1, 2, 3]).open(epoch=0, skip=1, base=0))
@@ -72,7 +74,7 @@ def feed_for(data: Any) -> Feed:
     if torch is not None and isinstance(data, torch.DataLoader):
         from model_checkpoint.integrations.feeding.torch_loader import TorchLoader
 
-        return TorchLoader(data)
+        return TorchLoader(data, apart=apart)
     if isinstance(data, Iterator) or not isinstance(data, Iterable):
         raise OptionInvalid(
             f"data: a {type(data).__qualname__} cannot be begun anew, so no run could be resumed on it. Pass what it "

@@ -14,6 +14,7 @@ from model_checkpoint.engine.reading.load import load
 from model_checkpoint.errors import CheckpointNotFound, OptionInvalid
 from model_checkpoint.integrations.feeding.feed import feed_for, length_of
 from model_checkpoint.integrations.loop.boundary import Saves, StepWatch, leave, listen
+from model_checkpoint.integrations.loop.opening import opening
 from model_checkpoint.integrations.loop.place import RunPlace
 from model_checkpoint.integrations.loop.saved_run import SavedRun
 from model_checkpoint.integrations.loop.training_bar import TrainingBar
@@ -190,14 +191,7 @@ class Run:
         self.resumed_from = self._saves.newest = self.step
         if self.epoch >= self._epochs:
             self._ended_at = self._run.place
-        return self._story(told[0])
-
-    def _story(self, report: LoadReport) -> str:
-        passed = "".join(f", passing over {one}" for one in report.passed_over)
-        notes = "".join(f"; {note}" for note in self._feed.notes)
-        doubts = f"; not bit for bit: {'; '.join(self._run.reasons)}" if self._run.reasons else ""
-        place = f"step {self.step} (epoch {self.epoch}, batch {self.batch})"
-        return f"{self._root}: resumed at {place} from {report.checkpoint}{passed}{notes}{doubts}"
+        return opening(self._root, self._run.place, told[0], notes=self._feed.notes, reasons=self._run.reasons)
 
 
 def _require(*, epochs: int, every: int | None, objects: Mapping[str, Any]) -> None:
