@@ -142,7 +142,9 @@ def listen(deadline: float) -> Preemption | None:
         return None
 
 
-def leave(notice: Preemption, root: Root, state: Mapping[str, Any], *, step: int, metrics: Mapping[str, float]) -> NoReturn:
+def leave(
+    notice: Preemption, root: Root, state: Mapping[str, Any], *, step: int, metrics: Mapping[str, float]
+) -> NoReturn:
     """Save for the last time, and end the program as the signal asks: quietly it would go on as if it had trained."""
     try:
         finish_saves(root)
