@@ -24,6 +24,7 @@ class TrainerProgress:
     def __init__(self, trainer: Trainer) -> None:
         self._trainer = trainer
         self._loaded: Mapping[str, Any] = {}
+        self.best_saved: int | None = None  # the step of the best model; a better one that was not saved does not count
 
     def state_dict(self) -> dict[str, Any]:
         """All of it, as it is now."""
@@ -32,13 +33,14 @@ class TrainerProgress:
         return {
             "state": np.frombuffer(json.dumps(state).encode(), np.uint8).copy(),
             "loss_since_log": float(getattr(trainer, "_tr_loss", 0.0)),  # not there before the training begins
+            "best_saved": self.best_saved,
             "last_logged": int(getattr(trainer, "_globalstep_last_logged", 0)),
             "stops_early": trainer.control.should_training_stop and trainer.state.global_step < trainer.state.max_steps,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Keep it until the Trainer has made the objects it belongs to."""
-        self._loaded = state
+        self._loaded, self.best_saved = state, state["best_saved"]
 
     @property
     def stops_early(self) -> bool:

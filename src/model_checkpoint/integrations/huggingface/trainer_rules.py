@@ -6,14 +6,14 @@ changed these insides itself. What would silently do something else than it says
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import transformers
 from transformers import Trainer, TrainingArguments
 
-from model_checkpoint.checkpoint.retention.keepers import best, last
-from model_checkpoint.checkpoint.retention.lineup import Keeper
+from model_checkpoint.checkpoint.retention.keepers import last
+from model_checkpoint.checkpoint.retention.lineup import Claim, Claims, Keeper, Lineup
 from model_checkpoint.errors import OptionInvalid
 from model_checkpoint.integrations.errors import TrainerUnknown
 from model_checkpoint.integrations.feeding.prepared_loader import require_one_process
@@ -61,21 +61,30 @@ def _require_arguments(args: TrainingArguments) -> None:
         )
 
 
-def keepers_for(args: TrainingArguments, keep: Sequence[Keeper]) -> tuple[Keeper, ...]:
-    """The keepers asked for, by ``keep`` or by ``save_total_limit``, and the best model if it is loaded at the end."""
+def keepers_for(args: TrainingArguments, keep: Sequence[Keeper], *, best: Callable[[], int | None]) -> list[Keeper]:
+    """The keepers asked for, by ``keep`` or by ``save_total_limit``, and one for the model that is loaded at the end."""
     if keep and args.save_total_limit:
         raise OptionInvalid(
             f"save_total_limit={args.save_total_limit} and keep= both say what is kept. Leave save_total_limit out."
         )
-    kept = tuple(keep) or ((last(args.save_total_limit),) if args.save_total_limit else ())
-    if not kept or not args.load_best_model_at_end:
-        return kept
-    return (*kept, best(f"{'max' if args.greater_is_better else 'min'}:{_best_metric(args)}", tie="oldest"))
+    kept = list(keep) or ([last(args.save_total_limit)] if args.save_total_limit else [])
+    return [*kept, KeepBestModel(best)] if kept and args.load_best_model_at_end else kept
 
 
-def _best_metric(args: TrainingArguments) -> str:
-    name = str(args.metric_for_best_model)
-    return name if name.startswith("eval_") else f"eval_{name}"
+class KeepBestModel:
+    """The checkpoint whose weights the Trainer will load at its end."""
+
+    def __init__(self, step: Callable[[], int | None]) -> None:
+        self._step = step
+
+    def judge(self, lineup: Lineup) -> Claims:
+        """By its step, as the Trainer has chosen it."""
+        step = self._step()
+        said = {True: f"{self}", False: "not the best model"}
+        return {one.name: Claim(keep, said[keep]) for one in lineup.every for keep in [one.step == step]}
+
+    def __str__(self) -> str:
+        return "the best model, which is loaded at the end"
 
 
 def require_own_resume(resume_from_checkpoint: Any, trial: Any) -> None:

@@ -88,8 +88,9 @@ class TrainerRun:
         if taken := set(objects) & set(_OWN):
             raise OptionInvalid(f"{', '.join(sorted(taken))}: the run saves this by itself; use another name.")
         self._trainer, self._root, self._deadline, self._objects = trainer, root, deadline, objects
-        self._saves = Saves(root, every=None, lazy=True, keep=keepers_for(trainer.args, keep), grace=grace)
         self._progress = TrainerProgress(trainer)
+        keepers = keepers_for(trainer.args, keep, best=lambda: self._progress.best_saved)
+        self._saves = Saves(root, every=None, lazy=True, keep=keepers, grace=grace)
         self._feed: PreparedLoader | None = None
         self._run: SavedRun | None = None
         self._whole: WholeCheckpoint | None = None
@@ -170,8 +171,7 @@ class TrainerRun:
         state = self._trainer.state
         self._over = self._progress.stops_early or state.global_step >= max_steps
         self._progress.restore_callbacks()
-        if state.best_global_step is not None:
-            state.best_model_checkpoint = self._folder_of(state.best_global_step)
+        self._tell_best()
         return (epochs, 0) if self._over and not place.begun else (place.epoch, place.batch)
 
     def restore(self) -> None:
@@ -208,7 +208,8 @@ class TrainerRun:
         trainer, place, reasons = self._trainer, self._running.place, list(self._running.reasons)
         trainer.store_flos()
         if trainer.state.best_global_step == self.step:
-            trainer.state.best_model_checkpoint = self._folder_of(self.step)
+            self._progress.best_saved = self.step
+            self._tell_best()
         about = {
             "step": self.step,
             "epoch": place.epoch,
@@ -226,11 +227,13 @@ class TrainerRun:
     def load_best(self) -> None:
         """Load the weights of the best evaluation, once all saves are durable."""
         self._saves.finish()
-        step = self._trainer.state.best_global_step
-        load(self._root, step=step, parts="model", into=self._trainer.model)
+        load(self._root, step=self._progress.best_saved, parts="model", into=self._trainer.model)
 
-    def _folder_of(self, step: int) -> str:
-        return path_of(open_store(self._root), step_name(step))
+    def _tell_best(self) -> None:
+        """Let the Trainer know that there is a best model, and where."""
+        step = self._progress.best_saved
+        if step is not None:
+            self._trainer.state.best_model_checkpoint = path_of(open_store(self._root), step_name(step))
 
     @property
     def _running(self) -> SavedRun:
