@@ -62,7 +62,7 @@ def _require_arguments(args: TrainingArguments) -> None:
 
 
 def keepers_for(args: TrainingArguments, keep: Sequence[Keeper], *, best: Callable[[], int | None]) -> list[Keeper]:
-    """The keepers asked for, by ``keep`` or by ``save_total_limit``, and one for the model that is loaded at the end."""
+    """The keepers asked for, by ``keep`` or by ``save_total_limit``, and one for the model loaded at the end."""
     if keep and args.save_total_limit:
         raise OptionInvalid(
             f"save_total_limit={args.save_total_limit} and keep= both say what is kept. Leave save_total_limit out."

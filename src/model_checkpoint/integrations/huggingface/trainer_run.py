@@ -25,6 +25,7 @@ from model_checkpoint.integrations.huggingface.trainer_methods import REPLACED, 
 from model_checkpoint.integrations.huggingface.trainer_progress import TrainerProgress, metrics_of_step
 from model_checkpoint.integrations.huggingface.trainer_rules import keepers_for, require_resumable
 from model_checkpoint.integrations.loop.boundary import Saves, leave, listen, obey
+from model_checkpoint.integrations.loop.fillable import require_fillable
 from model_checkpoint.integrations.loop.newest_whole import WholeCheckpoint, newest_whole
 from model_checkpoint.integrations.loop.opening import opening
 from model_checkpoint.integrations.loop.place import RunPlace
@@ -87,6 +88,7 @@ class TrainerRun:
             raise OptionInvalid("trainer: methods of this object were replaced already. Make one run for one Trainer.")
         if taken := set(objects) & set(_OWN):
             raise OptionInvalid(f"{', '.join(sorted(taken))}: the run saves this by itself; use another name.")
+        require_fillable(objects, options=("keep", "grace", "deadline"))
         self._trainer, self._root, self._deadline, self._objects = trainer, root, deadline, objects
         self._progress = TrainerProgress(trainer)
         keepers = keepers_for(trainer.args, keep, best=lambda: self._progress.best_saved)
