@@ -190,6 +190,8 @@ class TrainerRun:
         if self._whole is not None:
             self._progress.restore_loss()
             control.should_training_stop = self._over
+        if self._over:
+            self._running.stay()
 
     def open_epoch(self) -> None:
         """Find the place in the data, unless there is nothing left to train."""

@@ -142,6 +142,8 @@ class Run:
         bar.say(self.opening)
         notice = listen(self._deadline)
         try:
+            if self.epoch >= self._epochs:
+                self._run.stay()
             while self.epoch < self._epochs:
                 yield self._batches(bar, notice)
                 self._run.place = self._run.place.after_epoch()
