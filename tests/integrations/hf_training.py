@@ -5,8 +5,7 @@ from pathlib import Path
 
 import torch
 from tests.integrations.trainer_data import Augmented, Stream, collate, digest, net
-from transformers import Trainer, TrainerCallback, TrainingArguments
-from transformers.trainer_callback import PrinterCallback
+from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
 import model_checkpoint as mc
 from model_checkpoint.integrations.huggingface import TrainerRun

@@ -13,7 +13,7 @@ from model_checkpoint.errors import CheckpointNotFound, OptionInvalid
 from model_checkpoint.integrations.feeding.feed import feed_for, length_of
 from model_checkpoint.integrations.loop.boundary import Saves, StepWatch, leave, listen
 from model_checkpoint.integrations.loop.fillable import require_fillable, unfillable
-from model_checkpoint.integrations.loop.opening import opening
+from model_checkpoint.integrations.loop.opening_line import opening
 from model_checkpoint.integrations.loop.place import RunPlace
 from model_checkpoint.integrations.loop.saved_run import SavedRun
 from model_checkpoint.integrations.loop.training_bar import TrainingBar
