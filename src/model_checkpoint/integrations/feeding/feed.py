@@ -59,20 +59,27 @@ class Feed(Protocol):
         ...
 
 
-def feed_for(data: Any) -> Feed:
+def feed_for(data: Any, *, apart: bool = False) -> Feed:
     """The feed that serves ``data``: a loader, anything with a state of its own, anything that can be begun anew.
+
+    Whoever reads ahead of the training asks for ``apart``: reading then leaves the program's generators alone.
 
     Example:
         >>> list(feed_for([1, 2, 3]).open(epoch=0, skip=1, base=0))
         [2, 3]
     """
+    prepared = sys.modules.get("accelerate.data_loader")
+    if prepared is not None and isinstance(data, prepared.DataLoaderAdapter):  # which has a state, but not its place
+        from model_checkpoint.integrations.feeding.prepared_loader import PreparedLoader
+
+        return PreparedLoader(data)
     if callable(getattr(data, "state_dict", None)) and callable(getattr(data, "load_state_dict", None)):
         return StatefulData(data)
     torch = sys.modules.get("torch.utils.data")
     if torch is not None and isinstance(data, torch.DataLoader):
         from model_checkpoint.integrations.feeding.torch_loader import TorchLoader
 
-        return TorchLoader(data)
+        return TorchLoader(data, apart=apart)
     if isinstance(data, Iterator) or not isinstance(data, Iterable):
         raise OptionInvalid(
             f"data: a {type(data).__qualname__} cannot be begun anew, so no run could be resumed on it. Pass what it "

@@ -41,6 +41,30 @@ class Isolated(Iterator[Any]):
             outer.restore()
 
 
+class Apart(Iterator[Any]):
+    """An iterator that leaves the program's generators as they were, whatever it draws or seeds.
+
+    Example:
+        >>> import random
+        >>> def seeding():
+        ...     while True: random.seed(5); yield random.random()
+        >>> before = random.getstate()
+        >>> _ = next(Apart(seeding()))
+        >>> random.getstate() == before
+        True
+    """
+
+    def __init__(self, inner: Iterator[Any]) -> None:
+        self._inner = inner
+
+    def __next__(self) -> Any:
+        outer = rng_state()
+        try:
+            return next(self._inner)
+        finally:
+            outer.restore()
+
+
 class ReplayedData:
     """Any iterable that is begun anew for each epoch; its generators are seeded by the number of the epoch.
 

@@ -16,7 +16,7 @@ from model_checkpoint.integrations.feeding.seeding import mix, seed_all
 
 
 class SeededMap(Dataset[Any]):
-    """A dataset with indices, read by workers, seeded anew for every batch."""
+    """A dataset with indices, seeded anew for every batch."""
 
     def __init__(self, inner: Any) -> None:
         self.inner = inner

@@ -4,6 +4,9 @@ The loader is copied, and the copy gets an index stream that begins where the ru
 in its workers, workers that outlive signals, and a generator of its own for the seeds of its workers. The caller's
 loader is never changed. A run draws from the caller's generators what a plain loop would have drawn, so its numbers
 are those of a plain loop, but for what workers draw at random.
+
+A trainer that reads ahead would mix what samples draw with what the model draws. For it samples are read apart: every
+batch under a seed of its own, without workers too, and what was drawn for it leaves the program's generators alone.
 """
 
 from __future__ import annotations
@@ -17,13 +20,13 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from model_checkpoint.integrations.feeding.index_stream import IndexStream, tell_epoch
 from model_checkpoint.integrations.feeding.loader_workers import DeafWorker, end_at_exit, end_workers, signals_held
-from model_checkpoint.integrations.feeding.replayed_data import Isolated
+from model_checkpoint.integrations.feeding.replayed_data import Apart, Isolated
 from model_checkpoint.integrations.feeding.seeded_datasets import SeededMap, SeededStream
 from model_checkpoint.integrations.feeding.seeding import mix, own_generators
 
 
 class TorchLoader:
-    """The batches of one DataLoader.
+    """The batches of one DataLoader; ``apart`` from the program's generators for whoever reads ahead.
 
     Example:
         >>> loader = DataLoader([10, 11, 12, 13, 14], batch_size=2)
@@ -31,9 +34,10 @@ class TorchLoader:
         [[12, 13], [14]]
     """
 
-    def __init__(self, loader: DataLoader[Any]) -> None:
+    def __init__(self, loader: DataLoader[Any], *, apart: bool = False) -> None:
         self._loader = loader
         self._streams = isinstance(loader.dataset, IterableDataset)
+        self._seeded = apart or bool(loader.num_workers)
         self._clone: DataLoader[Any] | None = None
         self._indices = self._index_stream()
         self._base: int | None = None
@@ -44,15 +48,15 @@ class TorchLoader:
         loader = self._loader
         batched = loader.batch_sampler is not None
         source = loader.batch_sampler if batched else loader.sampler
-        return IndexStream(source, batched=batched, seeded=bool(loader.num_workers))
+        return IndexStream(source, batched=batched, seeded=self._seeded)
 
     @property
     def generators(self) -> Sequence[Any]:
-        """Those of the loader and its samplers; without workers also those the dataset holds."""
+        """Those of the loader and its samplers; also those the dataset holds, unless each batch seeds them."""
         loader = self._loader
         samplers = (loader.sampler, getattr(loader.batch_sampler, "sampler", None))
         found = [loader.generator, *(getattr(one, "generator", None) for one in samplers)]
-        if not loader.num_workers and not self._streams:
+        if not self._seeded and not self._streams:
             found += own_generators(loader.dataset)
         return list({id(one): one for one in found if one is not None}.values())
 
@@ -105,7 +109,7 @@ class TorchLoader:
 
     def _iterate(self, clone: DataLoader[Any]) -> Iterator[Any]:
         if not clone.num_workers:
-            return iter(clone)
+            return Apart(iter(clone)) if self._seeded and not self._streams else iter(clone)
         with signals_held():
             batches: Iterator[Any] = iter(clone)
         end_at_exit(batches)
@@ -114,9 +118,11 @@ class TorchLoader:
     def _make_clone(self) -> DataLoader[Any]:
         loader, clone = self._loader, copy.copy(self._loader)
         changes: dict[str, Any] = {"_iterator": None}
+        if self._seeded and not self._streams:
+            changes["dataset"] = SeededMap(loader.dataset)
         if loader.num_workers:
-            inner = loader.dataset
-            changes["dataset"] = SeededStream(inner) if self._streams else SeededMap(inner)
+            if self._streams:
+                changes["dataset"] = SeededStream(loader.dataset)
             changes["worker_init_fn"] = DeafWorker(loader.worker_init_fn)
         if self._indices is not None:
             changes["sampler" if loader.batch_sampler is None else "batch_sampler"] = self._indices

@@ -11,7 +11,7 @@ import signal
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NoReturn
 
 from model_checkpoint.checkpoint.retention.lineup import Keeper
 from model_checkpoint.checkpoint.retention.prune import prune
@@ -142,13 +142,20 @@ def listen(deadline: float) -> Preemption | None:
         return None
 
 
-def leave(notice: Preemption, root: Root, state: Mapping[str, Any], *, step: int, metrics: Mapping[str, float]) -> None:
+def leave(
+    notice: Preemption, root: Root, state: Mapping[str, Any], *, step: int, metrics: Mapping[str, float]
+) -> NoReturn:
     """Save for the last time, and end the program as the signal asks: quietly it would go on as if it had trained."""
     try:
         finish_saves(root)
     except CheckpointException as error:
         log.error("%s: an earlier save failed: %s", root, error)
     notice.save(root, state, step=step, metrics=metrics)
+    obey(notice)
+
+
+def obey(notice: Preemption) -> NoReturn:
+    """End the program as the signal asks."""
     if notice.received is signal.SIGINT:
         raise KeyboardInterrupt
     raise SystemExit(128 + signal.SIGTERM)
