@@ -1,12 +1,8 @@
 """A small training with everything a resume gets wrong: augmentation, dropout, accumulation, averages, evaluation."""
 
 import hashlib
-import os
 import random
-import signal
-import sys
 import time
-import traceback
 from pathlib import Path
 
 import numpy as np
@@ -129,7 +125,7 @@ DATA = {
 }
 
 
-def train(root, make, out, *, pause=0.0, every=3, by_epochs=False):
+def train(root, out, *, make, pause=0.0, every=3, by_epochs=False):
     """Train to the end, and write down the number of steps and a digest of everything."""
     torch.manual_seed(0)
     random.seed(0)
@@ -186,52 +182,3 @@ def digest(model, average, optimizer, schedule):
         found.update(one.numpy().tobytes())
     found.update(repr((random.getstate(), np.random.get_state()[1].tolist(), schedule.last_epoch)).encode())
     return found.hexdigest()
-
-
-def start(root, make, out, **options):
-    """Train in a child of this warm process, in a group of its own with its workers."""
-    pid = os.fork()
-    if pid:
-        return pid
-    code = 1
-    try:
-        os.setsid()
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        torch.set_num_threads(1)
-        train(root, make, out, **options)
-        mc.finish_saves()
-        code = 0
-    except SystemExit as error:
-        code = int(error.code)
-    except KeyboardInterrupt:
-        code = 130
-    except BaseException:  # noqa: BLE001  # a child must not come back into the tests
-        traceback.print_exc()
-        sys.stderr.flush()
-    finally:
-        os._exit(code)
-
-
-def ended(pid):
-    """The exit code of a child, once it is over."""
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
-
-def killed_until_done(root, make, out, *, kills, seconds, seed, **options):
-    """Kill the training at random moments, start it again each time; returns the steps it resumed from."""
-    chance, left = random.Random(seed), kills
-    while not Path(out).exists():
-        pid = start(root, make, out, **options)
-        if left:
-            while left == kills and not any(Path(root).glob("checkpoints/*")):
-                time.sleep(0.01)  # a kill before the first save proves nothing
-            time.sleep(chance.uniform(0.02, seconds))
-            if Path(out).exists():
-                assert ended(pid) == 0
-            else:
-                os.killpg(pid, signal.SIGKILL)
-                os.waitpid(pid, 0)
-                left -= 1
-        else:
-            assert ended(pid) == 0
-    return [int(step) for step in Path(f"{out}.from").read_text().split()]

@@ -6,7 +6,8 @@ import time
 
 import pytest
 import torch
-from tests.integrations.loop_training import DATA, EPOCHS, ended, killed_until_done, start
+from tests.integrations.killing import ended, killed_until_done, start, unbroken
+from tests.integrations.loop_training import DATA, EPOCHS, train
 
 import model_checkpoint as mc
 
@@ -23,13 +24,6 @@ def warm():
     mc.save_async("memory://warm", {"weight": weight}, step=1).result()
 
 
-def unbroken(folder, make, **options):
-    """What the whole training ends with, and how long it takes."""
-    began = time.monotonic()
-    assert ended(start(folder / "whole", make, folder / "whole.out", **options)) == 0
-    return (folder / "whole.out").read_text(), time.monotonic() - began
-
-
 AT_ENDS = ("workers", "stream", "persistent workers")  # a loop of epochs differs only at their ends
 
 
@@ -37,11 +31,11 @@ AT_ENDS = ("workers", "stream", "persistent workers")  # a loop of epochs differ
     ("kind", "by_epochs"), [*((kind, False) for kind in DATA), *((kind, True) for kind in AT_ENDS)]
 )
 def test_a_killed_run_ends_as_if_it_had_not_been(tmp_path, kind, by_epochs):
-    make, options = DATA[kind], {"pause": 0.004, "by_epochs": by_epochs}
-    whole, seconds = unbroken(tmp_path, make, **options)
+    make, options = DATA[kind], {"make": DATA[kind], "pause": 0.004, "by_epochs": by_epochs}
+    whole, seconds = unbroken(train, tmp_path, **options)
 
     starts = killed_until_done(
-        tmp_path / "killed", make, tmp_path / "killed.out", kills=3, seconds=0.5 * seconds, seed=kind, **options
+        train, tmp_path / "killed", tmp_path / "killed.out", kills=3, seconds=0.5 * seconds, seed=kind, **options
     )
 
     assert (tmp_path / "killed.out").read_text() == whole
@@ -56,10 +50,10 @@ def test_a_run_that_is_told_to_end_saves_at_the_next_boundary_and_goes_on_from_t
     tmp_path, workers, whom, number, code
 ):
     make = DATA["workers" if workers else "shuffled"]
-    whole, _ = unbroken(tmp_path, make)
+    whole, _ = unbroken(train, tmp_path, make=make)
     root, out = tmp_path / "told", tmp_path / "told.out"
 
-    pid = start(root, make, out, pause=0.02, every=1000)
+    pid = start(train, root, out, make=make, pause=0.02, every=1000)
     while not (tmp_path / "told.out.from").exists():
         time.sleep(0.01)
     time.sleep(0.3)
@@ -67,7 +61,7 @@ def test_a_run_that_is_told_to_end_saves_at_the_next_boundary_and_goes_on_from_t
     assert ended(pid) == code
     saved = [one.step for one in mc.list_checkpoints(root)]
     assert len(saved) == 1
-    assert ended(start(root, make, out)) == 0
+    assert ended(start(train, root, out, make=make)) == 0
 
     assert out.read_text() == whole
     assert (tmp_path / "told.out.from").read_text().split() == ["0", str(saved[0])]

@@ -1,5 +1,7 @@
 """Integrations: the training loop, and the trainers of others, on what lies below.
 
+huggingface     a Trainer of transformers that goes on where it was killed.
+accelerate      the loop for what an Accelerator prepared.
 loop            the loop that resumes by itself, bit for bit.
 feeding         batches of any kind of data from any place of an epoch, with the randomness they had.
 known_versions  a trainer whose insides were never looked at is refused by name, not resumed by luck.

@@ -20,6 +20,6 @@ def require_known(package: str, version: str, known: Sequence[str]) -> None:
         return
     series = ", ".join(f"{one}.x" for one in known)
     raise TrainerUnknown(
-        f"{package} {version} is not known to resume exactly, because what it does inside may differ; known is {series}. "
-        f"Install that: pip install '{package}~={known[-1]}.0'."
+        f"{package} {version} is not known to resume exactly, because what it does inside may differ; known is "
+        f"{series}. Install that: pip install '{package}~={known[-1]}.0'."
     )

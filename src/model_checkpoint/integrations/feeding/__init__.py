@@ -1,6 +1,7 @@
 """Feeding: batches of any kind of data from any place of an epoch, with the randomness they had.
 
 feed             what a run asks of its data, and which kind of feed serves it.
+prepared_loader  the batches of a loader that accelerate prepared, begun anywhere.
 torch_loader     the batches of a torch DataLoader, begun anywhere without reading what is skipped.
 index_stream     the order of a sampler from any place, each batch with a seed of its own.
 loader_workers   they outlive signals meant for the process that will save, and end with it all the same.

@@ -68,6 +68,11 @@ def feed_for(data: Any, *, apart: bool = False) -> Feed:
         >>> list(feed_for([1, 2, 3]).open(epoch=0, skip=1, base=0))
         [2, 3]
     """
+    prepared = sys.modules.get("accelerate.data_loader")
+    if prepared is not None and isinstance(data, prepared.DataLoaderAdapter):  # which has a state, but not its place
+        from model_checkpoint.integrations.feeding.prepared_loader import PreparedLoader
+
+        return PreparedLoader(data)
     if callable(getattr(data, "state_dict", None)) and callable(getattr(data, "load_state_dict", None)):
         return StatefulData(data)
     torch = sys.modules.get("torch.utils.data")

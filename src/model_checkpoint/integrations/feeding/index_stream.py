@@ -15,6 +15,7 @@ from typing import Any
 
 from model_checkpoint.integrations.feeding.seeding import mix
 
+_PROMPT = ("torch.utils.data", "accelerate.data_loader")  # their samplers draw when an epoch begins
 _AT_ONCE = 4096  # batches that are skipped together
 
 
@@ -49,9 +50,9 @@ class IndexStream:
         self._ahead.clear()
 
     def _draws_late(self) -> bool:
-        """Whether it may draw from a global generator between two batches: only torch's own are known not to."""
+        """Whether it may draw from a global generator between two batches: only these are known not to."""
         inner = getattr(self._sampler, "sampler", self._sampler)
-        return hasattr(self._sampler, "__len__") and not type(inner).__module__.startswith("torch.utils.data")
+        return hasattr(self._sampler, "__len__") and not type(inner).__module__.startswith(_PROMPT)
 
     def _whole(self) -> list[Any]:
         return list(self._sampler)

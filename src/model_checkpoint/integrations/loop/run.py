@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 from model_checkpoint.checkpoint.retention.lineup import Keeper
@@ -14,6 +12,7 @@ from model_checkpoint.engine.reading.load import load
 from model_checkpoint.errors import CheckpointNotFound, OptionInvalid
 from model_checkpoint.integrations.feeding.feed import feed_for, length_of
 from model_checkpoint.integrations.loop.boundary import Saves, StepWatch, leave, listen
+from model_checkpoint.integrations.loop.fillable import require_fillable, unfillable
 from model_checkpoint.integrations.loop.opening import opening
 from model_checkpoint.integrations.loop.place import RunPlace
 from model_checkpoint.integrations.loop.saved_run import SavedRun
@@ -26,7 +25,6 @@ log = logging.getLogger("model_checkpoint.run")
 _OWN = "run"  # the name of our part
 _END = object()
 _OPTIONS = ("data", "epochs", "every", "keep", "grace", "deadline", "progress")
-_UNFILLABLE = (bool, int, float, complex, str, bytes, tuple, frozenset)
 
 
 class Run:
@@ -187,7 +185,7 @@ class Run:
             return f"{self._root}: a new run"
         for name, one in self._objects.items():
             if filled[name] is not one:
-                raise _unfillable(name, one)
+                raise unfillable(name, one, options=_OPTIONS)
         self.resumed_from = self._saves.newest = self.step
         if self.epoch >= self._epochs:
             self._ended_at = self._run.place
@@ -201,17 +199,4 @@ def _require(*, epochs: int, every: int | None, objects: Mapping[str, Any]) -> N
         raise OptionInvalid(f"every must be a whole number of bodies above 0, or None, got {every!r}")
     if _OWN in objects:
         raise OptionInvalid(f"{_OWN}=: this name is taken by the run's own place. Give the object another name.")
-    jax = sys.modules.get("jax")
-    fixed = _UNFILLABLE if jax is None else (*_UNFILLABLE, jax.Array)  # known on the first start, not on the second
-    for name, one in objects.items():
-        if one is None or isinstance(one, fixed):
-            raise _unfillable(name, one)
-
-
-def _unfillable(name: str, one: Any) -> OptionInvalid:
-    meant = get_close_matches(name, _OPTIONS, n=1)
-    guess = f" Did you mean {meant[0]}=?" if meant else ""
-    return OptionInvalid(
-        f"{name}=: a {type(one).__qualname__} cannot be filled by a resume, so its saved value would be lost. "
-        f"Pass what holds it, e.g. {name}={{'value': ...}}.{guess}"
-    )
+    require_fillable(objects, options=_OPTIONS)

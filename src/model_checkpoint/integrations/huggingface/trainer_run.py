@@ -1,0 +1,268 @@
+"""Trainer run: one line that makes a Trainer go on where it was killed, and end as if it had not been."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from accelerate.data_loader import DataLoaderAdapter
+from transformers import Trainer, TrainerControl
+
+from model_checkpoint.checkpoint.retention.lineup import Keeper
+from model_checkpoint.engine.background.preemption import Preemption
+from model_checkpoint.engine.common.info import path_of
+from model_checkpoint.engine.reading.load import load
+from model_checkpoint.errors import OptionInvalid
+from model_checkpoint.integrations.feeding.prepared_loader import PreparedLoader, seeded_passes
+from model_checkpoint.integrations.feeding.seeding import mix
+from model_checkpoint.integrations.huggingface.trainer_events import TrainerEvents
+from model_checkpoint.integrations.huggingface.trainer_methods import REPLACED, TrainerMethods
+from model_checkpoint.integrations.huggingface.trainer_progress import TrainerProgress, metrics_of_step
+from model_checkpoint.integrations.huggingface.trainer_rules import keepers_for, require_resumable
+from model_checkpoint.integrations.loop.boundary import Saves, leave, listen, obey
+from model_checkpoint.integrations.loop.fillable import require_fillable
+from model_checkpoint.integrations.loop.newest_whole import WholeCheckpoint, newest_whole
+from model_checkpoint.integrations.loop.opening import opening
+from model_checkpoint.integrations.loop.place import RunPlace
+from model_checkpoint.integrations.loop.saved_run import SavedRun
+from model_checkpoint.plan.choose import step_name
+from model_checkpoint.storage.locate import Root, open_store
+
+log = logging.getLogger("model_checkpoint.run")
+
+_OWN = ("model", "optimizer", "scheduler", "scaler", "run", "trainer")
+
+
+class TrainerRun:
+    """Make a transformers Trainer save through this library, and resume by itself, bit for bit.
+
+    When to save is said by the Trainer's own arguments (``save_strategy``, ``save_steps``); it saves in the background.
+
+    Args:
+        trainer: The Trainer, before ``train()``; methods of this one object are replaced.
+        root: Where checkpoints go: a folder or URL.
+        keep: Keepers, e.g. ``[mc.last(3), mc.best("eval_loss", 2)]``, instead of ``save_total_limit``.
+        grace: Seconds for which a dropped checkpoint can be brought back.
+        deadline: Seconds between SIGTERM and the end of the process, as the scheduler grants them.
+        **objects: Whatever else has a state, such as the averages a callback of yours keeps.
+
+    Raises:
+        TrainerUnknown: a version of transformers, a class of Trainer, or an argument with which a resume would not be
+            exact; it is named.
+
+    Example:
+        >>> import tempfile, torch
+        >>> from transformers import TrainingArguments
+        >>> class Net(torch.nn.Module):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.layer = torch.nn.Linear(2, 1)
+        ...     def forward(self, x):
+        ...         return {"loss": self.layer(x).square().mean()}
+        >>> args = TrainingArguments(tempfile.mkdtemp(), save_steps=2, use_cpu=True, report_to=[], disable_tqdm=True,
+        ...                          per_device_train_batch_size=2, logging_strategy="no", num_train_epochs=1)
+        >>> trainer = Trainer(Net(), args, train_dataset=[{"x": torch.ones(2)}] * 6)
+        >>> run = TrainerRun(trainer, "memory://doc-trainer")
+        >>> _ = trainer.train()
+        >>> run.opening, run.step
+        ('memory://doc-trainer: a new run', 3)
+    """
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        root: Root,
+        *,
+        keep: Sequence[Keeper] = (),
+        grace: float = 3600.0,
+        deadline: float = 30.0,
+        **objects: Any,
+    ) -> None:
+        require_resumable(trainer)
+        if set(REPLACED) & set(vars(trainer)):
+            raise OptionInvalid("trainer: methods of this object were replaced already. Make one run for one Trainer.")
+        if taken := set(objects) & set(_OWN):
+            raise OptionInvalid(f"{', '.join(sorted(taken))}: the run saves this by itself; use another name.")
+        require_fillable(objects, options=("keep", "grace", "deadline"))
+        self._trainer, self._root, self._deadline, self._objects = trainer, root, deadline, objects
+        self._progress = TrainerProgress(trainer)
+        keepers = keepers_for(trainer.args, keep, best=lambda: self._progress.best_saved)
+        self._saves = Saves(root, every=None, lazy=True, keep=keepers, grace=grace)
+        self._feed: PreparedLoader | None = None
+        self._run: SavedRun | None = None
+        self._whole: WholeCheckpoint | None = None
+        self._notice: Preemption | None = None
+        self._lasting: dict[int, tuple[Any, Any]] = {}  # loaders of evaluations that are kept, and what stands for them
+        self._over = False
+        self.resumed_from: int | None = None
+        self.opening = ""
+        TrainerMethods(trainer, self)
+        trainer.add_callback(TrainerEvents(self))
+
+    @property
+    def step(self) -> int:
+        """Steps of the optimizer so far, over all processes."""
+        return int(self._trainer.state.global_step)
+
+    @property
+    def exact(self) -> bool | tuple[str, ...]:
+        """True, or the reasons why the numbers may differ from those of an unbroken run."""
+        return True if self._run is None else tuple(self._run.reasons) or True
+
+    def train(self, go: Callable[[str | None], Any]) -> Any:
+        """Let the Trainer go on from the newest checkpoint that is whole, or from the beginning."""
+        self._feed = self._run = None
+        self._over = False
+        self._notice = listen(self._deadline)
+        try:
+            with self._saved_state() as folder:
+                done = go(folder)
+            self._saves.finish()
+        finally:
+            if self._notice is not None:
+                self._notice.close()
+            if self._feed is not None:
+                self._feed.close()
+        if self._notice is not None and self._notice.should_save():
+            obey(self._notice)  # it came after the last step: all is saved
+        return done
+
+    @contextmanager
+    def _saved_state(self) -> Iterator[str | None]:
+        """A folder with the one file that the Trainer itself must read, or None where nothing was saved yet."""
+        self._whole = newest_whole(self._root)
+        if self._whole is None:
+            self.opening = f"{self._root}: a new run"
+            log.info("%s", self.opening)
+            yield None
+            return
+        self._progress.load_state_dict(load(self._root, name=self._whole.name, parts="trainer")["trainer"])
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "trainer_state.json").write_text(self._progress.words())
+            yield folder
+
+    def feed_with(self, loader: Any) -> Any:
+        """The loader of the training; one asked for besides is the Trainer's own."""
+        if self._feed is not None or not self._trainer.is_in_train:
+            return loader
+        if not isinstance(loader, DataLoaderAdapter):  # of a class that makes its own
+            loader = self._trainer.accelerator.prepare_data_loader(loader)
+        self._feed = PreparedLoader(loader)
+        self._run = SavedRun(self._feed)
+        return self._feed.loader
+
+    def evaluate_with(self, loader: Any) -> Any:
+        """A loader whose passes draw nothing from the training, and the same at the same step."""
+        if not isinstance(loader, DataLoaderAdapter):
+            return loader
+        if id(loader) not in self._lasting:
+            wrapped = seeded_passes(loader, lambda: mix(self._trainer.args.seed, self.step))
+            if not loader.persistent_workers:
+                return wrapped
+            self._lasting[id(loader)] = loader, wrapped
+        return self._lasting[id(loader)][1]
+
+    def place(self, *, epochs: int, max_steps: int) -> tuple[int, int]:
+        """Epoch and batch where the run goes on; a run that is over has only the end of its epoch to repeat."""
+        place = RunPlace(**load(self._root, name=self._chosen.name, parts="run.place")["run"]["place"])
+        state = self._trainer.state
+        self._over = self._progress.stops_early or state.global_step >= max_steps
+        self._progress.restore_callbacks()
+        self._tell_best()
+        return (epochs, 0) if self._over and not place.begun else (place.epoch, place.batch)
+
+    def restore(self) -> None:
+        """Fill all objects in place, and say from where."""
+        load(self._root, name=self._chosen.name, into=self._state())
+        self.resumed_from = self._saves.newest = self.step
+        run, feed = self._running, self._feeding
+        place = replace(run.place, step=self.step)
+        self.opening = opening(self._root, place, self._chosen.report, notes=feed.notes, reasons=run.reasons)
+        log.info("%s", self.opening)
+
+    def begin(self, control: TrainerControl) -> None:
+        """After the Trainer has set its sums to zero."""
+        if self._whole is not None:
+            self._progress.restore_loss()
+            control.should_training_stop = self._over
+
+    def open_epoch(self) -> None:
+        """Find the place in the data, unless there is nothing left to train."""
+        if not self._over:
+            self._running.open_epoch()
+
+    def count_batch(self) -> None:
+        """Another batch was trained on."""
+        self._feeding.consumed()
+        self._running.place = self._running.place.after_batch()
+
+    def end_epoch(self) -> None:
+        """What is saved from now on has the work at the end of the epoch in it."""
+        self._running.place = self._running.place.after_epoch()
+
+    def save(self) -> None:
+        """Save in the background; the Trainer has evaluated and logged this step already."""
+        trainer, place, reasons = self._trainer, self._running.place, list(self._running.reasons)
+        trainer.store_flos()
+        if trainer.state.best_global_step == self.step:
+            self._progress.best_saved = self.step
+            self._tell_best()
+        about = {
+            "step": self.step,
+            "epoch": place.epoch,
+            "batch": place.batch,
+            "exact": not reasons,
+            "reasons": reasons,
+        }
+        self._saves.start(self._state(), step=self.step, metrics=metrics_of_step(trainer), about=about)
+
+    def leave_if_told(self) -> None:
+        """Save here and end the program, if it was told to."""
+        if self._notice is not None and self._notice.should_save():
+            leave(self._notice, self._root, self._state(), step=self.step, metrics=metrics_of_step(self._trainer))
+
+    def load_best(self) -> None:
+        """Load the weights of the best evaluation, once all saves are durable."""
+        self._saves.finish()
+        load(self._root, step=self._progress.best_saved, parts="model", into=self._trainer.model)
+
+    def _tell_best(self) -> None:
+        """Let the Trainer know that there is a best model, and where."""
+        step = self._progress.best_saved
+        if step is not None:
+            self._trainer.state.best_model_checkpoint = path_of(open_store(self._root), step_name(step))
+
+    @property
+    def _running(self) -> SavedRun:
+        if self._run is None:
+            raise OptionInvalid("the Trainer asked for no loader: its train() was not the one that was replaced.")
+        return self._run
+
+    @property
+    def _feeding(self) -> PreparedLoader:
+        if self._feed is None:
+            raise OptionInvalid("the Trainer asked for no loader: its train() was not the one that was replaced.")
+        return self._feed
+
+    @property
+    def _chosen(self) -> WholeCheckpoint:
+        if self._whole is None:
+            raise OptionInvalid("the Trainer loads, but no checkpoint was chosen: call train() of the Trainer itself.")
+        return self._whole
+
+    def _state(self) -> dict[str, Any]:
+        trainer = self._trainer
+        state = {
+            "model": trainer.model,
+            "optimizer": trainer.optimizer,
+            "scheduler": trainer.lr_scheduler,
+            "run": self._running,
+            "trainer": self._progress,
+            **self._objects,
+        }
+        return state if trainer.accelerator.scaler is None else {**state, "scaler": trainer.accelerator.scaler}

@@ -1,0 +1,66 @@
+"""A small training with Accelerate: its loader, model, optimizer and schedule prepared."""
+
+import time
+from pathlib import Path
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import DataLoaderConfiguration
+from tests.integrations.trainer_data import Augmented, Stream, collate, digest, net
+from torch.utils.data import DataLoader
+
+import model_checkpoint as mc
+from model_checkpoint.integrations.accelerate import AcceleratedRun
+
+WORKERS = {"num_workers": 2, "persistent_workers": True}
+KINDS = {
+    "no workers": lambda: DataLoader(Augmented(), 8, shuffle=True, collate_fn=collate),
+    "persistent workers": lambda: DataLoader(Augmented(), 8, shuffle=True, collate_fn=collate, **WORKERS),
+    "seedable sampler": lambda: DataLoader(Augmented(), 8, shuffle=True, collate_fn=collate),
+    "stream": lambda: DataLoader(Stream(), 8, collate_fn=collate, num_workers=2),
+}
+EPOCHS, BATCHES = 3, 13
+
+
+class Tokens:
+    """Something registered for checkpointing."""
+
+    seen = 0
+
+    def state_dict(self):
+        return {"seen": self.seen}
+
+    def load_state_dict(self, state):
+        self.seen = state["seen"]
+
+
+def make(kind):
+    """What anybody would prepare."""
+    torch.manual_seed(3)
+    config = DataLoaderConfiguration(use_seedable_sampler=kind == "seedable sampler")
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2, dataloader_config=config)
+    model = net()
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 80)
+    tokens = Tokens()
+    accelerator.register_for_checkpointing(tokens)
+    return accelerator, tokens, accelerator.prepare(model, optimizer, schedule, KINDS[kind]())
+
+
+def train(root, out, *, kind, pause=0.0):
+    """Train to the end, and write down the number of steps and a digest of everything."""
+    accelerator, tokens, (model, optimizer, schedule, loader) = make(kind)
+    run = AcceleratedRun(accelerator, root, data=loader, epochs=EPOCHS, every=3, keep=[mc.last(2)], progress=False)
+    with Path(f"{out}.from").open("a") as file:
+        file.write(f"{run.resumed_from or 0} ")
+    for batch in run:
+        with accelerator.accumulate(model):
+            loss = model(batch["x"]).square().mean()
+            accelerator.backward(loss)
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad()
+        tokens.seen += len(batch["x"])
+        run.log(loss=loss)
+        time.sleep(pause)
+    Path(out).write_text(f"{run.step} {run.exact} {tokens.seen} {digest(model, optimizer.optimizer, schedule)}")

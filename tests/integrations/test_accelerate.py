@@ -1,0 +1,102 @@
+"""What Accelerate prepared, killed anywhere and started again, ends as if it had never been interrupted."""
+
+import accelerate
+import pytest
+import torch
+from accelerate import Accelerator
+from accelerate.utils import DataLoaderConfiguration
+from tests.integrations.accelerated_training import BATCHES, EPOCHS, KINDS, make, train
+from tests.integrations.killing import ended, killed_until_done, start, unbroken
+from torch.utils.data import DataLoader
+
+import model_checkpoint as mc
+from model_checkpoint.errors import OptionInvalid
+from model_checkpoint.integrations.accelerate import AcceleratedRun, prepared_objects
+from model_checkpoint.integrations.errors import TrainerUnknown
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module", autouse=True)
+def warm(tmp_path_factory):
+    """Import what is imported late, so that the children come to their first save quickly."""
+    folder = tmp_path_factory.mktemp("warm")
+    train(folder / "a", folder / "a.out", kind="no workers")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_killed_run_ends_as_if_it_had_not_been(tmp_path, kind):
+    whole, seconds = unbroken(train, tmp_path, kind=kind, pause=0.01)
+
+    starts = killed_until_done(
+        train, tmp_path / "killed", tmp_path / "killed.out",
+        kills=3, seconds=0.5 * seconds, seed=kind, kind=kind, pause=0.01,
+    )  # fmt: skip
+
+    assert (tmp_path / "killed.out").read_text() == whole
+    assert max(starts) > 0
+    assert whole.startswith(f"{EPOCHS * BATCHES} True ")
+    assert len(mc.list_checkpoints(tmp_path / "killed")) == 2
+
+
+def test_all_that_was_prepared_or_registered_is_saved_by_name(tmp_path):
+    accelerator, _, (model, _, _, loader) = make("no workers")
+    accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    for _ in AcceleratedRun(accelerator, tmp_path, data=loader, every=None, progress=False):
+        pass
+
+    saved = mc.load(tmp_path)
+    assert sorted(saved) == ["accelerator", "model", "optimizer", "registered", "run", "scaler", "scheduler"]
+    assert saved["scaler"]["scale"] == 8.0
+    assert all(torch.equal(saved["model"][name], value) for name, value in model.state_dict().items())
+
+
+def test_nothing_is_saved_while_gradients_are_accumulated(tmp_path):
+    assert ended(start(train, tmp_path / "a", tmp_path / "a.out", kind="no workers")) == 0
+
+    places = [one.metadata["run"]["batch"] for one in mc.list_checkpoints(tmp_path / "a")]
+    assert [place % 2 for place in places if place not in {0, BATCHES}] == []
+
+
+def test_the_end_of_the_data_is_told_as_accelerate_tells_it(tmp_path):
+    accelerator, _, (_, _, _, loader) = make("no workers")
+    run = AcceleratedRun(accelerator, tmp_path, data=loader, progress=False)
+
+    told = [accelerator.gradient_state.end_of_dataloader for _ in run]
+
+    assert told == [False] * (BATCHES - 1) + [True]
+
+
+def test_the_callers_loader_is_left_as_it_is(tmp_path):
+    accelerator, _, (_, _, _, loader) = make("no workers")
+    inside = loader.base_dataloader
+    for _ in AcceleratedRun(accelerator, tmp_path, data=loader, every=None, progress=False):
+        pass
+
+    assert loader.base_dataloader is inside
+    assert len(list(loader)) == BATCHES
+
+
+def test_an_unknown_version_of_accelerate_is_refused_by_name(monkeypatch):
+    accelerator, _, _ = make("no workers")
+    monkeypatch.setattr(accelerate, "__version__", "9.1")
+
+    with pytest.raises(TrainerUnknown, match=r"accelerate 9\.1 is not known .* known is 1\.15\.x"):
+        prepared_objects(accelerator)
+
+
+def test_a_stateful_loader_is_refused_by_name(tmp_path):
+    config = DataLoaderConfiguration(use_stateful_dataloader=True)
+    accelerator = Accelerator(cpu=True, dataloader_config=config)
+    _, loader = accelerator.prepare(torch.nn.Linear(1, 1), DataLoader([1.0, 2.0]))
+
+    with pytest.raises(OptionInvalid, match="use_stateful_dataloader=True does not bring back"):
+        AcceleratedRun(accelerator, tmp_path, data=loader)
+
+
+def test_what_was_not_prepared_or_is_named_twice_is_refused(tmp_path):
+    with pytest.raises(OptionInvalid, match="nothing was prepared yet"):
+        AcceleratedRun(Accelerator(cpu=True), tmp_path, data=[1, 2])
+    accelerator, _, (model, _, _, loader) = make("no workers")
+    with pytest.raises(OptionInvalid, match="model=: the accelerator prepared this already"):
+        AcceleratedRun(accelerator, tmp_path, data=loader, model=model)

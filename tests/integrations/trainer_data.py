@@ -1,0 +1,55 @@
+"""What trainers get wrong when they resume: samples, batches and evaluations that draw at random, from everywhere."""
+
+import hashlib
+import random
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset, IterableDataset
+
+SAMPLES = 99
+
+
+class Augmented(Dataset):
+    """Draws from every generator there is, one of its own among them."""
+
+    def __init__(self):
+        self.own = np.random.default_rng(3)
+
+    def __len__(self):
+        return SAMPLES
+
+    def __getitem__(self, index):
+        noise = torch.rand(6) + float(np.random.rand()) + random.random() + float(self.own.random())
+        return {"x": torch.full((6,), index / SAMPLES) + 0.1 * noise}
+
+
+class Stream(IterableDataset):
+    """The same, without indices."""
+
+    def __iter__(self):
+        samples = Augmented()
+        worker = torch.utils.data.get_worker_info()
+        first, by = (worker.id, worker.num_workers) if worker else (0, 1)
+        yield from (samples[index] for index in range(first, SAMPLES, by))
+
+
+def collate(samples):
+    """Masks at random, as collators of language models do."""
+    x = torch.stack([sample["x"] for sample in samples])
+    return {"x": x * (torch.rand(x.shape) > 0.1)}
+
+
+def net():
+    return torch.nn.Sequential(torch.nn.Linear(6, 16), torch.nn.Dropout(0.3), torch.nn.Linear(16, 1))
+
+
+def digest(model, optimizer, scheduler, *more):
+    """Weights, moments, schedule, every generator, and whatever else must be the same."""
+    found = hashlib.sha256()
+    moments = [value for state in optimizer.state.values() for value in state.values()]
+    for one in [*model.state_dict().values(), *moments, torch.get_rng_state()]:
+        found.update(one.numpy().tobytes())
+    generators = random.getstate(), np.random.get_state()[1].tolist()
+    found.update(repr((generators, scheduler.state_dict()["last_epoch"], more)).encode())
+    return found.hexdigest()
