@@ -105,6 +105,7 @@ class KerasRun:
         self._boundary = boundary
         if batches is not None:
             x, y, options["shuffle"] = batches, None, False
+            model._symbolic_build(data_batch=batches[0])  # else Keras reads ahead for it, and trains on what it read
         boundary.notice = listen(self._options.deadline)
         try:
             begin = epochs if boundary.is_over else begin

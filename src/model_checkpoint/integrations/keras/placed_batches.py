@@ -174,7 +174,6 @@ def _standard(array: Any) -> Any:
 
 
 def _be_deaf() -> None:
-    """In a worker process, outlive signals meant for the one that will save."""
+    """In a worker process, outlive the Ctrl-C meant for the one that will save; SIGTERM is how pools end workers."""
     if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -178,6 +178,7 @@ class FitSession:
         state = dict(trainer._checkpoint_connector.dump_checkpoint(weights_only=False))
         if _OWN in state:
             raise OptionInvalid(f"on_save_checkpoint: the name {_OWN!r} is taken by the run's own place. Use another.")
+        state["loops"]["fit_loop"]["state_dict"].pop("combined_loader", None)  # our part has what is in there, and more
         done = trainer.fit_loop.epoch_loop.batch_progress.current.completed
         place = RunPlace(step=trainer.global_step, epoch=trainer.current_epoch, batch=0 if over else done)
         state[_OWN] = {
@@ -211,6 +212,7 @@ class FitSession:
         if isinstance(strategy.checkpoint_io, CheckpointReferences):
             strategy.process_dataloader, strategy.checkpoint_io = self._process, self._files
         self._watch.close()
+        self._group.finish()
         self._group.close()
         for one in self._evaluations:
             one.close()

@@ -19,13 +19,13 @@ _KNOWN = ("2.6",)
 
 def callback_class(own: type) -> type:
     """``own`` as a checkpoint callback of every Lightning this program has imported."""
-    found = [sys.modules[name] for name in _NAMES if name in sys.modules]
-    return _joined(own, *(found or [import_module(_NAMES[0])]))
+    found = [sys.modules[name] for name in _NAMES if name in sys.modules] or [import_module(_NAMES[0])]
+    for one in found:
+        require_known(one.__name__.partition(".")[0], one.__version__, _KNOWN)
+    return _joined(own, *found)
 
 
 @cache
 def _joined(own: type, *packages: ModuleType) -> type:
-    for one in packages:
-        require_known(one.__name__.partition(".")[0], one.__version__, _KNOWN)
     bases = (own, *(one.callbacks.Checkpoint for one in packages))
     return type(own.__name__, bases, {"__module__": own.__module__, "__doc__": own.__doc__})

@@ -118,6 +118,12 @@ class LoaderGroup:
         for now in self._now:
             now.restore()
 
+    def finish(self) -> None:
+        """Where nothing was left to train, leave the program's generators as the end of the run left them."""
+        if self._saved:
+            RngState(self._saved[0]["now"]["program"]).restore()
+            self._saved = None
+
     def body_begins(self) -> None:
         """From here on the generators move as they would have."""
         self._now.clear()

@@ -19,7 +19,7 @@ def go_on_between_batches(trainer: Any) -> None:
     def reset_once() -> None:
         del loop.reset  # from now on it is the method of its class again
         reset()
-        loop.restarting = False
+        loop.restarting = trainer.fit_loop._restarting = False  # else no schedule that watches a metric acts this epoch
         loop.val_loop.reset_restart_stage()
 
     loop.reset = reset_once
