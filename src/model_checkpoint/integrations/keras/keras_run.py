@@ -9,6 +9,7 @@ from typing import Any
 import keras
 
 from model_checkpoint.checkpoint.retention.lineup import Keeper
+from model_checkpoint.engine.background.save_async import finish_saves
 from model_checkpoint.engine.reading.load import load
 from model_checkpoint.errors import CheckpointNotFound, OptionInvalid, StructureMismatch
 from model_checkpoint.integrations.keras.batch_boundary import BatchBoundary, KerasOptions
@@ -122,6 +123,7 @@ class KerasRun:
         """What there is to go on from; the one line that tells of it."""
         told, root = list[LoadReport](), self._options.root
         self._reasons, self.resumed_from = ([_SAME_EPOCHS] if batches is None else []), None
+        finish_saves(root)  # of an earlier fit of this process
         try:
             state: dict[str, Any] = load(root, fallback=True, report=told.append)
         except CheckpointNotFound:

@@ -9,6 +9,7 @@ from typing import Any
 
 from model_checkpoint.checkpoint.retention.lineup import Keeper
 from model_checkpoint.engine.background.preemption import Preemption
+from model_checkpoint.engine.background.save_async import finish_saves
 from model_checkpoint.engine.reading.load import load
 from model_checkpoint.errors import CheckpointNotFound, OptionInvalid, StructureMismatch
 from model_checkpoint.integrations.lightning.checkpoint_references import CheckpointReferences
@@ -74,6 +75,7 @@ class FitSession:
 
     def _load(self) -> dict[str, Any] | None:
         told, root = list[LoadReport](), self._options.root
+        finish_saves(root)  # of an earlier fit of this process
         try:
             state: dict[str, Any] = load(root, fallback=True, report=told.append)
         except CheckpointNotFound:
