@@ -1,7 +1,7 @@
 """A small training under Keras with everything its own resume gets wrong; the backend is what KERAS_BACKEND says.
 
-As a program, ``python -m tests.integrations.keras_training FOLDER KIND...``, it trains each kind unbroken, then killed at
-random moments, and prints for each what both ended with and the steps that were resumed from.
+As a program, ``python -m tests.integrations.keras_training FOLDER KIND...``, it trains each kind unbroken, then killed
+at random moments, and prints for each what both ended with and the steps that were resumed from.
 """
 
 import hashlib
@@ -97,10 +97,8 @@ DATA = {
 def build():
     keras.utils.set_random_seed(3)
     layers = keras.layers
-    model = keras.Sequential(
-        [layers.Input((6,)), layers.GaussianNoise(0.1), layers.Dense(16, "relu"), layers.BatchNormalization()]
-        + [layers.Dropout(0.3), layers.Dense(1)]
-    )
+    noisy = [layers.Input((6,)), layers.GaussianNoise(0.1), layers.Dense(16, "relu"), layers.BatchNormalization()]
+    model = keras.Sequential([*noisy, layers.Dropout(0.3), layers.Dense(1)])
     optimizer = keras.optimizers.AdamW(1e-2, gradient_accumulation_steps=2)
     model.compile(optimizer, "mse", metrics=["mae"])
     return model
@@ -118,9 +116,7 @@ def train(root, out, *, kind, pause=0.0, every=3):
         keras.callbacks.EarlyStopping("val_loss", patience=5),
     ]
     options = {"batch_size": BATCH} if kind == "arrays" else {}
-    history = run.fit(
-        model, x, y, epochs=EPOCHS, verbose=0, callbacks=callbacks, validation_data=arrays(), **options
-    )
+    history = run.fit(model, x, y, epochs=EPOCHS, verbose=0, callbacks=callbacks, validation_data=arrays(), **options)
     found = hashlib.sha256()
     for one in [*model.variables, *model.optimizer.variables]:
         found.update(keras.ops.convert_to_numpy(one.value).tobytes())

@@ -99,7 +99,7 @@ def loader(**more):
 
 def two():
     """Two loaders; the shorter one begins anew within an epoch."""
-    short = DataLoader(Subset(Augmented(), range(30)), 8, shuffle=True)
+    short = DataLoader(Subset(Augmented(), range(30)), 8, shuffle=True, num_workers=1)
     return {"a": short, "b": loader(num_workers=2)}
 
 

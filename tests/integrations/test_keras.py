@@ -5,6 +5,7 @@ from itertools import count
 import keras
 import numpy as np
 import pytest
+import torch
 
 import model_checkpoint as mc
 from model_checkpoint.errors import OptionInvalid, StructureMismatch
@@ -28,14 +29,17 @@ class Failing(keras.callbacks.Callback):
 
 
 def small():
-    model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")])
+    model = keras.Sequential(
+        [keras.layers.Input((1,)), keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")]
+    )
     model.compile(keras.optimizers.SGD(1e-4, momentum=0.9), "mse")
     return model
 
 
 def fit(root, *, epochs=2, callbacks=(), run=None, data=(X, 2 * X), **options):
     run, model = KerasRun(root, **(run or {})), small()
-    history = run.fit(model, *data, batch_size=2, epochs=epochs, verbose=0, callbacks=list(callbacks), **options)
+    options |= {"batch_size": 2} if len(data) == 2 else {}
+    history = run.fit(model, *data, epochs=epochs, verbose=0, callbacks=list(callbacks), **options)
     return run, [float(one) for one in model.get_weights()[0].ravel()], history.history
 
 
@@ -71,11 +75,19 @@ def test_an_exception_saves_nothing_half_done_and_the_next_fit_goes_on_within_th
     assert run.exact is True
 
 
-def test_a_finished_fit_has_nothing_left_to_do_and_goes_on_with_more_epochs(tmp_path):
-    _, whole, _ = fit(tmp_path / "whole", epochs=3)
-    _, first, history = fit(tmp_path, epochs=2)
-    again, same, told = fit(tmp_path, epochs=2)
-    run, more, _ = fit(tmp_path, epochs=3)
+def loader():
+    from torch.utils.data import DataLoader, TensorDataset
+
+    keras.utils.set_random_seed(5)
+    return (DataLoader(TensorDataset(torch.from_numpy(X), torch.from_numpy(2 * X)), batch_size=2, shuffle=True),)
+
+
+@pytest.mark.parametrize("data", [lambda: (X, 2 * X), loader])
+def test_a_finished_fit_has_nothing_left_to_do_and_goes_on_with_more_epochs(tmp_path, data):
+    _, whole, _ = fit(tmp_path / "whole", epochs=3, data=data())
+    _, first, history = fit(tmp_path, epochs=2, data=data())
+    again, same, told = fit(tmp_path, epochs=2, data=data())
+    run, more, _ = fit(tmp_path, epochs=3, data=data())
 
     assert (again.resumed_from, same, told) == (12, first, history)
     assert (run.resumed_from, run.step, more) == (12, 18, whole)
@@ -122,7 +134,10 @@ def test_data_that_cannot_be_begun_within_an_epoch_is_resumed_by_epochs_and_said
             return iter(zip(X, X, strict=True))
 
     def go(callbacks):
-        run, options = KerasRun(tmp_path, every=1), {"epochs": 3, "verbose": 0, "shuffle": False, "callbacks": callbacks}
+        run, options = (
+            KerasRun(tmp_path, every=1),
+            {"epochs": 3, "verbose": 0, "shuffle": False, "callbacks": callbacks},
+        )
         run.fit(small(), DataLoader(Stream(), batch_size=2), **options)
         return run
 

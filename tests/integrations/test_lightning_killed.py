@@ -12,6 +12,7 @@ from tests.integrations.lightning_training import DATA, train  # noqa: E402
 
 @pytest.mark.parametrize("kind", DATA)
 def test_a_killed_fit_ends_as_if_it_had_not_been(tmp_path, kind):
+    """Two kills for each kind of data, one of them after the first save."""
     whole, seconds = unbroken(train, tmp_path, kind=kind, pause=0.01)
 
     starts = killed_until_done(

@@ -64,9 +64,7 @@ class BatchBoundary(keras.callbacks.Callback):  # type: ignore[misc]  # keras ha
         self._options, self._batches, self._resumed = options, batches, resumed
         self._callbacks = CallbackStates(callbacks)
         self._reasons = list(reasons)
-        self._saves = Saves(
-            options.root, every=options.every, lazy=False, keep=options.keep, grace=options.grace
-        )
+        self._saves = Saves(options.root, every=options.every, lazy=False, keep=options.keep, grace=options.grace)
         self._place = RunPlace() if resumed is None else RunPlace(**resumed[_OWN]["place"])
         self._begun_at = self._place  # where the epoch under way was when this process began it
         self._logs: Mapping[str, Any] = {}
@@ -148,7 +146,8 @@ class BatchBoundary(keras.callbacks.Callback):  # type: ignore[misc]  # keras ha
     def _put_back(self, resumed: Mapping[str, Any]) -> None:
         put_variables(self.model, resumed)
         self._callbacks.load_state_dict(resumed["callbacks"])
-        RngState(resumed[_OWN]["generators"]).restore()  # last: what all that drew does not count
+        opened = None if self._batches is None else self._batches.opened_with
+        (opened or RngState(resumed[_OWN]["generators"])).restore()  # last: what all that drew does not count
 
     def _at_boundary(self) -> None:
         can_save = self._batches is not None or self._place.batch == 0

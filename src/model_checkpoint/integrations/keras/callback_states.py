@@ -50,8 +50,8 @@ class CallbackStates:
         saved, now = [one["class"] for one in states], [type(one).__name__ for one in self._callbacks]
         if saved != now:
             raise StructureMismatch(
-                f"callbacks: the run was saved with {saved}, now there are {now}, so what they had come to know cannot be "
-                "given back. Pass the same ones in the same order, or give the run another root."
+                f"callbacks: the run was saved with {saved}, now there are {now}, so what they had come to know cannot "
+                "be given back. Pass the same ones in the same order, or give the run another root."
             )
         for one, state, kept in zip(self._callbacks, states, self._kept, strict=True):
             vars(one).update(deepcopy(dict(state["changed"])))
@@ -70,7 +70,9 @@ def _is_plain(value: Any) -> bool:
     if isinstance(value, (list, tuple)):
         return type(value) in (list, tuple) and all(map(_is_plain, value))
     if isinstance(value, dict):
-        return type(value) is dict and all(isinstance(key, str) for key in value) and all(map(_is_plain, value.values()))
+        return (
+            type(value) is dict and all(isinstance(key, str) for key in value) and all(map(_is_plain, value.values()))
+        )
     return isinstance(value, _PLAIN)
 
 

@@ -11,6 +11,7 @@ import keras
 from model_checkpoint.integrations.feeding.feed import feed_for
 from model_checkpoint.integrations.loop.place import RunPlace
 from model_checkpoint.integrations.loop.saved_run import SavedRun
+from model_checkpoint.tree import RngState, rng_state
 
 
 class FedBatches(keras.utils.PyDataset):  # type: ignore[misc]  # keras has no types
@@ -31,6 +32,8 @@ class FedBatches(keras.utils.PyDataset):  # type: ignore[misc]  # keras has no t
         self._run = SavedRun(self._feed)
         self._batches: Iterator[Any] | None = None
         self._first: Any = None  # kept, because Keras reads it once more to learn its shape
+        self.opened_with: RngState | None = None  # the generators of the program, where a run goes on from
+        self._goes_on = False
         self._skip = self._trained = 0  # batches of this epoch that Keras does not ask for; that were trained on
 
     @property
@@ -58,6 +61,8 @@ class FedBatches(keras.utils.PyDataset):  # type: ignore[misc]  # keras has no t
         if self._batches is None:
             self._batches = self._run.open_epoch()
             self._first = None
+            self.opened_with = rng_state() if self._goes_on else None
+            self._goes_on = False
 
     def __getitem__(self, index: int) -> Any:
         self.open()
@@ -79,7 +84,7 @@ class FedBatches(keras.utils.PyDataset):  # type: ignore[misc]  # keras has no t
         """Be where a run was; what is not as it was is told by :attr:`doubts`."""
         self._run.load_state_dict(state)
         self._skip = self._trained = batch
-        self._batches = None
+        self._batches, self._goes_on = None, True
         return []
 
     def finish(self) -> None:

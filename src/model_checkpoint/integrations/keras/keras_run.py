@@ -134,7 +134,8 @@ class KerasRun:
         if own.get("kind") != type(batches).__name__:
             raise StructureMismatch(
                 f"{root}: {told[0].checkpoint} was not saved by a KerasRun with this kind of data "
-                f"({own.get('kind')!r}, now {type(batches).__name__!r}). Pass the same kind, or give the run a root of its own."
+                f"({own.get('kind')!r}, now {type(batches).__name__!r}). Pass the same kind, or give the run "
+                "a root of its own."
             )
         changed = differences(own["environment"], {**environment(), **more})
         self._reasons = list(dict.fromkeys([*own["reasons"], *changed, *self._reasons]))
@@ -160,6 +161,6 @@ def _refuse(options: Mapping[str, Any], callbacks: Sequence[Any]) -> None:
     for one in callbacks:
         if isinstance(one, keras.callbacks.BackupAndRestore):
             raise OptionInvalid(
-                "callbacks=: BackupAndRestore would set the run back to the beginning of an epoch. Leave it out, the run "
-                "does its work. Nothing was done."
+                "callbacks=: BackupAndRestore would set the run back to the beginning of an epoch. Leave it out, the "
+                "run does its work. Nothing was done."
             )

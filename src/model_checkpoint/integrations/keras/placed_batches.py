@@ -27,6 +27,7 @@ class IndexedBatches(keras.utils.PyDataset):  # type: ignore[misc]  # keras has 
     """What arrays and datasets of the user have in common: a length, an order for each epoch, a place in it."""
 
     notes: tuple[str, ...] = ()
+    opened_with = None  # nothing is drawn when an epoch begins
 
     def __init__(self, *, seed: int, shuffle: bool, **workers: Any) -> None:
         super().__init__(**workers)
@@ -68,7 +69,9 @@ class IndexedBatches(keras.utils.PyDataset):  # type: ignore[misc]  # keras has 
         """Be where a run was; say what is not as it was."""
         self.begin_epoch(epoch, skip=batch)
         now = self.state_dict(done=0)
-        return [f"{name} of the data was {value}, is {now.get(name)}" for name, value in state.items() if value != now[name]]
+        return [
+            f"{name} of the data was {value}, is {now.get(name)}" for name, value in state.items() if value != now[name]
+        ]
 
     def finish(self) -> None:
         """The last epoch is over."""

@@ -26,7 +26,7 @@ class CheckpointReferences:
         self.inner, self._resumed = inner, resumed
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> Any:
-        """Give the dictionary that was saved; what was asked for is passed over where the run has more to go on from."""
+        """Give the dictionary that was saved; the path is passed over where the run has more to go on from."""
         if self._resumed is not None:
             log.warning("%s is passed over: the run goes on where it was", path)
             return dict(self._resumed)

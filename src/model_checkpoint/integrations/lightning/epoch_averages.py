@@ -24,7 +24,9 @@ class EpochAverages:
 
     def state_dict(self) -> dict[str, Any]:
         """Every sum there is, by the name it is logged under, and every metric, by its place in the model."""
-        logged = {key: {sum_: getattr(one, sum_) for sum_ in _SUMS if hasattr(one, sum_)} for key, one in self._logged()}
+        logged = {
+            key: {sum_: getattr(one, sum_) for sum_ in _SUMS if hasattr(one, sum_)} for key, one in self._logged()
+        }
         return {"logged": {**self._waiting, **logged}, "metrics": dict(self._metrics())}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

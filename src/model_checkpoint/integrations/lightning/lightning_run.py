@@ -41,6 +41,7 @@ class LightningRun:
     """
 
     def __new__(cls, *_: Any, **__: Any) -> Self:
+        """Make it a callback of the Lightning this program uses."""
         made: Self = object.__new__(callback_class(cls))
         return made
 

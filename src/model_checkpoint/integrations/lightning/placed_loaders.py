@@ -2,7 +2,7 @@
 
 A loader opens its epoch at the first batch that is asked for, not when its iterator is made: by then Lightning and the
 user's hooks have drawn what they draw. Asking the first loader for a batch is also the one moment that lies between two
-bodies, with everything before it done and nothing of the next begun: there the run saves, or leaves.
+bodies, with everything before it done and nothing of the next read: there the run saves, or leaves.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from typing import Any
 
 from model_checkpoint.errors import StructureMismatch
 from model_checkpoint.integrations.feeding.feed import feed_for, length_of
+from model_checkpoint.integrations.feeding.seeding import set_back
 from model_checkpoint.integrations.feeding.torch_loader import TorchLoader
 from model_checkpoint.integrations.loop.place import RunPlace
 from model_checkpoint.integrations.loop.saved_run import SavedRun
-from model_checkpoint.tree import RngState
+from model_checkpoint.tree import RngState, rng_state
 
 
 class TrainLoader(Iterator[Any]):
@@ -66,6 +67,16 @@ class TrainLoader(Iterator[Any]):
             self._batches = self.run.open_epoch()
         return self._batches
 
+    def take_up(self, state: Mapping[str, Any]) -> None:
+        """Go on within an epoch, or before one, for which the generators of the program are set already."""
+        if state["place"]["begun"]:
+            self.run.load_state_dict(state)
+            return
+        self.run.place = RunPlace(**state["place"])
+        set_back(self.feed.generators, state["now"]["data"])
+        if state["data"] is not None:
+            self.feed.go_to(state["data"])
+
     def state_at(self, *, ahead: int, over: bool) -> dict[str, Any]:
         """All of it, less the batches that were read ahead; or the end of the epoch, if that is ``over``."""
         state, place = self.run.state_dict(), self.run.place
@@ -111,12 +122,14 @@ class LoaderGroup:
         """A batch is asked for; with the first loader begins what lies between two bodies."""
         if loader is not self.loaders[0]:
             return
-        self._take_up()
-        self._between()
-        for one in self.loaders:  # all before the first of them is read: opening one sets the generators
+        resumed = self._take_up()
+        for one in self.loaders:  # all before the first of them is read, since opening one sets the generators
             one.open()
+        if resumed:
+            self._now = [rng_state()]
         for now in self._now:
             now.restore()
+        self._between()
 
     def finish(self) -> None:
         """Where nothing was left to train, leave the program's generators as the end of the run left them."""
@@ -137,28 +150,30 @@ class LoaderGroup:
         """Be where :meth:`states` said, from the first batch on."""
         self._saved = states
 
-    def _take_up(self) -> None:
+    def _take_up(self) -> bool:
         states, self._saved = self._saved, None
         if states is None:
-            return
+            return False
         if len(states) != len(self.loaders):
             raise StructureMismatch(
                 f"run: saved with {len(states)} training loaders, now there are {len(self.loaders)}. "
                 "Give the trainer the loaders it had, or the run another root."
             )
+        RngState(states[0]["now"]["program"]).restore()
         for one, state in zip(self.loaders, states, strict=True):
-            one.run.load_state_dict(state)
-            self._now = [RngState(state["now"]["program"])]
+            one.take_up(state)
+        return True
 
     @property
     def reasons(self) -> list[str]:
         """Why numbers may differ from those of an unbroken run."""
+        if not self.loaders:
+            return []
         found = [reason for one in self.loaders for reason in one.run.reasons]
-        if any(not one.is_sized for one in self.loaders):
-            if len(self.loaders) > 1:
-                found.append("several loaders, of which one has no length: they are read ahead of the training")
-            elif self.loaders[0].feed.place() is not None:
-                found.append("data with a state but no length: what it draws at random one batch ahead is drawn again")
+        if len(self.loaders) > 1 and not all(one.is_sized and getattr(one, "num_workers", 0) for one in self.loaders):
+            found.append("several loaders, of which one has no workers or no length: what they draw is mixed")
+        elif not self.loaders[0].is_sized and self.loaders[0].feed.place() is not None:
+            found.append("data with a state but no length: what it draws at random one batch ahead is drawn again")
         return list(dict.fromkeys(found))
 
     @property
