@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import DataLoaderConfiguration
+from accelerate.utils import DataLoaderConfiguration, set_seed
 from tests.integrations.trainer_data import Augmented, Stream, collate, digest, net
 from torch.utils.data import DataLoader
 
@@ -36,7 +36,7 @@ class Tokens:
 
 def make(kind):
     """What anybody would prepare."""
-    torch.manual_seed(3)
+    set_seed(3)
     config = DataLoaderConfiguration(use_seedable_sampler=kind == "seedable sampler")
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2, dataloader_config=config)
     model = net()

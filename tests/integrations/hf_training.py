@@ -5,8 +5,7 @@ from pathlib import Path
 
 import torch
 from tests.integrations.trainer_data import Augmented, Stream, collate, digest, net
-from transformers import Trainer, TrainerCallback, TrainingArguments
-from transformers.trainer_callback import PrinterCallback
+from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
 import model_checkpoint as mc
 from model_checkpoint.integrations.huggingface import TrainerRun
@@ -23,13 +22,13 @@ STEPS = {"evaluated, best at the end": 21, "persistent workers": 21, "saved by e
 
 
 class Net(torch.nn.Module):
-    """As models of transformers: its loss comes with what it predicts."""
+    """As models of transformers: its loss comes with what it predicts, labels or not."""
 
     def __init__(self):
         super().__init__()
         self.body = net()
 
-    def forward(self, x):
+    def forward(self, x, return_loss=True):
         out = self.body(x)
         return {"loss": out.square().mean(), "logits": out}
 

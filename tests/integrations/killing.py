@@ -50,20 +50,27 @@ def unbroken(train, folder, **options):
 
 
 def killed_until_done(train, root, out, *, kills, seconds, seed, **options):
-    """Kill the training at random moments, start it again each time; returns the steps it resumed from."""
+    """Kill the training at random moments, start it again each time; returns the steps it resumed from.
+
+    The first kill and every other one come after a new save: before the first they would prove nothing.
+    """
     chance, left = random.Random(seed), kills
     while not Path(out).exists():
-        pid = start(train, root, out, **options)
-        if left:
-            while left == kills and not any(Path(root).glob("checkpoints/*")):
-                time.sleep(0.01)  # a kill before the first save proves nothing
-            time.sleep(chance.uniform(0.02, seconds))
-            if Path(out).exists():
-                assert ended(pid) == 0
-            else:
-                os.killpg(pid, signal.SIGKILL)
-                os.waitpid(pid, 0)
-                left -= 1
-        else:
+        pid, saved = start(train, root, out, **options), checkpoints(root)
+        if not left:
             assert ended(pid) == 0
+            break
+        while (kills - left) % 2 == 0 and checkpoints(root) == saved and not Path(out).exists():
+            time.sleep(0.01)
+        time.sleep(chance.uniform(0.02, seconds))
+        if Path(out).exists():
+            assert ended(pid) == 0
+        else:
+            os.killpg(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            left -= 1
     return [int(step) for step in Path(f"{out}.from").read_text().split()]
+
+
+def checkpoints(root):
+    return {path.name for path in Path(root).glob("checkpoints/*")}

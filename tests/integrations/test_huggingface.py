@@ -2,14 +2,13 @@
 
 import pytest
 import torch
-import transformers
 from tests.integrations.hf_training import make
 from transformers import EarlyStoppingCallback, Trainer, TrainerCallback
 
 import model_checkpoint as mc
 from model_checkpoint.errors import OptionInvalid
 from model_checkpoint.integrations.errors import TrainerUnknown
-from model_checkpoint.integrations.huggingface import TrainerRun
+from model_checkpoint.integrations.huggingface import TrainerRun, trainer_rules
 
 pytestmark = pytest.mark.slow
 
@@ -74,7 +73,7 @@ def test_a_damaged_newest_save_is_passed_over_and_said(tmp_path):
         trainer.train()
 
     assert (run.resumed_from, run.step) == (12, 21)
-    assert "resumed at step 12 (epoch 1, batch 11)" in run.opening
+    assert "resumed at step 12 (epoch 1, batch 10)" in run.opening
     assert "passing over" in run.opening
 
 
@@ -83,13 +82,14 @@ def test_a_finished_run_has_nothing_left_to_do_and_goes_on_with_more_epochs(tmp_
         trainer = make(tmp_path / "a", num_train_epochs=epochs, load_best_model_at_end=False)
         run = TrainerRun(trainer, tmp_path / "a")
         trainer.train()
-        return run.resumed_from, run.step, trainer.model.state_dict()
+        return run.resumed_from, run.step, torch.rand(1), trainer.model.state_dict()
 
-    *first, weights = go(3)
-    *second, same = go(3)
-    *third, _ = go(4)
+    *first, drawn, weights = go(3)
+    *second, again, same = go(3)
+    *third, _, _ = go(4)
 
     assert [*first, *second, *third] == [None, 21, 21, 21, 21, 28]
+    assert drawn == again
     assert all(torch.equal(weights[name], same[name]) for name in weights)
 
 
@@ -113,6 +113,7 @@ def test_counters_of_callbacks_come_back(tmp_path):
     TrainerRun(trainer, tmp_path / "a")
     with pytest.raises(KeyError, match="a bug"):
         trainer.train()
+    mc.finish_saves(tmp_path / "a")
     trainer = make(tmp_path / "a", num_train_epochs=30, callbacks=[early(3)])
     run = TrainerRun(trainer, tmp_path / "a")
     trainer.train()
@@ -144,7 +145,7 @@ def test_the_checkpoint_tells_where_the_run_was(tmp_path):
 
 def test_an_unknown_version_of_transformers_is_refused_by_name(tmp_path, monkeypatch):
     trainer = make(tmp_path / "a")
-    monkeypatch.setattr(transformers, "__version__", "6.0.1")
+    monkeypatch.setattr(trainer_rules.transformers, "__version__", "6.0.1")
 
     with pytest.raises(TrainerUnknown, match=r"transformers 6\.0\.1 is not known .* known is 5\.22\.x"):
         TrainerRun(trainer, tmp_path / "a")

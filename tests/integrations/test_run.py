@@ -62,6 +62,17 @@ def test_a_finished_run_has_nothing_left_to_do_and_goes_on_with_more_epochs(tmp_
     assert (run.resumed_from, run.step) == (4, 8)
 
 
+def test_what_follows_a_finished_run_draws_the_same_when_it_is_started_again(tmp_path):
+    def drawn():
+        random.seed(1)
+        for _ in mc.Run(tmp_path, data=DATA, state={"a": 1}):
+            random.random()
+        return random.random()
+
+    first = drawn()
+    assert drawn() == first
+
+
 def test_only_what_a_keeper_claims_stays(tmp_path):
     go(tmp_path, epochs=3, every=2, keep=[mc.last(2), mc.every(6)])
 

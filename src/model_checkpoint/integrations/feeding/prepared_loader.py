@@ -122,7 +122,7 @@ class InnerLoader:
     def __init__(self, base: Any, begin: Callable[[], Iterator[Any]]) -> None:
         self._base, self._begin = base, begin
 
-    @property
+    @property  # type: ignore[misc]
     def __class__(self) -> Any:  # a prepared loader says that it is of the class of this
         return self._base.__class__
 

@@ -23,7 +23,7 @@ class Listener(Protocol):
         ...
 
 
-class TrainerEvents(TrainerCallback):
+class TrainerEvents(TrainerCallback):  # type: ignore[misc]  # transformers is not typed
     """Tells of every batch, of those within an accumulation too, and of the ends of epochs."""
 
     def __init__(self, listener: Listener) -> None:

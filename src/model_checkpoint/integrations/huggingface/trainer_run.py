@@ -27,7 +27,7 @@ from model_checkpoint.integrations.huggingface.trainer_rules import keepers_for,
 from model_checkpoint.integrations.loop.boundary import Saves, leave, listen, obey
 from model_checkpoint.integrations.loop.fillable import require_fillable
 from model_checkpoint.integrations.loop.newest_whole import WholeCheckpoint, newest_whole
-from model_checkpoint.integrations.loop.opening import opening
+from model_checkpoint.integrations.loop.opening_line import opening
 from model_checkpoint.integrations.loop.place import RunPlace
 from model_checkpoint.integrations.loop.saved_run import SavedRun
 from model_checkpoint.plan.choose import step_name
@@ -57,7 +57,7 @@ class TrainerRun:
 
     Example:
         >>> import tempfile, torch
-        >>> from transformers import TrainingArguments
+        >>> from transformers import PrinterCallback, TrainingArguments
         >>> class Net(torch.nn.Module):
         ...     def __init__(self):
         ...         super().__init__()
@@ -67,6 +67,7 @@ class TrainerRun:
         >>> args = TrainingArguments(tempfile.mkdtemp(), save_steps=2, use_cpu=True, report_to=[], disable_tqdm=True,
         ...                          per_device_train_batch_size=2, logging_strategy="no", num_train_epochs=1)
         >>> trainer = Trainer(Net(), args, train_dataset=[{"x": torch.ones(2)}] * 6)
+        >>> trainer.remove_callback(PrinterCallback)
         >>> run = TrainerRun(trainer, "memory://doc-trainer")
         >>> _ = trainer.train()
         >>> run.opening, run.step
@@ -116,21 +117,23 @@ class TrainerRun:
 
     def train(self, go: Callable[[str | None], Any]) -> Any:
         """Let the Trainer go on from the newest checkpoint that is whole, or from the beginning."""
-        self._feed = self._run = None
-        self._over = False
-        self._notice = listen(self._deadline)
+        self._feed, self._run, self._over = None, None, False
+        notice = self._notice = listen(self._deadline)
         try:
             with self._saved_state() as folder:
                 done = go(folder)
             self._saves.finish()
         finally:
-            if self._notice is not None:
-                self._notice.close()
-            if self._feed is not None:
-                self._feed.close()
-        if self._notice is not None and self._notice.should_save():
-            obey(self._notice)  # it came after the last step: all is saved
+            self._close()
+        if notice is not None and notice.should_save():
+            obey(notice)  # it came after the last step: all is saved
         return done
+
+    def _close(self) -> None:
+        if self._notice is not None:
+            self._notice.close()
+        if self._feed is not None:
+            self._feed.close()
 
     @contextmanager
     def _saved_state(self) -> Iterator[str | None]:
@@ -190,6 +193,8 @@ class TrainerRun:
         if self._whole is not None:
             self._progress.restore_loss()
             control.should_training_stop = self._over
+        if self._over:
+            self._running.stay()
 
     def open_epoch(self) -> None:
         """Find the place in the data, unless there is nothing left to train."""

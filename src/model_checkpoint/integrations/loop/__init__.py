@@ -6,7 +6,7 @@ saved_run     all a run must bring back beside the caller's objects, and the ord
 boundary      at which boundaries between two bodies a run may save, saves, or leaves.
 fillable      what a resume can fill in place; anything else is refused on the first start.
 newest_whole  the newest checkpoint of which every byte is as it was saved.
-opening       in one line what a run goes on from, and what it fell back over.
+opening_line  in one line what a run goes on from, and what it fell back over.
 environment   what must be the same for numbers to be the same, and what is not.
 training_bar  how far a run is, on a terminal.
 """

@@ -57,6 +57,6 @@ def _require_whole(store: Store, found: ListedCheckpoint) -> ListedCheckpoint:
     for wrong in damage_of(store, found.name):
         where = path_of(store, found.name)
         if wrong.unread:
-            raise StorageFailure(f"{where}: {wrong.problem}", where)
-        raise CorruptedCheckpoint(f"{where}: {wrong.problem}", where, file=wrong.file, chunk=wrong.chunk)
+            raise StorageFailure(wrong.problem, where)
+        raise CorruptedCheckpoint(wrong.problem, where, file=wrong.file, chunk=wrong.chunk)
     return found

@@ -13,7 +13,7 @@ from model_checkpoint.errors import CheckpointNotFound, OptionInvalid
 from model_checkpoint.integrations.feeding.feed import feed_for, length_of
 from model_checkpoint.integrations.loop.boundary import Saves, StepWatch, leave, listen
 from model_checkpoint.integrations.loop.fillable import require_fillable, unfillable
-from model_checkpoint.integrations.loop.opening import opening
+from model_checkpoint.integrations.loop.opening_line import opening
 from model_checkpoint.integrations.loop.place import RunPlace
 from model_checkpoint.integrations.loop.saved_run import SavedRun
 from model_checkpoint.integrations.loop.training_bar import TrainingBar
@@ -142,6 +142,8 @@ class Run:
         bar.say(self.opening)
         notice = listen(self._deadline)
         try:
+            if self.epoch >= self._epochs:
+                self._run.stay()
             while self.epoch < self._epochs:
                 yield self._batches(bar, notice)
                 self._run.place = self._run.place.after_epoch()

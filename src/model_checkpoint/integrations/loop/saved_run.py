@@ -76,6 +76,11 @@ class SavedRun:
         self._restore(loaded["now"])  # last: what finding the place drew does not count
         return batches
 
+    def stay(self) -> None:
+        """Put the generators in force where nothing is left to train: what follows draws what it would have drawn."""
+        if self._loaded is not None:
+            self._restore(self._loaded["now"])
+
     def _begin(self) -> Iterator[Any]:
         self.place = self.place.begun_with(self._feed.draw_base())
         self._start = self._generators()

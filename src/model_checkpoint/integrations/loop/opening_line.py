@@ -1,4 +1,4 @@
-"""Opening: in one line what a run goes on from, and what it fell back over."""
+"""Opening line: in one line what a run goes on from, and what it fell back over."""
 
 from __future__ import annotations
 
