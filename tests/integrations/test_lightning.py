@@ -156,6 +156,12 @@ def test_a_path_is_passed_over_where_the_run_has_more_to_go_on_from_and_taken_wh
     assert "own.ckpt is passed over" in caplog.text
 
 
+def test_a_trial_of_one_batch_leaves_no_trace(tmp_path):
+    quiet(fast_dev_run=True, callbacks=[LightningRun(tmp_path / "a", every=1)]).fit(Counting(), data())
+
+    assert not (tmp_path / "a").exists()
+
+
 def test_checkpoints_of_something_else_are_refused(tmp_path):
     mc.save(tmp_path, {"weights": [1.0]}, step=1)
 

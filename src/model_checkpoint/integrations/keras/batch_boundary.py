@@ -2,7 +2,8 @@
 
 It is the first of all callbacks: when it hears that a batch begins, all the others are done with the one before, and
 none has begun with the next. What was saved is put back there too, as late as can be: by then every callback has set
-itself up, scheduled its learning rate and drawn its numbers, as it had before the save.
+itself up, scheduled its learning rate and drawn its numbers, as it had before the save. What was saved at the end of a
+run is put back where the next epoch begins.
 """
 
 from __future__ import annotations
@@ -87,17 +88,18 @@ class BatchBoundary(keras.callbacks.Callback):  # type: ignore[misc]  # keras ha
         self._begun_at = self._place
         if self._batches is not None:
             self._batches.begin_epoch(epoch, skip=self._place.batch)
+            self._batches.open()
             _tell_length(len(self._batches))
+        if self._resumed is not None and self._resumed[_OWN]["over"]:  # saved when no epoch was under way
+            self._put_back()
+            self.model.reset_metrics()
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Between two batches."""
         at = self._begun_at
         self._place = replace(at, step=at.step + batch, batch=at.batch + batch)
-        if self._batches is not None:
-            self._batches.open()
         if self._resumed is not None:
-            self._put_back(self._resumed)
-            self._resumed = None
+            self._put_back()
         self._at_boundary()
         self._has_trained = True
 
@@ -131,10 +133,12 @@ class BatchBoundary(keras.callbacks.Callback):  # type: ignore[misc]  # keras ha
 
     def finish(self) -> None:
         """Save what came out when all callbacks are done, and return when it is durable."""
+        if self._resumed is not None:  # nothing was left to do: the generators are as the end of the run left them
+            RngState(self._resumed[_OWN]["generators"]).restore()
         if self._has_trained:
             if self._batches is not None:
                 self._batches.finish()
-            self._save(stopped=bool(self.model.stop_training))
+            self._save(over=True)
         self._saves.finish()
 
     @property
@@ -143,7 +147,9 @@ class BatchBoundary(keras.callbacks.Callback):  # type: ignore[misc]  # keras ha
         doubts = () if self._batches is None else self._batches.doubts
         return tuple(dict.fromkeys([*self._reasons, *doubts]))
 
-    def _put_back(self, resumed: Mapping[str, Any]) -> None:
+    def _put_back(self) -> None:
+        resumed, self._resumed = self._resumed, None
+        assert resumed is not None
         put_variables(self.model, resumed)
         self._callbacks.load_state_dict(resumed["callbacks"])
         opened = None if self._batches is None else self._batches.opened_with
@@ -159,20 +165,21 @@ class BatchBoundary(keras.callbacks.Callback):  # type: ignore[misc]  # keras ha
         if can_save and self._place.step and (judged or self._saves.is_due(self._place.step)):
             self._save()
 
-    def _save(self, *, stopped: bool = False) -> None:
-        state, reasons = self._state(stopped=stopped), list(self.reasons)
+    def _save(self, *, over: bool = False) -> None:
+        state, reasons = self._state(over=over), list(self.reasons)
         about = {name: getattr(self._place, name) for name in ("step", "epoch", "batch")}
         about |= {"exact": not reasons, "reasons": reasons}
         self._saves.start(state, step=self._place.step, metrics=self._metrics(), about=about)
 
-    def _state(self, *, stopped: bool = False) -> dict[str, Any]:
+    def _state(self, *, over: bool = False) -> dict[str, Any]:
         place, data = self._place, None if self._batches is None else self._batches.state_dict(done=self._place.batch)
         own = {
             "kind": type(self._batches).__name__,
             "place": asdict(place),
             "data": data,
             "generators": rng_state().state_dict(),
-            "stopped": stopped,
+            "over": over,
+            "stopped": over and bool(self.model.stop_training),
             "environment": {**environment(), "backend": keras.backend.backend(), "keras": keras.__version__},
             "reasons": list(self.reasons),
             "notes": [BY_EPOCHS] if self._batches is None else list(self._batches.notes),

@@ -17,7 +17,7 @@ from model_checkpoint.integrations.keras.exact_batches import BY_EPOCHS, batches
 from model_checkpoint.integrations.keras.known_backends import require_keras
 from model_checkpoint.integrations.loop.boundary import listen
 from model_checkpoint.integrations.loop.environment import differences, environment
-from model_checkpoint.integrations.loop.opening import opening
+from model_checkpoint.integrations.loop.opening_line import opening
 from model_checkpoint.integrations.loop.place import RunPlace
 from model_checkpoint.plan import LoadReport
 from model_checkpoint.storage.locate import Root

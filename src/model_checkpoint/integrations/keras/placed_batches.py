@@ -125,7 +125,7 @@ class DatasetBatches(IndexedBatches):
         return {**vars(self), "_lock": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _lock=forks.lock())
+        self.__dict__.update(state, _lock=forks.lock())
 
     def size(self) -> int:
         """The number of batches."""

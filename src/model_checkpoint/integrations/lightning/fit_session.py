@@ -19,7 +19,7 @@ from model_checkpoint.integrations.lightning.restarting import go_on_between_bat
 from model_checkpoint.integrations.lightning.trainer_checks import require_exact
 from model_checkpoint.integrations.loop.boundary import Saves, StepWatch, leave, listen
 from model_checkpoint.integrations.loop.environment import differences, environment
-from model_checkpoint.integrations.loop.opening import opening
+from model_checkpoint.integrations.loop.opening_line import opening
 from model_checkpoint.integrations.loop.place import RunPlace
 from model_checkpoint.plan import LoadReport
 from model_checkpoint.storage.locate import Root
@@ -45,6 +45,8 @@ class FitSession:
 
     def __init__(self, trainer: Any, options: FitOptions) -> None:
         self._trainer, self._options = trainer, options
+        self.resumed_from: int | None = None
+        self.opening = f"{options.root}: a new run"
         self._group, self._averages = LoaderGroup(self._between), EpochAverages(trainer)
         self._evaluations: list[EvaluationLoader] = []
         self._watch, self._saves = StepWatch(()), self._new_saves(())
@@ -52,9 +54,8 @@ class FitSession:
         self._own: Mapping[str, Any] = {}  # our part of what was loaded
         self._validated = -1  # the step of the newest validation
         self._judged: set[str] = set()  # the metrics it gave
+        self._unjudged: dict[str, Any] = {}  # all that was logged before it
         self._reasons: list[str] = []
-        self.resumed_from: int | None = None
-        self.opening = f"{options.root}: a new run"
 
     # --- before the training ------------------------------------------------------------------------------------------
 
@@ -85,7 +86,7 @@ class FitSession:
             raise StructureMismatch(
                 f"{root}: {told[0].checkpoint} was not saved by a LightningRun. Give the run a root of its own."
             )
-        self.resumed_from = self._saves.newest = state["global_step"]
+        self.resumed_from = state["global_step"]
         changed = differences(self._own["environment"], environment())
         self._reasons = list(dict.fromkeys([*self._own["reasons"], *changed]))
         place = RunPlace(**self._own["place"])
@@ -117,7 +118,7 @@ class FitSession:
             grace=options.grace,
             guard=optimizers,
         )
-        saves.newest = getattr(self, "resumed_from", None)
+        saves.newest = self.resumed_from
         return saves
 
     def training_begins(self) -> None:

@@ -84,7 +84,8 @@ class LightningRun:
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Before Lightning restores anything."""
-        if stage == "fit":
+        self._session = self._session if stage != "fit" else None
+        if stage == "fit" and not trainer.fast_dev_run:  # which leaves no trace
             self._session = FitSession(trainer, self._options)
             self._session.begin()
         elif not isinstance(trainer.strategy.checkpoint_io, CheckpointReferences):
@@ -92,20 +93,24 @@ class LightningRun:
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         """After the optimizers were made."""
-        self._fit.optimizers_made()
+        if self._session is not None:
+            self._session.optimizers_made()
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """After Lightning restored all it restores."""
         require_plain_batches(trainer)
-        self._fit.training_begins()
+        if self._session is not None:
+            self._session.training_begins()
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         """A batch is there."""
-        self._fit.body_begins()
+        if self._session is not None:
+            self._session.body_begins()
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """It was trained on."""
-        self._fit.body_ends()
+        if self._session is not None:
+            self._session.body_ends()
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
         """A validation begins."""
@@ -119,11 +124,13 @@ class LightningRun:
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """An epoch is over."""
-        self._fit.epoch_ends()
+        if self._session is not None:
+            self._session.epoch_ends()
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """All epochs are over."""
-        self._fit.training_ends()
+        if self._session is not None:
+            self._session.training_ends()
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """A step may be half done: nothing is saved."""
@@ -132,12 +139,7 @@ class LightningRun:
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """The trainer is done with this call."""
-        if stage == "fit":
-            self._fit.end()
+        if stage == "fit" and self._session is not None:
+            self._session.end()
         elif isinstance(io := trainer.strategy.checkpoint_io, CheckpointReferences):
             trainer.strategy.checkpoint_io = io.inner
-
-    @property
-    def _fit(self) -> FitSession:
-        assert self._session is not None
-        return self._session
