@@ -225,6 +225,7 @@ def test_a_fit_that_is_told_to_end_saves_at_the_next_boundary_and_goes_on_from_t
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::UserWarning")  # the advice of the other package
 def test_it_is_a_callback_of_the_other_package_too(tmp_path):
     other = pytest.importorskip("pytorch_lightning")
 

@@ -31,7 +31,7 @@ class FedBatches(keras.utils.PyDataset):  # type: ignore[misc]  # keras has no t
         self._feed = feed_for(loader, apart=True)
         self._run = SavedRun(self._feed)
         self._batches: Iterator[Any] | None = None
-        self._first: Any = None  # kept, because Keras reads it once more to learn its shape
+        self._first: Any = None
         self.opened_with: RngState | None = None  # the generators of the program, where a run goes on from
         self._goes_on = False
         self._skip = self._trained = 0  # batches of this epoch that Keras does not ask for; that were trained on
@@ -57,21 +57,20 @@ class FedBatches(keras.utils.PyDataset):  # type: ignore[misc]  # keras has no t
             self._trained = skip
 
     def open(self) -> None:
-        """Begin the epoch, drawing what it takes."""
+        """Begin the epoch and read its first batch: samplers draw the order then, before anyone else draws."""
         if self._batches is None:
             self._batches = self._run.open_epoch()
-            self._first = None
             self.opened_with = rng_state() if self._goes_on else None
             self._goes_on = False
+            self._first = self._read()
 
     def __getitem__(self, index: int) -> Any:
         self.open()
+        return self._read() if index else self._first  # Keras reads the first once more to learn its shape
+
+    def _read(self) -> Any:
         assert self._batches is not None
-        if index == 0 and self._first is not None:
-            return self._first
-        batch = keras.tree.map_structure(_as_numpy, next(self._batches))
-        self._first = batch if index == 0 else None
-        return batch
+        return keras.tree.map_structure(_as_numpy, next(self._batches))
 
     def state_dict(self, *, done: int) -> dict[str, Any]:
         """All that decides about the batches after ``done``, whatever was read ahead."""
