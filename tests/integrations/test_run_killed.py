@@ -35,7 +35,7 @@ def test_a_killed_run_ends_as_if_it_had_not_been(tmp_path, kind, by_epochs):
     whole, seconds = unbroken(train, tmp_path, **options)
 
     starts = killed_until_done(
-        train, tmp_path / "killed", tmp_path / "killed.out", kills=3, seconds=0.5 * seconds, seed=kind, **options
+        train, tmp_path / "killed", tmp_path / "killed.out", kills=3, seconds=0.15 * seconds, seed=kind, **options
     )
 
     assert (tmp_path / "killed.out").read_text() == whole
