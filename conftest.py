@@ -11,5 +11,6 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("KERAS_BACKEND", "torch")
 # a shell starts its background jobs deaf to interrupts, which children inherit; tests interrupt themselves
 signal.signal(signal.SIGINT, signal.default_int_handler)

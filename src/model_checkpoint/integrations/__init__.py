@@ -2,6 +2,8 @@
 
 huggingface     a Trainer of transformers that goes on where it was killed.
 accelerate      the loop for what an Accelerator prepared.
+lightning       a callback with which a fit of PyTorch Lightning goes on where it was.
+keras           a fit of Keras 3 that goes on where it was, to the very batch.
 loop            the loop that resumes by itself, bit for bit.
 dcp             a plug for torch.distributed.checkpoint.
 feeding         batches of any kind of data from any place of an epoch, with the randomness they had.

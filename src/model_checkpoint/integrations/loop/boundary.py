@@ -69,12 +69,22 @@ class StepWatch:
 
 
 class Saves:
-    """The saves of one run: in the background, lazily where optimizers can be held back for the copy."""
+    """The saves of one run: in the background, lazily where optimizers can be held back for the copy.
+
+    Optimizers that are not in the state itself, because it holds what their ``state_dict`` gave, are the ``guard``.
+    """
 
     def __init__(
-        self, root: Root, *, every: int | None, lazy: bool, keep: Sequence[Keeper] = (), grace: float = 0.0
+        self,
+        root: Root,
+        *,
+        every: int | None,
+        lazy: bool,
+        keep: Sequence[Keeper] = (),
+        grace: float = 0.0,
+        guard: Sequence[object] = (),
     ) -> None:
-        self._root, self._every, self._lazy = root, every, lazy
+        self._root, self._every, self._lazy, self._guard = root, every, lazy, guard
         self._keep, self._grace = tuple(keep), grace
         self._job: SaveJob | None = None
         self.stall = 0.0
@@ -123,7 +133,7 @@ class Saves:
         # the folder of a step that was saved, fallen back over and reached again is replaced
         if self._lazy:
             with suppress(LazyRefused):
-                return save_async(self._root, state, overwrite=True, lazy=True, **options)
+                return save_async(self._root, state, overwrite=True, lazy=True, guard=self._guard, **options)
             self._lazy = False
         return save_async(self._root, state, overwrite=True, **options)
 

@@ -1,0 +1,146 @@
+"""A small training under Lightning with everything its own resume gets wrong."""
+
+import logging
+import random
+import time
+import warnings
+from pathlib import Path
+
+import lightning.pytorch as pl
+import numpy as np
+import torch
+from lightning.pytorch.plugins.environments import LightningEnvironment
+from tests.integrations.trainer_data import Augmented, Stream, collate, digest, net
+from torch.utils.data import DataLoader, DistributedSampler, Subset
+from torchmetrics import MeanMetric
+
+from model_checkpoint.integrations.lightning import LightningRun
+
+EPOCHS = 3
+WORKERS = {"num_workers": 2, "prefetch_factor": 3}
+
+
+class Net(pl.LightningModule):
+    """Dropout, averages written after the step, a mean over the epoch that a schedule watches, a metric object."""
+
+    def __init__(self, pause=0.0):
+        super().__init__()
+        self.body, self.pause = net(), pause
+        self.average = torch.optim.swa_utils.AveragedModel(
+            self.body, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.9)
+        )
+        self.seen = MeanMetric()
+        self.ends = []
+
+    def training_step(self, batch, index):
+        time.sleep(self.pause)
+        batch = batch.get("b", batch)
+        loss = self.body(batch["x"]).square().mean()
+        self.seen.update(loss.detach())
+        self.log("train_loss", loss, on_step=False, on_epoch=True, batch_size=len(batch["x"]))
+        return loss
+
+    def on_train_batch_end(self, outputs, batch, index):  # after every callback
+        self.average.update_parameters(self.body)
+
+    def on_train_epoch_end(self):
+        self.ends.append((float(self.trainer.callback_metrics["train_loss"]), float(self.seen.compute())))
+        self.seen.reset()
+
+    def on_save_checkpoint(self, checkpoint):
+        checkpoint["ends"] = [list(end) for end in self.ends]
+
+    def on_load_checkpoint(self, checkpoint):
+        self.ends = [tuple(end) for end in checkpoint["ends"]]
+
+    def validation_step(self, batch, index):
+        self.log("val_loss", self.body(batch["x"]).square().mean() + 0 * torch.rand(()), batch_size=len(batch["x"]))
+
+    def configure_optimizers(self):
+        optimizer = torch.optim.AdamW(self.body.parameters(), 1e-2)
+        watching = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=0, threshold=0.5)
+        step = {"scheduler": torch.optim.lr_scheduler.StepLR(optimizer, 7, 0.9), "interval": "step"}
+        return [optimizer], [step, {"scheduler": watching, "monitor": "train_loss"}]
+
+
+class Telling(pl.Callback):
+    """Writes down what each process went on from, as soon as it trains."""
+
+    def __init__(self, run, out):
+        self.run, self.out = run, out
+
+    def on_train_start(self, trainer, module):
+        with Path(f"{self.out}.from").open("a") as file:
+            file.write(f"{self.run.resumed_from or 0} ")
+
+
+class Manual(Net):
+    """Steps by itself, every third batch."""
+
+    def __init__(self, pause=0.0):
+        super().__init__(pause)
+        self.automatic_optimization = False
+
+    def training_step(self, batch, index):
+        loss = super().training_step(batch, index)
+        optimizer = self.optimizers()
+        self.manual_backward(loss / 3)
+        if index % 3 == 2:
+            optimizer.step()
+            optimizer.zero_grad()
+
+    def configure_optimizers(self):
+        return torch.optim.AdamW(self.body.parameters(), 1e-2)
+
+
+def loader(**more):
+    return DataLoader(Augmented(), 8, shuffle=True, collate_fn=collate, **more)
+
+
+def two():
+    """Two loaders; the shorter one begins anew within an epoch."""
+    short = DataLoader(Subset(Augmented(), range(30)), 8, shuffle=True, num_workers=1)
+    return {"a": short, "b": loader(num_workers=2)}
+
+
+DATA = {
+    "no workers": (Net, loader, {"accumulate_grad_batches": 2}),
+    "workers": (Net, lambda: loader(**WORKERS), {"accumulate_grad_batches": 2, "val_check_interval": 5}),
+    "persistent workers": (Net, lambda: loader(persistent_workers=True, **WORKERS), {"accumulate_grad_batches": 3}),
+    "stream": (Net, lambda: DataLoader(Stream(), 8, collate_fn=collate, **WORKERS), {}),
+    "stream without workers": (Net, lambda: DataLoader(Stream(), 8, collate_fn=collate), {"limit_train_batches": 9}),
+    "distributed sampler": (
+        Net,
+        lambda: DataLoader(Augmented(), 8, sampler=DistributedSampler(Augmented(), 1, 0, seed=5)),
+        {"reload_dataloaders_every_n_epochs": 1, "use_distributed_sampler": False},
+    ),
+    "two loaders": (Net, two, {"limit_train_batches": 11}),
+    "manual steps": (Manual, lambda: loader(**WORKERS), {"max_steps": 10, "max_epochs": -1}),
+}
+
+
+def quiet(**options):
+    """A trainer that says nothing, and does not ask MPI where it is."""
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    options = {"accelerator": "cpu", "logger": False, "plugins": [LightningEnvironment()], **options}
+    return pl.Trainer(enable_progress_bar=False, enable_model_summary=False, **options)
+
+
+def train(root, out, *, kind, pause=0.0, every=2, **more):
+    """Train to the end, and write down the steps, the epochs' means and a digest of everything."""
+    warnings.simplefilter("ignore")  # Lightning's advice on workers and lengths
+    random.seed(0)
+    np.random.seed(0)
+    torch.manual_seed(0)
+    make, data, options = DATA[kind]
+    options = {"max_epochs": EPOCHS, **options, **more}
+    run, net = LightningRun(root, every=every), make(pause)
+    check = DataLoader(Augmented(), 16, num_workers=1, persistent_workers=True)
+    trainer = quiet(callbacks=[run, Telling(run, out)], **options)
+    trainer.fit(net, data(), check)
+    scheduler = trainer.lr_scheduler_configs[0].scheduler if trainer.lr_scheduler_configs else None
+    rates = [group["lr"] for group in trainer.optimizers[0].param_groups]
+    found = digest(net, trainer.optimizers[0], scheduler or torch.optim.lr_scheduler.StepLR(trainer.optimizers[0], 1))
+    batches = trainer.fit_loop.epoch_loop.batch_progress.total.completed
+    steps = f"{trainer.global_step} {batches} {trainer.current_epoch}"
+    Path(out).write_text(f"{steps} {run.exact} {rates} {net.ends} {found}")
