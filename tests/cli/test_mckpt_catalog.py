@@ -39,8 +39,26 @@ def test_runs_are_listed_with_state_and_metrics(catalog, mckpt):
     assert [line.split()[0] for line in shown.splitlines()[2:4]] == ["second", "first"]
     assert "completed" in shown
     assert "loss=0.1" in shown
-    assert json.loads(mckpt("experiments", catalog, "--status", "running", "--json").out) == []
+    assert json.loads(mckpt("experiments", catalog, "--query", "status:running", "--json").out) == []
     assert "1 of 2 runs; --limit 2 shows all" in mckpt("experiments", catalog, "--limit", "1").out
+
+
+def test_a_search_chooses_runs_and_checkpoints(catalog, tmp_path, mckpt):
+    for step in (1, 2, 3):
+        mc.save(tmp_path / "run", {"a": 1}, step=step, metrics={"val/loss": 1 / step}, metadata={"opt": {"lr": 0.1}})
+    mc.tag(tmp_path / "run@2", "paper")
+
+    def found(*words):
+        return [row.get("step") or row["name"] for row in json.loads(mckpt(*words, "--json").out)]
+
+    assert found("ls", tmp_path / "run", "-q", "`val/loss` < 0.6") == [3, 2]
+    assert found("ls", tmp_path / "run", "-q", "-tag:paper opt.lr = 0.1 step < 3") == [1]
+    assert "the search fits no checkpoint" in mckpt("ls", tmp_path / "run", "-q", "step > 7").out
+    assert found("experiments", catalog, "-q", "best.loss <= 0.1 first") == [9]
+    wrong = mckpt("ls", tmp_path / "run", "-q", "step < 3 stpe > 1")
+    assert wrong.code == 2
+    assert wrong.err.splitlines()[1:] == ["  step < 3 stpe > 1", "           ^^^^"]
+    assert "Did you mean 'step'?" in wrong.err
 
 
 def test_metrics_of_a_run_are_listed_and_drawn(catalog, mckpt):

@@ -9,7 +9,19 @@ import pytest
 
 import model_checkpoint as mc
 
-HEAVY = ["torch", "jax", "tensorflow", "sqlalchemy", "alembic", "fastapi", "obstore", "numpy", "rich", "asyncio", "ssl"]
+HEAVY = [
+    "torch",
+    "jax",
+    "tensorflow",
+    "sqlalchemy",
+    "alembic",
+    "fastapi",
+    "obstore",
+    "numpy",
+    "rich",
+    "asyncio",
+    "pydantic",
+]
 PROBE = """
 import json, sys
 sys.argv = ["mckpt", *json.loads(sys.argv[1])]

@@ -2,6 +2,7 @@
 
 main          which verb is meant, and what becomes of its failures.
 verb_table    every verb, where it is written, and how it is called.
+plain_texts   arguments that are texts, taken as they are.
 verbs         one function a verb: its words, and who does the work.
 rendering     tables for people, JSON for programs.
 catalog_echo  what a verb did to a root, told to the catalog that indexes it.

@@ -14,9 +14,10 @@ from importlib import import_module
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from model_checkpoint.cli.exit_codes import ExitCode, code_of
+from model_checkpoint.cli.plain_texts import take_texts_as_they_are
 from model_checkpoint.cli.verb_table import ALIASES, VERBS
 from model_checkpoint.errors import CheckpointException
 
@@ -33,6 +34,14 @@ def function_of(name: str) -> Callable[..., None]:
     return function
 
 
+class _VerbCommand(TyperCommand):
+    """One verb."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        take_texts_as_they_are(self.get_params(ctx))
+        return super().parse_args(ctx, args)
+
+
 class _Verbs(Mapping[str, Any]):
     """The verbs as commands, each made when it is asked for."""
 
@@ -46,7 +55,7 @@ class _Verbs(Mapping[str, Any]):
         if true_name not in self._made:
             alone = typer.Typer(add_completion=False, rich_markup_mode=None)
             examples = "\n".join(f"  {line}" for line in VERBS[true_name].examples)
-            alone.command(true_name, epilog=f"\b\nExamples:\n{examples}")(function_of(true_name))
+            alone.command(true_name, cls=_VerbCommand, epilog=f"\b\nExamples:\n{examples}")(function_of(true_name))
             self._made[true_name] = typer.main.get_command(alone)
         return self._made[true_name]
 
@@ -63,6 +72,10 @@ class _VerbGroup(TyperGroup):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.commands = _Verbs()  # type: ignore[assignment]  # it is only read
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        take_texts_as_they_are(self.get_params(ctx))
+        return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(VERBS)

@@ -18,7 +18,16 @@ class Verb:
 LOOK, TRUST, KEEP, MOVE, CATALOG = "Look", "Trust", "Keep and let go", "Move", "Catalog and dashboard"
 
 VERBS = {
-    "ls": Verb("looking", LOOK, ("mckpt ls runs/a", "mckpt ls runs", "mckpt ls s3://bucket/runs/a --json")),
+    "ls": Verb(
+        "looking",
+        LOOK,
+        (
+            "mckpt ls runs/a",
+            "mckpt ls runs/a --query 'val_loss < 0.3 tag:paper'",
+            "mckpt ls runs",
+            "mckpt ls s3://b/a --json",
+        ),
+    ),
     "show": Verb("looking", LOOK, ("mckpt show runs/a", "mckpt show runs/a@100 --tensors --parts model")),
     "cat": Verb("looking", LOOK, ('mckpt cat runs/a@100 model.weight --index "0:2,-1"', "mckpt cat runs/a epoch")),
     "diff": Verb("looking", LOOK, ("mckpt diff runs/a@100 runs/a@200 --parts model",)),
@@ -53,7 +62,11 @@ VERBS = {
     "convert": Verb("moving", MOVE, ("mckpt convert old.pt runs/a", "mckpt convert runs/a@100 out --to dcp")),
     "adopt": Verb("moving", MOVE, ("mckpt adopt lightning_logs/version_0/checkpoints runs/a",)),
     "reindex": Verb("cataloging", CATALOG, ("mckpt reindex runs/a", "mckpt reindex runs/a --database sqlite:///r.db")),
-    "experiments": Verb("cataloging", CATALOG, ("mckpt experiments runs/a", "mckpt experiments experiments.db")),
+    "experiments": Verb(
+        "cataloging",
+        CATALOG,
+        ("mckpt experiments runs/a", "mckpt experiments experiments.db -q 'status:alive loss < 1'"),
+    ),
     "metrics": Verb("cataloging", CATALOG, ("mckpt metrics runs/a", "mckpt metrics experiments.db baseline val_loss")),
     "lineage": Verb("cataloging", CATALOG, ("mckpt lineage runs/a", "mckpt lineage experiments.db baseline")),
     "sql": Verb(

@@ -5,6 +5,7 @@ runs             the roots below a folder, one line each.
 run_position     where in its data a run was when it saved.
 value_spread     how the values of each tensor lie: extremes, mean, histogram, NaN.
 metric_history   the metrics of all checkpoints of a root, by step.
+row_query        which checkpoints or runs a search means.
 catalogs         the database that is meant by a root, a file or a URL; the run that is meant by a name.
 family_tree      which runs came out of which, and at which checkpoint.
 read_only_query  one query on a catalog that cannot change it.

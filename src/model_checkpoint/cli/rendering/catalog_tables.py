@@ -45,7 +45,7 @@ def experiments(catalog: str, found: Sequence[RunRow], *, total: int, as_json: b
         print_json([_run_value(*row) for row in found])
         return
     if not found:
-        say(f"{clean(catalog)}: no run is recorded there yet.")
+        say(f"{clean(catalog)}: no run that fits is recorded there.")
         return
     wide = is_wide()
     titles = ("run", *["id"] * wide, "state", "step", "started", "saved", "metrics")

@@ -31,13 +31,13 @@ _CONSEQUENCES = {
 }
 
 
-def listing(root: str, infos: Sequence[CheckpointInfo], *, as_json: bool) -> None:
+def listing(root: str, infos: Sequence[CheckpointInfo], *, as_json: bool, searched: bool = False) -> None:
     """The table of `mckpt ls`."""
     if as_json:
         print_json(list(infos))
         return
     if not infos:
-        say(f"{clean(root)}: no committed checkpoint yet.")
+        say(f"{clean(root)}: {'the search fits no checkpoint' if searched else 'no committed checkpoint yet'}.")
         return
     names = sorted({name for info in infos for name in info.metrics})
     best = {name: _best(name, infos) for name in names}

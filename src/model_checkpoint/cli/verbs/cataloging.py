@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from model_checkpoint.cli.exit_codes import ExitCode
-from model_checkpoint.cli.verbs.verb_arguments import CatalogArgument, JsonOption, RootArgument
+from model_checkpoint.cli.verbs.verb_arguments import CatalogArgument, JsonOption, QueryOption, RootArgument
 from model_checkpoint.errors import OptionInvalid
+
+if TYPE_CHECKING:
+    from model_checkpoint.database.records import MetricSummary
 
 RunArgument = Annotated[
     str, typer.Argument(metavar="[RUN]", help="A run's name, id or beginning of an id; by default the latest.")
@@ -47,31 +50,30 @@ def reindex(
 
 def experiments(
     catalog: CatalogArgument,
-    status: Annotated[str, typer.Option("--status", help="Only runs of this status, e.g. running.")] = "",
+    query: QueryOption = "",
     limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many, the latest first.")] = 50,
     as_json: JsonOption = False,
 ) -> None:
     """List the runs of a catalog, and how each is doing.
 
-    Alive, hung, dead or finished, each with its evidence, checkpoints and metrics.
+    Alive, hung, dead or finished, each with its evidence, checkpoints and metrics. A search looks at metrics (as they
+    were last, or best.NAME), settings, step, status, tag, experiment, name and id.
     """
     from model_checkpoint.cli.finding.catalogs import all_runs, reading_catalog
+    from model_checkpoint.cli.finding.row_query import chosen, run_row
     from model_checkpoint.cli.rendering import catalog_tables
     from model_checkpoint.tracking import judge_run
 
     with reading_catalog(catalog) as database:
-        every = [run for run in all_runs(database) if not status or run.status == status]
-        runs = every[:limit]
-        now = database.now()
-        summaries = database.summaries([run.id for run in runs]) if runs else []
+        every, now = all_runs(database), database.now()
+        measured: dict[str, list[MetricSummary]] = {run.id: [] for run in every}
+        for one in database.summaries(list(measured)) if every else ():
+            measured[one.experiment_id].append(one)
+        if query:
+            every = chosen(query, every, [run_row(run, judge_run(run, now), measured[run.id]) for run in every])
         lines = [
-            (
-                run,
-                judge_run(run, now),
-                database.get_experiment_statistics(run.id),
-                [one for one in summaries if one.experiment_id == run.id],
-            )
-            for run in runs
+            (run, judge_run(run, now), database.get_experiment_statistics(run.id), measured[run.id])
+            for run in every[:limit]
         ]
     catalog_tables.experiments(catalog, lines, total=len(every), as_json=as_json)
 

@@ -7,20 +7,30 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from model_checkpoint.cli.exit_codes import ExitCode
-from model_checkpoint.cli.verbs.verb_arguments import JsonOption, PartsOption, RefArgument, RootArgument
+from model_checkpoint.cli.verbs.verb_arguments import JsonOption, PartsOption, QueryOption, RefArgument, RootArgument
 
 if TYPE_CHECKING:
     from model_checkpoint.cli.finding.value_spread import TensorSpread
 
 
-def ls(root: RootArgument, as_json: JsonOption = False) -> None:
-    """List the checkpoints of ROOT, or the runs in a folder."""
+def ls(root: RootArgument, query: QueryOption = "", as_json: JsonOption = False) -> None:
+    """List the checkpoints of ROOT, or the runs in a folder.
+
+    Newest first, with metrics, the best of each marked. A search looks at metrics, metadata, step, size, name, id, tag
+    and health (committed, unusable, incomplete).
+    """
     from model_checkpoint.cli.rendering import checkpoint_tables
     from model_checkpoint.engine.root.listing import list_checkpoints
     from model_checkpoint.errors import CheckpointNotFound
     from model_checkpoint.storage.locate import open_store
 
     found = list_checkpoints(root)
+    if query and found:
+        from model_checkpoint.cli.finding.row_query import checkpoint_row, chosen
+
+        found = chosen(query, found, [checkpoint_row(info) for info in found])
+        checkpoint_tables.listing(root, found, as_json=as_json, searched=True)
+        return
     if found or open_store(root).trash():
         checkpoint_tables.listing(root, found, as_json=as_json)
         return

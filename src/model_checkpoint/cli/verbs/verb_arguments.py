@@ -46,4 +46,8 @@ PartsOption = Annotated[
 DatabaseOption = Annotated[
     str, typer.Option("--database", metavar="URL", help="The catalog; by default catalog.db in ROOT, if there is one.")
 ]
+QueryOption = Annotated[
+    str,
+    typer.Option("--query", "-q", metavar="SEARCH", help='e.g. "val_loss < 0.3 tag:baseline -status:failed words".'),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
