@@ -149,7 +149,7 @@ def _answer_failures(app: FastAPI) -> None:
         if status >= 500:
             log.error("%s %s: %s", request.method, request.url.path, error)
         if isinstance(error, QueryInvalid):
-            place = {"at": error.at, "length": error.length, "suggestion": error.suggestion}
+            place: dict[str, Any] = {"at": error.at, "length": error.length, "suggestion": error.suggestion}
             return _refused(status, "QueryInvalid", error.message, **place)
         return _refused(status, type(error).__name__, error.message)
 
