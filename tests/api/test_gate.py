@@ -7,7 +7,7 @@ import pytest
 from starlette.routing import Route
 from tests.api.conftest import TOKEN, Server
 
-from model_checkpoint.api.application import make_open_app
+from model_checkpoint.api.application import ROUTERS
 from model_checkpoint.api.gate.admission import MOST_BODY, MOST_QUERY, Admission, RequestHead, hosts_of
 from model_checkpoint.api.gate.body_guard import read_body
 from model_checkpoint.api.gate.gatekeeper import WRONG_TOKENS
@@ -15,17 +15,15 @@ from model_checkpoint.api.gate.gatekeeper import WRONG_TOKENS
 PROBLEM = {"error", "code", "at", "length", "suggestion"}
 
 
-def routes_of(app):
-    return [route for route in app.routes if isinstance(route, Route) and route.path.startswith("/api")]
+ROUTES = [*(route for router in ROUTERS for route in router.routes), Route("/api/openapi.json", print)]
 
 
 def test_every_route_without_a_token_is_401(reader):
     """MLflow forgot one router (CVE-2026-0545); here all stand behind the same gate."""
     stranger = Server(reader.library, given=None)
-    app = make_open_app(reader.library)
     walked = 0
 
-    for route in [*routes_of(app), Route("/api/no-such-route", lambda request: None)]:
+    for route in [*ROUTES, Route("/api/no-such-route", print), Route("/api", print)]:
         path = route.path.replace("{run_id}", "r1").replace("{checkpoint_id}", "c1").replace("{job_id}", "j1")
         for method in sorted(route.methods | {"GET", "POST", "DELETE", "OPTIONS"}):
             answer = stranger.request(method, path, json={} if method == "POST" else None)
@@ -33,8 +31,8 @@ def test_every_route_without_a_token_is_401(reader):
             assert answer.headers["www-authenticate"] == "Bearer"
             walked += 1
 
-    assert walked > 100
-    assert len(routes_of(app)) >= 28
+    assert len(ROUTES) >= 28
+    assert walked > 4 * 28
 
 
 @pytest.mark.parametrize("given", ["wrong", "", TOKEN[:-1], f"{TOKEN} ", "Bearer", "\u00e9"])
@@ -124,7 +122,8 @@ def test_ids_are_never_paths(reader, path):
     ("parameter", "value", "status"),
     [
         ("q", "'; DROP TABLE experiments; --", 200),
-        ("q", "val_loss < 1 OR 1=1", 400),
+        ("q", "val_loss < 1 OR 1=1", 200),
+        ("q", "val_loss < 1; DROP", 400),
         ("q", "name:%", 200),
         ("q", "a" * 3000, 400),
         ("sort", "step; DROP TABLE experiments", 200),

@@ -70,7 +70,7 @@ def test_the_same_work_is_not_begun_twice_and_the_queue_is_short():
 
     assert runner.start("count", "0", "counting", lambda job: None) is first
     for number in range(1, MOST_WAITING):
-        runner.start("count", str(number), "counting", lambda job: None)
+        runner.start("count", str(number), "counting", lambda job: go.wait(10) and None)
     with pytest.raises(TooManyAtOnce, match="16 jobs"):
         runner.start("count", "one more", "counting", lambda job: None)
     go.set()

@@ -1,8 +1,9 @@
 """What was previewed is what goes, and it comes back; where the bytes are."""
 
+from tests.api.conftest import Server
+
 import model_checkpoint as mc
 from model_checkpoint.api.library.shelves import Library
-from tests.api.conftest import Server
 
 
 def plan(server, made, *keep):
