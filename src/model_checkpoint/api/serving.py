@@ -90,7 +90,7 @@ def _require_server() -> None:
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
-    """A socket bound to the address; 0 takes a free port.
+    """A socket that listens at the address; 0 takes a free port.
 
     Example:
         >>> with listening_socket("127.0.0.1", 0) as bound:
@@ -105,6 +105,7 @@ def listening_socket(host: str, port: int) -> socket.socket:
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind((host, port))
+        bound.listen(_MOST_CONNECTIONS)  # who comes before the server is up waits, and is not turned away
     except OSError as error:
         bound.close()
         raise OptionInvalid(

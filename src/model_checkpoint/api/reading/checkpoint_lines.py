@@ -70,17 +70,18 @@ def _read_place(cursor: str, shelves: int) -> tuple[int, str]:
 def lines_of(shelf: Shelf, rows: Sequence[Checkpoint]) -> list[dict[str, Any]]:
     """The lines of some checkpoints, with what keeps each of them."""
     connection = shelf.connection
-    runs = {one.experiment.id: one for one in connection.overviews({row.experiment_id for row in rows})}
+    runs = connection.run_heads({row.experiment_id for row in rows})
     begun = connection.beginnings([row.id for row in rows]) if rows else {}
-    return [_line(shelf, row, runs.get(row.experiment_id), begun.get(row.id, [])) for row in rows]
+    nobody = ("", None)
+    return [_line(shelf, row, runs.get(row.experiment_id, nobody), begun.get(row.id, [])) for row in rows]
 
 
-def _line(shelf: Shelf, row: Checkpoint, run: Any, begun: Sequence[str]) -> dict[str, Any]:
-    newest = run is not None and run.newest is not None and run.newest.id == row.id
+def _line(shelf: Shelf, row: Checkpoint, run: tuple[str, str | None], begun: Sequence[str]) -> dict[str, Any]:
+    name, newest = run
     return {
         "id": row.id,
         "run": row.experiment_id,
-        "run_name": run.experiment.name if run is not None else "",
+        "run_name": name,
         "name": row.name,
         "step": row.step,
         "at": row.created_at,
@@ -91,7 +92,7 @@ def _line(shelf: Shelf, row: Checkpoint, run: Any, begun: Sequence[str]) -> dict
         "pinned": row.pinned,
         "tags": list(row.tags),
         "note": row.notes,
-        "reasons": reasons_of(row, newest=newest, begun=begun),
+        "reasons": reasons_of(row, newest=newest == row.id, begun=begun),
         "metrics": {name: number_of(float(value)) for name, value in _numbers(measures_of(row)).items()},
         "deleted_at": row.deleted_at,
         "writable": shelf.writable,

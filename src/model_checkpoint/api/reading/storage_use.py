@@ -34,8 +34,10 @@ def describe_storage(library: Library) -> dict[str, Any]:
 
 
 def _runs(spaces: Sequence[tuple[Shelf, RootSpace]]) -> list[dict[str, Any]]:
-    names = {one.experiment.id: one.experiment.name for shelf in {shelf for shelf, _ in spaces}
-             for one in shelf.connection.overviews()}  # fmt: skip
+    names: dict[str, str] = {}
+    for shelf in dict.fromkeys(shelf for shelf, _ in spaces):
+        heads = shelf.connection.run_heads([space.run for one, space in spaces if one is shelf])
+        names |= {run: name for run, (name, _) in heads.items()}
     found: dict[str, dict[str, Any]] = {}
     for _, space in spaces:
         empty = {"id": space.run, "name": names.get(space.run, ""), "unique": 0, "shared": 0, "n": 0}
