@@ -179,6 +179,14 @@ class RunOverview:
     safe: CheckpointMark | None = None
 
 
+class RunHead(NamedTuple):
+    """What a run is called, and the id of its newest checkpoint."""
+
+    name: str
+    project_name: str
+    newest: str | None
+
+
 class RunPulse(NamedTuple):
     """What moves when anything about a run does."""
 

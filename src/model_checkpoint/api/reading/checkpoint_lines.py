@@ -13,6 +13,7 @@ from model_checkpoint.api.reading.run_lines import health_word
 from model_checkpoint.checkpoint.catalog.best_choice import measures_of
 from model_checkpoint.database import Checkpoint, CheckpointSearch
 from model_checkpoint.database.catalog.paging import cursor_of, read_cursor
+from model_checkpoint.database.records import RunHead
 
 _STORED = {"unverified": ("unknown", "unchecked")}  # the words people use, and those that are stored
 _BEST = {"is_best_loss": "loss", "is_best_val_loss": "val_loss", "is_best_metric": "metric"}
@@ -24,6 +25,7 @@ class CheckpointsWanted:
 
     run: str | None = None
     health: tuple[str, ...] = ()
+    pinned: bool = False
     unclaimed: bool = False
     sort: str = "-at"
     limit: int = 200
@@ -33,7 +35,7 @@ class CheckpointsWanted:
     def search(self) -> CheckpointSearch:
         """The same as the catalog takes it."""
         stored = tuple(word for one in self.health for word in _STORED.get(one, (one,)))
-        return CheckpointSearch(run=self.run, health=stored, unclaimed=self.unclaimed)
+        return CheckpointSearch(run=self.run, health=stored, pinned=self.pinned, unclaimed=self.unclaimed)
 
 
 def list_checkpoints(library: Library, wanted: CheckpointsWanted) -> dict[str, Any]:
@@ -54,11 +56,19 @@ def list_checkpoints(library: Library, wanted: CheckpointsWanted) -> dict[str, A
         if page.next:
             following = cursor_of([number, page.next])
             break
-    counts: Counter[str] = Counter()
+    total = sum(sum(shelf.connection.health_counts(wanted.search).values()) for shelf in shelves)
+    return {"rows": rows, "counts": _counts(shelves, wanted.run), "total": total, "next": following}
+
+
+def _counts(shelves: Sequence[Shelf], run: str | None) -> dict[str, int]:
+    """By health, and what else is asked for by name."""
+    counts: Counter[str] = Counter(all=0, damaged=0, unverified=0, healthy=0, pinned=0, none=0)
     for shelf in shelves:
-        for stored, count in shelf.connection.health_counts(CheckpointSearch(run=wanted.run)).items():
-            counts[health_word(stored)] += count
-    return {"rows": rows, "counts": dict(counts), "next": following}
+        for stored, count in shelf.connection.health_counts(CheckpointSearch(run=run)).items():
+            counts.update({health_word(stored): count, "all": count})
+        for word, search in (("pinned", {"pinned": True}), ("none", {"unclaimed": True})):
+            counts[word] += sum(shelf.connection.health_counts(CheckpointSearch(run=run, **search)).values())
+    return dict(counts)
 
 
 def _read_place(cursor: str, shelves: int) -> tuple[int, str]:
@@ -72,16 +82,16 @@ def lines_of(shelf: Shelf, rows: Sequence[Checkpoint]) -> list[dict[str, Any]]:
     connection = shelf.connection
     runs = connection.run_heads({row.experiment_id for row in rows})
     begun = connection.beginnings([row.id for row in rows]) if rows else {}
-    nobody = ("", None)
+    nobody = RunHead("", "", None)
     return [_line(shelf, row, runs.get(row.experiment_id, nobody), begun.get(row.id, [])) for row in rows]
 
 
-def _line(shelf: Shelf, row: Checkpoint, run: tuple[str, str | None], begun: Sequence[str]) -> dict[str, Any]:
-    name, newest = run
+def _line(shelf: Shelf, row: Checkpoint, head: RunHead, begun: Sequence[str]) -> dict[str, Any]:
     return {
         "id": row.id,
         "run": row.experiment_id,
-        "run_name": name,
+        "run_name": head.name,
+        "experiment": head.project_name,
         "name": row.name,
         "step": row.step,
         "at": row.created_at,
@@ -92,7 +102,7 @@ def _line(shelf: Shelf, row: Checkpoint, run: tuple[str, str | None], begun: Seq
         "pinned": row.pinned,
         "tags": list(row.tags),
         "note": row.notes,
-        "reasons": reasons_of(row, newest=newest == row.id, begun=begun),
+        "reasons": reasons_of(row, newest=head.newest == row.id, begun=begun),
         "metrics": {name: number_of(float(value)) for name, value in _numbers(measures_of(row)).items()},
         "deleted_at": row.deleted_at,
         "writable": shelf.writable,

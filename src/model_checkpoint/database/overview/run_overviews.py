@@ -17,7 +17,7 @@ from model_checkpoint.database.models import (
     MetricSummaryRow,
     table_of,
 )
-from model_checkpoint.database.records import CheckpointMark, Experiment, RunOverview, RunPulse
+from model_checkpoint.database.records import CheckpointMark, Experiment, RunHead, RunOverview, RunPulse
 
 UNSAFE = ("damaged", "missing")  # health a resume does not start from
 _runs, _beats = table_of(ExperimentRow), table_of(HeartbeatRow)
@@ -49,8 +49,8 @@ class RunOverviewCatalog(CatalogPart):
 
         return self._read(work)
 
-    def run_heads(self, experiment_ids: Collection[str]) -> dict[str, tuple[str, str | None]]:
-        """The name of each of these runs, and the id of its newest checkpoint.
+    def run_heads(self, experiment_ids: Collection[str] | None = None) -> dict[str, RunHead]:
+        """What these runs are called, or all, and the id of the newest checkpoint of each.
 
         Example:
             >>> from model_checkpoint.database import Checkpoint, EnhancedDatabaseConnection
@@ -58,15 +58,16 @@ class RunOverviewCatalog(CatalogPart):
             ...     _ = db.save_experiment(Experiment(id="r1", name="baseline"))
             ...     _ = db.save_checkpoint(Checkpoint(id="c1", experiment_id="r1", step=7))
             ...     db.run_heads(["r1"])
-            {'r1': ('baseline', 'c1')}
+            {'r1': RunHead(name='baseline', project_name='default', newest='c1')}
         """
-        statement = select(_runs.c.id, _runs.c.name, _newest())
-        ids = dict.fromkeys(experiment_ids)
-        return self._read(
-            lambda connection: {
-                id: (name, newest) for id, name, newest in in_lists(connection, statement, _runs.c.id, ids)
-            }
-        )
+        statement = select(_runs.c.id, _runs.c.name, _runs.c.project_name, _newest())
+        ids = None if experiment_ids is None else dict.fromkeys(experiment_ids)
+
+        def work(connection: Connection) -> dict[str, RunHead]:
+            rows = connection.execute(statement) if ids is None else in_lists(connection, statement, _runs.c.id, ids)
+            return {id: RunHead(*head) for id, *head in rows}
+
+        return self._read(work)
 
     def metric_names(self) -> list[str]:
         """The names of all metrics that were ever measured.
