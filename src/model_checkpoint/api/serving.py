@@ -7,6 +7,7 @@ import socket
 import threading
 import webbrowser
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from model_checkpoint.api.errors import ServerExtraMissing
 from model_checkpoint.errors import OptionInvalid
@@ -74,7 +75,13 @@ def serve(
         tell(f"serving {', '.join(roots) or database_url} at {address}")
         if open_browser:
             threading.Timer(0.5, webbrowser.open, [address]).start()
-        uvicorn.Server(config).run(sockets=[bound])
+
+        class Server(uvicorn.Server):
+            def handle_exit(self, sig: int, frame: Any) -> None:
+                app.app.state.desk.hub.end()  # else it would wait for whoever listens
+                super().handle_exit(sig, frame)
+
+        Server(config).run(sockets=[bound])
     tell("ended")
 
 

@@ -65,7 +65,7 @@ class RunOverviewCatalog(CatalogPart):
 
         def work(connection: Connection) -> dict[str, RunHead]:
             rows = connection.execute(statement) if ids is None else in_lists(connection, statement, _runs.c.id, ids)
-            return {id: RunHead(*head) for id, *head in rows}
+            return {row[0]: RunHead(*row[1:]) for row in rows}
 
         return self._read(work)
 
