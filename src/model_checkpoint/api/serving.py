@@ -7,6 +7,7 @@ import socket
 import threading
 import webbrowser
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from model_checkpoint.api.errors import ServerExtraMissing
@@ -81,7 +82,8 @@ def serve(
                 app.app.state.desk.hub.end()  # else it would wait for whoever listens
                 super().handle_exit(sig, frame)
 
-        Server(config).run(sockets=[bound])
+        with suppress(KeyboardInterrupt):  # raised once more when all is in order
+            Server(config).run(sockets=[bound])
     tell("ended")
 
 

@@ -66,8 +66,11 @@ def _counts(shelves: Sequence[Shelf], run: str | None) -> dict[str, int]:
     for shelf in shelves:
         for stored, count in shelf.connection.health_counts(CheckpointSearch(run=run)).items():
             counts.update({health_word(stored): count, "all": count})
-        for word, search in (("pinned", {"pinned": True}), ("none", {"unclaimed": True})):
-            counts[word] += sum(shelf.connection.health_counts(CheckpointSearch(run=run, **search)).values())
+        for word, search in (
+            ("pinned", CheckpointSearch(run=run, pinned=True)),
+            ("none", CheckpointSearch(run=run, unclaimed=True)),
+        ):
+            counts[word] += sum(shelf.connection.health_counts(search).values())
     return dict(counts)
 
 

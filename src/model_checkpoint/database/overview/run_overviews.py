@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, ScalarSelect, Select, case, func, select
@@ -60,12 +60,14 @@ class RunOverviewCatalog(CatalogPart):
             ...     db.run_heads(["r1"])
             {'r1': RunHead(name='baseline', project_name='default', newest='c1')}
         """
-        statement = select(_runs.c.id, _runs.c.name, _runs.c.project_name, _newest())
+        statement = select(_runs.c.id, _runs.c.name, _runs.c.project_name, _newest().label("newest_id"))
         ids = None if experiment_ids is None else dict.fromkeys(experiment_ids)
 
         def work(connection: Connection) -> dict[str, RunHead]:
-            rows = connection.execute(statement) if ids is None else in_lists(connection, statement, _runs.c.id, ids)
-            return {row[0]: RunHead(*row[1:]) for row in rows}
+            rows: Iterable[Any] = (
+                connection.execute(statement) if ids is None else in_lists(connection, statement, _runs.c.id, ids)
+            )
+            return {row.id: RunHead(row.name, row.project_name, row.newest_id) for row in rows}
 
         return self._read(work)
 

@@ -32,10 +32,10 @@ class SparklineCatalog(CatalogPart):
             >>> from model_checkpoint.database import EnhancedDatabaseConnection, Experiment, Metric
             >>> with EnhancedDatabaseConnection("sqlite://") as db:
             ...     _ = db.save_experiment(Experiment(id="r1", name="baseline"))
-            ...     _ = db.write_metrics([Metric("r1", "loss", 1.0 - step / 100, step) for step in range(100)])
+            ...     _ = db.write_metrics([Metric("r1", "loss", float(100 - step), step) for step in range(100)])
             ...     line = db.sparklines({"r1": "loss"})["r1"]
             ...     len(line), line[0], line[-1]
-            (32, 0.91, 0.01)
+            (32, 91.0, 1.0)
         """
         keys = {name: self._key_of(name) for name in set(series.values())}
         known = [(run, keys[name]) for run, name in series.items() if keys[name] is not None]
