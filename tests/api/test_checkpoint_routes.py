@@ -91,9 +91,12 @@ def test_tensors_are_computed_once_and_then_known(server, made):
 
 
 def test_a_tensor_in_a_damaged_piece_is_lost_and_said_to_be(server, made):
-    ready = server.ready(f"/api/checkpoints/{made.real_checkpoints[1]}/tensors")
-
+    path = f"/api/checkpoints/{made.real_checkpoints[1]}"
+    ready = server.ready(f"{path}/tensors")
     assert {row["name"] for row in ready["rows"] if row["lost"]} >= {"model.layer0.weight"}
+
+    server.job(server.post(f"{path}/repair").json()["id"])
+    assert not [row for row in server.ready(f"{path}/tensors")["rows"] if row["lost"]]
 
 
 def test_figures_are_those_of_the_numbers():
@@ -132,6 +135,16 @@ def test_a_diff_ranks_what_moved_most(server, made):
     assert told["same"] == ["rng.python.1", "rng.numpy.state.key"]
     assert sum(told["rows"][0]["hist_a"]) == 512
     assert server.get(f"{address}&by=max_abs").json()["state"] == "ready"
+
+
+def test_a_diff_with_what_is_damaged_fails_in_words_and_may_be_asked_again(server, made):
+    address = f"/api/diff?a={made.real_checkpoints[0]}&b={made.real_checkpoints[1]}"
+
+    told = server.ready(address)
+
+    assert told["state"] == "failed"
+    assert "does not have the recorded digest" in told["error"]
+    assert server.get(address).json()["job"] == told["job"]  # not begun again at once
 
 
 def test_what_was_computed_outlives_the_server(tmp_path):

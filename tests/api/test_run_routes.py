@@ -5,6 +5,7 @@ import struct
 
 import numpy as np
 import pytest
+from sqlalchemy import event
 
 from model_checkpoint.api.reading.run_status import judge
 from model_checkpoint.database import EnhancedDatabaseConnection, Experiment, Metric, RunOverview
@@ -112,6 +113,26 @@ def test_pages_of_runs_put_together_are_the_whole_list(reader, sort):
 
     assert found == whole
     assert len(set(found)) == 13
+
+
+def test_a_list_of_runs_asks_a_fixed_number_of_questions_and_reads_no_points(reader):
+    """200 runs or 20,000: the cost of a list must not be one question for each, nor a scan of what was measured."""
+    asked = []
+    engine = reader.library.shelves()[0].connection._pool.engine()
+    reader.get("/api/runs")  # sparklines are drawn now, and kept
+
+    def note(connection, cursor, statement, *rest):
+        asked.append(statement)
+
+    event.listen(engine, "before_cursor_execute", note)
+    try:
+        rows = reader.get("/api/runs?cols=val_loss,lr&q=val_loss < 9").json()["rows"]
+    finally:
+        event.remove(engine, "before_cursor_execute", note)
+
+    assert len(rows) == 13
+    assert len([statement for statement in asked if statement.startswith("SELECT")]) <= 9
+    assert not [statement for statement in asked if "experiment_metrics" in statement]
 
 
 def test_a_run_is_told_whole(reader, built):

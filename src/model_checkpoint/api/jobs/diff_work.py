@@ -33,9 +33,9 @@ def diff_document(
         if not row.root or not row.name:
             raise StateConflict(f"checkpoint {row.id!r}: no root is recorded for it, so its tensors cannot be read.")
     subject = f"{a.id} {b.id}"
-    last = jobs.find(KIND, subject)
-    if last is not None and last.state == "failed":
-        return "failed", last, None
+    failed = jobs.failed_lately(KIND, subject)
+    if failed is not None:
+        return "failed", failed, None
     title = f"{a.name} against {b.name}"
     return "computing", jobs.start(KIND, subject, title, lambda job: compute_diff(job, kept, a, b)), None
 

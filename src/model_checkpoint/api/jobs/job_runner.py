@@ -17,6 +17,7 @@ from model_checkpoint.errors import CheckpointException
 log = logging.getLogger("model_checkpoint.api")
 
 THREADS, MOST_WAITING, MOST_KEPT = 2, 16, 200
+_REST = 10.0  # seconds before work that failed or was stopped is begun again by whoever asks for its outcome
 _OVER = ("done", "failed", "cancelled")
 
 
@@ -120,8 +121,8 @@ class JobRunner:
             job.advance(0)
             job.result = work(job)
             state = "done"
-        except JobCancelled:
-            state = "cancelled"
+        except JobCancelled as error:
+            state, job.error = "cancelled", str(error)
         except CheckpointException as error:
             state, job.error = "failed", str(error)
         except Exception as error:  # whatever it was, it is the outcome of the job
@@ -140,10 +141,13 @@ class JobRunner:
             raise NotFoundHere(f"job {job_id!r}: there is none of that id; jobs are forgotten with the server.")
         return found
 
-    def find(self, kind: str, subject: str) -> ServerJob | None:
-        """The latest job of that kind and subject."""
+    def failed_lately(self, kind: str, subject: str) -> ServerJob | None:
+        """The job of that kind and subject that came to nothing a moment ago, so that it is not begun again at once."""
         same = [job for job in self._jobs.copy().values() if (job.kind, job.subject) == (kind, subject)]
-        return same[-1] if same else None
+        last = same[-1] if same else None
+        if last is None or last.state not in ("failed", "cancelled") or last.ended is None:
+            return None
+        return last if time.time() - last.ended < _REST else None
 
     def jobs(self) -> list[ServerJob]:
         """All that are known, the latest first."""

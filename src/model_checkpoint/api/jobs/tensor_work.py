@@ -26,14 +26,14 @@ def digest_of(row: Checkpoint) -> str:
 
 def tensor_document(jobs: JobRunner, kept: Keepsakes, row: Checkpoint) -> tuple[str, ServerJob | None, Any]:
     """``ready`` and the figures, or ``computing`` or ``failed`` and the job; asking begins the work."""
-    known = kept.get(KIND, digest_of(row))
+    known = kept.get(KIND, digest_of(row)) or kept.get(KIND, _as_damaged(row))
     if known is not None:
         return "ready", None, known
     if not row.root or not row.name:
         raise StateConflict(f"checkpoint {row.id!r}: no root is recorded for it, so its tensors cannot be read.")
-    last = jobs.find(KIND, row.id)
-    if last is not None and last.state == "failed":
-        return "failed", last, None
+    failed = jobs.failed_lately(KIND, row.id)
+    if failed is not None:
+        return "failed", failed, None
     title = f"figures of {row.name}"
     return "computing", jobs.start(KIND, row.id, title, lambda job: compute_tensors(job, kept, row)), None
 
@@ -48,8 +48,14 @@ def compute_tensors(job: ServerJob, kept: Keepsakes, row: Checkpoint) -> dict[st
             figures, lost = _figures(job, tensors, name)
             place = {"part": part_of(name, row.parts), "name": name, "shape": list(spec.shape), "dtype": spec.dtype}
             lines.append({**place, "bytes": sizes[name], **figures.to_dict(), "lost": lost})
-    kept.put(KIND, digest_of(row), lines)
-    return {"tensors": len(lines)}
+    lost = sum(one["lost"] for one in lines)
+    kept.put(KIND, _as_damaged(row) if lost else digest_of(row), lines)
+    return {"tensors": len(lines), "lost": lost}
+
+
+def _as_damaged(row: Checkpoint) -> str:
+    """What is lost may be mended: then it is verified, and this is no longer what is asked for."""
+    return f"{digest_of(row)} {row.verified_at}"
 
 
 def _figures(job: ServerJob, tensors: TensorReader, name: str) -> tuple[TensorFigures, bool]:

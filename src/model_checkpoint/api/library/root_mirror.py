@@ -16,9 +16,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from model_checkpoint import forks
-from model_checkpoint.checkpoint.catalog.best_choice import all_rows, measures_of
+from model_checkpoint.checkpoint.catalog.best_choice import measures_of
 from model_checkpoint.checkpoint.catalog.reindexing import reindex
-from model_checkpoint.database import Checkpoint, EnhancedDatabaseConnection, Experiment, IntegrityRecord, Metric
+from model_checkpoint.database import (
+    Checkpoint,
+    CheckpointSearch,
+    EnhancedDatabaseConnection,
+    Experiment,
+    IntegrityRecord,
+    Metric,
+)
 from model_checkpoint.engine.root.marks import NO_MARKS, Marks, read_marks
 from model_checkpoint.errors import CheckpointException
 from model_checkpoint.integrity.journal import Journal
@@ -28,6 +35,7 @@ from model_checkpoint.storage import InMemoryStore, LocalStore, Store, open_stor
 
 log = logging.getLogger("model_checkpoint.api")
 
+_AT_ONCE = 5000  # rows
 _LOCAL_SECONDS, _REMOTE_SECONDS = 1.0, 15.0  # between two looks at a root
 
 
@@ -87,41 +95,50 @@ class RootMirror:
     def _look(self, root: _Mirrored) -> None:
         names = frozenset(root.store.entries()) if root.store.exists() else frozenset()
         marks = read_marks(root.store)
-        if names != root.names:
-            if names:
-                self._mirror(root.store)
+        known = root.names or frozenset()
+        if names - known:
+            self._mirror(root.store, names - known)
+        if known - names:
             self._drop(root.store, names)
         if names != root.names or marks != root.marks:
             self._mark(root.store, marks)
         self._tell_verified(root)
         root.names, root.marks = names, marks
 
-    def _mirror(self, store: Store) -> None:
-        report = reindex(store, self._connection)
+    def _mirror(self, store: Store, fresh: frozenset[str]) -> None:
+        report = reindex(store, self._connection, names=fresh)
         for name, problem in report.unreadable:
             self._connection.save_checkpoint(self._unreadable(store, name, problem))
-        for run in {row.experiment_id for row in self._rows(store)}:
-            self._bring_along(run)
+        by_run: dict[str, list[Checkpoint]] = {}
+        for row in self._rows(store):
+            if row.name in fresh and row.created_at:
+                by_run.setdefault(row.experiment_id, []).append(row)
+        for run, rows in by_run.items():
+            self._bring_along(run, rows)
 
-    def _bring_along(self, run: str) -> None:
+    def _bring_along(self, run: str, rows: list[Checkpoint]) -> None:
         """Points of what was measured at each checkpoint; when the run began and how far it is."""
-        rows = [row for row in all_rows(self._connection, run) if row.created_at]
-        points = [
+        self._connection.write_metrics(
             Metric(run, name, float(value), row.step, row.created_at)
             for row in rows
             for name, value in measures_of(row).items()
             if isinstance(value, (int, float))
-        ]
-        self._connection.write_metrics(points)
-        if rows:
-            began, step = min(row.created_at for row in rows), max(row.step for row in rows)
-            known = self._connection.get_experiment(run)
-            if known is not None and (known.start_time, known.step) != (began, step):
-                self._connection.update_experiment(run, start_time=began, step=step)
+        )
+        known = self._connection.get_experiment(run)
+        if known is not None:
+            earlier = [known.start_time] if known.start_time else []
+            began = min([*earlier, *(row.created_at for row in rows)])
+            step = max([known.step, *(row.step for row in rows)])
+            self._connection.update_experiment(run, start_time=began, step=step)
 
     def _rows(self, store: Store) -> list[Checkpoint]:
-        runs = [one.experiment.id for one in self._connection.overviews()]
-        return [row for run in runs for row in all_rows(self._connection, run) if row.root == store.url]
+        search, found = CheckpointSearch(root=store.url), list[Checkpoint]()
+        page = self._connection.search_checkpoints(search, limit=_AT_ONCE)
+        found += page.items
+        while page.next:
+            page = self._connection.search_checkpoints(search, limit=_AT_ONCE, after=page.next)
+            found += page.items
+        return found
 
     def _drop(self, store: Store, names: frozenset[str]) -> None:
         for row in self._rows(store):

@@ -28,7 +28,7 @@ _ORDERS: dict[str, tuple[ColumnElement[Any], str]] = {  # the column, and the fi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointSearch:
-    """Which checkpoints are meant: of one run, of some health, or those that nothing keeps.
+    """Which checkpoints are meant: of one run or root, of some health, or those that nothing keeps.
 
     Example:
         >>> CheckpointSearch(run="r1", health=("damaged",)).unclaimed
@@ -36,6 +36,7 @@ class CheckpointSearch:
     """
 
     run: str | None = None
+    root: str | None = None
     health: Collection[str] = ()
     pinned: bool = False  # only those
     unclaimed: bool = False  # not pinned, best, tagged, the newest, nor what a run began from
@@ -178,6 +179,8 @@ def _conditions(search: CheckpointSearch) -> list[ColumnElement[bool]]:
     chosen: list[ColumnElement[bool]] = [column.state == search.state]
     if search.run is not None:
         chosen.append(column.experiment_id == search.run)
+    if search.root is not None:
+        chosen.append(column.root == search.root)
     if search.health:
         chosen.append(column.health.in_(sorted(search.health)))
     if search.pinned:
