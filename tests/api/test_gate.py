@@ -5,7 +5,7 @@ import logging
 
 import pytest
 from starlette.routing import Route
-from tests.api.conftest import TOKEN, Server
+from tests.ground.served import TOKEN, Server
 
 from model_checkpoint.api.application import ROUTERS
 from model_checkpoint.api.gate.admission import MOST_BODY, MOST_QUERY, Admission, RequestHead, hosts_of

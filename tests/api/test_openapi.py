@@ -5,7 +5,7 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from schemathesis import GenerationMode, checks
-from tests.api.conftest import TOKEN
+from tests.ground.served import TOKEN
 
 from model_checkpoint.api.application import make_open_app
 

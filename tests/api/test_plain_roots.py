@@ -4,7 +4,7 @@ import time
 
 import numpy as np
 import pytest
-from tests.api.conftest import Server
+from tests.ground.served import Server
 
 import model_checkpoint as mc
 from model_checkpoint.api.library.served_places import discover

@@ -1,6 +1,6 @@
 """What was previewed is what goes, and it comes back; where the bytes are."""
 
-from tests.api.conftest import Server
+from tests.ground.served import Server
 
 import model_checkpoint as mc
 from model_checkpoint.api.library.shelves import Library

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.api.conftest import Server
+from tests.ground.served import Server
 
 import model_checkpoint as mc
 from model_checkpoint.api.library.shelves import Library

@@ -49,8 +49,7 @@ def compute_diff(job: ServerJob, kept: Keepsakes, a: Checkpoint, b: Checkpoint) 
         both = [name for name in left.specs if name in right.specs]
         changed = [name for name in both if left.fingerprint(name) != right.fingerprint(name)]
         moved = set(changed)
-        sizes = [left.manifest.entries[left.specs[name].entry].nbytes for name in changed]
-        job.total = 2 * sum(sizes)
+        job.total = sum(side.nbytes(name) for name in changed for side in (left, right))
         gaps = norms = 0.0
         rows = []
         for name in changed:

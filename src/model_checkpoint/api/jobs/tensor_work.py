@@ -42,15 +42,15 @@ def compute_tensors(job: ServerJob, kept: Keepsakes, row: Checkpoint) -> dict[st
     """Read every tensor once, and keep what it is like."""
     with TensorReader(open_store(row.root), name=row.name) as tensors:
         lines = []
-        sizes = {name: max(1, tensors.manifest.entries[spec.entry].nbytes) for name, spec in tensors.specs.items()}
+        sizes = {name: tensors.nbytes(name) for name in tensors.specs}
         job.total = sum(sizes.values())
         for name, spec in tensors.specs.items():
             figures, lost = _figures(job, tensors, name)
             place = {"part": part_of(name, row.parts), "name": name, "shape": list(spec.shape), "dtype": spec.dtype}
             lines.append({**place, "bytes": sizes[name], **figures.to_dict(), "lost": lost})
-    lost = sum(one["lost"] for one in lines)
-    kept.put(KIND, _as_damaged(row) if lost else digest_of(row), lines)
-    return {"tensors": len(lines), "lost": lost}
+    missing = sum(one["lost"] for one in lines)
+    kept.put(KIND, _as_damaged(row) if missing else digest_of(row), lines)
+    return {"tensors": len(lines), "lost": missing}
 
 
 def _as_damaged(row: Checkpoint) -> str:

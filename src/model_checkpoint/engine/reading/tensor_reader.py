@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any, Self
 
 import numpy as np
@@ -51,6 +52,11 @@ class TensorReader:
 
     def __exit__(self, *failure: Any) -> None:
         self._medium.__exit__(*failure)
+
+    def nbytes(self, name: str) -> int:
+        """Bytes of the tensor itself, also where it is a part of a stored array."""
+        entry, shape = self.manifest.entries[self.specs[name].entry], self.specs[name].shape
+        return entry.nbytes // max(1, prod(entry.shape)) * prod(shape)
 
     def is_view(self, name: str) -> bool:
         """Whether the tensor is a part of a stored array, or is stored in parts: then its bytes decide."""
