@@ -10,7 +10,7 @@ import dataclasses
 import logging
 import os
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from model_checkpoint.checkpoint.catalog.best_choice import all_rows, criteria_of, flag_anew
@@ -42,8 +42,14 @@ class ReindexReport:
     unreadable: tuple[tuple[str, str], ...] = ()
 
 
-def reindex(root: Root, connection: EnhancedDatabaseConnection, *, best_metric: str | None = None) -> ReindexReport:
-    """Build the rows of every checkpoint in ``root`` from its manifest.
+def reindex(
+    root: Root,
+    connection: EnhancedDatabaseConnection,
+    *,
+    best_metric: str | None = None,
+    names: Collection[str] | None = None,
+) -> ReindexReport:
+    """Build the rows of every checkpoint in ``root`` from its manifest, or of those ``names`` alone.
 
     Example:
         >>> import model_checkpoint as mc
@@ -58,12 +64,13 @@ def reindex(root: Root, connection: EnhancedDatabaseConnection, *, best_metric: 
     require_root(store)
     marks, unreadable = read_marks(store), list[tuple[str, str]]()
     seen: dict[str, set[str]] = {}
-    for some in _batches(_found(store, unreadable)):
+    for some in _batches(_found(store, store.entries() if names is None else names, unreadable)):
         rows = _rows(store, connection, some, marks)
         connection.save_checkpoints(rows)
         for row in rows:
             seen.setdefault(row.experiment_id, set()).add(row.id)
-    gone = sum(_mark_gone(store, connection, run, ids) for run, ids in seen.items())
+    whole = names is None  # else nobody looked at the others
+    gone = sum(_mark_gone(store, connection, run, ids) for run, ids in seen.items()) if whole else 0
     for run in seen:
         _flag(connection, run, best_metric)
     count = sum(map(len, seen.values()))
@@ -73,9 +80,11 @@ def reindex(root: Root, connection: EnhancedDatabaseConnection, *, best_metric: 
     return report
 
 
-def _found(store: Store, unreadable: list[tuple[str, str]]) -> Iterator[tuple[CheckpointInfo, Summary]]:
+def _found(
+    store: Store, names: Collection[str], unreadable: list[tuple[str, str]]
+) -> Iterator[tuple[CheckpointInfo, Summary]]:
     """Each checkpoint whose manifest can be read; what cannot be is noted."""
-    for name, data in read_manifests(store, sorted(store.entries())):
+    for name, data in read_manifests(store, sorted(names)):
         try:
             if isinstance(data, CheckpointException):
                 raise data
