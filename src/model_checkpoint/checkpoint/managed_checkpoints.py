@@ -10,7 +10,7 @@ from model_checkpoint.checkpoint.errors import CheckpointUnknown, NoExperiment
 from model_checkpoint.checkpoint.keeping.inspection import inspect_run
 from model_checkpoint.checkpoint.keeping.removal import bring_back, finish_removals, remove
 from model_checkpoint.checkpoint.keeping.retiring import carry_out_plan, plan_run
-from model_checkpoint.checkpoint.keeping.row_marks import pin_row, tag_row
+from model_checkpoint.checkpoint.keeping.row_marks import note_row, pin_row, tag_row, untag_row
 from model_checkpoint.checkpoint.loading.choosing import row_by_id
 from model_checkpoint.checkpoint.retention.lineup import Keeper
 from model_checkpoint.checkpoint.retention.retention_plan import RetentionPlan
@@ -100,6 +100,14 @@ class ManagedCheckpoints:
     def tag(self, checkpoint_id: str, *tags: str) -> Checkpoint:
         """Give a checkpoint words to be found and kept by."""
         return tag_row(self._services, row_by_id(self._services, checkpoint_id), tags)
+
+    def untag(self, checkpoint_id: str, *tags: str) -> Checkpoint:
+        """Take words off a checkpoint."""
+        return untag_row(self._services, row_by_id(self._services, checkpoint_id), tags)
+
+    def note(self, checkpoint_id: str, text: str) -> Checkpoint:
+        """Write a remark on a checkpoint, in place of the former; an empty one removes it."""
+        return note_row(self._services, row_by_id(self._services, checkpoint_id), text)
 
     def plan(self, experiment_id: str | None = None, keep: Sequence[Keeper] | None = None) -> RetentionPlan:
         """Which checkpoints of a run would go and which would stay, each with its reasons; nothing is removed."""

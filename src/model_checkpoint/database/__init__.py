@@ -6,6 +6,7 @@ connection          the catalog of one database, whole.
 connection_classes  which class serves a URL; others may be registered.
 migration_manager   look at the schema of a database, bring it forward and back.
 saved_rows          all that one save leaves in the catalog, in one transaction.
+overview            many rows at a glance: runs, series, checkpoints and bytes, as a page or a list shows them.
 catalog             what can be written down and asked.
 schema              which tables there are, and how an older database comes to have them.
 migrations          the revisions of the schema, one file each.

@@ -11,6 +11,7 @@ from .errors import RowRefused as RowRefused
 from .errors import SchemaOutdated as SchemaOutdated
 from .errors import SchemaTooNew as SchemaTooNew
 from .migration_manager import MigrationManager as MigrationManager
+from .overview.checkpoint_search import CheckpointSearch as CheckpointSearch
 from .records import AuditEntry as AuditEntry
 from .records import Checkpoint as Checkpoint
 from .records import DeletionIntent as DeletionIntent
@@ -21,5 +22,7 @@ from .records import LineageEdge as LineageEdge
 from .records import Metric as Metric
 from .records import MetricSummary as MetricSummary
 from .records import Page as Page
+from .records import RunOverview as RunOverview
 from .records import SchemaChange as SchemaChange
 from .records import Series as Series
+from .records import SeriesWindow as SeriesWindow

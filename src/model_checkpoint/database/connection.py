@@ -26,6 +26,11 @@ from model_checkpoint.database.errors import DatabaseUnreachable, SchemaOutdated
 from model_checkpoint.database.opening.database_url import read_url
 from model_checkpoint.database.opening.pool import DatabasePool
 from model_checkpoint.database.opening.transactions import Transactions, Work
+from model_checkpoint.database.overview.checkpoint_search import CheckpointSearchCatalog
+from model_checkpoint.database.overview.run_overviews import RunOverviewCatalog
+from model_checkpoint.database.overview.series_windows import SeriesWindowCatalog
+from model_checkpoint.database.overview.space_rows import SpaceCatalog
+from model_checkpoint.database.overview.sparklines import SparklineCatalog
 from model_checkpoint.database.saved_rows import SavedCatalog
 from model_checkpoint.database.schema.creation import create_catalog
 from model_checkpoint.database.schema.migration import Notify, ignore_change, migrate
@@ -36,7 +41,18 @@ T = TypeVar("T")
 
 
 class EnhancedDatabaseConnection(
-    ExperimentCatalog, BestCatalog, LineageCatalog, IntegrityCatalog, IntentCatalog, AuditCatalog, SavedCatalog
+    ExperimentCatalog,
+    BestCatalog,
+    LineageCatalog,
+    IntegrityCatalog,
+    IntentCatalog,
+    AuditCatalog,
+    SavedCatalog,
+    RunOverviewCatalog,
+    SparklineCatalog,
+    SeriesWindowCatalog,
+    CheckpointSearchCatalog,
+    SpaceCatalog,
 ):
     """The catalog of one database.
 

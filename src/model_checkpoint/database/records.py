@@ -130,6 +130,88 @@ class Series:
         return len(self.steps)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class SeriesWindow:
+    """A series as a chart draws it: of each column the last place, least, greatest and last value.
+
+    Where all values of a column are NaN or infinite, the least and the greatest are NaN.
+    """
+
+    x: NDArray[np.float64]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+    last: NDArray[np.float64]
+    count: int  # points it was made from
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+
+class CheckpointMark(NamedTuple):
+    """What a list of runs says about one checkpoint."""
+
+    id: str
+    step: int
+    created_at: float
+    health: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOverview:
+    """A run, and what its checkpoints come to; ``safe`` is the newest that is not known to be damaged."""
+
+    experiment: Experiment
+    checkpoints: int = 0
+    total_bytes: int = 0
+    unique_bytes: int = 0
+    newest: CheckpointMark | None = None
+    safe: CheckpointMark | None = None
+
+
+class RunPulse(NamedTuple):
+    """What moves when anything about a run does."""
+
+    status: str
+    step: int | None
+    points: int
+    last_step: int | None
+    checkpoints: int
+    saved: tuple[float, float, float, int]  # the latest save, deletion and verification; how many are pinned
+    damaged: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RootSpace:
+    """What a run holds in a root."""
+
+    root: str
+    run: str
+    checkpoints: int
+    total_bytes: int
+    unique_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedDay:
+    """What one day brought to a root, and took from it."""
+
+    root: str
+    start: float
+    saved_bytes: int
+    deleted_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifiedAges:
+    """How many checkpoints were last verified within a day, a week, longer ago or never; damaged ones apart."""
+
+    day: int = 0
+    week: int = 0
+    older: int = 0
+    never: int = 0
+    damaged: int = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExperimentStatistics:
     """What one run has left so far."""

@@ -7,13 +7,13 @@ import os
 import socket
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from typing import Any
 
 from sqlalchemy import Connection, insert, select
 
-from model_checkpoint.database.catalog.catalog_part import CatalogPart
+from model_checkpoint.database.catalog.catalog_part import CatalogPart, in_lists
 from model_checkpoint.database.catalog.paging import cursor_of, page_of
 from model_checkpoint.database.models import AuditRow, table_of
 from model_checkpoint.database.records import AuditEntry, Page
@@ -75,6 +75,43 @@ class AuditCatalog(CatalogPart):
         numbers = [row.pop("number") for row in rows]
         more = len(rows) > limit
         return Page([AuditEntry(**row) for row in rows[:limit]], cursor_of([numbers[limit - 1]]) if more else "")
+
+    def savers(self, checkpoint_ids: Collection[str]) -> dict[str, str]:
+        """Who saved these checkpoints, as ``user@host:process``, as far as the trail knows.
+
+        Example:
+            >>> from model_checkpoint.database import EnhancedDatabaseConnection
+            >>> with EnhancedDatabaseConnection("sqlite://") as db:
+            ...     _ = db.record_audit("save", "c1", actor="ann@lab:7")
+            ...     db.savers(["c1", "c2"])
+            {'c1': 'ann@lab:7'}
+        """
+        statement = select(_table.c.subject, _table.c.actor).where(_table.c.action == "save")
+        ids = dict.fromkeys(checkpoint_ids)
+        return self._read(
+            lambda connection: {
+                subject: actor for subject, actor in in_lists(connection, statement, _table.c.subject, ids)
+            }
+        )
+
+    def save_entries(self, checkpoint_ids: Collection[str]) -> dict[str, AuditEntry]:
+        """The entries of the saves of these checkpoints, by their ids.
+
+        Example:
+            >>> from model_checkpoint.database import EnhancedDatabaseConnection
+            >>> with EnhancedDatabaseConnection("sqlite://") as db:
+            ...     _ = db.record_audit("save", "c1", actor="ann")
+            ...     db.save_entries(["c1", "c2"])["c1"].actor
+            'ann'
+        """
+        columns = [column for column in _table.c if column.name != "number"]
+        statement = select(*columns).where(_table.c.action == "save")
+
+        def work(connection: Connection) -> dict[str, AuditEntry]:
+            rows = in_lists(connection, statement, _table.c.subject, dict.fromkeys(checkpoint_ids))
+            return {row.subject: AuditEntry(**row._mapping) for row in rows}
+
+        return self._read(work)
 
 
 @cache

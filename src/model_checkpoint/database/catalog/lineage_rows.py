@@ -46,6 +46,19 @@ class LineageCatalog(CatalogPart):
         touching = {edge: None for side in ("parent", "child") for edge in self._edges(_at(side, node))}
         return sorted(touching, key=_age)
 
+    def resumptions(self) -> list[LineageEdge]:
+        """Which runs went on from which checkpoints, oldest first.
+
+        Example:
+            >>> from model_checkpoint.database import EnhancedDatabaseConnection
+            >>> with EnhancedDatabaseConnection("sqlite://") as db:
+            ...     _ = db.add_edge(LineageEdge(parent="r1", child="c1", kind="saved", step=100))
+            ...     _ = db.add_edge(LineageEdge(parent="c1", child="r2", kind="resumed", step=100))
+            ...     [one.child for one in db.resumptions()]
+            ['r2']
+        """
+        return self._edges(select(_table).where(_table.c.kind == "resumed"))
+
     def lineage(self, node: str) -> list[LineageEdge]:
         """All edges that lead to a run or checkpoint, oldest first: its history, back to the first run.
 

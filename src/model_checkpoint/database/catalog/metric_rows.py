@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import ColumnElement, Connection, select
 
 from model_checkpoint.database.catalog.catalog_part import CatalogPart
 from model_checkpoint.database.catalog.metric_series import points_of, read_series
@@ -159,11 +159,27 @@ class MetricCatalog(CatalogPart):
             [('loss', 5, 0.6, 1.0)]
         """
         wanted = [experiment_id] if isinstance(experiment_id, str) else list(experiment_id)
+        return self._summed_up(_experiments.c.id.in_(wanted))
+
+    def summaries_of(self, metric_names: Sequence[str]) -> list[MetricSummary]:
+        """Last, least and greatest value of these metrics in every run that has them.
+
+        Example:
+            >>> from model_checkpoint.database import EnhancedDatabaseConnection, Experiment
+            >>> with EnhancedDatabaseConnection("sqlite://") as db:
+            ...     _ = db.save_experiment(Experiment(id="r1", name="baseline"))
+            ...     _ = db.write_metrics([Metric("r1", "loss", 1.0, 0), Metric("r1", "accuracy", 0.5, 0)])
+            ...     [(one.experiment_id, one.last) for one in db.summaries_of(["loss"])]
+            [('r1', 1.0)]
+        """
+        return self._summed_up(_keys.c.name.in_(list(metric_names)))
+
+    def _summed_up(self, chosen: ColumnElement[bool]) -> list[MetricSummary]:
         statement = (
             select(_experiments.c.id.label("run"), _keys.c.name, _summaries)
             .join(_experiments, _experiments.c.number == _summaries.c.experiment)
             .join(_keys, _keys.c.id == _summaries.c.key)
-            .where(_experiments.c.id.in_(wanted))
+            .where(chosen)
         )
         rows = self._read(lambda connection: connection.execute(statement).all())
         return sorted((_summary(row) for row in rows), key=lambda one: (one.experiment_id, one.metric_name))

@@ -29,7 +29,7 @@ def read_series(
             raise OptionInvalid(f"{name}: must be 1 or more, got {number}.")
     steps = None if since is None else (since + 1, _LAST_STEP)
     statement = points_of(series, steps)
-    chunks = _chunks(connection, statement if limit is None else statement.limit(limit))
+    chunks = series_chunks(connection, statement if limit is None else statement.limit(limit))
     if buckets is not None:
         chunks = _thinned(chunks, connection.execute(_ends_of(series, steps)).one(), buckets)
     return _joined(list(chunks))
@@ -50,7 +50,8 @@ def _same(series: tuple[int, int], steps: tuple[int, int] | None) -> list[Column
     return [_points.experiment == series[0], _points.key == series[1], *within]
 
 
-def _chunks(connection: Connection, statement: Any) -> Iterator[Series]:
+def series_chunks(connection: Connection, statement: Any) -> Iterator[Series]:
+    """What a statement for step, time, grade and value gives, as columns of some thousand points each."""
     cursor: Any = connection.execute(statement).cursor  # the driver's own: a row is a plain tuple
     while rows := cursor.fetchmany(_CHUNK):
         steps, moments, grades, numbers = zip(*rows, strict=True)

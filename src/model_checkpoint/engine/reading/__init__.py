@@ -10,6 +10,7 @@ opaque_load    files that a storage backend wrote are checked, then given back t
 gather_boxes   arrays that were saved in pieces, or are wanted in parts.
 slices         read a box out of one saved array, verifying exactly the chunks it touches.
 verify         read a checkpoint back from the medium and name every damage.
+tensor_reader  the tensors of one checkpoint, one after the other, each verified before it is handed out.
 diff           what changed between two checkpoints, tensor by tensor.
 peek           one leaf of a checkpoint, looked at without any of the others.
 export         tensors of a checkpoint as safetensors files that other tools open.

@@ -10,20 +10,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from model_checkpoint import tree
-from model_checkpoint.engine.common.info import CheckpointInfo, info_of
+from model_checkpoint.engine.common.info import CheckpointInfo
 from model_checkpoint.engine.common.option_checks import require_selection
-from model_checkpoint.engine.reading.chunks.chunk_reader import ChunkReader
-from model_checkpoint.engine.reading.deliver import deliver
-from model_checkpoint.engine.reading.gather_boxes import NOTHING_HELD, is_split, pieces_of
-from model_checkpoint.engine.root.listing import load_manifest
-from model_checkpoint.engine.root.refs import Reference, choose_one
+from model_checkpoint.engine.reading.tensor_reader import TensorReader
+from model_checkpoint.engine.root.refs import Reference
 from model_checkpoint.errors import StructureMismatch, UnsupportedType
-from model_checkpoint.events import ignore
-from model_checkpoint.manifest import Manifest, Node
+from model_checkpoint.manifest import Node
 from model_checkpoint.plan import matcher
-from model_checkpoint.state import Spec
-from model_checkpoint.tree.nodes.walk import arrays
 from model_checkpoint.tree.values.plain import plain_values, shorten
 
 _BLOCK = 1 << 20  # elements compared at a time, so that wide temporaries stay small
@@ -113,56 +106,20 @@ def _value_changes(a: Mapping[str, Node], b: Mapping[str, Node]) -> list[ValueCh
     ]
 
 
-class _Side:
+class _Side(TensorReader):
     """One of the two checkpoints; a context manager."""
 
     def __init__(self, ref: Reference, wanted: Callable[[str], bool]) -> None:
-        store, found = choose_one(ref)
-        self.manifest: Manifest = load_manifest(store, found.name)
-        self.info = info_of(store, self.manifest)
-        self.nodes = dict(arrays(self.manifest.tree))
+        super().__init__(ref, wanted)
         self.values = {name: node for name, node in plain_values(self.manifest.tree).items() if wanted(name)}
-        every = tree.specs(self.manifest.tree, self.manifest.entries)
-        self.specs: dict[str, Spec] = {spec.name: spec for spec in every if wanted(spec.name)}
-        self._medium = ChunkReader(store, self.manifest, full=False)
-        self._checked: set[int] = set()
-
-    def __enter__(self) -> _Side:
-        return self
-
-    def __exit__(self, *failure: Any) -> None:
-        self._medium.__exit__(*failure)
 
     @property
     def names(self) -> set[str]:
         """Everything of this side that is compared."""
         return self.values.keys() | self.specs.keys()
 
-    def is_view(self, name: str) -> bool:
-        """Whether the tensor is a part of a stored array, or is stored in parts: then its bytes decide."""
-        return bool(self.nodes[name][0] == "v") or is_split(self.manifest, self.specs[name].entry)
-
-    def fingerprint(self, name: str) -> tuple[object, ...]:
-        """What is equal for an unchanged tensor; for views, the place in the stored array is part of it."""
-        spec, node = self.specs[name], self.nodes[name]
-        place = str(node[2:]) if node[0] == "v" else ""
-        pieces = pieces_of(self.manifest, spec.entry)
-        digests = tuple((offsets, self.manifest.entries[number].digest) for offsets, number in pieces)
-        return spec.dtype, spec.shape, digests, place
-
     def label(self, name: str) -> str:
         return f"{self.specs[name].dtype} {list(self.specs[name].shape)}"
-
-    def array(self, name: str) -> npt.NDArray[Any]:
-        """The tensor itself, verified."""
-        stored = self.manifest.stored_of([self.specs[name].entry])
-        if fresh := [entry for entry in stored if entry.file not in self._checked]:
-            self._medium.prepare(fresh)
-            self._checked.update(entry.file for entry in fresh)
-        restore = tree.prepare(self.nodes[name], self.manifest.entries, framework="numpy")
-        needed = list(restore.needed)
-        deliver(self._medium, self.manifest, restore, needed, mapped=False, check=True, emit=ignore, boxes=NOTHING_HELD)
-        return np.asarray(restore.finish())
 
 
 def _change(name: str, left: _Side, right: _Side) -> TensorChange | None:

@@ -1,0 +1,188 @@
+"""Checkpoint answers: checkpoints, their parts, tensors and differences."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from model_checkpoint.api.answers.basics import Answer, Question
+from model_checkpoint.api.answers.health_answers import DamageAnswer
+from model_checkpoint.api.answers.plain_values import Number
+
+
+class KeptBecause(Answer):
+    """One reason for which a checkpoint is kept."""
+
+    rule: str
+    why: str
+
+
+class CheckpointLine(Answer):
+    """One checkpoint in a list."""
+
+    id: str
+    run: str
+    run_name: str
+    name: str
+    step: int
+    at: float
+    bytes: int
+    unique: int
+    health: str
+    verified_at: float | None
+    pinned: bool
+    tags: list[str]
+    note: str
+    reasons: list[KeptBecause]
+    metrics: dict[str, Number]
+    deleted_at: float | None
+    writable: bool
+
+
+class CheckpointPage(Answer):
+    """Some checkpoints, and how many there are of each health."""
+
+    rows: list[CheckpointLine]
+    counts: dict[str, int]
+    next: str | None
+
+
+class PartAnswer(Answer):
+    """One part of a training state: whether it is there, what it has, and what a resume does without it."""
+
+    name: str
+    bytes: int | None
+    present: bool
+    has: str
+    without: str
+
+
+class FileAnswer(Answer):
+    """One file of a checkpoint."""
+
+    name: str
+    bytes: int
+    digest: str
+
+
+class CommandLines(Answer):
+    """What to type for the same."""
+
+    show: str
+    load: str
+    verify: str
+    delete: str
+    restore: str
+
+
+class CheckpointDetail(CheckpointLine):
+    """One checkpoint, whole."""
+
+    path: str
+    checksum: str
+    backend: str
+    epoch: int | None
+    metadata: dict[str, Any]
+    parts: list[PartAnswer]
+    lacking: list[str]
+    problem: str = Field(description="Why its files cannot be looked at here and now; empty if they can.")
+    files: list[FileAnswer]
+    damage: list[DamageAnswer]
+    children: list[str] = Field(description="Runs that went on from it.")
+    prev: str | None
+    next: str | None
+    cli: CommandLines
+
+
+class TensorAnswer(Answer):
+    """One tensor: its place, its figures, and its histogram over the finite values."""
+
+    part: str
+    name: str
+    shape: list[int]
+    dtype: str
+    bytes: int
+    mean: Number
+    std: Number
+    min: Number
+    max: Number
+    norm: Number
+    nan: int | None
+    inf: int | None
+    zeros: int | None
+    hist: list[int]
+    lost: bool
+
+
+JobStateWord = Literal["ready", "computing", "failed"]
+
+
+class TensorPage(Answer):
+    """The tensors of a checkpoint, once their figures are there."""
+
+    state: JobStateWord
+    job: str | None
+    error: str | None = None
+    rows: list[TensorAnswer]
+    total: int
+    next: str | None
+
+
+class MovedTensor(Answer):
+    """How far one tensor moved from one checkpoint to another."""
+
+    name: str
+    shape: list[int]
+    dtype: str
+    rel: Number = Field(description="Norm of the difference over the norm before.")
+    cos: Number = Field(description="Cosine of the angle between both.")
+    max_abs: Number
+    changed: int = Field(description="Elements that differ.")
+    norm_a: Number
+    norm_b: Number
+    hist_a: list[int]
+    hist_b: list[int]
+
+
+class DiffSummary(Answer):
+    """What a comparison comes to."""
+
+    compared: int
+    changed: int
+    moved: Number = Field(description="Norm of all differences over the norm of all tensors before.")
+
+
+class DiffAnswer(Answer):
+    """What moved between two checkpoints, most first."""
+
+    state: JobStateWord
+    job: str | None
+    error: str | None = None
+    a: str
+    b: str
+    summary: DiffSummary | None
+    rows: list[MovedTensor]
+    added: list[str]
+    removed: list[str]
+    same: list[str]
+    values: list[dict[str, str | None]]
+
+
+class TagChange(Question):
+    """Words to put on a checkpoint, and words to take off."""
+
+    add: list[str] = Field(default_factory=list, max_length=50)
+    remove: list[str] = Field(default_factory=list, max_length=50)
+
+
+class NoteChange(Question):
+    """The remark on a checkpoint; an empty one removes it."""
+
+    text: str = Field(max_length=10_000)
+
+
+class PinChange(Question):
+    """Whether retention must keep a checkpoint."""
+
+    pinned: bool

@@ -1,0 +1,136 @@
+"""Diff work: how far every tensor moved between two checkpoints, most first; once for each pair of digests."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+from model_checkpoint.api.answers.plain_values import number_of
+from model_checkpoint.api.errors import StateConflict
+from model_checkpoint.api.jobs.job_runner import JobRunner, ServerJob
+from model_checkpoint.api.jobs.tensor_figures import BINS, ends_of, histogram, movement_of
+from model_checkpoint.api.jobs.tensor_work import digest_of
+from model_checkpoint.api.library.keepsakes import Keepsakes
+from model_checkpoint.database import Checkpoint
+from model_checkpoint.engine.reading.tensor_reader import TensorReader
+from model_checkpoint.errors import UnsupportedType
+from model_checkpoint.storage.locate import open_store
+from model_checkpoint.tree.values.plain import plain_values, shorten
+
+KIND = "diff"
+By = Literal["rel", "cos", "max_abs", "changed"]
+_MOST_NAMES, _MOST_VALUES = 1000, 200
+
+
+def diff_document(
+    jobs: JobRunner, kept: Keepsakes, a: Checkpoint, b: Checkpoint
+) -> tuple[str, ServerJob | None, dict[str, Any] | None]:
+    """``ready`` and the comparison, or ``computing`` or ``failed`` and the job; asking begins the work."""
+    known = kept.get(KIND, f"{digest_of(a)} {digest_of(b)}")
+    if known is not None:
+        return "ready", None, known
+    for row in (a, b):
+        if not row.root or not row.name:
+            raise StateConflict(f"checkpoint {row.id!r}: no root is recorded for it, so its tensors cannot be read.")
+    subject = f"{a.id} {b.id}"
+    last = jobs.find(KIND, subject)
+    if last is not None and last.state == "failed":
+        return "failed", last, None
+    title = f"{a.name} against {b.name}"
+    return "computing", jobs.start(KIND, subject, title, lambda job: compute_diff(job, kept, a, b)), None
+
+
+def compute_diff(job: ServerJob, kept: Keepsakes, a: Checkpoint, b: Checkpoint) -> dict[str, Any]:
+    """Compare every tensor that both have, and keep what was found."""
+    with (
+        TensorReader(open_store(a.root), name=a.name) as left,
+        TensorReader(open_store(b.root), name=b.name) as right,
+    ):
+        both = [name for name in left.specs if name in right.specs]
+        changed = [name for name in both if left.fingerprint(name) != right.fingerprint(name)]
+        moved = set(changed)
+        sizes = [left.manifest.entries[left.specs[name].entry].nbytes for name in changed]
+        job.total = 2 * sum(sizes)
+        gaps = norms = 0.0
+        rows = []
+        for name in changed:
+            row = _row(job, left, right, name)
+            gaps += row.pop("gap") ** 2
+            rows.append(row)
+            norms += row["norm_a"] ** 2 if isinstance(row["norm_a"], float) else 0.0
+        document = {
+            "summary": {
+                "compared": len(both),
+                "changed": len(changed),
+                "moved": number_of(math.sqrt(gaps / norms) if norms else None),
+            },
+            "rows": rows,
+            "added": [name for name in right.specs if name not in left.specs][:_MOST_NAMES],
+            "removed": [name for name in left.specs if name not in right.specs][:_MOST_NAMES],
+            "same": [name for name in both if name not in moved][:_MOST_NAMES],
+            "values": _values(left, right),
+        }
+    kept.put(KIND, f"{digest_of(a)} {digest_of(b)}", document)
+    return {"changed": len(changed), "compared": len(both)}
+
+
+def _row(job: ServerJob, left: TensorReader, right: TensorReader, name: str) -> dict[str, Any]:
+    job.advance(0, name)
+    spec = right.specs[name]
+    row: dict[str, Any] = {"name": name, "shape": list(spec.shape), "dtype": spec.dtype}
+    none = {"rel": None, "cos": None, "max_abs": None, "changed": 0, "norm_a": None, "norm_b": None, "gap": 0.0}
+    empty = {"hist_a": [0] * BINS, "hist_b": [0] * BINS}
+    try:
+        a, b = left.array(name), right.array(name)
+    except UnsupportedType:  # NumPy has no such dtype
+        return {**row, **none, **empty}
+    moved = movement_of(a, b, lambda nbytes: job.advance(nbytes))
+    if moved is None:
+        return {**row, **none, **empty}
+    return {
+        **row,
+        "gap": moved.gap,
+        "rel": number_of(moved.rel),
+        "cos": number_of(moved.cos),
+        "max_abs": number_of(moved.max_abs),
+        "changed": moved.changed,
+        "norm_a": number_of(moved.before),
+        "norm_b": number_of(moved.after),
+        **_histograms(a, b),
+    }
+
+
+def _histograms(a: Any, b: Any) -> dict[str, list[int]]:
+    """Both over the same stretch, so that they can be drawn over each other."""
+    ends = [end for one in (a, b) for end in ends_of(one)]
+    if not ends:
+        return {"hist_a": [0] * BINS, "hist_b": [0] * BINS}
+    low, high = min(ends), max(ends)
+    return {"hist_a": list(histogram(a, low, high)), "hist_b": list(histogram(b, low, high))}
+
+
+def _values(left: TensorReader, right: TensorReader) -> list[dict[str, str | None]]:
+    """Plain values that differ, as text."""
+    a, b = plain_values(left.manifest.tree), plain_values(right.manifest.tree)
+    names = [name for name in dict.fromkeys([*a, *b]) if a.get(name) != b.get(name)][:_MOST_VALUES]
+    return [
+        {
+            "name": name,
+            "before": shorten(a[name]) if name in a else None,
+            "after": shorten(b[name]) if name in b else None,
+        }
+        for name in names
+    ]
+
+
+def ranked(rows: list[dict[str, Any]], by: By) -> list[dict[str, Any]]:
+    """Most moved first: the smallest cosine, or the largest of the others; what cannot be compared last."""
+
+    def key(row: dict[str, Any]) -> tuple[int, float]:
+        value = row[by]
+        if value is None or value == "NaN":
+            return 1, 0.0
+        number = math.inf if value == "Infinity" else float(value)
+        return 0, number if by == "cos" else -number
+
+    return sorted(rows, key=key)

@@ -1,0 +1,84 @@
+"""Tensor work: figures and a histogram of every tensor of a checkpoint, once for each digest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from model_checkpoint.api.errors import StateConflict
+from model_checkpoint.api.jobs.job_runner import JobRunner, ServerJob
+from model_checkpoint.api.jobs.tensor_figures import TensorFigures, figures_of
+from model_checkpoint.api.library.keepsakes import Keepsakes
+from model_checkpoint.api.reading.checkpoint_detail import part_of
+from model_checkpoint.database import Checkpoint
+from model_checkpoint.database.catalog.paging import cursor_of, read_cursor
+from model_checkpoint.engine.reading.tensor_reader import TensorReader
+from model_checkpoint.errors import CheckpointException, OptionInvalid
+from model_checkpoint.storage.locate import open_store
+
+KIND = "tensors"
+SORTS = ("name", "bytes", "norm", "std", "nan", "max", "min", "mean", "zeros")
+
+
+def digest_of(row: Checkpoint) -> str:
+    """What stands for the content of a checkpoint: its checksum, or its id, which never means two."""
+    return row.checksum or row.id
+
+
+def tensor_document(jobs: JobRunner, kept: Keepsakes, row: Checkpoint) -> tuple[str, ServerJob | None, Any]:
+    """``ready`` and the figures, or ``computing`` or ``failed`` and the job; asking begins the work."""
+    known = kept.get(KIND, digest_of(row))
+    if known is not None:
+        return "ready", None, known
+    if not row.root or not row.name:
+        raise StateConflict(f"checkpoint {row.id!r}: no root is recorded for it, so its tensors cannot be read.")
+    last = jobs.find(KIND, row.id)
+    if last is not None and last.state == "failed":
+        return "failed", last, None
+    title = f"figures of {row.name}"
+    return "computing", jobs.start(KIND, row.id, title, lambda job: compute_tensors(job, kept, row)), None
+
+
+def compute_tensors(job: ServerJob, kept: Keepsakes, row: Checkpoint) -> dict[str, Any]:
+    """Read every tensor once, and keep what it is like."""
+    with TensorReader(open_store(row.root), name=row.name) as tensors:
+        lines = []
+        sizes = {name: max(1, tensors.manifest.entries[spec.entry].nbytes) for name, spec in tensors.specs.items()}
+        job.total = sum(sizes.values())
+        for name, spec in tensors.specs.items():
+            figures, lost = _figures(job, tensors, name)
+            place = {"part": part_of(name, row.parts), "name": name, "shape": list(spec.shape), "dtype": spec.dtype}
+            lines.append({**place, "bytes": sizes[name], **figures.to_dict(), "lost": lost})
+    kept.put(KIND, digest_of(row), lines)
+    return {"tensors": len(lines)}
+
+
+def _figures(job: ServerJob, tensors: TensorReader, name: str) -> tuple[TensorFigures, bool]:
+    """The figures of one tensor; one that cannot be read whole is lost."""
+    job.advance(0, name)
+    try:
+        array = tensors.array(name)
+    except CheckpointException:
+        return TensorFigures(), True
+    return figures_of(array, lambda nbytes: job.advance(nbytes)), False
+
+
+def tensor_page(lines: list[dict[str, Any]], *, text: str, sort: str, limit: int, cursor: str) -> dict[str, Any]:
+    """Some of the tensors: those whose name has ``text``, in the order of ``sort``."""
+    word, falling = sort.removeprefix("-"), sort.startswith("-")
+    if word not in SORTS:
+        raise OptionInvalid(f"sort: must be one of {', '.join(SORTS)}, or one of them with a minus, got {sort!r}.")
+    chosen = [one for one in lines if text.lower() in one["name"].lower()]
+    chosen.sort(key=lambda one: (_rank(one[word]), one["name"]), reverse=falling)
+    start = 0
+    if cursor:
+        (place,) = read_cursor(cursor, 1)
+        if not isinstance(place, int) or place < 0:
+            raise OptionInvalid("cursor: is none of this list. Take it from the page before.")
+        start = place
+    more = start + limit < len(chosen)
+    following = cursor_of([start + limit]) if more else None
+    return {"rows": chosen[start : start + limit], "total": len(chosen), "next": following}
+
+
+def _rank(value: Any) -> tuple[int, Any]:
+    return (1, value) if isinstance(value, (int, float)) else (2, value) if isinstance(value, str) else (0, 0)

@@ -1,0 +1,7 @@
+"""Library: every catalog and root that is served, found, opened and asked by id; nobody above knows where one lies.
+
+discovery    what lies below the paths and URLs a caller names.
+root_mirror  plain roots as a catalog in a file of our own, kept up to date with what is on disk.
+shelves      catalogs side by side: which of them has a run, a checkpoint; which may be changed.
+keepsakes    small documents on disk, by digest: what took long to compute is computed once.
+"""

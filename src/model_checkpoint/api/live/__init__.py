@@ -1,0 +1,5 @@
+"""Live: what has changed, told as it happens.
+
+changes       what changed between two looks at the shelves, and what the server itself did.
+event_stream  the changes as server-sent events; a listener that was away gets what it missed.
+"""

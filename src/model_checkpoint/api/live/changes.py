@@ -1,0 +1,157 @@
+"""Changes: what changed between two looks at the shelves, and what the server itself did, in one numbered row.
+
+Shelves are looked at only while somebody listens, and at most a few times a second however many do.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from model_checkpoint import forks
+from model_checkpoint.api.library.shelves import Library, Shelf
+from model_checkpoint.database.opening.database_url import is_file, read_url
+from model_checkpoint.database.records import RunPulse
+
+ChangeType = Literal["points", "checkpoint", "run", "job", "damage", "reset"]
+EVERY = 0.25  # seconds between two looks, and between two messages
+_KEPT = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One thing that changed; ``since`` is the step behind which points are new, if that is all."""
+
+    type: ChangeType
+    id: str
+    since: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As it is sent."""
+        return {"type": self.type, "id": self.id, "since": self.since}
+
+
+class ChangeLog:
+    """The latest changes, each with a number.
+
+    Example:
+        >>> log = ChangeLog(lambda: [])
+        >>> log.add(Change("job", "j1"))
+        >>> log.after(0)
+        ([Change(type='job', id='j1', since=None)], 1)
+    """
+
+    def __init__(self, look: Callable[[], list[Change]]) -> None:
+        self.boot = secrets.token_hex(4)  # numbers of another server mean nothing here
+        self._look, self._lock = look, forks.lock()
+        self._looked = float("-inf")
+        self._count = 0
+        self._changes: deque[tuple[int, Change]] = deque(maxlen=_KEPT)
+
+    def add(self, *changes: Change) -> None:
+        """Note changes."""
+        with self._lock:
+            self._append(changes)
+
+    def _append(self, changes: tuple[Change, ...] | list[Change]) -> None:
+        for change in changes:
+            self._count += 1
+            self._changes.append((self._count, change))
+
+    def refresh(self) -> None:
+        """Look at the shelves, unless somebody did a moment ago."""
+        with self._lock:
+            if time.monotonic() - self._looked < EVERY:
+                return
+            self._looked = time.monotonic()
+            self._append(self._look())
+
+    @property
+    def last(self) -> int:
+        """The number of the latest change."""
+        return self._count
+
+    def after(self, number: int) -> tuple[list[Change], int]:
+        """What came behind a number, each change once, and the latest number; ``reset`` if some of it is forgotten."""
+        with self._lock:
+            oldest = self._changes[0][0] if self._changes else self._count + 1
+            if number > self._count or number < oldest - 1:
+                return [Change("reset", "")], self._count
+            return _merged([change for place, change in self._changes if place > number]), self._count
+
+
+def _merged(changes: list[Change]) -> list[Change]:
+    """Each thing once: of new points of one run, those since the first."""
+    found: dict[tuple[str, str], Change] = {}
+    for change in changes:
+        key = (change.type, change.id)
+        first = found.get(key, change)
+        ends = [one.since for one in (first, change)]
+        found[key] = Change(
+            change.type, change.id, None if None in ends else min(one for one in ends if one is not None)
+        )
+    return list(found.values())
+
+
+class ShelfWatch:
+    """Finds what changed on all shelves since it looked last."""
+
+    def __init__(self, library: Library) -> None:
+        self._library = library
+        self._known: dict[int, Mapping[str, RunPulse]] = {}
+        self._stamps: dict[int, tuple[Any, ...]] = {}
+
+    def look(self) -> list[Change]:
+        """What changed; at the first look nothing, since nobody knows what was before."""
+        found: list[Change] = []
+        for shelf in self._library.shelves():
+            stamp = _stamp(shelf)
+            if stamp is not None and self._stamps.get(id(shelf)) == stamp:
+                continue  # the files of the database are as they were
+            now, before = shelf.connection.pulses(), self._known.get(id(shelf))
+            if before is not None:
+                found.extend(_changes(before, now))
+            self._known[id(shelf)] = now
+            if stamp is not None:
+                self._stamps[id(shelf)] = stamp
+        return found
+
+
+def _stamp(shelf: Shelf) -> tuple[Any, ...] | None:
+    """What a change of a SQLite file moves; None where there is no such file."""
+    url = read_url(shelf.connection.database_url)
+    if not is_file(url):
+        return None
+    stamps = []
+    for path in (str(url.database), f"{url.database}-wal"):
+        try:
+            stat = os.stat(path)
+        except OSError:
+            stamps.append((0, 0))
+        else:
+            stamps.append((stat.st_mtime_ns, stat.st_size))
+    return tuple(stamps)
+
+
+def _changes(before: Mapping[str, RunPulse], now: Mapping[str, RunPulse]) -> Iterator[Change]:
+    for run, pulse in now.items():
+        old = before.get(run)
+        if old == pulse:
+            continue
+        if old is None or (old.status, old.step) != (pulse.status, pulse.step):
+            yield Change("run", run)
+        if old is None:
+            continue
+        if old.points != pulse.points:
+            further = old.last_step is not None and pulse.last_step is not None and pulse.last_step > old.last_step
+            yield Change("points", run, old.last_step if further else None)
+        if (old.checkpoints, old.saved) != (pulse.checkpoints, pulse.saved):
+            yield Change("checkpoint", run)
+        if old.damaged != pulse.damaged:
+            yield Change("damage", run)
+    yield from (Change("run", run) for run in before.keys() - now.keys())

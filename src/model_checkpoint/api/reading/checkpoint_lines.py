@@ -1,0 +1,118 @@
+"""Checkpoint lines: checkpoints in lists, each with the reasons that keep it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from model_checkpoint.api.answers.plain_values import number_of
+from model_checkpoint.api.library.shelves import Library, Shelf
+from model_checkpoint.api.reading.run_lines import health_word
+from model_checkpoint.checkpoint.catalog.best_choice import measures_of
+from model_checkpoint.database import Checkpoint, CheckpointSearch
+from model_checkpoint.database.catalog.paging import cursor_of, read_cursor
+
+_STORED = {"unverified": ("unknown", "unchecked")}  # the words people use, and those that are stored
+_BEST = {"is_best_loss": "loss", "is_best_val_loss": "val_loss", "is_best_metric": "metric"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointsWanted:
+    """Which checkpoints, in what order."""
+
+    run: str | None = None
+    health: tuple[str, ...] = ()
+    unclaimed: bool = False
+    sort: str = "-at"
+    limit: int = 200
+    cursor: str = ""
+
+    @property
+    def search(self) -> CheckpointSearch:
+        """The same as the catalog takes it."""
+        stored = tuple(word for one in self.health for word in _STORED.get(one, (one,)))
+        return CheckpointSearch(run=self.run, health=stored, unclaimed=self.unclaimed)
+
+
+def list_checkpoints(library: Library, wanted: CheckpointsWanted) -> dict[str, Any]:
+    """The document of a list of checkpoints; shelf after shelf, each in the order that is asked for."""
+    shelves = library.shelves()
+    place, after = (0, "") if not wanted.cursor else _read_place(wanted.cursor, len(shelves))
+    rows: list[dict[str, Any]] = []
+    following: str | None = None
+    for number in range(place, len(shelves)):
+        room = wanted.limit - len(rows)
+        if not room:
+            following = cursor_of([number, ""])
+            break
+        page = shelves[number].connection.search_checkpoints(
+            wanted.search, sort=wanted.sort, limit=room, after=after if number == place else ""
+        )
+        rows.extend(lines_of(shelves[number], page.items))
+        if page.next:
+            following = cursor_of([number, page.next])
+            break
+    counts: Counter[str] = Counter()
+    for shelf in shelves:
+        for stored, count in shelf.connection.health_counts(CheckpointSearch(run=wanted.run)).items():
+            counts[health_word(stored)] += count
+    return {"rows": rows, "counts": dict(counts), "next": following}
+
+
+def _read_place(cursor: str, shelves: int) -> tuple[int, str]:
+    number, after = read_cursor(cursor, 2)
+    inside = isinstance(number, int) and 0 <= number < shelves and isinstance(after, str)
+    return (number, after) if inside else (shelves, "")
+
+
+def lines_of(shelf: Shelf, rows: Sequence[Checkpoint]) -> list[dict[str, Any]]:
+    """The lines of some checkpoints, with what keeps each of them."""
+    connection = shelf.connection
+    runs = {one.experiment.id: one for one in connection.overviews({row.experiment_id for row in rows})}
+    begun = connection.beginnings([row.id for row in rows]) if rows else {}
+    return [_line(shelf, row, runs.get(row.experiment_id), begun.get(row.id, [])) for row in rows]
+
+
+def _line(shelf: Shelf, row: Checkpoint, run: Any, begun: Sequence[str]) -> dict[str, Any]:
+    newest = run is not None and run.newest is not None and run.newest.id == row.id
+    return {
+        "id": row.id,
+        "run": row.experiment_id,
+        "run_name": run.experiment.name if run is not None else "",
+        "name": row.name,
+        "step": row.step,
+        "at": row.created_at,
+        "bytes": row.file_size,
+        "unique": row.file_size if row.unique_bytes is None else row.unique_bytes,
+        "health": health_word(row.health),
+        "verified_at": row.verified_at,
+        "pinned": row.pinned,
+        "tags": list(row.tags),
+        "note": row.notes,
+        "reasons": reasons_of(row, newest=newest, begun=begun),
+        "metrics": {name: number_of(float(value)) for name, value in _numbers(measures_of(row)).items()},
+        "deleted_at": row.deleted_at,
+        "writable": shelf.writable,
+    }
+
+
+def _numbers(measures: Mapping[str, Any]) -> dict[str, float]:
+    return {name: value for name, value in measures.items() if isinstance(value, (int, float))}
+
+
+def reasons_of(row: Checkpoint, *, newest: bool, begun: Sequence[str]) -> list[dict[str, str]]:
+    """What speaks against dropping a checkpoint, as far as its row tells; keepers are asked by a retention plan."""
+    reasons = [{"rule": "newest", "why": "the newest of its run"}] if newest else []
+    measures = measures_of(row)
+    for flag, name in _BEST.items():
+        if getattr(row, flag):
+            value = measures.get(name)
+            why = f"best {name}" if value is None else f"best {name} {value:.6g}"
+            reasons.append({"rule": f"best({name})", "why": why})
+    if row.pinned:
+        reasons.append({"rule": "pinned", "why": "somebody pinned it"})
+    reasons += [{"rule": "tagged", "why": tag} for tag in row.tags]
+    reasons += [{"rule": "parent", "why": f"run {run} went on from it"} for run in begun]
+    return reasons

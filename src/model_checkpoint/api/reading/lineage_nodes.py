@@ -1,0 +1,90 @@
+"""Lineage nodes: where runs came from, and what each changed of the settings of its parent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from model_checkpoint.api.answers.plain_values import flattened, plain_of
+from model_checkpoint.api.library.shelves import Library, Shelf
+from model_checkpoint.api.reading.run_lines import health_word
+from model_checkpoint.api.reading.run_status import judge
+from model_checkpoint.database import Checkpoint, CheckpointSearch, LineageEdge, RunOverview
+
+_MOST_RUNS, _MOST_MARKS = 2000, 60
+_ABSENT = object()
+
+
+def list_lineage(library: Library, experiment: str) -> list[dict[str, Any]]:
+    """A node for every run of an experiment, or of all, the earliest first."""
+    return [node for shelf in library.shelves() for node in _of_shelf(shelf, experiment)]
+
+
+def _of_shelf(shelf: Shelf, experiment: str) -> list[dict[str, Any]]:
+    connection, now = shelf.connection, shelf.connection.now()
+    every = {one.experiment.id: one for one in connection.overviews()}
+    wanted = [one for one in every.values() if not experiment or one.experiment.project_name == experiment]
+    wanted = sorted(wanted, key=lambda one: (one.experiment.start_time, one.experiment.id))[:_MOST_RUNS]
+    resumed = {edge.child: edge for edge in connection.resumptions()}  # of several the last, since they are by age
+    origins = {row.id: row for row in connection.get_checkpoints([edge.parent for edge in resumed.values()])}
+    marks = _marks(shelf, {row.id for row in origins.values()})
+    return [
+        _node(one, every, resumed.get(one.experiment.id), origins, now)
+        | {"checkpoints": marks.get(one.experiment.id, [])}
+        for one in wanted
+    ]
+
+
+def _marks(shelf: Shelf, origins: set[str]) -> dict[str, list[dict[str, Any]]]:
+    """Of each run the newest checkpoints, and those that others went on from."""
+    page = shelf.connection.search_checkpoints(CheckpointSearch(), sort="-at", limit=10_000)
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in page.items:
+        mine = found.setdefault(row.experiment_id, [])
+        if len(mine) < _MOST_MARKS or row.id in origins or row.pinned:
+            mine.append(_mark(row))
+    return {run: sorted(rows, key=lambda one: (one["step"], one["at"])) for run, rows in found.items()}
+
+
+def _mark(row: Checkpoint) -> dict[str, Any]:
+    health = health_word(row.health)
+    return {"id": row.id, "step": row.step, "at": row.created_at, "health": health, "pinned": row.pinned}
+
+
+def _node(
+    run: RunOverview,
+    every: Mapping[str, RunOverview],
+    edge: LineageEdge | None,
+    origins: Mapping[str, Checkpoint],
+    now: float,
+) -> dict[str, Any]:
+    row = run.experiment
+    origin = None if edge is None else origins.get(edge.parent)
+    parent = None if origin is None or origin.experiment_id == row.id else every.get(origin.experiment_id)
+    return {
+        "run": row.id,
+        "name": row.name,
+        "experiment": row.project_name,
+        "status": judge(run, now).status.value,
+        "parent": None if parent is None else parent.experiment.id,
+        "checkpoint": None if edge is None else edge.parent,
+        "step": None if edge is None else edge.step,
+        "last_step": row.step,
+        "started": row.start_time or None,
+        "changed": {} if parent is None else changed_settings(parent.experiment.config, row.config),
+    }
+
+
+def changed_settings(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Settings that differ, each with what it was and what it is; None where a side has none.
+
+    Example:
+        >>> changed_settings({"lr": 0.1, "seed": 1}, {"lr": 0.2, "seed": 1, "warmup": 10})
+        {'lr': [0.1, 0.2], 'warmup': [None, 10]}
+    """
+    old, new = flattened(before), flattened(after)
+    return {
+        name: [plain_of(old.get(name)), plain_of(new.get(name))]
+        for name in dict.fromkeys([*old, *new])
+        if old.get(name, _ABSENT) != new.get(name, _ABSENT)
+    }

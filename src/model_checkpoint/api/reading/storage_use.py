@@ -1,0 +1,122 @@
+"""Storage use: where the bytes are, how fast they grow, and when a disk is full."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from model_checkpoint.api.library.shelves import Library, Shelf
+from model_checkpoint.database import Checkpoint, CheckpointSearch
+from model_checkpoint.database.catalog.checkpoint_columns import DELETED
+from model_checkpoint.database.records import RootSpace, SavedDay
+from model_checkpoint.options import Graces
+
+_DAY = 86_400.0
+_DAYS, _RATE_DAYS = 45, 14
+_MOST_TRASH = 1000
+
+
+def describe_storage(library: Library) -> dict[str, Any]:
+    """The document of the bytes of all shelves."""
+    now = time.time()
+    since = now - _DAYS * _DAY
+    shelves = library.shelves()
+    spaces = [(shelf, space) for shelf in shelves for space in shelf.connection.spaces()]
+    days = [day for shelf in shelves for day in shelf.connection.saved_days(since=since)]
+    return {
+        "disks": _disks([space for _, space in spaces], days, since, now),
+        "runs": _runs(spaces),
+        "trash": [one for shelf in shelves for one in _trash(shelf)],
+    }
+
+
+def _runs(spaces: Sequence[tuple[Shelf, RootSpace]]) -> list[dict[str, Any]]:
+    names = {one.experiment.id: one.experiment.name for shelf in {shelf for shelf, _ in spaces}
+             for one in shelf.connection.overviews()}  # fmt: skip
+    found: dict[str, dict[str, Any]] = {}
+    for _, space in spaces:
+        empty = {"id": space.run, "name": names.get(space.run, ""), "unique": 0, "shared": 0, "n": 0}
+        line = found.setdefault(space.run, empty)
+        line["unique"] += space.unique_bytes
+        line["shared"] += max(0, space.total_bytes - space.unique_bytes)
+        line["n"] += space.checkpoints
+    return sorted(found.values(), key=lambda line: (-line["unique"], line["id"]))
+
+
+def _trash(shelf: Shelf) -> list[dict[str, Any]]:
+    search = CheckpointSearch(state=DELETED)
+    rows = shelf.connection.search_checkpoints(search, sort="-at", limit=_MOST_TRASH).items
+    grace, now = Graces().trash, time.time()
+    return [_trashed(shelf, row, grace) for row in rows if (row.deleted_at or 0.0) + grace > now]
+
+
+def _trashed(shelf: Shelf, row: Checkpoint, grace: float) -> dict[str, Any]:
+    deleted = row.deleted_at or 0.0
+    return {
+        "id": row.id,
+        "run": row.experiment_id,
+        "name": row.name,
+        "step": row.step,
+        "bytes": row.file_size if row.unique_bytes is None else row.unique_bytes,
+        "deleted_at": deleted,
+        "until": deleted + grace,
+        "writable": shelf.writable,
+    }
+
+
+def _disks(spaces: Iterable[RootSpace], days: Iterable[SavedDay], since: float, now: float) -> list[dict[str, Any]]:
+    """One entry for each file system, and one for each root that is none."""
+    roots: dict[str, list[str]] = defaultdict(list)
+    used: dict[str, int] = defaultdict(int)
+    for space in spaces:
+        disk = _disk_of(space.root)
+        if space.root not in roots[disk]:
+            roots[disk].append(space.root)
+        used[disk] += space.unique_bytes
+    grown: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+    for day in days:
+        number = round((day.start - since) / _DAY)
+        grown[_disk_of(day.root)][number] += day.saved_bytes - day.deleted_bytes
+    return [
+        _disk(disk, sorted(roots[disk]), used=used[disk], grown=grown[disk], since=since, now=now)
+        for disk in sorted(roots)
+    ]
+
+
+def _disk_of(root: str) -> str:
+    if not root or "://" in root:
+        return root or "unknown"
+    try:
+        return f"disk {os.stat(root).st_dev}"
+    except OSError:
+        return "missing"
+
+
+def _disk(
+    disk: str, roots: list[str], *, used: int, grown: Mapping[int, int], since: float, now: float
+) -> dict[str, Any]:
+    size = free = other = None
+    if disk.startswith("disk "):
+        stat = os.statvfs(roots[0])
+        size, free = stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize
+        other = max(0, size - free - used)
+    level, history = 0, []
+    for number in range(_DAYS + 1):
+        level += grown.get(number, 0)
+        history.append({"t": min(since + (number + 1) * _DAY, now), "used": max(0, level)})
+    before = history[-1 - _RATE_DAYS]["used"]
+    rate = (history[-1]["used"] - before) / _RATE_DAYS
+    return {
+        "name": roots[0] if len(roots) == 1 else os.path.commonpath(roots) if size is not None else disk,
+        "roots": roots,
+        "size": size,
+        "free": free,
+        "used": used,
+        "other": other,
+        "rate": rate,
+        "full_at": now + free / rate * _DAY if free is not None and rate > 0 else None,
+        "days": history,
+    }

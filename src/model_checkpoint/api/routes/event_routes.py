@@ -1,0 +1,41 @@
+"""Event routes: what changes, as it does; lineage; that the server is there."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Response
+from fastapi.responses import StreamingResponse
+
+from model_checkpoint.api.answers.basics import refusals
+from model_checkpoint.api.answers.history_answers import LineageAnswer
+from model_checkpoint.api.reading.lineage_nodes import list_lineage
+from model_checkpoint.api.routes.desk import AtDesk
+
+router = APIRouter(prefix="/api", tags=["events"])
+_STREAM: dict[int | str, dict[str, Any]] = {
+    200: {
+        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        "description": 'Messages with `data: {"changes": [{"type", "id", "since"}, ...]}`, at most four a second.',
+    }
+}
+
+
+@router.get("/events", response_class=Response, responses={**refusals(), **_STREAM})
+async def get_events(
+    desk: AtDesk,
+    last_event_id: Annotated[str, Header(max_length=64)] = "",
+    after: Annotated[str, Query(max_length=64, description="The same as the header Last-Event-ID.")] = "",
+    seconds: Annotated[float | None, Query(ge=0, le=86_400, allow_inf_nan=False, description="When to end.")] = None,
+) -> StreamingResponse:
+    """What changes, as it does: new points, checkpoints, runs, jobs, damage."""
+    desk.hub.admit()
+    start = desk.hub.start_after(last_event_id or after)
+    headers = {"x-accel-buffering": "no"}
+    return StreamingResponse(desk.hub.stream(start, seconds), media_type="text/event-stream", headers=headers)
+
+
+@router.get("/lineage", response_model=LineageAnswer, responses=refusals())
+def get_lineage(desk: AtDesk, experiment: Annotated[str, Query(max_length=250)] = "") -> Any:
+    """Where runs came from, and what each changed."""
+    return {"nodes": list_lineage(desk.library, experiment)}

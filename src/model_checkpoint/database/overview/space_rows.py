@@ -1,0 +1,84 @@
+"""Space rows: bytes by run and by day, and how long ago everything was verified."""
+
+from __future__ import annotations
+
+from sqlalchemy import Integer, case, cast, func, select
+
+from model_checkpoint.database.catalog.catalog_part import CatalogPart
+from model_checkpoint.database.catalog.checkpoint_columns import COMMITTED
+from model_checkpoint.database.models import CheckpointRow, table_of
+from model_checkpoint.database.records import RootSpace, SavedDay, VerifiedAges
+
+DAY = 86_400.0
+_rows = table_of(CheckpointRow).c
+_UNIQUE = func.coalesce(_rows.unique_bytes, _rows.file_size)
+
+
+class SpaceCatalog(CatalogPart):
+    """Where the bytes are."""
+
+    def spaces(self) -> list[RootSpace]:
+        """How many checkpoints and bytes each run has in each root.
+
+        Example:
+            >>> from model_checkpoint.database import Checkpoint, EnhancedDatabaseConnection, Experiment
+            >>> with EnhancedDatabaseConnection("sqlite://") as db:
+            ...     _ = db.save_experiment(Experiment(id="r1", name="baseline"))
+            ...     _ = db.save_checkpoint(Checkpoint(id="c1", experiment_id="r1", file_size=10, unique_bytes=4))
+            ...     [(one.run, one.total_bytes, one.unique_bytes) for one in db.spaces()]
+            [('r1', 10, 4)]
+        """
+        sums = (func.count().label("n"), func.sum(_rows.file_size).label("total"), func.sum(_UNIQUE).label("own"))
+        statement = select(_rows.root, _rows.experiment_id, *sums).where(_rows.state == COMMITTED)
+        statement = statement.group_by(_rows.root, _rows.experiment_id)
+        rows = self._read(lambda connection: connection.execute(statement).all())
+        return [
+            RootSpace(
+                root=row.root, run=row.experiment_id, checkpoints=int(row.n), total_bytes=int(row.total),
+                unique_bytes=int(row.own),
+            )
+            for row in rows
+        ]  # fmt: skip
+
+    def saved_days(self, *, since: float) -> list[SavedDay]:
+        """Bytes that each day since then brought and took, by root; the first entry sums up all before.
+
+        Example:
+            >>> from model_checkpoint.database import EnhancedDatabaseConnection
+            >>> with EnhancedDatabaseConnection("sqlite://") as db:
+            ...     db.saved_days(since=0.0)
+            []
+        """
+        found: dict[tuple[str, int], list[int]] = {}
+        for place, column in enumerate((_rows.created_at, _rows.deleted_at)):
+            moment = case((column < since, since), else_=column)
+            day = cast(func.floor((moment - since) / DAY), Integer).label("day")
+            statement = select(_rows.root, day, func.sum(_UNIQUE)).where(column.is_not(None)).group_by(_rows.root, day)
+            rows = self._read(lambda connection, statement=statement: connection.execute(statement).all())
+            for root, number, nbytes in rows:
+                found.setdefault((root, int(number)), [0, 0])[place] += int(nbytes)
+        return [
+            SavedDay(root=root, start=since + number * DAY, saved_bytes=saved, deleted_bytes=gone)
+            for (root, number), (saved, gone) in sorted(found.items())
+        ]
+
+    def verified_ages(self, now: float) -> VerifiedAges:
+        """How many checkpoints were last verified how long ago, and how many are damaged.
+
+        Example:
+            >>> from model_checkpoint.database import EnhancedDatabaseConnection
+            >>> with EnhancedDatabaseConnection("sqlite://") as db:
+            ...     db.verified_ages(0.0).never
+            0
+        """
+        damaged = _rows.health.in_(("damaged", "missing"))
+        age = case(
+            (damaged, "damaged"),
+            (_rows.verified_at == 0.0, "never"),
+            (_rows.verified_at >= now - DAY, "day"),
+            (_rows.verified_at >= now - 7 * DAY, "week"),
+            else_="older",
+        ).label("age")
+        statement = select(age, func.count()).where(_rows.state == COMMITTED).group_by(age)
+        rows = self._read(lambda connection: connection.execute(statement).all())
+        return VerifiedAges(**{word: int(count) for word, count in rows})
