@@ -34,6 +34,7 @@ from model_checkpoint.api.routes import (
     integrity_routes,
     retention_routes,
     run_routes,
+    server_routes,
 )
 from model_checkpoint.api.routes.desk import Desk
 from model_checkpoint.database.errors import DatabaseUnreachable, RowRefused, SchemaOutdated, SchemaTooNew
@@ -51,6 +52,7 @@ from model_checkpoint.plan.errors import QueryInvalid
 log = logging.getLogger("model_checkpoint.api")
 
 ROUTERS = (
+    server_routes.router,
     run_routes.router,
     checkpoint_routes.router,
     retention_routes.router,

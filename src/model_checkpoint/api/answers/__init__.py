@@ -2,6 +2,7 @@
 
 plain_values        numbers and settings as JSON can say them.
 basics              what every answer has in common; how a refusal looks.
+server_answers      what is served, and what may be done to it.
 run_answers         runs, their lines and pages.
 series_answers      points of series, for those who do not read the binary form.
 checkpoint_answers  checkpoints, their parts, tensors and differences.

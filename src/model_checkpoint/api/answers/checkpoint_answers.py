@@ -24,6 +24,7 @@ class CheckpointLine(Answer):
     id: str
     run: str
     run_name: str
+    experiment: str
     name: str
     step: int
     at: float
@@ -44,7 +45,8 @@ class CheckpointPage(Answer):
     """Some checkpoints, and how many there are of each health."""
 
     rows: list[CheckpointLine]
-    counts: dict[str, int]
+    counts: dict[str, int] = Field(description="Of all, or of the run: by health, `all`, `pinned`, and kept by `none`.")
+    total: int = Field(description="How many are meant by what was asked.")
     next: str | None
 
 

@@ -15,6 +15,8 @@ class DamageAnswer(Answer):
 
     checkpoint: str
     run: str
+    run_name: str
+    experiment: str
     step: int
     problem: str
     file: str

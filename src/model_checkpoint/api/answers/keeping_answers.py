@@ -19,8 +19,12 @@ class PlannedCheckpoint(Answer):
 
     id: str
     run: str
+    run_name: str
+    experiment: str
     name: str
     step: int | None
+    at: float | None
+    healthy: bool
     keep: bool
     why: list[str]
     frees: int
@@ -93,6 +97,7 @@ class RunSpace(Answer):
 
     id: str
     name: str
+    experiment: str
     unique: int
     shared: int
     n: int
@@ -103,6 +108,8 @@ class TrashedAnswer(Answer):
 
     id: str
     run: str
+    run_name: str
+    experiment: str
     name: str
     step: int
     bytes: int

@@ -78,11 +78,22 @@ class RunLine(Answer):
     writable: bool
 
 
+class RiskiestRun(Answer):
+    """The living run that would lose most if it ended now."""
+
+    run: str
+    name: str
+    seconds: float
+
+
 class RunPage(Answer):
     """Some runs, and how many there are of each status."""
 
     rows: list[RunLine]
-    counts: dict[str, int]
+    counts: dict[str, int] = Field(description="Of the runs that were searched for.")
+    all_counts: dict[str, int] = Field(description="Of all runs, whatever was searched for.")
+    attention: list[RunLine] = Field(description="Runs that stalled or died, the latest first; at most 5.")
+    worst_at_risk: RiskiestRun | None
     metric_names: list[str] = Field(description="All metrics there are, for the choice of columns; at most 1000.")
     names: list[str] = Field(description="What a search can compare: metrics, best.metrics, settings; at most 1000.")
     next: str | None
@@ -93,6 +104,7 @@ class RunParent(Answer):
     """What a run went on from."""
 
     run: str | None
+    run_name: str
     checkpoint: str
     step: int | None
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from model_checkpoint import forks
 from model_checkpoint.api.errors import NotFoundHere, StateConflict
+from model_checkpoint.api.library.run_titles import UNTITLED, titles_in
 from model_checkpoint.api.library.shelves import Library, Shelf
 from model_checkpoint.checkpoint.retention.carry_out import require_current
 from model_checkpoint.checkpoint.retention.keeper_words import parse_keeper
@@ -150,12 +151,18 @@ class PlanDrawer:
 
 
 def _shown(drawn: _Drawn, words: Sequence[str]) -> dict[str, Any]:
+    titles = {
+        id: one for shelf in {part.shelf for part in drawn.parts} for id, one in titles_in(shelf.connection).items()
+    }
     rows = [
         {
             "id": one.candidate.id,
             "run": part.run,
+            **titles.get(part.run, UNTITLED),
             "name": one.name,
             "step": one.candidate.step,
+            "at": None if one.candidate.committed_at is None else one.candidate.committed_at.timestamp(),
+            "healthy": one.candidate.healthy,
             "keep": one.keep,
             "why": list(one.reasons),
             "frees": one.frees,

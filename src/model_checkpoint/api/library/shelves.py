@@ -34,8 +34,10 @@ class _Recorder:
 class Shelf:
     """One catalog; without one of its own, plain roots share a catalog that is made from them, and only read."""
 
-    def __init__(self, connection: EnhancedDatabaseConnection, *, writable: bool, spool: str) -> None:
-        self.connection = connection
+    def __init__(
+        self, connection: EnhancedDatabaseConnection, *, writable: bool, spool: str, mirror: bool = False
+    ) -> None:
+        self.connection, self.mirror = connection, mirror  # a mirror is made from plain roots
         self._writable, self._spool = writable, spool
         self._managers = LRUCache(64)
 
@@ -138,7 +140,8 @@ class Library:
     def _mirrored(self) -> tuple[Shelf, RootMirror]:
         if self._mirror is None:
             connection = open_catalog(f"sqlite:///{self._home}/mirror.db")
-            self._mirror = Shelf(connection, writable=False, spool=f"{self._home}/spool"), RootMirror(connection)
+            shelf = Shelf(connection, writable=False, spool=f"{self._home}/spool", mirror=True)
+            self._mirror = shelf, RootMirror(connection)
         return self._mirror
 
     def run(self, run_id: str) -> tuple[Shelf, RunOverview]:

@@ -24,6 +24,7 @@ class CheckpointsWanted:
 
     run: str | None = None
     health: tuple[str, ...] = ()
+    pinned: bool = False
     unclaimed: bool = False
     sort: str = "-at"
     limit: int = 200
@@ -33,7 +34,7 @@ class CheckpointsWanted:
     def search(self) -> CheckpointSearch:
         """The same as the catalog takes it."""
         stored = tuple(word for one in self.health for word in _STORED.get(one, (one,)))
-        return CheckpointSearch(run=self.run, health=stored, unclaimed=self.unclaimed)
+        return CheckpointSearch(run=self.run, health=stored, pinned=self.pinned, unclaimed=self.unclaimed)
 
 
 def list_checkpoints(library: Library, wanted: CheckpointsWanted) -> dict[str, Any]:
@@ -54,11 +55,19 @@ def list_checkpoints(library: Library, wanted: CheckpointsWanted) -> dict[str, A
         if page.next:
             following = cursor_of([number, page.next])
             break
-    counts: Counter[str] = Counter()
+    total = sum(sum(shelf.connection.health_counts(wanted.search).values()) for shelf in shelves)
+    return {"rows": rows, "counts": _counts(shelves, wanted.run), "total": total, "next": following}
+
+
+def _counts(shelves: Sequence[Shelf], run: str | None) -> dict[str, int]:
+    """By health, and what else is asked for by name."""
+    counts: Counter[str] = Counter(all=0, damaged=0, unverified=0, healthy=0, pinned=0, none=0)
     for shelf in shelves:
-        for stored, count in shelf.connection.health_counts(CheckpointSearch(run=wanted.run)).items():
-            counts[health_word(stored)] += count
-    return {"rows": rows, "counts": dict(counts), "next": following}
+        for stored, count in shelf.connection.health_counts(CheckpointSearch(run=run)).items():
+            counts.update({health_word(stored): count, "all": count})
+        for word, search in (("pinned", {"pinned": True}), ("none", {"unclaimed": True})):
+            counts[word] += sum(shelf.connection.health_counts(CheckpointSearch(run=run, **search)).values())
+    return dict(counts)
 
 
 def _read_place(cursor: str, shelves: int) -> tuple[int, str]:
@@ -81,6 +90,7 @@ def _line(shelf: Shelf, row: Checkpoint, run: Any, begun: Sequence[str]) -> dict
         "id": row.id,
         "run": row.experiment_id,
         "run_name": run.experiment.name if run is not None else "",
+        "experiment": run.experiment.project_name if run is not None else "",
         "name": row.name,
         "step": row.step,
         "at": row.created_at,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from model_checkpoint.api.library.run_titles import UNTITLED, titles_in
 from model_checkpoint.database import Checkpoint, EnhancedDatabaseConnection, IntegrityRecord
 
 _MOST = 200  # of one checkpoint
@@ -17,8 +18,11 @@ def damage_of(connection: EnhancedDatabaseConnection, row: Checkpoint) -> list[d
     last = connection.integrity(row.id, limit=1)
     if not last:
         problem = str(row.metadata.get("problem", "") or f"it is {row.health}")
-        return [_line(row, {"problem": problem}, at=row.verified_at or row.created_at)]
-    return damage_in(row, last[0])
+        found = [_line(row, {"problem": problem}, at=row.verified_at or row.created_at)]
+    else:
+        found = damage_in(row, last[0])
+    title = titles_in(connection, {row.experiment_id}).get(row.experiment_id, UNTITLED)
+    return [{**one, **title} for one in found]
 
 
 def damage_in(row: Checkpoint, record: IntegrityRecord) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from model_checkpoint.api.answers.plain_values import plain_of
 from model_checkpoint.api.answers.run_answers import StatusWord
+from model_checkpoint.api.library.run_titles import UNTITLED, titles_in
 from model_checkpoint.api.library.shelves import Library, Shelf
 from model_checkpoint.api.reading.run_extras import has_loss_scale, has_memory_plan
 from model_checkpoint.api.reading.run_lines import RunCandidate, lines_of
@@ -48,7 +49,8 @@ def _parent(shelf: Shelf, run_id: str) -> dict[str, Any] | None:
         row = shelf.connection.get_checkpoint(edge.parent)
         owner = row.experiment_id if row is not None else None
         if owner != run_id:
-            return {"run": owner, "checkpoint": edge.parent, "step": edge.step}
+            title = titles_in(shelf.connection, {owner} if owner else set()).get(owner or "", UNTITLED)
+            return {"run": owner, "run_name": title["run_name"], "checkpoint": edge.parent, "step": edge.step}
     return None
 
 

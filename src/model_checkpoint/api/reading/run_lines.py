@@ -22,7 +22,10 @@ OWN_NAMES = ("step", "n", "bytes")
 SORTS = ("heartbeat", "started", "name", "experiment", "status", "step", "n", "bytes", "at_risk")
 _HEADLINES = ("val_loss", "eval_loss", "loss", "train_loss")
 _STEPS = ("total_steps", "max_steps", "num_training_steps", "steps")
-_ORDER = {word: place for place, word in enumerate(StatusWord)}
+_TROUBLED = (StatusWord.STALLED, StatusWord.DEAD)
+_LIVING = (StatusWord.ALIVE, StatusWord.STALLED)
+_ORDER = {word: place for place, word in enumerate((*_TROUBLED, *(one for one in StatusWord if one not in _TROUBLED)))}
+_MOST_ATTENTION = 5
 _MOST_NAMES = 1000
 
 Summaries = Mapping[str, Mapping[str, MetricSummary]]  # by run and metric
@@ -35,6 +38,7 @@ class RunsWanted:
     text: str = ""
     sort: str = "-heartbeat"
     columns: tuple[str, ...] = ()
+    ids: tuple[str, ...] = ()  # these alone
     limit: int = 200
     cursor: str = ""
 
@@ -83,16 +87,40 @@ def list_runs(library: Library, wanted: RunsWanted) -> dict[str, Any]:
         one for shelf, runs, now in shelves for one in _candidates(shelf, runs, now, _needed(query, wanted, measured))
     ]
     chosen = [one for one in candidates if not query.terms or query.matches(searchable(one))]
+    if wanted.ids:
+        chosen = [one for one in chosen if one.overview.experiment.id in wanted.ids]
     page, following = _page(chosen, wanted)
     as_of = max((now for _, _, now in shelves), default=0.0)
     return {
         "rows": lines_of(page, wanted.columns, as_of),
-        "counts": {word.value: 0 for word in StatusWord} | Counter(one.verdict.status.value for one in chosen),
+        "counts": _counted(chosen),
+        "all_counts": _counted(candidates),
+        "attention": lines_of(_troubled(candidates), (), as_of),
+        "worst_at_risk": _riskiest(candidates),
         "metric_names": measured[:_MOST_NAMES],
         "names": names[:_MOST_NAMES],
         "next": following,
         "as_of": as_of,
     }
+
+
+def _counted(runs: Iterable[RunCandidate]) -> dict[str, int]:
+    return {word.value: 0 for word in StatusWord} | Counter(one.verdict.status.value for one in runs)
+
+
+def _troubled(runs: Iterable[RunCandidate]) -> list[RunCandidate]:
+    """Runs somebody should look at, the latest first."""
+    found = [one for one in runs if one.verdict.status in _TROUBLED]
+    return sorted(found, key=lambda one: one.heard, reverse=True)[:_MOST_ATTENTION]
+
+
+def _riskiest(runs: Iterable[RunCandidate]) -> dict[str, Any] | None:
+    living = [one for one in runs if one.verdict.status in _LIVING and one.verdict.risk_seconds is not None]
+    worst = max(living, key=lambda one: one.verdict.risk_seconds or 0.0, default=None)
+    if worst is None:
+        return None
+    row = worst.overview.experiment
+    return {"run": row.id, "name": row.name, "seconds": worst.verdict.risk_seconds}
 
 
 def _needed(query: RunQuery, wanted: RunsWanted, measured: Sequence[str]) -> set[str]:

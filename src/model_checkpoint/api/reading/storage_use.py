@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from model_checkpoint.api.library.run_titles import UNTITLED, titles_in
 from model_checkpoint.api.library.shelves import Library, Shelf
 from model_checkpoint.database import Checkpoint, CheckpointSearch
 from model_checkpoint.database.catalog.checkpoint_columns import DELETED
@@ -34,11 +35,12 @@ def describe_storage(library: Library) -> dict[str, Any]:
 
 
 def _runs(spaces: Sequence[tuple[Shelf, RootSpace]]) -> list[dict[str, Any]]:
-    names = {one.experiment.id: one.experiment.name for shelf in {shelf for shelf, _ in spaces}
-             for one in shelf.connection.overviews()}  # fmt: skip
+    titles = {id: one for shelf in {shelf for shelf, _ in spaces} for id, one in titles_in(shelf.connection).items()}
     found: dict[str, dict[str, Any]] = {}
     for _, space in spaces:
-        empty = {"id": space.run, "name": names.get(space.run, ""), "unique": 0, "shared": 0, "n": 0}
+        title = titles.get(space.run, UNTITLED)
+        named = {"id": space.run, "name": title["run_name"], "experiment": title["experiment"]}
+        empty = {**named, "unique": 0, "shared": 0, "n": 0}
         line = found.setdefault(space.run, empty)
         line["unique"] += space.unique_bytes
         line["shared"] += max(0, space.total_bytes - space.unique_bytes)
@@ -50,7 +52,9 @@ def _trash(shelf: Shelf) -> list[dict[str, Any]]:
     search = CheckpointSearch(state=DELETED)
     rows = shelf.connection.search_checkpoints(search, sort="-at", limit=_MOST_TRASH).items
     grace, now = Graces().trash, time.time()
-    return [_trashed(shelf, row, grace) for row in rows if (row.deleted_at or 0.0) + grace > now]
+    left = [row for row in rows if (row.deleted_at or 0.0) + grace > now]
+    titles = titles_in(shelf.connection, {row.experiment_id for row in left})
+    return [{**_trashed(shelf, row, grace), **titles.get(row.experiment_id, UNTITLED)} for row in left]
 
 
 def _trashed(shelf: Shelf, row: Checkpoint, grace: float) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 desk                what every route works with.
 limits              parameters that several routes take, each with its bounds.
+server_routes       the server itself.
 run_routes          runs, their series, saves, plans.
 checkpoint_routes   checkpoints found, looked into, compared and marked.
 retention_routes    what would go, what went, what came back; storage and trash.

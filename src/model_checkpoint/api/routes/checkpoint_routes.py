@@ -42,6 +42,7 @@ def get_checkpoints(
     *,
     run: Annotated[str | None, Query(pattern=ID_PATTERN)] = None,
     health: Annotated[str, Query(max_length=100, description=f"Some of {', '.join(_HEALTHS)}, with commas.")] = "",
+    pinned: Annotated[bool, Query(description="Pinned ones alone.")] = False,
     rule: Annotated[Literal["any", "none"], Query(description="`none`: those that nothing keeps.")] = "any",
     sort: SortWord = "-at",
     limit: Limit = MOST_ROWS,
@@ -52,7 +53,9 @@ def get_checkpoints(
     wrong = [word for word in words if word not in _HEALTHS]
     if wrong:
         raise OptionInvalid(f"health: must be some of {', '.join(_HEALTHS)}, got {wrong[0]!r}.")
-    wanted = CheckpointsWanted(run=run, health=words, unclaimed=rule == "none", sort=sort, limit=limit, cursor=cursor)
+    wanted = CheckpointsWanted(
+        run=run, health=words, pinned=pinned, unclaimed=rule == "none", sort=sort, limit=limit, cursor=cursor
+    )
     return list_checkpoints(desk.library, wanted)
 
 

@@ -53,12 +53,14 @@ def get_runs(
     q: Annotated[str, Query(max_length=4000, description='E.g. `val_loss < 0.3 tag:baseline -status:failed "x"`')] = "",
     sort: Annotated[str, Query(max_length=260, description=f"One of {', '.join(SORTS)}, a metric, best.metric")] = "",
     cols: Words = "",
+    ids: Annotated[str, Query(max_length=16_000, description="These runs alone, with commas between.")] = "",
     limit: Limit = MOST_ROWS,
     cursor: Cursor = "",
 ) -> Any:
     """Runs: alive, stalled, dead or ended, each with its evidence and what would be lost."""
     columns = words_of(cols, most=MOST_KEYS, what="cols")
-    wanted = RunsWanted(text=q, sort=sort or "-heartbeat", columns=columns, limit=limit, cursor=cursor)
+    chosen = words_of(ids, most=MOST_RUNS, what="ids")
+    wanted = RunsWanted(text=q, sort=sort or "-heartbeat", columns=columns, ids=chosen, limit=limit, cursor=cursor)
     return list_runs(desk.library, wanted)
 
 

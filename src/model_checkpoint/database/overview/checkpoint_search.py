@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sqlalchemy import ColumnElement, Connection, Select, String, and_, cast, false, func, or_, select
+from sqlalchemy import ColumnElement, Connection, Select, String, and_, cast, false, func, or_, select, true
 
 from model_checkpoint.database.catalog.catalog_part import CatalogPart
 from model_checkpoint.database.catalog.checkpoint_columns import COMMITTED, FLAGS, checkpoint_of
@@ -37,6 +37,7 @@ class CheckpointSearch:
 
     run: str | None = None
     health: Collection[str] = ()
+    pinned: bool = False  # only those
     unclaimed: bool = False  # not pinned, best, tagged, the newest, nor what a run began from
     state: str = COMMITTED
 
@@ -159,6 +160,8 @@ def _conditions(search: CheckpointSearch) -> list[ColumnElement[bool]]:
         chosen.append(column.experiment_id == search.run)
     if search.health:
         chosen.append(column.health.in_(sorted(search.health)))
+    if search.pinned:
+        chosen.append(column.pinned == true())
     if search.unclaimed:
         chosen += _unclaimed()
     return chosen

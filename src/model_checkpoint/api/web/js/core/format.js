@@ -29,6 +29,7 @@ export function num(value, digits = 4) {
 
 export function dur(s) {
   if (s == null) return '';
+  if (s <= 0) return '0 s';
   if (s < 0.9995) return Math.round(s * 1000) + ' ms';
   if (s < 59.5) return (s < 9.95 ? s.toFixed(1) : Math.round(s)) + ' s';
   if (s < 3570) return Math.round(s / 60) + ' min';
