@@ -2,7 +2,7 @@
 import { post, part } from './http.js';
 import { toast } from './toasts.js';
 import { bytes, plural } from '../core/format.js';
-import { server } from './server.js';
+import { grace } from './server.js';
 
 export const failed = (error) => toast(error.message, { kind: 'bad', secs: 10 });
 
@@ -61,8 +61,7 @@ export async function moveToTrash(rows, after) {
 }
 
 function tellRemoval(n, frees, undo) {
-  const days = server.get().trash_days;
-  toast(`${plural(n, 'checkpoint')} moved to trash. ${bytes(frees)} becomes free in ${days} days.`, { secs: 12, undo });
+  toast(`${plural(n, 'checkpoint')} moved to trash. ${bytes(frees)} becomes free in ${grace()}.`, { secs: 12, undo });
 }
 
 export async function applyPlan(planId, after) {

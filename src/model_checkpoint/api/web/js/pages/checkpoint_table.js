@@ -22,7 +22,7 @@ const Name = ({ row, inRun }) =>
 
 const columns = (inRun) => [
   { key: 'step', label: 'Checkpoint', width: inRun ? 150 : 230, prio: 0, fixed: true, grow: true, sort: true, render: (row) => html`<${Name} row=${row} inRun=${inRun} />` },
-  { key: 'health', label: 'Health', width: 108, narrow: 118, prio: 0, sort: true, render: (row) => html`<${Badge} of=${row.health} />` },
+  { key: 'health', label: 'Health', width: 126, narrow: 122, prio: 0, sort: true, render: (row) => html`<${Badge} of=${row.health} />` },
   { key: 'verified_at', label: 'Verified', width: 100, prio: 4, sort: true, render: (row) => html`<span class="muted">${ago(row.verified_at)}</span>` },
   { key: 'reasons', label: 'Kept by', width: 250, prio: 2, render: (row) => html`<${Reasons} of=${row} />` },
   { key: 'metric', label: 'Metric', width: 84, num: true, prio: 2, render: (row) => html`<span class="mono" title=${metricOf(row).name}>${num(metricOf(row).value)}</span>` },

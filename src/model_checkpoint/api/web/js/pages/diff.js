@@ -6,6 +6,7 @@ import { metricOf } from '../core/metrics.js';
 import { part, url } from '../data/http.js';
 import { useListing } from '../data/listing.js';
 import { useResource, useWatch } from '../data/resource.js';
+import { useCrumbs } from '../frame/crumbs.js';
 import { Button } from '../ui/button.js';
 import { Select } from '../ui/choice.js';
 import { Histogram } from '../ui/drawings.js';
@@ -14,6 +15,7 @@ import { Head, Key, Meter, Stat } from '../ui/panel.js';
 import { Blank, Computing, pending } from '../ui/states.js';
 import { Badge } from '../ui/status.js';
 
+const CRUMBS = [['Checkpoints', '#/checkpoints'], ['Diff']];
 const AT_FIRST = 18;
 const AGAIN = 1000; // ms
 const RANKS = [['rel', 'relative change'], ['max_abs', 'largest single change'], ['name', 'name']];
@@ -108,6 +110,7 @@ const Choose = () =>
     <div class="panel"><${Blank} icon="swap" title="Choose two checkpoints" action=${html`<a class="btn" href="#/checkpoints">Checkpoints</a>`}>Select two in the list and press Diff.<//></div></div>`;
 
 export default function Diff() {
+  useCrumbs(CRUMBS);
   const [a] = useOption('a');
   const [b] = useOption('b');
   const [by, setBy] = useOption('by', 'rel');

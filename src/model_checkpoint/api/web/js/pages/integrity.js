@@ -63,7 +63,12 @@ function Address({ damage }) {
   return html`<div class="addr">${steps.map((step, i) => html`${i > 0 && html`<span>›</span>`}<b>${step}</b>`)}</div>`;
 }
 
+function verify(damage, after) {
+  startJob(`/api/checkpoints/${part(damage.checkpoint)}/verify`, after);
+}
+
 function Damage({ damage, after }) {
+  if (!damage.file) return html`<${Unaddressed} damage=${damage} after=${after} />`;
   const mend = damage.source
     ? writable(damage) && html`<${Button} look="sm" icon="wrench" onClick=${() => repair(damage, after)}>Repair from ${damage.source}<//>`
     : html`<span class="badge st-warn"><${Shape} kind="warn" />no source to repair from</span>`;
@@ -79,6 +84,17 @@ function Damage({ damage, after }) {
     <p class="small muted">${damage.problem.replace(/\.?$/, '. ')}${damage.expected && html`Its SHA-256 should be <code class="breakable">${damage.expected}</code>. `}${next}</p>
   </div>`;
 }
+
+// Somebody recorded that it is damaged, but not where.
+const Unaddressed = ({ damage, after }) =>
+  html`<div class="dmg">
+    <div class="row wrap">
+      <${Badge} of="damaged" text=${damage.kind} /><a class="strong" href=${checkpointLink(damage.checkpoint)}>${fullName(damage)}, step ${int(damage.step)}</a>
+      <span class="muted small">found ${ago(damage.at)}</span><span class="grow"></span>
+      ${writable(damage) && html`<${Button} look="sm" icon="search" onClick=${() => verify(damage, after)}>Find out where<//>`}
+    </div>
+    <p class="small muted">${damage.problem.replace(/\.?$/, '.')} Which bytes is not recorded; a verification tells.</p>
+  </div>`;
 
 const STATES = { healthy: 'ok', ok: 'ok', repaired: 'ok', damaged: 'bad', missing: 'bad', failed: 'bad' };
 const Event = ({ event }) => {

@@ -22,8 +22,9 @@ function tracks(nodes, all) {
   const out = [];
   const put = (node, start) => {
     out.push({ ...node, start, row: out.length });
-    const mine = (children.get(node.run) || []).sort((a, b) => (b.step ?? 0) - (a.step ?? 0));
-    mine.forEach((child) => put(child, start + (child.step ?? 0)));
+    const from = (child) => node.checkpoints.find((mark) => mark.id === child.checkpoint)?.step ?? child.step ?? 0;
+    const mine = (children.get(node.run) || []).map((child) => ({ ...child, step: from(child) }));
+    mine.sort((a, b) => b.step - a.step).forEach((child) => put(child, start + child.step));
   };
   const roots = nodes.filter((node) => !known.has(node.parent));
   roots.filter((node) => children.has(node.run)).forEach((node) => put(node, 0));

@@ -2,7 +2,7 @@
 import { html } from '../../vendor/preact-htm.js';
 import { bytes, fullName, int, plural } from '../core/format.js';
 import { changeTags, moveToTrash, setNote } from '../data/actions.js';
-import { server } from '../data/server.js';
+import { grace } from '../data/server.js';
 import { Ask, Confirm } from '../ui/dialog.js';
 
 const words = (text) => [...new Set(text.split(/[,\s]+/).filter(Boolean))];
@@ -21,7 +21,6 @@ export const AskNote = ({ row, onClose, after }) =>
   html`<${Ask} title=${'Note on step ' + int(row.step)} label="Note" value=${row.note} onSave=${(text) => setNote(row, text, after)} onClose=${onClose} />`;
 
 export function ConfirmTrash({ rows, onClose, after }) {
-  const days = server.get().trash_days;
   const free = rows.filter((row) => !row.pinned);
   const held = rows.length - free.length;
   return html`<${Confirm}
@@ -31,7 +30,7 @@ export function ConfirmTrash({ rows, onClose, after }) {
     onYes=${() => moveToTrash(free, after)}
     onClose=${onClose}
   >
-    <p>${bytes(free.reduce((sum, row) => sum + (row.unique || 0), 0))} becomes free in ${days ?? 'a few'} days. Until then each can be restored from the trash.</p>
+    <p>${bytes(free.reduce((sum, row) => sum + (row.unique || 0), 0))} becomes free in ${grace()}. Until then each can be restored from the trash.</p>
     <ul class="muted small dropped">
       ${free.slice(0, 6).map((row) => html`<li>step ${int(row.step)} of ${fullName(row)}</li>`)}
       ${free.length > 6 && html`<li>and ${int(free.length - 6)} more</li>`}

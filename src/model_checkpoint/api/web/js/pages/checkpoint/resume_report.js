@@ -10,9 +10,12 @@ export const lacking = (row) => row.parts.filter((one) => !one.present);
 const TITLES = { model: 'Weights', optimizer: 'Optimizer', scheduler: 'Scheduler', scaler: 'Loss scaler', rng: 'Generators', data: 'Data position', step: 'Step' };
 const LOOKS = { bad: ['t-bad', 'bad'], missing: ['t-warn', 'warn'], fine: ['t-ok', 'ok'] };
 
+// Of a class its own name is enough here; the module stands in the manifest.
+const spoken = (has) => (has || 'saved').replace(/[\w.]+:(\w+)/, '$1');
+
 function Part({ one, hurt }) {
   const [ink, shape] = LOOKS[hurt ? 'bad' : one.present ? 'fine' : 'missing'];
-  const why = hurt ? `${plural(hurt, 'place')} cannot be read` : one.present ? one.has || 'saved' : `Not saved: ${one.without}.`;
+  const why = hurt ? `${plural(hurt, 'place')} cannot be read` : one.present ? spoken(one.has) : `Not saved: ${one.without}.`;
   return html`<li>
     <span class=${ink}><${Shape} kind=${shape} /></span><b>${TITLES[one.name] || one.name}</b><span class="why">${why}</span>
     <span class="muted small">${one.present ? bytes(one.bytes) : 'missing'}</span>

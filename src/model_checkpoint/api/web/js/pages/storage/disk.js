@@ -11,11 +11,12 @@ const day = (v) => (typeof v === 'number' ? date(v).slice(5, 10) : v);
 
 function forecast(disk) {
   const days = disk.days || [];
-  const used = { id: 'used', label: 'used', x: days.map((one) => one.t), last: days.map((one) => one.used), color: '--c1', fill: true, plain: true };
+  const base = disk.other || 0; // what else is on the disk fills it too; taken as steady
+  const used = { id: 'used', label: 'used', x: days.map((one) => one.t), last: days.map((one) => one.used + base), color: '--c1', fill: true, plain: true };
   if (!days.length || !(disk.rate > 0)) return [used];
   const last = days[days.length - 1];
   const future = [...Array(AHEAD + 1)].map((_, i) => last.t + i * DAY);
-  return [used, { id: 'forecast', label: 'forecast', x: future, last: future.map((t) => last.used + (disk.rate * (t - last.t)) / DAY), color: '--c5', dash: 1, plain: true }];
+  return [used, { id: 'forecast', label: 'forecast', x: future, last: future.map((t) => last.used + base + (disk.rate * (t - last.t)) / DAY), color: '--c5', dash: 1, plain: true }];
 }
 
 export function Disk({ disk, frees, alone }) {

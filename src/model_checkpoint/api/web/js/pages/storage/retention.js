@@ -3,7 +3,7 @@ import { html } from '../../../vendor/preact-htm.js';
 import { useOption, checkpointLink } from '../../core/address.js';
 import { ago, bytes, fullName, int, plural } from '../../core/format.js';
 import { applyPlan } from '../../data/actions.js';
-import { server, writable } from '../../data/server.js';
+import { grace, writable } from '../../data/server.js';
 import { Table } from '../../table/table.js';
 import { Button } from '../../ui/button.js';
 import { Segments, Select } from '../../ui/choice.js';
@@ -14,12 +14,12 @@ import { Rule } from '../reasons.js';
 import { Trash } from './trash.js';
 
 const Why = ({ row }) =>
-  row.keep ? html`<span class="row rules">${row.why.map((word) => html`<${Rule} text=${word} />`)}</span>` : html`<span class="rule none">${row.why[0] || 'no rule claims it'}</span>`;
+  row.keep ? html`<span class="row rules">${row.why.map((word) => html`<${Rule} text=${word} />`)}</span>` : html`<span class="rule none" title=${row.why.join('\n')}>${row.why[0] || 'no rule claims it'}</span>`;
 
 const columns = (kept) => [
   { key: 'n', label: 'Checkpoint', width: 230, prio: 0, fixed: true, grow: true, render: (row) => html`<a class="name" href=${checkpointLink(row.id)}>step ${int(row.step)}</a> <span class="subtle small">${fullName(row)}</span>` },
   { key: 'why', label: kept ? 'Stays because' : 'Goes because', width: 300, prio: 1, render: (row) => html`<${Why} row=${row} />` },
-  { key: 'health', label: 'Health', width: 110, prio: 3, render: (row) => html`<${Badge} of=${row.health} bare />` },
+  { key: 'health', label: 'Health', width: 110, prio: 5, render: (row) => !row.healthy && html`<${Badge} of="damaged" bare />` },
   { key: 'bytes', label: kept ? 'Would free' : 'Frees', width: 96, narrow: 80, num: true, prio: 1, render: (row) => bytes(row.frees) },
   { key: 'at', label: 'Saved', width: 104, num: true, prio: 4, render: (row) => ago(row.at) },
 ];
@@ -42,7 +42,7 @@ function Rules({ rules }) {
 
 const ConfirmPrune = ({ plan, onClose, after }) =>
   html`<${Confirm} title=${`Move ${plural(plan.drops, 'checkpoint')} to trash?`} verb="Move to trash" cli=${plan.cli} onYes=${() => applyPlan(plan.plan_id, after)} onClose=${onClose}>
-    <p>${bytes(plan.frees)} becomes free in ${server.get().trash_days ?? 'a few'} days. Until then each of them can be restored from the trash.</p>
+    <p>${bytes(plan.frees)} becomes free in ${grace()}. Until then each of them can be restored from the trash.</p>
     <p class="muted">Each run keeps its newest healthy checkpoint. Nothing pinned, nothing a run started from, and nothing damaged that could be repaired is touched. Exactly what the list shows goes: should the store have changed meanwhile, nothing is done and the preview is made anew.</p>
   <//>`;
 
@@ -51,7 +51,7 @@ function Preview({ plan, show }) {
   if (!plan.data) return html`<${Skeleton} />`;
   const kept = show === 'keep';
   const rows = plan.data.rows.filter((row) => row.keep === kept);
-  const sub = (row) => `${row.keep ? row.why.join(', ') : 'no rule claims it'} · ${bytes(row.frees)}`;
+  const sub = (row) => `${row.keep ? row.why.join(', ') : row.why[0] || 'no rule claims it'} · ${bytes(row.frees)}`;
   const nothing = kept
     ? html`<${Blank} icon="box" title="Nothing would stay">There is no checkpoint to keep.<//>`
     : html`<${Blank} icon="check" title="Nothing would go">Every checkpoint is claimed by a rule.<//>`;

@@ -17,22 +17,25 @@ const DAY = 86400;
 const CHANGES = ['checkpoint', 'reconnected'];
 const sum = (list, of) => list.reduce((total, one) => total + (of(one) || 0), 0);
 
+const FAR = 3650; // days: nobody plans further
+
+// The disk that is full first, in words.
 function full(disks) {
   const soonest = disks.filter((disk) => disk.full_at).sort((a, b) => a.full_at - b.full_at)[0];
-  if (!soonest) return ' They are not growing.';
-  const days = (soonest.full_at - now()) / DAY;
-  return ` At the rate of the last days the disk is full in ${days < 2 ? int(days * 24) + ' hours' : int(days) + ' days'}`;
+  const days = soonest ? (soonest.full_at - now()) / DAY : Infinity;
+  if (days > FAR) return 'no disk is full within ten years';
+  return `at the rate of the last days ${disks.length > 1 ? soonest.name : 'the disk'} is full in ${days < 2 ? int(days * 24) + ' hours' : int(days) + ' days'}`;
 }
 
 function answer({ disks, trash }, plan) {
-  const used = sum(disks, (disk) => disk.used);
-  const size = sum(disks, (disk) => disk.size);
-  const told = `Checkpoints take ${bytes(used)}${size ? ' of ' + bytes(size) : ''}.${full(disks)}`;
+  const known = disks.filter((disk) => disk.size);
+  const size = known.length === disks.length && known.length ? ' of ' + bytes(sum(known, (disk) => disk.size)) : '';
+  const told = `Checkpoints take ${bytes(sum(disks, (disk) => disk.used))}${size}; ${full(disks)}.`;
+  if (!plan) return told;
+  if (!plan.frees) return `${told} Nothing is prunable${trash.length ? `, and ${bytes(sum(trash, (one) => one.bytes))} wait in the trash` : ''}.`;
   const rate = sum(disks, (disk) => Math.max(0, disk.rate));
-  if (!plan) return told.replace(/\.?$/, '.');
-  if (!plan.frees) return `${told.replace(/\.$/, '')}; nothing is prunable${trash.length ? `, and ${bytes(sum(trash, (one) => one.bytes))} wait in the trash` : ''}.`;
-  const won = rate > 0 ? ` and add ${int(plan.frees / rate)} days` : '';
-  return `${told.replace(/\.$/, '')}; a prune by the rules below would free ${bytes(plan.frees)} in ${plural(plan.drops, 'checkpoint')}${won}.`;
+  const won = rate > 0 ? `, ${int(plan.frees / rate)} days of growth` : '';
+  return `${told} A prune by the rules below would free ${bytes(plan.frees)} in ${plural(plan.drops, 'checkpoint')}${won}.`;
 }
 
 export default function Storage() {
@@ -41,6 +44,7 @@ export default function Storage() {
   const plan = usePlan();
   const waiting = pending(asked, { title: 'Storage', rows: 12 });
   if (waiting) return waiting;
+  const alone = asked.data.disks.length === 1; // of several, nobody says which of them a prune frees
   const after = () => {
     asked.reload();
     plan.again();
@@ -50,7 +54,7 @@ export default function Storage() {
     <${Stale} of=${asked} />
     ${readOnly && why && html`<div class="note-bar"><${Icon} name="shield" /><span class="grow">${why}</span></div>`}
     <div class="grid">
-      <div class="c7 stack">${asked.data.disks.map((disk, i) => html`<${Disk} key=${disk.name} disk=${disk} frees=${i ? 0 : plan.data?.frees || 0} alone=${asked.data.disks.length === 1} />`)}</div>
+      <div class="c7 stack">${asked.data.disks.map((disk) => html`<${Disk} key=${disk.name} disk=${disk} frees=${alone ? plan.data?.frees || 0 : 0} alone=${alone} />`)}</div>
       <div class="c5"><${Bytes} runs=${asked.data.runs} /></div>
     </div>
     <${Retention} plan=${plan} trash=${asked.data.trash} after=${after} />

@@ -3,7 +3,7 @@ import { html } from '../../../vendor/preact-htm.js';
 import { bytes, dur, fullName, int, plural } from '../../core/format.js';
 import { now } from '../../core/clock.js';
 import { restore } from '../../data/actions.js';
-import { server, writable } from '../../data/server.js';
+import { grace, writable } from '../../data/server.js';
 import { Table } from '../../table/table.js';
 import { Button } from '../../ui/button.js';
 import { Blank } from '../../ui/states.js';
@@ -18,7 +18,7 @@ const columns = (back) => [
 ];
 
 export function Trash({ rows, after }) {
-  if (!rows.length) return html`<${Blank} icon="trash" title="The trash is empty">What you remove waits here for ${server.get().trash_days ?? 'a few'} days and can be taken back with one click.<//>`;
+  if (!rows.length) return html`<${Blank} icon="trash" title="The trash is empty">What you remove waits here for ${grace()} and can be taken back with one click.<//>`;
   const back = (ids) => restore(ids, after);
   const mine = rows.filter(writable);
   const total = rows.reduce((sum, row) => sum + row.bytes, 0);
