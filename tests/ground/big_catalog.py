@@ -200,7 +200,8 @@ def _checkpoint(number: int, place: int, step: int, at: float, loss: float, each
     health = "damaged" if (number, place) in ((5, 3), (30, 1)) else "healthy" if place % 4 else "unknown"
     root = f"/nowhere/runs/run{number:04d}"
     return (
-        f"ckpt-{number:04d}-{place:04d}", f"run{number:04d}", place, step, "periodic", f"{root}/checkpoints/{name}", size,
+        f"ckpt-{number:04d}-{place:04d}", f"run{number:04d}", place, step, "periodic", f"{root}/checkpoints/{name}",
+        size,
         f"{number:032x}{place:032x}", "Net", None, None, 0, float(loss), "table 3" * int(best and number % 10 == 0),
         0, int(best), 0, "{}", "{}", at, name, root, "native", '["model","optimizer","rng"]',
         '["paper"]' if best and number % 10 == 0 else "[]", int(best and number % 10 == 0), size - size // 8, health,

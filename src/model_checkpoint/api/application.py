@@ -145,13 +145,17 @@ def _answer_failures(app: FastAPI) -> None:
         code, text = words.get(error.status_code, ("Refused", str(error.detail)))
         return _refused(error.status_code, code, text, headers=dict(error.headers or {}))
 
+    @app.exception_handler(Exception)
+    def _failed(request: Request, error: Exception) -> JSONResponse:
+        return _refused(500, "ServerFailed", "the server failed; its log says why.")  # the gate logs it
+
     @app.exception_handler(CheckpointException)
     def _typed(request: Request, error: CheckpointException) -> JSONResponse:
         status = status_of(error)
         if status >= 500:
             log.error("%s %s: %s", request.method, request.url.path, error)
         if isinstance(error, QueryInvalid):
-            place = {"at": error.at, "length": error.length, "suggestion": error.suggestion}
+            place: dict[str, Any] = {"at": error.at, "length": error.length, "suggestion": error.suggestion}
             return _refused(status, "QueryInvalid", error.message, **place)
         return _refused(status, type(error).__name__, error.message)
 

@@ -32,29 +32,33 @@ class Problem(Answer):
     suggestion: str | None = Field(default=None, description="Of a search: what may have been meant.")
 
 
+_ALWAYS = (400, 401, 403, 405, 414, 416, 422, 429, 503)  # any route may be refused so, most of them by the gate
+
+
 def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The refusals a route may give, for its OpenAPI entry; those of the gate are among them.
 
     Example:
         >>> sorted(refusals(404))
-        [400, 401, 403, 404, 422, 429]
+        [400, 401, 403, 404, 405, 414, 416, 422, 429, 503]
     """
     words = {
         400: "The request cannot be read.",
         401: "No token, or a wrong one.",
         403: "The Host or Origin is foreign, or nothing may be changed here.",
         404: "There is nothing of that id.",
+        405: "The method is not answered here.",
         408: "The body took too long.",
         409: "It does not fit what is there now.",
         413: "The body is too large.",
+        414: "The address is too long.",
         415: "The body is no JSON.",
+        416: "Several ranges at once are not answered.",
         422: "A parameter has a value it does not take.",
         429: "Too much at once.",
+        503: "The database of the catalog is away.",
     }
-    return {
-        status: {"model": Problem, "description": words[status]}
-        for status in sorted({400, 401, 403, 422, 429, *statuses})
-    }
+    return {status: {"model": Problem, "description": words[status]} for status in sorted({*_ALWAYS, *statuses})}
 
 
 CHANGING = (404, 408, 409, 413, 415)  # refusals of every route that changes something

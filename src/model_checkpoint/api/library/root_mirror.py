@@ -23,8 +23,7 @@ from model_checkpoint.errors import CheckpointException
 from model_checkpoint.integrity.journal import Journal
 from model_checkpoint.integrity.root_catalog import MEMORY_NAME
 from model_checkpoint.plan import told_step
-from model_checkpoint.storage.contract.store import FolderStore, Store
-from model_checkpoint.storage.locate import open_store
+from model_checkpoint.storage import LocalStore, Store, open_store
 
 log = logging.getLogger("model_checkpoint.api")
 
@@ -39,7 +38,7 @@ class _Mirrored:
         self.names: frozenset[str] | None = None
         self.marks: Mapping[str, Marks] = {}
         self.looked = float("-inf")
-        local = isinstance(self.store, FolderStore)
+        local = isinstance(self.store, LocalStore)
         self.pause = _LOCAL_SECONDS if local else _REMOTE_SECONDS
         self.verified = Journal(f"{self.store.url}/{MEMORY_NAME}") if local else None
 

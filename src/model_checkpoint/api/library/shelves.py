@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from model_checkpoint import forks
 from model_checkpoint.api.errors import NotFoundHere, ReadOnlyHere
-from model_checkpoint.api.library.discovery import Found, discover
 from model_checkpoint.api.library.keepsakes import Keepsakes
 from model_checkpoint.api.library.root_mirror import RootMirror
+from model_checkpoint.api.library.served_places import Found, discover
 from model_checkpoint.checkpoint.managed_checkpoints import ManagedCheckpoints
 from model_checkpoint.checkpoint.manager_options import ManagerOptions
 from model_checkpoint.checkpoint.opening import open_services

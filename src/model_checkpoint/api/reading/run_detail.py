@@ -16,8 +16,7 @@ from model_checkpoint.api.reading.run_status import judge
 from model_checkpoint.database import RunOverview
 from model_checkpoint.errors import CheckpointException
 from model_checkpoint.options import Graces
-from model_checkpoint.storage.contract.store import FolderStore
-from model_checkpoint.storage.locate import open_store
+from model_checkpoint.storage import LocalStore, open_store
 
 _LATEST = 6  # checkpoints that make the pace
 
@@ -70,7 +69,7 @@ def _saving(shelf: Shelf, run: RunOverview) -> dict[str, Any] | None:
     """Whether a save is being written: an attempt whose owner lives. Which step it is of, its folder does not tell."""
     row = None if run.newest is None else shelf.connection.get_checkpoint(run.newest.id)
     store = None if row is None or not row.root else open_store(row.root)
-    if not isinstance(store, FolderStore):
+    if not isinstance(store, LocalStore):
         return None
     try:
         alive = store.sweep(Graces(), dry_run=True).alive if store.exists() else ()

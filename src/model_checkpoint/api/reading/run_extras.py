@@ -141,13 +141,13 @@ def describe_loss_scale(shelf: Shelf, run: RunOverview) -> dict[str, Any]:
         for one in map(dict, () if row is None else _events(row.root, row.name, row.id))
     ]
     window = shelf.connection.series_window(run.experiment.id, SCALE, columns=_COLUMNS)
-    x = [int(place) for place in window.x.tolist()] or [one["step"] for one in events]
-    y = [number_of(value) for value in window.last.tolist()] or [one["scale"] for one in events]
+    x = [int(place) for place in window.x.tolist()]
+    y = [number_of(value) for value in window.last.tolist()]
     return {
         "checkpoint": "" if row is None else row.id,
         "step": run.experiment.step,
-        "x": x,
-        "y": y,
+        "x": x or [one["step"] for one in events],
+        "y": y or [one["scale"] for one in events],
         "skipped": [one for one in reversed(events) if one["event"] in _SKIPPED],
         "events": events,
     }

@@ -80,8 +80,9 @@ def list_runs(library: Library, wanted: RunsWanted) -> dict[str, Any]:
     """
     shelves = [(shelf, shelf.connection.overviews(), shelf.connection.now()) for shelf in library.shelves()]
     measured = sorted({name for shelf, _, _ in shelves for name in shelf.connection.metric_names()})
-    settings = {name for _, runs, _ in shelves for run in runs for name in flattened(run.experiment.config)}
-    names = [*OWN_NAMES, *measured, *(f"best.{name}" for name in measured), *sorted(settings)]
+    settings = sorted({name for _, runs, _ in shelves for run in runs for name in flattened(run.experiment.config)})
+    names = [*OWN_NAMES, *measured, *(f"best.{name}" for name in measured), *settings]
+    names += [f"config.{name}" for name in settings]  # for those that a metric has the name of
     query = parse_query(wanted.text, set(names))
     candidates = [
         one for shelf, runs, now in shelves for one in _candidates(shelf, runs, now, _needed(query, wanted, measured))
@@ -145,10 +146,12 @@ def _candidates(
 def searchable(one: RunCandidate) -> dict[str, Any]:
     """A run as a search looks at it."""
     row = one.overview.experiment
+    settings = flattened(row.config)
     metrics = {name: summary.last for name, summary in one.summaries.items()}
     best = {f"best.{name}": best_of(summary)[0] for name, summary in one.summaries.items()}
     return {
-        **flattened(row.config),
+        **settings,
+        **{f"config.{name}": value for name, value in settings.items()},
         **metrics,
         **best,
         "step": row.step,

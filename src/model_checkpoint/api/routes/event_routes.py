@@ -13,9 +13,23 @@ from model_checkpoint.api.reading.lineage_nodes import list_lineage
 from model_checkpoint.api.routes.desk import AtDesk
 
 router = APIRouter(prefix="/api", tags=["events"])
+_MESSAGE = {
+    "type": "object",
+    "description": "One message of the stream.",
+    "properties": {
+        "id": {"type": "string"},
+        "event": {"type": "string"},
+        "retry": {"type": "integer"},
+        "data": {
+            "type": "string",
+            "contentMediaType": "application/json",
+            "description": '`{"changes": [{"type", "id", "since"}, ...]}`',
+        },
+    },
+}
 _STREAM: dict[int | str, dict[str, Any]] = {
     200: {
-        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        "content": {"text/event-stream": {"schema": _MESSAGE}},
         "description": 'Messages with `data: {"changes": [{"type", "id", "since"}, ...]}`, at most four a second.',
     }
 }

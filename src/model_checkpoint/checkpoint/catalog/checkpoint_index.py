@@ -71,21 +71,29 @@ class CheckpointIndex:
         return found
 
     def record(
-        self, row: Checkpoint, run: Experiment, *, best_metric: str | None = None, update_best: bool = True
+        self,
+        row: Checkpoint,
+        run: Experiment,
+        *,
+        best_metric: str | None = None,
+        update_best: bool = True,
+        timing: Mapping[str, Any] | None = None,
     ) -> Recorded:
         """Write the row of a save, its flags, edge and audit entry; keep it on disk if the database is away."""
         try:
             self.require_near()
-            return Recorded(best=self._write(row, run, contests(row, best_metric) if update_best else {}))
+            return Recorded(best=self._write(row, run, contests(row, best_metric) if update_best else {}, timing))
         except AWAY as error:
             self.note_away(error)
-            wish = {"best_metric": best_metric, "update_best": update_best}
+            wish = {"best_metric": best_metric, "update_best": update_best, "timing": timing}
             self._keep("checkpoint", {"row": dataclasses.asdict(row), "run": dataclasses.asdict(run), **wish})
             return Recorded(waiting=True)
 
-    def _write(self, row: Checkpoint, run: Experiment, beats: Mapping[str, Beats]) -> tuple[str, ...]:
+    def _write(
+        self, row: Checkpoint, run: Experiment, beats: Mapping[str, Beats], timing: Mapping[str, Any] | None
+    ) -> tuple[str, ...]:
         """Write it; a run that waits in a spool itself, since the database was away when it began, is written first."""
-        details = {"name": row.name, "step": row.step, "bytes": row.file_size}
+        details = {"name": row.name, "step": row.step, "bytes": row.file_size, "timing": dict(timing or {})}
         try:
             return self.connection.record_saved(row, beats=beats, details=details)
         except RowRefused:
@@ -153,4 +161,5 @@ class CheckpointIndex:
             return
         run, row = Experiment(**payload["run"]), Checkpoint(**payload["row"])
         self.know(run)
-        self._write(row, run, contests(row, payload["best_metric"]) if payload["update_best"] else {})
+        beats = contests(row, payload["best_metric"]) if payload["update_best"] else {}
+        self._write(row, run, beats, payload.get("timing"))

@@ -11,6 +11,7 @@ from typing import Any
 from model_checkpoint import forks
 from model_checkpoint.checkpoint.saving.save_order import SaveOrder
 from model_checkpoint.checkpoint.saving.save_steps import announce, settle, telling_failure, wishes
+from model_checkpoint.checkpoint.saving.save_timing import SaveTiming
 from model_checkpoint.checkpoint.services import Services
 from model_checkpoint.checkpoint.storage.backend_registry import name_of
 from model_checkpoint.checkpoint.storage.deposit import as_plain, deposit_plain, is_native
@@ -145,25 +146,39 @@ def save_in_background(
     services: Services, order: SaveOrder, parts: Mapping[str, Any], *, lazy: bool = False
 ) -> CheckpointSave:
     """Copy the state and return; the rest of the save follows in threads."""
+    timing = SaveTiming()
     order = announce(services, order, parts)
+    timing.stretch("hooks")
     wanted = wishes(services, order, parts)
     if is_native(services.backend):
         with telling_failure(services, order):
             job = save_async(services.store, dict(parts), lazy=lazy, busy="queue", **wanted)
-        return CheckpointSave(order.id, lambda: _recorded(services, order, job.result), job)
+        timing.stretch("staging")
+        return CheckpointSave(order.id, lambda: _recorded(services, order, job.result, timing, job), job)
     if lazy:
         raise OptionInvalid(
             f"lazy=True is of the native backend; {name_of(services.backend)} gets a copy. Leave lazy out."
         )
     data = copy.deepcopy(as_plain(parts))
-    return CheckpointSave(
-        order.id,
-        lambda: _recorded(services, order, lambda: deposit_plain(services.backend, services.store, data, **wanted)),
-    )
+    timing.stretch("staging")
+
+    def write() -> CheckpointInfo:
+        return deposit_plain(services.backend, services.store, data, **wanted)
+
+    return CheckpointSave(order.id, lambda: _recorded(services, order, write, timing))
 
 
-def _recorded(services: Services, order: SaveOrder, durable: Callable[[], CheckpointInfo]) -> str:
+def _recorded(
+    services: Services,
+    order: SaveOrder,
+    durable: Callable[[], CheckpointInfo],
+    timing: SaveTiming,
+    job: SaveJob | None = None,
+) -> str:
     with services.measured("save_checkpoint"):
+        held = timing.elapsed
         with telling_failure(services, order):
             info = durable()
-        return settle(services, order, info)
+        timing.stretch("writing")
+        timing.stalled(held if job is None else job.stall)
+        return settle(services, order, info, timing)

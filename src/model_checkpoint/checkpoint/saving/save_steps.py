@@ -15,6 +15,7 @@ from model_checkpoint.checkpoint.catalog.catalog_rows import CachedRow, row_of
 from model_checkpoint.checkpoint.keeping.removal import forget_cached
 from model_checkpoint.checkpoint.keeping.retiring import retire
 from model_checkpoint.checkpoint.saving.save_order import SaveOrder
+from model_checkpoint.checkpoint.saving.save_timing import SaveTiming
 from model_checkpoint.checkpoint.services import Services
 from model_checkpoint.checkpoint.storage.backend_registry import name_of
 from model_checkpoint.checkpoint.storage.deposit import deposit, is_native
@@ -33,10 +34,13 @@ _CHANGEABLE = ("metrics", "loss", "val_loss", "notes", "tags", "metadata")  # wh
 def save(services: Services, order: SaveOrder, parts: Mapping[str, Any]) -> str:
     """Save ``parts`` durably and record them; return the id."""
     with services.measured("save_checkpoint"):
+        timing = SaveTiming()
         order = announce(services, order, parts)
+        timing.stretch("hooks")
         with telling_failure(services, order):
             info = deposit(services.backend, services.store, parts, **wishes(services, order, parts))
-        return settle(services, order, info)
+        timing.stretch("writing")
+        return settle(services, order, info, timing)
 
 
 def announce(services: Services, order: SaveOrder, parts: Mapping[str, Any]) -> SaveOrder:
@@ -74,7 +78,7 @@ def _native_wishes(services: Services) -> dict[str, Any]:
     return {name: getattr(services.options, name) for name in names}
 
 
-def settle(services: Services, order: SaveOrder, info: CheckpointInfo) -> str:
+def settle(services: Services, order: SaveOrder, info: CheckpointInfo, timing: SaveTiming) -> str:
     """Bring what is durable into the catalog: from here on it is undone only if it is damaged or refused."""
     services.fire(
         HookEvent.AFTER_CHECKPOINT_SAVE,
@@ -83,12 +87,18 @@ def settle(services: Services, order: SaveOrder, info: CheckpointInfo) -> str:
         **{"path": info.path, "nbytes": info.size_bytes, "metrics": order.measured},
         **{"epoch": order.epoch, "step": order.step, "loss": order.loss, "val_loss": order.val_loss},
     )
+    timing.stretch("hooks")
     try:
         summary = _examine(services, order) if services.options.integrity and order.compute_checksum else None
         row = row_of(info, summary, root=services.store.url)
         _remember(services, row)
+        timing.stretch("checking")
         recorded = services.catalog.record(
-            row, order.experiment, best_metric=services.options.best_metric, update_best=order.update_best
+            row,
+            order.experiment,
+            best_metric=services.options.best_metric,
+            update_best=order.update_best,
+            timing=timing.told(services.hooks.timeline(order.id) if services.options.hooks else ()),
         )
     except (CorruptedCheckpoint, RowRefused) as error:
         _undo(services, order, error)

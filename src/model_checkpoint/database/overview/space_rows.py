@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Integer, case, cast, func, select
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Integer, Select, case, cast, func, select
 
 from model_checkpoint.database.catalog.catalog_part import CatalogPart
 from model_checkpoint.database.catalog.checkpoint_columns import COMMITTED
@@ -31,13 +34,12 @@ class SpaceCatalog(CatalogPart):
         sums = (func.count().label("n"), func.sum(_rows.file_size).label("total"), func.sum(_UNIQUE).label("own"))
         statement = select(_rows.root, _rows.experiment_id, *sums).where(_rows.state == COMMITTED)
         statement = statement.group_by(_rows.root, _rows.experiment_id)
-        rows = self._read(lambda connection: connection.execute(statement).all())
         return [
             RootSpace(
                 root=row.root, run=row.experiment_id, checkpoints=int(row.n), total_bytes=int(row.total),
                 unique_bytes=int(row.own),
             )
-            for row in rows
+            for row in self._rows_of(statement)
         ]  # fmt: skip
 
     def saved_days(self, *, since: float) -> list[SavedDay]:
@@ -54,13 +56,15 @@ class SpaceCatalog(CatalogPart):
             moment = case((column < since, since), else_=column)
             day = cast(func.floor((moment - since) / DAY), Integer).label("day")
             statement = select(_rows.root, day, func.sum(_UNIQUE)).where(column.is_not(None)).group_by(_rows.root, day)
-            rows = self._read(lambda connection, statement=statement: connection.execute(statement).all())
-            for root, number, nbytes in rows:
+            for root, number, nbytes in self._rows_of(statement):
                 found.setdefault((root, int(number)), [0, 0])[place] += int(nbytes)
         return [
             SavedDay(root=root, start=since + number * DAY, saved_bytes=saved, deleted_bytes=gone)
             for (root, number), (saved, gone) in sorted(found.items())
         ]
+
+    def _rows_of(self, statement: Select[Any]) -> Sequence[Any]:
+        return self._read(lambda connection: connection.execute(statement).all())
 
     def verified_ages(self, now: float) -> VerifiedAges:
         """How many checkpoints were last verified how long ago, and how many are damaged.
@@ -80,5 +84,4 @@ class SpaceCatalog(CatalogPart):
             else_="older",
         ).label("age")
         statement = select(age, func.count()).where(_rows.state == COMMITTED).group_by(age)
-        rows = self._read(lambda connection: connection.execute(statement).all())
-        return VerifiedAges(**{word: int(count) for word, count in rows})
+        return VerifiedAges(**{word: int(count) for word, count in self._rows_of(statement)})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -46,7 +46,7 @@ class TensorReader:
         self._medium = ChunkReader(store, self.manifest, full=False)
         self._checked: set[int] = set()
 
-    def __enter__(self) -> TensorReader:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *failure: Any) -> None:

@@ -1,4 +1,4 @@
-"""Discovery: what lies below the paths and URLs a caller names: catalogs, roots, or folders of them."""
+"""Served places: what lies below the paths and URLs a caller names: catalogs, roots, or folders of them."""
 
 from __future__ import annotations
 

@@ -1,0 +1,57 @@
+"""The files of the dashboard: right types, nothing sent twice, unknown routes to the one page."""
+
+import gzip
+
+import pytest
+from starlette.requests import Request
+
+from model_checkpoint.api.pages.page_files import read_pages
+from model_checkpoint.api.pages.page_server import PageServer
+
+
+@pytest.fixture
+def pages(tmp_path):
+    (tmp_path / "js").mkdir()
+    (tmp_path / "index.html").write_text("<!doctype html><title>here</title>")
+    (tmp_path / "js/app.js").write_text("export const a = 1;\n" * 200)
+    (tmp_path / "secret.py").write_text("no page")
+    return PageServer(read_pages(tmp_path))
+
+
+def ask(pages, path, **headers):
+    query = path.partition("?")[2]
+    raw = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+    scope = {"type": "http", "method": "GET", "path": path.partition("?")[0], "query_string": query.encode()}
+    return pages.answer(Request({**scope, "headers": raw, "server": ("testserver", 80), "scheme": "http"}))
+
+
+def test_files_have_their_types_and_are_packed_where_that_helps(pages):
+    script = ask(pages, "/js/app.js", accept_encoding="gzip, br")
+
+    assert script.headers["content-type"] == "text/javascript; charset=utf-8"
+    assert script.headers["content-encoding"] == "gzip"
+    assert gzip.decompress(script.body) == ask(pages, "/js/app.js").body
+    assert len(script.body) < 400
+    assert "content-encoding" not in ask(pages, "/", accept_encoding="gzip").headers
+
+
+def test_what_a_browser_has_is_not_sent_again(pages):
+    first = ask(pages, "/js/app.js")
+
+    again = ask(pages, "/js/app.js", if_none_match=f'"x", W/{first.headers["etag"]}')
+
+    assert (again.status_code, again.body) == (304, b"")
+    assert first.headers["cache-control"] == "no-cache"
+    version = first.headers["etag"].strip('"')
+    assert "immutable" in ask(pages, f"/js/app.js?v={version}").headers["cache-control"]
+    assert "immutable" not in ask(pages, "/js/app.js?v=other").headers["cache-control"]
+
+
+@pytest.mark.parametrize("path", ["/", "/runs", "/checkpoint/abc"])
+def test_routes_of_the_page_give_the_page(pages, path):
+    assert b"<title>here</title>" in ask(pages, path).body
+
+
+@pytest.mark.parametrize("path", ["/missing.js", "/secret.py", "/../secret.py", "/js/app.js.map"])
+def test_what_is_no_page_is_not_there(pages, path):
+    assert ask(pages, path).status_code == 404

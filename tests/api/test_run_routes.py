@@ -1,0 +1,194 @@
+"""Runs, their lines and their series."""
+
+import json
+import struct
+
+import numpy as np
+import pytest
+
+from model_checkpoint.api.reading.run_status import judge
+from model_checkpoint.database import EnhancedDatabaseConnection, Experiment, Metric, RunOverview
+from model_checkpoint.database.records import CheckpointMark
+
+
+def unpacked(data):
+    """The frames of the binary form, by run and metric."""
+    assert data[:4] == b"MCS1"
+    (length,) = struct.unpack("<I", data[4:8])
+    header, start, found = json.loads(data[8 : 8 + length]), 8 + length, {}
+    assert start % 8 == 0
+    for one in header["series"]:
+        columns = np.frombuffer(data, "<f8", 4 * one["n"], start).reshape(4, one["n"])
+        found[one["run"], one["key"]] = (one, *columns)
+        start += 32 * one["n"]
+    assert start == len(data)
+    return header, found
+
+
+def test_every_state_of_a_run_is_told_with_its_evidence(reader, built):
+    page = reader.get("/api/runs").json()
+    rows = {row["id"]: row for row in page["rows"]}
+
+    assert {name: rows[getattr(built, name)]["status"] for name in ("alive", "stalled", "dead")} == {
+        "alive": "alive",
+        "stalled": "stalled",
+        "dead": "dead",
+    }
+    assert "no step for" in rows[built.stalled]["evidence"]
+    assert "still marked as running" in rows[built.dead]["evidence"]
+    assert sum(page["counts"].values()) == built.runs == len(rows)
+
+
+@pytest.mark.parametrize(
+    ("status", "end", "seconds", "steps"),
+    [("running", None, 100.0, 30), ("completed", 1000.0, None, None), ("failed", 990.0, 80.0, 30)],
+)
+def test_work_at_risk_is_what_came_after_the_newest_safe_checkpoint(status, end, seconds, steps):
+    """A finished run risks nothing; what a failed one lost ends with its last step."""
+    run = Experiment(
+        id="r", name="r", status=status, start_time=0.0, end_time=end, step=130, last_seen=995.0, last_step_at=980.0
+    )
+    safe = CheckpointMark("c", 100, 900.0, "healthy")
+
+    verdict = judge(RunOverview(experiment=run, safe=safe), 1000.0)
+
+    assert (verdict.risk_seconds, verdict.risk_steps) == (seconds, steps)
+
+
+def test_a_run_whose_checkpoints_are_all_damaged_risks_everything():
+    run = Experiment(id="r", name="r", start_time=0.0, step=130, last_seen=995.0, last_step_at=995.0)
+
+    assert judge(RunOverview(experiment=run), 1000.0).risk_seconds == 1000.0
+
+
+def test_a_line_has_sparkline_best_newest_and_who_runs_it(reader, built):
+    row = next(one for one in reader.get("/api/runs?cols=val_loss,accuracy").json()["rows"] if one["id"] == built.alive)
+
+    assert len(row["spark"]) == 32
+    assert row["spark"][0] > row["spark"][-1]
+    assert row["metrics"]["val_loss"]["best"] <= row["metrics"]["val_loss"]["last"]
+    assert row["metrics"]["accuracy"]["best"] >= row["metrics"]["accuracy"]["last"]
+    assert (row["user"], row["host"]) == ("user-0", "gpu-00")
+    assert row["newest"]["health"] in ("healthy", "unverified")
+    assert row["total_steps"] > row["step"]
+
+
+def test_a_search_finds_what_it_says_and_nothing_else(reader):
+    found = reader.get("/api/runs", params={"q": "val_loss < 2.5 -tag:paper config.lr >= 0.0009"}).json()["rows"]
+    every = reader.get("/api/runs?cols=val_loss").json()["rows"]
+
+    expected = {
+        row["id"]
+        for row in every
+        if row["metrics"].get("val_loss", {}).get("last", 9) < 2.5
+        and "paper" not in row["tags"]
+        and reader.get(f"/api/runs/{row['id']}").json()["config"].get("lr", 0) >= 0.0009
+    }
+    assert {row["id"] for row in found} == expected
+    assert 0 < len(found) < len(every)
+
+
+def test_a_search_that_cannot_be_read_is_told_with_place_and_cure(reader):
+    answer = reader.get("/api/runs", params={"q": "tag:paper vla_loss < 2"})
+
+    assert answer.status_code == 400
+    assert {key: answer.json()[key] for key in ("code", "at", "length", "suggestion")} == {
+        "code": "QueryInvalid",
+        "at": 10,
+        "length": 8,
+        "suggestion": "val_loss",
+    }
+
+
+@pytest.mark.parametrize("sort", ["-heartbeat", "name", "-val_loss", "best.val_loss", "at_risk", "-status", "lr"])
+def test_pages_of_runs_put_together_are_the_whole_list(reader, sort):
+    whole = [row["id"] for row in reader.get("/api/runs", params={"sort": sort}).json()["rows"]]
+
+    found, cursor = [], ""
+    while cursor is not None:
+        page = reader.get("/api/runs", params={"sort": sort, "limit": 5, "cursor": cursor}).json()
+        found += [row["id"] for row in page["rows"]]
+        cursor = page["next"]
+
+    assert found == whole
+    assert len(set(found)) == 13
+
+
+def test_a_run_is_told_whole(reader, built):
+    run = reader.get(f"/api/runs/{built.real}").json()
+
+    assert run["config"] == {"lr": 0.1, "total_steps": 40}
+    assert run["metric_names"] == ["loss_scale", "val_loss"]
+    assert run["has"] == {"memory": False, "loss_scale": True}
+    assert run["status"] == "finished"
+    assert reader.get("/api/runs/nobody").status_code == 404
+
+
+def test_the_next_save_is_expected_by_the_pace_of_the_latest(reader, built):
+    run = reader.get(f"/api/runs/{built.alive}").json()
+
+    assert run["next_save"]["step"] > run["newest"]["step"]
+
+
+def test_no_spike_is_lost_and_no_column_drawn_twice(server, made):
+    values = np.random.default_rng(3).normal(size=5000)
+    values[1234], values[4321] = 50.0, -50.0
+    points = [Metric(made.alive, "spiky", float(value), step, 1000.0 + step) for step, value in enumerate(values)]
+    with EnhancedDatabaseConnection(made.url) as connection:
+        connection.write_metrics([*points, Metric(made.alive, "spiky", float("nan"), 5000, 6000.0)])
+
+    answer = server.get(f"/api/runs/series?ids={made.alive}&keys=spiky&px=100")
+    _, found = unpacked(answer.content)
+    told, x, low, high, last = found[made.alive, "spiky"]
+
+    assert (told["count"], told["last_id"], len(x)) == (5001, 5000, 100)
+    assert (low.min(), high.max()) == (-50.0, 50.0)
+    assert np.isnan(last[-1])
+    assert np.isfinite(high[-1])
+    assert (np.diff(x) > 0).all()
+    zoomed = server.get(f"/api/runs/series?ids={made.alive}&keys=spiky&px=100&from=1200&to=1300&form=json").json()
+    assert zoomed["series"][0]["x"] == list(range(1200, 1301))
+    assert zoomed["series"][0]["max"] == pytest.approx(values[1200:1301])
+
+
+def test_the_tail_of_a_series_is_what_came_after(server, made):
+    before = server.get(f"/api/runs/series?ids={made.alive}&keys=val_loss&form=json").json()["series"][0]
+    with EnhancedDatabaseConnection(made.url) as connection:
+        connection.write_metrics([Metric(made.alive, "val_loss", 1.0, before["last_id"] + 1)])
+
+    tail = server.get(f"/api/runs/series?ids={made.alive}&keys=val_loss&form=json&from={before['last_id'] + 1}").json()
+
+    assert tail["series"][0]["x"] == [before["last_id"] + 1]
+
+
+def test_series_over_time_are_in_the_order_of_time(reader, built):
+    _, found = unpacked(reader.get(f"/api/runs/series?ids={built.alive}&keys=val_loss&x=time&px=20").content)
+
+    assert (np.diff(found[built.alive, "val_loss"][1]) > 0).all()
+
+
+def test_saves_are_told_stretch_by_stretch_and_hook_by_hook(reader, built):
+    rows = reader.get(f"/api/runs/{built.real}/saves").json()["rows"]
+    hooked = reader.get(f"/api/runs/{built.alive}/saves").json()["rows"][0]
+
+    assert [row["step"] for row in rows] == [40, 30, 20, 10]
+    assert [one["kind"] for one in rows[0]["segments"]] == ["stall", "hooks", "writing", "hooks", "checking"]
+    assert all(one["dur"] >= 0 for row in rows for one in row["segments"])
+    assert [hook["name"] for hook in hooked["hooks"]] == ["best-model", "webhook"]
+
+
+def test_lineage_tells_what_each_child_changed(reader):
+    nodes = {node["run"]: node for node in reader.get("/api/lineage").json()["nodes"]}
+    child = nodes["run0004"]
+
+    assert child["parent"] == "run0000"
+    assert child["changed"]["seed"] == [0, 4]
+    assert "batch_size" not in child["changed"]
+    assert reader.get("/api/lineage?experiment=nothing").json()["nodes"] == []
+
+
+def test_a_loss_scale_that_was_logged_is_drawn(reader, built):
+    told = reader.get(f"/api/runs/{built.real}/loss-scale").json()
+
+    assert told["x"] == [10, 20, 30, 40]
+    assert reader.get(f"/api/runs/{built.alive}/loss-scale").status_code == 404

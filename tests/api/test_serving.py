@@ -1,0 +1,76 @@
+"""A real server: a free port, an orderly end, and a message where it cannot be."""
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from model_checkpoint.api.errors import ServerExtraMissing
+from model_checkpoint.api.serving import listening_socket, serve
+from model_checkpoint.errors import CheckpointException, OptionInvalid
+
+PROGRAM = """
+import sys
+from model_checkpoint.api.serving import serve
+serve([sys.argv[1]], tell=lambda line: print(line, flush=True))
+"""
+
+
+@pytest.mark.slow
+def test_a_server_takes_a_free_port_tells_its_address_and_ends_in_order(built):
+    server = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(built.folder)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        address = server.stdout.readline().strip().rpartition(" ")[2]
+        port, token = int(address.split(":")[2].partition("/")[0]), address.partition("#token=")[2]
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        connection.request("GET", "/api/runs", headers={"Authorization": f"Bearer {token}"})
+        answer = connection.getresponse()
+        assert len(json.loads(answer.read())["rows"]) == built.runs
+        assert "server" not in answer.headers
+        connection.request("GET", "/api/runs")
+        assert connection.getresponse().status == 401
+        assert len(token) >= 32
+        listener = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        listener.request("GET", "/api/events", headers={"Authorization": f"Bearer {token}"})
+        assert listener.getresponse().fp.readline().startswith(b"retry")  # somebody listens when it ends
+
+        raw = socket.create_connection(("127.0.0.1", port), timeout=20)
+        raw.sendall(b"GET / HTTP/1.1\r\nHost: a\r\nHost: 127.0.0.1\r\n\r\n")
+        assert raw.recv(12) in (b"HTTP/1.1 400", b"HTTP/1.1 403")
+        raw.close()
+    finally:
+        server.send_signal(signal.SIGINT)
+        out, err = server.communicate(timeout=30)
+
+    assert server.returncode in (0, -signal.SIGINT)
+    assert out.strip() == "ended"
+    assert "Traceback" not in err.replace("KeyboardInterrupt", ""), err
+    assert not [name for name in os.listdir("/tmp") if name == f"mckpt-serve-{server.pid}"]
+
+
+def test_others_are_never_let_in_without_a_token(tmp_path):
+    with pytest.raises(OptionInvalid, match="a token is needed"):
+        serve([str(tmp_path)], host="0.0.0.0", token="")
+
+
+def test_a_port_that_is_taken_is_told():
+    with listening_socket("127.0.0.1", 0) as taken:
+        taken.listen()
+        with pytest.raises(OptionInvalid, match="cannot be listened at"):
+            listening_socket("127.0.0.1", taken.getsockname()[1])
+
+
+def test_a_missing_server_extra_is_told_with_the_line_that_installs_it(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+
+    with pytest.raises(ServerExtraMissing, match=r"pip install 'model-checkpoint\[server\]'") as caught:
+        serve([str(tmp_path)])
+
+    assert isinstance(caught.value, (ImportError, CheckpointException))
