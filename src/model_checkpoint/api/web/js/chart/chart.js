@@ -32,7 +32,22 @@ export function Chart(props) {
   useEffect(() => {
     if (!width) return undefined;
     const tick = typeof xKind === 'function' ? xKind : X_TICKS[xKind];
-    const look = { width, height, series, options, smoothed: smooth > 0, hidden, lit, points, stepped, sync, lines, bands, yMin, logBase };
+    const look = {
+      width,
+      height,
+      series,
+      options,
+      smoothed: smooth > 0,
+      hidden,
+      lit,
+      points,
+      stepped,
+      sync,
+      lines,
+      bands,
+      yMin,
+      logBase,
+    };
     const on = { placed: setPlace, zoom: options.setZoom, cursor: setAt, point: onPoint };
     const u = plot(box.current, latest.current, { ...look, marked: !!marks, xTick: tick, yTick: format }, on);
     drawn.current = u;
@@ -49,7 +64,9 @@ export function Chart(props) {
   return html`<div class="chart" ref=${host} role="group" aria-label=${label}>
     <div ref=${box} style=${{ minHeight: height + 'px' }}></div>
     ${marks && html`<${Marks} marks=${marks} place=${place} />`}
-    ${legend &&
-    html`<${Legend} series=${series} label=${label} at=${at} atWords=${words} format=${format} hidden=${hidden} hide=${hide} light=${setLit} />`}
+    ${
+      legend &&
+      html`<${Legend} series=${series} label=${label} at=${at} atWords=${words} format=${format} hidden=${hidden} hide=${hide} light=${setLit} />`
+    }
   </div>`;
 }

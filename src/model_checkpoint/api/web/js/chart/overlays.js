@@ -32,14 +32,16 @@ function rule(pen, u, { x, y, label, color = '--bad' }, ratio) {
   }
 }
 
-export const overlay = (bands = [], rules = []) => (u) => {
-  const pen = u.ctx;
-  const ratio = devicePixelRatio;
-  pen.save();
-  pen.textAlign = 'left'; // uPlot leaves its own alignment behind
-  pen.textBaseline = 'alphabetic';
-  pen.font = `${11 * ratio}px sans-serif`;
-  bands.forEach((one) => band(pen, u, one, ratio));
-  rules.forEach((one) => rule(pen, u, one, ratio));
-  pen.restore();
-};
+export const overlay =
+  (bands = [], rules = []) =>
+  (u) => {
+    const pen = u.ctx;
+    const ratio = devicePixelRatio;
+    pen.save();
+    pen.textAlign = 'left'; // uPlot leaves its own alignment behind
+    pen.textBaseline = 'alphabetic';
+    pen.font = `${11 * ratio}px sans-serif`;
+    bands.forEach((one) => band(pen, u, one, ratio));
+    rules.forEach((one) => rule(pen, u, one, ratio));
+    pen.restore();
+  };

@@ -22,7 +22,14 @@ function lineOf(one, { faint, hidden, lit, dimmed, points, stepped }) {
 
 function lines(series, { smoothed, hidden, lit, points, stepped }) {
   const one = (faint) => (item, i) =>
-    lineOf(item, { faint: faint && !item.plain, hidden: hidden[item.id], lit: lit === i, dimmed: lit != null && lit !== i, points, stepped });
+    lineOf(item, {
+      faint: faint && !item.plain,
+      hidden: hidden[item.id],
+      lit: lit === i,
+      dimmed: lit != null && lit !== i,
+      points,
+      stepped,
+    });
   return [{}, ...series.map(one(smoothed)), ...(smoothed ? series.map(one(false)) : [])];
 }
 

@@ -6,7 +6,11 @@ let timer;
 export function keys(bindings) {
   for (const [key, act] of Object.entries(bindings)) bound.set(key, [...(bound.get(key) || []), act]);
   return () => {
-    for (const [key, act] of Object.entries(bindings)) bound.set(key, bound.get(key).filter((one) => one !== act));
+    for (const [key, act] of Object.entries(bindings))
+      bound.set(
+        key,
+        bound.get(key).filter((one) => one !== act),
+      );
   };
 }
 

@@ -31,7 +31,9 @@ export function changeTags(row, add, remove, after) {
 
 export function setNote(row, text, after, before = row.note) {
   const undo = () => setNote(row, before, after, text);
-  return change(`/api/checkpoints/${part(row.id)}/note`, { text }, () => 'Note saved.', undo).then((fresh) => fresh && after(fresh));
+  return change(`/api/checkpoints/${part(row.id)}/note`, { text }, () => 'Note saved.', undo).then(
+    (fresh) => fresh && after(fresh),
+  );
 }
 
 async function each(ids, verb) {
@@ -54,9 +56,17 @@ export async function restore(ids, after) {
 }
 
 export async function moveToTrash(rows, after) {
-  const gone = await each(rows.map((row) => row.id), 'delete');
+  const gone = await each(
+    rows.map((row) => row.id),
+    'delete',
+  );
   const ids = gone.map((row) => row.id);
-  if (ids.length) tellRemoval(ids.length, gone.reduce((sum, row) => sum + row.unique, 0), () => restore(ids, after));
+  if (ids.length)
+    tellRemoval(
+      ids.length,
+      gone.reduce((sum, row) => sum + row.unique, 0),
+      () => restore(ids, after),
+    );
   after();
 }
 
@@ -78,7 +88,10 @@ async function undoPlan(undoId, after) {
   try {
     const { restored, lost } = await post('/api/retention/undo', { undo_id: undoId });
     const gone = Object.values(lost);
-    toast(`${plural(restored.length, 'checkpoint')} restored.${gone.length ? ` ${gone.length} could not come back: ${gone[0]}` : ''}`, { kind: gone.length ? 'bad' : '' });
+    toast(
+      `${plural(restored.length, 'checkpoint')} restored.${gone.length ? ` ${gone.length} could not come back: ${gone[0]}` : ''}`,
+      { kind: gone.length ? 'bad' : '' },
+    );
   } catch (error) {
     failed(error);
   }

@@ -13,7 +13,8 @@ let timer = null;
 
 export const running = (list) => list.filter((job) => ['queued', 'running'].includes(job.state));
 export const shareOf = (job) => (job?.state === 'done' ? 1 : job?.total ? job.done / job.total : 0);
-export const noteOf = (job) => (job ? job.error || [job.now, job.rate ? bytes(job.rate) + '/s' : ''].filter(Boolean).join(', ') : '');
+export const noteOf = (job) =>
+  job ? job.error || [job.now, job.rate ? bytes(job.rate) + '/s' : ''].filter(Boolean).join(', ') : '';
 
 async function look() {
   timer = null;

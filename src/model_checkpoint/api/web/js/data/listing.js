@@ -52,7 +52,12 @@ export function useListing(path, options) {
       const by = new Map(page.rows.map((row) => [row.id, row]));
       const kept = old.rows.map((row) => by.get(row.id) || row);
       const here = new Set(old.rows.map((row) => row.id));
-      return { ...old, rows: [...page.rows.filter((row) => !here.has(row.id)), ...kept], total: totalOf(page), data: { ...old.data, counts: page.counts } };
+      return {
+        ...old,
+        rows: [...page.rows.filter((row) => !here.has(row.id)), ...kept],
+        total: totalOf(page),
+        data: { ...old.data, counts: page.counts },
+      };
     });
   }, [first]);
   return { ...state, more, reload, patchRows, freshen };

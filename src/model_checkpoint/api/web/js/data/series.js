@@ -85,7 +85,12 @@ export function useSeries(question) {
       }
       for (const [run, from] of wanted) {
         const came = await fetchTail(now, run, from).catch(() => null);
-        if (came) set((old) => old && old.map((one) => (one.run === run && came.get(one.key)?.x.length ? extend(one, came.get(one.key), from) : one)));
+        if (came)
+          set(
+            (old) =>
+              old &&
+              old.map((one) => (one.run === run && came.get(one.key)?.x.length ? extend(one, came.get(one.key), from) : one)),
+          );
       }
     };
     const stop = on((event) => {

@@ -25,12 +25,27 @@ async function find(text, signal) {
   return { text, runs, checkpoints: checkpoints.rows || [checkpoints] };
 }
 
-const runItem = (run) => ({ text: fullName(run), end: html`<${Badge} of=${run.status} bare />`, icon: 'runs', act: () => go(runLink(run.id)) });
-const checkpointItem = (one) => ({ text: `${one.id}  ${fullName(one)}`, end: 'step ' + int(one.step), icon: 'box', act: () => go(checkpointLink(one.id)) });
+const runItem = (run) => ({
+  text: fullName(run),
+  end: html`<${Badge} of=${run.status} bare />`,
+  icon: 'runs',
+  act: () => go(runLink(run.id)),
+});
+const checkpointItem = (one) => ({
+  text: `${one.id}  ${fullName(one)}`,
+  end: 'step ' + int(one.step),
+  icon: 'box',
+  act: () => go(checkpointLink(one.id)),
+});
 
 function queryItem(text, runs) {
   if (runs.failed) return { text: runs.failed.message, end: '', icon: 'search', dead: true };
-  return { text: `Show runs where ${text}`, end: plural(totalOf(runs), 'run'), icon: 'search', act: () => go(href('/runs', { q: text })) };
+  return {
+    text: `Show runs where ${text}`,
+    end: plural(totalOf(runs), 'run'),
+    icon: 'search',
+    act: () => go(href('/runs', { q: text })),
+  };
 }
 
 function itemsFor(text, found) {

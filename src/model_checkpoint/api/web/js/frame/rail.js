@@ -28,11 +28,13 @@ export function Rail({ section }) {
           : html`<div class="group"></div>`,
       )}
     </nav>
-    ${known &&
-    html`<footer>
+    ${
+      known &&
+      html`<footer>
       <div>${roots.length === 1 ? '1 root' : roots.length + ' roots'}, ${catalog ? 'catalog in ' + catalog : 'no catalog'}</div>
       <div class="mono ell" title=${roots.join('\n')}>${roots.map(folder).join('  ')}</div>
       <div>v${version} · ${readOnly ? 'read only' : 'read and write'}</div>
-    </footer>`}
+    </footer>`
+    }
   </aside>`;
 }

@@ -85,7 +85,10 @@ export function Shell() {
     setRail(false);
     document.querySelector('.main')?.scrollTo(0, 0);
   }, [route.path]);
-  useShortcuts(() => setPalette(true), () => setHelp(true));
+  useShortcuts(
+    () => setPalette(true),
+    () => setHelp(true),
+  );
   if (refused) return html`<${Gate} />`;
   const section = SECTION[route.parts[0]] || route.parts[0];
   const skip = (event) => {

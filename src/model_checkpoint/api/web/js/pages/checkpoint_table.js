@@ -19,17 +19,78 @@ import { Reasons } from './reasons.js';
 const Name = ({ row, inRun }) =>
   html`<a class="name" href=${checkpointLink(row.id)}>step ${int(row.step)}</a> ${row.pinned && html`<span class="t-pin" title="pinned"><${Shape} kind="pin" /></span> `}${!inRun && html`<span class="subtle small wide-only">${fullName(row)}</span>`}<${Tags} list=${row.tags} />`;
 
-
 const columns = (inRun) => [
-  { key: 'step', label: 'Checkpoint', width: inRun ? 150 : 230, prio: 0, fixed: true, grow: true, sort: true, render: (row) => html`<${Name} row=${row} inRun=${inRun} />` },
-  { key: 'health', label: 'Health', width: 126, narrow: 122, prio: 0, sort: true, render: (row) => html`<${Badge} of=${row.health} />` },
-  { key: 'verified_at', label: 'Verified', width: 100, prio: 4, sort: true, render: (row) => html`<span class="muted">${ago(row.verified_at)}</span>` },
+  {
+    key: 'step',
+    label: 'Checkpoint',
+    width: inRun ? 150 : 230,
+    prio: 0,
+    fixed: true,
+    grow: true,
+    sort: true,
+    render: (row) => html`<${Name} row=${row} inRun=${inRun} />`,
+  },
+  {
+    key: 'health',
+    label: 'Health',
+    width: 126,
+    narrow: 122,
+    prio: 0,
+    sort: true,
+    render: (row) => html`<${Badge} of=${row.health} />`,
+  },
+  {
+    key: 'verified_at',
+    label: 'Verified',
+    width: 100,
+    prio: 4,
+    sort: true,
+    render: (row) => html`<span class="muted">${ago(row.verified_at)}</span>`,
+  },
   { key: 'reasons', label: 'Kept by', width: 250, prio: 2, render: (row) => html`<${Reasons} of=${row} />` },
-  { key: 'metric', label: 'Metric', width: 84, num: true, prio: 2, render: (row) => html`<span class="mono" title=${metricOf(row).name}>${num(metricOf(row).value)}</span>` },
-  { key: 'unique', label: 'Unique', width: 84, num: true, prio: 3, sort: true, title: 'Bytes no other checkpoint shares', render: (row) => bytes(row.unique) },
-  { key: 'bytes', label: 'Size', width: 84, num: true, prio: 5, sort: true, render: (row) => html`<span class="muted">${bytes(row.bytes)}</span>` },
-  { key: 'at', label: 'Saved', width: 104, num: true, prio: 3, sort: true, render: (row) => html`<span class="muted">${ago(row.at)}</span>` },
-  { key: 'id', label: 'Id', width: 110, prio: 6, render: (row) => html`<code class="subtle ell" title=${row.id}>${row.id.slice(0, 12)}</code>` },
+  {
+    key: 'metric',
+    label: 'Metric',
+    width: 84,
+    num: true,
+    prio: 2,
+    render: (row) => html`<span class="mono" title=${metricOf(row).name}>${num(metricOf(row).value)}</span>`,
+  },
+  {
+    key: 'unique',
+    label: 'Unique',
+    width: 84,
+    num: true,
+    prio: 3,
+    sort: true,
+    title: 'Bytes no other checkpoint shares',
+    render: (row) => bytes(row.unique),
+  },
+  {
+    key: 'bytes',
+    label: 'Size',
+    width: 84,
+    num: true,
+    prio: 5,
+    sort: true,
+    render: (row) => html`<span class="muted">${bytes(row.bytes)}</span>`,
+  },
+  {
+    key: 'at',
+    label: 'Saved',
+    width: 104,
+    num: true,
+    prio: 3,
+    sort: true,
+    render: (row) => html`<span class="muted">${ago(row.at)}</span>`,
+  },
+  {
+    key: 'id',
+    label: 'Id',
+    width: 110,
+    prio: 6,
+    render: (row) => html`<code class="subtle ell" title=${row.id}>${row.id.slice(0, 12)}</code>`,
+  },
 ];
 
 function Actions({ row, after, dialog }) {
@@ -40,8 +101,10 @@ function Actions({ row, after, dialog }) {
     ${writable(row) && html`<button type="button" onClick=${() => pin(row, after)}>${row.pinned ? 'Unpin' : 'Pin'}</button>`}
     ${writable(row) && html`<button type="button" onClick=${open(AskTags, { row })}>Tags</button>`}
     ${writable(row) && html`<button type="button" onClick=${open(AskNote, { row })}>Note</button>`}
-    ${writable(row) &&
-    html`<hr /><button type="button" class="danger" disabled=${row.pinned} onClick=${open(ConfirmTrash, { rows: [row] })}>${row.pinned ? 'Pinned: cannot be removed' : 'Move to trash'}</button>`}
+    ${
+      writable(row) &&
+      html`<hr /><button type="button" class="danger" disabled=${row.pinned} onClick=${open(ConfirmTrash, { rows: [row] })}>${row.pinned ? 'Pinned: cannot be removed' : 'Move to trash'}</button>`
+    }
   <//>`;
 }
 
@@ -65,7 +128,10 @@ export function CheckpointTable({ list, inRun, tools, after }) {
   const shown = useMemo(() => columns(inRun), [inRun]);
   const chosen = useColumns('checkpoints');
   const dialog = useDialog();
-  const sub = (row) => (inRun ? `${metricOf(row).name || 'no metric'} ${num(metricOf(row).value)} · ${bytes(row.unique)} · ${ago(row.at)}` : `${fullName(row)} · ${num(metricOf(row).value)}`);
+  const sub = (row) =>
+    inRun
+      ? `${metricOf(row).name || 'no metric'} ${num(metricOf(row).value)} · ${bytes(row.unique)} · ${ago(row.at)}`
+      : `${fullName(row)} · ${num(metricOf(row).value)}`;
   const nothing = html`<${Blank} icon="box" title="No checkpoint here" code=${'mc.save("runs/a", {"model": model}, step=1)'}>This filter shows none, or nothing was saved yet.<//>`;
   return html`<div class="stack">
     <div class="panel">

@@ -22,18 +22,25 @@ export default function Checkpoints() {
   const [sort] = useOption('sort', '-at');
   const list = useListing('/api/checkpoints', { ...FILTERS[filter]?.[1], sort });
   const newestFirst = sort === '-at' && !filter;
-  useWatch((event) => ['checkpoint', 'damage', 'reconnected'].includes(event.type), newestFirst ? list.freshen : list.reload, 1000);
+  useWatch(
+    (event) => ['checkpoint', 'damage', 'reconnected'].includes(event.type),
+    newestFirst ? list.freshen : list.reload,
+    1000,
+  );
   const waiting = pending(list, { rows: 12, title: 'Checkpoints' });
   if (waiting) return waiting;
   const { counts } = list.data;
   const chips = Object.entries(FILTERS).map(
-    ([key, [word]]) => html`<${Chip} on=${filter === key} count=${int(counts[key])} onClick=${() => setFilter(filter === key ? '' : key)}>${word}<//>`,
+    ([key, [word]]) =>
+      html`<${Chip} on=${filter === key} count=${int(counts[key])} onClick=${() => setFilter(filter === key ? '' : key)}>${word}<//>`,
   );
   return html`<div class="page">
     <${Head} title="Checkpoints">
-      ${counts.all
-        ? `${int(counts.damaged)} of ${plural(counts.all, 'checkpoint')} are damaged, ${int(counts.unverified)} were not read back yet; ${int(counts.none)} are kept by no rule.`
-        : 'Nothing was saved yet.'}
+      ${
+        counts.all
+          ? `${int(counts.damaged)} of ${plural(counts.all, 'checkpoint')} are damaged, ${int(counts.unverified)} were not read back yet; ${int(counts.none)} are kept by no rule.`
+          : 'Nothing was saved yet.'
+      }
     <//>
     <${Stale} of=${list} />
     <${CheckpointTable} list=${list} after=${list.reload} tools=${html`<div class="row wrap">${chips}</div>`} />

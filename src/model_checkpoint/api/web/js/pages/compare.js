@@ -16,7 +16,7 @@ import { Menu } from '../ui/menu.js';
 import { Head, Panel } from '../ui/panel.js';
 import { Blank, Failure, pending, Skeleton } from '../ui/states.js';
 import { Badge } from '../ui/status.js';
-import { progress } from './run_columns.js';
+import { progress } from './run/run_columns.js';
 import { said } from './run/config.js';
 import { onAxis } from './run/curves_on_axis.js';
 
@@ -27,7 +27,11 @@ const PX = 600;
 // Details carry the config; a run that is gone is left out and said.
 async function loadAll(path, signal) {
   const ids = path.split(',').filter(Boolean);
-  const got = await Promise.all(ids.map((id) => getJson('/api/runs/' + part(id), signal).catch((error) => (error.kind === 'missing' ? null : Promise.reject(error)))));
+  const got = await Promise.all(
+    ids.map((id) =>
+      getJson('/api/runs/' + part(id), signal).catch((error) => (error.kind === 'missing' ? null : Promise.reject(error))),
+    ),
+  );
   return { runs: got.filter(Boolean), gone: got.filter((one) => !one).length };
 }
 
@@ -60,11 +64,13 @@ function RunHeading({ run, i, base, ids }) {
   </th>`;
 }
 
-const Scrolling = ({ label, children }) => html`<div class="scrollx" tabindex="0" role="region" aria-label=${label}><div class="tbl auto cmp"><table>${children}</table></div></div>`;
+const Scrolling = ({ label, children }) =>
+  html`<div class="scrollx" tabindex="0" role="region" aria-label=${label}><div class="tbl auto cmp"><table>${children}</table></div></div>`;
 
 function Results({ runs, base, metric, ids }) {
   const of = (run) => run.metrics?.[metric] || {};
-  const row = (name, show, delta) => html`<tr><td>${name}</td>${runs.map((run) => html`<td class="mono">${show(run)}${delta && run !== base ? delta(run) : ''}</td>`)}</tr>`;
+  const row = (name, show, delta) =>
+    html`<tr><td>${name}</td>${runs.map((run) => html`<td class="mono">${show(run)}${delta && run !== base ? delta(run) : ''}</td>`)}</tr>`;
   const against = (key) => (run) => html`<${Delta} value=${of(run)[key]} base=${of(base)[key]} metric=${metric} />`;
   return html`<${Panel} flush title="Results" sub=${'differences against ' + base.name}>
     <${Scrolling} label="Results">
@@ -97,24 +103,42 @@ function Settings({ runs, base, whole, setWhole }) {
   };
   const end = html`<${Button} aria-pressed=${String(!whole)} onClick=${() => setWhole(whole ? '' : '1')}>Differences only<//>`;
   return html`<${Panel} flush title="Config" sub=${whole ? 'all settings' : 'only what differs'} end=${end}>
-    ${keys.length === 0
-      ? html`<${Blank} icon="check" title="Same settings">These runs have the same config. They may differ in code or data.<//>`
-      : html`<${Scrolling} label="Config">
+    ${
+      keys.length === 0
+        ? html`<${Blank} icon="check" title="Same settings">These runs have the same config. They may differ in code or data.<//>`
+        : html`<${Scrolling} label="Config">
           <thead><tr><th scope="col">Setting</th>${runs.map((run, i) => html`<th scope="col"><span class="row"><${Swatch} i=${i} />${run.name}</span></th>`)}</tr></thead>
           <tbody>${keys.map((key) => html`<tr><td class="mono">${key}</td>${runs.map((run) => cell(run, key))}</tr>`)}</tbody>
-        <//>`}
+        <//>`
+    }
   <//>`;
 }
 
 function Curves({ runs, metric, options }) {
   const ids = runs.map((run) => run.id);
-  const asked = useSeries({ ids, keys: [metric], x: options.x, zoom: options.zoom, started: runs.map((run) => run.started || 0), px: PX });
+  const asked = useSeries({
+    ids,
+    keys: [metric],
+    x: options.x,
+    zoom: options.zoom,
+    started: runs.map((run) => run.started || 0),
+    px: PX,
+  });
   const lines = useMemo(() => {
     const by = new Map(asked.series.map((one) => [one.run, one]));
     return runs
       .map((run, i) => ({ run, i, one: by.get(run.id) }))
       .filter(({ one }) => one)
-      .map(({ run, i, one }) => ({ id: run.id, label: fullName(run), x: onAxis(one.x, run.started || 0, options.x), min: one.min, max: one.max, last: one.last, color: colour(i), dash: dashOf(i) }));
+      .map(({ run, i, one }) => ({
+        id: run.id,
+        label: fullName(run),
+        x: onAxis(one.x, run.started || 0, options.x),
+        min: one.min,
+        max: one.max,
+        last: one.last,
+        color: colour(i),
+        dash: dashOf(i),
+      }));
   }, [asked.series, options.x]);
   if (asked.error && !asked.ready) return html`<${Failure} error=${asked.error} retry=${asked.reload} />`;
   if (!asked.ready) return html`<${Skeleton} />`;
@@ -165,11 +189,13 @@ export default function Compare() {
       ${shared.length > 0 && html`<${Select} label="Metric" value=${metric} options=${shared.map((name) => [name, name])} onChange=${setMetric} />`}
       <${ChartTools} options=${options} />
     </div>
-    ${metric &&
-    html`<div class="grid">
+    ${
+      metric &&
+      html`<div class="grid">
       <div class=${second ? 'c8' : 'c12'}><${Panel} title=${metric}><${Curves} key=${key + metric} runs=${runs} metric=${metric} options=${options} /><//></div>
       ${second && html`<div class="c4"><${Panel} title=${second}><${Curves} key=${key + second} runs=${runs} metric=${second} options=${options} /><//></div>`}
-    </div>`}
+    </div>`
+    }
     ${metric && html`<${Results} runs=${runs} base=${base} metric=${metric} ids=${ids} />`}
     <${Settings} runs=${runs} base=${base} whole=${whole} setWhole=${setWhole} />
   </div>`;

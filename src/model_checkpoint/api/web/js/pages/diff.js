@@ -18,7 +18,11 @@ import { Badge } from '../ui/status.js';
 const CRUMBS = [['Checkpoints', '#/checkpoints'], ['Diff']];
 const AT_FIRST = 18;
 const AGAIN = 1000; // ms
-const RANKS = [['rel', 'relative change'], ['max_abs', 'largest single change'], ['name', 'name']];
+const RANKS = [
+  ['rel', 'relative change'],
+  ['max_abs', 'largest single change'],
+  ['name', 'name'],
+];
 const count = (one) => one.shape.reduce((all, n) => all * n, 1);
 
 function Side({ row, which, others, pair }) {
@@ -76,9 +80,13 @@ function Moved({ one, i, most, a, b }) {
 
 function Ranked({ data, by, setBy }) {
   const [more, setMore] = useState(false);
-  const rows = useMemo(() => [...data.rows].sort((x, y) => (by === 'name' ? (x.name < y.name ? -1 : 1) : (y[by] ?? -1) - (x[by] ?? -1))), [data, by]);
+  const rows = useMemo(
+    () => [...data.rows].sort((x, y) => (by === 'name' ? (x.name < y.name ? -1 : 1) : (y[by] ?? -1) - (x[by] ?? -1))),
+    [data, by],
+  );
   const most = Math.max(...data.rows.map((one) => one.rel || 0)) || 1;
-  if (!rows.length) return html`<div class="panel"><${Blank} icon="check" title="No tensor is in both">They share no tensor name, so there is nothing to rank.<//></div>`;
+  if (!rows.length)
+    return html`<div class="panel"><${Blank} icon="check" title="No tensor is in both">They share no tensor name, so there is nothing to rank.<//></div>`;
   return html`<section class="panel">
     <header><h2>Tensors</h2><div class="end"><${Select} label="Rank by" value=${by} options=${RANKS} onChange=${setBy} /></div></header>
     <div class="moved"><div class="head"><span class="h-s">#</span><span>Tensor</span><span>Change / norm</span><span class="num h-s">Cosine</span><span class="num h-s">Max |Δ|</span><span class="num">Relative</span><span class="h-s"></span></div></div>
@@ -90,7 +98,10 @@ function Ranked({ data, by, setBy }) {
 function Figures({ data }) {
   const { a, b, summary, added, removed } = data;
   const [before, after] = [metricOf(a).value, metricOf(b).value];
-  const metric = Number.isFinite(before) && Number.isFinite(after) ? `${metricOf(b).name} ${after < before ? 'fell' : 'rose'} by ${num(Math.abs(after - before), 3)}` : 'no metric in both';
+  const metric =
+    Number.isFinite(before) && Number.isFinite(after)
+      ? `${metricOf(b).name} ${after < before ? 'fell' : 'rose'} by ${num(Math.abs(after - before), 3)}`
+      : 'no metric in both';
   return html`<dl class="stats">
     <${Stat} label="Steps between" value=${int(Math.abs(b.step - a.step))} note=${metric} />
     <${Stat} label="Whole model moved" value=${summary.moved == null ? '–' : pct(summary.moved, 1)} note="of its norm" />
@@ -132,7 +143,8 @@ export default function Diff() {
   if (!a) return pending(alone, { title: 'What moved most' }) || html`<${Choose} />`;
   const waiting = pending(asked, { title: 'What moved most', back: ['#/checkpoints', 'All checkpoints'] });
   if (waiting) return waiting;
-  if (job) return html`<div class="page"><${Head} title="What moved most">Comparing two checkpoints.<//><div class="panel"><${Computing} id=${job} what="the difference" /></div></div>`;
+  if (job)
+    return html`<div class="page"><${Head} title="What moved most">Comparing two checkpoints.<//><div class="panel"><${Computing} id=${job} what="the difference" /></div></div>`;
   if (asked.data.state === 'failed')
     return html`<div class="page"><${Head} title="What moved most">The comparison failed.<//><div class="panel"><${Blank} icon="wrench" title="They could not be compared" action=${html`<${Button} onClick=${asked.reload}>Try again<//>`}>${asked.data.error}<//></div></div>`;
   const waitingForBoth = pending(one.data ? other : one, { title: 'What moved most' });

@@ -14,7 +14,13 @@ import { Blank, pending, Stale } from '../ui/states.js';
 import { Badge } from '../ui/status.js';
 
 const CHANGES = ['damage', 'job', 'checkpoint', 'reconnected'];
-const AGES = [['day', '', 'within a day'], ['week', 'b', 'within a week'], ['older', 'o', 'longer ago'], ['never', 'n', 'never'], ['damaged', 'x', 'damaged']];
+const AGES = [
+  ['day', '', 'within a day'],
+  ['week', 'b', 'within a week'],
+  ['older', 'o', 'longer ago'],
+  ['never', 'n', 'never'],
+  ['damaged', 'x', 'damaged'],
+];
 
 function repair(damage, after) {
   startJob(`/api/checkpoints/${part(damage.checkpoint)}/repair`, (job) => {
@@ -28,20 +34,24 @@ const Scrub = ({ scrub }) => {
   const end = busy && writable() && html`<${Button} look="sm" onClick=${() => cancelJob(busy)}>Stop<//>`;
   const rate = scrub?.rate ? `, ${bytes(scrub.rate)}/s` : '';
   return html`<${Panel} title="Scrub" sub=${busy ? 'running, longest unread first' : 'idle'} end=${end}>
-    ${busy
-      ? html`<div class="row"><div class="grow"><${Meter} share=${scrub.done} label="Scrub" /></div><b>${pct(scrub.done)}</b></div>
+    ${
+      busy
+        ? html`<div class="row"><div class="grow"><${Meter} share=${scrub.done} label="Scrub" /></div><b>${pct(scrub.done)}</b></div>
           <p class="small muted after">${pct(scrub.done) + ' done'}${rate}.${scrub.now ? html` Now reading <span class="mono breakable">${scrub.now}</span>.` : ''} It goes on where it stopped after a restart.</p>`
-      : html`<p class="muted">Nothing is being read now. A scrub reads every byte, those that were not read for longest first, and goes on where the last one stopped.</p>`}
+        : html`<p class="muted">Nothing is being read now. A scrub reads every byte, those that were not read for longest first, and goes on where the last one stopped.</p>`
+    }
   <//>`;
 };
 
 function LastRead({ ages, total }) {
   const shown = AGES.filter(([key]) => ages[key] > 0);
   return html`<${Panel} title="Last read back" sub=${plural(total, 'checkpoint')}>
-    ${total > 0 &&
-    html`<div class="ages" role="img" aria-label=${AGES.map(([key, , text]) => `${ages[key]} ${text}`).join(', ')}>
+    ${
+      total > 0 &&
+      html`<div class="ages" role="img" aria-label=${AGES.map(([key, , text]) => `${ages[key]} ${text}`).join(', ')}>
       ${shown.map(([key, look]) => html`<i class=${look} style=${{ width: (ages[key] / total) * 100 + '%' }}>${int(ages[key])}</i>`)}
-    </div>`}
+    </div>`
+    }
     <div class="keys after">
       <${Key} colour="--ok">within a day<//><${Key} look="soft-ok">within a week<//><${Key} look="faint-ok">longer ago<//><${Badge} of="unverified" bare text="never" /><${Badge} of="damaged" bare />
     </div>
@@ -70,7 +80,8 @@ function verify(damage, after) {
 function Damage({ damage, after }) {
   if (!damage.file) return html`<${Unaddressed} damage=${damage} after=${after} />`;
   const mend = damage.source
-    ? writable(damage) && html`<${Button} look="sm" icon="wrench" onClick=${() => repair(damage, after)}>Repair from ${damage.source}<//>`
+    ? writable(damage) &&
+      html`<${Button} look="sm" icon="wrench" onClick=${() => repair(damage, after)}>Repair from ${damage.source}<//>`
     : html`<span class="badge st-warn"><${Shape} kind="warn" />no source to repair from</span>`;
   const next = damage.source
     ? 'A new file is written, checked against the digest, then swapped in; the old one is kept for the grace time.'
@@ -108,9 +119,11 @@ const Event = ({ event }) => {
 
 const Events = ({ events }) =>
   html`<${Panel} flush title="Recent events" sub="from the audit trail">
-    ${events.length
-      ? html`<ul class="report">${events.map((event) => html`<${Event} event=${event} />`)}</ul>`
-      : html`<p class="muted pad">Nothing was verified, repaired or passed over yet.</p>`}
+    ${
+      events.length
+        ? html`<ul class="report">${events.map((event) => html`<${Event} event=${event} />`)}</ul>`
+        : html`<p class="muted pad">Nothing was verified, repaired or passed over yet.</p>`
+    }
   <//>`;
 
 const sum = (counts) => Object.values(counts).reduce((all, n) => all + n, 0);
@@ -119,7 +132,8 @@ function answer({ damage, ages }) {
   const total = sum(ages);
   const read = total - ages.never - ages.damaged;
   if (!total) return 'There is no checkpoint to trust yet.';
-  if (!ages.damaged && !damage.length) return `${int(read)} of ${plural(total, 'checkpoint')} were read back and every byte matched; ${int(ages.never)} were never read back.`;
+  if (!ages.damaged && !damage.length)
+    return `${int(read)} of ${plural(total, 'checkpoint')} were read back and every byte matched; ${int(ages.never)} were never read back.`;
   const fixable = new Set(damage.filter((one) => one.source).map((one) => one.checkpoint)).size;
   return `${int(ages.damaged)} of ${plural(total, 'checkpoint')} ${ages.damaged === 1 ? 'is' : 'are'} damaged; ${int(fixable)} can be rebuilt bit for bit. ${int(ages.never)} were never read back.`;
 }
@@ -140,9 +154,13 @@ export default function Integrity() {
     <${Stale} of=${asked} />
     <div class="grid"><div class="c6"><${Scrub} scrub=${scrub} /></div><div class="c6"><${LastRead} ages=${ages} total=${total} /></div></div>
     <${Panel} flush title="Damage" sub=${damage.length ? 'each with its address' : ''}>
-      ${damage.length
-        ? damage.map((one) => html`<${Damage} key=${one.checkpoint + one.file + one.from} damage=${one} after=${asked.reload} />`)
-        : html`<${Blank} icon="shield" title="No damage found">${int(total - ages.never)} checkpoints were read back, and all of them are whole.<//>`}
+      ${
+        damage.length
+          ? damage.map(
+              (one) => html`<${Damage} key=${one.checkpoint + one.file + one.from} damage=${one} after=${asked.reload} />`,
+            )
+          : html`<${Blank} icon="shield" title="No damage found">${int(total - ages.never)} checkpoints were read back, and all of them are whole.<//>`
+      }
     <//>
     <${Events} events=${events} />
   </div>`;

@@ -15,20 +15,59 @@ import { Blank, Computing, Failure, Skeleton } from '../ui/states.js';
 import { Badge, STATUS } from '../ui/status.js';
 import { Reasons } from './reasons.js';
 
-const COLOURS = 'bg panel sunken hover picked line line-strong subtle muted fg accent accent-soft ok unv bad busy warn pin c1 c2 c3 c4 c5 c6 c7 c8'.split(' ');
+const COLOURS =
+  'bg panel sunken hover picked line line-strong subtle muted fg accent accent-soft ok unv bad busy warn pin c1 c2 c3 c4 c5 c6 c7 c8'.split(
+    ' ',
+  );
 const CURVE = [9, 7, 5, 4.4, 4, 3.6, 3.7, 3.4, 3.3, 3.2];
 const BELL = [...Array(32)].map((_, i) => Math.exp(-(((i - 15) / 6) ** 2)));
 const LONG = [...Array(10000)].map((_, i) => ({ id: 'c' + i, step: (i + 1) * 500, value: 2 + 900 / (i + 200) }));
 const LONG_COLUMNS = [
-  { key: 'id', label: 'Id', width: 120, prio: 0, fixed: true, grow: true, sort: (row) => row.step, render: (row) => html`<code>${row.id}</code>` },
+  {
+    key: 'id',
+    label: 'Id',
+    width: 120,
+    prio: 0,
+    fixed: true,
+    grow: true,
+    sort: (row) => row.step,
+    render: (row) => html`<code>${row.id}</code>`,
+  },
   { key: 'step', label: 'Step', width: 120, num: true, prio: 1, sort: (row) => row.step, render: (row) => row.step },
-  { key: 'value', label: 'val_loss', width: 120, num: true, prio: 1, sort: (row) => row.value, render: (row) => row.value.toFixed(4) },
+  {
+    key: 'value',
+    label: 'val_loss',
+    width: 120,
+    num: true,
+    prio: 1,
+    sort: (row) => row.value,
+    render: (row) => row.value.toFixed(4),
+  },
 ];
 const X = [...Array(200)].map((_, i) => i * 10);
-const CHART = ['train_loss', 'val_loss', 'ema_loss', 'other', 'fifth'].map((label, k) => ({ id: label, label, x: X, last: X.map((x) => 2 + 6 / (1 + x / 150) + 0.1 * k), color: `--c${k + 1}`, dash: k > 3 ? 1 : 0 }));
-const MARKS = X.filter((_, i) => i % 20 === 10).map((x, i) => ({ x, id: 'm' + i, href: '#/kit', kind: ['', 'pin', 'bad', 'best'][i % 4], label: 'Checkpoint at step ' + x }));
+const CHART = ['train_loss', 'val_loss', 'ema_loss', 'other', 'fifth'].map((label, k) => ({
+  id: label,
+  label,
+  x: X,
+  last: X.map((x) => 2 + 6 / (1 + x / 150) + 0.1 * k),
+  color: `--c${k + 1}`,
+  dash: k > 3 ? 1 : 0,
+}));
+const MARKS = X.filter((_, i) => i % 20 === 10).map((x, i) => ({
+  x,
+  id: 'm' + i,
+  href: '#/kit',
+  kind: ['', 'pin', 'bad', 'best'][i % 4],
+  label: 'Checkpoint at step ' + x,
+}));
 const WRONG = { error: 'No metric or setting is called vall_loss.', at: 0, length: 9, suggestion: 'val_loss' };
-const REASONS = { reasons: [{ rule: 'last(3)', why: 'newest' }, { rule: 'pinned', why: 'by you' }, { rule: 'best(val_loss)', why: 'best' }] };
+const REASONS = {
+  reasons: [
+    { rule: 'last(3)', why: 'newest' },
+    { rule: 'pinned', why: 'by you' },
+    { rule: 'best(val_loss)', why: 'best' },
+  ],
+};
 
 const Statuses = () =>
   html`<${Panel} title="Status" sub="shape, word and colour">
@@ -45,8 +84,15 @@ function Controls() {
       <${Button} look="icon" icon="cols" label="Icon" /><${Button} aria-pressed="true">Pressed<//>
     </div>
     <div class="row wrap after">
-      <${Segments} label="Example" value=${picked} onChange=${setPicked} options=${[['a', 'Step'], ['b', 'Run time'], ['c', 'Clock']]} />
-      <input class="input" placeholder="Filter by name" aria-label="Example of a field" /><${Select} label="Metric" value="b" options=${[['a', 'loss'], ['b', 'val_loss']]} onChange=${() => {}} />
+      <${Segments} label="Example" value=${picked} onChange=${setPicked} options=${[
+        ['a', 'Step'],
+        ['b', 'Run time'],
+        ['c', 'Clock'],
+      ]} />
+      <input class="input" placeholder="Filter by name" aria-label="Example of a field" /><${Select} label="Metric" value="b" options=${[
+        ['a', 'loss'],
+        ['b', 'val_loss'],
+      ]} onChange=${() => {}} />
       <${Chip} on=${true} count="4" onClick=${() => {}}>Alive<//><${Chip} on=${false} count="2" onClick=${() => {}}>Failed<//><span class="chip">tag</span><kbd>g</kbd><kbd>r</kbd>
     </div>
     <div class="after"><${Reasons} of=${REASONS} /> <${Reasons} of=${{ reasons: [] }} /></div>
@@ -55,8 +101,10 @@ function Controls() {
 
 function Asking() {
   const dialog = useDialog();
-  const confirm = (close) => html`<${Confirm} title="Move 12 checkpoints to trash?" verb="Move to trash" cli="mckpt prune runs/ --keep last:3" onYes=${() => toast('12 checkpoints moved to trash.', { undo: () => {}, secs: 10 })} onClose=${close}><p>14.2 GB becomes free in 7 days. Until then you can restore them.</p><//>`;
-  const ask = (close) => html`<${Ask} title="Tags of step 500" label="Tags" value="paper" hint="Separated by spaces." onSave=${() => toast('Tags saved.')} onClose=${close} />`;
+  const confirm = (close) =>
+    html`<${Confirm} title="Move 12 checkpoints to trash?" verb="Move to trash" cli="mckpt prune runs/ --keep last:3" onYes=${() => toast('12 checkpoints moved to trash.', { undo: () => {}, secs: 10 })} onClose=${close}><p>14.2 GB becomes free in 7 days. Until then you can restore them.</p><//>`;
+  const ask = (close) =>
+    html`<${Ask} title="Tags of step 500" label="Tags" value="paper" hint="Separated by spaces." onSave=${() => toast('Tags saved.')} onClose=${close} />`;
   return html`<${Panel} title="Confirm, ask, undo, toast">
     <div class="row wrap">
       <${Button} look="danger" icon="trash" onClick=${() => dialog.open(confirm)}>Remove 12<//><${Button} icon="tag" onClick=${() => dialog.open(ask)}>Tags<//>

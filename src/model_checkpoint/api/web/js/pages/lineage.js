@@ -12,7 +12,10 @@ import { LineageGraph, LineageKey } from './lineage_graph.js';
 import { said } from './run/config.js';
 
 const TOO_MANY = 60; // tracks in one drawing
-const SHOWS = [['', 'Branched runs'], ['1', 'All runs']];
+const SHOWS = [
+  ['', 'Branched runs'],
+  ['1', 'All runs'],
+];
 
 // Trees first, children right under their parent, so that no line crosses a foreign track.
 function tracks(nodes, all) {
@@ -32,13 +35,38 @@ function tracks(nodes, all) {
   return out;
 }
 
-const changes = (node) => Object.entries(node.changed).map(([key, [before, after]]) => `${key} ${before == null ? 'unset' : said(before)} → ${after == null ? 'unset' : said(after)}`);
+const changes = (node) =>
+  Object.entries(node.changed).map(
+    ([key, [before, after]]) => `${key} ${before == null ? 'unset' : said(before)} → ${after == null ? 'unset' : said(after)}`,
+  );
 
 const columns = (by) => [
-  { key: 'run', label: 'Run', width: 150, prio: 0, fixed: true, render: (node) => html`<a class="name" href=${runLink(node.run)}>${node.name}</a>` },
+  {
+    key: 'run',
+    label: 'Run',
+    width: 150,
+    prio: 0,
+    fixed: true,
+    render: (node) => html`<a class="name" href=${runLink(node.run)}>${node.name}</a>`,
+  },
   { key: 'status', label: 'State', width: 100, prio: 0, render: (node) => html`<${Badge} of=${node.status} />` },
-  { key: 'from', label: 'Started from', width: 230, prio: 1, render: (node) => html`<a href=${checkpointLink(node.checkpoint)}>${by.get(node.parent)?.name ?? node.parent}, step ${int(node.step)}</a>` },
-  { key: 'changed', label: 'Changed', width: 260, grow: true, prio: 2, render: (node) => html`<span class="mono small muted" title=${changes(node).join('\n')}>${changes(node).join('  ·  ') || 'nothing in the config'}</span>` },
+  {
+    key: 'from',
+    label: 'Started from',
+    width: 230,
+    prio: 1,
+    render: (node) =>
+      html`<a href=${checkpointLink(node.checkpoint)}>${by.get(node.parent)?.name ?? node.parent}, step ${int(node.step)}</a>`,
+  },
+  {
+    key: 'changed',
+    label: 'Changed',
+    width: 260,
+    grow: true,
+    prio: 2,
+    render: (node) =>
+      html`<span class="mono small muted" title=${changes(node).join('\n')}>${changes(node).join('  ·  ') || 'nothing in the config'}</span>`,
+  },
   { key: 'steps', label: 'Steps', width: 90, num: true, prio: 3, render: (node) => int(node.last_step) },
 ];
 
@@ -66,11 +94,13 @@ export default function Lineage() {
     <${Stale} of=${everything} />
     <${LineageGraph} tracks=${shown} />
     <${LineageKey} />
-    ${branched.length > 0 &&
-    html`<${Panel} flush title="Branches" sub="what each child changed against its parent">
+    ${
+      branched.length > 0 &&
+      html`<${Panel} flush title="Branches" sub="what each child changed against its parent">
       <${Table} label="Branches" rows=${branched} rowKey=${(node) => node.run} onOpen=${(node) => go(runLink(node.run))} columns=${columns(by)}
         sub=${(node) => `from ${by.get(node.parent)?.name ?? node.parent} · ${changes(node).join(', ')}`} />
-    <//>`}
+    <//>`
+    }
   </div>`;
 }
 

@@ -20,7 +20,14 @@ function layout(tracks, width) {
   const last = Math.max(...tracks.map((node) => node.start + node.last_step), 1);
   const step = TICKS.find((tick) => last / tick < (narrow ? 4 : 8)) || 1e8;
   const ticks = [...Array(Math.floor(last / step) + 1)].map((_, i) => i * step);
-  return { narrow, width: whole, height: TOP + tracks.length * LANE + 12, ticks, x: (at) => left + (at / last) * (whole - left - right), y: (row) => TOP + 14 + row * LANE };
+  return {
+    narrow,
+    width: whole,
+    height: TOP + tracks.length * LANE + 12,
+    ticks,
+    x: (at) => left + (at / last) * (whole - left - right),
+    y: (row) => TOP + 14 + row * LANE,
+  };
 }
 
 const short = (name, narrow) => (name.length > NAME_CHARS[narrow] ? name.slice(0, NAME_CHARS[narrow] - 1) + '…' : name);
@@ -59,18 +66,21 @@ export function LineageGraph({ tracks }) {
   const by = new Map(tracks.map((node) => [node.run, node]));
   const branches = new Set(tracks.filter((node) => by.has(node.parent)).map((node) => node.checkpoint));
   return html`<section class="panel" ref=${ref}>
-    ${place &&
-    html`<div class="svgbox" tabindex="0" role="region" aria-label="Lineage graph">
+    ${
+      place &&
+      html`<div class="svgbox" tabindex="0" role="region" aria-label="Lineage graph">
       <svg width=${place.width} height=${place.height} role="group" aria-label="Runs and the checkpoints they branched from">
         ${place.ticks.map((at) => html`<g><line class="gridl" x1=${place.x(at)} x2=${place.x(at)} y1=${TOP} y2=${place.height - 6} /><text class="m" x=${place.x(at)} y="16" text-anchor="middle">${at >= 1000 ? at / 1000 + 'k' : at}</text></g>`)}
         ${tracks.filter((node) => by.has(node.parent)).map((node) => html`<${Branch} key=${node.run} node=${node} parent=${by.get(node.parent)} place=${place} />`)}
         ${tracks.map((node) => html`<${Track} key=${node.run} node=${node} place=${place} branches=${branches} attached=${by.has(node.parent)} />`)}
       </svg>
-    </div>`}
+    </div>`
+    }
   </section>`;
 }
 
-const Sign = ({ width = 16, children, text }) => html`<span class="key"><svg width=${width} height="14" aria-hidden="true">${children}</svg>${text}</span>`;
+const Sign = ({ width = 16, children, text }) =>
+  html`<span class="key"><svg width=${width} height="14" aria-hidden="true">${children}</svg>${text}</span>`;
 
 export const LineageKey = () =>
   html`<div class="keys">

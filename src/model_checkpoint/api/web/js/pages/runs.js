@@ -15,7 +15,7 @@ import { Menu } from '../ui/menu.js';
 import { Head } from '../ui/panel.js';
 import { QueryBar } from '../ui/query_bar.js';
 import { Blank, Failure, Skeleton, Stale } from '../ui/states.js';
-import { runColumns, runInOneLine } from './run_columns.js';
+import { runColumns, runInOneLine } from './run/run_columns.js';
 
 const AT_MOST = 8; // runs in one comparison
 const FIELDS = ['status:', 'tag:', 'experiment:', 'host:', 'user:', 'name:'];
@@ -55,14 +55,19 @@ function useFreshRows(list) {
 
 const Attention = ({ run }) => {
   const dead = run.status === 'dead';
-  const lost = dead && run.safe ? ` It can resume from step ${int(run.safe.step)} (${run.safe.health})${run.at_risk ? `; ${dur(run.at_risk.seconds)} of work is lost` : ''}.` : '';
+  const lost =
+    dead && run.safe
+      ? ` It can resume from step ${int(run.safe.step)} (${run.safe.health})${run.at_risk ? `; ${dur(run.at_risk.seconds)} of work is lost` : ''}.`
+      : '';
   const nothing = !run.safe ? ' It has no safe checkpoint yet.' : '';
   return html`<div class=${'note-bar ' + (dead ? 'bad' : 'warn')}>
     <${Shape} kind=${dead ? 'dead' : 'warn'} />
     <span class="grow"><a href=${runLink(run.id)}><b>${fullName(run)}</b></a>${' is ' + run.status + (run.host ? ' on ' + run.host : '') + ': ' + run.evidence + '.' + lost + nothing}</span>
-    ${dead && run.safe
-      ? html`<a class="btn sm" href=${checkpointLink(run.safe.id)}>How to resume</a>`
-      : html`<a class="btn sm" href=${runLink(run.id, 'saves')}>Look at its saves</a>`}
+    ${
+      dead && run.safe
+        ? html`<a class="btn sm" href=${checkpointLink(run.safe.id)}>How to resume</a>`
+        : html`<a class="btn sm" href=${runLink(run.id, 'saves')}>Look at its saves</a>`
+    }
   </div>`;
 };
 
@@ -70,10 +75,13 @@ function Answer({ data }) {
   const { all_counts: counts, worst_at_risk: worst, attention } = data;
   const all = sum(counts);
   const alone = attention.filter((run) => !run.safe).length;
-  const safe = alone ? `${plural(alone, 'of them')} has no safe checkpoint` : 'every one of them can resume from a safe checkpoint';
+  const safe = alone
+    ? `${plural(alone, 'of them')} has no safe checkpoint`
+    : 'every one of them can resume from a safe checkpoint';
   const living = counts.alive + counts.stalled;
   if (!all) return html`No run has been recorded yet.`;
-  if (!living && !counts.dead) return html`Nothing is running. ${plural(all, 'run')} ended: ${int(counts.finished)} finished, ${int(counts.failed)} failed, ${int(counts.stopped)} stopped${counts.unknown ? `, ${int(counts.unknown)} without a tracker` : ''}.`;
+  if (!living && !counts.dead)
+    return html`Nothing is running. ${plural(all, 'run')} ended: ${int(counts.finished)} finished, ${int(counts.failed)} failed, ${int(counts.stopped)} stopped${counts.unknown ? `, ${int(counts.unknown)} without a tracker` : ''}.`;
   return html`${int(counts.alive)} alive, ${int(counts.stalled)} stalled, ${int(counts.dead)} dead; ${safe}.${worst ? ` The most work at risk in a living run is ${dur(worst.seconds)} (${worst.name}).` : ''}`;
 }
 
@@ -95,14 +103,17 @@ export default function Runs() {
   useEffect(() => keys({ c: compare }), [selected]);
   const told = list.error?.kind === 'invalid' ? { error: list.error.message, ...list.error.told } : null;
   if (!list.data) {
-    const inside = list.error && !told ? html`<${Failure} error=${list.error} retry=${list.reload} />` : html`<${Skeleton} rows=${12} />`;
+    const inside =
+      list.error && !told ? html`<${Failure} error=${list.error} retry=${list.reload} />` : html`<${Skeleton} rows=${12} />`;
     return html`<div class="page"><${Head} title="Runs" />
       <div class="panel">${told && html`<div class="tbl-tools"><${QueryBar} query=${q} onChange=${setQ} told=${told} /></div>`}${!told && inside}</div></div>`;
   }
   const { all_counts: counts, attention } = list.data;
   const all = sum(counts);
   const fields = [...FIELDS, ...list.data.names.slice(0, 12).map((name) => name + ' <')];
-  const chip = (word, query) => counts[query.slice(7)] > 0 && html`<${Chip} on=${q === query} count=${int(counts[query.slice(7)])} onClick=${() => setQ(q === query ? '' : query)}>${word}<//>`;
+  const chip = (word, query) =>
+    counts[query.slice(7)] > 0 &&
+    html`<${Chip} on=${q === query} count=${int(counts[query.slice(7)])} onClick=${() => setQ(q === query ? '' : query)}>${word}<//>`;
   const actions = (run) =>
     html`<${Menu} label=${'Actions for ' + run.name} icon="dots" look="ghost sm icon">
       <a href=${runLink(run.id)}>Open</a><a href=${runLink(run.id, 'checkpoints')}>Checkpoints</a><a href=${runLink(run.id, 'saves')}>Saves</a>
@@ -142,11 +153,13 @@ export default function Runs() {
         empty=${nothing}
       />
     </div>
-    ${selected.size > 0 &&
-    html`<div class="selbar">
+    ${
+      selected.size > 0 &&
+      html`<div class="selbar">
       <b>${selected.size} selected</b>
       <${Button} look="pri" icon="compare" disabled=${selected.size < 2} onClick=${compare}>Compare<//>
       <${Button} look="ghost" onClick=${() => setSelected(new Set())}>Clear<//>
-    </div>`}
+    </div>`
+    }
   </div>`;
 }

@@ -10,15 +10,27 @@ import { Key, Panel, Stat } from '../ui/panel.js';
 import { Shape } from '../ui/icons.js';
 import { Blank, Failure, Skeleton } from '../ui/states.js';
 
-const KINDS = { stall: 'Stall (training waits)', staging: 'Staging copy', writing: 'Writing', commit: 'Commit', hooks: 'Hooks', mirror: 'Mirror (behind)' };
+const KINDS = {
+  stall: 'Stall (training waits)',
+  staging: 'Staging copy',
+  writing: 'Writing',
+  commit: 'Commit',
+  hooks: 'Hooks',
+  mirror: 'Mirror (behind)',
+};
 const BEHIND = ['hooks', 'mirror']; // after the commit
 const TICKS = [0, 0.25, 0.5, 0.75, 1];
 const OUTLIER = 4; // times the median
 const look = (kind) => `k-${kind}${kind === 'stall' ? ' pat' : ''}`;
 const sum = (list, of) => list.reduce((total, one) => total + (of(one) || 0), 0);
 const share = (v) => v * 100 + '%';
-export const stallOf = (save) => sum(save.segments.filter((one) => one.kind === 'stall'), (one) => one.dur);
-const safeAfter = (save) => Math.max(0, ...save.segments.filter((one) => !BEHIND.includes(one.kind)).map((one) => one.from + one.dur));
+export const stallOf = (save) =>
+  sum(
+    save.segments.filter((one) => one.kind === 'stall'),
+    (one) => one.dur,
+  );
+const safeAfter = (save) =>
+  Math.max(0, ...save.segments.filter((one) => !BEHIND.includes(one.kind)).map((one) => one.from + one.dur));
 
 export function inOneSentence(saves) {
   if (!saves.length) return 'No save was timed yet.';
@@ -47,7 +59,9 @@ function Waterfall({ saves, mirror, on, setOn }) {
   const row = (save, i) =>
     html`<button type="button" key=${save.checkpoint} class=${'r' + (i === on ? ' on' : '')} aria-pressed=${String(i === on)} onClick=${() => setOn(i)}>
       <span class="mono">${int(save.step)}</span>
-      <span class="lane" role="img" aria-label=${seen(save).map((one) => `${one.kind} ${dur(one.dur)}`).join(', ')}>${seen(save).map(bar)}</span>
+      <span class="lane" role="img" aria-label=${seen(save)
+        .map((one) => `${one.kind} ${dur(one.dur)}`)
+        .join(', ')}>${seen(save).map(bar)}</span>
       <span class=${'num' + (stallOf(save) > usual * OUTLIER ? ' t-warn strong' : '')}>${dur(stallOf(save))}</span>
       <span class="num muted">${bytes(save.written)}</span>
     </button>`;
@@ -86,7 +100,9 @@ function Timeline({ saves, run }) {
   }, [saves]);
   const mirrored = saves.some((save) => save.segments.some((one) => one.kind === 'mirror'));
   const kinds = Object.entries(KINDS).filter(([kind]) => mirror || kind !== 'mirror');
-  const toggle = mirrored && html`<label class="ctl"><input type="checkbox" checked=${mirror} onChange=${(event) => setMirror(event.target.checked)} />with the mirror</label>`;
+  const toggle =
+    mirrored &&
+    html`<label class="ctl"><input type="checkbox" checked=${mirror} onChange=${(event) => setMirror(event.target.checked)} />with the mirror</label>`;
   return html`<div class="stack">
     <${Figures} saves=${saves} run=${run} />
     <div class="grid">
@@ -104,7 +120,11 @@ function Timeline({ saves, run }) {
   </div>`;
 }
 
-export const useSaves = (id) => useResource(id && `/api/runs/${part(id)}/saves`, { watch: (event) => event.type === 'checkpoint' && event.id === id, pause: 1000 });
+export const useSaves = (id) =>
+  useResource(id && `/api/runs/${part(id)}/saves`, {
+    watch: (event) => event.type === 'checkpoint' && event.id === id,
+    pause: 1000,
+  });
 
 export function SaveTimeline({ run, asked }) {
   const own = useSaves(asked ? null : run.id);

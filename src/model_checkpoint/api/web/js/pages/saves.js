@@ -15,7 +15,8 @@ export default function Saves() {
   const asked = useSaves(run?.id);
   const waiting = pending(list, { title: 'Save timeline' });
   if (waiting) return waiting;
-  if (!run) return html`<div class="page"><${Head} title="Save timeline">No run has been recorded yet.<//><div class="panel"><${Blank} icon="clock" title="No runs yet">Save once through the manager, and its times show up here.<//></div></div>`;
+  if (!run)
+    return html`<div class="page"><${Head} title="Save timeline">No run has been recorded yet.<//><div class="panel"><${Blank} icon="clock" title="No runs yet">Save once through the manager, and its times show up here.<//></div></div>`;
   const runs = list.rows.map((one) => [one.id, fullName(one)]);
   return html`<div class="page">
     <${Head} title="Save timeline" end=${html`<${Select} label="Run" value=${run.id} options=${runs} onChange=${setId} />`}>

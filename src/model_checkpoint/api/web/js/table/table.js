@@ -29,9 +29,11 @@ function Heading({ column, sort, onSort }) {
   const down = active && sort.dir === 'desc';
   const flip = () => onSort((active && !down ? '-' : '') + sortKey(column));
   return html`<th scope="col" class=${column.num ? 'num' : ''} title=${column.title} aria-sort=${active ? (down ? 'descending' : 'ascending') : null}>
-    ${column.sort && onSort
-      ? html`<button type="button" onClick=${flip}>${column.label}<span class="arrow" aria-hidden="true">${down ? '↓' : '↑'}</span></button>`
-      : column.label}
+    ${
+      column.sort && onSort
+        ? html`<button type="button" onClick=${flip}>${column.label}<span class="arrow" aria-hidden="true">${down ? '↓' : '↑'}</span></button>`
+        : column.label
+    }
   </th>`;
 }
 
@@ -59,7 +61,25 @@ const Pad = ({ span, height }) =>
   html`<tr class="pad" aria-hidden="true"><td colspan=${span} style=${{ height: height + 'px' }}></td></tr>`;
 
 export function Table(props) {
-  const { columns, rows, rowKey, label, onOpen, sort, onSort, selected, onSelect, actions, sub, chosen, primary, empty, rowClass, more, total } = props;
+  const {
+    columns,
+    rows,
+    rowKey,
+    label,
+    onOpen,
+    sort,
+    onSort,
+    selected,
+    onSelect,
+    actions,
+    sub,
+    chosen,
+    primary,
+    empty,
+    rowClass,
+    more,
+    total,
+  } = props;
   const [ref, width] = useWidth();
   const body = useRef();
   const narrow = width > 0 && width < NARROW;
@@ -72,13 +92,16 @@ export function Table(props) {
     [rows, sort?.key, sort?.dir, columns],
   );
   const { from, to } = useRowsInSight(ref, sorted.length, rowHeight, more);
-  const toggle = onSelect && ((key) => onSelect(new Set(selected.has(key) ? [...selected].filter((one) => one !== key) : [...selected, key])));
+  const toggle =
+    onSelect && ((key) => onSelect(new Set(selected.has(key) ? [...selected].filter((one) => one !== key) : [...selected, key])));
   const current = useRowKeys(primary, sorted, body, { onOpen, toggle, rowKey });
   const all = selected && sorted.length > 0 && sorted.every((row) => selected.has(rowKey(row)));
   const span = shown.length + (pickable ? 1 : 0) + (actions ? 1 : 0);
   const clicked = (row) => (event) => onOpen && !event.target.closest('a,button,input,label,.menu,summary') && onOpen(row);
   const looks = (row, key, i) =>
-    ['r', onOpen && 'open-able', selected?.has(key) && 'picked', i === current && 'cur', rowClass?.(row)].filter(Boolean).join(' ');
+    ['r', onOpen && 'open-able', selected?.has(key) && 'picked', i === current && 'cur', rowClass?.(row)]
+      .filter(Boolean)
+      .join(' ');
 
   const line = (row, i) => {
     const key = rowKey(row);
@@ -102,8 +125,10 @@ export function Table(props) {
       </colgroup>
       <thead>
         <tr aria-rowindex="1">
-          ${pickable &&
-          html`<th scope="col"><input type="checkbox" checked=${all} aria-label="Select all" onChange=${() => onSelect(new Set(all ? [] : sorted.map(rowKey)))} /></th>`}
+          ${
+            pickable &&
+            html`<th scope="col"><input type="checkbox" checked=${all} aria-label="Select all" onChange=${() => onSelect(new Set(all ? [] : sorted.map(rowKey)))} /></th>`
+          }
           ${shown.map((column) => html`<${Heading} key=${column.key} column=${column} sort=${sort} onSort=${onSort} />`)}
           ${actions && html`<th scope="col"><span class="vh">Actions</span></th>`}
         </tr>

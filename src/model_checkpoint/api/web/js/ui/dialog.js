@@ -5,13 +5,15 @@ export function Dialog({ title, onClose, children, actions, look = '' }) {
   useEffect(() => ref.current.showModal(), []);
   const backdrop = (event) => event.target === ref.current && ref.current.close();
   return html`<dialog ref=${ref} class=${look} onClose=${onClose} onClick=${backdrop} aria-label=${title}>
-    ${look === 'palette'
-      ? children
-      : html`<div class="in">
+    ${
+      look === 'palette'
+        ? children
+        : html`<div class="in">
           <h2>${title}</h2>
           ${children}
           <div class="acts">${actions}</div>
-        </div>`}
+        </div>`
+    }
   </dialog>`;
 }
 

@@ -34,7 +34,8 @@ const PATHS = {
   note: 'M3 2.5h10v11H3zM5.5 5.5h5M5.5 8h5M5.5 10.5h3',
   save: 'M8 2.5v7M5 7l3 3 3-3M3 13.5h10',
 };
-export const Icon = ({ name, small }) => html`<svg class=${'ic' + (small ? ' s12' : '')} viewBox="0 0 16 16" aria-hidden="true"><path d=${PATHS[name]} /></svg>`;
+export const Icon = ({ name, small }) =>
+  html`<svg class=${'ic' + (small ? ' s12' : '')} viewBox="0 0 16 16" aria-hidden="true"><path d=${PATHS[name]} /></svg>`;
 const SHAPES = {
   ok: html`<circle cx="8" cy="8" r="6.2" fill="currentColor" stroke="none"/><path d="M5.2 8.2l2 2 3.6-4.2" stroke="var(--panel)"/>`,
   unv: html`<circle cx="8" cy="8" r="5.6" stroke-dasharray="2.6 2.2"/><path d="M8 7.9h.01" stroke-width="2.4"/>`,
@@ -48,4 +49,5 @@ const SHAPES = {
   dead: html`<rect x="2.6" y="2.6" width="10.8" height="10.8" rx="1" fill="currentColor" stroke="none"/><path d="M5.6 5.6l4.8 4.8M10.4 5.6l-4.8 4.8" stroke="var(--panel)"/>`,
 };
 export const Shape = ({ kind }) => html`<svg class="ic s12" viewBox="0 0 16 16" aria-hidden="true">${SHAPES[kind]}</svg>`;
-export const Logo = () => html`<svg viewBox="0 0 16 16" aria-hidden="true"><rect width="16" height="16" rx="4" fill="var(--accent)"/><path d="M3.5 5.2h9M3.5 8h9M3.5 10.8h3" stroke="var(--accent-fg)" stroke-width="1.4" stroke-linecap="round" opacity=".6"/><path d="M8.3 10.6l1.6 1.7 3-3.5" fill="none" stroke="var(--accent-fg)" stroke-width="1.8" stroke-linecap="round" stroke-linejoin="round"/></svg>`;
+export const Logo = () =>
+  html`<svg viewBox="0 0 16 16" aria-hidden="true"><rect width="16" height="16" rx="4" fill="var(--accent)"/><path d="M3.5 5.2h9M3.5 8h9M3.5 10.8h3" stroke="var(--accent-fg)" stroke-width="1.4" stroke-linecap="round" opacity=".6"/><path d="M8.3 10.6l1.6 1.7 3-3.5" fill="none" stroke="var(--accent-fg)" stroke-width="1.8" stroke-linecap="round" stroke-linejoin="round"/></svg>`;

@@ -9,11 +9,13 @@ export const Head = ({ title, children, end }) =>
 
 export const Panel = ({ title, sub, end, children, flush, look = '' }) =>
   html`<section class=${'panel ' + look}>
-    ${title &&
-    html`<header>
+    ${
+      title &&
+      html`<header>
       <h2>${title}</h2>
       ${sub && html`<span class="sub">${sub}</span>`}${end && html`<div class="end">${end}</div>`}
-    </header>`}
+    </header>`
+    }
     <div class=${'body' + (flush ? ' flush' : '')}>${children}</div>
   </section>`;
 

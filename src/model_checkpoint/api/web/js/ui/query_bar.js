@@ -17,10 +17,12 @@ const Wrong = ({ text, told, use }) => {
   const { at, length } = told;
   return html`<div class="hint bad" role="alert">
     ${told.error} ${better && html`<button class="btn sm" type="button" onClick=${() => use(better)}>Use ${better}</button>`}
-    ${at != null &&
-    html`<div class="where mono" aria-hidden="true">
+    ${
+      at != null &&
+      html`<div class="where mono" aria-hidden="true">
       ${text.slice(0, at)}<mark>${text.slice(at, at + length) || ' '}</mark>${text.slice(at + length)}
-    </div>`}
+    </div>`
+    }
   </div>`;
 };
 
@@ -57,14 +59,16 @@ export function QueryBar({ query, onChange, told, fields = [] }) {
     />
     ${text && html`<${Button} look="ghost sm icon clear" icon="x" label="Clear the filter" onClick=${() => use('')} />`}
     ${told && html`<${Wrong} text=${query} told=${told} use=${use} />`}
-    ${focused &&
-    !text &&
-    fields.length > 0 &&
-    html`<div class="menu left" role="group" aria-label="Fields">
+    ${
+      focused &&
+      !text &&
+      fields.length > 0 &&
+      html`<div class="menu left" role="group" aria-label="Fields">
       <div class="head">Fields, joined by AND</div>
       <div class="row wrap fields">
         ${fields.map((word) => html`<button type="button" class="chip" onMouseDown=${field(word)}>${word}</button>`)}
       </div>
-    </div>`}
+    </div>`
+    }
   </div>`;
 }

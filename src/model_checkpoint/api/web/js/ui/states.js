@@ -30,7 +30,11 @@ export const Skeleton = ({ rows = 6 }) =>
   </div>`;
 
 const WORDS = {
-  offline: ['bolt', 'The server does not answer', 'It was started with mckpt serve and may have been stopped. Training is not affected.'],
+  offline: [
+    'bolt',
+    'The server does not answer',
+    'It was started with mckpt serve and may have been stopped. Training is not affected.',
+  ],
   busy: ['clock', 'Too many questions at once', 'The server limits how often it is asked. Wait a moment.'],
   missing: ['search', 'Not here', 'It may have been removed, or belong to a root this server does not show.'],
   denied: ['shield', 'Not allowed', 'The token does not open this.'],

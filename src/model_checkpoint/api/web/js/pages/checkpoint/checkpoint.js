@@ -36,7 +36,10 @@ function verify(row, reload) {
 }
 
 function Buttons({ row, reload, dialog }) {
-  const open = (Dialog, props, after = reload) => () => dialog.open((close) => html`<${Dialog} ...${props} onClose=${close} after=${after} />`);
+  const open =
+    (Dialog, props, after = reload) =>
+    () =>
+      dialog.open((close) => html`<${Dialog} ...${props} onClose=${close} after=${after} />`);
   const away = () => go(runLink(row.run, 'checkpoints'));
   return html`
     <${Button} icon="chev" look="icon turn-left" label="Previous checkpoint ([)" disabled=${!row.prev} onClick=${() => go(checkpointLink(row.prev))} />
@@ -44,12 +47,14 @@ function Buttons({ row, reload, dialog }) {
     ${writable(row) && html`<${Button} aria-pressed=${String(row.pinned)} onClick=${() => pin(row, reload)}><${Shape} kind="pin" />${row.pinned ? 'Pinned' : 'Pin'}<//>`}
     ${row.prev && html`<a class="btn" href=${href('/diff', { a: row.prev, b: row.id })}>Diff</a>`}
     ${writable(row) && html`<${Button} onClick=${() => verify(row, reload)}>Verify<//>`}
-    ${writable(row) &&
-    html`<${Menu} label="More" icon="dots" look="icon">
+    ${
+      writable(row) &&
+      html`<${Menu} label="More" icon="dots" look="icon">
       <button type="button" onClick=${open(AskTags, { row })}>Tags</button>
       <button type="button" onClick=${open(AskNote, { row })}>Note</button>
       <hr /><button type="button" class="danger" disabled=${row.pinned} onClick=${open(ConfirmTrash, { rows: [row] }, away)}>${row.pinned ? 'Pinned: cannot be removed' : 'Move to trash'}</button>
-    <//>`}`;
+    <//>`
+    }`;
 }
 
 function Answer({ row }) {
@@ -64,7 +69,9 @@ function Answer({ row }) {
 
 const Damage = ({ row }) => {
   const [one] = row.damage;
-  const mend = one.source ? `It can be rebuilt bit for bit from ${one.source}.` : 'No parity or mirror covers it; all other tensors are whole.';
+  const mend = one.source
+    ? `It can be rebuilt bit for bit from ${one.source}.`
+    : 'No parity or mirror covers it; all other tensors are whole.';
   return html`<div class="note-bar bad">
     <${Shape} kind="bad" />
     <span class="grow"><b>${one.tensor || one.file || 'Some of it'}</b> cannot be read: ${one.problem.replace(/\.$/, '')}. ${mend} A resume takes an older one instead.</span>
@@ -75,7 +82,11 @@ const Damage = ({ row }) => {
 function Figures({ row }) {
   const { name, value } = metricOf(row);
   const best = row.reasons.some(({ rule }) => rule.startsWith('best'));
-  const verified = row.damage.length ? 'found the damage' : row.verified_at ? 'every byte read back' : 'the next scrub reaches it';
+  const verified = row.damage.length
+    ? 'found the damage'
+    : row.verified_at
+      ? 'every byte read back'
+      : 'the next scrub reaches it';
   return html`<dl class="stats">
     <${Stat} label=${name || 'Metric'} value=${value == null ? '–' : num(value)} note=${best ? 'the best of the run' : 'not the best of the run'} />
     <${Stat} label="Size" value=${bytes(row.bytes)} note=${row.unique == null ? 'sharing unknown' : bytes(row.unique) + ' unique' + (row.unique < row.bytes ? ', the rest is shared' : '')} />
@@ -86,18 +97,23 @@ function Figures({ row }) {
 
 const Kept = ({ row, reload }) =>
   html`<${Panel} title="Why it is kept">
-    ${row.reasons.length
-      ? html`<ul class="reasons">${row.reasons.map(({ rule, why }) => html`<li><${Rule} text=${rule} /><span class="muted">${why}</span></li>`)}</ul>`
-      : html`<p><span class="rule none">no rule</span> No keeper claims it. The next prune moves it to trash and frees ${bytes(row.unique)}. ${writable(row) && html`<${Button} look="sm" onClick=${() => pin(row, reload)}>Pin it<//>`}</p>`}
-    ${row.children?.length > 0 &&
-    html`<p class="muted after">Runs that started here: ${row.children.map((run, i) => html`${i ? ', ' : ''}<a href=${runLink(run.id ?? run)}>${run.name ?? run}</a>`)}.</p>`}
+    ${
+      row.reasons.length
+        ? html`<ul class="reasons">${row.reasons.map(({ rule, why }) => html`<li><${Rule} text=${rule} /><span class="muted">${why}</span></li>`)}</ul>`
+        : html`<p><span class="rule none">no rule</span> No keeper claims it. The next prune moves it to trash and frees ${bytes(row.unique)}. ${writable(row) && html`<${Button} look="sm" onClick=${() => pin(row, reload)}>Pin it<//>`}</p>`
+    }
+    ${
+      row.children?.length > 0 &&
+      html`<p class="muted after">Runs that started here: ${row.children.map((run, i) => html`${i ? ', ' : ''}<a href=${runLink(run.id ?? run)}>${run.name ?? run}</a>`)}.</p>`
+    }
   <//>`;
 
 export default function Checkpoint({ route }) {
   const id = route.parts[1];
   const tab = route.q.tab === 'files' ? 'files' : 'tensors';
   const known = useRef();
-  const mine = (event) => event.type === 'reconnected' || (['checkpoint', 'damage'].includes(event.type) && event.id === known.current);
+  const mine = (event) =>
+    event.type === 'reconnected' || (['checkpoint', 'damage'].includes(event.type) && event.id === known.current);
   const asked = useResource('/api/checkpoints/' + part(id), { watch: mine, pause: 600 });
   const dialog = useDialog();
   const row = asked.data;

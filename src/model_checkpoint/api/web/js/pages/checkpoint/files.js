@@ -5,9 +5,23 @@ import { Table } from '../../table/table.js';
 import { Panel } from '../../ui/panel.js';
 
 const COLUMNS = [
-  { key: 'name', label: 'File', width: 170, prio: 0, fixed: true, grow: true, render: (file) => html`<span class="mono" title=${file.name}>${file.name}</span>` },
+  {
+    key: 'name',
+    label: 'File',
+    width: 170,
+    prio: 0,
+    fixed: true,
+    grow: true,
+    render: (file) => html`<span class="mono" title=${file.name}>${file.name}</span>`,
+  },
   { key: 'bytes', label: 'Bytes', num: true, width: 100, prio: 0, render: (file) => bytes(file.bytes) },
-  { key: 'digest', label: 'Digest', width: 420, prio: 3, render: (file) => html`<code class="muted" title=${file.digest}>${file.digest}</code>` },
+  {
+    key: 'digest',
+    label: 'Digest',
+    width: 420,
+    prio: 3,
+    render: (file) => html`<code class="muted" title=${file.digest}>${file.digest}</code>`,
+  },
 ];
 
 export function Files({ files }) {

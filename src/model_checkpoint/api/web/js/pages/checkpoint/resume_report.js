@@ -7,7 +7,15 @@ import { Blank } from '../../ui/states.js';
 
 export const lacking = (row) => row.parts.filter((one) => !one.present);
 
-const TITLES = { model: 'Weights', optimizer: 'Optimizer', scheduler: 'Scheduler', scaler: 'Loss scaler', rng: 'Generators', data: 'Data position', step: 'Step' };
+const TITLES = {
+  model: 'Weights',
+  optimizer: 'Optimizer',
+  scheduler: 'Scheduler',
+  scaler: 'Loss scaler',
+  rng: 'Generators',
+  data: 'Data position',
+  step: 'Step',
+};
 const LOOKS = { bad: ['t-bad', 'bad'], missing: ['t-warn', 'warn'], fine: ['t-ok', 'ok'] };
 
 // Of a class its own name is enough here; the module stands in the manifest.
@@ -32,8 +40,10 @@ export function ResumeReport({ row }) {
       ? html`<span class="t-warn">${missing} missing</span>`
       : 'complete: continues bit for bit';
   return html`<${Panel} flush title="What a resume gets" sub=${verdict}>
-    ${row.parts.length
-      ? html`<ul class="report">${row.parts.map((one) => html`<${Part} key=${one.name} one=${one} hurt=${hurts(one)} />`)}</ul>`
-      : html`<${Blank} icon="box" title="No parts are known">Its manifest names none, or cannot be read here.<//>`}
+    ${
+      row.parts.length
+        ? html`<ul class="report">${row.parts.map((one) => html`<${Part} key=${one.name} one=${one} hurt=${hurts(one)} />`)}</ul>`
+        : html`<${Blank} icon="box" title="No parts are known">Its manifest names none, or cannot be read here.<//>`
+    }
   <//>`;
 }

@@ -8,7 +8,12 @@ import { Button } from '../../ui/button.js';
 import { Blank, Failure, Skeleton } from '../../ui/states.js';
 import { onAxis, marksOf } from './curves_on_axis.js';
 
-const TITLES = { lr: 'Learning rate', learning_rate: 'Learning rate', grad_norm: 'Gradient norm', samples_per_s: 'Samples per second' };
+const TITLES = {
+  lr: 'Learning rate',
+  learning_rate: 'Learning rate',
+  grad_norm: 'Gradient norm',
+  samples_per_s: 'Samples per second',
+};
 const PLAIN = ['lr', 'learning_rate']; // smoothing a schedule would only bend it
 const AT_FIRST = 9;
 const WIDE_PX = 900;
@@ -48,10 +53,14 @@ export function Charts({ run, checkpoints }) {
   const small = useSeries({ ...question, keys: shown, px: SMALL_PX });
   const marks = useMemo(() => marksOf(checkpoints, run, options.x), [checkpoints, options.x, run.started]);
   const lines = useMemo(() => large.series.map((one, i) => lineOf(one, i, run, options.x)), [large.series]);
-  const others = useMemo(() => small.series.map((one, i) => [lineOf(one, i + lines.length, run, options.x)]), [small.series, lines.length]);
+  const others = useMemo(
+    () => small.series.map((one, i) => [lineOf(one, i + lines.length, run, options.x)]),
+    [small.series, lines.length],
+  );
   if (!run.metric_names?.length)
     return html`<div class="panel"><${Blank} icon="runs" title="No metric was logged" code=${'tracker.log_metrics({"loss": loss}, step=step)'}>Curves show up here with the first point.<//></div>`;
-  if (large.error && !large.ready) return html`<div class="panel"><${Failure} error=${large.error} retry=${large.reload} /></div>`;
+  if (large.error && !large.ready)
+    return html`<div class="panel"><${Failure} error=${large.error} retry=${large.reload} /></div>`;
   if (!large.ready) return html`<div class="panel"><${Skeleton} /></div>`;
   const common = { options, xKind: options.x, sync: 'run' };
   return html`<div class="stack">

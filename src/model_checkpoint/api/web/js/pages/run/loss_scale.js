@@ -13,10 +13,37 @@ import { Blank, Failure, Skeleton } from '../../ui/states.js';
 
 const WORDS = { backed_off: 'overflow', at_floor: 'overflow at the floor', bad_loss: 'bad loss' };
 const COLUMNS = [
-  { key: 'step', label: 'Step', width: 90, prio: 0, fixed: true, render: (one) => html`<span class="mono">${int(one.step)}</span>` },
-  { key: 'event', label: 'What', width: 160, prio: 0, render: (one) => html`<span class=${one.event === 'bad_loss' ? 't-bad strong' : ''}>${WORDS[one.event] || one.event}</span>` },
-  { key: 'detail', label: 'Detail', width: 200, grow: true, prio: 2, render: (one) => html`<span class="mono">${one.detail || ''}</span>` },
-  { key: 'scale', label: 'Scale after', width: 110, num: true, prio: 1, render: (one) => html`<span class="mono">${num(one.scale)}</span>` },
+  {
+    key: 'step',
+    label: 'Step',
+    width: 90,
+    prio: 0,
+    fixed: true,
+    render: (one) => html`<span class="mono">${int(one.step)}</span>`,
+  },
+  {
+    key: 'event',
+    label: 'What',
+    width: 160,
+    prio: 0,
+    render: (one) => html`<span class=${one.event === 'bad_loss' ? 't-bad strong' : ''}>${WORDS[one.event] || one.event}</span>`,
+  },
+  {
+    key: 'detail',
+    label: 'Detail',
+    width: 200,
+    grow: true,
+    prio: 2,
+    render: (one) => html`<span class="mono">${one.detail || ''}</span>`,
+  },
+  {
+    key: 'scale',
+    label: 'Scale after',
+    width: 110,
+    num: true,
+    prio: 1,
+    render: (one) => html`<span class="mono">${num(one.scale)}</span>`,
+  },
 ];
 const powers = (v) => (v == null ? '' : v >= 1024 ? Math.round(v / 1024) + 'k' : String(Math.round(v)));
 
@@ -33,10 +60,30 @@ function fallbacks(told) {
 function Scale({ run, told }) {
   const options = useChartOptions();
   const fixed = useMemo(() => ({ ...options, log: true, smooth: 0 }), [options.zoom]);
-  const series = useMemo(() => [{ id: 'scale', label: 'loss scale', x: told.x, last: told.y.map((v) => (typeof v === 'number' ? v : null)), color: '--c6', gaps: true, plain: true }], [told]);
+  const series = useMemo(
+    () => [
+      {
+        id: 'scale',
+        label: 'loss scale',
+        x: told.x,
+        last: told.y.map((v) => (typeof v === 'number' ? v : null)),
+        color: '--c6',
+        gaps: true,
+        plain: true,
+      },
+    ],
+    [told],
+  );
   const bands = useMemo(() => fallbacks(told).map(({ from, to }) => ({ from, to, label: 'fp32 fallback' })), [told]);
   const marks = useMemo(
-    () => told.skipped.map((one) => ({ x: one.step, id: one.step + one.event, kind: one.event === 'bad_loss' ? 'bad' : '', href: runLink(run.id, 'lossscale'), label: `Step ${int(one.step)} skipped: ${WORDS[one.event] || one.event}` })),
+    () =>
+      told.skipped.map((one) => ({
+        x: one.step,
+        id: one.step + one.event,
+        kind: one.event === 'bad_loss' ? 'bad' : '',
+        href: runLink(run.id, 'lossscale'),
+        label: `Step ${int(one.step)} skipped: ${WORDS[one.event] || one.event}`,
+      })),
     [told],
   );
   const known = told.y.filter((v) => typeof v === 'number');
@@ -60,7 +107,10 @@ function Scale({ run, told }) {
 }
 
 export function LossScale({ run }) {
-  const { data, error, reload } = useResource(`/api/runs/${part(run.id)}/loss-scale`, { watch: (event) => event.type === 'points' && event.id === run.id, pause: 2000 });
+  const { data, error, reload } = useResource(`/api/runs/${part(run.id)}/loss-scale`, {
+    watch: (event) => event.type === 'points' && event.id === run.id,
+    pause: 2000,
+  });
   if (error && !data) return html`<div class="panel"><${Failure} error=${error} retry=${reload} /></div>`;
   return data ? html`<${Scale} run=${run} told=${data} />` : html`<div class="panel"><${Skeleton} /></div>`;
 }

@@ -25,7 +25,16 @@ function Plan({ plan }) {
   const chosen = plan.pts[plan.chosen] || { bytes: plan.peak, slow: 0 };
   const points = useMemo(() => [...plan.pts].sort((a, b) => a.bytes - b.bytes), [plan]);
   const series = useMemo(
-    () => [{ id: 'plans', label: 'cheapest plan for each budget', x: points.map((p) => p.bytes / GB), last: points.map((p) => p.slow * 100), color: '--c1', plain: true }],
+    () => [
+      {
+        id: 'plans',
+        label: 'cheapest plan for each budget',
+        x: points.map((p) => p.bytes / GB),
+        last: points.map((p) => p.slow * 100),
+        color: '--c1',
+        plain: true,
+      },
+    ],
     [points],
   );
   const rules = useMemo(() => {
@@ -49,7 +58,12 @@ function Plan({ plan }) {
         <//>
       </div>
       <div class="c7">
-        <${Panel} title="What happens to each stage" sub=${`${bytes(sum(plan.stages.filter((s) => s.how === 'keep'), (s) => s.act))} of ${bytes(sum(plan.stages, (s) => s.act))} activations are kept`}>
+        <${Panel} title="What happens to each stage" sub=${`${bytes(
+          sum(
+            plan.stages.filter((s) => s.how === 'keep'),
+            (s) => s.act,
+          ),
+        )} of ${bytes(sum(plan.stages, (s) => s.act))} activations are kept`}>
           <div class="keys">${Object.entries(HOW).map(([how, ink]) => html`<${Key} colour=${ink}>${how}<//>`)}<span class="small muted">bar: bytes of activations, figure: time of its forward pass</span></div>
           <ul class="stages">${plan.stages.map((stage) => html`<${Stage} stage=${stage} widest=${widest} />`)}</ul>
         <//>

@@ -14,7 +14,7 @@ import { Head, Stat } from '../../ui/panel.js';
 import { pending, Stale } from '../../ui/states.js';
 import { Badge } from '../../ui/status.js';
 import { CheckpointTable } from '../checkpoint_table.js';
-import { headline } from '../run_columns.js';
+import { headline } from './run_columns.js';
 import { SaveTimeline } from '../save_timeline.js';
 import { Charts } from './charts.js';
 import { Config } from './config.js';
@@ -32,10 +32,16 @@ function Answer({ run }) {
   const value = headline(run);
   const left = secondsLeft(run);
   const step = `At step ${int(run.step)}${run.total_steps ? ' of ' + int(run.total_steps) : ''}`;
-  const metric = value.last == null ? 'no metric logged' : `${run.spark_key} ${num(value.last)}, best ${num(value.best)} at step ${int(value.best_step)}`;
+  const metric =
+    value.last == null
+      ? 'no metric logged'
+      : `${run.spark_key} ${num(value.last)}, best ${num(value.best)} at step ${int(value.best_step)}`;
   const living = ['alive', 'stalled'].includes(run.status);
-  const risk = run.at_risk && run.status !== 'finished' ? `; ${dur(run.at_risk.seconds)} of work ${living ? 'at risk' : 'lost'}` : '';
-  const from = run.parent && html` from <a href=${checkpointLink(run.parent.checkpoint)}>${run.parent.run_name || run.parent.run || 'another run'}${run.parent.step == null ? '' : ' at step ' + int(run.parent.step)}</a>`;
+  const risk =
+    run.at_risk && run.status !== 'finished' ? `; ${dur(run.at_risk.seconds)} of work ${living ? 'at risk' : 'lost'}` : '';
+  const from =
+    run.parent &&
+    html` from <a href=${checkpointLink(run.parent.checkpoint)}>${run.parent.run_name || run.parent.run || 'another run'}${run.parent.step == null ? '' : ' at step ' + int(run.parent.step)}</a>`;
   const where = [run.experiment, run.host && 'on ' + run.host, run.user && 'by ' + run.user].filter(Boolean).join(' ');
   return html`${`${step}${left ? ', ' + dur(left) + ' left' : ''}: ${metric}${risk}. ${where}${where ? ', started ' : 'Started '}${ago(run.started)}`}${from}${'.' + (run.notes ? ' ' + run.notes : '')}`;
 }
@@ -60,7 +66,9 @@ function NextSave({ run }) {
 function Figures({ run }) {
   const value = headline(run);
   const best = value.best == null ? 'nothing logged' : `best ${num(value.best)} at step ${int(value.best_step)}`;
-  const safe = run.safe ? html`step ${int(run.safe.step)}, <${Badge} of=${run.safe.health} bare />` : 'nothing to resume from yet';
+  const safe = run.safe
+    ? html`step ${int(run.safe.step)}, <${Badge} of=${run.safe.health} bare />`
+    : 'nothing to resume from yet';
   return html`<dl class="stats">
     <${Stat} label="Step" value=${int(run.step)} unit=${run.total_steps ? 'of ' + int(run.total_steps) : ''} note=${pace(run)} />
     <${Stat} label=${run.spark_key || 'Metric'} value=${value.last == null ? '–' : num(value.last)} note=${best} />
@@ -94,7 +102,13 @@ export default function Run({ route }) {
     if (list.next && list.rows.length < MARKS_AT_MOST) list.more();
   }, [list.next]);
   const run = asked.data;
-  useCrumbs(run && [['Runs', '#/runs'], ...(run.experiment ? [[run.experiment, href('/runs', { q: `experiment:"${run.experiment}"` })]] : []), [run.name]]);
+  useCrumbs(
+    run && [
+      ['Runs', '#/runs'],
+      ...(run.experiment ? [[run.experiment, href('/runs', { q: `experiment:"${run.experiment}"` })]] : []),
+      [run.name],
+    ],
+  );
   const waiting = pending(asked, { back: ['#/runs', 'All runs'] });
   if (waiting) return waiting;
   const buttons = html`<a class="btn" href=${href('/compare', { runs: [id, run.parent?.run].filter(Boolean).join(',') })}>Compare</a>

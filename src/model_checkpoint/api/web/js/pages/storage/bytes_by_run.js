@@ -17,7 +17,9 @@ export function Bytes({ runs }) {
       <span class="track" title=${`${bytes(run.unique)} unique, ${bytes(run.shared)} shared`}><i style=${share(run.unique)}></i>${run.shared > 0 && html`<i class="sh" style=${share(run.shared)}></i>`}</span>
       <span class="num muted small">${bytes(run.unique)}</span>
     </li>`;
-  const more = runs.length > AT_FIRST && html`<${Button} look="sm" onClick=${() => setAll(!all)}>${all ? 'Fewer' : 'All ' + runs.length}<//>`;
+  const more =
+    runs.length > AT_FIRST &&
+    html`<${Button} look="sm" onClick=${() => setAll(!all)}>${all ? 'Fewer' : 'All ' + runs.length}<//>`;
   return html`<${Panel} title="Bytes by run" sub="unique and shared" end=${more}>
     ${runs.length ? html`<ul class="hbars">${runs.slice(0, all ? runs.length : AT_FIRST).map(bar)}</ul>` : html`<${Blank} icon="disk" title="Nothing is stored">No run has saved a checkpoint yet.<//>`}
   <//>`;

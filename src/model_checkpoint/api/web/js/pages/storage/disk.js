@@ -12,11 +12,30 @@ const day = (v) => (typeof v === 'number' ? date(v).slice(5, 10) : v);
 function forecast(disk) {
   const days = disk.days || [];
   const base = disk.other || 0; // what else is on the disk fills it too; taken as steady
-  const used = { id: 'used', label: 'used', x: days.map((one) => one.t), last: days.map((one) => one.used + base), color: '--c1', fill: true, plain: true };
+  const used = {
+    id: 'used',
+    label: 'used',
+    x: days.map((one) => one.t),
+    last: days.map((one) => one.used + base),
+    color: '--c1',
+    fill: true,
+    plain: true,
+  };
   if (!days.length || !(disk.rate > 0)) return [used];
   const last = days[days.length - 1];
   const future = [...Array(AHEAD + 1)].map((_, i) => last.t + i * DAY);
-  return [used, { id: 'forecast', label: 'forecast', x: future, last: future.map((t) => last.used + base + (disk.rate * (t - last.t)) / DAY), color: '--c5', dash: 1, plain: true }];
+  return [
+    used,
+    {
+      id: 'forecast',
+      label: 'forecast',
+      x: future,
+      last: future.map((t) => last.used + base + (disk.rate * (t - last.t)) / DAY),
+      color: '--c5',
+      dash: 1,
+      plain: true,
+    },
+  ];
 }
 
 export function Disk({ disk, frees, alone }) {
@@ -35,9 +54,11 @@ export function Disk({ disk, frees, alone }) {
       ${disk.other != null && html`<${Key} colour="--line-strong">other files ${bytes(disk.other)}<//>`}<${Key} colour="--c1">kept ${bytes(kept)}<//>
       ${prunable > 0 && html`<${Key} look="hatched">prunable ${bytes(prunable)}<//>`}${disk.free != null && html`<${Key} look="hollow">free ${bytes(disk.free)}<//>`}
     </div>
-    ${series[0].x.length > 1
-      ? html`<${Chart} label="Disk use and forecast" series=${series} xKind=${day} height=${210} lines=${series.length > 1 && disk.size ? full : undefined} format=${bytes} legend=${false} />
+    ${
+      series[0].x.length > 1
+        ? html`<${Chart} label="Disk use and forecast" series=${series} xKind=${day} height=${210} lines=${series.length > 1 && disk.size ? full : undefined} format=${bytes} legend=${false} />
           <div class="keys"><${Key} colour="--c1">used<//>${series.length > 1 && html`<${Key} colour="--c5">forecast<//>`}</div>`
-      : html`<p class="small muted after">The forecast needs checkpoints of at least two days; there are ${disk.days?.length || 0} so far (now ${date(now())} UTC).</p>`}
+        : html`<p class="small muted after">The forecast needs checkpoints of at least two days; there are ${disk.days?.length || 0} so far (now ${date(now())} UTC).</p>`
+    }
   <//>`;
 }

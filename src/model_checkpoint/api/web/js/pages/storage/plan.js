@@ -36,7 +36,16 @@ export function useRules() {
   const { q } = useRoute();
   const base = fromWords(keep);
   const metric = q.metric ?? (base.metric || mainMetric(metrics) || '');
-  return { last: q.last ?? base.last, best: q.best ?? (base.best || '2'), metric, every: q.every ?? base.every, rest: base.rest, metrics, ready: !!data, set: setOptions };
+  return {
+    last: q.last ?? base.last,
+    best: q.best ?? (base.best || '2'),
+    metric,
+    every: q.every ?? base.every,
+    rest: base.rest,
+    metrics,
+    ready: !!data,
+    set: setOptions,
+  };
 }
 
 export function usePlan() {

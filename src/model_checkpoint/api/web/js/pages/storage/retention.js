@@ -14,13 +14,38 @@ import { Rule } from '../reasons.js';
 import { Trash } from './trash.js';
 
 const Why = ({ row }) =>
-  row.keep ? html`<span class="row rules">${row.why.map((word) => html`<${Rule} text=${word} />`)}</span>` : html`<span class="rule none" title=${row.why.join('\n')}>${row.why[0] || 'no rule claims it'}</span>`;
+  row.keep
+    ? html`<span class="row rules">${row.why.map((word) => html`<${Rule} text=${word} />`)}</span>`
+    : html`<span class="rule none" title=${row.why.join('\n')}>${row.why[0] || 'no rule claims it'}</span>`;
 
 const columns = (kept) => [
-  { key: 'n', label: 'Checkpoint', width: 230, prio: 0, fixed: true, grow: true, render: (row) => html`<a class="name" href=${checkpointLink(row.id)}>step ${int(row.step)}</a> <span class="subtle small">${fullName(row)}</span>` },
-  { key: 'why', label: kept ? 'Stays because' : 'Goes because', width: 300, prio: 1, render: (row) => html`<${Why} row=${row} />` },
+  {
+    key: 'n',
+    label: 'Checkpoint',
+    width: 230,
+    prio: 0,
+    fixed: true,
+    grow: true,
+    render: (row) =>
+      html`<a class="name" href=${checkpointLink(row.id)}>step ${int(row.step)}</a> <span class="subtle small">${fullName(row)}</span>`,
+  },
+  {
+    key: 'why',
+    label: kept ? 'Stays because' : 'Goes because',
+    width: 300,
+    prio: 1,
+    render: (row) => html`<${Why} row=${row} />`,
+  },
   { key: 'health', label: 'Health', width: 110, prio: 5, render: (row) => !row.healthy && html`<${Badge} of="damaged" bare />` },
-  { key: 'bytes', label: kept ? 'Would free' : 'Frees', width: 96, narrow: 80, num: true, prio: 1, render: (row) => bytes(row.frees) },
+  {
+    key: 'bytes',
+    label: kept ? 'Would free' : 'Frees',
+    width: 96,
+    narrow: 80,
+    num: true,
+    prio: 1,
+    render: (row) => bytes(row.frees),
+  },
   { key: 'at', label: 'Saved', width: 104, num: true, prio: 4, render: (row) => ago(row.at) },
 ];
 const GOES = columns(false);
@@ -64,7 +89,11 @@ export function Retention({ plan, trash, after }) {
   const { data } = plan;
   const drop = data?.drops ?? 0;
   const ask = () => dialog.open((close) => html`<${ConfirmPrune} plan=${data} onClose=${close} after=${after} />`);
-  const kinds = [['drop', `Goes ${data ? int(drop) : '…'}`], ['keep', `Stays ${data ? int(data.keeps) : '…'}`], ['trash', `Trash ${int(trash.length)}`]];
+  const kinds = [
+    ['drop', `Goes ${data ? int(drop) : '…'}`],
+    ['keep', `Stays ${data ? int(data.keeps) : '…'}`],
+    ['trash', `Trash ${int(trash.length)}`],
+  ];
   return html`<section class="panel">
     <header>
       <h2>Retention</h2><span class="sub">a preview: nothing is removed until you say so</span>

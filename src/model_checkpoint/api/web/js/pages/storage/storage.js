@@ -32,7 +32,8 @@ function answer({ disks, trash }, plan) {
   const size = known.length === disks.length && known.length ? ' of ' + bytes(sum(known, (disk) => disk.size)) : '';
   const told = `Checkpoints take ${bytes(sum(disks, (disk) => disk.used))}${size}; ${full(disks)}.`;
   if (!plan) return told;
-  if (!plan.frees) return `${told} Nothing is prunable${trash.length ? `, and ${bytes(sum(trash, (one) => one.bytes))} wait in the trash` : ''}.`;
+  if (!plan.frees)
+    return `${told} Nothing is prunable${trash.length ? `, and ${bytes(sum(trash, (one) => one.bytes))} wait in the trash` : ''}.`;
   const rate = sum(disks, (disk) => Math.max(0, disk.rate));
   const won = rate > 0 ? `, ${int(plan.frees / rate)} days of growth` : '';
   return `${told} A prune by the rules below would free ${bytes(plan.frees)} in ${plural(plan.drops, 'checkpoint')}${won}.`;

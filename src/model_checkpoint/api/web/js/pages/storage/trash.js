@@ -11,14 +11,30 @@ import { Blank } from '../../ui/states.js';
 const left = (row) => dur(Math.max(0, row.until - now()));
 
 const columns = (back) => [
-  { key: 'n', label: 'Checkpoint', width: 220, prio: 0, fixed: true, grow: true, render: (row) => html`step ${int(row.step)} <span class="subtle small">${fullName(row)}</span>` },
+  {
+    key: 'n',
+    label: 'Checkpoint',
+    width: 220,
+    prio: 0,
+    fixed: true,
+    grow: true,
+    render: (row) => html`step ${int(row.step)} <span class="subtle small">${fullName(row)}</span>`,
+  },
   { key: 'until', label: 'Freed in', width: 110, prio: 2, num: true, render: left },
   { key: 'bytes', label: 'Bytes', width: 90, prio: 2, num: true, render: (row) => bytes(row.bytes) },
-  { key: 'back', label: html`<span class="vh">Restore</span>`, width: 110, prio: 0, num: true, render: (row) => writable(row) && html`<${Button} look="sm" icon="undo" onClick=${() => back([row.id])}>Restore<//>` },
+  {
+    key: 'back',
+    label: html`<span class="vh">Restore</span>`,
+    width: 110,
+    prio: 0,
+    num: true,
+    render: (row) => writable(row) && html`<${Button} look="sm" icon="undo" onClick=${() => back([row.id])}>Restore<//>`,
+  },
 ];
 
 export function Trash({ rows, after }) {
-  if (!rows.length) return html`<${Blank} icon="trash" title="The trash is empty">What you remove waits here for ${grace()} and can be taken back with one click.<//>`;
+  if (!rows.length)
+    return html`<${Blank} icon="trash" title="The trash is empty">What you remove waits here for ${grace()} and can be taken back with one click.<//>`;
   const back = (ids) => restore(ids, after);
   const mine = rows.filter(writable);
   const total = rows.reduce((sum, row) => sum + row.bytes, 0);

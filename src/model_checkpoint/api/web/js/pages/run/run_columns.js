@@ -1,11 +1,11 @@
 // What the list of runs says about each of them.
-import { html } from '../../vendor/preact-htm.js';
-import { runLink, checkpointLink } from '../core/address.js';
-import { ago, bytes, dur, int, num, pct } from '../core/format.js';
-import { Tags } from '../ui/button.js';
-import { Spark } from '../ui/drawings.js';
-import { Meter } from '../ui/panel.js';
-import { Badge } from '../ui/status.js';
+import { html } from '../../../vendor/preact-htm.js';
+import { runLink, checkpointLink } from '../../core/address.js';
+import { ago, bytes, dur, int, num, pct } from '../../core/format.js';
+import { Tags } from '../../ui/button.js';
+import { Spark } from '../../ui/drawings.js';
+import { Meter } from '../../ui/panel.js';
+import { Badge } from '../../ui/status.js';
 
 const dim = (run) => !['alive', 'stalled', 'dead'].includes(run.status);
 const METER = { alive: '', stalled: 'warn' };
@@ -42,18 +42,84 @@ const sparkLabel = (run) => `${run.spark_key || 'no metric'} of ${run.name}, now
 
 // `metric` is the one that stands for most runs: best and last are sorted by it.
 export const runColumns = (metric) => [
-  { key: 'name', label: 'Run', width: 210, prio: 0, fixed: true, grow: true, sort: true, render: (run) => html`<${Name} run=${run} />` },
-  { key: 'status', label: 'State', width: 96, narrow: 92, prio: 0, sort: true, render: (run) => html`<${Badge} of=${run.status} title=${run.evidence} />` },
+  {
+    key: 'name',
+    label: 'Run',
+    width: 210,
+    prio: 0,
+    fixed: true,
+    grow: true,
+    sort: true,
+    render: (run) => html`<${Name} run=${run} />`,
+  },
+  {
+    key: 'status',
+    label: 'State',
+    width: 96,
+    narrow: 92,
+    prio: 0,
+    sort: true,
+    render: (run) => html`<${Badge} of=${run.status} title=${run.evidence} />`,
+  },
   { key: 'step', label: 'Progress', width: 128, prio: 3, sort: true, render: (run) => html`<${Progress} run=${run} />` },
-  { key: 'spark', label: 'Curve', width: 112, prio: 4, render: (run) => html`<${Spark} values=${run.spark} dim=${dim(run)} label=${sparkLabel(run)} />` },
-  { key: 'best', label: 'Best', width: 76, num: true, prio: 2, sort: metric && 'best.' + metric, title: 'Best of the metric so far', render: (run) => html`<span class="mono" title=${run.spark_key}>${num(headline(run).best)}</span>` },
-  { key: 'last', label: 'Last', width: 76, num: true, prio: 6, sort: metric, render: (run) => html`<span class="mono muted">${num(headline(run).last)}</span>` },
+  {
+    key: 'spark',
+    label: 'Curve',
+    width: 112,
+    prio: 4,
+    render: (run) => html`<${Spark} values=${run.spark} dim=${dim(run)} label=${sparkLabel(run)} />`,
+  },
+  {
+    key: 'best',
+    label: 'Best',
+    width: 76,
+    num: true,
+    prio: 2,
+    sort: metric && 'best.' + metric,
+    title: 'Best of the metric so far',
+    render: (run) => html`<span class="mono" title=${run.spark_key}>${num(headline(run).best)}</span>`,
+  },
+  {
+    key: 'last',
+    label: 'Last',
+    width: 76,
+    num: true,
+    prio: 6,
+    sort: metric,
+    render: (run) => html`<span class="mono muted">${num(headline(run).last)}</span>`,
+  },
   { key: 'newest', label: 'Newest checkpoint', width: 168, prio: 2, render: (run) => html`<${Newest} run=${run} />` },
-  { key: 'at_risk', label: 'At risk', width: 84, num: true, prio: 1, sort: true, title: 'Work lost if the machine died now: time since the newest safe checkpoint', render: (run) => html`<${Risk} run=${run} />` },
-  { key: 'bytes', label: 'Bytes', width: 78, num: true, prio: 4, sort: true, title: 'Unique bytes: what deleting the run would free', render: (run) => bytes(run.bytes_unique) },
+  {
+    key: 'at_risk',
+    label: 'At risk',
+    width: 84,
+    num: true,
+    prio: 1,
+    sort: true,
+    title: 'Work lost if the machine died now: time since the newest safe checkpoint',
+    render: (run) => html`<${Risk} run=${run} />`,
+  },
+  {
+    key: 'bytes',
+    label: 'Bytes',
+    width: 78,
+    num: true,
+    prio: 4,
+    sort: true,
+    title: 'Unique bytes: what deleting the run would free',
+    render: (run) => bytes(run.bytes_unique),
+  },
   { key: 'n', label: 'Kept', width: 60, num: true, prio: 6, sort: true, title: 'Checkpoints kept', render: (run) => int(run.n) },
   { key: 'host', label: 'Host', width: 92, prio: 7, render: (run) => html`<span class="muted">${run.host}</span>` },
-  { key: 'started', label: 'Started', width: 96, num: true, prio: 7, sort: true, render: (run) => html`<span class="muted">${ago(run.started)}</span>` },
+  {
+    key: 'started',
+    label: 'Started',
+    width: 96,
+    num: true,
+    prio: 7,
+    sort: true,
+    render: (run) => html`<span class="muted">${ago(run.started)}</span>`,
+  },
 ];
 
 export function runInOneLine(run) {
