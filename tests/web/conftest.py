@@ -18,8 +18,9 @@ import uvicorn
 from tests.ground.big_catalog import build_catalog
 from tests.web.visitor import Visitor
 
-from model_checkpoint.api.application import make_app
+from model_checkpoint.api.application import make_open_app
 from model_checkpoint.api.gate.admission import Admission
+from model_checkpoint.api.gate.gatekeeper import Gatekeeper
 from model_checkpoint.api.library.shelves import Library
 from model_checkpoint.api.serving import listening_socket
 
@@ -50,7 +51,8 @@ def serving(places: list[str], cache: Path, *, token: str = "t", read_only: bool
     library = Library(places, cache_dir=str(cache), read_only=read_only)
     with listening_socket("127.0.0.1", 0) as bound:
         address = f"http://127.0.0.1:{bound.getsockname()[1]}"
-        app = make_app(library, Admission(hosts=frozenset({"127.0.0.1"}), token=token))
+        inner = make_open_app(library)
+        app = Gatekeeper(inner, Admission(hosts=frozenset({"127.0.0.1"}), token=token))
         config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="on", timeout_graceful_shutdown=1)
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
@@ -58,6 +60,7 @@ def serving(places: list[str], cache: Path, *, token: str = "t", read_only: bool
         while not server.started:
             time.sleep(0.01)
         yield address
+        inner.state.desk.hub.end()  # whoever listens is let go first
         server.should_exit = True
         thread.join(20)
 

@@ -52,8 +52,8 @@ def test_every_module_is_reached():
 def test_a_wheel_has_every_file(monkeypatch):
     monkeypatch.chdir(ROOT)
     settings = tomllib.loads(Path("pyproject.toml").read_text())["tool"]["setuptools"]
-    maker = Distribution({"packages": ["model_checkpoint"], "package_dir": {"": "src"}}).get_command_obj("build_py")
-    maker.package_data = settings["package-data"]
+    told = {"packages": ["model_checkpoint"], "package_dir": {"": "src"}, "package_data": settings["package-data"]}
+    maker = Distribution(told).get_command_obj("build_py")
     maker.ensure_finalized()
     shipped = {Path(folder, one) for _, folder, _, names in maker.data_files for one in names}
 

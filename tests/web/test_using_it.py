@@ -15,18 +15,18 @@ def test_a_point_is_on_the_page_soon_after_it_is_written_and_only_the_tail_is_fe
     with serving([str(small.folder)], tmp_path / "cache") as address:
         visitor = visit(address).open(f"/run/{small.alive}").settle()
         shown = visitor.tab.locator(".legend tr", has_text="val_loss").locator("td.v")
-        before, asked = shown.inner_text(), len(visitor.asked)
+        asked = len(visitor.asked)
         with EnhancedDatabaseConnection(small.url) as connection:
             step = connection.get_experiment(small.alive).step + 1
             connection.save_metric(Metric(small.alive, "val_loss", 0.1234, step=step))
         written = time.perf_counter()
-        visitor.tab.wait_for_function("(old) => document.querySelector('.legend td.v') && [...document.querySelectorAll('.legend td.v')].some((cell) => cell.innerText === '0.1234')", arg=before)
+        shown.get_by_text("0.1234").wait_for()
         print(f"\nlive after {time.perf_counter() - written:.2f} s")
 
         series = [url for url in visitor.asked[asked:] if "/series" in url]
         assert shown.inner_text() == "0.1234"
         assert series
-        assert all(f"from={step}" in url for url in series)
+        assert all("from=" in url and "to=" not in url for url in series)
 
 
 def test_without_the_token_the_page_asks_for_it_and_then_keeps_it_out_of_the_address(served, visit):
@@ -41,7 +41,7 @@ def test_without_the_token_the_page_asks_for_it_and_then_keeps_it_out_of_the_add
 
     assert visitor.text("h1") == "Storage"
     assert "token" not in visitor.tab.url
-    assert not any("token" in url.partition("#")[0] for url in visitor.asked)
+    assert not any("token=" in url for url in visitor.asked)
 
 
 def test_a_plain_root_is_shown_without_buttons_that_could_not_work_and_the_page_says_why(tmp_path, visit):
@@ -142,16 +142,16 @@ def test_the_keyboard_is_enough(served, big, visit):
     tab = visitor.tab
     for key in ("j", "x", "j", "x", "c"):
         tab.keyboard.press(key)
-    tab.wait_for_url("**/#/compare?runs=*")
+    tab.wait_for_url(lambda url: "#/compare?runs=" in url)
     tab.keyboard.press("g")
     tab.keyboard.press("s")
-    tab.wait_for_url("**/#/storage*")
+    tab.wait_for_url(lambda url: "#/storage" in url)
     tab.keyboard.press("Control+k")
     tab.keyboard.type("real")
     tab.get_by_role("option", name="digits/real").wait_for()
     visitor.shoot("palette")
     tab.keyboard.press("Enter")
-    tab.wait_for_url(f"**/#/run/{big.real}")
+    tab.wait_for_url(lambda url: url.endswith(f"#/run/{big.real}"))
     tab.keyboard.press("?")
     assert "select the row" in tab.locator("dialog[open]").inner_text()
 
@@ -179,7 +179,7 @@ def test_a_zoom_asks_again_and_stays_in_the_address(served, big, visit):
 
 def test_a_server_that_ended_is_told_and_the_figures_stay(small, tmp_path, visit):
     with serving([str(small.folder)], tmp_path / "cache") as address:
-        visitor = visit(address).open("/runs").settle()
+        visitor = visit(address).open("/storage").settle().go("/runs").settle()
     visitor.expected = ("ERR_", "Failed to load")
     rows = visitor.tab.locator("tr.r").count()
     visitor.tab.get_by_text("Not live").wait_for()

@@ -99,8 +99,14 @@ export default function Runs() {
   useFreshRows(list);
   const metric = mainMetric(list.data?.metric_names || []);
   const columns = useMemo(() => runColumns(metric), [metric]);
-  const compare = () => selected.size > 1 && go(href('/compare', { runs: [...selected].slice(0, AT_MOST).join(',') }));
-  useEffect(() => keys({ c: compare }), [selected]);
+  const picked = useRef(selected);
+  const select = (next) => {
+    picked.current = typeof next === 'function' ? next(picked.current) : next; // keys come faster than frames
+    setSelected(picked.current);
+  };
+  const compare = () =>
+    picked.current.size > 1 && go(href('/compare', { runs: [...picked.current].slice(0, AT_MOST).join(',') }));
+  useEffect(() => keys({ c: compare }), []);
   const told = list.error?.kind === 'invalid' ? { error: list.error.message, ...list.error.told } : null;
   if (!list.data) {
     const inside =
@@ -146,7 +152,7 @@ export default function Runs() {
         sort=${sortFrom(sort)}
         onSort=${setSort}
         selected=${selected}
-        onSelect=${setSelected}
+        onSelect=${select}
         onOpen=${(run) => go(runLink(run.id))}
         sub=${runInOneLine}
         actions=${actions}
@@ -158,7 +164,7 @@ export default function Runs() {
       html`<div class="selbar">
       <b>${selected.size} selected</b>
       <${Button} look="pri" icon="compare" disabled=${selected.size < 2} onClick=${compare}>Compare<//>
-      <${Button} look="ghost" onClick=${() => setSelected(new Set())}>Clear<//>
+      <${Button} look="ghost" onClick=${() => select(new Set())}>Clear<//>
     </div>`
     }
   </div>`;

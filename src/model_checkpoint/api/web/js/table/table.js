@@ -40,20 +40,25 @@ function Heading({ column, sort, onSort }) {
 // j, k, Enter, x on the page's main table.
 function useRowKeys(primary, rows, body, { onOpen, toggle, rowKey }) {
   const [current, set] = useState(-1);
+  const latest = useRef();
+  latest.current = { rows, current, onOpen, toggle }; // keys come faster than frames
   useEffect(() => {
     if (!primary) return undefined;
+    const here = () => latest.current.rows[latest.current.current];
     const move = (by) => {
-      set((now) => Math.max(0, Math.min(rows.length - 1, now + by)));
+      const now = latest.current;
+      now.current = Math.max(0, Math.min(now.rows.length - 1, now.current + by));
+      set(now.current);
       requestAnimationFrame(() => body.current?.querySelector('.cur')?.scrollIntoView({ block: 'nearest' }));
     };
     const enter = (event) => {
       const own = event.target.closest('a,button,summary,input');
       if (own) own.click();
-      else if (rows[current] && onOpen) onOpen(rows[current]);
+      else if (here()) latest.current.onOpen?.(here());
     };
-    const pick = () => rows[current] && toggle && toggle(rowKey(rows[current]));
+    const pick = () => here() && latest.current.toggle?.(rowKey(here()));
     return keys({ j: () => move(1), k: () => move(-1), Enter: enter, x: pick });
-  }, [primary, rows, current, toggle]);
+  }, [primary]);
   return current;
 }
 
@@ -93,7 +98,7 @@ export function Table(props) {
   );
   const { from, to } = useRowsInSight(ref, sorted.length, rowHeight, more);
   const toggle =
-    onSelect && ((key) => onSelect(new Set(selected.has(key) ? [...selected].filter((one) => one !== key) : [...selected, key])));
+    onSelect && ((key) => onSelect((old) => new Set(old.has(key) ? [...old].filter((one) => one !== key) : [...old, key])));
   const current = useRowKeys(primary, sorted, body, { onOpen, toggle, rowKey });
   const all = selected && sorted.length > 0 && sorted.every((row) => selected.has(rowKey(row)));
   const span = shown.length + (pickable ? 1 : 0) + (actions ? 1 : 0);

@@ -50,12 +50,13 @@ export function useRules() {
 
 export function usePlan() {
   const rules = useRules();
-  const { known } = useCell(server);
+  const { known, read_only: readOnly } = useCell(server);
+  const allowed = known && !readOnly; // a plan is made by those who may carry it out
   const [state, set] = useState({ data: null, error: null, loading: true });
   const [turn, setTurn] = useState(0);
   const words = toWords(rules);
   useEffect(() => {
-    if (!known || !rules.ready) return undefined;
+    if (!allowed || !rules.ready) return undefined;
     let wanted = true;
     set((old) => ({ ...old, loading: true }));
     const ask = () =>
@@ -68,6 +69,6 @@ export function usePlan() {
       wanted = false;
       clearTimeout(timer);
     };
-  }, [words.join(' '), turn, known && rules.ready]);
+  }, [words.join(' '), turn, allowed && rules.ready]);
   return { ...state, rules, words, again: useCallback(() => setTurn((n) => n + 1), []) };
 }

@@ -8,6 +8,8 @@ import { Table } from '../../table/table.js';
 import { Button } from '../../ui/button.js';
 import { Segments, Select } from '../../ui/choice.js';
 import { Confirm, useDialog } from '../../ui/dialog.js';
+import { Code } from '../../ui/code.js';
+import { Panel } from '../../ui/panel.js';
 import { Blank, Failure, Skeleton } from '../../ui/states.js';
 import { Badge } from '../../ui/status.js';
 import { Rule } from '../reasons.js';
@@ -33,7 +35,7 @@ const columns = (kept) => [
     key: 'why',
     label: kept ? 'Stays because' : 'Goes because',
     width: 300,
-    prio: 1,
+    prio: 2,
     render: (row) => html`<${Why} row=${row} />`,
   },
   { key: 'health', label: 'Health', width: 110, prio: 5, render: (row) => !row.healthy && html`<${Badge} of="damaged" bare />` },
@@ -59,7 +61,7 @@ function Rules({ rules }) {
   return html`<div class="rules-form">
     ${number('last', 1, 'last')}${number('best', 0, 'best', 'How many of the best stay')}
     ${names.length > 0 && html`<${Select} label="by" value=${rules.metric} options=${names.map((name) => [name, name])} onChange=${(metric) => rules.set({ metric })} />`}
-    ${number('every', 0, 'every', 'Steps between those that stay; empty or 0 for none')} <span class="ctl">steps</span>
+    ${number('every', 0, 'every', 'Steps between those that stay; empty or 0 for none')} <span class="small muted">steps</span>
     ${rules.rest.map((word) => html`<${Rule} text=${word} />`)}
     <span class="small muted">pinned, parents and the last healthy one always stay</span>
   </div>`;
@@ -69,6 +71,13 @@ const ConfirmPrune = ({ plan, onClose, after }) =>
   html`<${Confirm} title=${`Move ${plural(plan.drops, 'checkpoint')} to trash?`} verb="Move to trash" cli=${plan.cli} onYes=${() => applyPlan(plan.plan_id, after)} onClose=${onClose}>
     <p>${bytes(plan.frees)} becomes free in ${grace()}. Until then each of them can be restored from the trash.</p>
     <p class="muted">Each run keeps its newest healthy checkpoint. Nothing pinned, nothing a run started from, and nothing damaged that could be repaired is touched. Exactly what the list shows goes: should the store have changed meanwhile, nothing is done and the preview is made anew.</p>
+  <//>`;
+
+// Where nothing may be changed, the same preview is one command away.
+export const PruneElsewhere = ({ words }) =>
+  html`<${Panel} title="Retention" sub="not from here">
+    <p class="muted">This server changes nothing, so it makes no plans either. The same preview on the command line:</p>
+    <${Code} text=${`mckpt prune ROOT ${words.map((word) => '--keep ' + word).join(' ')} --dry-run`} />
   <//>`;
 
 function Preview({ plan, show }) {

@@ -10,7 +10,7 @@ import { Head } from '../../ui/panel.js';
 import { pending, Stale } from '../../ui/states.js';
 import { Bytes } from './bytes_by_run.js';
 import { Disk } from './disk.js';
-import { Retention } from './retention.js';
+import { PruneElsewhere, Retention } from './retention.js';
 import { usePlan } from './plan.js';
 
 const DAY = 86400;
@@ -58,6 +58,10 @@ export default function Storage() {
       <div class="c7 stack">${asked.data.disks.map((disk) => html`<${Disk} key=${disk.name} disk=${disk} frees=${alone ? plan.data?.frees || 0 : 0} alone=${alone} />`)}</div>
       <div class="c5"><${Bytes} runs=${asked.data.runs} /></div>
     </div>
-    <${Retention} plan=${plan} trash=${asked.data.trash} after=${after} />
+    ${
+      readOnly
+        ? html`<${PruneElsewhere} words=${plan.words} />`
+        : html`<${Retention} plan=${plan} trash=${asked.data.trash} after=${after} />`
+    }
   </div>`;
 }
