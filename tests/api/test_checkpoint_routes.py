@@ -15,8 +15,10 @@ def test_checkpoints_are_listed_with_health_and_what_keeps_them(reader, built):
     page = reader.get("/api/checkpoints").json()
     rows = {row["id"]: row for row in page["rows"]}
 
-    assert sum(page["counts"].values()) == len(rows) == built.checkpoints
+    assert page["counts"]["all"] == page["total"] == len(rows) == built.checkpoints
     assert page["counts"]["damaged"] == 1
+    assert page["counts"]["none"] == sum(not row["reasons"] for row in page["rows"])
+    assert page["counts"]["pinned"] == len(reader.get("/api/checkpoints?pinned=true").json()["rows"]) == 2
     best = rows["ckpt-0000-0008"]
     assert [one["rule"] for one in best["reasons"]] == ["best(val_loss)", "pinned", "tagged"]
     assert [one["rule"] for one in rows["ckpt-0000-0009"]["reasons"]] == ["newest"]

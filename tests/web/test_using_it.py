@@ -2,6 +2,7 @@
 
 import time
 
+import numpy as np
 import pytest
 from tests.web.conftest import serving
 
@@ -60,21 +61,37 @@ def test_a_plain_root_is_shown_without_buttons_that_could_not_work_and_the_page_
             assert visitor.tab.get_by_role("button", name=verb, exact=True).count() == 0
 
 
-def test_a_prune_is_previewed_told_as_a_command_done_and_undone(small, tmp_path, visit):
-    with serving([str(small.folder)], tmp_path / "cache") as address:
-        visitor = visit(address).open("/storage?last=1&best=0").settle()
+def test_a_prune_is_previewed_told_as_a_command_done_and_undone(tmp_path, visit):
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    with (
+        mc.ExperimentTracker("a", "b", database_url=f"sqlite:///{folder}/experiments.db") as run,
+        mc.EnhancedCheckpointManager(run, folder / "root", max_checkpoints=None) as manager,
+    ):
+        for step in range(1, 6):
+            manager.save_checkpoint({"w": np.full(64, step, np.float32)}, step=step, loss=1.0 / step)
+
+    def steps():
+        return sorted(info.step for info in mc.list_checkpoints(folder / "root"))
+
+    with serving([str(folder)], tmp_path / "cache") as address:
+        visitor = visit(address).open("/storage?last=2&best=0").settle()
         tab = visitor.tab
-        button = tab.get_by_role("button", name="to trash,")
-        button.wait_for()
-        assert "Goes 0" not in visitor.text(".seg")
-        before = len(mc.list_checkpoints(small.root))
-        button.click()
+        tab.get_by_role("button", name="Move 3 to trash").click()
         dialog = tab.locator("dialog[open]")
         assert "mckpt prune" in dialog.inner_text()
-        assert len(mc.list_checkpoints(small.root)) == before  # nothing yet
+        assert "--keep last:2" in dialog.inner_text()
         visitor.shoot("prune-dialog")
-        dialog.get_by_role("button", name="Cancel").click()
-        assert len(mc.list_checkpoints(small.root)) == before
+        assert steps() == [1, 2, 3, 4, 5]  # nothing yet
+        dialog.get_by_role("button", name="Move to trash").click()
+        tab.get_by_text("3 checkpoints moved to trash").wait_for()
+        assert steps() == [4, 5]
+        tab.get_by_role("button", name="Trash 3").click()
+        tab.get_by_text("step 1").wait_for()
+        visitor.shoot("trash")
+        tab.get_by_role("button", name="Undo").click()
+        tab.get_by_text("3 checkpoints restored").wait_for()
+        assert steps() == [1, 2, 3, 4, 5]
 
 
 def test_a_checkpoint_goes_to_the_trash_and_comes_back_by_undo(small, tmp_path, visit):

@@ -7,6 +7,8 @@ import socket
 import threading
 import webbrowser
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
 
 from model_checkpoint.api.errors import ServerExtraMissing
 from model_checkpoint.errors import OptionInvalid
@@ -74,7 +76,14 @@ def serve(
         tell(f"serving {', '.join(roots) or database_url} at {address}")
         if open_browser:
             threading.Timer(0.5, webbrowser.open, [address]).start()
-        uvicorn.Server(config).run(sockets=[bound])
+
+        class Server(uvicorn.Server):
+            def handle_exit(self, sig: int, frame: Any) -> None:
+                app.app.state.desk.hub.end()  # else it would wait for whoever listens
+                super().handle_exit(sig, frame)
+
+        with suppress(KeyboardInterrupt):  # raised once more when all is in order
+            Server(config).run(sockets=[bound])
     tell("ended")
 
 
@@ -90,7 +99,7 @@ def _require_server() -> None:
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
-    """A socket bound to the address; 0 takes a free port.
+    """A socket that listens at the address; 0 takes a free port.
 
     Example:
         >>> with listening_socket("127.0.0.1", 0) as bound:
@@ -105,6 +114,7 @@ def listening_socket(host: str, port: int) -> socket.socket:
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind((host, port))
+        bound.listen(_MOST_CONNECTIONS)  # who comes before the server is up waits, and is not turned away
     except OSError as error:
         bound.close()
         raise OptionInvalid(

@@ -156,6 +156,17 @@ class CheckpointMark(NamedTuple):
     health: str
 
 
+class CheckpointPlace(NamedTuple):
+    """Where one checkpoint lies on the track of its run."""
+
+    run: str
+    id: str
+    step: int
+    created_at: float
+    health: str
+    pinned: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOverview:
     """A run, and what its checkpoints come to; ``safe`` is the newest that is not known to be damaged."""
@@ -166,6 +177,14 @@ class RunOverview:
     unique_bytes: int = 0
     newest: CheckpointMark | None = None
     safe: CheckpointMark | None = None
+
+
+class RunHead(NamedTuple):
+    """What a run is called, and the id of its newest checkpoint."""
+
+    name: str
+    project_name: str
+    newest: str | None
 
 
 class RunPulse(NamedTuple):

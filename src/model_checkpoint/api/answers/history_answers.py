@@ -83,7 +83,7 @@ class SaveList(Answer):
     rows: list[SaveAnswer]
 
 
-class ParetoPoint(Answer):
+class BudgetPoint(Answer):
     """One budget, and the time it leads to relative to plain training."""
 
     bytes: int
@@ -108,7 +108,7 @@ class MemoryPlanAnswer(Answer):
     plain: int
     peak: int
     chosen: int | None = Field(description="Which of the points is in force.")
-    pts: list[ParetoPoint]
+    pts: list[BudgetPoint]
     stages: list[MemoryStage]
 
 

@@ -48,7 +48,7 @@ class WorkAtRisk(Answer):
     steps: int | None
 
 
-class RunLine(Answer):
+class ListedRun(Answer):
     """One run in a list."""
 
     id: str
@@ -89,10 +89,10 @@ class RiskiestRun(Answer):
 class RunPage(Answer):
     """Some runs, and how many there are of each status."""
 
-    rows: list[RunLine]
+    rows: list[ListedRun]
     counts: dict[str, int] = Field(description="Of the runs that were searched for.")
     all_counts: dict[str, int] = Field(description="Of all runs, whatever was searched for.")
-    attention: list[RunLine] = Field(description="Runs that stalled or died, the latest first; at most 5.")
+    attention: list[ListedRun] = Field(description="Runs that stalled or died, the latest first; at most 5.")
     worst_at_risk: RiskiestRun | None
     metric_names: list[str] = Field(description="All metrics there are, for the choice of columns; at most 1000.")
     names: list[str] = Field(description="What a search can compare: metrics, best.metrics, settings; at most 1000.")
@@ -130,7 +130,7 @@ class RunTabs(Answer):
     loss_scale: bool
 
 
-class RunDetail(RunLine):
+class RunDetail(ListedRun):
     """One run, whole."""
 
     config: dict[str, Any]

@@ -39,13 +39,13 @@ class Gatekeeper:
     """Lets in what may ask; everything else gets its refusal here, before any router sees it."""
 
     def __init__(self, app: Any, admission: Admission) -> None:
-        self._app, self._admission = app, admission
+        self.app, self._admission = app, admission
         self._limits = RateLimiter()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer one connection."""
         if scope["type"] == "lifespan":
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
         elif scope["type"] == "http":
             await self._answer(scope, receive, send)
         else:  # nobody here speaks websockets
@@ -69,7 +69,7 @@ class Gatekeeper:
             await _refuse(_too_many(wait) if wait else refused, guarded)
             return
         try:
-            await self._app(scope, receive, guarded)
+            await self.app(scope, receive, guarded)
         except Exception:  # whatever it was, the client learns that we failed and nothing of what we are
             log.exception("%s %s: failed", head.method, head.path)
             if not guarded.begun:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
+import threading
 import time
 import uuid
 from collections.abc import Mapping
@@ -23,7 +24,7 @@ from model_checkpoint.errors import CheckpointException
 from model_checkpoint.integrity.journal import Journal
 from model_checkpoint.integrity.root_catalog import MEMORY_NAME
 from model_checkpoint.plan import told_step
-from model_checkpoint.storage import LocalStore, Store, open_store
+from model_checkpoint.storage import InMemoryStore, LocalStore, Store, open_store
 
 log = logging.getLogger("model_checkpoint.api")
 
@@ -38,9 +39,10 @@ class _Mirrored:
         self.names: frozenset[str] | None = None
         self.marks: Mapping[str, Marks] = {}
         self.looked = float("-inf")
-        local = isinstance(self.store, LocalStore)
-        self.pause = _LOCAL_SECONDS if local else _REMOTE_SECONDS
-        self.verified = Journal(f"{self.store.url}/{MEMORY_NAME}") if local else None
+        self.local = isinstance(self.store, (LocalStore, InMemoryStore))
+        self.pause = _LOCAL_SECONDS if self.local else _REMOTE_SECONDS
+        on_disk = isinstance(self.store, LocalStore)
+        self.verified = Journal(f"{self.store.url}/{MEMORY_NAME}") if on_disk else None
 
 
 class RootMirror:
@@ -68,11 +70,19 @@ class RootMirror:
                 mirrored = self._roots.setdefault(root, _Mirrored(root))
                 if time.monotonic() - mirrored.looked < mirrored.pause:
                     continue
-                try:
-                    self._look(mirrored)
-                except CheckpointException as error:
-                    log.warning("%s: cannot be looked at: %s", root, error)
                 mirrored.looked = time.monotonic()
+                if mirrored.local or mirrored.names is None:
+                    self._try_to_look(mirrored)
+                else:  # a bucket may take its time: meanwhile what is known of it is shown
+                    name = "mckpt-mirror"
+                    threading.Thread(target=self._try_to_look, args=(mirrored,), name=name, daemon=True).start()
+
+    def _try_to_look(self, root: _Mirrored) -> None:
+        try:
+            self._look(root)
+        except CheckpointException as error:
+            log.warning("%s: cannot be looked at: %s", root.store.url, error)
+        root.looked = time.monotonic()
 
     def _look(self, root: _Mirrored) -> None:
         names = frozenset(root.store.entries()) if root.store.exists() else frozenset()

@@ -28,5 +28,5 @@ def titles_in(connection: EnhancedDatabaseConnection, runs: Collection[str] | No
         ...     titles_in(db)
         {'r1': {'run_name': 'baseline', 'experiment': 'gpt'}}
     """
-    rows = [one.experiment for one in connection.overviews(runs)]
-    return {row.id: RunTitle(run_name=row.name, experiment=row.project_name) for row in rows}
+    heads = connection.run_heads(runs)
+    return {id: RunTitle(run_name=head.name, experiment=head.project_name) for id, head in heads.items()}

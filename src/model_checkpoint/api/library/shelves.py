@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from model_checkpoint import forks
@@ -20,6 +20,7 @@ from model_checkpoint.checkpoint.opening import open_services
 from model_checkpoint.database import Checkpoint, EnhancedDatabaseConnection, RunOverview, open_catalog
 from model_checkpoint.performance.lru import LRUCache
 
+_SEEN = 64  # a change of one part in so many is not seen in a sparkline
 _LOOK_SECONDS = 5.0  # between two looks for new roots below the folders that were named
 
 
@@ -40,11 +41,30 @@ class Shelf:
         self.connection, self.mirror = connection, mirror  # a mirror is made from plain roots
         self._writable, self._spool = writable, spool
         self._managers = LRUCache(64)
+        self._sparks = LRUCache(5000)
 
     @property
     def writable(self) -> bool:
         """Whether checkpoints of this shelf may be pinned, deleted and repaired from here."""
         return self._writable and not self.connection.read_only
+
+    def sparklines(self, series: Mapping[str, tuple[str, int]]) -> dict[str, list[float | None]]:
+        """Of each run one series as a few numbers; drawn anew when so many points came that one would see it.
+
+        Args:
+            series: The metric of each run, and how many points it has.
+        """
+        lines, stale = dict[str, list[float | None]](), dict[str, str]()
+        for run, (key, count) in series.items():
+            drawn, line = self._sparks.get((run, key)) or (0, [])
+            if drawn and drawn <= count <= drawn + drawn // _SEEN:
+                lines[run] = line
+            else:
+                stale[run] = key
+        for run, line in self.connection.sparklines(stale).items():
+            lines[run] = line
+            self._sparks.set((run, series[run][0]), (series[run][1], line))
+        return lines
 
     def manager(self, root: str) -> ManagedCheckpoints:
         """Who changes the checkpoints of a root of this shelf.

@@ -13,6 +13,7 @@ from model_checkpoint.api.reading.run_lines import health_word
 from model_checkpoint.checkpoint.catalog.best_choice import measures_of
 from model_checkpoint.database import Checkpoint, CheckpointSearch
 from model_checkpoint.database.catalog.paging import cursor_of, read_cursor
+from model_checkpoint.database.records import RunHead
 
 _STORED = {"unverified": ("unknown", "unchecked")}  # the words people use, and those that are stored
 _BEST = {"is_best_loss": "loss", "is_best_val_loss": "val_loss", "is_best_metric": "metric"}
@@ -65,8 +66,11 @@ def _counts(shelves: Sequence[Shelf], run: str | None) -> dict[str, int]:
     for shelf in shelves:
         for stored, count in shelf.connection.health_counts(CheckpointSearch(run=run)).items():
             counts.update({health_word(stored): count, "all": count})
-        for word, search in (("pinned", {"pinned": True}), ("none", {"unclaimed": True})):
-            counts[word] += sum(shelf.connection.health_counts(CheckpointSearch(run=run, **search)).values())
+        for word, search in (
+            ("pinned", CheckpointSearch(run=run, pinned=True)),
+            ("none", CheckpointSearch(run=run, unclaimed=True)),
+        ):
+            counts[word] += sum(shelf.connection.health_counts(search).values())
     return dict(counts)
 
 
@@ -79,18 +83,18 @@ def _read_place(cursor: str, shelves: int) -> tuple[int, str]:
 def lines_of(shelf: Shelf, rows: Sequence[Checkpoint]) -> list[dict[str, Any]]:
     """The lines of some checkpoints, with what keeps each of them."""
     connection = shelf.connection
-    runs = {one.experiment.id: one for one in connection.overviews({row.experiment_id for row in rows})}
+    runs = connection.run_heads({row.experiment_id for row in rows})
     begun = connection.beginnings([row.id for row in rows]) if rows else {}
-    return [_line(shelf, row, runs.get(row.experiment_id), begun.get(row.id, [])) for row in rows]
+    nobody = RunHead("", "", None)
+    return [_line(shelf, row, runs.get(row.experiment_id, nobody), begun.get(row.id, [])) for row in rows]
 
 
-def _line(shelf: Shelf, row: Checkpoint, run: Any, begun: Sequence[str]) -> dict[str, Any]:
-    newest = run is not None and run.newest is not None and run.newest.id == row.id
+def _line(shelf: Shelf, row: Checkpoint, head: RunHead, begun: Sequence[str]) -> dict[str, Any]:
     return {
         "id": row.id,
         "run": row.experiment_id,
-        "run_name": run.experiment.name if run is not None else "",
-        "experiment": run.experiment.project_name if run is not None else "",
+        "run_name": head.name,
+        "experiment": head.project_name,
         "name": row.name,
         "step": row.step,
         "at": row.created_at,
@@ -101,7 +105,7 @@ def _line(shelf: Shelf, row: Checkpoint, run: Any, begun: Sequence[str]) -> dict
         "pinned": row.pinned,
         "tags": list(row.tags),
         "note": row.notes,
-        "reasons": reasons_of(row, newest=newest, begun=begun),
+        "reasons": reasons_of(row, newest=head.newest == row.id, begun=begun),
         "metrics": {name: number_of(float(value)) for name, value in _numbers(measures_of(row)).items()},
         "deleted_at": row.deleted_at,
         "writable": shelf.writable,

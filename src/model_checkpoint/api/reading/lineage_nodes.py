@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from model_checkpoint.api.answers.plain_values import flattened, plain_of
 from model_checkpoint.api.library.shelves import Library, Shelf
 from model_checkpoint.api.reading.run_lines import health_word
 from model_checkpoint.api.reading.run_status import judge
-from model_checkpoint.database import Checkpoint, CheckpointSearch, LineageEdge, RunOverview
+from model_checkpoint.database import Checkpoint, LineageEdge, RunOverview
 
 _MOST_RUNS, _MOST_MARKS = 2000, 60
 _ABSENT = object()
@@ -27,7 +28,7 @@ def _of_shelf(shelf: Shelf, experiment: str) -> list[dict[str, Any]]:
     wanted = sorted(wanted, key=lambda one: (one.experiment.start_time, one.experiment.id))[:_MOST_RUNS]
     resumed = {edge.child: edge for edge in connection.resumptions()}  # of several the last, since they are by age
     origins = {row.id: row for row in connection.get_checkpoints([edge.parent for edge in resumed.values()])}
-    marks = _marks(shelf, {row.id for row in origins.values()})
+    marks = _marks(shelf, [one.experiment.id for one in wanted], {row.id for row in origins.values()})
     return [
         _node(one, every, resumed.get(one.experiment.id), origins, now)
         | {"checkpoints": marks.get(one.experiment.id, [])}
@@ -35,20 +36,16 @@ def _of_shelf(shelf: Shelf, experiment: str) -> list[dict[str, Any]]:
     ]
 
 
-def _marks(shelf: Shelf, origins: set[str]) -> dict[str, list[dict[str, Any]]]:
-    """Of each run the newest checkpoints, and those that others went on from."""
-    page = shelf.connection.search_checkpoints(CheckpointSearch(), sort="-at", limit=10_000)
+def _marks(shelf: Shelf, runs: Sequence[str], origins: set[str]) -> dict[str, list[dict[str, Any]]]:
+    """Of each run the newest checkpoints, and those that are pinned or that others went on from, by step."""
     found: dict[str, list[dict[str, Any]]] = {}
-    for row in page.items:
-        mine = found.setdefault(row.experiment_id, [])
-        if len(mine) < _MOST_MARKS or row.id in origins or row.pinned:
-            mine.append(_mark(row))
-    return {run: sorted(rows, key=lambda one: (one["step"], one["at"])) for run, rows in found.items()}
-
-
-def _mark(row: Checkpoint) -> dict[str, Any]:
-    health = health_word(row.health)
-    return {"id": row.id, "step": row.step, "at": row.created_at, "health": health, "pinned": row.pinned}
+    counts: Counter[str] = Counter()
+    for place in reversed(shelf.connection.checkpoint_places(runs)):
+        counts[place.run] += 1
+        if counts[place.run] <= _MOST_MARKS or place.id in origins or place.pinned:
+            mark = {"id": place.id, "step": place.step, "at": place.created_at, "pinned": place.pinned}
+            found.setdefault(place.run, []).append({**mark, "health": health_word(place.health)})
+    return {run: marks[::-1] for run, marks in found.items()}
 
 
 def _node(

@@ -235,14 +235,15 @@ def _measure(one: RunCandidate, word: str) -> float | None:
 def lines_of(page: Sequence[RunCandidate], columns: Sequence[str], now: float) -> list[dict[str, Any]]:
     """The lines of some runs, their sparklines drawn with one statement for each shelf."""
     wanted = {id(one): _headline(one) for one in page}
-    sparks: dict[str, list[float]] = {}
+    sparks: dict[str, list[float | None]] = {}
     for shelf in dict.fromkeys(one.shelf for one in page):
-        series = {
-            one.overview.experiment.id: key
-            for one in page
-            if one.shelf is shelf and (key := wanted[id(one)]) is not None
-        }
-        sparks |= shelf.connection.sparklines(series)
+        sparks |= shelf.sparklines(
+            {
+                one.overview.experiment.id: (key, one.summaries[key].count)
+                for one in page
+                if one.shelf is shelf and (key := wanted[id(one)]) is not None
+            }
+        )
     return [_line(one, columns, wanted[id(one)], sparks.get(one.overview.experiment.id, []), now) for one in page]
 
 
@@ -252,7 +253,7 @@ def _headline(one: RunCandidate) -> str | None:
 
 
 def _line(
-    one: RunCandidate, columns: Sequence[str], headline: str | None, spark: Sequence[float], now: float
+    one: RunCandidate, columns: Sequence[str], headline: str | None, spark: Sequence[float | None], now: float
 ) -> dict[str, Any]:
     row, overview, verdict = one.overview.experiment, one.overview, one.verdict
     shown = columns or ([headline] if headline is not None else [])
@@ -277,7 +278,7 @@ def _line(
         "tags": list(row.tags),
         "notes": row.notes,
         "metrics": {name: _glance(one.summaries[name]) for name in shown if name in one.summaries},
-        "spark": [number_of(value) for value in spark],
+        "spark": list(spark),
         "spark_key": headline,
         "newest": _mark(overview.newest),
         "safe": _mark(overview.safe),

@@ -36,7 +36,7 @@ def describe_server(library: Library, version: str) -> dict[str, Any]:
         "catalog": _catalog(shelves),
         "read_only": not changeable,
         "why": None if changeable else _ASKED if library.read_only else _PLAIN,
-        "runs": sum(len(shelf.connection.overviews()) for shelf in shelves),
+        "runs": sum(len(shelf.connection.run_heads()) for shelf in shelves),
         "checkpoints": sum(counts.values()),
         "damaged": counts["damaged"] + counts["missing"],
         "trash_days": Graces().trash / _DAY,

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from model_checkpoint.api.library.run_titles import UNTITLED, titles_in
+from model_checkpoint.api.library.run_titles import UNTITLED, RunTitle, titles_in
 from model_checkpoint.api.library.shelves import Library, Shelf
 from model_checkpoint.database import Checkpoint, CheckpointSearch
 from model_checkpoint.database.catalog.checkpoint_columns import DELETED
@@ -35,7 +35,9 @@ def describe_storage(library: Library) -> dict[str, Any]:
 
 
 def _runs(spaces: Sequence[tuple[Shelf, RootSpace]]) -> list[dict[str, Any]]:
-    titles = {id: one for shelf in {shelf for shelf, _ in spaces} for id, one in titles_in(shelf.connection).items()}
+    titles: dict[str, RunTitle] = {}
+    for shelf in dict.fromkeys(shelf for shelf, _ in spaces):
+        titles |= titles_in(shelf.connection, [space.run for one, space in spaces if one is shelf])
     found: dict[str, dict[str, Any]] = {}
     for _, space in spaces:
         title = titles.get(space.run, UNTITLED)

@@ -6,13 +6,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sqlalchemy import ColumnElement, Connection, Select, String, and_, cast, false, func, or_, select, true
+from sqlalchemy import ColumnElement, Connection, String, and_, cast, false, func, or_, select, true
 
-from model_checkpoint.database.catalog.catalog_part import CatalogPart
+from model_checkpoint.database.catalog.catalog_part import CatalogPart, in_lists
 from model_checkpoint.database.catalog.checkpoint_columns import COMMITTED, FLAGS, checkpoint_of
 from model_checkpoint.database.catalog.paging import cursor_of, read_cursor
 from model_checkpoint.database.models import CheckpointRow, EdgeRow, table_of
-from model_checkpoint.database.records import Checkpoint, Page
+from model_checkpoint.database.records import Checkpoint, CheckpointPlace, Page
 from model_checkpoint.errors import OptionInvalid
 
 SortWord = Literal["at", "-at", "step", "-step", "bytes", "-bytes", "unique", "-unique", "verified_at", "-verified_at"]
@@ -66,14 +66,38 @@ class CheckpointSearchCatalog(CatalogPart):
                 f"sort: must be one of {', '.join(_ORDERS)}, or one of them with a minus, got {sort!r}."
             )
         column, field = _ORDERS[word]
-        statement = _found(search)
+        statement = select(_rows.c.id).where(*_conditions(search))
         if after:
             statement = statement.where(_beyond((column, _rows.c.id), read_cursor(after, 2), falling=falling))
         order = [one.desc() if falling else one.asc() for one in (column, _rows.c.id)]
         statement = statement.order_by(*order).limit(limit + 1)
-        rows = self._read(lambda connection: connection.execute(statement).mappings().all())
-        found = [checkpoint_of(row) for row in rows[:limit]]
-        return Page(found, cursor_of(_place(found[-1], field)) if len(rows) > limit else "")
+
+        def work(connection: Connection) -> tuple[list[Checkpoint], bool]:
+            ids = list(connection.execute(statement).scalars())  # first only ids are put in order, then rows are read
+            rows = in_lists(connection, select(_rows), _rows.c.id, ids[:limit])
+            known = {row.id: checkpoint_of(row._mapping) for row in rows}
+            return [known[id] for id in ids[:limit]], len(ids) > limit
+
+        found, more = self._read(work)
+        return Page(found, cursor_of(_place(found[-1], field)) if more else "")
+
+    def checkpoint_places(self, experiment_ids: Collection[str]) -> list[CheckpointPlace]:
+        """Where the checkpoints of these runs lie on their tracks, by step; no more of them is read.
+
+        Example:
+            >>> from model_checkpoint.database import EnhancedDatabaseConnection, Experiment
+            >>> with EnhancedDatabaseConnection("sqlite://") as db:
+            ...     _ = db.save_experiment(Experiment(id="r1", name="baseline"))
+            ...     _ = db.save_checkpoint(Checkpoint(id="c1", experiment_id="r1", step=7))
+            ...     [(one.id, one.step) for one in db.checkpoint_places(["r1"])]
+            [('c1', 7)]
+        """
+        column = _rows.c
+        fields = (column.experiment_id, column.id, column.step, column.created_at, column.health, column.pinned)
+        statement = select(*fields).where(column.state == COMMITTED)
+        ids = dict.fromkeys(experiment_ids)
+        rows = self._read(lambda connection: list(in_lists(connection, statement, column.experiment_id, ids)))
+        return sorted((CheckpointPlace(*row) for row in rows), key=lambda one: (one.step, one.created_at, one.id))
 
     def health_counts(self, search: CheckpointSearch) -> dict[str, int]:
         """How many checkpoints have each health.
@@ -147,10 +171,6 @@ def _beyond(columns: Sequence[ColumnElement[Any]], values: Sequence[Any], *, fal
     if len(columns) == 1:
         return and_(further)
     return or_(further, and_(column == value, _beyond(columns[1:], values[1:], falling=falling)))
-
-
-def _found(search: CheckpointSearch) -> Select[Any]:
-    return select(_rows).where(*_conditions(search))
 
 
 def _conditions(search: CheckpointSearch) -> list[ColumnElement[bool]]:

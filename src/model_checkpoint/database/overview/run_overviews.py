@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, ScalarSelect, Select, case, func, select
 
-from model_checkpoint.database.catalog.catalog_part import CatalogPart, in_lists
+from model_checkpoint.database.catalog.catalog_part import AT_ONCE, CatalogPart, batched, in_lists
 from model_checkpoint.database.catalog.checkpoint_columns import COMMITTED
 from model_checkpoint.database.models import (
     CheckpointRow,
@@ -17,7 +17,7 @@ from model_checkpoint.database.models import (
     MetricSummaryRow,
     table_of,
 )
-from model_checkpoint.database.records import CheckpointMark, Experiment, RunOverview, RunPulse
+from model_checkpoint.database.records import CheckpointMark, Experiment, RunHead, RunOverview, RunPulse
 
 UNSAFE = ("damaged", "missing")  # health a resume does not start from
 _runs, _beats = table_of(ExperimentRow), table_of(HeartbeatRow)
@@ -41,14 +41,33 @@ class RunOverviewCatalog(CatalogPart):
         """
 
         def work(connection: Connection) -> list[RunOverview]:
-            statement = _overview_statement()
-            if experiment_ids is None:
-                found = connection.execute(statement).mappings().all()
-            else:
-                wanted = dict.fromkeys(experiment_ids)
-                found = [row._mapping for row in in_lists(connection, statement, _runs.c.id, wanted)]
+            wanted = [None] if experiment_ids is None else batched(dict.fromkeys(experiment_ids), AT_ONCE)
+            statements = [_overview_statement(some) for some in wanted]
+            found = [row for one in statements for row in connection.execute(one).mappings()]
             marks = _marks(connection, {row[name] for row in found for name in ("newest_id", "safe_id") if row[name]})
             return [_overview(dict(row), marks) for row in found]
+
+        return self._read(work)
+
+    def run_heads(self, experiment_ids: Collection[str] | None = None) -> dict[str, RunHead]:
+        """What these runs are called, or all, and the id of the newest checkpoint of each.
+
+        Example:
+            >>> from model_checkpoint.database import Checkpoint, EnhancedDatabaseConnection
+            >>> with EnhancedDatabaseConnection("sqlite://") as db:
+            ...     _ = db.save_experiment(Experiment(id="r1", name="baseline"))
+            ...     _ = db.save_checkpoint(Checkpoint(id="c1", experiment_id="r1", step=7))
+            ...     db.run_heads(["r1"])
+            {'r1': RunHead(name='baseline', project_name='default', newest='c1')}
+        """
+        statement = select(_runs.c.id, _runs.c.name, _runs.c.project_name, _newest().label("newest_id"))
+        ids = None if experiment_ids is None else dict.fromkeys(experiment_ids)
+
+        def work(connection: Connection) -> dict[str, RunHead]:
+            rows: Iterable[Any] = (
+                connection.execute(statement) if ids is None else in_lists(connection, statement, _runs.c.id, ids)
+            )
+            return {row.id: RunHead(row.name, row.project_name, row.newest_id) for row in rows}
 
         return self._read(work)
 
@@ -86,8 +105,9 @@ def _newest(*conditions: Any) -> ScalarSelect[Any]:
     return select(column.id).where(*own).order_by(*order).limit(1).correlate(_runs).scalar_subquery()
 
 
-def _overview_statement() -> Select[Any]:
+def _overview_statement(runs: Sequence[str] | None) -> Select[Any]:
     column = _rows.c
+    wanted = [] if runs is None else [column.experiment_id.in_(runs)]
     totals = (
         select(
             column.experiment_id.label("run"),
@@ -95,7 +115,7 @@ def _overview_statement() -> Select[Any]:
             func.sum(column.file_size).label("total_bytes"),
             func.sum(_UNIQUE).label("unique_bytes"),
         )
-        .where(column.state == COMMITTED)
+        .where(column.state == COMMITTED, *wanted)
         .group_by(column.experiment_id)
         .subquery()
     )
@@ -106,6 +126,7 @@ def _overview_statement() -> Select[Any]:
         select(_runs, *heard, *sums, _newest().label("newest_id"), safe.label("safe_id"))
         .outerjoin(_beats, _beats.c.experiment == _runs.c.number)
         .outerjoin(totals, totals.c.run == _runs.c.id)
+        .where(*([] if runs is None else [_runs.c.id.in_(runs)]))
         .order_by(_runs.c.start_time.desc(), _runs.c.id.desc())
     )
 

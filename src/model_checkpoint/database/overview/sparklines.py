@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import Connection, Integer, Select, cast, func, literal, select, tuple_, union_all
+from sqlalchemy import Connection, Integer, Select, case, cast, func, literal, select, tuple_, union_all
 
 from model_checkpoint.database.catalog.catalog_part import CatalogPart, batched
 from model_checkpoint.database.models import ExperimentRow, MetricPointRow, MetricSummaryRow, table_of
 from model_checkpoint.database.values.column_types import BigInt
-from model_checkpoint.database.values.exact_numbers import joined
+from model_checkpoint.database.values.exact_numbers import FINITE
 
 POINTS = 32
 _FALL = 10  # the first tenth is left out: the fall of its values flattens the rest
@@ -22,8 +22,8 @@ _runs, _points, _summaries = table_of(ExperimentRow), table_of(MetricPointRow), 
 class SparklineCatalog(CatalogPart):
     """Series at a glance."""
 
-    def sparklines(self, series: Mapping[str, str]) -> dict[str, list[float]]:
-        """Of each run one series, as values at steps of equal distance without the first tenth.
+    def sparklines(self, series: Mapping[str, str]) -> dict[str, list[float | None]]:
+        """Of each run one series, as values at steps of equal distance without the first tenth; None if not finite.
 
         Args:
             series: The metric to draw for each run.
@@ -32,20 +32,19 @@ class SparklineCatalog(CatalogPart):
             >>> from model_checkpoint.database import EnhancedDatabaseConnection, Experiment, Metric
             >>> with EnhancedDatabaseConnection("sqlite://") as db:
             ...     _ = db.save_experiment(Experiment(id="r1", name="baseline"))
-            ...     _ = db.write_metrics([Metric("r1", "loss", 1.0 - step / 100, step) for step in range(100)])
+            ...     _ = db.write_metrics([Metric("r1", "loss", float(100 - step), step) for step in range(100)])
             ...     line = db.sparklines({"r1": "loss"})["r1"]
             ...     len(line), line[0], line[-1]
-            (32, 0.91, 0.01)
+            (32, 91.0, 1.0)
         """
         keys = {name: self._key_of(name) for name in set(series.values())}
         known = [(run, keys[name]) for run, name in series.items() if keys[name] is not None]
 
-        def work(connection: Connection) -> dict[str, list[float]]:
-            found: dict[str, list[float]] = {}
+        def work(connection: Connection) -> dict[str, list[float | None]]:
+            found: dict[str, list[float | None]] = {}
             for some in batched(known, _AT_ONCE):
-                for run, _, grade, value in connection.execute(_probes(some)):
-                    if grade is not None:
-                        found.setdefault(run, []).append(joined(grade, value))
+                for run, _, value in connection.execute(_probes(some)):
+                    found.setdefault(run, []).append(value)
             return found
 
         return self._read(work)
@@ -61,18 +60,16 @@ def _probes(series: list[tuple[str, int | None]]) -> Select[Any]:
         .add_columns(first.label("first_step"))
         .join(_runs, _runs.c.number == _summaries.c.experiment)
         .where(tuple_(_runs.c.id, _summaries.c.key).in_(series))
+        .limit(_AT_ONCE)  # else it is dissolved into the whole, and every probe looks for the first step again
         .subquery("ends")
     )
     start = ends.c.first_step + (ends.c.last_step - ends.c.first_step) / _FALL
     step = cast(start + (ends.c.last_step - start) * places.c.place / (POINTS - 1), BigInt)
     here = (_points.c.experiment == ends.c.experiment, _points.c.key == ends.c.key, _points.c.step >= step)
 
-    def probe(column: Any) -> Any:
-        order = (_points.c.step, _points.c.at)
-        found = select(column).where(*here).order_by(*order).limit(1)
-        return found.correlate(ends, places).scalar_subquery()
-
-    columns = (ends.c.run, places.c.place, probe(_points.c.grade), probe(_points.c.value))
+    value = case((_points.c.grade == FINITE, _points.c.value))
+    found = select(value).where(*here).order_by(_points.c.step, _points.c.at).limit(1)
+    columns = (ends.c.run, places.c.place, found.correlate(ends, places).scalar_subquery())
     return (
         select(*columns).select_from(ends.join(places, literal(1) == literal(1))).order_by(ends.c.run, places.c.place)
     )
