@@ -64,7 +64,9 @@ def test_the_first_view_shows_its_rows_and_ten_thousand_stay_few_in_the_document
 
     visitor.go("/checkpoints").settle()
     for _ in range(3):
-        before = visitor.tab.locator(".main").evaluate("(main) => { main.scrollTop = main.scrollHeight; return main.scrollHeight; }")
+        before = visitor.tab.locator(".main").evaluate(
+            "(main) => { main.scrollTop = main.scrollHeight; return main.scrollHeight; }"
+        )
         visitor.tab.wait_for_function("(old) => document.querySelector('.main').scrollHeight > old", arg=before)
 
     assert visitor.tab.locator("tr.r").count() < 100

@@ -74,7 +74,9 @@ def test_the_map_names_every_module():
     told = (WEB / "README.md").read_text()
 
     assert [path.name for path in MODULES if f"`{path.name}`" not in told] == []
-    assert [folder.name for folder in (WEB / "js").rglob("*") if folder.is_dir() and len(list(folder.glob("*.js"))) > 13] == []
+    assert [
+        folder.name for folder in (WEB / "js").rglob("*") if folder.is_dir() and len(list(folder.glob("*.js"))) > 13
+    ] == []
 
 
 def test_what_is_not_ours_has_its_licence_beside_it():

@@ -132,7 +132,9 @@ def test_a_pin_stays_and_a_damaged_one_is_repaired_from_its_parity(small, tmp_pa
 def test_names_from_users_are_text(small, tmp_path, visit):
     nasty = '<img src="http://elsewhere.example/x" onerror="document.title=1">'
     with EnhancedDatabaseConnection(small.url) as connection:
-        connection.save_experiment(Experiment(id="nasty", name=nasty, status="running", tags=[nasty], config={nasty: nasty}))
+        connection.save_experiment(
+            Experiment(id="nasty", name=nasty, status="running", tags=[nasty], config={nasty: nasty})
+        )
     with serving([str(small.folder)], tmp_path / "cache") as address:
         visitor = visit(address).open("/runs").settle()
         assert visitor.tab.get_by_text(nasty).count() >= 1
