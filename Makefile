@@ -5,7 +5,7 @@ BIN := .venv/bin
 export ONEDNN_MAX_CPU_ISA := AVX512_CORE_BF16
 export TF_CPP_MIN_LOG_LEVEL := 3
 
-.PHONY: setup demo test fast coverage check bench proof mutants docs clean
+.PHONY: setup demo demo-serve test fast coverage check bench proof mutants docs clean
 setup: .venv/ready
 
 .venv/ready: pyproject.toml setup.py constraints.txt $(wildcard src/model_checkpoint/*/*.c)
@@ -17,6 +17,11 @@ setup: .venv/ready
 
 demo: setup
 	$(BIN)/python -m demo
+
+# The dashboard on what the demo made; makes it first if there is none.
+demo-serve: setup
+	[ -d demo-run ] || $(BIN)/python -m demo
+	$(BIN)/mckpt serve demo-run
 
 test: setup
 	tests/install_servers.sh

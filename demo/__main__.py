@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import warnings
 from pathlib import Path
@@ -22,6 +22,7 @@ from demo.claims import Claim, flip_one_bit
 from model_checkpoint.errors import ChunkMismatch
 
 STEPS, EVERY = 60, 5
+KEPT = Path(__file__).resolve().parent.parent / "demo-run"  # until the next demo, so that it can be looked at
 console = Console(highlight=False)
 
 
@@ -124,14 +125,16 @@ def prove_damage(folder: Path) -> list[Claim]:
 def main() -> int:
     """Prove every claim and print the verdicts."""
     started = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="mckpt-demo-") as folder:
-        acts = (prove_resume, prove_damage, lambda where: prove_catalog(where, console))
-        claims = [claim for act in acts for claim in act(Path(folder))]
+    shutil.rmtree(KEPT, ignore_errors=True)  # of an earlier demo
+    KEPT.mkdir()
+    acts = (prove_resume, prove_damage, lambda where: prove_catalog(where, console))
+    claims = [claim for act in acts for claim in act(KEPT)]
     evidence = Column("evidence", overflow="fold")
     table = Table("claim", evidence, "held", title=f"model_checkpoint demo, {time.monotonic() - started:.0f} s")
     for claim in claims:
         table.add_row(claim.text, claim.evidence, "[green]yes[/]" if claim.held else "[red]NO[/]")
     console.print(table)
+    console.print(f"All of it is still in [bold]{KEPT.name}/[/]. Look at it in a browser: [bold]make demo-serve[/]")
     return 0 if all(claim.held for claim in claims) else 1
 
 

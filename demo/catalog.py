@@ -37,7 +37,7 @@ def train(manager: EnhancedCheckpointManager, run: ExperimentTracker, rate: floa
 
 def prove_catalog(folder: Path, console: Console) -> list[Claim]:
     """Three runs, the best model, a plan with reasons, a repair from parity."""
-    url, root = f"sqlite:///{folder / 'runs.db'}", folder / "catalog"
+    url, root = f"sqlite:///{folder / 'experiments.db'}", folder / "catalog"
     lowest: dict[str, float] = {}
     for rate in RATES:
         with (

@@ -1,0 +1,50 @@
+// What a page asks for: the answer, the failure, and a way to ask again. The last answer stays while a new one comes.
+import { useState, useEffect, useRef, useCallback } from '../../vendor/preact-htm.js';
+import { useCell } from '../core/cell.js';
+import { denied } from './session.js';
+import { getJson } from './http.js';
+import { on } from './live.js';
+
+const PAUSE = 400; // ms: events come in bursts, one question answers many
+
+export function useResource(path, { load = getJson, watch, pause } = {}) {
+  const [state, set] = useState({ path, data: null, error: null, loading: true });
+  const [turn, setTurn] = useState(0);
+  const refused = useCell(denied);
+  useEffect(() => {
+    if (!path || refused) return undefined;
+    const stop = new AbortController();
+    set((old) => ({ ...old, loading: true, error: null }));
+    load(path, stop.signal).then(
+      (data) => set({ path, data, error: null, loading: false }),
+      (error) => error.name !== 'AbortError' && set((old) => ({ ...old, error, loading: false })),
+    );
+    return () => stop.abort();
+  }, [path, turn, refused]);
+  const reload = useCallback(() => setTurn((n) => n + 1), []);
+  useWatch(watch, reload, pause);
+  const patch = useCallback((change) => set((old) => (old.data ? { ...old, data: change(old.data) } : old)), []);
+  return { ...state, reload, patch };
+}
+
+// Calls `act` soon after an event that `watch` accepts, once for a burst.
+export function useWatch(watch, act, pause = PAUSE) {
+  const latest = useRef();
+  latest.current = { watch, act };
+  useEffect(() => {
+    if (!watch) return undefined;
+    let timer = null;
+    const stop = on((event) => {
+      if (timer == null && latest.current.watch(event)) {
+        timer = setTimeout(() => {
+          timer = null;
+          latest.current.act();
+        }, pause);
+      }
+    });
+    return () => {
+      clearTimeout(timer);
+      stop();
+    };
+  }, [!watch]);
+}

@@ -1,0 +1,109 @@
+// Curves as buckets, one per pixel column: x, lowest, highest and last value in it, as raw numbers.
+import { useEffect, useRef, useState } from '../../vendor/preact-htm.js';
+import { getBinary, url } from './http.js';
+import { on } from './live.js';
+import { useResource } from './resource.js';
+
+const PAUSE = 300; // ms: events come in bursts
+const MAGIC = 'MCS1';
+
+export function parseSeries(buffer) {
+  const view = new DataView(buffer);
+  const text = (from, length) => new TextDecoder().decode(new Uint8Array(buffer, from, length));
+  if (text(0, 4) !== MAGIC) throw new Error('The server sent curves in a form this page does not know.');
+  const length = view.getUint32(4, true);
+  const header = JSON.parse(text(8, length));
+  let at = 8 + length;
+  const column = (n) => {
+    const numbers = new Float64Array(buffer, at, n);
+    at += n * 8;
+    return numbers;
+  };
+  return header.series.map(({ run, key, n }) => ({ run, key, x: column(n), min: column(n), max: column(n), last: column(n) }));
+}
+
+const load = async (path, signal) => parseSeries(await getBinary(path, signal));
+
+// Of a time the server knows the clock only. "Run time" counts from each run's own beginning, so a zoom into it asks for
+// the range that holds it in every run.
+const ask = ({ ids, keys, x, zoom, px, started = [0] }) =>
+  url('/api/runs/series', {
+    ids: ids.join(','),
+    keys: keys.join(','),
+    x: x === 'step' ? 'step' : 'time',
+    from: zoom ? zoom[0] + (x === 'time' ? Math.min(...started) : 0) : null,
+    to: zoom && zoom[1] != null ? zoom[1] + (x === 'time' ? Math.max(...started) : 0) : null,
+    px,
+  });
+
+const join = (a, b) => {
+  const out = new Float64Array(a.length + b.length);
+  out.set(a);
+  out.set(b, a.length);
+  return out;
+};
+
+// From x on, what is here is replaced by what came.
+function extend(one, tail, from) {
+  let keep = one.x.findIndex((x) => x >= from);
+  if (keep < 0) keep = one.x.length;
+  const column = (name) => join(one[name].subarray(0, keep), tail[name]);
+  return { ...one, x: column('x'), min: column('min'), max: column('max'), last: column('last') };
+}
+
+async function fetchTail(question, run, since) {
+  const came = await load(ask({ ...question, ids: [run], zoom: [since, null] }));
+  return new Map(came.map((one) => [one.key, one]));
+}
+
+const TAILS = 40; // after so many, the window is asked for as a whole, so that a point per event does not pile up
+
+// The curves of some runs. New points are fetched as a tail and put behind what is there, never all again.
+export function useSeries(question) {
+  const whole = question.ids.length && question.keys.length ? ask(question) : null;
+  const asked = useResource(whole, { load });
+  const [shown, set] = useState(null);
+  const latest = useRef();
+  latest.current = { question, asked };
+  useEffect(() => {
+    if (asked.data) set(asked.data);
+  }, [asked.data]);
+  useEffect(() => {
+    const since = new Map(); // run -> first step that is new
+    let timer = null;
+    let tails = 0;
+    const fetchThem = async () => {
+      timer = null;
+      const { question: now, asked: first } = latest.current;
+      const wanted = [...since];
+      since.clear();
+      if (now.zoom) return; // a zoom into the past does not grow
+      if (now.x !== 'step' || ++tails > TAILS || wanted.some(([, from]) => from == null)) {
+        tails = 0;
+        first.reload();
+        return;
+      }
+      for (const [run, from] of wanted) {
+        const came = await fetchTail(now, run, from).catch(() => null);
+        if (came)
+          set(
+            (old) =>
+              old &&
+              old.map((one) => (one.run === run && came.get(one.key)?.x.length ? extend(one, came.get(one.key), from) : one)),
+          );
+      }
+    };
+    const stop = on((event) => {
+      if (event.type === 'reconnected') latest.current.asked.reload();
+      if (event.type !== 'points' || !latest.current.question.ids.includes(event.id)) return;
+      const before = since.has(event.id) ? since.get(event.id) : event.since;
+      since.set(event.id, before == null || event.since == null ? null : Math.min(before, event.since));
+      timer ??= setTimeout(fetchThem, PAUSE);
+    });
+    return () => {
+      clearTimeout(timer);
+      stop();
+    };
+  }, []);
+  return { series: shown || [], ready: shown != null, error: asked.error, reload: asked.reload };
+}

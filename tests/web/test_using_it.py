@@ -1,0 +1,209 @@
+"""What people do on the pages, each in a real browser against a real server."""
+
+import time
+
+import numpy as np
+import pytest
+from tests.web.conftest import serving
+
+import model_checkpoint as mc
+from model_checkpoint.database import EnhancedDatabaseConnection, Experiment, Metric
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_point_is_on_the_page_soon_after_it_is_written_and_only_the_tail_is_fetched(small, tmp_path, visit):
+    with serving([str(small.folder)], tmp_path / "cache") as address:
+        visitor = visit(address).open(f"/run/{small.alive}").settle()
+        shown = visitor.tab.locator(".legend tr", has_text="val_loss").locator("td.v")
+        asked = len(visitor.asked)
+        with EnhancedDatabaseConnection(small.url) as connection:
+            step = connection.get_experiment(small.alive).step + 1
+            connection.save_metric(Metric(small.alive, "val_loss", 0.1234, step=step))
+        written = time.perf_counter()
+        shown.get_by_text("0.1234").wait_for()
+        print(f"\nlive after {time.perf_counter() - written:.2f} s")
+
+        series = [url for url in visitor.asked[asked:] if "/series" in url]
+        assert shown.inner_text() == "0.1234"
+        assert series
+        assert all("from=" in url and "to=" not in url for url in series)
+
+
+def test_without_the_token_the_page_asks_for_it_and_then_keeps_it_out_of_the_address(served, visit):
+    visitor = visit(served, token=None)
+    visitor.expected = ("401",)
+    visitor.open("/storage")
+    visitor.tab.get_by_text("This server wants its token").wait_for()
+    visitor.shoot("gate")
+    visitor.tab.get_by_label("Token or address").fill(f"{served}/#token=t")
+    visitor.tab.get_by_role("button", name="Open").click()
+    visitor.settle()
+
+    assert visitor.text("h1") == "Storage"
+    assert "token" not in visitor.tab.url
+    assert not any("token=" in url for url in visitor.asked)
+
+
+def test_a_plain_root_is_shown_without_buttons_that_could_not_work_and_the_page_says_why(tmp_path, visit):
+    for step in (1, 2):
+        mc.save(tmp_path / "runs/a", {"model": {"w": [1.0, 2.0]}}, step=step, metrics={"loss": 1.0 / step})
+    with serving([str(tmp_path / "runs")], tmp_path / "cache") as address:
+        visitor = visit(address).open("/storage").settle()
+
+        assert "plain roots" in visitor.text(".note-bar")
+        assert visitor.tab.get_by_role("button", name="Move").count() == 0
+        assert "read only" in visitor.text(".rail footer")
+        visitor.go("/checkpoints").settle()
+        visitor.tab.locator("tr.r a.name").first.click()
+        visitor.tab.get_by_text("What a resume gets").wait_for()
+        for verb in ("Pin", "Verify", "More"):
+            assert visitor.tab.get_by_role("button", name=verb, exact=True).count() == 0
+
+
+def test_a_prune_is_previewed_told_as_a_command_done_and_undone(tmp_path, visit):
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    with (
+        mc.ExperimentTracker("a", "b", database_url=f"sqlite:///{folder}/experiments.db") as run,
+        mc.EnhancedCheckpointManager(run, folder / "root", max_checkpoints=None) as manager,
+    ):
+        for step in range(1, 6):
+            manager.save_checkpoint({"w": np.full(64, step, np.float32)}, step=step, loss=1.0 / step)
+
+    def steps():
+        return sorted(info.step for info in mc.list_checkpoints(folder / "root"))
+
+    with serving([str(folder)], tmp_path / "cache") as address:
+        visitor = visit(address).open("/storage?last=2&best=0").settle()
+        tab = visitor.tab
+        tab.get_by_role("button", name="Move 3 to trash").click()
+        dialog = tab.locator("dialog[open]")
+        assert "mckpt prune" in dialog.inner_text()
+        assert "--keep last:2" in dialog.inner_text()
+        visitor.shoot("prune-dialog")
+        assert steps() == [1, 2, 3, 4, 5]  # nothing yet
+        dialog.get_by_role("button", name="Move to trash").click()
+        tab.get_by_text("3 checkpoints moved to trash").wait_for()
+        assert steps() == [4, 5]
+        tab.get_by_role("button", name="Trash 3").click()
+        tab.get_by_text("step 1").wait_for()
+        visitor.shoot("trash")
+        tab.get_by_role("button", name="Undo").click()
+        tab.get_by_text("3 checkpoints restored").wait_for()
+        assert steps() == [1, 2, 3, 4, 5]
+
+
+def test_a_checkpoint_goes_to_the_trash_and_comes_back_by_undo(small, tmp_path, visit):
+    last = small.real_checkpoints[0]
+    with serving([str(small.folder)], tmp_path / "cache") as address:
+        visitor = visit(address).open(f"/checkpoint/{last}").settle()
+        tab = visitor.tab
+        before = len(mc.list_checkpoints(small.root))
+        tab.get_by_role("button", name="More").click()
+        tab.get_by_role("button", name="Move to trash").click()
+        tab.locator("dialog[open]").get_by_role("button", name="Move to trash").click()
+        tab.get_by_text("1 checkpoint moved to trash").wait_for()
+        assert len(mc.list_checkpoints(small.root)) == before - 1
+        tab.get_by_role("button", name="Undo").click()
+        tab.get_by_text("1 checkpoint restored").wait_for()
+        assert len(mc.list_checkpoints(small.root)) == before
+
+
+def test_a_pin_stays_and_a_damaged_one_is_repaired_from_its_parity(small, tmp_path, visit):
+    damaged = small.real_checkpoints[1]
+    with serving([str(small.folder)], tmp_path / "cache") as address:
+        visitor = visit(address).open(f"/checkpoint/{damaged}").settle()
+        tab = visitor.tab
+        tab.keyboard.press("p")
+        tab.locator("h1").get_by_text("pinned").wait_for()
+        tab.get_by_role("button", name="Verify").click()
+        tab.locator("h1").get_by_text("damaged").wait_for()
+        assert "A resume passes it over" in visitor.text(".answer")
+        visitor.go("/integrity")
+        repair = tab.get_by_role("button", name="Repair from")
+        repair.wait_for()
+        visitor.shoot("integrity-damage")
+        repair.click()
+        tab.get_by_text("every byte matches its digest again").wait_for()
+    assert all(health.ok for health in mc.verify(small.root))
+
+
+def test_names_from_users_are_text(small, tmp_path, visit):
+    nasty = '<img src="http://elsewhere.example/x" onerror="document.title=1">'
+    with EnhancedDatabaseConnection(small.url) as connection:
+        connection.save_experiment(
+            Experiment(id="nasty", name=nasty, status="running", tags=[nasty], config={nasty: nasty})
+        )
+    with serving([str(small.folder)], tmp_path / "cache") as address:
+        visitor = visit(address).open("/runs").settle()
+        assert visitor.tab.get_by_text(nasty).count() >= 1
+        visitor.go("/run/nasty/config").settle()
+        assert nasty in visitor.text(".kv")
+        assert visitor.tab.locator("img").count() == 0
+
+
+def test_a_search_that_cannot_be_read_says_where_and_what_was_meant(served, visit):
+    visitor = visit(served)
+    visitor.expected = ("400",)
+    visitor.open("/runs?q=vall_loss%20%3C%202.3").settle()
+    tab = visitor.tab
+    assert tab.locator(".query mark").inner_text() == "vall_loss"
+    tab.locator(".query .hint button").click()
+    tab.wait_for_function("() => !document.querySelector('.query .hint') && document.querySelector('tr.r')")
+
+    assert tab.get_by_label("Filter runs").input_value() == "val_loss < 2.3"
+    assert "val_loss" in tab.url
+
+
+def test_the_keyboard_is_enough(served, big, visit):
+    visitor = visit(served).open("/runs").settle()
+    tab = visitor.tab
+    for key in ("j", "x", "j", "x", "c"):
+        tab.keyboard.press(key)
+    tab.wait_for_url(lambda url: "#/compare?runs=" in url)
+    tab.keyboard.press("g")
+    tab.keyboard.press("s")
+    tab.wait_for_url(lambda url: "#/storage" in url)
+    tab.keyboard.press("Control+k")
+    tab.keyboard.type("real")
+    tab.get_by_role("option", name="digits/real").wait_for()
+    visitor.shoot("palette")
+    tab.keyboard.press("Enter")
+    tab.wait_for_url(lambda url: url.endswith(f"#/run/{big.real}"))
+    tab.keyboard.press("?")
+    assert "select the row" in tab.locator("dialog[open]").inner_text()
+
+
+def test_a_zoom_asks_again_and_stays_in_the_address(served, big, visit):
+    visitor = visit(served).open(f"/run/{big.alive}").settle()
+    tab = visitor.tab
+    box = tab.locator(".u-over").first.bounding_box()
+    middle = box["y"] + box["height"] / 2
+    tab.mouse.move(box["x"] + box["width"] * 0.3, middle)
+    tab.mouse.down()
+    tab.mouse.move(box["x"] + box["width"] * 0.5, middle, steps=4)
+    asked = len(visitor.asked)
+    tab.mouse.up()
+    tab.get_by_role("button", name="Reset zoom").wait_for()
+    tab.get_by_role("button", name="Log").click()
+    tab.reload()
+    visitor.settle()
+
+    assert any("/series" in url and "from=" in url and "to=" in url for url in visitor.asked[asked:])
+    assert "zoom=" in tab.url
+    assert "log=1" in tab.url
+    assert tab.get_by_role("button", name="Reset zoom").count() == 1
+
+
+def test_a_server_that_ended_is_told_and_the_figures_stay(small, tmp_path, visit):
+    with serving([str(small.folder)], tmp_path / "cache") as address:
+        visitor = visit(address).open("/storage").settle().go("/runs").settle()
+    visitor.expected = ("ERR_", "Failed to load")
+    rows = visitor.tab.locator("tr.r").count()
+    visitor.tab.get_by_text("Not live").wait_for()
+    visitor.go("/storage")
+    visitor.tab.get_by_text("The server does not answer").first.wait_for()
+
+    assert rows == 13
+    assert visitor.tab.get_by_role("button", name="Try again").count() == 1
