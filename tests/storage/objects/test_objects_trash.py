@@ -127,16 +127,12 @@ def test_a_damaged_record_keeps_files_until_the_grace_ends_and_nobody_from_comin
     assert bucket.list() == []
 
 
-def test_a_version_that_was_replaced_before_its_deletion_was_done_can_be_brought_back_all_the_same(
-    moto, root, store, bucket
-):
+def test_a_version_that_was_replaced_before_its_deletion_was_done_can_be_brought_back(moto, root, store, bucket):
     save_blobs(store, "step-1", {"x": b"one"}, attempt="1")
     once = {"max_retries": 0, "retry_timeout": timedelta(seconds=20)}
     with FaultProxy(moto.endpoint) as proxy:
         spoiled = ObjectStore(root, store=moto.client("bucket", endpoint=proxy.endpoint, retry_config=once))
-        proxy.script(
-            [Spoil.RESET] * 3, lambda line: line.startswith("PUT") and line.split()[1].endswith("manifest.json")
-        )
+        proxy.script([Spoil.RESET] * 3, lambda line: line.startswith("PUT") and "manifest.json " in line)
         with pytest.raises(DurabilityUnknown, match=r"whether it arrived could not be found out"):
             spoiled.discard("step-1")
     (half,) = list_folder(bucket, "step-1").deletions
