@@ -1,4 +1,4 @@
-"""What the browser tests stand on: one big catalog, one small one that may be changed, their servers, one browser."""
+"""What the browser tests stand on: one big catalog, small ones that may be changed, their servers, one browser."""
 
 from __future__ import annotations
 
@@ -91,9 +91,9 @@ def small(tmp_path):
     return build_catalog(tmp_path / "runs", runs=12, checkpoints=120, points=6000)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser():
-    """One headless Chromium."""
+    """One headless Chromium; for a module at most, since no other test can run an event loop while it is driven."""
     if CHROMIUM is None:
         missing("chromium")
     from playwright.sync_api import sync_playwright
