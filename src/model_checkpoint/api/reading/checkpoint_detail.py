@@ -100,7 +100,7 @@ def command_lines(row: Checkpoint) -> dict[str, str]:
         "show": f"mckpt show {word}",
         "load": f"mc.load({ref!r})",
         "verify": f"mckpt verify {word}",
-        "delete": f"mckpt delete {word}",
+        "delete": f"mckpt rm {word}",
         "restore": f"mckpt restore {word}",
     }
 
