@@ -14,7 +14,7 @@ def require_known(package: str, version: str, known: Sequence[str]) -> None:
         >>> require_known("accelerate", "1.15.3", ["1.15"])
         >>> require_known("accelerate", "1.2.0", ["1.15"])
         Traceback (most recent call last):
-        model_checkpoint.integrations.errors.TrainerUnknown: accelerate 1.2.0 is not known to resume exactly ...
+        model_checkpoint.integrations.errors.TrainerUnknown: accelerate 1.2.0 is not known to resume exactly, ...
     """
     if any(version == series or version.startswith(f"{series}.") for series in known):
         return

@@ -72,6 +72,8 @@ class TrainLoader(Iterator[Any]):
         if state["place"]["begun"]:
             self.run.load_state_dict(state)
             return
+        if getattr(self._loader, "persistent_workers", False):
+            self.run.reasons.append("the run had ended: workers that would have lived on are seeded once more")
         self.run.place = RunPlace(**state["place"])
         set_back(self.feed.generators, state["now"]["data"])
         if state["data"] is not None:
@@ -123,12 +125,12 @@ class LoaderGroup:
         if loader is not self.loaders[0]:
             return
         resumed = self._take_up()
+        for now in self._now:  # asked again before a body: whatever drew in between had drawn before the save
+            now.restore()
         for one in self.loaders:  # all before the first of them is read, since opening one sets the generators
             one.open()
-        if resumed:
+        if resumed or self._now:
             self._now = [rng_state()]
-        for now in self._now:
-            now.restore()
         self._between()
 
     def finish(self) -> None:
