@@ -78,6 +78,9 @@ def check_header(data: bytes, entries: Sequence[Entry], *, size: int, where: str
             )
 
 
+_DECODER = msgspec.json.Decoder(dict[str, _Row])  # made once: threads that load at once must not be the first
+
+
 def _rows(text: bytes, where: str, limits: ReaderLimits) -> dict[str, _Row]:
     if not text.startswith(b"{"):
         raise LayoutInvalid(f"{where}: the header does not start with '{{'. Load another step.", file=where)
@@ -90,7 +93,7 @@ def _rows(text: bytes, where: str, limits: ReaderLimits) -> dict[str, _Row]:
                 f"{where}: a tensor name stands twice in the header, or blanks stand in it.", file=where
             )
         raw.pop("__metadata__", None)
-        rows = msgspec.json.decode(msgspec.json.encode(raw), type=dict[str, _Row])
+        rows = _DECODER.decode(msgspec.json.encode(raw))
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
         raise LayoutInvalid(f"{where}: the header is not readable ({error}). Load another step.", file=where) from error
     for name, row in rows.items():

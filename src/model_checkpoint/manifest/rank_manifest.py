@@ -39,6 +39,9 @@ class RankManifest(msgspec.Struct, frozen=True, kw_only=True):
     pieces: tuple[StoredPiece, ...] = ()
 
 
+_DECODER = msgspec.json.Decoder(RankManifest)  # made once: msgspec crashes where two threads meet a class first
+
+
 def encode_rank(manifest: RankManifest) -> bytes:
     """Return the bytes of a rank's manifest."""
     return msgspec.json.encode(manifest)
@@ -50,7 +53,7 @@ def decode_rank(data: bytes, where: str, *, sha256: str, attempt: str) -> RankMa
     if actual != sha256:
         raise _invalid(where, f"its digest is {actual[:12]}..., the checkpoint's manifest says {sha256[:12]}...")
     try:
-        manifest = msgspec.json.decode(data, type=RankManifest)
+        manifest = _DECODER.decode(data)
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
         raise _invalid(where, f"its fields are not those of one ({error})") from error
     if manifest.format != RANK_FORMAT or manifest.attempt != attempt:

@@ -185,3 +185,7 @@ class JoinedManifest(Manifest, frozen=True, kw_only=True):
         """The entries in which the bytes of some of its own lie."""
         own = [[number] if number not in self.pieces else [at for _, at in self.pieces[number]] for number in numbers]
         return [self.entries[at] for some in own for at in some]
+
+
+for _kind in (Head, Summary, Manifest):
+    msgspec.json.Decoder(_kind)  # looks at its fields now: where two threads are the first to meet a class, it crashes

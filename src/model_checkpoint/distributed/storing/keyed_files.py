@@ -26,6 +26,9 @@ class KeyedRecord(msgspec.Struct, frozen=True, kw_only=True):
     replace: bool = False
 
 
+_DECODER = msgspec.msgpack.Decoder(KeyedRecord)  # made once: threads that load at once must not be the first
+
+
 def record_path(name: str) -> str:
     """Where the record of a checkpoint lies."""
     return f"checkpoints/{name}/{MANIFEST}"
@@ -49,7 +52,7 @@ def encode_record(record: KeyedRecord) -> bytes:
 def decode_record(data: bytes, where: str) -> KeyedRecord:
     """The record in bytes; raise if they are none."""
     try:
-        return msgspec.msgpack.decode(data, type=KeyedRecord)
+        return _DECODER.decode(data)
     except (msgspec.DecodeError, UnicodeError) as error:
         raise CorruptedCheckpoint(
             f"{where}: the record of this checkpoint cannot be read ({error}): it was changed or damaged after the "

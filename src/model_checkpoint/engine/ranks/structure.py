@@ -45,6 +45,9 @@ class ArraySign(msgspec.Struct, frozen=True, array_like=True):
     open: bool = False  # the layout has only the regions of one rank
 
 
+msgspec.json.Decoder(ArraySign)  # looks at its fields now: ranks that are threads must not be the first to
+
+
 class PartStructure(NamedTuple):
     """One part of a state."""
 

@@ -192,9 +192,12 @@ def _claim_file(root: RootPaths, fd: int, path: str, graces: Graces) -> AttemptC
     return AttemptClaim(calls=calls, fd=fd, owner=owner) if is_at(calls, fd, path) else None
 
 
+_OWNER_DECODER = msgspec.json.Decoder(Owner)  # made once: threads that save at once must not be the first
+
+
 def _read_owner(calls: Syscalls, fd: int, size: int) -> Owner | None:
     try:
-        return msgspec.json.decode(read_whole(calls, fd, min(size, _OWNER_LIMIT)), type=Owner)
+        return _OWNER_DECODER.decode(read_whole(calls, fd, min(size, _OWNER_LIMIT)))
     except msgspec.DecodeError:
         return None  # killed, or cut off by power loss, before it was written
 
