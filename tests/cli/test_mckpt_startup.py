@@ -62,7 +62,7 @@ def imported(*words):
         (("pin", "{}@1", "--json"), set()),
         (("show", "{}"), {"rich", "numpy"}),
     ],
-    ids=lambda words: str(words),
+    ids=lambda words: "-".join(sorted(words) if isinstance(words, set) else words),
 )
 def test_a_call_imports_what_it_needs_and_nothing_else(root, words, needed):
     heavy, modules = imported(*(word.format(root) for word in words))

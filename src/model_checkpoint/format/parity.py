@@ -149,13 +149,16 @@ def record_span(end: bytes, size: int, where: str) -> tuple[int, int]:
     raise _unusable(where, "it does not end like one")
 
 
+_RECORDS = msgspec.json.Decoder(ParityRecord)  # made once: msgspec crashes where two threads meet a class first
+
+
 def decode_record(text: bytes, where: str) -> ParityRecord:
     """Read a record as if an enemy had written it; raise :class:`ManifestInvalid` for one that cannot be."""
     line, _, digest = text.partition(b"\n")
     if hashlib.sha256(line).hexdigest().encode() != digest:
         raise _unusable(where, "its record does not have the digest behind it")
     try:
-        record = msgspec.json.decode(line, type=ParityRecord)
+        record = _RECORDS.decode(line)
         sound = _is_sound(record)
     except (msgspec.DecodeError, binascii.Error, ValueError, RecursionError) as error:
         raise _unusable(where, f"its record makes no sense ({error})") from error

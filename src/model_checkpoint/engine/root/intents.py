@@ -60,10 +60,13 @@ def open_intents(store: Store) -> Sequence[Intent]:
     return [intent for intent in found if intent is not None]
 
 
+_INTENTS = msgspec.json.Decoder(Intent)  # made once: msgspec crashes where two threads meet a class first
+
+
 def _believed(key: str, data: object) -> Intent | None:
     line = unseal(data) if isinstance(data, bytes) else None
     try:
-        intent = msgspec.json.decode(line, type=Intent) if line is not None else None
+        intent = _INTENTS.decode(line) if line is not None else None
     except (msgspec.DecodeError, UnicodeError):
         intent = None
     if intent is None or intent.key != key:

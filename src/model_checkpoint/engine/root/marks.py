@@ -108,13 +108,16 @@ def _marked_id(key: str) -> str | None:
     return rest.rpartition(".")[0] or rest if kind == MarkKind.TAG.value else rest
 
 
+_MARKS = msgspec.json.Decoder(_Mark)  # made once: msgspec crashes where two threads meet a class first
+
+
 def _believed(key: str, data: bytes | CheckpointException) -> _Mark | None:
     """The mark, if it is whole and is the one its key speaks of."""
     line = unseal(data) if isinstance(data, bytes) else None
     if line is None:
         return None
     try:
-        mark = msgspec.json.decode(line, type=_Mark)
+        mark = _MARKS.decode(line)
     except (msgspec.DecodeError, RecursionError, UnicodeError):
         return None
     return mark if mark_key(mark.checkpoint, mark.kind, mark.text) == key else None

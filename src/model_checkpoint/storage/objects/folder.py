@@ -52,7 +52,10 @@ class DeletedFiles(msgspec.Struct, frozen=True, kw_only=True):
             (True, None)
         """
         line = unseal(data)
-        return None if line is None else msgspec.json.decode(line, type=cls)
+        return None if line is None else _RECORDS.decode(line)
+
+
+_RECORDS = msgspec.json.Decoder(DeletedFiles)  # made once: msgspec crashes where two threads meet a class first
 
 
 @dataclass(slots=True)

@@ -37,6 +37,9 @@ class AttemptVerdict(msgspec.Struct, frozen=True, kw_only=True):
     replace: bool
 
 
+_VERDICTS = msgspec.msgpack.Decoder(AttemptVerdict)  # made once: msgspec crashes where two threads meet a class first
+
+
 class JointObjectAttempt(ObjectAttempt):
     """The attempt of rank 0: its files are all that carry its id, whoever wrote them."""
 
@@ -152,7 +155,7 @@ def settle(bucket: Bucket, name: str, attempt: str) -> bool:
     decided = _decide(bucket, attempt, _GIVEN_UP)
     if decided == _GIVEN_UP:
         return _is_in_place(bucket, name, attempt)  # a verdict that was carried out meanwhile is gone by now
-    verdict = msgspec.msgpack.decode(decided, type=AttemptVerdict)
+    verdict = _VERDICTS.decode(decided)
     for _ in range(_TRIES):
         found = find(bucket, name)
         if found is not None and found.attempt == attempt:

@@ -186,10 +186,13 @@ def seconds_left(claim: LeaseRecord, age: float, graces: Graces, *, term: float)
     return None if _born(claim.pid) == claim.born else graces.local - age
 
 
+_CLAIMS = msgspec.json.Decoder(LeaseRecord)  # made once: msgspec crashes where two threads meet a class first
+
+
 def read_claim(bucket: Bucket, key: str) -> LeaseRecord | None:
     """What a lease says; None if it is gone or says nothing we understand."""
     try:
-        return msgspec.json.decode(bucket.get(key).data, type=LeaseRecord)
+        return _CLAIMS.decode(bucket.get(key).data)
     except KeyMissing:
         return None
     except msgspec.MsgspecError:
