@@ -101,7 +101,7 @@ class Admission:
         length = head.headers.get("content-length", "0")
         if not length.isdecimal():
             return Refusal(400, "LengthInvalid", "Content-Length is no number.")
-        if int(length) > MOST_BODY:
+        if len(length) > len(str(MOST_BODY)) or int(length) > MOST_BODY:
             return Refusal(413, "BodyTooLarge", f"a body has at most {MOST_BODY} bytes.")
         kind = head.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":  # a form of a foreign page cannot send this
