@@ -1,0 +1,90 @@
+"""What a newcomer reads first is true: killed and started again, its programs end as if they had not been."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from tests.ground import object_servers
+
+import model_checkpoint as mc
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def blocks(page):
+    return re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
+
+
+def program(page, title):
+    return (DOCS / page).read_text().split(f'```python title="{title}"\n')[1].split("```")[0]
+
+
+def python(code, folder):
+    folder.mkdir(exist_ok=True)
+    return subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False)
+
+
+def killed_after(line, when, code):
+    """The same program, but it kills itself at ``when`` once ``line`` has run."""
+    found = re.search(rf"^( *){re.escape(line)}.*\n", code, re.MULTILINE)
+    kill = f"{found[1]}if {when}:\n{found[1]}    __import__('os').kill(__import__('os').getpid(), 9)\n"
+    return code[: found.end()] + kill + code[found.end() :]
+
+
+def same(one, other):
+    one, other = mc.load(one), mc.load(other)
+    assert one["model"].keys() == other["model"].keys()
+    return all(torch.equal(one["model"][key], other["model"][key]) for key in one["model"])
+
+
+def test_the_quick_start_killed_and_started_again_ends_with_the_same_weights(tmp_path):
+    code = blocks("quickstart.md")[0]
+
+    whole = python(code, tmp_path / "whole")
+    killed = python(killed_after("run.log", "run.step == 50", code), tmp_path / "killed")
+    again = python(code, tmp_path / "killed")
+
+    assert (whole.returncode, killed.returncode, again.returncode) == (0, -9, 0), again.stderr
+    assert same(tmp_path / "whole/runs/a", tmp_path / "killed/runs/a")
+
+
+def test_the_loop_of_ones_own_killed_and_started_again_ends_with_the_same_weights(tmp_path):
+    imports, _, own = blocks("recipes.md")[:3]
+    code = f"{imports}\nmodel = torch.nn.Linear(8, 1)\noptimizer = torch.optim.AdamW(model.parameters())\n{own}"
+
+    whole = python(code, tmp_path / "whole")
+    killed = python(killed_after("mc.save", "step == 4", code), tmp_path / "killed")
+    again = python(code, tmp_path / "killed")
+
+    assert (whole.returncode, killed.returncode, again.returncode) == (0, -9, 0), again.stderr
+    assert same(tmp_path / "whole/runs/own", tmp_path / "killed/runs/own")
+
+
+@pytest.mark.distributed
+def test_the_recipe_for_many_ranks_goes_on_at_another_number_of_them(tmp_path):
+    (tmp_path / "train.py").write_text(program("recipes.md", "train.py"))
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+
+    for world in (2, 1):
+        start = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={world}", "train.py"]
+        done = subprocess.run(start, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=200, check=False)
+        assert done.returncode == 0, done.stderr
+
+    infos = mc.list_checkpoints(tmp_path / "runs/fsdp")
+    assert [(info.step, info.world_size) for info in infos] == [(2, 1), (1, 2)]
+
+
+@pytest.mark.s3
+def test_the_recipe_for_buckets_runs_against_a_server(tmp_path, monkeypatch):
+    with object_servers.moto(tmp_path / "moto") as server:
+        server.make_bucket("bucket")
+        for key, value in server.environment().items():
+            monkeypatch.setenv(key, value)
+
+        done = python(program("recipes.md", "to_s3.py"), tmp_path / "run")
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
