@@ -102,7 +102,7 @@ def test_the_command_builds_it_beside_the_checkpoints_or_where_it_is_told(manage
 
     report = json.loads(done.stdout)
     assert (done.returncode, report["checkpoints"], [name for name, _ in report["unreadable"]]) == (1, 1, [other.name])
-    assert "recorded 1 checkpoints of 1 runs" in told.stdout
+    assert "recorded 1 checkpoint of 1 run" in told.stdout
     for url in (f"sqlite:///{manager.root}/catalog.db", f"sqlite:///{tmp_path}/told.db"):
         with EnhancedDatabaseConnection(url) as db:
             assert [row.id for row in db.get_checkpoints_by_experiment(run.experiment_id)] == [id]
