@@ -106,4 +106,4 @@ def test_the_command_builds_it_beside_the_checkpoints_or_where_it_is_told(manage
     for url in (f"sqlite:///{manager.root}/catalog.db", f"sqlite:///{tmp_path}/told.db"):
         with EnhancedDatabaseConnection(url) as db:
             assert [row.id for row in db.get_checkpoints_by_experiment(run.experiment_id)] == [id]
-    assert mckpt("reindex", f"{tmp_path}/nowhere").returncode == 2
+    assert mckpt("reindex", f"{tmp_path}/nowhere").returncode == 3
