@@ -83,7 +83,7 @@ def test_tensors_are_computed_once_and_then_known(server, made):
     again = server.get(f"{address}?q=layer1&sort=-norm&limit=1").json()
 
     assert first["state"] == "computing"
-    assert len(ready["rows"]) == 10
+    assert len([row for row in ready["rows"] if row["name"] != "rng.torch.cpu"]) == 10  # of whoever has torch imported
     assert (again["state"], again["total"], len(again["rows"])) == ("ready", 2, 1)
     assert again["rows"][0]["name"] == "model.layer1.weight"
     assert again["rows"][0]["part"] == "model"
@@ -132,7 +132,7 @@ def test_a_diff_ranks_what_moved_most(server, made):
     moved = [row["rel"] for row in told["rows"]]
     assert moved == sorted(moved, reverse=True)
     assert told["summary"]["changed"] == len(told["rows"]) == 8
-    assert told["same"] == ["rng.python.1", "rng.numpy.state.key"]
+    assert [name for name in told["same"] if name != "rng.torch.cpu"] == ["rng.python.1", "rng.numpy.state.key"]
     assert sum(told["rows"][0]["hist_a"]) == 512
     assert server.get(f"{address}&by=max_abs").json()["state"] == "ready"
 

@@ -15,7 +15,7 @@ from model_checkpoint.distributed import TorchCoordinator
 from model_checkpoint.storage.local.store import LocalStore
 from model_checkpoint.storage.local.syscalls import Syscalls
 
-PATIENCE = 4.0
+PATIENCE = 6.0
 FAULTS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "term": signal.SIGTERM}
 CODES = {"full": errno.ENOSPC, "broken": errno.EIO}
 
@@ -86,7 +86,9 @@ def save_under_fault(rank, world, folder, *, root, fault, phase, victim):
     coordinator = TrappedCoordinator(patience=PATIENCE)
     coordinator.trap = trap
     store = LocalStore(root, calls=TrappedCalls(trap))
-    mc.save(store, state_of(rank, world, 1), step=1, coordinator=coordinator)
+    first = TrappedCoordinator(patience=60.0)  # on a busy machine the ranks do not begin at the same time
+    first.trap = trap
+    mc.save(store, state_of(rank, world, 1), step=1, coordinator=first)
     dist.barrier()
     trap.armed = rank == victim
     (Path(folder) / f"armed-{rank}").touch()

@@ -5,9 +5,11 @@ ended. A scene is a function ``scene(rank, world, folder, **arguments)`` of a mo
 error it raises, is left as JSON in the folder.
 """
 
+import contextlib
 import importlib
 import json
 import os
+import pkgutil
 import signal
 import socket
 import subprocess
@@ -107,6 +109,7 @@ class Zygote:
 def _serve():
     for name in sys.argv[1:]:
         importlib.import_module(name)
+    _import_rooms()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how ranks ended: they leave files
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a rank prints must not be taken for an answer
@@ -116,6 +119,18 @@ def _serve():
         port = _free_port()
         pids = [_fork(order, rank, port) for rank in range(order["world"])]
         print(json.dumps(pids), file=out, flush=True)
+
+
+def _import_rooms():
+    """What a save and a load import on first use: ranks that begin with that all at once lose their patience."""
+    import model_checkpoint
+
+    for found in pkgutil.walk_packages(model_checkpoint.__path__, "model_checkpoint."):
+        room, _, rest = found.name.removeprefix("model_checkpoint.").partition(".")
+        if room in ("engine", "tree", "storage", "plan", "format", "manifest", "distributed", "precision"):
+            with contextlib.suppress(ImportError):  # of a framework that is not there
+                if not any(word in rest for word in ("jax", "tensorflow", "mpi", "objects")):
+                    importlib.import_module(found.name)
 
 
 def _free_port():

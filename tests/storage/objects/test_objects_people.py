@@ -59,7 +59,7 @@ def test_every_verb_of_the_command_works_on_an_s3_url(server, tmp_path):
     assert left == [3, 1]
     assert (undone.returncode, cleared.returncode, by_folder.returncode) == (0, 0, 0), undone.stderr + cleared.stderr
     assert mc.load(url, step=2)["epoch"] == 2
-    assert (nowhere.returncode, nowhere.stdout) == (2, "")
+    assert (nowhere.returncode, nowhere.stdout) == (3, "")
     assert "-nowhere" in nowhere.stderr
     assert "Traceback" not in nowhere.stderr
 

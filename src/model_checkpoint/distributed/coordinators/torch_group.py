@@ -76,11 +76,15 @@ class TorchCoordinator:
     def put(self, key: str, value: bytes) -> None:
         """Set a key of the group's store; if the host does not take it, the others will notice our silence."""
         line = self._lines["beat" if "/beat/" in key else "talk"]
-        try:
-            line.run(lambda store: store.set(key, value), self._seconds)
-            self._tidy(key, line)
-        except (NoAnswer, RuntimeError):  # what c10d raises; DistError is one
-            return
+        for _ in range(2):  # a connection that hangs is left behind, and the word is said once more on another
+            try:
+                line.run(lambda store: store.set(key, value), self._seconds)
+                self._tidy(key, line)
+                return
+            except NoAnswer:
+                continue
+            except RuntimeError:  # what c10d raises; DistError is one
+                return
 
     def _tidy(self, key: str, line: _Line) -> None:
         """Forget the keys of earlier calls, so that the store does not grow with every save."""

@@ -112,7 +112,7 @@ class KeyedAttempt:
         self._require_open()
         if loose := [file for file, writer in self._writers.items() if not writer.sealed]:
             raise not_sealed(self._where, loose)
-        files = self._files()
+        files, old = self._files(), None
         if replace:
             check_own_files((*self._writers, *self._linked), self._attempt, self._where)
             old, gone = _current(self._calls, self._name), {check_name(file, self._where) for file in obsolete}
@@ -122,6 +122,8 @@ class KeyedAttempt:
             raise attempt_over(self._where)
         if not place(self._calls, self._name, record):
             raise name_taken(self._where)
+        if old is not None:  # after the switch: what is in the trash may be purged, and is in no one's place
+            self._calls.write(trash_path(str(TrashToken.fresh(self._name))), encode_record(old))
         self._end()
 
     def _end(self) -> None:

@@ -258,8 +258,8 @@ class _Worker:
             self._conveyor.stop(error)
             self._job.copy_failed(error)
             if self._thread.ident is None:
-                self._job.fail(error)
                 self._begun.abandon(error)
+                self._job.fail(error)
         else:
             self._job.staged()
 

@@ -35,8 +35,9 @@ from model_checkpoint.errors import (
     Truncated,
     WrongReference,
 )
+from model_checkpoint.format import check_entries, check_files
 from model_checkpoint.manifest import Manifest
-from model_checkpoint.options import MIB, Verify
+from model_checkpoint.options import MIB, ReaderLimits, Verify
 from model_checkpoint.performance.available_memory import available_bytes
 from model_checkpoint.plan import LoadReport
 from model_checkpoint.storage.contract.store import Store
@@ -45,6 +46,7 @@ from model_checkpoint.tree.nodes.per_rank import RankView
 
 log = logging.getLogger("model_checkpoint.load")
 
+_LIMITS = ReaderLimits()
 _HARMLESS = MIB
 
 
@@ -228,7 +230,7 @@ def _load_manifest(store: Store, manifest: Manifest, wish: LoadRequest) -> tuple
         preparing = stack.enter_context(tree.Preparation())
         with collector_paused():
             fit = _fit(manifest, where, wish, preparing)
-            restore = _prepared(manifest, fit, wish)
+            restore = _prepared(manifest, fit, wish, where)
             wanted = wanted_boxes(manifest, restore.needed, restore.layouts(), wish.view.program_rank)
             manifest = join_ranks(store, manifest, wanted)
         medium = stack.enter_context(ChunkReader(store, manifest, full=wish.verify is Verify.FULL))
@@ -276,9 +278,12 @@ def _fit(manifest: Manifest, where: str, wish: LoadRequest, preparing: tree.Prep
     )
 
 
-def _prepared(manifest: Manifest, fit: Fit, wish: LoadRequest) -> tree.Restore:
-    """Check whether all is there that the tree needs: classes, frameworks, live objects."""
-    tree.entries_in(fit.tree, manifest.entries)
+def _prepared(manifest: Manifest, fit: Fit, wish: LoadRequest, where: str) -> tree.Restore:
+    """Check whether all is there that the tree needs: places in files, classes, frameworks, live objects."""
+    used = list(tree.entries_in(fit.tree, manifest.entries))
+    if not manifest.ranks:  # else what is in the files is known only when the manifests of the ranks have joined it
+        check_files(manifest.files, where, _LIMITS)
+        check_entries(manifest.stored_of(used), manifest.files, where, _LIMITS)
     return tree.prepare(
         fit.tree,
         manifest.entries,
