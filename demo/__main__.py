@@ -48,12 +48,19 @@ def follow(title: str, process: subprocess.Popen[bytes], losses: Path) -> None:
         bar.update(task, completed=max(read_losses(losses), default=0))
 
 
+def _has_bytes(path: Path) -> bool:
+    try:
+        return path.stat().st_size > 0
+    except FileNotFoundError:  # committed since it was listed
+        return False
+
+
 def kill_in_mid_save(root: Path, process: subprocess.Popen[bytes]) -> list[str]:
     """Wait for two committed checkpoints, then SIGKILL while a third is being written; return what it left."""
     staging, deadline = root / ".staging", time.monotonic() + 60
     while time.monotonic() < deadline and process.poll() is None:
         committed = len(list(root.glob("checkpoints/*/manifest.json")))
-        writing = [p for p in staging.glob("*/*.safetensors") if p.stat().st_size]
+        writing = [path for path in staging.glob("*/*.safetensors") if _has_bytes(path)]
         if committed >= 2 and writing:
             process.send_signal(signal.SIGKILL)
             break
