@@ -2,11 +2,9 @@
 
 import time
 
-import numpy as np
 import pytest
 
 import model_checkpoint as mc
-from model_checkpoint.api.jobs.tensor_figures import figures_of, movement_of
 from model_checkpoint.api.library.keepsakes import Keepsakes
 from model_checkpoint.database import EnhancedDatabaseConnection
 
@@ -97,31 +95,6 @@ def test_a_tensor_in_a_damaged_piece_is_lost_and_said_to_be(server, made):
 
     server.job(server.post(f"{path}/repair").json()["id"])
     assert not [row for row in server.ready(f"{path}/tensors")["rows"] if row["lost"]]
-
-
-def test_figures_are_those_of_the_numbers():
-    values = np.random.default_rng(5).normal(3.0, 2.0, size=(500, 7)).astype(np.float32)
-    values[0, :3] = np.nan, np.inf, 0.0
-
-    found = figures_of(values)
-    finite = values[np.isfinite(values)].astype(np.float64)
-
-    assert (found.nan, found.inf, found.zeros, sum(found.hist)) == (1, 1, 1, finite.size)
-    assert found.mean == pytest.approx(finite.mean())
-    assert found.std == pytest.approx(finite.std())
-    assert found.norm == pytest.approx(np.linalg.norm(finite))
-    assert figures_of(np.array(["a"])).mean is None
-    assert figures_of(np.zeros((0, 3))).hist == (0,) * 32
-
-
-def test_movement_is_that_of_the_numbers():
-    a, b = np.random.default_rng(6).normal(size=(2, 1000))
-
-    found = movement_of(a, b)
-
-    assert found.rel == pytest.approx(np.linalg.norm(b - a) / np.linalg.norm(a))
-    assert found.cos == pytest.approx(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
-    assert movement_of(a, b[:5]) is None
 
 
 def test_a_diff_ranks_what_moved_most(server, made):

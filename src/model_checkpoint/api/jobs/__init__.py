@@ -5,6 +5,5 @@ verify_work    every byte of checkpoints compared with its digest, told with add
 repair_work    damage mended, then verified again.
 tensor_work    figures and a histogram of every tensor, once for each digest.
 diff_work      how far every tensor moved between two checkpoints.
-tensor_figures  the arithmetic of both, a block at a time.
 plan_drawer    retention plans that were shown, until they are applied or too old; what was applied, until undone.
 """

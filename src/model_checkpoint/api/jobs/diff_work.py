@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any, Literal
 
 from model_checkpoint.api.answers.plain_values import number_of
 from model_checkpoint.api.errors import StateConflict
 from model_checkpoint.api.jobs.job_runner import JobRunner, ServerJob
-from model_checkpoint.api.jobs.tensor_figures import BINS, ends_of, histogram, movement_of
-from model_checkpoint.api.jobs.tensor_work import digest_of
+from model_checkpoint.api.jobs.tensor_work import BINS, digest_of
 from model_checkpoint.api.library.keepsakes import Keepsakes
 from model_checkpoint.database import Checkpoint
+from model_checkpoint.engine.reading.figures.movement import movement_of
+from model_checkpoint.engine.reading.figures.number_figures import blocks_of, ends_of, histogram, is_real
 from model_checkpoint.engine.reading.tensor_reader import TensorReader
 from model_checkpoint.errors import UnsupportedType
 from model_checkpoint.storage.locate import open_store
@@ -101,11 +103,12 @@ def _row(job: ServerJob, left: TensorReader, right: TensorReader, name: str) -> 
 
 def _histograms(a: Any, b: Any) -> dict[str, list[int]]:
     """Both over the same stretch, so that they can be drawn over each other."""
-    ends = [end for one in (a, b) for end in ends_of(one)]
+    ends = [end for one in (a, b) if is_real(one.dtype) for end in ends_of(one)]
     if not ends:
         return {"hist_a": [0] * BINS, "hist_b": [0] * BINS}
     low, high = min(ends), max(ends)
-    return {"hist_a": list(histogram(a, low, high)), "hist_b": list(histogram(b, low, high))}
+    sides = {"hist_a": a, "hist_b": b}
+    return {word: list(histogram(partial(blocks_of, one), low, high, BINS)) for word, one in sides.items()}
 
 
 def _values(left: TensorReader, right: TensorReader) -> list[dict[str, str | None]]:

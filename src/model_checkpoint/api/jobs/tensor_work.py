@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
+from model_checkpoint.api.answers.plain_values import number_of
 from model_checkpoint.api.errors import StateConflict
 from model_checkpoint.api.jobs.job_runner import JobRunner, ServerJob
-from model_checkpoint.api.jobs.tensor_figures import TensorFigures, figures_of
 from model_checkpoint.api.library.keepsakes import Keepsakes
 from model_checkpoint.api.reading.checkpoint_detail import part_of
 from model_checkpoint.database import Checkpoint
 from model_checkpoint.database.catalog.paging import cursor_of, read_cursor
+from model_checkpoint.engine.reading.figures.number_figures import NumberFigures
+from model_checkpoint.engine.reading.figures.tensor_figures import tensor_figures
 from model_checkpoint.engine.reading.tensor_reader import TensorReader
 from model_checkpoint.errors import CheckpointException, OptionInvalid
 from model_checkpoint.storage.locate import open_store
 
 KIND = "tensors"
+BINS = 32
 SORTS = ("name", "bytes", "norm", "std", "nan", "max", "min", "mean", "zeros")
 
 
@@ -47,7 +50,7 @@ def compute_tensors(job: ServerJob, kept: Keepsakes, row: Checkpoint) -> dict[st
         for name, spec in tensors.specs.items():
             figures, lost = _figures(job, tensors, name)
             place = {"part": part_of(name, row.parts), "name": name, "shape": list(spec.shape), "dtype": spec.dtype}
-            lines.append({**place, "bytes": sizes[name], **figures.to_dict(), "lost": lost})
+            lines.append({**place, "bytes": sizes[name], **_told(figures), "lost": lost})
     missing = sum(one["lost"] for one in lines)
     kept.put(KIND, _as_damaged(row) if missing else digest_of(row), lines)
     return {"tensors": len(lines), "lost": missing}
@@ -58,14 +61,20 @@ def _as_damaged(row: Checkpoint) -> str:
     return f"{digest_of(row)} {row.verified_at}"
 
 
-def _figures(job: ServerJob, tensors: TensorReader, name: str) -> tuple[TensorFigures, bool]:
-    """The figures of one tensor; one that cannot be read whole is lost."""
+def _figures(job: ServerJob, tensors: TensorReader, name: str) -> tuple[NumberFigures | None, bool]:
+    """The figures of one tensor, if it has any; one that cannot be read whole is lost."""
     job.advance(0, name)
     try:
-        array = tensors.array(name)
+        return tensor_figures(tensors, name, bins=BINS, advance=job.advance), False
     except CheckpointException:
-        return TensorFigures(), True
-    return figures_of(array, lambda nbytes: job.advance(nbytes)), False
+        return None, True
+
+
+def _told(figures: NumberFigures | None) -> dict[str, Any]:
+    """Figures as JSON can say them."""
+    numbers = {name: number_of(getattr(figures, name, None)) for name in ("mean", "std", "min", "max", "norm")}
+    counts = {name: getattr(figures, name, None) for name in ("nan", "inf", "zeros")}
+    return {**numbers, **counts, "hist": [] if figures is None else list(figures.histogram)}
 
 
 def tensor_page(lines: list[dict[str, Any]], *, text: str, sort: str, limit: int, cursor: str) -> dict[str, Any]:

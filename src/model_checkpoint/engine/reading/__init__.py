@@ -12,6 +12,7 @@ slices         read a box out of one saved array, verifying exactly the chunks i
 verify         read a checkpoint back from the medium and name every damage.
 tensor_reader  the tensors of one checkpoint, one after the other, each verified before it is handed out.
 diff           what changed between two checkpoints, tensor by tensor.
+figures        what there is to say about the numbers of a checkpoint, for people who look at it.
 peek           one leaf of a checkpoint, looked at without any of the others.
 export         tensors of a checkpoint as safetensors files that other tools open.
 """

@@ -1,4 +1,4 @@
-"""How the values of tensors lie, compared with NumPy's own words."""
+"""How the values of tensors lie and how far they moved, compared with NumPy's own words."""
 
 import numpy as np
 import pytest
@@ -7,9 +7,18 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import model_checkpoint as mc
-from model_checkpoint.cli.finding import value_spread as module
-from model_checkpoint.cli.finding.value_spread import spread_of, tensor_spreads
-from model_checkpoint.errors import ChunkMismatch, OptionInvalid
+from model_checkpoint.engine.reading.figures import tensor_figures as module
+from model_checkpoint.engine.reading.figures.movement import movement_of
+from model_checkpoint.engine.reading.figures.number_figures import sum_up
+from model_checkpoint.engine.reading.figures.tensor_figures import tensor_figures
+from model_checkpoint.engine.reading.tensor_reader import TensorReader
+from model_checkpoint.errors import ChunkMismatch
+
+
+def figures_in(root, bins=16):
+    with TensorReader(root) as tensors:
+        return {name: tensor_figures(tensors, name, bins=bins) for name in tensors.specs}
+
 
 NUMBERS = st.floats(-1e9, 1e9) | st.sampled_from([np.nan, np.inf, -np.inf, 0.0])
 
@@ -19,7 +28,7 @@ NUMBERS = st.floats(-1e9, 1e9) | st.sampled_from([np.nan, np.inf, -np.inf, 0.0])
 def test_figures_are_those_of_the_whole_however_it_is_cut(values, bins, size):
     blocks = [values[start : start + size] for start in range(0, len(values), size)]
 
-    found = spread_of(lambda: iter(blocks), bins)
+    found = sum_up(lambda: iter(blocks), bins)
 
     good = values[np.isfinite(values)]
     assert (found.count, found.nan, found.inf) == (len(values), np.isnan(values).sum(), np.isinf(values).sum())
@@ -29,20 +38,21 @@ def test_figures_are_those_of_the_whole_however_it_is_cut(values, bins, size):
         assert (found.min, found.max) == (good.min(), good.max())
         assert found.mean == pytest.approx(good.mean(), abs=1e-6)
         assert found.std == pytest.approx(good.std(), abs=1e-3, rel=1e-9)
+        assert found.norm == pytest.approx(np.linalg.norm(good), abs=1e-6, rel=1e-9)
     else:
-        assert (found.min, found.mean) == (None, None)
+        assert (found.min, found.mean, found.norm) == (None, None, None)
 
 
 def test_a_large_mean_costs_no_digits():
     values = 1e9 + np.array([-1.0, 1.0] * 500)
 
-    assert spread_of(lambda: iter(np.split(values, 10)), 2).std == pytest.approx(1.0)
+    assert sum_up(lambda: iter(np.split(values, 10)), 2).std == pytest.approx(1.0)
 
 
 def test_the_widest_numbers_have_a_histogram():
     widest = np.array([-np.finfo(np.float64).max, np.finfo(np.float64).max])
 
-    assert spread_of(lambda: iter([widest]), 2).histogram == (1, 1)
+    assert sum_up(lambda: iter([widest]), 2).histogram == (1, 1)
 
 
 def test_a_tensor_larger_than_its_share_of_memory_is_read_in_pieces(tmp_path, monkeypatch):
@@ -52,12 +62,12 @@ def test_a_tensor_larger_than_its_share_of_memory_is_read_in_pieces(tmp_path, mo
         {"w": whole, "scalar": np.array(2, np.float32), "none": np.zeros((0, 3)), "words": np.array(["a"])},
         step=1,
     )
-    in_one = tensor_spreads(tmp_path, bins=4)
+    in_one = figures_in(tmp_path, bins=4)
     monkeypatch.setattr(module, "_AT_ONCE", 800)
 
-    assert tensor_spreads(tmp_path, bins=4) == in_one
-    assert in_one[0].figures.histogram == (175, 175, 175, 175)
-    assert [one.figures is None for one in in_one] == [False, False, False, True]
+    assert figures_in(tmp_path, bins=4) == in_one
+    assert in_one["w"].histogram == (175, 175, 175, 175)
+    assert [name for name, figures in in_one.items() if figures is None] == ["words"]
 
 
 def test_every_real_dtype_has_figures(tmp_path):
@@ -71,7 +81,7 @@ def test_every_real_dtype_has_figures(tmp_path):
     }
     mc.save(tmp_path, state, step=1)
 
-    told = {one.name: one.figures for one in tensor_spreads(tmp_path)}
+    told = figures_in(tmp_path)
 
     assert {name for name, figures in told.items() if figures is None} == {"complex"}
     assert (told["bf16"].mean, told["fp8"].max, told["flag"].zeros) == (1.0, 1.0, 1)
@@ -83,9 +93,22 @@ def test_damage_is_never_summed_up(tmp_path):
     data.write_bytes(data.read_bytes()[:-1] + b"\xff")
 
     with pytest.raises(ChunkMismatch, match="step-00000001"):
-        tensor_spreads(tmp_path)
+        figures_in(tmp_path)
 
 
-def test_a_nonsense_number_of_bins_is_refused(tmp_path):
-    with pytest.raises(OptionInvalid, match="bins must be"):
-        tensor_spreads(tmp_path, bins=0)
+def test_movement_is_that_of_the_numbers():
+    a, b = np.random.default_rng(6).normal(size=(2, 1000))
+
+    found = movement_of(a, b)
+
+    assert found.rel == pytest.approx(np.linalg.norm(b - a) / np.linalg.norm(a))
+    assert found.cos == pytest.approx(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
+    assert movement_of(a, b[:5]) is None
+
+
+def test_a_turned_phase_and_the_last_digit_of_a_large_number_are_movement():
+    turned = movement_of(np.array([1 + 0j]), np.array([1j]))
+    counted = movement_of(np.array([2**62]), np.array([2**62 + 1]))
+
+    assert (turned.gap, turned.cos) == (pytest.approx(2**0.5), pytest.approx(0.0))
+    assert counted.changed == 1
