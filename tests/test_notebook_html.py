@@ -4,10 +4,12 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+import torch
 
 import model_checkpoint as mc
 from model_checkpoint.integrity import CheckpointVerifier
 from model_checkpoint.notebook_html import html_table
+from model_checkpoint.recompute import auto_checkpoint
 
 NASTY = "<script>alert('x')</script>\u202e\x1b[31m"
 
@@ -67,6 +69,16 @@ def test_a_plan_tells_why(root):
 
     assert "keeps 1, drops 2" in text
     assert "last 1: number 2" in text
+
+
+def test_a_memory_plan_tells_what_becomes_of_each_stage():
+    model = torch.nn.Sequential(*[torch.nn.Sequential(torch.nn.Linear(32, 32), torch.nn.GELU()) for _ in range(4)])
+    plan = auto_checkpoint(model, 0.7, torch.randn(16, 32)).plan
+
+    text = shown(plan)
+
+    assert all(stage.name in text and fate in text for stage, fate in zip(plan.stages, plan.fates(), strict=True))
+    assert f"{plan.peak_bytes / 1e6:.2f} MB" in text
 
 
 def test_reports_of_loading_verifying_and_repairing(root):

@@ -140,7 +140,7 @@ def test_a_run_is_told_whole(reader, built):
 
     assert run["config"] == {"lr": 0.1, "total_steps": 40}
     assert run["metric_names"] == ["loss_scale", "val_loss"]
-    assert run["has"] == {"memory": False, "loss_scale": True}
+    assert run["has"] == {"memory": True, "loss_scale": True}
     assert run["status"] == "finished"
     assert reader.get("/api/runs/nobody").status_code == 404
 

@@ -1,8 +1,8 @@
 """Big catalog: 200 runs, 10,000 checkpoints and 2 million points in a SQLite file, made in seconds, the same each time.
 
 Rows are put down in bulk, below the catalog's own methods, since those are not what is tried with it. Beside them lie a
-few real checkpoints, saved by the manager, one of them damaged, so that every page has something to look into. Times
-are relative to ``now``: some runs live, one stalls, one is dead.
+few real checkpoints, saved by the manager, one of them damaged, and their run trains by a real memory plan, so that
+every page has something to look into. Times are relative to ``now``: some runs live, one stalls, one is dead.
 
     python -m tests.ground.big_catalog FOLDER [runs checkpoints points]
 """
@@ -15,6 +15,7 @@ import sqlite3
 import sys
 import time
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -65,14 +66,12 @@ def build_catalog(
     database.close()
     with EnhancedDatabaseConnection(url) as connection:
         for child in range(4, runs, 9):
-            parent = f"run{child - 4:04d}"
             step = 100 * (child % 5 + 1)
             connection.add_edge(
                 LineageEdge(
                     parent=f"ckpt-{child - 4:04d}-{child % 5:04d}", child=f"run{child:04d}", kind="resumed", step=step
                 )
             )
-            del parent
     return BuiltCatalog(
         url,
         folder,
@@ -88,12 +87,37 @@ def build_catalog(
     )
 
 
+def _blocks():
+    from torch import nn
+
+    blocks = [nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64), nn.LayerNorm(64)) for _ in range(10)]
+    return nn.Sequential(*blocks)
+
+
+@cache
+def _planned():
+    """A real plan, measured once."""
+    import torch
+
+    from model_checkpoint.recompute import auto_checkpoint
+
+    return auto_checkpoint(_blocks(), 0.45, torch.randn(256, 64)).plan
+
+
+def log_memory_plan(run: ExperimentTracker) -> None:
+    """What a training run does that has a budget: it puts a plan in force, and its run knows of it."""
+    from model_checkpoint.recompute import auto_checkpoint
+
+    auto_checkpoint(_blocks(), plan=_planned(), tracker=run)
+
+
 def _real_run(connection: EnhancedDatabaseConnection, url: str, root: Path) -> tuple[str, tuple[str, ...]]:
     """A run with four real checkpoints; a bit of the second is flipped."""
     chance = np.random.default_rng(1)
     with ExperimentTracker(
         "real", "digits", tags=["real"], config={"lr": 0.1, "total_steps": 40}, database_url=url
     ) as run:
+        log_memory_plan(run)
         manager = EnhancedCheckpointManager(run, str(root), max_checkpoints=None, parity="xor")
         weights = {f"layer{n}.weight": chance.normal(size=(32, 16)).astype(np.float32) for n in range(4)}
         ids = []

@@ -19,6 +19,7 @@ def routes_of(big):
         "run-checkpoints": f"/run/{big.alive}/checkpoints",
         "run-config": f"/run/{big.alive}/config",
         "run-saves": f"/run/{big.alive}/saves",
+        "run-memory": f"/run/{big.real}/memory",
         "run-loss-scale": f"/run/{big.real}/lossscale",
         "checkpoints": "/checkpoints",
         "checkpoint": f"/checkpoint/{third}",

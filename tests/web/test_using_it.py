@@ -196,6 +196,52 @@ def test_a_zoom_asks_again_and_stays_in_the_address(served, big, visit):
     assert tab.get_by_role("button", name="Reset zoom").count() == 1
 
 
+def test_the_columns_one_chose_stay_and_marks_under_a_curve_lead_to_their_checkpoints(served, big, visit):
+    visitor = visit(served).open("/runs").settle()
+    tab = visitor.tab
+    titles = tab.locator("thead th")
+    tab.get_by_role("button", name="Columns").click()
+    tab.locator(".menu label", has_text="Progress").locator("input").uncheck()
+    tab.reload()
+    visitor.settle()
+    assert titles.filter(has_text="State").count() == 1
+    assert titles.filter(has_text="Progress").count() == 0
+
+    visitor.go(f"/run/{big.alive}").settle()
+    mark = tab.locator(".marks a").first
+    assert "step" in mark.get_attribute("aria-label")
+    mark.click()
+    tab.get_by_text("What a resume gets").wait_for()
+    assert f"#/checkpoint/ckpt-{big.alive[3:]}-" in tab.url
+
+
+def test_a_comparison_shows_the_settings_that_differ_and_the_others_when_asked(served, visit):
+    visitor = visit(served).open("/compare?runs=run0000,run0025").settle()
+    settings = visitor.tab.locator(".panel", has_text="only what differs")
+    assert "seed" in settings.inner_text()
+    assert "total_steps" not in settings.inner_text()
+
+    visitor.tab.get_by_role("button", name="Differences only").click()
+    visitor.tab.get_by_text("total_steps").wait_for()
+    assert "all=1" in visitor.tab.url
+
+
+def test_a_memory_plan_is_drawn_and_a_point_of_its_curve_tells_how_to_have_it(served, big, visit):
+    visitor = visit(served).open(f"/run/{big.real}").settle()
+    tab = visitor.tab
+    tab.get_by_role("link", name="Memory plan").click()
+    tab.get_by_text("What happens to each stage").wait_for()
+    assert "Chosen plan" in visitor.text(".chart + p")
+    assert tab.locator(".stages li").count() >= 10
+    assert tab.locator(".stages li.recompute, .stages li.drop").count() > 0
+
+    box = tab.locator(".u-over").bounding_box()
+    tab.mouse.click(box["x"] + 2, box["y"] + box["height"] / 2)  # the least memory there is a plan for
+
+    tab.get_by_text("This plan").wait_for()
+    assert "auto_checkpoint(model, " in visitor.text(".chart + p")
+
+
 def test_a_server_that_ended_is_told_and_the_figures_stay(small, tmp_path, visit):
     with serving([str(small.folder)], tmp_path / "cache") as address:
         visitor = visit(address).open("/storage").settle().go("/runs").settle()

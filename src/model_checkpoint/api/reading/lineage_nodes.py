@@ -8,6 +8,7 @@ from typing import Any
 
 from model_checkpoint.api.answers.plain_values import flattened, plain_of
 from model_checkpoint.api.library.shelves import Library, Shelf
+from model_checkpoint.api.reading.run_extras import settings_of
 from model_checkpoint.api.reading.run_lines import health_word
 from model_checkpoint.api.reading.run_status import judge
 from model_checkpoint.database import Checkpoint, LineageEdge, RunOverview
@@ -68,7 +69,7 @@ def _node(
         "step": None if edge is None else edge.step,
         "last_step": row.step,
         "started": row.start_time or None,
-        "changed": {} if parent is None else changed_settings(parent.experiment.config, row.config),
+        "changed": {} if parent is None else changed_settings(settings_of(parent), settings_of(run)),
     }
 
 

@@ -10,7 +10,7 @@ from model_checkpoint.api.answers.plain_values import plain_of
 from model_checkpoint.api.answers.run_answers import StatusWord
 from model_checkpoint.api.library.run_titles import UNTITLED, titles_in
 from model_checkpoint.api.library.shelves import Library, Shelf
-from model_checkpoint.api.reading.run_extras import has_loss_scale, has_memory_plan
+from model_checkpoint.api.reading.run_extras import has_loss_scale, has_memory_plan, settings_of
 from model_checkpoint.api.reading.run_lines import RunCandidate, lines_of
 from model_checkpoint.api.reading.run_status import judge
 from model_checkpoint.database import RunOverview
@@ -32,7 +32,7 @@ def describe_run(library: Library, run_id: str) -> dict[str, Any]:
     (line,) = lines_of([run], sorted(summaries), now)
     return {
         **line,
-        "config": plain_of(overview.experiment.config),
+        "config": plain_of(settings_of(overview)),
         "parent": _parent(shelf, run_id),
         "next_save": _next_save(shelf, run, line["steps_per_s"], now),
         "saving": _saving(shelf, overview) if run.verdict.status is StatusWord.ALIVE else None,

@@ -1,14 +1,15 @@
 """Run extras: memory plan and loss scale, where a run has them.
 
-The plan is looked for in the settings of the run (``log_hyperparameters({"memory_plan": model.plan.to_dict()})``) and
-in the metadata of its newest checkpoint; the loss scale in the state of its newest checkpoint, where a mixed precision
-optimizer keeps its timeline, and in a metric called ``loss_scale``.
+The plan is looked for in the settings of the run, where ``auto_checkpoint(tracker=...)`` puts it, and in the state of
+its newest checkpoint, whose part it may be (``{"plan": model.plan.to_dict(), ...}``); the loss scale in that state too,
+where a mixed precision optimizer keeps its timeline, and in a metric called ``loss_scale``.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -16,13 +17,18 @@ from model_checkpoint.api.answers.plain_values import number_of
 from model_checkpoint.api.errors import NotFoundHere
 from model_checkpoint.api.library.shelves import Shelf
 from model_checkpoint.database import Checkpoint, RunOverview
+from model_checkpoint.engine.reading.load import load
 from model_checkpoint.engine.root.listing import read_any_manifest
 from model_checkpoint.errors import CheckpointException
+from model_checkpoint.manifest import Node
+from model_checkpoint.recompute.auto.planning.plan import Plan
+from model_checkpoint.recompute.auto.planning.plan_log import SETTING
 from model_checkpoint.storage.locate import open_store
 from model_checkpoint.tree.values.plain import plain_values
 from model_checkpoint.tree.values.values import unpack_value
 
-PLAN, SCALE = "memory_plan", "loss_scale"
+SCALE = "loss_scale"
+_PLANNED = ("budget_bytes", "stages", "front")  # what a plan has, whatever else
 _EVENT = re.compile(r"(?:.*\.)?timeline\.(\d+)\.(step|scale|event|detail)")
 _SKIPPED = ("backed_off", "at_floor", "bad_loss")
 _COLUMNS = 2000
@@ -37,8 +43,12 @@ def has_memory_plan(shelf: Shelf, run: RunOverview) -> bool:
 def has_loss_scale(shelf: Shelf, run: RunOverview) -> bool:
     """Whether anything is known of the loss scale."""
     measured = any(one.metric_name == SCALE for one in shelf.connection.summaries(run.experiment.id))
-    row = _newest(shelf, run)
-    return measured or bool(row is not None and _events(row.root, row.name, row.id))
+    return measured or bool(_told(_newest(shelf, run)).events)
+
+
+def settings_of(run: RunOverview) -> dict[str, Any]:
+    """The settings of a run without the plan, which has a page of its own."""
+    return {name: value for name, value in run.experiment.config.items() if name != SETTING}
 
 
 def _newest(shelf: Shelf, run: RunOverview) -> Checkpoint | None:
@@ -46,10 +56,12 @@ def _newest(shelf: Shelf, run: RunOverview) -> Checkpoint | None:
 
 
 def _plan(shelf: Shelf, run: RunOverview) -> Mapping[str, Any] | None:
-    newest = _newest(shelf, run)
-    places = (run.experiment.config, {} if newest is None else newest.metadata)
-    found = next((place[PLAN] for place in places if isinstance(place.get(PLAN), Mapping)), None)
-    return found if found is not None and {"budget_bytes", "stages", "front"} <= found.keys() else None
+    logged = run.experiment.config.get(SETTING)
+    return logged if _is_plan(logged) else _told(_newest(shelf, run)).plan
+
+
+def _is_plan(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(name in value for name in _PLANNED)
 
 
 def describe_memory_plan(shelf: Shelf, run: RunOverview) -> dict[str, Any]:
@@ -61,8 +73,8 @@ def describe_memory_plan(shelf: Shelf, run: RunOverview) -> dict[str, Any]:
     plan = _plan(shelf, run)
     if plan is None:
         raise NotFoundHere(
-            f"run {run.experiment.id!r}: no memory plan is known. Log it with "
-            'tracker.log_hyperparameters({"memory_plan": model.plan.to_dict()}).'
+            f"run {run.experiment.id!r}: no memory plan is known. Give its tracker to "
+            "auto_checkpoint(..., tracker=tracker), or save model.plan.to_dict() as a part of its checkpoints."
         )
     points = [
         {"bytes": int(one["bytes"]), "slow": float(one["slowdown"]) - 1.0, "measured": bool(one["measured"])}
@@ -92,26 +104,49 @@ def describe_memory_plan(shelf: Shelf, run: RunOverview) -> dict[str, Any]:
 
 def _fates(plan: Mapping[str, Any]) -> list[str]:
     """What becomes of each stage, by the schedule as it was written down."""
-    from model_checkpoint.recompute.auto.planning.plan import Plan  # brings torch along: only who asks pays for it
-
     try:
         return [_FATES[fate] for fate in Plan.from_dict(plan).fates()]
     except (CheckpointException, KeyError, TypeError, ValueError):
         return ["unknown"] * len(plan["stages"])
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Told:
+    """What the state of a checkpoint tells, apart from its tensors."""
+
+    plan: Mapping[str, Any] | None = None
+    events: tuple[tuple[tuple[str, Any], ...], ...] = ()  # of the loss scale, each as pairs
+
+
+def _told(row: Checkpoint | None) -> _Told:
+    return _Told() if row is None or not row.root or not row.name else _read(row.root, row.name, row.id)
+
+
 @lru_cache(maxsize=512)
-def _events(root: str, name: str, id: str) -> tuple[tuple[tuple[str, Any], ...], ...]:
-    """The events of a timeline in the state of a checkpoint, each as pairs; none if there is no such state here."""
+def _read(root: str, name: str, id: str) -> _Told:
     del id  # a name may be given anew; an id never is
-    if not root or not name:
-        return ()
     try:
-        tree = read_any_manifest(open_store(root), name).tree
+        leaves = plain_values(read_any_manifest(open_store(root), name).tree)
+        return _Told(plan=_plan_among(leaves, root, name), events=_events_among(leaves))
     except CheckpointException:
-        return ()
+        return _Told()
+
+
+def _plan_among(leaves: Mapping[str, Node], root: str, name: str) -> Mapping[str, Any] | None:
+    """The part of a state that is a plan, if there is one."""
+    for leaf in leaves:
+        part, dot, field = leaf.partition(".")
+        if dot and field == _PLANNED[0]:
+            found = load(open_store(root), name=name, parts=part)[part]
+            if _is_plan(found):
+                return dict(found)
+    return None
+
+
+def _events_among(leaves: Mapping[str, Node]) -> tuple[tuple[tuple[str, Any], ...], ...]:
+    """The events of the timeline of a loss scale in a state."""
     found: dict[int, dict[str, Any]] = {}
-    for leaf, node in plain_values(tree).items():
+    for leaf, node in leaves.items():
         match = _EVENT.fullmatch(leaf)
         if match is not None:
             found.setdefault(int(match[1]), {})[match[2]] = unpack_value(node)
@@ -138,7 +173,7 @@ def describe_loss_scale(shelf: Shelf, run: RunOverview) -> dict[str, Any]:
             "event": str(one["event"]),
             "detail": str(one.get("detail", "")),
         }
-        for one in map(dict, () if row is None else _events(row.root, row.name, row.id))
+        for one in map(dict, _told(row).events)
     ]
     window = shelf.connection.series_window(run.experiment.id, SCALE, columns=_COLUMNS)
     x = [int(place) for place in window.x.tolist()]

@@ -11,6 +11,7 @@ from typing import Any
 from model_checkpoint.api.answers.plain_values import flattened, number_of
 from model_checkpoint.api.answers.run_answers import StatusWord
 from model_checkpoint.api.library.shelves import Library, Shelf
+from model_checkpoint.api.reading.run_extras import settings_of
 from model_checkpoint.api.reading.run_status import RunVerdict, judge
 from model_checkpoint.database import MetricSummary, RunOverview
 from model_checkpoint.database.catalog.paging import cursor_of, read_cursor
@@ -80,7 +81,7 @@ def list_runs(library: Library, wanted: RunsWanted) -> dict[str, Any]:
     """
     shelves = [(shelf, shelf.connection.overviews(), shelf.connection.now()) for shelf in library.shelves()]
     measured = sorted({name for shelf, _, _ in shelves for name in shelf.connection.metric_names()})
-    settings = sorted({name for _, runs, _ in shelves for run in runs for name in flattened(run.experiment.config)})
+    settings = sorted({name for _, runs, _ in shelves for run in runs for name in flattened(settings_of(run))})
     names = [*OWN_NAMES, *measured, *(f"best.{name}" for name in measured), *settings]
     names += [f"config.{name}" for name in settings]  # for those that a metric has the name of
     query = parse_query(wanted.text, set(names))
@@ -146,7 +147,7 @@ def _candidates(
 def searchable(one: RunCandidate) -> dict[str, Any]:
     """A run as a search looks at it."""
     row = one.overview.experiment
-    settings = flattened(row.config)
+    settings = flattened(settings_of(one.overview))
     metrics = {name: summary.last for name, summary in one.summaries.items()}
     best = {f"best.{name}": best_of(summary)[0] for name, summary in one.summaries.items()}
     return {

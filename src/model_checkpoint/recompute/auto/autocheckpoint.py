@@ -21,6 +21,7 @@ from model_checkpoint.recompute.auto.measuring.stages import FoundStage, FoundSt
 from model_checkpoint.recompute.auto.planning.calibrate import TriedSchedule
 from model_checkpoint.recompute.auto.planning.outline import modules_of, outline_of
 from model_checkpoint.recompute.auto.planning.plan import Plan
+from model_checkpoint.recompute.auto.planning.plan_log import PlanLog, log_plan
 from model_checkpoint.recompute.auto.running.stage_call import StageFacts
 
 M = TypeVar("M", bound=nn.Module)
@@ -39,6 +40,7 @@ def auto_checkpoint(
     offload: str | None = None,
     spill_dir: str | Path | None = None,
     executor: str = "native",
+    tracker: PlanLog | None = None,
 ) -> M:
     """Make a model train within a number of activation bytes, and return the same object.
 
@@ -60,6 +62,8 @@ def auto_checkpoint(
         spill_dir: where ``offload="disk"`` writes; a temporary folder by default.
         executor: ``"native"`` runs any plan; ``"torch"`` keeps or recomputes single stages as regions of
             ``torch.utils.checkpoint``, so that ``torch.compile`` and ``fully_shard`` can follow.
+        tracker: the run that trains the model, such as an ``ExperimentTracker``: the plan becomes one of its settings,
+            and the dashboard shows it.
 
     Raises:
         BudgetTooSmall: no plan fits; the error states the floor.
@@ -89,7 +93,7 @@ def auto_checkpoint(
         old.remove()
     if plan is not None:
         chosen = plan if isinstance(plan, Plan) else Plan.from_dict(plan)
-        return _apply_saved(model, chosen, sample_input, options=options)
+        return _told(_apply_saved(model, chosen, sample_input, options=options), tracker)
     if memory_budget is None or (sample_input is None and profile is None):
         raise TypeError("auto_checkpoint: expected memory_budget and sample_input, or plan=.")
     sample = _sample(model, sample_input, loss, profile=profile)
@@ -98,7 +102,14 @@ def auto_checkpoint(
     profile.check(options)
     budget = parse_budget(memory_budget, plain_peak=profile.survey.peak)
     candidate = profile.calibration.choose(budget)
-    return _install(model, profile, candidate, sample=sample, budget=budget, options=options)
+    return _told(_install(model, profile, candidate, sample=sample, budget=budget, options=options), tracker)
+
+
+def _told(model: M, tracker: PlanLog | None) -> M:
+    """Say to the run, if there is one, by which plan it trains."""
+    if tracker is not None:
+        log_plan(tracker, model.__dict__["plan"])
+    return model
 
 
 def _sample(

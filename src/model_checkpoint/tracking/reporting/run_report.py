@@ -10,6 +10,8 @@ from model_checkpoint.tracking.reporting.run_comparison import flatten_config, s
 from model_checkpoint.tracking.reporting.text_tables import Style, check_style, heading, number, table
 from model_checkpoint.tracking.reporting.vitals import RunVitals
 
+_LONGEST = 200  # characters of a setting
+
 
 def report_run(
     run: Experiment, statistics: ExperimentStatistics, vitals: RunVitals, *, style: Style = "markdown"
@@ -20,7 +22,7 @@ def report_run(
     parts = [title, "", table(_facts(run, vitals), style)]
     if run.notes:
         parts += ["", heading("Notes", style), run.notes]
-    settings = [["setting", "value"], *([key, shown(value)] for key, value in flatten_config(run.config))]
+    settings = [["setting", "value"], *([key, _short(shown(value))] for key, value in flatten_config(run.config))]
     if run.config:
         parts += ["", heading("Settings", style), table(settings, style)]
     if statistics.metrics:
@@ -28,6 +30,11 @@ def report_run(
     if statistics.checkpoints or statistics.deleted_checkpoints:
         parts += ["", heading("Checkpoints", style), table(_checkpoint_rows(statistics), style)]
     return "\n".join(parts) + "\n"
+
+
+def _short(text: str) -> str:
+    """A setting that fits into a table, such as a memory plan with all its stages."""
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
 def _facts(run: Experiment, vitals: RunVitals) -> list[list[str]]:

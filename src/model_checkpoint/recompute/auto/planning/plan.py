@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from model_checkpoint.notebook_html import html_table
 from model_checkpoint.recompute.auto.common.errors import PlanMismatch
 from model_checkpoint.recompute.auto.planning.pareto import Pareto, ParetoRow
 from model_checkpoint.recompute.auto.planning.schedule import (
@@ -108,6 +109,18 @@ class Plan:
                 f"output {_mb(stage.output_bytes)}, {stage.forward_seconds * 1e3:.2f} ms"
             )
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows it: what it costs, and what becomes of each stage."""
+        title = (
+            f"memory plan: peak {_mb(self.peak_bytes)} of {_mb(self.budget_bytes)}, plain {_mb(self.plain_bytes)}; "
+            f"step {self.measured_seconds * 1e3:.1f} ms, plain {self.plain_seconds * 1e3:.1f} ms"
+        )
+        rows = [
+            (stage.name, fate, _mb(stage.saved_bytes), f"{stage.forward_seconds * 1e3:.2f} ms")
+            for stage, fate in zip(self.stages, self.fates(), strict=True)
+        ]
+        return html_table(title, ["stage", "", "saves", "forward"], rows)
 
     def pareto(self) -> Pareto:
         """Budgets against time for this model: predicted along the front, measured where plans were run."""

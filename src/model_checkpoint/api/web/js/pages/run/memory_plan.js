@@ -1,15 +1,14 @@
 // What does the memory plan cost, and what does it keep? The curve of plans nobody beats, and the one in force.
 import { html, useMemo, useState } from '../../../vendor/preact-htm.js';
 import { Chart } from '../../chart/chart.js';
-import { bytes, num, pct } from '../../core/format.js';
+import { bytes, pct } from '../../core/format.js';
 import { part } from '../../data/http.js';
 import { useResource } from '../../data/resource.js';
 import { Key, Panel, Stat } from '../../ui/panel.js';
 import { Failure, Skeleton } from '../../ui/states.js';
 
-const GB = 1e9;
 const HOW = { keep: '--c1', recompute: '--c5', drop: '--c4', offload: '--c6' };
-const gigabytes = (v) => (typeof v === 'number' ? num(v, 3) + ' GB' : v);
+const amount = (v) => (typeof v === 'number' ? bytes(v) : v);
 const percents = (v) => (v == null ? '' : Math.round(v * 10) / 10 + ' %');
 const sum = (list, of) => list.reduce((total, one) => total + (of(one) || 0), 0);
 
@@ -29,7 +28,7 @@ function Plan({ plan }) {
       {
         id: 'plans',
         label: 'cheapest plan for each budget',
-        x: points.map((p) => p.bytes / GB),
+        x: points.map((p) => p.bytes),
         last: points.map((p) => p.slow * 100),
         color: '--c1',
         plain: true,
@@ -38,8 +37,8 @@ function Plan({ plan }) {
     [points],
   );
   const rules = useMemo(() => {
-    const budget = plan.budget ? [{ x: plan.budget / GB, label: 'budget ' + bytes(plan.budget), color: '--bad' }] : [];
-    return [...budget, { x: chosen.bytes / GB, label: '', color: '--c3' }];
+    const budget = plan.budget ? [{ x: plan.budget, label: 'budget ' + bytes(plan.budget), color: '--bad' }] : [];
+    return [...budget, { x: chosen.bytes, label: '', color: '--c3' }];
   }, [plan]);
   const shown = picked == null ? chosen : points[picked];
   const widest = Math.max(...plan.stages.map((stage) => stage.act), 1);
@@ -53,8 +52,8 @@ function Plan({ plan }) {
     <div class="grid">
       <div class="c5">
         <${Panel} title="Memory against time" sub="each point is a plan nobody beats">
-          <${Chart} label="Memory against time" series=${series} xKind=${gigabytes} height=${300} lines=${rules} format=${percents} points legend=${false} yMin=${0} onPoint=${setPicked} />
-          <p class="small muted">${picked == null ? 'Chosen plan' : 'This plan'}: ${bytes(shown.bytes)} peak for ${pct(shown.slow, 1)} more time. Click a point to look at another; put it in force with <code class="breakable">auto_checkpoint(model, budget="${bytes(shown.bytes).replace(/\s/g, '')}")</code>.</p>
+          <${Chart} label="Memory against time" series=${series} xKind=${amount} height=${300} lines=${rules} format=${percents} points legend=${false} yMin=${0} onPoint=${setPicked} />
+          <p class="small muted">${picked == null ? 'Chosen plan' : 'This plan'}: ${bytes(shown.bytes)} peak for ${pct(shown.slow, 1)} more time. Click a point to look at another; put it in force with <code class="breakable">auto_checkpoint(model, ${shown.bytes}, sample)</code>.</p>
         <//>
       </div>
       <div class="c7">
