@@ -11,16 +11,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far one operation has come, in bytes."""
+    """How far one operation has come, in bytes unless ``unit`` says what else is counted."""
 
     operation: str
     done: int
     total: int
     seconds: float
+    unit: str = "bytes"
 
     @property
     def rate(self) -> float:
-        """Bytes per second so far; 0.0 before the clock moved."""
+        """How much per second so far; 0.0 before the clock moved."""
         return self.done / self.seconds if self.seconds > 0 else 0.0
 
 

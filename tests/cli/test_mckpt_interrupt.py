@@ -81,6 +81,36 @@ def test_reading_verbs_just_end(root):
     assert done.stdout == ""
 
 
+def test_a_repair_leaves_every_file_as_it_was_or_right(tmp_path, mckpt):
+    root = tmp_path / "run"
+    mc.save(root, {"w": np.arange(1 << 20, dtype=np.float64)}, step=1, parity="xor")
+    mc.finish_saves()
+    (data,) = (root / "checkpoints/step-00000001").glob("*.safetensors")
+    damaged = bytearray(data.read_bytes())
+    damaged[-1] ^= 1
+    data.write_bytes(damaged)
+    before = everything(root)
+
+    interrupted("model_checkpoint.engine.repairing.rebuild._chunk", 2, "repair", root)
+
+    assert (everything(root), data.read_bytes()) == (before, damaged)
+    assert mckpt("repair", root).code == 0
+    assert all(health.ok for health in mc.verify(root))
+
+
+def test_an_adoption_has_whole_checkpoints_only_and_the_same_command_goes_on(tmp_path, mckpt):
+    torch = pytest.importorskip("torch")
+    for step in (1, 2, 3):
+        torch.save({"w": torch.ones(step)}, tmp_path / f"step-{step}.pt")
+
+    interrupted("model_checkpoint.convert.adopting.save_imported", 3, "adopt", tmp_path, tmp_path / "new")
+
+    assert [info.step for info in mc.list_checkpoints(tmp_path / "new")] == [2, 1]
+    assert all(health.ok for health in mc.verify(tmp_path / "new"))
+    assert mckpt("adopt", tmp_path, tmp_path / "new").code == 0
+    assert len(mc.list_checkpoints(tmp_path / "new")) == 3
+
+
 @pytest.mark.slow
 def test_a_real_interrupt_from_outside_ends_it_within_a_moment(tmp_path):
     mc.save(tmp_path / "run", {"w": np.random.default_rng(0).random(1 << 24)}, step=1)

@@ -13,8 +13,12 @@ from model_checkpoint.convert.converting import save_imported
 from model_checkpoint.convert.errors import SourceChanged
 from model_checkpoint.convert.findings import TrainerCheckpoint, find_checkpoints
 from model_checkpoint.convert.formats import IMPORTERS
+from model_checkpoint.engine.common.meter import Meter
+from model_checkpoint.engine.common.option_checks import require
+from model_checkpoint.engine.common.progress import Listen, listening
 from model_checkpoint.engine.root.describe import describe
 from model_checkpoint.errors import CheckpointException, CheckpointNotFound, StepExists
+from model_checkpoint.events import Emit
 from model_checkpoint.storage.contract.store import Store
 from model_checkpoint.storage.locate import open_store
 
@@ -60,7 +64,9 @@ class AdoptReport:
         return "\n".join([*rows, f"{self.root}: {counts}, {len(self.ignored)} other files left alone"])
 
 
-def adopt(folder: str | os.PathLike[str], root: str | os.PathLike[str] | None = None) -> AdoptReport:
+def adopt(
+    folder: str | os.PathLike[str], root: str | os.PathLike[str] | None = None, *, progress: Listen = None
+) -> AdoptReport:
     """Take every checkpoint that Lightning, the Hugging Face Trainer, DCP or ``torch.save`` left below a folder.
 
     Each keeps its name, and its step and metrics where it tells them. Bytes are copied, and the folder is never
@@ -70,6 +76,7 @@ def adopt(folder: str | os.PathLike[str], root: str | os.PathLike[str] | None = 
     Args:
         folder: Where the trainer has saved.
         root: Where the checkpoints go; the folder itself by default.
+        progress: Called as bytes come over; True shows a bar.
 
     Example:
         >>> import tempfile, torch, model_checkpoint as mc
@@ -81,6 +88,7 @@ def adopt(folder: str | os.PathLike[str], root: str | os.PathLike[str] | None = 
         >>> mc.load(folder, step=7)
         {'w': tensor([1., 1.])}
     """
+    require(progress=progress)
     source = Path(folder)
     if not source.is_dir():
         raise CheckpointNotFound(f"{folder}: is no folder. Name the one that the trainer saved to.", str(folder))
@@ -91,23 +99,26 @@ def adopt(folder: str | os.PathLike[str], root: str | os.PathLike[str] | None = 
     adopted: list[Adopted] = []
     present: list[str] = []
     failed: dict[str, str] = {}
-    for one in found.checkpoints:
-        try:
-            made = _adopted(one, store, target)
-        except (CheckpointException, OSError) as error:
-            log.error("%s: not adopted: %s", one.path, error)
-            failed[str(one.path)] = f"{type(error).__name__}: {error}"
-            continue
-        if made is None:
-            present.append(one.name)
-        else:
-            adopted.append(made)
+    with listening(progress, "adopting") as emit:
+        sizes = {one.path: one.nbytes for one in found.checkpoints}
+        meter = Meter("adopt", sum(sizes.values()), emit)
+        for one in found.checkpoints:
+            try:
+                made = _adopted(one, store, target, meter.share(sizes[one.path]))
+            except (CheckpointException, OSError) as error:
+                log.error("%s: not adopted: %s", one.path, error)
+                failed[str(one.path)] = f"{type(error).__name__}: {error}"
+                continue
+            if made is None:
+                present.append(one.name)
+            else:
+                adopted.append(made)
     return AdoptReport(
         root=target, adopted=tuple(adopted), present=tuple(present), failed=failed, ignored=found.ignored
     )
 
 
-def _adopted(one: TrainerCheckpoint, store: Store, root: str) -> Adopted | None:
+def _adopted(one: TrainerCheckpoint, store: Store, root: str, emit: Emit) -> Adopted | None:
     """Adopt one; None if that was done before."""
     print_of = one.fingerprint()
     if store.exists() and store.has(one.name):
@@ -116,7 +127,7 @@ def _adopted(one: TrainerCheckpoint, store: Store, root: str) -> Adopted | None:
     told = IMPORTERS[one.format](one.path)
     origin = {"from": str(one.path.absolute()), "format": one.format, "fingerprint": print_of}
     id = hashlib.sha256(f"{one.name} {print_of}".encode()).hexdigest()[:32]
-    info = save_imported(told, one.path, root, name=one.name, metadata={_ADOPTED: origin}, id=id)
+    info = save_imported(told, one.path, root, name=one.name, metadata={_ADOPTED: origin}, id=id, progress=emit)
     return Adopted(
         source=str(one.path),
         format=one.format,

@@ -17,18 +17,21 @@ from model_checkpoint.convert.targets.orbax_export import export_orbax
 from model_checkpoint.convert.targets.torch_export import export_torch
 from model_checkpoint.distributed.coordinators.local import LocalCoordinator
 from model_checkpoint.engine.common.info import CheckpointInfo
+from model_checkpoint.engine.common.option_checks import require
+from model_checkpoint.engine.common.progress import Listen, listening
 from model_checkpoint.engine.reading.export import Exported, export_file
 from model_checkpoint.engine.root.refs import Reference
 from model_checkpoint.engine.writing.save import Overwrite, save
 from model_checkpoint.errors import OptionInvalid
+from model_checkpoint.events import Emit
 from model_checkpoint.plan import trainer_step
 
-_EXPORTERS: dict[str, Callable[[Reference, str | os.PathLike[str], str | None], Exported]] = {
-    "dcp": lambda ref, target, _: export_dcp(ref, target),
-    "pt": lambda ref, target, part: export_torch(ref, target, parts=part),
-    "safetensors": lambda ref, target, part: export_file(ref, target, parts=part),
-    "hf": lambda ref, target, part: export_huggingface(ref, target, part=part or "model"),
-    "orbax": lambda ref, target, _: export_orbax(ref, target),
+_EXPORTERS: dict[str, Callable[[Reference, str | os.PathLike[str], str | None, Emit], Exported]] = {
+    "dcp": lambda ref, target, _, emit: export_dcp(ref, target, progress=emit),
+    "pt": lambda ref, target, part, emit: export_torch(ref, target, parts=part, progress=emit),
+    "safetensors": lambda ref, target, part, emit: export_file(ref, target, parts=part, progress=emit),
+    "hf": lambda ref, target, part, emit: export_huggingface(ref, target, part=part or "model", progress=emit),
+    "orbax": lambda ref, target, _, emit: export_orbax(ref, target, progress=emit),
 }
 
 
@@ -68,6 +71,7 @@ def convert(
     metrics: Mapping[str, float] | None = None,
     metadata: Mapping[str, Any] | None = None,
     overwrite: Overwrite = False,
+    progress: Listen = None,
 ) -> Converted:
     """Convert a checkpoint; the source is never changed, and nothing in a file of it is run.
 
@@ -82,6 +86,7 @@ def convert(
         metrics: Numbers to choose by later, beside those the source tells.
         metadata: Plain data to keep beside the state.
         overwrite: Replace a checkpoint of that name.
+        progress: Called as bytes come and go; True shows a bar.
 
     Raises:
         SourceUnreadable: the source is torn, of an unknown format, or would have to run code.
@@ -99,6 +104,7 @@ def convert(
         >>> convert(f"{folder}/run@7", f"{folder}/dcp", to="dcp").tensors
         1
     """
+    require(progress=progress)
     known = (NATIVE, *_EXPORTERS)
     if to not in known:
         raise OptionInvalid(f"to={to!r}: expected one of {', '.join(known)}. Nothing was done.")
@@ -121,13 +127,15 @@ def convert(
             metrics=metrics,
             metadata=metadata,
             overwrite=overwrite,
+            progress=progress,
         )
         return _report(said, found, told, info)
-    if found == NATIVE:
-        return _exported(source, found, said, target, to=to, part=part)
-    with TemporaryDirectory(prefix=".converting-", dir=Path(target).absolute().parent) as room:
-        between = save_imported(IMPORTERS[found](said), Path(said), room, step=step, name=name)
-        return _exported(between, found, said, target, to=to, part=part)
+    with listening(progress, "converting") as emit:
+        if found == NATIVE:
+            return _exported(source, found, said, target, emit, to=to, part=part)
+        with TemporaryDirectory(prefix=".converting-", dir=Path(target).absolute().parent) as room:
+            between = save_imported(IMPORTERS[found](said), Path(said), room, step=step, name=name, progress=emit)
+            return _exported(between, found, said, target, emit, to=to, part=part)
 
 
 def save_imported(
@@ -141,6 +149,7 @@ def save_imported(
     metadata: Mapping[str, Any] | None = None,
     overwrite: Overwrite = False,
     id: str | None = None,  # the name users know
+    progress: Listen = None,
 ) -> CheckpointInfo:
     """Save what was imported, with what its source tells of it."""
     step = next((one for one in (step, told.step, trainer_step(source.stem)) if one is not None), None)
@@ -156,6 +165,7 @@ def save_imported(
         metadata={**told.metadata, **(metadata or {})},
         overwrite=overwrite,
         coordinator=LocalCoordinator(),
+        progress=progress,
     )
 
 
@@ -184,9 +194,9 @@ def _report(said: str, found: str, told: Imported, info: CheckpointInfo) -> Conv
 
 
 def _exported(
-    ref: Reference, found: str, said: str, target: str | os.PathLike[str], *, to: str, part: str | None
+    ref: Reference, found: str, said: str, target: str | os.PathLike[str], emit: Emit, *, to: str, part: str | None
 ) -> Converted:
-    done = _EXPORTERS[to](ref, target, part)
+    done = _EXPORTERS[to](ref, target, part, emit)
     return Converted(
         source=said,
         source_format=found,

@@ -28,11 +28,19 @@ class TrainerCheckpoint:
     format: str
     name: str
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its files."""
+        return sum(path.stat().st_size for path in self._files())
+
     def fingerprint(self) -> str:
         """What changes when a file of it changes: names, sizes and times of change."""
-        files = [self.path] if self.path.is_file() else sorted(p for p in self.path.rglob("*") if p.is_file())
-        rows = [(p.relative_to(self.path.parent).as_posix(), p.stat().st_size, p.stat().st_mtime_ns) for p in files]
+        stats = [(path.relative_to(self.path.parent).as_posix(), path.stat()) for path in self._files()]
+        rows = [(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats]
         return hashlib.sha256(repr(rows).encode()).hexdigest()
+
+    def _files(self) -> list[Path]:
+        return [self.path] if self.path.is_file() else sorted(p for p in self.path.rglob("*") if p.is_file())
 
 
 @dataclass(frozen=True, slots=True)

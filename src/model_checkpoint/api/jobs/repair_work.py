@@ -10,6 +10,7 @@ from model_checkpoint.api.jobs.verify_work import verify_one
 from model_checkpoint.api.library.shelves import Shelf
 from model_checkpoint.database import Checkpoint
 from model_checkpoint.engine.repairing.repair import repair
+from model_checkpoint.events import Progress
 from model_checkpoint.storage.locate import open_store
 
 
@@ -18,9 +19,13 @@ def repair_one(job: ServerJob, shelf: Shelf, row: Checkpoint) -> dict[str, Any]:
     if not row.root or not row.name:
         raise StateConflict(f"checkpoint {row.id!r}: no root is recorded for it, so nothing can be mended.")
     job.total = 2 * row.file_size
-    job.advance(0, "mending")
-    report = repair(open_store(row.root), row.name)
-    job.advance(row.file_size, "verifying again")
+
+    def advance(progress: Progress) -> None:
+        come = row.file_size * progress.done // max(1, progress.total)
+        job.advance(max(0, come - job.done), "mending")
+
+    report = repair(open_store(row.root), row.name, progress=advance)
+    job.advance(row.file_size - job.done, "verifying again")
     found = verify_one(job, shelf, row)
     told = {"files": [one.file for one in report.repaired], "lost": list(report.lost_tensors)[:100]}
     outcome = "ok" if report.ok else "incomplete"

@@ -18,6 +18,8 @@ from model_checkpoint.checkpoint.catalog.catalog_rows import row_of, run_of
 from model_checkpoint.database import EnhancedDatabaseConnection
 from model_checkpoint.database.records import Checkpoint, Experiment
 from model_checkpoint.engine.common.info import CheckpointInfo, info_of, path_of
+from model_checkpoint.engine.common.meter import Meter
+from model_checkpoint.engine.common.progress import Listen, listening
 from model_checkpoint.engine.root.listing import require_root
 from model_checkpoint.engine.root.marks import NO_MARKS, Marks, read_marks
 from model_checkpoint.errors import CheckpointException, CheckpointNotFound
@@ -48,8 +50,11 @@ def reindex(
     *,
     best_metric: str | None = None,
     names: Collection[str] | None = None,
+    progress: Listen = None,
 ) -> ReindexReport:
     """Build the rows of every checkpoint in ``root`` from its manifest, or of those ``names`` alone.
+
+    ``progress`` is called as checkpoints are recorded; True shows a bar.
 
     Example:
         >>> import model_checkpoint as mc
@@ -64,11 +69,14 @@ def reindex(
     require_root(store)
     marks, unreadable = read_marks(store), list[tuple[str, str]]()
     seen: dict[str, set[str]] = {}
-    for some in _batches(_found(store, store.entries() if names is None else names, unreadable)):
-        rows = _rows(store, connection, some, marks)
-        connection.save_checkpoints(rows)
-        for row in rows:
-            seen.setdefault(row.experiment_id, set()).add(row.id)
+    looked_at = store.entries() if names is None else names
+    with listening(progress, "reindexing") as emit:
+        meter = Meter("reindex", len(looked_at), emit, unit="checkpoints")
+        for some in _batches(_found(store, looked_at, unreadable, meter)):
+            rows = _rows(store, connection, some, marks)
+            connection.save_checkpoints(rows)
+            for row in rows:
+                seen.setdefault(row.experiment_id, set()).add(row.id)
     whole = names is None  # else nobody looked at the others
     gone = sum(_mark_gone(store, connection, run, ids) for run, ids in seen.items()) if whole else 0
     for run in seen:
@@ -81,10 +89,11 @@ def reindex(
 
 
 def _found(
-    store: Store, names: Collection[str], unreadable: list[tuple[str, str]]
+    store: Store, names: Collection[str], unreadable: list[tuple[str, str]], meter: Meter
 ) -> Iterator[tuple[CheckpointInfo, Summary]]:
     """Each checkpoint whose manifest can be read; what cannot be is noted."""
     for name, data in read_manifests(store, sorted(names)):
+        meter.add(1)
         try:
             if isinstance(data, CheckpointException):
                 raise data

@@ -8,7 +8,7 @@ checkpoint that was judged, and whether somebody has pinned or tagged it meanwhi
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from model_checkpoint.checkpoint.retention.candidates import Candidate
 from model_checkpoint.checkpoint.retention.retention_plan import Decision, RetentionPlan
@@ -21,16 +21,19 @@ from model_checkpoint.storage.contract.store import Store
 log = logging.getLogger("model_checkpoint.retention")
 
 
-def carry_out(store: Store, plan: RetentionPlan, *, noted: bool = False) -> tuple[str, ...]:
+def carry_out(
+    store: Store, plan: RetentionPlan, advance: Callable[[int], None], *, noted: bool = False
+) -> tuple[str, ...]:
     """Move what ``plan`` drops to the trash; return the names that went. Those already gone are no error.
 
-    ``noted`` says that it is written down already, by a plan that was cut off.
+    ``advance`` is told of each that was looked at; ``noted`` says that it is all written down already, by a plan that
+    was cut off.
     """
     doomed = [one.candidate for one in reversed(plan.dropped)]
     intent = Intent(plan=plan.id, doomed=tuple(Doomed(one.name, one.id) for one in doomed))
     written = not noted and len(doomed) > 1 and open_intent(store, intent)
     try:
-        done = tuple(one.name for one in doomed if _drop(store, one))
+        done = tuple(one.name for one in doomed if _drop(store, one, advance))
     except BaseException:
         if written:  # whoever learns of a failure decides what to do; only a death leaves the writing
             _give_up(store, intent)
@@ -47,7 +50,8 @@ def _give_up(store: Store, intent: Intent) -> None:
         log.warning("%s: the plan %s stays written down: %s", store.url, intent.plan, error)
 
 
-def _drop(store: Store, one: Candidate) -> bool:
+def _drop(store: Store, one: Candidate, advance: Callable[[int], None]) -> bool:
+    advance(1)
     marks = read_marks(store, one.id).get(one.id, NO_MARKS) if one.id else NO_MARKS
     if marks.pinned or marks.unreadable or not {*marks.tags} <= {*one.tags}:
         log.warning("%s: %s was marked since the plan was made, so it stays", store.url, one.name)

@@ -12,7 +12,9 @@ from model_checkpoint.checkpoint.retention.carry_out import carry_out, require_c
 from model_checkpoint.checkpoint.retention.keepers import KeepNamed
 from model_checkpoint.checkpoint.retention.lineup import Keeper
 from model_checkpoint.checkpoint.retention.retention_plan import DamagePolicy, RetentionPlan, plan_retention
+from model_checkpoint.engine.common.meter import Meter
 from model_checkpoint.engine.common.option_checks import require
+from model_checkpoint.engine.common.progress import Listen, listening
 from model_checkpoint.engine.root.intents import Intent, close_intents, open_intents
 from model_checkpoint.engine.root.listing import require_root
 from model_checkpoint.errors import CheckpointException, OptionInvalid, PlanOutdated, WrongReference
@@ -31,6 +33,7 @@ def prune(
     plan: RetentionPlan | str | None = None,
     damaged: DamagePolicy = "keep",
     grace: Age | None = None,
+    progress: Listen = None,
 ) -> RetentionPlan:
     """Drop every checkpoint that no keeper claims, and tell for each why it stays or goes.
 
@@ -38,7 +41,7 @@ def prune(
     if the root has changed so that it would be something else, it is refused. Without either, what a killed prune left
     undone is finished. What is dropped can be brought back (:func:`undelete`) until ``grace`` is over (24 hours, unless
     said otherwise); what has been in the trash for longer is removed for good. ``damaged="drop"`` drops damaged
-    checkpoints too.
+    checkpoints too. ``progress`` is called as checkpoints go; True shows a bar.
 
     Example:
         >>> import model_checkpoint as mc
@@ -50,7 +53,7 @@ def prune(
         >>> mc.prune("memory://doc-prune", plan=plan).done
         ('step-00000002', 'step-00000004', 'step-00000005')
     """
-    require(dry_run=dry_run)
+    require(dry_run=dry_run, progress=progress)
     seconds = Graces().trash if grace is None else as_seconds(grace)
     store = open_store(root)
     require_root(store)
@@ -58,7 +61,9 @@ def prune(
     decided = _decide(store, begun, keep=keep, plan=plan, damaged=damaged)
     if dry_run:
         return decided
-    done = carry_out(store, decided, noted=keep is None and plan is None)
+    with listening(progress, "dropping") as emit:
+        meter = Meter("prune", len(decided.dropped), emit, unit="checkpoints")
+        done = carry_out(store, decided, meter.add, noted=keep is None and plan is None)
     close_intents(store, begun)  # finished, or given up by deciding anew
     log.info("%s: dropped %d of %d checkpoints by plan %s", store.url, len(done), len(decided.decisions), decided.id)
     return _swept(store, replace(decided, done=done), seconds)

@@ -42,7 +42,7 @@ def reindex(
     store = open_store(root)
     require_root(store)
     with open_catalog(database or default_url(store)) as catalog:
-        report = rebuild(store, catalog, best_metric=best_metric or None)
+        report = rebuild(store, catalog, best_metric=best_metric or None, progress=not as_json)
         where = catalog.database_url
     catalog_tables.reindexed(report, where, as_json=as_json)
     raise typer.Exit(ExitCode.FOUND if report.unreadable else ExitCode.FINE)

@@ -53,7 +53,15 @@ def prune(
         raise OptionInvalid("--resume finishes a plan as it was made; leave --keep out. Nothing was done.")
     keepers = None if resume else [parse_keeper(text) for text in keep or ()]
     with echoing_removals(root, database, idle=dry_run):
-        done = do(root, keepers, dry_run=dry_run, plan=plan or None, damaged="drop" if damaged else "keep", grace=grace)
+        done = do(
+            root,
+            keepers,
+            dry_run=dry_run,
+            plan=plan or None,
+            damaged="drop" if damaged else "keep",
+            grace=grace,
+            progress=not as_json,
+        )
     plan_tables.plan(root, done, dry_run=dry_run, as_json=as_json)
 
 

@@ -104,10 +104,8 @@ def diff(a: RefArgument, b: RefArgument, parts: PartsOption = None, as_json: Jso
     What moved most comes first. Leaves with 1 if there is any difference.
     """
     from model_checkpoint.cli.rendering import tensor_tables
-    from model_checkpoint.cli.rendering.waiting import waiting
     from model_checkpoint.engine.reading.diff import diff as compare
 
-    with waiting("comparing", quiet=as_json):
-        found = compare(a, b, parts=parts)
+    found = compare(a, b, parts=parts, progress=not as_json)
     tensor_tables.difference(found, as_json=as_json)
     raise typer.Exit(ExitCode.FINE if found.same else ExitCode.FOUND)

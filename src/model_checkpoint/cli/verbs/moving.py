@@ -35,16 +35,14 @@ def export(
     Nothing that exists is replaced, and nothing half-written is left.
     """
     from model_checkpoint.cli.rendering import tensor_tables
-    from model_checkpoint.cli.rendering.waiting import waiting
     from model_checkpoint.engine.reading.export import export_file, export_folder
 
     if folder and parts and len(parts) > 1:
         raise OptionInvalid("--folder takes one part: names inside it must be unique. Export the others apart.")
-    with waiting("reading, checking and writing", quiet=as_json):
-        if folder:
-            done = export_folder(ref, target, part=(parts or ["model"])[0])
-        else:
-            done = export_file(ref, target, parts=parts)
+    if folder:
+        done = export_folder(ref, target, part=(parts or ["model"])[0], progress=not as_json)
+    else:
+        done = export_file(ref, target, parts=parts, progress=not as_json)
     tensor_tables.exported(done, as_json=as_json)
 
 
@@ -67,9 +65,9 @@ def convert(
     from model_checkpoint.cli.rendering.waiting import waiting
     from model_checkpoint.cli.verbs.extras import brought
 
-    with waiting("converting", quiet=as_json):
+    with waiting("starting", quiet=as_json):  # torch takes its time
         made = brought("model_checkpoint.convert.converting", "torch")
-        done = made.convert(source, target, to=to.value, part=part or None, step=step)
+    done = made.convert(source, target, to=to.value, part=part or None, step=step, progress=not as_json)
     tensor_tables.converted(done, as_json=as_json)
 
 
@@ -86,7 +84,8 @@ def adopt(
     from model_checkpoint.cli.rendering.waiting import waiting
     from model_checkpoint.cli.verbs.extras import brought
 
-    with waiting("reading what is there", quiet=as_json):
-        done = brought("model_checkpoint.convert.adopting", "torch").adopt(folder, root or None)
+    with waiting("starting", quiet=as_json):  # torch takes its time
+        made = brought("model_checkpoint.convert.adopting", "torch")
+    done = made.adopt(folder, root or None, progress=not as_json)
     tensor_tables.converted(done, as_json=as_json)
     raise typer.Exit(ExitCode.FINE if done.ok else ExitCode.FOUND)

@@ -41,11 +41,9 @@ def repair(
     From equal chunks of other checkpoints, parity files, a mirror, or --source. Leaves with 1 if something is lost.
     """
     from model_checkpoint.cli.rendering import trust_tables
-    from model_checkpoint.cli.rendering.waiting import waiting
     from model_checkpoint.engine.repairing.repair import repair as bring_back
 
-    with waiting("reading every byte, and mending what is damaged", quiet=as_json):
-        found = bring_back(ref, source=source, dry_run=dry_run)
+    found = bring_back(ref, source=source, dry_run=dry_run, progress=not as_json)
     trust_tables.repair(found, as_json=as_json)
     raise typer.Exit(ExitCode.FINE if found.ok else ExitCode.FOUND)
 

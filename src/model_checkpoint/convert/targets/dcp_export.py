@@ -22,6 +22,8 @@ from torch.distributed.checkpoint.metadata import (
 from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, TensorWriteData, WriteItem, WriteItemType
 
 from model_checkpoint.distributed.dcp_keys.saved_items import SavedItems, read_values, saved_items
+from model_checkpoint.engine.common.meter import Meter
+from model_checkpoint.engine.common.progress import Listen, listening
 from model_checkpoint.engine.reading.chunks.chunk_reader import ChunkReader
 from model_checkpoint.engine.reading.export import Exported, draft_of, free_place
 from model_checkpoint.engine.reading.gather_boxes import BoxGather
@@ -34,7 +36,9 @@ from model_checkpoint.tree.arrays.torch_arrays import adopt, torch_dtype
 _WINDOW = 64 * MIB
 
 
-def export_dcp(ref: Reference, target: str | os.PathLike[str], *, per_rank: int | None = None) -> Exported:
+def export_dcp(
+    ref: Reference, target: str | os.PathLike[str], *, per_rank: int | None = None, progress: Listen = None
+) -> Exported:
     """Write a checkpoint as a folder of torch.distributed.checkpoint.
 
     Example:
@@ -47,7 +51,12 @@ def export_dcp(ref: Reference, target: str | os.PathLike[str], *, per_rank: int 
     store, found = choose_one(ref)
     saved = saved_items(store, found.name, rank=0, world_size=1, per_rank=per_rank)
     saved.require_decided(set(saved.nodes))
-    with draft_of(folder) as draft, _Stretches.opened(ChunkReader(store, saved.manifest, full=False), saved) as planner:
+    medium = ChunkReader(store, saved.manifest, full=False)
+    with (
+        draft_of(folder) as draft,
+        listening(progress, "exporting") as emit,
+        _Stretches.opened(medium, saved, Meter("export", 0, emit)) as planner,
+    ):
         writer = FileSystemWriter(draft)
         with typed_errors(str(folder), "could not be written"):
             _write(writer, planner)
@@ -71,18 +80,18 @@ def _write(writer: FileSystemWriter, planner: _Stretches) -> None:
 class _Stretches(SavePlanner):
     """A planner that reads what is to be written when it is asked for, and no sooner."""
 
-    def __init__(self, medium: ChunkReader, saved: SavedItems) -> None:
-        self._medium, self._saved = medium, saved
+    def __init__(self, medium: ChunkReader, saved: SavedItems, meter: Meter) -> None:
+        self._medium, self._saved, self._meter = medium, saved, meter
         self._spans: dict[MetadataIndex, tuple[int, int]] = {}
         self.nbytes = 0
 
     @classmethod
     @contextmanager
-    def opened(cls, medium: ChunkReader, saved: SavedItems) -> Iterator[_Stretches]:
+    def opened(cls, medium: ChunkReader, saved: SavedItems, meter: Meter) -> Iterator[_Stretches]:
         """The planner over open and checked files."""
         with medium:
             medium.prepare(saved.manifest.stored_of(sorted({spec.entry for spec in saved.tensors.values()})))
-            yield cls(medium, saved)
+            yield cls(medium, saved, meter)
 
     def set_up_planner(
         self, state_dict: Any, storage_meta: StorageMeta | None = None, is_coordinator: bool = False
@@ -104,6 +113,7 @@ class _Stretches(SavePlanner):
         dtype, size = torch_dtype(spec.dtype), torch.Size(spec.shape)
         rows, nbytes = (size[0] if size else 1), size.numel() * dtype.itemsize
         self.nbytes += nbytes
+        self._meter.expect(nbytes)
         step = max(1, rows * _WINDOW // max(1, nbytes)) if not self._is_view(key) else max(1, rows)
         for first in range(0, max(1, rows), step):
             count = min(step, rows - first)
@@ -135,6 +145,12 @@ class _Stretches(SavePlanner):
 
     def resolve_data(self, write_item: WriteItem) -> torch.Tensor | io.BytesIO:
         """Read one stretch, or one value."""
+        read = self._read(write_item)
+        if isinstance(read, torch.Tensor):
+            self._meter.add(read.nbytes)
+        return read
+
+    def _read(self, write_item: WriteItem) -> torch.Tensor | io.BytesIO:
         key = write_item.index.fqn
         if write_item.type is WriteItemType.BYTE_IO or self._is_view(key):
             value = read_values(self._medium, self._saved.manifest, {key: self._saved.nodes[key]})[key]

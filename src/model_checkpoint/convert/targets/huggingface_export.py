@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from model_checkpoint.convert.sources.huggingface_folder import FILES
+from model_checkpoint.engine.common.progress import Listen
 from model_checkpoint.engine.reading.export import Exported, export_folder
 from model_checkpoint.engine.reading.load import load
 from model_checkpoint.engine.root.describe import describe
@@ -13,7 +14,9 @@ from model_checkpoint.errors import StructureMismatch
 from model_checkpoint.storage.contract.names import is_name
 
 
-def export_huggingface(ref: Reference, target: str | os.PathLike[str], *, part: str = "model") -> Exported:
+def export_huggingface(
+    ref: Reference, target: str | os.PathLike[str], *, part: str = "model", progress: Listen = None
+) -> Exported:
     """Write the weights of a checkpoint, and the configuration it was imported with, as one folder.
 
     Example:
@@ -29,4 +32,4 @@ def export_huggingface(ref: Reference, target: str | os.PathLike[str], *, part: 
         odd = [name for name, data in beside.items() if not is_name(name) or not isinstance(data, bytes)]
         if odd:
             raise StructureMismatch(f"{found.info.path}: {FILES} holds {odd[0]!r}, which is no small file.")
-    return export_folder(found.info, target, part=part, beside=beside)
+    return export_folder(found.info, target, part=part, beside=beside, progress=progress)

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from model_checkpoint.engine.common.progress import Listen
 from model_checkpoint.engine.reading.export import Exported, draft_of, free_place
 from model_checkpoint.engine.reading.load import load
 from model_checkpoint.engine.root.describe import describe
@@ -13,13 +14,13 @@ from model_checkpoint.engine.root.refs import Reference
 from model_checkpoint.errors import UnsupportedType
 
 
-def export_orbax(ref: Reference, target: str | os.PathLike[str]) -> Exported:
+def export_orbax(ref: Reference, target: str | os.PathLike[str], *, progress: Listen = None) -> Exported:
     """Write a checkpoint by Orbax: arrays and numbers; what Orbax has no word for is refused by name."""
     import orbax.checkpoint as ocp
 
     path = free_place(Path(target).absolute())
     found = describe(ref)
-    state = _plain(load(found.info, framework="numpy"), "")
+    state = _plain(load(found.info, framework="numpy", progress=progress), "")
     with draft_of(path) as draft:
         with ocp.PyTreeCheckpointer() as writer:
             writer.save(draft, state)

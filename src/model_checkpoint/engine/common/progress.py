@@ -35,12 +35,27 @@ def _bar(title: str) -> Iterator[Emit]:
     from rich.console import Console
 
     console = Console(stderr=True)
-    text, bar_column = rich.TextColumn("{task.description}"), rich.BarColumn()
-    columns = (text, bar_column, rich.DownloadColumn(), rich.TransferSpeedColumn())
+    columns = (rich.TextColumn("{task.description}"), rich.BarColumn(), rich.TextColumn("{task.fields[figures]}"))
     with rich.Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(title, total=None)
+        task = bar.add_task(title, total=None, figures="")
 
         def emit(event: Progress) -> None:
-            bar.update(task, total=event.total, completed=event.done)
+            bar.update(task, total=event.total, completed=event.done, figures=figures_of(event))
 
         yield emit
+
+
+def figures_of(event: Progress) -> str:
+    """How far an operation has come, in words.
+
+    Example:
+        >>> figures_of(Progress(operation="save", done=5_000_000, total=20_000_000, seconds=0.5))
+        '5.0 MB of 20.0 MB, 10.0 MB/s'
+        >>> figures_of(Progress(operation="prune", done=3, total=7, seconds=0.5, unit="checkpoints"))
+        '3 of 7 checkpoints'
+    """
+    if event.unit != "bytes":
+        return f"{event.done} of {event.total} {event.unit}"
+    from rich.filesize import decimal
+
+    return f"{decimal(event.done)} of {decimal(event.total)}, {decimal(int(event.rate))}/s"

@@ -11,7 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from model_checkpoint.engine.common.info import CheckpointInfo
-from model_checkpoint.engine.common.option_checks import require_selection
+from model_checkpoint.engine.common.meter import Meter
+from model_checkpoint.engine.common.option_checks import require, require_selection
+from model_checkpoint.engine.common.progress import Listen, listening
 from model_checkpoint.engine.reading.tensor_reader import TensorReader
 from model_checkpoint.engine.root.refs import Reference
 from model_checkpoint.errors import StructureMismatch, UnsupportedType
@@ -60,10 +62,11 @@ class Diff:
         return not (self.added or self.removed or self.changed or self.values)
 
 
-def diff(a: Reference, b: Reference, *, parts: str | Sequence[str] | None = None) -> Diff:
+def diff(a: Reference, b: Reference, *, parts: str | Sequence[str] | None = None, progress: Listen = None) -> Diff:
     """Compare two checkpoints; each is a root (its newest), ``root@step``, ``root@best:metric``, or an info.
 
-    With ``parts`` only what lies in those parts, or fits those patterns, is compared.
+    With ``parts`` only what lies in those parts, or fits those patterns, is compared. ``progress`` is called as bytes
+    are compared; True shows a bar.
 
     Example:
         >>> import model_checkpoint as mc, numpy as np
@@ -73,6 +76,7 @@ def diff(a: Reference, b: Reference, *, parts: str | Sequence[str] | None = None
         >>> change.name, change.max_change
         ('w', 1.0)
     """
+    require(progress=progress)
     require_selection(parts=parts, rename=None, types=())
     wanted = matcher(parts)
     with _Side(a, wanted) as left, _Side(b, wanted) as right:
@@ -81,8 +85,7 @@ def diff(a: Reference, b: Reference, *, parts: str | Sequence[str] | None = None
                 f"{left.info.path}: neither it nor {right.info.path} has anything in {parts!r}. See `mckpt show`."
             )
         both = [name for name in left.specs if name in right.specs]
-        found = (_change(name, left, right) for name in both)
-        changed = [change for change in found if change is not None]
+        changed = _changes(both, left, right, progress)
         return Diff(
             a=left.info,
             b=right.info,
@@ -122,10 +125,22 @@ class _Side(TensorReader):
         return f"{self.specs[name].dtype} {list(self.specs[name].shape)}"
 
 
+def _changes(both: Sequence[str], left: _Side, right: _Side, progress: Listen) -> list[TensorChange]:
+    """What changed of the tensors that both sides have; only those whose digests differ are read."""
+    differing = [name for name in both if left.fingerprint(name) != right.fingerprint(name)]
+    found: list[TensorChange] = []
+    with listening(progress, "comparing") as emit:
+        sizes = {name: left.nbytes(name) + right.nbytes(name) for name in differing}
+        meter = Meter("diff", sum(sizes.values()), emit)
+        for name in differing:
+            change = _change(name, left, right)
+            found += [] if change is None else [change]
+            meter.add(sizes[name])
+    return found
+
+
 def _change(name: str, left: _Side, right: _Side) -> TensorChange | None:
-    """How one tensor changed; None if it did not."""
-    if left.fingerprint(name) == right.fingerprint(name):
-        return None
+    """How one tensor changed; None if it did not, and only its neighbours in the storage did."""
     worst = mean = None
     if left.specs[name].shape == right.specs[name].shape:
         with suppress(UnsupportedType):  # NumPy has no such dtype, so no difference can be told

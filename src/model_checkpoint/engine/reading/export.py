@@ -18,6 +18,9 @@ import msgspec
 import numpy as np
 
 from model_checkpoint.engine.common.info import CheckpointInfo
+from model_checkpoint.engine.common.meter import Meter
+from model_checkpoint.engine.common.option_checks import require
+from model_checkpoint.engine.common.progress import Listen, listening
 from model_checkpoint.engine.reading.slices import load_slice
 from model_checkpoint.engine.root.describe import TensorLine, describe
 from model_checkpoint.engine.root.refs import Reference
@@ -44,9 +47,15 @@ class Exported:
 
 
 def export_file(
-    ref: Reference, target: str | os.PathLike[str], *, parts: str | Sequence[str] | None = None
+    ref: Reference,
+    target: str | os.PathLike[str],
+    *,
+    parts: str | Sequence[str] | None = None,
+    progress: Listen = None,
 ) -> Exported:
     """Write the tensors of ``parts`` (all by default) into one safetensors file, under the names they were saved with.
+
+    ``progress`` is called as bytes are written; True shows a bar.
 
     Example:
         >>> import model_checkpoint as mc, numpy as np, tempfile
@@ -57,7 +66,7 @@ def export_file(
     info, lines = _chosen(ref, parts)
     path = free_place(Path(target))
     with draft_of(path) as draft:
-        return _written(info, {draft: {line.name: line for line in lines}}, {draft: path})
+        return _written(info, {draft: {line.name: line for line in lines}}, {draft: path}, progress)
 
 
 def export_folder(
@@ -66,6 +75,7 @@ def export_folder(
     *,
     part: str = "model",
     beside: Mapping[str, bytes] | None = None,
+    progress: Listen = None,
 ) -> Exported:
     """Write one part as a folder that ``from_pretrained`` opens, under its own names, cut where files grow large.
 
@@ -86,7 +96,7 @@ def export_folder(
         files = {
             draft / name: shard for name, shard in zip(names if len(shards) > 1 else [WEIGHTS], shards, strict=True)
         }
-        done = _written(info, files, {path: folder / path.name for path in files})
+        done = _written(info, files, {path: folder / path.name for path in files}, progress)
         for name, data in (beside or {}).items():
             _write(draft / name, [data])
         done = replace(done, files=(*done.files, *(str(folder / name) for name in beside or {})))
@@ -133,14 +143,19 @@ def _cut(named: dict[str, TensorLine]) -> list[dict[str, TensorLine]]:
     return shards
 
 
-def _written(ref: Reference, files: dict[Path, dict[str, TensorLine]], finals: dict[Path, Path]) -> Exported:
-    total = tensors = 0
-    for path, named in files.items():
-        layout = lay_out([_tensor(name, line) for name, line in named.items()], metadata=_METADATA, chunk_bytes=1 << 62)
-        _write(path, _content(ref, list(named.values()), layout))
-        total += sum(line.nbytes for line in named.values())
-        tensors += len(named)
-    return Exported(files=tuple(str(finals[path]) for path in files), tensors=tensors, nbytes=total)
+def _written(
+    ref: Reference, files: dict[Path, dict[str, TensorLine]], finals: dict[Path, Path], progress: Listen
+) -> Exported:
+    require(progress=progress)
+    total = sum(line.nbytes for named in files.values() for line in named.values())
+    with listening(progress, "exporting") as emit:
+        meter = Meter("export", total, emit)
+        for path, named in files.items():
+            tensors = [_tensor(name, line) for name, line in named.items()]
+            layout = lay_out(tensors, metadata=_METADATA, chunk_bytes=1 << 62)
+            _write(path, _content(ref, list(named.values()), layout, meter))
+    count = sum(map(len, files.values()))
+    return Exported(files=tuple(str(finals[path]) for path in files), tensors=count, nbytes=total)
 
 
 def _tensor(name: str, line: TensorLine) -> Tensor:
@@ -149,12 +164,13 @@ def _tensor(name: str, line: TensorLine) -> Tensor:
     return Tensor(name, dtype.stored, line.shape, line.nbytes, dtype.alignment)
 
 
-def _content(ref: Reference, lines: Sequence[TensorLine], layout: FileLayout) -> Iterator[Buffer]:
+def _content(ref: Reference, lines: Sequence[TensorLine], layout: FileLayout, meter: Meter) -> Iterator[Buffer]:
     yield layout.header
     for place in layout.order:
         for rows in _windows(lines[place]):
             array = load_slice(ref, lines[place].name, rows, framework="numpy")
             yield np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+            meter.add(array.nbytes)
 
 
 def _windows(line: TensorLine) -> Iterator[Index]:

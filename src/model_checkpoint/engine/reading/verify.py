@@ -22,7 +22,7 @@ from model_checkpoint.engine.root.listing import (
 )
 from model_checkpoint.engine.root.refs import Reference, choose, resolve
 from model_checkpoint.errors import CheckpointException, CorruptedCheckpoint, IncompatibleVersion, WrongReference
-from model_checkpoint.events import Emit, ignore
+from model_checkpoint.events import ignore
 from model_checkpoint.format import check_entries, check_files
 from model_checkpoint.manifest import FileRecord, Manifest
 from model_checkpoint.notebook_html import html_table
@@ -90,7 +90,7 @@ def verify(
     else:
         chosen = choose(store, **choice)[1][:1]
     with listening(progress, "verifying") as emit:
-        meter = _meter(chosen, emit)
+        meter = Meter("verify", bytes_in(chosen), emit)
         healths = [health for found in chosen if (health := _examine_present(store, found, meter)) is not None]
     if chosen and not healths and not everything:
         where = path_of(store, chosen[0].name)
@@ -101,14 +101,13 @@ def verify(
 def damage_of(store: Store, name: str) -> Sequence[Damage]:
     """What verification finds in one checkpoint; nothing if it is healthy or gone."""
     found = read_listed(store, name)
-    health = None if found is None else _examine_present(store, found, _meter([found], ignore))
+    health = None if found is None else _examine_present(store, found, Meter("verify", 0, ignore))
     return () if health is None else health.damage
 
 
-def _meter(chosen: Sequence[ListedCheckpoint], emit: Emit) -> Meter:
-    """Count bytes over all checkpoints of one call."""
-    total = sum(copy.raw_size for f in chosen if f.summary for copy in f.summary.copies)
-    return Meter("verify", total, emit)
+def bytes_in(chosen: Sequence[ListedCheckpoint]) -> int:
+    """Bytes there are to verify in some checkpoints."""
+    return sum(copy.raw_size for f in chosen if f.summary for copy in f.summary.copies)
 
 
 def _examine_present(store: Store, found: ListedCheckpoint, meter: Meter) -> Health | None:
@@ -140,9 +139,9 @@ def _examine(store: Store, found: ListedCheckpoint, meter: Meter) -> Health:
     return Health(info=info, damage=damage, bytes_read=meter.done - before, parity=parity)
 
 
-def examine_content(store: Store, manifest: Manifest) -> tuple[list[Damage], list[Damage]]:
+def examine_content(store: Store, manifest: Manifest, meter: Meter) -> tuple[list[Damage], list[Damage]]:
     """What is wrong with the files of a checkpoint, and with its parity files, by a manifest that is at hand."""
-    return _examine_files(store, manifest, Meter("verify", 0, ignore)), _examine_parity(store, manifest)
+    return _examine_files(store, manifest, meter), _examine_parity(store, manifest)
 
 
 def _examine_files(store: Store, manifest: Manifest, meter: Meter) -> list[Damage]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from model_checkpoint.engine.reading.chunks.chunk_reader import tensors_of_chunk
@@ -63,15 +63,24 @@ def _is_gone(sources: ChunkSources, file: str, number: int) -> bool:
 
 
 def rebuild(
-    sources: ChunkSources, patient: Patient, file: str, entries: Sequence[Entry], *, dry_run: bool
+    sources: ChunkSources,
+    patient: Patient,
+    file: str,
+    entries: Sequence[Entry],
+    advance: Callable[[int], None],
+    *,
+    dry_run: bool,
 ) -> RepairedFile | list[LostChunk]:
-    """Bring one damaged file back, as a new file that takes its place; or touch nothing and tell what is lost."""
+    """Bring one damaged file back, as a new file that takes its place; or touch nothing and tell what is lost.
+
+    ``advance`` is told of the bytes as they are gathered.
+    """
     record, counts = patient.records[file], Counter[str]()
     shared: tuple[str, ...] = ()
     if dry_run:
-        lost = _gather(sources, patient, file, counts, None)
+        lost = _gather(sources, patient, file, counts, advance)
     else:
-        lost, shared = _replace(sources, patient, file, counts)
+        lost, shared = _replace(sources, patient, file, counts, advance)
     if lost:
         return [_lost(patient, file, number, entries, sources.unreachable) for number in lost]
     return RepairedFile(
@@ -80,13 +89,13 @@ def rebuild(
 
 
 def _replace(
-    sources: ChunkSources, patient: Patient, file: str, counts: Counter[str]
+    sources: ChunkSources, patient: Patient, file: str, counts: Counter[str], advance: Callable[[int], None]
 ) -> tuple[list[int], tuple[str, ...]]:
     """Write the file anew and put it in its place; return the chunks that are lost, and who else got the new copy."""
     store, mending = patient.store, patient.store.mend(patient.name, uuid.uuid4().hex)
     try:
         stream = FileStream(mending.create(file, patient.records[file].size))
-        lost = _gather(sources, patient, file, counts, stream)
+        lost = _gather(sources, patient, file, counts, advance, stream=stream)
         if lost:
             return lost, ()
         stream.close()
@@ -101,12 +110,19 @@ def _replace(
 
 
 def _gather(
-    sources: ChunkSources, patient: Patient, file: str, counts: Counter[str], stream: FileStream | None
+    sources: ChunkSources,
+    patient: Patient,
+    file: str,
+    counts: Counter[str],
+    advance: Callable[[int], None],
+    *,
+    stream: FileStream | None = None,
 ) -> list[int]:
     """Fetch every chunk of a file and hand it on as long as none is missing; return the numbers of the lost ones."""
     lost: list[int] = []
-    for number in range(len(sources.chunks(file))):
+    for number, chunk in enumerate(sources.chunks(file)):
         data = _chunk(sources, patient, file, number, counts)
+        advance(chunk.stop - chunk.start)
         if data is None:
             lost.append(number)
         elif stream is not None and not lost:

@@ -14,8 +14,10 @@ from dataclasses import dataclass, field
 import msgspec
 
 from model_checkpoint.engine.common.info import CheckpointInfo, info_of, path_of
+from model_checkpoint.engine.common.meter import Meter
 from model_checkpoint.engine.common.option_checks import require
-from model_checkpoint.engine.reading.verify import Damage, examine_content, examine_file
+from model_checkpoint.engine.common.progress import Listen, listening
+from model_checkpoint.engine.reading.verify import Damage, bytes_in, examine_content, examine_file
 from model_checkpoint.engine.repairing.chunk_sources import ChunkSources, Patient
 from model_checkpoint.engine.repairing.lost_manifest import find_manifest, put_manifest
 from model_checkpoint.engine.repairing.mirror import copy_checkpoint
@@ -75,7 +77,12 @@ class RepairReport:
 
 
 def repair(
-    root: Reference, ref: int | str | None = None, *, source: Root | None = None, dry_run: bool = False
+    root: Reference,
+    ref: int | str | None = None,
+    *,
+    source: Root | None = None,
+    dry_run: bool = False,
+    progress: Listen = None,
 ) -> RepairReport:
     """Bring damaged and lost files of checkpoints back, bit-exactly, or say precisely what is lost.
 
@@ -89,6 +96,7 @@ def repair(
         ref: Which checkpoint of ``root``: a step, or what follows the ``@`` of a reference; all of them by default.
         source: Another root that holds the same checkpoints.
         dry_run: Only find out what could be done; nothing is written.
+        progress: Called as bytes are read and rebuilt; True shows a bar.
 
     Example:
         >>> import model_checkpoint as mc
@@ -96,12 +104,13 @@ def repair(
         >>> mc.repair("memory://doc-repair").ok
         True
     """
-    require(dry_run=dry_run)
+    require(dry_run=dry_run, progress=progress)
     store, chosen = _chosen(root, ref)
     second = None if source is None else open_store(source)
-    tally = _Tally(store, second, dry_run=dry_run)
-    for found in chosen:
-        tally.treat(found.name)
+    with listening(progress, "examining") as emit:
+        tally = _Tally(store, second, Meter("repair", bytes_in(chosen), emit), dry_run=dry_run)
+        for found in chosen:
+            tally.treat(found.name)
     return tally.report()
 
 
@@ -122,6 +131,7 @@ class _Tally:
 
     store: Store
     source: Store | None
+    meter: Meter
     dry_run: bool = field(kw_only=True)
     examined: list[CheckpointInfo] = field(default_factory=list)
     repaired: list[RepairedFile] = field(default_factory=list)
@@ -158,7 +168,7 @@ class _Tally:
             manifest = join_ranks(self.store, manifest)
         self.examined.append(info_of(self.store, manifest))
         second = self.source or _mirror_at(manifest.mirror)
-        damage, parity = examine_content(self.store, manifest)
+        damage, parity = examine_content(self.store, manifest, self.meter)
         self.unread += [one for one in damage if one.unread]
         hurt = sorted({one.file for one in damage if not one.unread} - {one.file for one in damage if one.unread})
         if hurt:
@@ -223,8 +233,9 @@ class _Tally:
         sources = ChunkSources(patient, second)
         try:
             judged = [file for file in hurt if self._survey(sources, patient, file)]
+            self.meter.expect(sum(patient.records[file].size for file in judged))
             for file in judged:
-                outcome = rebuild(sources, patient, file, manifest.entries, dry_run=self.dry_run)
+                outcome = rebuild(sources, patient, file, manifest.entries, self.meter.add, dry_run=self.dry_run)
                 if isinstance(outcome, RepairedFile):
                     log.info("%s/%s: rebuilt %s", patient.where, file, dict(outcome.sources))
                     self.repaired.append(outcome)
