@@ -1,6 +1,7 @@
 """The files of the dashboard: right types, nothing sent twice, unknown routes to the one page."""
 
 import gzip
+import re
 
 import pytest
 from starlette.requests import Request
@@ -12,7 +13,7 @@ from model_checkpoint.api.pages.page_server import PageServer
 @pytest.fixture
 def pages(tmp_path):
     (tmp_path / "js").mkdir()
-    (tmp_path / "index.html").write_text("<!doctype html><title>here</title>")
+    (tmp_path / "index.html").write_text('<!doctype html><title>here</title><script src="/js/app.js"></script>')
     (tmp_path / "js/app.js").write_text("export const a = 1;\n" * 200)
     (tmp_path / "secret.py").write_text("no page")
     return PageServer(read_pages(tmp_path))
@@ -36,15 +37,23 @@ def test_files_have_their_types_and_are_packed_where_that_helps(pages):
 
 
 def test_what_a_browser_has_is_not_sent_again(pages):
-    first = ask(pages, "/js/app.js")
+    page = ask(pages, "/")
+    named = re.search(rb'src="(/v/[0-9a-f]{16}/js/app.js)"', page.body)[1].decode()
+    first = ask(pages, named)
 
     again = ask(pages, "/js/app.js", if_none_match=f'"x", W/{first.headers["etag"]}')
 
     assert (again.status_code, again.body) == (304, b"")
-    assert first.headers["cache-control"] == "no-cache"
-    version = first.headers["etag"].strip('"')
-    assert "immutable" in ask(pages, f"/js/app.js?v={version}").headers["cache-control"]
-    assert "immutable" not in ask(pages, "/js/app.js?v=other").headers["cache-control"]
+    assert "immutable" in first.headers["cache-control"]
+    assert page.headers["cache-control"] == again.headers["cache-control"] == "no-cache"
+
+
+def test_a_tab_of_an_older_server_gets_what_there_is_now_and_does_not_keep_it(pages):
+    older = ask(pages, "/v/0123456789abcdef/js/app.js")
+
+    assert (older.status_code, older.headers["cache-control"]) == (200, "no-cache")
+    assert ask(pages, "/v/0123456789abcdef/js/gone.js").status_code == 404
+    assert ask(pages, "/v/0123456789abcdef/../secret.py").status_code == 404
 
 
 @pytest.mark.parametrize("path", ["/", "/runs", "/checkpoint/abc"])

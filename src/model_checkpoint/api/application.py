@@ -15,7 +15,6 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
-from starlette.responses import Response
 
 from model_checkpoint.api.answers.basics import Problem
 from model_checkpoint.api.errors import ApiRefusal
@@ -111,8 +110,7 @@ def make_open_app(library: Library) -> FastAPI:
     for router in ROUTERS:
         app.include_router(router)
     _answer_failures(app)
-    pages = PageServer(read_pages())
-    app.add_api_route("/{path:path}", _page_route(pages), methods=["GET", "HEAD"], include_in_schema=False)
+    app.router.default = PageServer(read_pages())  # as it is, without what a route of data needs
     return app
 
 
@@ -121,15 +119,6 @@ def _version() -> str:
         return version("model-checkpoint")
     except PackageNotFoundError:  # run from its sources
         return "0"
-
-
-def _page_route(pages: PageServer) -> Any:
-    def get_page(request: Request) -> Response:
-        if request.url.path.startswith("/api"):
-            raise HTTPException(404)
-        return pages.answer(request)
-
-    return get_page
 
 
 def _answer_failures(app: FastAPI) -> None:

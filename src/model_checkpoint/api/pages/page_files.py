@@ -57,11 +57,12 @@ def _below(folder: Traversable, prefix: str) -> list[tuple[str, PageFile]]:
         if one.is_dir():
             found += _below(one, f"{prefix}/{one.name}")
         elif (kind := _TYPES.get(f".{one.name.rpartition('.')[2]}")) is not None:
-            found.append((f"{prefix}/{one.name}", _file(one.read_bytes(), kind)))
+            found.append((f"{prefix}/{one.name}", page_file(one.read_bytes(), kind)))
     return found
 
 
-def _file(content: bytes, kind: str) -> PageFile:
+def page_file(content: bytes, kind: str) -> PageFile:
+    """A file with what is sent of it."""
     packed = None
     if kind.startswith(_PACKED) and len(content) > _WORTHWHILE:
         packed = gzip.compress(content, 6, mtime=0)
