@@ -5,7 +5,7 @@ BIN := .venv/bin
 export ONEDNN_MAX_CPU_ISA := AVX512_CORE_BF16
 export TF_CPP_MIN_LOG_LEVEL := 3
 
-.PHONY: setup demo demo-serve test fast coverage check bench proof mutants docs clean
+.PHONY: setup demo demo-serve test fast coverage check bench proof mutants docs images clean
 setup: .venv/ready
 
 .venv/ready: pyproject.toml setup.py constraints.txt $(wildcard src/model_checkpoint/*/*.c)
@@ -58,6 +58,13 @@ mutants: setup
 
 docs: setup
 	$(BIN)/mkdocs build --strict
+
+# The pictures of the documentation, as the browser tests see the pages.
+images: setup
+	tests/install_servers.sh
+	$(BIN)/pytest -m "" -q tests/web/test_every_page.py
+	cp build/screenshots/runs-1280-light.png docs/images/dashboard-runs.png
+	cp build/screenshots/run-1280-light.png docs/images/dashboard-run.png
 
 clean:
 	rm -rf .venv .bench-peers .mypy_cache .ruff_cache .pytest_cache site build dist src/*.egg-info
