@@ -7,7 +7,7 @@ import time
 import pytest
 import torch
 from tests.integrations.killing import ended, killed_until_done, start, unbroken
-from tests.integrations.loop_training import DATA, EPOCHS, train
+from tests.integrations.loop_training import DATA, EPOCHS, batches_in, train
 
 import model_checkpoint as mc
 
@@ -40,7 +40,22 @@ def test_a_killed_run_ends_as_if_it_had_not_been(tmp_path, kind, by_epochs):
 
     assert (tmp_path / "killed.out").read_text() == whole
     assert max(starts) > 0
-    assert int(whole.split()[0]) == EPOCHS * sum(1 for _ in make())
+    assert int(whole.split()[0]) == EPOCHS * batches_in(make())
+
+
+@pytest.mark.parametrize("kind", ["workers", "persistent workers", "stream, persistent workers", "several loaders"])
+def test_a_finished_run_given_more_epochs_ends_as_one_that_had_them_from_the_beginning(tmp_path, kind):
+    options = {"make": DATA[kind], "accumulate": 1}
+    whole, _ = unbroken(train, tmp_path, **options)
+    root, out = tmp_path / "longer", tmp_path / "longer.out"
+
+    for epochs in (1, EPOCHS):
+        out.unlink(missing_ok=True)
+        assert ended(start(train, root, out, epochs=epochs, **options)) == 0
+
+    assert out.read_text() == whole
+    assert whole.split()[1] == "True"
+    assert [int(step) for step in (tmp_path / "longer.out.from").read_text().split()] == [0, batches_in(DATA[kind]())]
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -66,3 +81,4 @@ def test_a_run_that_is_told_to_end_saves_at_the_next_boundary_and_goes_on_from_t
     assert out.read_text() == whole
     assert (tmp_path / "told.out.from").read_text().split() == ["0", str(saved[0])]
     assert saved[0] % 2 == 0  # where the optimizer had stepped
+    assert mc.list_checkpoints(root)[-1].metadata["run"]["step"] == saved[0]

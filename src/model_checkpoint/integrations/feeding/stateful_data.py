@@ -47,6 +47,9 @@ class StatefulData:
         """Nothing: what it draws, it draws when it is begun."""
         return 0
 
+    def recall_base(self, base: int) -> None:
+        """Nothing was drawn for it."""
+
     def open(self, *, epoch: int, skip: int, base: int) -> Iterator[Any]:
         """Batches from where the data is."""
         tell_epoch(self._data, epoch)
