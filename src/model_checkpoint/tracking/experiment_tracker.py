@@ -23,6 +23,9 @@ from model_checkpoint.database.opening.database_url import is_file, read_url
 from model_checkpoint.database.records import Experiment, Metric
 from model_checkpoint.errors import CheckpointWarning
 from model_checkpoint.tracking import exit_watch
+from model_checkpoint.tracking.bridges.bridge_group import BridgeGroup
+from model_checkpoint.tracking.bridges.other_tracker import OtherTracker
+from model_checkpoint.tracking.bridges.tracker_names import find_trackers
 from model_checkpoint.tracking.delivery import CHANGE, REFUSALS, RUN, Delivery, Tally
 from model_checkpoint.tracking.errors import ExperimentUnknown, MetricRefused
 from model_checkpoint.tracking.metric_queue import Logged, MetricQueue
@@ -53,6 +56,8 @@ class ExperimentTracker:
         config: Its settings, plain data.
         database_url: A SQLite file, or a PostgreSQL or MySQL database.
         notes: Free text.
+        bridges: Other trackers that metrics are written through to: ``"mlflow"``, ``"wandb"``, ``"trackio"``,
+            ``"tensorboard"``, or an :class:`OtherTracker`. None of them ever holds up the training.
         options: How metrics travel.
 
     Example:
@@ -76,8 +81,10 @@ class ExperimentTracker:
         database_url: str = DATABASE_URL,
         *,
         notes: str = "",
+        bridges: Sequence[Any] = (),
         options: TrackerOptions = TrackerOptions(),  # noqa: B008  # frozen
     ) -> None:
+        others = find_trackers(bridges)
         run = Experiment(
             id=uuid.uuid4().hex,
             name=experiment_name,
@@ -89,7 +96,7 @@ class ExperimentTracker:
         self._open(run, database_url, options)
         self._pid = os.getpid()
         self._delivery.record(RUN, asdict(run))
-        self._begin(first_step=0)
+        self._begin(others, first_step=0)
 
     @classmethod
     def resume(
@@ -97,9 +104,12 @@ class ExperimentTracker:
         experiment_id: str,
         database_url: str = DATABASE_URL,
         *,
+        bridges: Sequence[Any] = (),
         options: TrackerOptions = TrackerOptions(),  # noqa: B008  # frozen
     ) -> Self:
         """Go on with a run: it is running again, and steps that are not given go on behind the last one.
+
+        So does the run of each other tracker that ``bridges`` lead to.
 
         Raises:
             ExperimentUnknown: The catalog has no such run.
@@ -114,7 +124,7 @@ class ExperimentTracker:
             >>> [point.step for point in again.get_metrics("loss")]
             [7, 8]
         """
-        tracker = cls._attached(experiment_id, database_url, options)
+        tracker = cls._attached(experiment_id, database_url, options, bridges)
         tracker._pid = os.getpid()
         tracker._change(RunChange(fields={"status": "running", "end_time": None}))
         return tracker
@@ -144,10 +154,12 @@ class ExperimentTracker:
         return cls._attached(experiment_id, database_url, options)
 
     @classmethod
-    def _attached(cls, experiment_id: str, database_url: str, options: TrackerOptions) -> Self:
-        tracker = cls.__new__(cls)
+    def _attached(
+        cls, experiment_id: str, database_url: str, options: TrackerOptions, bridges: Sequence[Any] = ()
+    ) -> Self:
+        tracker, others = cls.__new__(cls), find_trackers(bridges)
         tracker._open(Experiment(id=experiment_id, name=experiment_id), database_url, options)
-        tracker._begin(first_step=tracker._find())
+        tracker._begin(others, first_step=tracker._find())
         return tracker
 
     def _open(self, run: Experiment, database_url: str, options: TrackerOptions) -> None:
@@ -161,8 +173,9 @@ class ExperimentTracker:
         self._delivery = Delivery(open_catalog(place, lazy=True), spool)
         self._options, self._reader, self._steps = options, MetricReader(), forks.lock()
 
-    def _begin(self, *, first_step: int) -> None:
+    def _begin(self, others: Sequence[OtherTracker], *, first_step: int) -> None:
         self._next_step = first_step
+        self.bridges = BridgeGroup(others, self._run, patience=self._options.bridge_seconds)
         self._last_step: int | None = None
         self._beaten = float("-inf")
         options = self._options
@@ -241,6 +254,7 @@ class ExperimentTracker:
     def _change(self, change: RunChange) -> None:
         self._delivery.record(CHANGE, {"id": self.experiment_id, "change": asdict(change)})
         self._run = change.made(self._run)
+        self.bridges.tell(self._run)
 
     # --- what the run measures ---------------------------------------------------------------------------------------
 
@@ -288,6 +302,7 @@ class ExperimentTracker:
         if mine and (urgent or now - self._beaten >= self._options.beat_seconds):
             self._beaten = now
             self._delivery.beat(self.experiment_id, self._last_step, durable=urgent)
+        self.bridges.put(batch)
 
     def get_metrics(self, metric_name: str | None = None, step_range: tuple[int, int] | None = None) -> list[Metric]:
         """What was logged so far, by step and time; of one metric and from the first to the last step, if given."""
@@ -332,6 +347,7 @@ class ExperimentTracker:
         self._queue.close()
         if os.getpid() == self._pid and self._run.status == "running":
             self._mark(status, note)
+        self.bridges.close(self._run)
         self._delivery.close()
         tally = self.tally()
         if not tally:
@@ -364,6 +380,7 @@ class ExperimentTracker:
     def before_exit(self) -> None:
         """The program ends: bring on what was logged; more may come."""
         self._queue.flush()
+        self.bridges.hurry()
 
     def at_exit(self) -> None:
         """The program has ended without closing the run."""

@@ -45,6 +45,7 @@ class MetricQueue:
     Args:
         deliver: See :data:`Deliver`.
         idle_seconds: How often ``deliver`` is called when nothing is logged.
+        gather_seconds: How long after the first metrics it is called, so that more come along.
         capacity: Most points that wait.
         when_full: ``"block"`` the call until there is room, or ``"drop"`` its metrics and count them in ``dropped``.
 
@@ -63,10 +64,11 @@ class MetricQueue:
         deliver: Deliver,
         *,
         idle_seconds: float = 10.0,
+        gather_seconds: float = GATHER_SECONDS,
         capacity: int = CAPACITY,
         when_full: WhenFull = "block",
     ) -> None:
-        self._deliver, self._idle_seconds = deliver, idle_seconds
+        self._deliver, self._idle_seconds, self._gather_seconds = deliver, idle_seconds, gather_seconds
         self._capacity, self._when_full = capacity, when_full
         self._lock = forks.lock()
         self._closed = False
@@ -146,15 +148,21 @@ class MetricQueue:
             )
 
     def close(self, timeout: float | None = None) -> None:
-        """Deliver what waits, then end the thread; a second close does nothing."""
+        """Deliver what waits, then end the thread; a second close does nothing.
+
+        Raises:
+            FlushTimeout: Not within ``timeout`` seconds; the thread goes on until all is delivered.
+        """
         with self._lock:
             already, self._closed = self._closed, True
         if already:
             return
-        self.flush(timeout)
-        with self._lock:
-            thread, self._thread = self._thread, None
-            self._changed.notify_all()
+        try:
+            self.flush(timeout)
+        finally:
+            with self._lock:
+                thread, self._thread = self._thread, None
+                self._changed.notify_all()
         if thread is not None:
             thread.join(timeout)
 
@@ -181,7 +189,7 @@ class MetricQueue:
         if not self._pending:
             self._sleep(self._idle_seconds, points=1)
         if self._pending:
-            self._sleep(GATHER_SECONDS, points=GATHER_POINTS)
+            self._sleep(self._gather_seconds, points=GATHER_POINTS)
         self._alarm = _NEVER
 
     def _sleep(self, seconds: float, *, points: int) -> None:

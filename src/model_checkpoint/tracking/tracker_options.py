@@ -29,6 +29,7 @@ class TrackerOptions:
     spool_folder: str | os.PathLike[str] | None = None  # None: beside a SQLite file, else in the user's state folder
     spool_bytes: int = LIMIT
     beat_seconds: float = BEAT_SECONDS  # how often the run says that it lives
+    bridge_seconds: float = 10.0  # how long the end of a run waits for each other tracker, at most
 
     def __post_init__(self) -> None:
         if self.when_full not in get_args(WhenFull):
