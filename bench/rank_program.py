@@ -51,37 +51,40 @@ class RankProgram:
         self.ranks = TorchCoordinator()
         self.state: Words = {}
         self.target: Words = {}
-        self.side = 0
+        self.shape = (0, 0)
         self.heard = Planning()
         log = logging.getLogger("model_checkpoint.save")
         log.addHandler(self.heard)
         log.setLevel(logging.INFO)
 
-    def make(self, *, tensors: int, side: int, dim: int, blank: bool) -> Words:
-        """Make the tensors to save, or blank ones to load into, cut along one dimension."""
-        self.side = side
-        made = {f"layer{i}.weight": self._tensor(i, dim, blank=blank) for i in range(tensors)}
+    def make(self, *, tensors: int, rows: int, columns: int, dim: int, full: bool, blank: bool) -> Words:
+        """Make tensors to save, and blank ones to load into, cut along one dimension."""
+        self.state, self.target, self.shape = {}, {}, (rows, columns)
+        if full:
+            self.state = {"model": self._tensors(tensors, dim, blank=False)}
         if blank:
-            self.target = {"model": made}
-        else:
-            self.state = {"model": made}
-        return {"nbytes": tensors * side * side * 4}
+            self.target = {"model": self._tensors(tensors, dim, blank=True)}
+        dist.barrier()
+        return {}
+
+    def _tensors(self, count: int, dim: int, *, blank: bool) -> Words:
+        return {f"layer{i}.weight": self._tensor(i, dim, blank=blank) for i in range(count)}
 
     def _tensor(self, number: int, dim: int, *, blank: bool) -> DTensor:
         local = self._values(number, dim)
         if blank:
             local = torch.zeros_like(local)
-        shape = torch.Size([self.side, self.side])
-        return DTensor.from_local(local, self.mesh, [Shard(dim)], run_check=False, shape=shape, stride=(self.side, 1))
+        shape, stride = torch.Size(self.shape), (self.shape[1], 1)
+        return DTensor.from_local(local, self.mesh, [Shard(dim)], run_check=False, shape=shape, stride=stride)
 
     def _values(self, number: int, dim: int) -> torch.Tensor:
         """What this rank has of a tensor whose every element tells where it lies."""
-        size = -(-self.side // self.world)
-        first, last = min(self.side, size * self.rank), min(self.side, size * (self.rank + 1))
-        rows = torch.arange(self.side, dtype=torch.float32)
-        columns = torch.arange(self.side, dtype=torch.float32)
+        side = self.shape[dim]
+        size = -(-side // self.world)
+        first, last = min(side, size * self.rank), min(side, size * (self.rank + 1))
+        rows, columns = (torch.arange(side, dtype=torch.float32) for side in self.shape)
         rows, columns = (rows[first:last], columns) if dim == 0 else (rows, columns[first:last])
-        return rows[:, None] * self.side + columns + number
+        return rows[:, None] * self.shape[1] + columns + number
 
     def save(self, *, who: str, folder: str) -> Words:
         """Save to a folder that is empty."""

@@ -1,7 +1,8 @@
 """Many ranks against torch.distributed.checkpoint (DCP), which neither hashes nor survives a power cut.
 
-Every figure is the median of the ratios within each round: both do the same in turn, each from an empty folder, and the
-one that begins changes. ``python -m bench.ranks``; exit code 1 if a promise is not kept.
+Both do the same in turn, each save from an empty folder, and the one that begins changes every round. A figure is the
+median of the ratios within each round; CPU-seconds are of all ranks together. Cold loads begin with nothing of the
+files in the page cache, warm ones with all of it. ``python -m bench.ranks``; exit code 1 if a promise is not kept.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -23,16 +25,47 @@ from bench import disk
 from bench.compression import Promise
 
 WHO = ("ours", "dcp")
-TENSORS, SIDE, SMALL = 24, 4096, 24
-CHUNK = 4 << 20
+CHUNK, FINE, SMALL_PIECE = 4 << 20, 256 << 10, 16 << 20
 
 Words = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class State:
+    """Tensors of one shape in fp32, saved on four ranks, each with some rows of every tensor."""
+
+    name: str
+    tensors: int
+    rows: int
+    columns: int
+
+    @property
+    def nbytes(self) -> int:
+        """Of all of it."""
+        return self.tensors * self.rows * self.columns * 4
+
+    def slack(self, world: int) -> float:
+        """One chunk for every end of a run that lies inside a stored piece, as a part of all bytes.
+
+        Where another number of ranks cuts inside a piece, two runs end. Small pieces have chunks within chunks.
+        """
+        piece = -(-self.rows // 4)
+        cuts = {min(self.rows, -(-self.rows // world) * rank) for rank in range(1, world)}
+        ends = 2 * sum(cut % piece != 0 for cut in cuts if cut < self.rows)
+        chunk = FINE if piece * self.columns * 4 < SMALL_PIECE else CHUNK
+        return ends * chunk * self.tensors / self.nbytes
+
+
+LARGE = State("large", 24, 4096, 4096)  # 1.6 GB
+PIECES = State("pieces", 96, 1200, 1000)  # parts of 1.2 MB, none of which begins or ends with a chunk
+SMALL = (State("2,000", 2_000, 24, 24), State("20,000", 20_000, 24, 24))
 
 
 class Ranks:
     """Processes joined by gloo that do what they are told, together; a context manager."""
 
     def __init__(self, world: int) -> None:
+        self.world = world
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
@@ -62,6 +95,11 @@ class Ranks:
         told: Words = json.loads(answer)
         return told
 
+    def make(self, state: State, *, dim: int = 0, blank: bool = True, full: bool = False) -> None:
+        """Have them make tensors to load into, to save, or both."""
+        shape = {"tensors": state.tensors, "rows": state.rows, "columns": state.columns}
+        self.tell("make", **shape, dim=dim, full=full, blank=blank)
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
@@ -81,31 +119,39 @@ class Bench:
         self.folder, self.rounds = folder, rounds
         self.promises: list[Promise] = []
 
-    def saves(self, ranks: Ranks, title: str, least: float) -> list[float]:
+    def _place(self, state: State, who: str) -> Path:
+        return self.folder / state.name.replace(",", "") / who
+
+    def saves(self, ranks: Ranks, state: State, least: float | None, *, rounds: int) -> list[float]:
         """Save in turn; what was saved last stays, to be loaded. Seconds we planned, round by round."""
         figures: dict[str, list[Words]] = {who: [] for who in WHO}
-        for number in range(self.rounds):
+        for number in range(rounds):
             for who in WHO[:: -1 if number % 2 else 1]:
-                disk.empty(self.folder / who)
-                figures[who].append(ranks.tell("save", who=who, folder=str(self.folder / who)))
-        self._judge(title, figures, least)
+                place = self._place(state, who)
+                disk.empty(place)
+                figures[who].append(ranks.tell("save", who=who, folder=str(place)))
+        self._judge(f"{state.name}: save on {ranks.world}", figures, least)
         return [one["planning"] for one in figures["ours"]]
 
-    def loads(self, ranks: Ranks, title: str, least: float | None, *, cold: bool, needed: int = 0) -> None:
+    def loads(
+        self, ranks: Ranks, state: State, title: str, least: float | None, *, cold: bool, rounds: int = 0
+    ) -> None:
         """Load in turn."""
+        title = f"{state.name}: {title}, {'cold' if cold else 'warm'}"
         figures: dict[str, list[Words]] = {who: [] for who in WHO}
-        for number in range(self.rounds):
+        for number in range(rounds or self.rounds):
             for who in WHO[:: -1 if number % 2 else 1]:
-                figures[who].append(ranks.tell("load", who=who, folder=str(self.folder / who), cold=cold))
+                figures[who].append(ranks.tell("load", who=who, folder=str(self._place(state, who)), cold=cold))
         self._judge(title, figures, least)
-        if needed:
-            read = {who: figures[who][-1]["read"] / needed for who in WHO}
-            print(f"  {'':<44}bytes read / needed: ours {read['ours']:.3f}, DCP {read['dcp']:.3f}")
-            self.promises.append(Promise(f"{title}: bytes read / needed", read["ours"], 1.05 + self._ends(needed)))
 
-    def _ends(self, needed: int) -> float:
-        """One chunk for each end of a run, as part of what is needed: pieces are small only in small runs."""
-        return 0.25 * CHUNK * TENSORS / needed
+    def bytes_read(self, ranks: Ranks, state: State, title: str, *, judged: bool = True) -> None:
+        """Load once more and count the bytes that all ranks ask the system for."""
+        title = f"{state.name}: {title}, bytes read / needed"
+        told = [ranks.tell("load", who=who, folder=str(self._place(state, who)), cold=False) for who in WHO]
+        read = {who: one["read"] / state.nbytes for who, one in zip(WHO, told, strict=True)}
+        print(f"  {title:<48}ours {read['ours']:8.3f}     DCP {read['dcp']:8.3f}", flush=True)
+        if judged:
+            self.promises.append(Promise(title, read["ours"], 1.05 + state.slack(ranks.world)))
 
     def _judge(self, title: str, figures: dict[str, list[Words]], least: float | None) -> None:
         seconds = {who: [one["seconds"] for one in figures[who]] for who in WHO}
@@ -113,7 +159,7 @@ class Bench:
         middle = {who: statistics.median(seconds[who]) for who in WHO}
         cpu = {who: statistics.median(one["cpu"] for one in figures[who]) for who in WHO}
         print(
-            f"  {title:<44}ours {middle['ours']:8.3f} s   DCP {middle['dcp']:8.3f} s   {ratio:6.2f}x   "
+            f"  {title:<48}ours {middle['ours']:8.3f} s   DCP {middle['dcp']:8.3f} s   {ratio:6.2f}x   "
             f"CPU-seconds {cpu['ours']:.2f}, {cpu['dcp']:.2f}",
             flush=True,
         )
@@ -127,15 +173,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=3, help="interleaved rounds (default: 3)")
     parser.add_argument("--scale", type=float, default=1.0, help="fraction of the full sizes, for quick runs")
     parser.add_argument("--folder", type=Path, default=Path("bench-run"), help="where to save; on the disk in question")
-    parser.add_argument("--only", choices=("large", "small"), help="one half of it")
+    parser.add_argument("--only", choices=("large", "pieces", "small"), help="one part of it")
     wish = parser.parse_args(argv)
     bench = Bench(wish.folder.resolve() / "ranks", wish.rounds)
+    large, pieces, *small = (
+        replace(state, tensors=max(1, int(state.tensors * wish.scale))) for state in (LARGE, PIECES, *SMALL)
+    )
     try:
-        if wish.only != "small":
-            large(bench, int(SIDE * wish.scale**0.5) // 8 * 8)
-        if wish.only != "large":
-            for count in (2_000, 20_000):
-                small(bench, int(count * wish.scale))
+        with Ranks(4) as ranks:
+            if wish.only in (None, "large"):
+                save_large(bench, ranks, large)
+            if wish.only in (None, "pieces"):
+                save_pieces(bench, ranks, pieces)
+            for state in small if wish.only in (None, "small") else ():
+                many_small(bench, ranks, state)
+        reshard(bench, *(state for state in (large, pieces) if wish.only in (None, state.name)))
     finally:
         shutil.rmtree(bench.folder, ignore_errors=True)
     print("\nPromises")
@@ -144,37 +196,54 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0 if all(promise.kept for promise in bench.promises) else 1
 
 
-def large(bench: Bench, side: int) -> None:
-    """A state of 1.6 GB cut by rows on four ranks; loaded on four, on two, on two by columns, and on eight."""
-    shape = {"tensors": TENSORS, "side": side}
-    with Ranks(4) as ranks:
-        nbytes = ranks.tell("make", **shape, dim=0, blank=False)["nbytes"]
-        ranks.tell("make", **shape, dim=0, blank=True)
-        print(f"{nbytes / 1e9:.2f} GB in {TENSORS} tensors, cut by rows on 4 ranks")
-        bench.saves(ranks, "save on 4", 1.5)
-        bench.loads(ranks, "load on 4, cold", 1.5, cold=True)
-        bench.loads(ranks, "load on 4, warm", 1.5, cold=False, needed=nbytes)
-    for world, dim, title, least in (
-        (2, 0, "rows 4 to 2, warm", 1.2),
-        (2, 1, "rows to columns 4 to 2, warm", 2.0),
-        (8, 0, "rows 4 to 8, warm", 2.0),
-    ):
+def save_large(bench: Bench, ranks: Ranks, state: State) -> None:
+    """Save, and load on as many ranks."""
+    ranks.make(state, full=True)
+    print(f"{state.name}: {state.nbytes / 1e9:.2f} GB in {state.tensors} tensors, cut by rows on {ranks.world} ranks")
+    bench.saves(ranks, state, 1.5, rounds=bench.rounds + 1)
+    for cold in (True, False):
+        bench.loads(ranks, state, "load on 4", 1.5, cold=cold)
+    bench.bytes_read(ranks, state, "load on 4")
+
+
+def save_pieces(bench: Bench, ranks: Ranks, state: State) -> None:
+    """Save tensors that are cut into small parts."""
+    ranks.make(state, full=True)
+    part = -(-state.rows // ranks.world) * state.columns * 4 / 1e6
+    print(f"{state.name}: {state.nbytes / 1e9:.2f} GB in {state.tensors} tensors, in parts of {part:.1f} MB")
+    bench.saves(ranks, state, None, rounds=bench.rounds)
+    bench.loads(ranks, state, "load on 4", None, cold=False)
+
+
+def reshard(bench: Bench, *states: State) -> None:
+    """Load on two ranks, by columns, on eight, and on three."""
+    cases = {
+        2: (("rows 4 to 2", 0, 1.2), ("rows to columns 4 to 2", 1, 2.0)),
+        8: (("rows 4 to 8", 0, 2.0),),
+        3: (("rows 4 to 3", 0, None),),
+    }
+    for world, rows in cases.items() if states else ():
         with Ranks(world) as ranks:
-            ranks.tell("make", **shape, dim=dim, blank=True)
-            bench.loads(ranks, title, least, cold=False, needed=nbytes if dim == 0 else 0)
+            for state in states:
+                for title, dim, least in rows:
+                    ranks.make(state, dim=dim)
+                    for cold in (True, False):
+                        judged = state.name == "large" and not cold
+                        bench.loads(ranks, state, title, least if judged else None, cold=cold)
+                    bench.bytes_read(ranks, state, title, judged=dim == 0)
 
 
-def small(bench: Bench, count: int) -> None:
-    """Many small tensors, where what counts is the work for each."""
-    with Ranks(4) as ranks:
-        ranks.tell("make", tensors=count, side=SMALL, dim=0, blank=False)
-        ranks.tell("make", tensors=count, side=SMALL, dim=0, blank=True)
-        print(f"{count} tensors of {SMALL * SMALL * 4} bytes, cut by rows on 4 ranks")
-        planning = bench.saves(ranks, f"save of {count} tensors", 5.0)
-        first, again = planning[0], statistics.median(planning[1:])
-        print(f"  {'our planning, first and again':<44}{first * 1e3:8.1f} ms {again * 1e3:8.1f} ms")
-        bench.promises.append(Promise(f"{count} tensors: planning again / the first", again / max(first, 1e-9), 0.1))
-        bench.loads(ranks, f"load of {count} tensors, warm", 5.0, cold=False)
+def many_small(bench: Bench, ranks: Ranks, state: State) -> None:
+    """Many small tensors, where what counts is the work for each; those of DCP take long, so fewer rounds do."""
+    ranks.make(state, full=True)
+    print(f"{state.name}: {state.tensors} tensors of {state.rows * state.columns * 4} bytes, on {ranks.world} ranks")
+    rounds = bench.rounds if state.tensors < 10_000 else 2
+    first, *again = bench.saves(ranks, state, 5.0, rounds=rounds)
+    again = statistics.median(again)
+    title = f"{state.name}: our planning, first and again"
+    print(f"  {title:<48}{first * 1e3:13.1f} ms{again * 1e3:12.1f} ms", flush=True)
+    bench.promises.append(Promise(f"{state.name}: planning again / the first", again / max(first, 1e-9), 0.1))
+    bench.loads(ranks, state, "load on 4", 5.0, cold=False, rounds=rounds)
 
 
 if __name__ == "__main__":

@@ -67,6 +67,9 @@ def test_a_file_named_twice_in_any_case_is_refused(again):
         {"xxh3": ""},
         {"xxh3": RECORD.xxh3[:-8] + "AA=="},
         {"xxh3": "no base64"},
+        {"subchunks": ("",)},
+        {"subchunks": ("", "AAAA")},
+        {"subchunks": ("", "no base64")},
     ],
     ids=str,
 )

@@ -6,12 +6,14 @@ Run it once for a new format version, never to make a failing test pass: what it
 from __future__ import annotations
 
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import torch
 
 import model_checkpoint as mc
+from model_checkpoint.distributed import LocalCoordinator, Shard
 from model_checkpoint.manifest.record import FORMAT_VERSION
 
 HERE = Path(__file__).parent
@@ -64,6 +66,20 @@ def golden_state():
         "set": {1, 2},
         "step": 3,
     }
+
+
+def make_ranks(root: Path) -> None:
+    """Write what two ranks hold of one array; made once with and once without digests of parts of chunks."""
+    whole, half = (np.arange(1 << 20) // 4096).astype(np.uint8), 1 << 19
+
+    def save(ranks: LocalCoordinator) -> None:
+        part = whole[ranks.rank * half :][:half].copy()
+        state = {"x": Shard(part, global_shape=whole.shape, offsets=(ranks.rank * half,)), "epoch": 3}
+        mc.save(root, state, step=3, coordinator=ranks)
+
+    with ThreadPoolExecutor(2) as team:
+        list(team.map(save, LocalCoordinator.group(2)))
+    (root / ".staging").rmdir()
 
 
 def main() -> None:

@@ -133,6 +133,25 @@ def test_pieces_of_one_chunk_are_one_read():
     assert read == (0, 1, 10, 20, [(1, 0, 0, 5), (0, 0, 5, 5)])
 
 
+def test_of_a_chunk_whose_parts_have_digests_only_the_wanted_parts_are_read():
+    part = plan.reads.SUBCHUNK_BYTES
+    ends = (10, 10 + 5 * part + 7)
+    spans = {0: (10, 11), 1: (11, part + 9), 2: (10 + 3 * part, 11 + 3 * part), 3: (ends[1] - 1, ends[1])}
+    entries = [Entry(str(i), "numpy", "uint8", (b - a,), "U8", None, 0, a, b, "") for i, (a, b) in spans.items()]
+    files = [FileRecord("f", ends[1], ends, "", "", "", subchunks=("", "digests"))]
+
+    reads = plan.plan_reads(range(4), entries, files, subchunks=True)
+
+    assert [(read.chunk, read.start, read.stop) for read in reads] == [
+        (1, 10, 10 + part),
+        (1, 10 + 3 * part, 10 + 4 * part),
+        (1, 10 + 5 * part, ends[1]),
+    ]
+    assert [read.pieces for read in reads] == [[(0, 0, 0, 1), (1, 0, 1, part - 2)], [(2, 0, 0, 1)], [(3, 0, 6, 1)]]
+    assert len(plan.plan_reads(range(4), entries, files)) == 1
+    assert len(plan.plan_reads([0, 2], entries, [FileRecord("f", ends[1], ends, "", "", "")], subchunks=True)) == 1
+
+
 @dataclass(frozen=True)
 class Dated:
     step: int | None

@@ -4,6 +4,7 @@ layout           where each tensor lies in one data file, and where its chunks e
 header           read the head of a data file as if an enemy had written it.
 stored           the dtypes a safetensors header can say, and how many bits each takes.
 digests          how bytes are fingerprinted, once, while they are hot in the cache.
+subchunks        parts of a chunk with digests of their own, where little of it may be wanted.
 sha256           SHA-256 of several chunks at once: side by side where the processor can, else one after the other.
 frames           a data file whose tensors are compressed chunks.
 byte_planes      compress the bytes of one chunk, and give them back exactly.
@@ -44,3 +45,6 @@ from model_checkpoint.format.layout import plain_layout as plain_layout
 from model_checkpoint.format.manifest_checks import check_entries as check_entries
 from model_checkpoint.format.manifest_checks import check_files as check_files
 from model_checkpoint.format.sha256 import sha256_each as sha256_each
+from model_checkpoint.format.subchunks import SMALL_PIECE as SMALL_PIECE
+from model_checkpoint.format.subchunks import is_intact as is_intact
+from model_checkpoint.format.subchunks import subchunk_digests as subchunk_digests

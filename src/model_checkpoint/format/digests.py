@@ -44,7 +44,13 @@ def content_digest(data: memoryview | bytes) -> str:
 
 
 def file_record(
-    name: str, *, size: int, ends: Sequence[int], digests: Sequence[ChunkDigest], frames: Sequence[Frame] = ()
+    name: str,
+    *,
+    size: int,
+    ends: Sequence[int],
+    digests: Sequence[ChunkDigest],
+    frames: Sequence[Frame] = (),
+    subchunks: Sequence[str] = (),
 ) -> FileRecord:
     """Put the fingerprints of a whole file into its record."""
     sha256 = [d.sha256 for d in digests]
@@ -56,6 +62,7 @@ def file_record(
         xxh3=base64.b64encode(b"".join(d.xxh3 for d in digests)).decode(),
         digest=digest_over(sha256),
         frames=tuple(frames),
+        subchunks=tuple(subchunks) if any(subchunks) else (),
     )
 
 

@@ -10,6 +10,7 @@ from model_checkpoint.errors import LayoutInvalid, LimitExceeded, UnsafeName
 from model_checkpoint.format.digests import SHA_BYTES, XXH_BYTES, digest_over, sha256_of, xxh3_of
 from model_checkpoint.format.frames import check_frames
 from model_checkpoint.format.stored import tensor_bytes
+from model_checkpoint.format.subchunks import subchunks_fit
 from model_checkpoint.manifest import Entry, FileRecord
 from model_checkpoint.options import ReaderLimits
 
@@ -45,7 +46,8 @@ def _check_chunks(record: FileRecord, where: str) -> None:
     each = len(sha256) == len(xxh3) == len(ends)
     whole = all(len(d) == SHA_BYTES for d in sha256) and all(len(d) == XXH_BYTES for d in xxh3)
     same = record.digest == digest_over(sha256)
-    if not (rising and each and whole and same and (record.frames or ends[-1] == record.size)):
+    fits = rising and subchunks_fit(record) and bool(record.frames or ends[-1] == record.size)
+    if not (fits and each and whole and same):
         raise LayoutInvalid(
             f"{where}: the chunk table of {record.name} does not fit its {record.size} bytes. {_CURE}",
             where,

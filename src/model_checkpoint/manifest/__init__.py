@@ -27,6 +27,7 @@ from model_checkpoint.manifest.rank_manifest import decode_rank as decode_rank
 from model_checkpoint.manifest.rank_manifest import encode_rank as encode_rank
 from model_checkpoint.manifest.record import FORMAT_VERSION as FORMAT_VERSION
 from model_checkpoint.manifest.record import PARITY_SUMS as PARITY_SUMS
+from model_checkpoint.manifest.record import SUBCHUNK_BYTES as SUBCHUNK_BYTES
 from model_checkpoint.manifest.record import Entry as Entry
 from model_checkpoint.manifest.record import FileCopy as FileCopy
 from model_checkpoint.manifest.record import FileRecord as FileRecord

@@ -15,6 +15,7 @@ from model_checkpoint.manifest.layout_record import Layout
 from model_checkpoint.manifest.scalars import Node
 
 FORMAT_VERSION = 1
+SUBCHUNK_BYTES = 256 << 10  # what a chunk is cut into where its parts have digests of their own
 
 PARITY_SUMS = {"xor": ("p",), "pq": ("p", "q")}  # which sums each scheme keeps, one file each
 
@@ -62,6 +63,7 @@ class FileRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     frames: tuple[Frame, ...] = ()  # one per chunk if the file is compressed; all else speaks of the decompressed bytes
     identity: str = ""  # which copy on the medium it was, in the store's words
     verified: int = 0  # when its bytes were last known to be right: written from memory, unix time
+    subchunks: tuple[str, ...] = ()  # per chunk base64 of the xxh3-128 digests of its parts, empty for one without
 
     @property
     def raw_size(self) -> int:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from model_checkpoint.manifest import Entry, FileRecord
+from model_checkpoint.manifest import SUBCHUNK_BYTES, Entry, FileRecord
 
 
 class Piece(NamedTuple):
@@ -20,7 +20,7 @@ class Piece(NamedTuple):
 
 
 class ChunkRead(NamedTuple):
-    """One chunk to read and verify, and what to take from it."""
+    """One chunk to read and verify, or some parts of it that have digests of their own, and what to take from it."""
 
     file: int
     chunk: int
@@ -35,10 +35,12 @@ def plan_reads(
     files: Sequence[FileRecord],
     *,
     ranges: Mapping[int, Sequence[tuple[int, int]]] | None = None,
+    subchunks: bool = False,
 ) -> list[ChunkRead]:
     """List the chunks that hold ``needed`` entries, or only the byte ``ranges`` of those named there, in file order.
 
-    Offsets in pieces stay offsets in the whole entry.
+    Offsets in pieces stay offsets in the whole entry. With ``subchunks`` a chunk whose parts have digests of their own
+    is read only as far as it is wanted.
     """
     by_file: dict[int, list[tuple[int, int, int, int]]] = defaultdict(list)
     for index in needed:
@@ -48,7 +50,9 @@ def plan_reads(
                 by_file[entry.file].append((entry.start + start, entry.start + stop, index, entry.start))
     reads: list[ChunkRead] = []
     for file in sorted(by_file):
-        reads.extend(_of_file(file, sorted(by_file[file]), files[file].ends))
+        cut = files[file].subchunks if subchunks else ()
+        for read in _of_file(file, sorted(by_file[file]), files[file].ends):
+            reads.extend(_wanted_parts(read) if cut and cut[read.chunk] else (read,))
     return reads
 
 
@@ -66,3 +70,22 @@ def _of_file(file: int, spans: Sequence[tuple[int, int, int, int]], ends: Sequen
             position = until
             chunk += 1
     return [reads[chunk] for chunk in sorted(reads)]
+
+
+def _wanted_parts(read: ChunkRead) -> Iterator[ChunkRead]:
+    """A chunk as far as it is wanted, in runs of parts; the pieces in it are in order."""
+    runs: list[tuple[int, int, list[Piece]]] = []
+    for piece in read.pieces:
+        first, stop = piece.start // SUBCHUNK_BYTES, -(-(piece.start + piece.length) // SUBCHUNK_BYTES)
+        if runs and first <= runs[-1][1]:
+            begin, end, pieces = runs.pop()
+            first, stop = begin, max(end, stop)
+            pieces.append(piece)
+        else:
+            pieces = [piece]
+        runs.append((first, stop, pieces))
+    for first, stop, pieces in runs:
+        base = first * SUBCHUNK_BYTES
+        placed = [piece._replace(start=piece.start - base) for piece in pieces] if base else pieces
+        end = min(read.stop, read.start + stop * SUBCHUNK_BYTES)
+        yield ChunkRead(read.file, read.chunk, read.start + base, end, placed)

@@ -70,7 +70,10 @@ def _serve(work: queue.SimpleQueue[Any]) -> None:
             answer.put((False, error))
 
 
-def pause(nap: float, until: float) -> float:
-    """Sleep for ``nap`` seconds, but not beyond ``until``; return a somewhat longer nap for the next time."""
+def pause(nap: float, until: float, world_size: int = 64) -> float:
+    """Sleep for ``nap`` seconds, but not beyond ``until``; return a somewhat longer nap for the next time.
+
+    Few ranks look often, so that they come hardly too late; many would wear out whoever answers them all.
+    """
     time.sleep(max(0.0, min(nap, until - time.monotonic())))
-    return min(0.05, nap * 1.5)
+    return min(0.05, nap * (1 + min(0.5, world_size / 40)))

@@ -97,7 +97,7 @@ class JaxCoordinator:
                     found |= {key: rows[key] for key in keys if key in rows}
                 if len(found) == len(keys) or time.monotonic() >= until:
                     return found
-                nap = pause(nap, until)
+                nap = pause(nap, until, self.world_size)
         except (NoAnswer, RuntimeError):
             pause(min(1.0, max(0.0, until - time.monotonic())), until)
             return found

@@ -107,7 +107,7 @@ class TorchCoordinator:
                 found |= line.run(partial(_read, keys=left), end - time.monotonic())
                 if len(found) == len(keys) or time.monotonic() >= until:
                     return found
-                nap = pause(nap, until)
+                nap = pause(nap, until, self._world_size)
         except (NoAnswer, RuntimeError):
             pause(min(1.0, max(0.0, until - time.monotonic())), until)  # a dead host answers at once: ask it less often
             return found

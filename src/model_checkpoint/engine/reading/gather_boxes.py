@@ -96,6 +96,7 @@ class BoxGather:
         boxes: Boxes,
         *,
         begin: float | None = None,
+        subchunks: bool = False,
     ) -> None:
         self._whole = begin is not None
         self.touched: set[int] = set()
@@ -107,7 +108,7 @@ class BoxGather:
         self._lock = threading.Lock()
         for index, target in targets.items():
             self._plan(manifest, index, manifest.entries[index], self._wanted(manifest.entries[index], target, boxes))
-        reads = plan_reads(self._pieces, manifest.entries, manifest.files, ranges=self._ranges)
+        reads = plan_reads(self._pieces, manifest.entries, manifest.files, ranges=self._ranges, subchunks=subchunks)
         first = int(len(reads) * (begin or 0.0))  # each rank begins elsewhere, so that not all read one file
         self._reads = [*reads[first:], *reads[:first]]
         self.nbytes = sum(read.stop - read.start for read in self._reads)

@@ -93,7 +93,9 @@ def file_record_of(name: str, job: FileJob | LinkedFile) -> FileRecord:
     if isinstance(job, LinkedFile):
         return msgspec.structs.replace(job.record, name=name)
     frames = () if job.press is None else job.press.frames
-    record = data_format.file_record(name, size=job.size, ends=job.layout.ends, digests=job.digests, frames=frames)
+    record = data_format.file_record(
+        name, size=job.size, ends=job.layout.ends, digests=job.digests, frames=frames, subchunks=job.subchunks
+    )
     return msgspec.structs.replace(record, verified=int(time.time()))
 
 

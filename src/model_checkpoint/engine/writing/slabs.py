@@ -20,7 +20,14 @@ from model_checkpoint.engine.common.pages import PAGE, Bytes, new_slab
 from model_checkpoint.engine.common.workers import Pace, cores, run_all
 from model_checkpoint.engine.writing.shared_pages import SharedPages
 from model_checkpoint.events import Emit
-from model_checkpoint.format import ChunkDigest, FileLayout, content_digest, digest_chunks
+from model_checkpoint.format import (
+    SMALL_PIECE,
+    ChunkDigest,
+    FileLayout,
+    content_digest,
+    digest_chunks,
+    subchunk_digests,
+)
 from model_checkpoint.manifest import Frame
 from model_checkpoint.options import MIB
 from model_checkpoint.state import Source
@@ -72,6 +79,7 @@ class FileJob:
     open_runs: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
     press: ChunkCompressor | None = None  # compresses the file, if it is to be compressed
+    subchunks: list[str] = field(default_factory=list)  # digests of parts of chunks, if those are wanted
 
     def __post_init__(self) -> None:
         self.edges = SharedPages(self.layout.size)
@@ -94,6 +102,11 @@ class FileJob:
             return self.contents.get(tensor) or content_digest(b"")
         first, last = bisect_right(self.layout.ends, start), bisect_right(self.layout.ends, stop - 1)
         return content_digest(b"".join(d.xxh3 for d in self.digests[first : last + 1]))
+
+    def want_subchunks(self) -> None:
+        """Have parts of chunks fingerprinted, too, where pieces are small; compressed ones are read as a whole."""
+        if self.press is None:
+            self.subchunks = [""] * len(self.layout.ends)
 
 
 class ChunkSlot(NamedTuple):
@@ -223,9 +236,9 @@ def copy_chunk(job: FileJob, rooms: Sequence[ChunkSlot]) -> None:
     """Copy chunks into their rooms and fingerprint them, from their sources, so that a bad copy shows."""
     whole = [(room, source) for room in rooms if (source := _whole_source(job, room)) is not None]
     digests = digest_chunks([source for _, source in whole], [room.data.data for room, _ in whole])
-    for (room, _), digest in zip(whole, digests, strict=True):
+    for (room, source), digest in zip(whole, digests, strict=True):
         job.digests[room.chunk] = digest
-        _fingerprint_small(job, room)
+        _fingerprint_small(job, room, source)
     poured = {room.chunk for room, _ in whole}
     gathered = [room for room in rooms if room.chunk not in poured]
     for room in gathered:
@@ -276,15 +289,17 @@ def digest_run(job: FileJob, rooms: Sequence[ChunkSlot]) -> None:
     """Fingerprint chunks that are in their rooms, and the small tensors in them."""
     for room, digest in zip(rooms, digest_chunks([room.data.data for room in rooms]), strict=True):
         job.digests[room.chunk] = digest
-        _fingerprint_small(job, room)
+        _fingerprint_small(job, room, room.data.data)
 
 
-def _fingerprint_small(job: FileJob, room: ChunkSlot) -> None:
-    """Fingerprint the tensors that lie whole within a chunk."""
+def _fingerprint_small(job: FileJob, room: ChunkSlot, source: memoryview) -> None:
+    """Fingerprint the tensors that lie whole within a chunk, and parts of it where those are wanted."""
     starts, view = job.layout.starts, room.data.data
     if room.chunk == 0:
         return
     tensor, stop = bisect_right(starts, room.start) - 1, room.start + len(room.data)
+    if job.subchunks and starts[tensor + 1] - starts[tensor] < SMALL_PIECE:
+        job.subchunks[room.chunk] = subchunk_digests(source)
     if starts[tensor] < room.start or starts[tensor + 1] > stop:
         return  # a piece of a tensor that fills several chunks
     if starts[tensor] == room.start and starts[tensor + 1] == stop:

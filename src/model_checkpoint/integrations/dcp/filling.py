@@ -45,7 +45,7 @@ class WantedBox:
 class TensorFilling:
     """Every box of one load, each with the memory its bytes are gathered in: the tensor's own where that can be."""
 
-    def __init__(self, saved: SavedItems, wanted: Iterable[WantedBox]) -> None:
+    def __init__(self, saved: SavedItems, wanted: Iterable[WantedBox], *, subchunks: bool) -> None:
         self._saved = saved
         self._staged: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._filled: list[torch.Tensor] = []
@@ -58,7 +58,7 @@ class TensorFilling:
                 by_entry.setdefault(number, []).append((one.box, self._memory(one, saved.tensors[one.key])))
         self.entries = sorted(by_entry)
         targets = {number: _target(boxes) for number, boxes in by_entry.items()}
-        self._gather = BoxGather(saved.manifest, targets, _asked)
+        self._gather = BoxGather(saved.manifest, targets, _asked, subchunks=subchunks)
 
     def _memory(self, one: WantedBox, spec: Spec) -> memoryview:
         live = one.live

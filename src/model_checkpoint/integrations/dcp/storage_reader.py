@@ -131,7 +131,8 @@ class StorageReader(dcp_storage.StorageReader):
         views = {one.key for _, one in boxes if _is_view(saved, one.key)}
         keys = {item.storage_index.fqn for item in plan.items if item.type is LoadItemType.BYTE_IO} | views
         with ChunkReader(self._store, saved.manifest, full=self._full) as medium:
-            filling = TensorFilling(saved, [one for _, one in boxes if one.key not in views])
+            wanted = [one for _, one in boxes if one.key not in views]
+            filling = TensorFilling(saved, wanted, subchunks=not self._full)
             medium.prepare(saved.manifest.stored_of(filling.entries))
             values = read_values(medium, saved.manifest, {key: saved.nodes[key] for key in sorted(keys)})
             filling.run(medium)

@@ -24,6 +24,7 @@ from model_checkpoint.format import (
     check_header,
     decompress,
     frame_entries,
+    is_intact,
     sha256_each,
     sha256_of,
     stored_xxh3,
@@ -119,7 +120,8 @@ class ChunkReader:
 
     def verify_chunk(self, index: int, chunk: int, data: memoryview) -> None:
         """Raise unless ``data`` has the digest recorded for that chunk."""
-        if not all(self._match([(index, chunk)], [data])):
+        start = self._manifest.files[index].ends[chunk - 1] if chunk else 0
+        if not all(self._match([ChunkRead(index, chunk, start, start + len(data), [])], [data])):
             raise self._mismatch(index, chunk)
 
     def _mismatch(self, index: int, chunk: int, because: str = "") -> ChunkMismatch:
@@ -164,7 +166,7 @@ class ChunkReader:
                         found.append((read, self._fetch(read, place(read), scratch, pace)))
                     except (CheckpointException, OSError) as error:
                         blame(read, error)
-                good = self._match([(read.file, read.chunk) for read, _ in found], [data for _, data in found])
+                good = self._match([read for read, _ in found], [data for _, data in found])
                 for (read, data), fine in zip(found, good, strict=True):
                     take(read, data) if fine else blame(read, self._mismatch(read.file, read.chunk))
 
@@ -172,13 +174,20 @@ class ChunkReader:
             self.open(index)
         run_all(worker, reads, pace=pace)
 
-    def _match(self, chunks: Sequence[tuple[int, int]], data: Sequence[memoryview]) -> list[bool]:
-        """Whether each chunk, by file and number, has the digests recorded for it."""
-        good = [xxhash.xxh3_128_digest(d) == self._xxh3[f][c] for (f, c), d in zip(chunks, data, strict=True)]
+    def _match(self, reads: Sequence[ChunkRead], data: Sequence[memoryview]) -> list[bool]:
+        """Whether each chunk, or what was read of it, has the digests recorded for it."""
+        good = [self._is_intact(read, found) for read, found in zip(reads, data, strict=True)]
         if self.full:
-            digests = zip(good, chunks, sha256_each(data), strict=True)
-            good = [same and sha == self._sha256[f][c] for same, (f, c), sha in digests]
+            digests = zip(good, reads, sha256_each(data), strict=True)
+            good = [same and sha == self._sha256[read.file][read.chunk] for same, read, sha in digests]
         return good
+
+    def _is_intact(self, read: ChunkRead, data: memoryview) -> bool:
+        record = self._manifest.files[read.file]
+        start, stop = record.ends[read.chunk - 1] if read.chunk else 0, record.ends[read.chunk]
+        if not self.full and read.stop - read.start < stop - start and record.subchunks:
+            return is_intact(record, read.chunk, read.start - start, data)
+        return xxhash.xxh3_128_digest(data) == self._xxh3[read.file][read.chunk]
 
     def _fetch(self, read: ChunkRead, room: memoryview | None, scratch: memoryview, pace: Pace) -> memoryview:
         """Bring one chunk into ``room``, or else into ``scratch``, unpacked if it is stored compressed."""
@@ -186,7 +195,8 @@ class ChunkReader:
             data = scratch[: read.stop - read.start] if room is None else room
             self._unpack(read.file, read.chunk, data)
             return data
-        start = self._start_of(read.file, read.chunk)
+        frames = self._manifest.files[read.file].frames
+        start = frames[read.chunk].start if frames else read.start
         with pace.waiting():
             if room is None:
                 return self._read_pages(read.file, start, start + read.stop - read.start, scratch)

@@ -43,6 +43,8 @@ def write_part(
     order = planned.order
     for name, job in planned.named_jobs():
         job.writer = stage.create(name, job.layout.size)
+        if not order.stem:  # else the parts are read once more, and go
+            job.want_subchunks()
     move(planned.writing)
     wrote = compose(order, planned.flat, planned.files, planned.jobs, stamps=stage.stamps(), parent=planned.parent)
     pieces = tuple([_piece(share, entry) for share, entry in zip(shares, wrote.entries, strict=True)])
