@@ -1,11 +1,11 @@
 """Replay state: the process-wide state that replays share (random generators, train flags, module buffers).
 
 Generators cannot be had per thread, so replays in several threads could disturb each other. Runs are nevertheless
-let in side by side, and each entry and exit looks whether anyone has drawn a number since the last one: where
-somebody did while two were in, or after a newcomer had moved the generators, the runs concerned are marked
-``tainted`` and their strategy repeats them alone. Between the look and the newcomer's own state a number may be drawn
-that nobody sees; a run whose generators had been moved before that is ``doubted``, and repeated if its function is
-known to draw. Functions that draw nothing never wait and never repeat.
+let in side by side: the first finds its own generators, the others are its guests. Nobody sets a generator while a run
+is in, since a number drawn between the look at a generator and its new state would go unseen. So each entry and exit
+sees whether anyone has drawn since the last one: where somebody did while two were in, or where a guest was, the runs
+concerned are marked ``tainted`` and their strategy repeats them alone. Functions that draw nothing never wait and never
+repeat.
 """
 
 from __future__ import annotations
@@ -27,9 +27,8 @@ class ReplayRun:
     random: RandomState
     flags: Mapping[Any, bool] = field(default_factory=dict)
     alone: bool = False
-    moved: bool = False  # somebody else set the generators since this run did
-    tainted: bool = False
-    doubted: bool = False  # numbers it drew from a moved generator may have gone unnoticed
+    guest: bool = False  # the generators are those of another run
+    tainted: bool = False  # numbers it drew may be another's
 
 
 @dataclass(slots=True)
@@ -96,15 +95,13 @@ class SharedReplayState:
         with self._turn:
             self._turn.wait_for(lambda: self._admits(run))
             self._look()
-            if not self._active:
+            run.guest = bool(self._active)
+            if not run.guest:
                 self._world = RandomState.capture()
-            for other in self._active:
-                other.doubted = other.doubted or other.moved
-                other.moved = True
+                run.random.install()
+                self._expected = run.random
             self._lone = run if run.alone else None
             self._active.append(run)
-            run.random.install()
-            self._expected = run.random
             for module, flag in run.flags.items():
                 self._hold(module, flag)
 
@@ -118,7 +115,7 @@ class SharedReplayState:
             if run not in self._active:  # an interrupt kept it from coming back in
                 return
             self._look()
-            if self._expected is not None:
+            if self._expected is not None and not run.guest:
                 run.random = self._expected
             self._active.remove(run)
             if self._lone is run:
@@ -138,7 +135,7 @@ class SharedReplayState:
         if present != self._expected:
             self._expected = present
             for run in self._active:
-                run.tainted = run.tainted or run.moved or len(self._active) > 1
+                run.tainted = run.tainted or run.guest or len(self._active) > 1
 
     def _hold(self, module: Any, flag: bool) -> None:
         hold = self._held.get(module)

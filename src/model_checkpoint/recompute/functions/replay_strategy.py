@@ -42,22 +42,13 @@ class DirectCall:
         return function()
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CallScene:
-    """Everything around a function at its registration, and whether it was ever seen to draw a number."""
+    """Everything around a function at its registration."""
 
     random: RandomState
     modes: ThreadModes
     flags: dict[Any, bool]
-    draws: bool = False  # seen in a run that nobody disturbed
-
-    def trusts(self, run: ReplayRun) -> bool:
-        """Whether the numbers a run drew were its own; learns from one that nobody disturbed."""
-        if run.tainted or (run.doubted and self.draws):
-            return False
-        if not run.moved:
-            self.draws = self.draws or run.random != self.random
-        return True
 
 
 class ExactReplay:
@@ -95,9 +86,8 @@ class ExactReplay:
     def run(self, function: Callable[[], Any], captured: CallScene) -> Any:
         """Call the function in its scene."""
         value, run = _replay(function, captured)
-        if not captured.trusts(run):
-            value, run = _replay(function, captured, alone=True)
-            captured.trusts(run)  # for what it teaches
+        if run.tainted:
+            value, _ = _replay(function, captured, alone=True)
         return value
 
 
