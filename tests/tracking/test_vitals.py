@@ -18,10 +18,10 @@ def run(**fields):
     ("fields", "state", "evidence"),
     [
         ({"last_seen": NOW - 5, "last_step_at": NOW - 7}, RunState.ALIVE, "seen 5 s ago, last step 7 s ago"),
-        ({"last_seen": NOW - 5, "last_step_at": NOW - 700}, RunState.HUNG, "seen 5 s ago, but no step for 700 s"),
+        ({"last_seen": NOW - 5, "last_step_at": NOW - 700}, RunState.HUNG, "seen 5 s ago, but no step for 12 min"),
         ({"last_seen": NOW - 90, "last_step_at": NOW - 95}, RunState.DEAD, "last seen 90 s ago (dead after 60 s)"),
-        ({"last_seen": NOW - 5}, RunState.HUNG, "no step since its start 10000 s"),
-        ({}, RunState.DEAD, "never seen since its start 10000 s ago"),
+        ({"last_seen": NOW - 5}, RunState.HUNG, "no step since its start 3 h"),
+        ({}, RunState.DEAD, "never seen since its start 3 h ago"),
         ({"start_time": NOW - 3}, RunState.ALIVE, "seen 3 s ago"),
         ({"status": "failed", "last_seen": 1.0}, RunState.FINISHED, "it says so itself: failed"),
         ({"status": "completed"}, RunState.FINISHED, "completed"),

@@ -14,6 +14,7 @@ from model_checkpoint.database.records import Experiment
 BEAT_SECONDS = 10.0
 DEAD_SECONDS = 6 * BEAT_SECONDS  # a database that is slow or away for a moment kills nobody
 HUNG_SECONDS = 600.0
+_UNITS = (("d", 86_400.0), ("h", 3600.0), ("min", 60.0))
 
 
 class RunState(Enum):
@@ -49,7 +50,7 @@ def judge_run(
     Example:
         >>> run = Experiment(id="r1", name="a", start_time=0.0, last_seen=995.0, last_step_at=300.0)
         >>> judge_run(run, 1000.0).state, judge_run(run, 1000.0).evidence
-        (<RunState.HUNG: 'hung'>, 'seen 5 s ago, but no step for 700 s (hung after 600 s)')
+        (<RunState.HUNG: 'hung'>, 'seen 5 s ago, but no step for 12 min (hung after 10 min)')
     """
     silent = max(0.0, now - (run.start_time if run.last_seen is None else run.last_seen))
     still = max(0.0, now - (run.start_time if run.last_step_at is None else run.last_step_at))
@@ -63,7 +64,13 @@ def _verdict(run: Experiment, silent: float, still: float, dead: float, hung: fl
     if run.status != "running":
         return RunState.FINISHED, f"it says so itself: {run.status}"
     if silent > dead:
-        return RunState.DEAD, f"{seen} {silent:.0f} s ago (dead after {dead:.0f} s), still marked as running"
+        return RunState.DEAD, f"{seen} {_span(silent)} ago (dead after {_span(dead)}), still marked as running"
     if still > hung:
-        return RunState.HUNG, f"seen {silent:.0f} s ago, but {moved} {still:.0f} s (hung after {hung:.0f} s)"
-    return RunState.ALIVE, f"seen {silent:.0f} s ago, last step {still:.0f} s ago"
+        return RunState.HUNG, f"seen {_span(silent)} ago, but {moved} {_span(still)} (hung after {_span(hung)})"
+    return RunState.ALIVE, f"seen {_span(silent)} ago, last step {_span(still)} ago"
+
+
+def _span(seconds: float) -> str:
+    """Seconds as a person reads them."""
+    unit, length = next(((unit, length) for unit, length in _UNITS if seconds >= 2 * length), ("s", 1.0))
+    return f"{seconds / length:.0f} {unit}"

@@ -27,6 +27,8 @@ addEventListener('hashchange', () => {
   tell();
 });
 
+export const here = () => route;
+
 export function useRoute() {
   const [now, set] = useState(route);
   useEffect(() => {

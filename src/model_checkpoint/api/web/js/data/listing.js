@@ -10,8 +10,24 @@ const EMPTY = { rows: [], next: null, total: 0, data: null, error: null, loading
 const sum = (counts) => Object.values(counts || {}).reduce((all, n) => all + n, 0);
 export const totalOf = (page) => page.total ?? sum(page.counts);
 
+const firstPage = (path, options) => url(path, { limit: 200, ...options });
+let ahead = null; // what was asked before anything was drawn
+
+// Asks for a list while the page that will show it is still to be drawn.
+export function askAhead(path, options) {
+  const first = firstPage(path, options);
+  ahead = { first, answer: getJson(first) };
+  ahead.answer.catch(() => {}); // told by the list
+}
+
+function asked(first, signal) {
+  const answer = ahead?.first === first ? ahead.answer : getJson(first, signal);
+  ahead = null;
+  return answer;
+}
+
 export function useListing(path, options) {
-  const first = path && url(path, { limit: 200, ...options });
+  const first = path && firstPage(path, options);
   const [state, set] = useState(EMPTY);
   const [turn, setTurn] = useState(0);
   const refused = useCell(denied);
@@ -20,8 +36,9 @@ export function useListing(path, options) {
     if (!first || refused) return undefined;
     const stop = new AbortController();
     set((old) => ({ ...old, loading: true }));
-    getJson(first, stop.signal).then(
+    asked(first, stop.signal).then(
       (data) => {
+        if (stop.signal.aborted) return;
         hear(data.as_of);
         set({ rows: data.rows, next: data.next, total: totalOf(data), data, error: null, loading: false });
       },

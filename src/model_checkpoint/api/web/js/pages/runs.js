@@ -1,11 +1,11 @@
 // Is my run alive, and what would I lose? One sentence first, then the list.
 import { html, useState, useEffect, useMemo, useRef } from '../../vendor/preact-htm.js';
-import { go, href, runLink, checkpointLink, useOption } from '../core/address.js';
+import { go, here, href, runLink, checkpointLink, useOption } from '../core/address.js';
 import { dur, fullName, int, plural } from '../core/format.js';
 import { keys } from '../core/keys.js';
 import { mainMetric } from '../core/metrics.js';
 import { getJson, url } from '../data/http.js';
-import { useListing } from '../data/listing.js';
+import { askAhead, useListing } from '../data/listing.js';
 import { on } from '../data/live.js';
 import { ColumnMenu, useColumns } from '../table/columns.js';
 import { Table, sortFrom } from '../table/table.js';
@@ -20,7 +20,10 @@ import { runColumns, runInOneLine } from './run/run_columns.js';
 const AT_MOST = 8; // runs in one comparison
 const FIELDS = ['status:', 'tag:', 'experiment:', 'host:', 'user:', 'name:'];
 const sum = (counts) => Object.values(counts).reduce((all, n) => all + n, 0);
+const SORT = 'status';
 const FRESH_EVERY = 500; // ms: one question for all rows that changed meanwhile
+
+if (here().parts[0] === 'runs') askAhead('/api/runs', { q: here().q.q, sort: here().q.sort ?? SORT });
 
 // Only the rows events speak of are fetched again; a run nobody knew yet asks for the list.
 function useFreshRows(list) {
@@ -92,7 +95,7 @@ const NoRuns = () =>
 
 export default function Runs() {
   const [q, setQ] = useOption('q');
-  const [sort, setSort] = useOption('sort', 'status');
+  const [sort, setSort] = useOption('sort', SORT);
   const list = useListing('/api/runs', { q, sort });
   const [selected, setSelected] = useState(new Set());
   const chosen = useColumns('runs');

@@ -63,7 +63,7 @@ function Plan({ plan }) {
             (s) => s.act,
           ),
         )} of ${bytes(sum(plan.stages, (s) => s.act))} activations are kept`}>
-          <div class="keys">${Object.entries(HOW).map(([how, ink]) => html`<${Key} colour=${ink}>${how}<//>`)}<span class="small muted">bar: bytes of activations, figure: time of its forward pass</span></div>
+          <div class="keys">${Object.entries(HOW).map(([how, ink]) => html`<${Key} colour=${ink}>${how}<//>`)}<span class="small muted">bar: bytes of activations, filled where they are kept; figure: time of the forward pass</span></div>
           <ul class="stages">${plan.stages.map((stage) => html`<${Stage} stage=${stage} widest=${widest} />`)}</ul>
         <//>
       </div>
