@@ -91,6 +91,16 @@ def test_work_at_the_end_of_an_epoch_is_logged_at_the_step_it_follows(tmp_path, 
     assert [point.step for point in points if point.metric_name == "inside"] == [1, 2, 3, 4, 5, 6, 7, 8]
 
 
+def test_a_run_that_logs_nothing_still_tells_how_far_it_is(tmp_path, url, catalog):
+    for _ in mc.Run(tmp_path / "a", data=DATA, catalog=url, state={"a": 1}):
+        pass
+
+    row = only_run(catalog)
+    assert (row.step, row.status) == (4, "completed")
+    assert row.last_step_at is not None
+    assert catalog.get_metrics(row.id) == []
+
+
 def test_a_resumed_run_goes_on_as_the_same_experiment(tmp_path, url, catalog):
     cut(tmp_path / "a", url, 5)
     assert only_run(catalog).status == "running"  # whether that was a failure, the end of the program tells
