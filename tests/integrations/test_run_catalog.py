@@ -3,6 +3,8 @@
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import time
 import warnings
 
@@ -211,6 +213,22 @@ def test_a_run_that_is_told_to_end_says_so_and_its_last_save_is_recorded(tmp_pat
     row = only_run(catalog)
     assert (row.status, row.step) == ("stopped", 3)
     assert catalog.latest(row.id).step == 3
+
+
+def test_a_program_that_ends_by_an_exception_in_a_body_has_failed(tmp_path, url, catalog):
+    program = f"""
+import model_checkpoint as mc
+for _ in (run := mc.Run({str(tmp_path / "a")!r}, data=[1, 2, 3], catalog={url!r}, state={{"a": 1}})):
+    run.log(loss=1.0)
+    if run.step == 1:
+        raise KeyError("a bug")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+
+    assert "KeyError: 'a bug'" in done.stderr
+    row = only_run(catalog)
+    assert (row.status, row.notes) == ("failed", "failed: KeyError: 'a bug'")
+    assert [step for step, _ in losses(catalog, row)] == [1, 2]
 
 
 def test_a_tracker_of_the_caller_is_used_and_left_open(tmp_path, url, catalog):
