@@ -1,7 +1,7 @@
 """Training loop: what ``mc.Run`` costs per iteration beyond the plain loop, and how long it takes to find its place.
 
 Run with ``python -m bench.training_loop [--rounds N] [--scale F] [--json]``; the exit code is 1 if a target is missed.
-Costs per iteration are processor time, saves aside; plain loop and run take turns in one process.
+All figures are processor time, saves aside; plain loop and run take turns in one process.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def overheads(folder: Path, *, rounds: int, batches: int) -> dict[str, float]:
             step, data = Step(), options["data"]
             batches_of = zip(*data.values(), strict=True) if isinstance(data, dict) else data
             plain = cpu(lambda batches=batches_of, step=step: step.plain(batches))
-            root = f"memory://bench-{name}-{number}"
+            root = f"memory://bench-{list(kinds).index(name)}-{number}"
             run = mc.Run(root, **options, every=None, model=step.weight, optimizer=step.optimizer)
             found[name].append((cpu(lambda run=run, step=step: step.under(run)) - plain) / batches * 1e6)
             shutil.rmtree(folder, ignore_errors=True)
@@ -98,7 +98,7 @@ def overheads(folder: Path, *, rounds: int, batches: int) -> dict[str, float]:
 
 
 def skipping(folder: Path, *, rounds: int, indices: int) -> tuple[float, float]:
-    """Seconds until the first batch: of a plain loop, which makes the order, and of a run resumed near the end."""
+    """Processor seconds until the first batch: of a plain loop, which makes the order, and of a run near its end."""
     data = DataLoader(Numbers(indices), batch_size=BATCH, shuffle=True)
     near = len(data) - 10
     for _ in (run := mc.Run(folder, data=data, every=near, state={"a": 1})):
@@ -107,13 +107,11 @@ def skipping(folder: Path, *, rounds: int, indices: int) -> tuple[float, float]:
     mc.finish_saves(folder)
     plain, resumed = [], []
     for _ in range(rounds):
-        began = time.perf_counter()
-        next(iter(data))
-        plain.append(time.perf_counter() - began)
-        began = time.perf_counter()
+        plain.append(cpu(lambda: next(iter(data))))
+        began = time.process_time()
         run = mc.Run(folder, data=data, every=None, state={"a": 1})
         for _ in run:
-            resumed.append(time.perf_counter() - began)
+            resumed.append(time.process_time() - began)
             break
         if run.resumed_from != near:
             raise AssertionError(f"resumed from {run.resumed_from}, expected {near}")

@@ -24,6 +24,7 @@ def warm():
     mc.save_async("memory://warm", {"weight": weight}, step=1).result()
 
 
+SIGNALS = [(signal.SIGTERM, 143), (signal.SIGINT, 130)]
 AT_ENDS = ("workers", "stream", "persistent workers")  # a loop of epochs differs only at their ends
 
 
@@ -58,13 +59,17 @@ def test_a_finished_run_given_more_epochs_ends_as_one_that_had_them_from_the_beg
     assert [int(step) for step in (tmp_path / "longer.out.from").read_text().split()] == [0, batches_in(DATA[kind]())]
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("whom", ["process", "group"])
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+ENDS = [
+    *((kind, whom, *how) for kind in ("shuffled", "workers") for whom in (os.kill, os.killpg) for how in SIGNALS),
+    ("StatefulDataLoader", os.killpg, *SIGNALS[0]),
+]
+
+
+@pytest.mark.parametrize(("kind", "send", "number", "code"), ENDS)
 def test_a_run_that_is_told_to_end_saves_at_the_next_boundary_and_goes_on_from_there(
-    tmp_path, workers, whom, number, code
+    tmp_path, kind, send, number, code
 ):
-    make = DATA["workers" if workers else "shuffled"]
+    make = DATA[kind]
     whole, _ = unbroken(train, tmp_path, make=make)
     root, out = tmp_path / "told", tmp_path / "told.out"
 
@@ -72,7 +77,7 @@ def test_a_run_that_is_told_to_end_saves_at_the_next_boundary_and_goes_on_from_t
     while not (tmp_path / "told.out.from").exists():
         time.sleep(0.01)
     time.sleep(0.3)
-    (os.kill if whom == "process" else os.killpg)(pid, number)
+    send(pid, number)  # to the process, or to its group, workers and all
     assert ended(pid) == code
     saved = [one.step for one in mc.list_checkpoints(root)]
     assert len(saved) == 1
