@@ -13,7 +13,7 @@ from model_checkpoint.engine.common.meter import Meter
 from model_checkpoint.engine.common.option_checks import require, require_selection
 from model_checkpoint.engine.common.progress import Listen, listening
 from model_checkpoint.engine.reading.slices import load_slice
-from model_checkpoint.engine.root.describe import TensorLine, describe
+from model_checkpoint.engine.root.describe import TensorLine, describe_state
 from model_checkpoint.engine.root.refs import Reference
 from model_checkpoint.errors import OptionInvalid, UnsupportedType
 from model_checkpoint.plan import Index, matcher
@@ -67,7 +67,7 @@ def tensor_spreads(
     require_selection(parts=parts, rename=None, types=())
     if not isinstance(bins, int) or not 1 <= bins <= _MOST_BINS:
         raise OptionInvalid(f"bins must be a whole number from 1 to {_MOST_BINS}, got {bins!r}.")
-    told, wanted = describe(ref), matcher(parts)
+    told, wanted = describe_state(ref), matcher(parts)
     lines = [line for line in told.tensors if wanted(line.name)]
     with listening(progress, "reading") as emit:
         meter = Meter("figures", sum(line.nbytes for line in lines), emit)
