@@ -7,6 +7,7 @@ import pytest
 from tests.distributed.threads import all_well, on_ranks
 
 import model_checkpoint as mc
+from model_checkpoint import EnhancedCheckpointManager, ExperimentTracker
 from model_checkpoint.cli.rendering.charts import bars, plot, sparkline
 from model_checkpoint.distributed import Shard
 
@@ -111,3 +112,19 @@ def test_a_chart_leaves_gaps_where_there_is_no_number():
     assert plot([], []) == ["(nothing that is a number)"]
     assert sparkline([float("nan")] * 3) == "   "
     assert len(sparkline(range(1000), width=20)) == 20
+
+
+def test_what_a_backend_wrote_is_shown_as_what_it_is(tmp_path, mckpt):
+    with ExperimentTracker("one", database_url=f"sqlite:///{tmp_path}/runs.db") as run:
+        manager = EnhancedCheckpointManager(run, tmp_path / "root", storage_backend="safetensors")
+        manager.save_checkpoint({"w": np.ones(3)}, step=4, val_loss=0.5, save_rng=False)
+
+    shown = mckpt("show", tmp_path / "root", "--tensors")
+    told = json.loads(mckpt("show", tmp_path / "root", "--json").out)
+
+    assert shown.code == 0
+    assert "written by the storage backend safetensors" in shown.out
+    assert "checkpoint.safetensors" in shown.out
+    assert "a resume" not in shown.out  # nobody but the backend can say what it lacks
+    assert (told["backend"], told["info"]["step"]) == ("safetensors", 4)
+    assert [one["name"] for one in told["files"]] == ["checkpoint.safetensors"]

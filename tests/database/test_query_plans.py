@@ -54,6 +54,7 @@ def full(db):
     return db
 
 
+BEATS = dict.fromkeys(("loss", "val_loss", "metric"), lambda old, new: False)
 QUESTIONS = {
     "a run": lambda db: db.get_experiment("r1"),
     "runs": lambda db: db.list_experiments(limit=5),
@@ -63,6 +64,8 @@ QUESTIONS = {
     "latest of a type": lambda db: db.latest("r1", "t1"),
     "a page": lambda db: db.page("r1", limit=5),
     "the page after": lambda db: db.page("r1", limit=5, after=db.page("r1", limit=5).next),
+    "a crowd": lambda db: db.crowd("x002", "", beyond=3),
+    "a save": lambda db: db.record_saved(Checkpoint(id="c00001", experiment_id="r1", step=1), beats=BEATS),
     "best": lambda db: db.best("r1", "acc", "max", 3),
     "worst": lambda db: db.best("r1", "acc", "min", 3),
     "flagged": lambda db: db.get_checkpoints_by_experiment("r1", best_only=True),
@@ -85,20 +88,25 @@ SMALL = {"metric_keys", "experiments", "heartbeats", "above"}  # a planner may r
 
 
 def statements_of(db, ask):
-    """What a question really sends, with its parameters."""
-    sent = []
+    """What a question really sends, with its parameters; SQLite tells it itself: not all goes through an engine."""
+    sent, engine = [], db._pool.engine()
 
     def note(connection, cursor, statement, parameters, context, executemany):
-        if statement.lstrip().upper().startswith(("SELECT", "WITH")):
-            sent.append((statement, parameters))
+        sent.append((statement, parameters))
 
-    engine = db._pool.engine()
-    event.listen(engine, "before_cursor_execute", note)
+    def trace(connection):
+        connection.connection.driver_connection.set_trace_callback(lambda statement: sent.append((statement, ())))
+
+    heard = ("begin", trace) if engine.dialect.name == "sqlite" else ("before_cursor_execute", note)
+    event.listen(engine, *heard)
     try:
         ask(db)
     finally:
-        event.remove(engine, "before_cursor_execute", note)
-    return sent
+        event.remove(engine, *heard)
+        with engine.connect() as connection:
+            if engine.dialect.name == "sqlite":
+                connection.connection.driver_connection.set_trace_callback(None)
+    return [one for one in sent if one[0].lstrip().upper().startswith(("SELECT", "WITH"))]
 
 
 def test_every_question_walks_an_index(full):

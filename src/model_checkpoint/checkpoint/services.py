@@ -35,7 +35,7 @@ class Services:
     ) -> HookResult | None:
         """Tell the hooks; a hook that fails is counted, one that says no is in the result."""
         result: HookResult | None = None
-        if not self.options.hooks:
+        if not self.options.hooks or not self.hooks.hears(event):
             return result
         with self.troubles.tolerated("hook manager"):
             context = HookContext(event=event, data=data, checkpoint_id=checkpoint_id, experiment_id=experiment_id)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from sqlalchemy import CompoundSelect, Connection, Update, bindparam, literal, select, union_all
+from sqlalchemy import CompoundSelect, Connection, Update, bindparam, false, select, true, union_all
 
 from model_checkpoint.database.catalog.audit_rows import whoami
 from model_checkpoint.database.catalog.best_rows import KINDS
@@ -22,7 +22,7 @@ from model_checkpoint.database.catalog.checkpoint_columns import (
     store_checkpoints,
 )
 from model_checkpoint.database.models import AuditRow, CheckpointRow, EdgeRow, ExperimentRow, table_of
-from model_checkpoint.database.opening.prepared_inserts import insert_rows
+from model_checkpoint.database.opening.prepared_statements import ask, change, insert_rows
 from model_checkpoint.database.records import Checkpoint
 from model_checkpoint.database.values.exact_numbers import joined
 
@@ -77,7 +77,7 @@ class SavedCatalog(CatalogPart):
             won = tuple(kind for kind, better in (beats or {}).items() if _wins(checkpoint, holders, kind, better))
             _take_flags(connection, holders, won)
             flags: dict[str, Any] = {KINDS[kind]: True for kind in won}
-            new = dataclasses.replace(checkpoint, **flags)
+            new = dataclasses.replace(checkpoint, **flags) if flags else checkpoint
             if len(holders) < len(there):
                 store_checkpoints(connection, [new], keys)
             else:
@@ -104,7 +104,7 @@ def _take_turns(connection: Connection, new: Checkpoint) -> None:
 
 def _known(connection: Connection, new: Checkpoint, kinds: Collection[str]) -> list[Checkpoint]:
     """The new one, if it was recorded before, and those that have a flag, as far as they are compared."""
-    rows = connection.execute(_asking(tuple(kinds)), {"new": new.id, "run": new.experiment_id}).mappings()
+    rows = ask(connection, _asking(tuple(kinds)), {"new": new.id, "run": new.experiment_id, "state": COMMITTED})
     return [*{row["id"]: _compared(row, new) for row in rows}.values()]
 
 
@@ -113,8 +113,8 @@ def _asking(kinds: tuple[str, ...]) -> CompoundSelect[Any]:
     """Each is found by an index of its own."""
     each = [select(*_COMPARED).where(_checkpoints.c.id == bindparam("new"))]
     for kind in kinds:
-        own = (_checkpoints.c.experiment_id == bindparam("run"), _checkpoints.c[KINDS[kind]].is_(True))
-        each.append(select(*_COMPARED).where(*own, _checkpoints.c.state == literal(COMMITTED)))
+        own = (_checkpoints.c.experiment_id == bindparam("run"), _checkpoints.c[KINDS[kind]] == true())
+        each.append(select(*_COMPARED).where(*own, _checkpoints.c.state == bindparam("state")))
     return union_all(*each)
 
 
@@ -136,12 +136,12 @@ def _take_flags(connection: Connection, holders: Sequence[Checkpoint], won: Coll
     for one in holders:
         lost = tuple(kind for kind in won if getattr(one, KINDS[kind]))
         if lost:
-            connection.execute(_taking(lost), {"holder": one.id})
+            change(connection, _taking(lost), {"holder": one.id})
 
 
 @cache
 def _taking(kinds: tuple[str, ...]) -> Update:
-    values = {KINDS[kind]: False for kind in kinds}
+    values = {KINDS[kind]: false() for kind in kinds}
     return _checkpoints.update().where(_checkpoints.c.id == bindparam("holder")).values(values)
 
 

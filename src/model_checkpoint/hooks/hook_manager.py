@@ -223,6 +223,17 @@ class HookManager:
             _LOG.info("%s was stopped by hook %s", event.name, result.stopped_by)
         return result
 
+    def hears(self, event: HookEvent | str) -> bool:
+        """Whether any hook would be called on this event; who fires many spares itself the rest.
+
+        Example:
+            >>> manager = HookManager()
+            >>> _ = manager.register_hook("tell", lambda context: None, events=["on_error"])
+            >>> manager.hears("on_error"), manager.hears("after_checkpoint_save")
+            (True, False)
+        """
+        return bool(self._registry.on(event_named(event)))
+
     def flush(self, timeout: float | None = None) -> bool:
         """Wait until every background call is over; whether that came in time.
 

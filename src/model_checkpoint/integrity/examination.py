@@ -1,4 +1,4 @@
-"""Examination: the five checks of one checkpoint, each byte of it read once.
+"""Examination: the five checks of one checkpoint, each byte of it read once, shared ones once for all of a scrub.
 
 A checkpoint of a root is read by the engine, whoever wrote its files; a bare file is compared with its record.
 """
@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from model_checkpoint.database.records import Checkpoint
 from model_checkpoint.engine.common.info import path_of
-from model_checkpoint.engine.reading.verify import Damage, Health, verify
+from model_checkpoint.engine.reading.chunks.healthy_copies import HealthyCopies
+from model_checkpoint.engine.reading.verify import Damage, Health, verify_named
 from model_checkpoint.errors import CheckpointNotFound, CorruptedCheckpoint, WrongReference
 from model_checkpoint.integrity.checksums import ChecksumCalculator, FileChecksum, FileState
 from model_checkpoint.integrity.verdict import Check, CheckName, CheckpointHealth
@@ -81,12 +82,12 @@ class _Answers:
         return CheckpointHealth.UNREADABLE if self._unread else CheckpointHealth.HEALTHY
 
 
-def examine_folder(record: Checkpoint, *, load: Loader | None) -> Examination:
-    """Check a checkpoint of a root, which the record's ``root`` and ``name`` tell."""
+def examine_folder(record: Checkpoint, *, load: Loader | None, copies: HealthyCopies) -> Examination:
+    """Check a checkpoint of a root, which its record tells; of what ``copies`` knows to be whole only the header."""
     store, answers = open_store(record.root), _Answers()
     where = path_of(store, record.name)
     try:
-        health = verify(store, name=record.name)[0]
+        health = verify_named(store, record.name, copies)
     except (CheckpointNotFound, WrongReference) as error:
         answers.reach([CheckName.RECORD])
         answers.fail(CheckName.FILES, str(error))

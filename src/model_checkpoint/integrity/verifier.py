@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from model_checkpoint.database.records import Checkpoint
+from model_checkpoint.engine.reading.chunks.healthy_copies import HealthyCopies
 from model_checkpoint.errors import OptionInvalid, WrongReference
 from model_checkpoint.integrity.backup import back_up_file, back_up_folder
 from model_checkpoint.integrity.checksums import ChecksumCalculator, FileChecksum, FilePath
@@ -73,7 +74,7 @@ class CheckpointVerifier:
             WrongReference: the catalog knows no such checkpoint.
         """
         self._require_repair(repair)
-        return self._verify(self._record(checkpoint_id), repair=repair)
+        return self._verify(self._record(checkpoint_id), HealthyCopies(), repair=repair)
 
     def _record(self, checkpoint_id: str) -> Checkpoint:
         record = self._catalog.get_checkpoint(checkpoint_id)
@@ -148,26 +149,26 @@ class CheckpointVerifier:
 
     def _run(self, records: Iterable[Checkpoint], *, repair: bool, seconds: float | None = None) -> ScrubReport:
         start, verdicts, complete = self._clock(), list[CheckpointVerdict](), True
-        pace = _Pace(seconds, self._clock)
+        pace, copies = _Pace(seconds, self._clock), HealthyCopies()
         for record in records:
             if verdicts and not pace.allows(record.file_size):
                 complete = False
                 break
-            verdict = self._verify(record, repair=repair)
+            verdict = self._verify(record, copies, repair=repair)
             pace.learn(verdict.bytes_read)
             verdicts.append(verdict)
         report = ScrubReport(verdicts=verdicts, complete=complete, seconds=self._clock() - start)
         log.info("verified %d checkpoints, %d bytes: %s", len(verdicts), report.bytes_read, dict(report.counts))
         return report
 
-    def _verify(self, record: Checkpoint, *, repair: bool) -> CheckpointVerdict:
+    def _verify(self, record: Checkpoint, copies: HealthyCopies, *, repair: bool) -> CheckpointVerdict:
         start = self._clock()
         allowed = self._tell("before_integrity_check", record)
         if allowed is not None and not allowed:
             return CheckpointVerdict(checkpoint_id=record.id, outcome=CheckpointHealth.UNCHECKED)
-        found, repaired = self._examine(record), False
+        found, repaired = self._examine(record, copies), False
         if repair and (found.outcome is CheckpointHealth.DAMAGED or found.parity):
-            found, repaired = self._mend(record, found)
+            found, repaired = self._mend(record, found, copies)
         verdict = CheckpointVerdict(
             checkpoint_id=record.id,
             outcome=found.outcome,
@@ -184,9 +185,9 @@ class CheckpointVerifier:
         self._tell("after_integrity_check", record, verdict=verdict)
         return verdict
 
-    def _examine(self, record: Checkpoint) -> Examination:
+    def _examine(self, record: Checkpoint, copies: HealthyCopies) -> Examination:
         if record.root and record.name:
-            return examine_folder(record, load=self._load)
+            return examine_folder(record, load=self._load, copies=copies)
         expected = self._expected(record)
         return examine_file(record, calculator=self._calculator, expected=expected, load=self._load)
 
@@ -199,7 +200,7 @@ class CheckpointVerifier:
         known = self._tracker.get(record.file_path) if self._tracker and record.file_path else None
         return None if known is None else known.expected
 
-    def _mend(self, record: Checkpoint, found: Examination) -> tuple[Examination, bool]:
+    def _mend(self, record: Checkpoint, found: Examination, copies: HealthyCopies) -> tuple[Examination, bool]:
         """Have it mended, and look again; what is then there must be the same checkpoint."""
         assert self._repair is not None  # refused before
         try:
@@ -207,7 +208,7 @@ class CheckpointVerifier:
         except Exception as error:  # noqa: BLE001  # the damage is the finding; that nobody could mend it is told with it
             log.error("%s: could not be repaired: %s", found.path, error)
             return found, False
-        again = self._examine(record)
+        again = self._examine(record, copies)
         again = replace(again, bytes_read=found.bytes_read + again.bytes_read)
         if found.identity and again.identity and again.identity != found.identity:
             raise WrongReference(

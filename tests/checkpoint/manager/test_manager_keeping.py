@@ -10,6 +10,8 @@ import pytest
 
 import model_checkpoint as mc
 from model_checkpoint.checkpoint import CheckpointUnknown
+from model_checkpoint.checkpoint.keeping.retiring import candidate_of
+from model_checkpoint.checkpoint.keeping.run_policies import policy_in_force, reasons_in_force
 from model_checkpoint.database import Experiment
 from model_checkpoint.errors import OptionInvalid
 from model_checkpoint.hooks import HookEvent, HookVetoed, SmartCheckpointRetentionHook, StrategyCatalog
@@ -224,3 +226,24 @@ def test_what_was_dropped_gives_its_room_back_when_its_grace_is_over(make, tmp_p
 def test_a_grace_that_is_no_time_is_refused(make, grace):
     with pytest.raises(OptionInvalid, match=r"grace must be seconds, 0 or more"):
         make(grace=grace)
+
+
+def test_the_catalog_knows_by_which_keepers_a_run_is_pruned_and_can_say_why_each_stays(make, run, tmp_path):
+    saved(make(max_checkpoints=3), 5)
+    manager = make(keep=[mc.last(1), mc.best("val_loss", 2), mc.younger_than("1.5s"), mc.budget(10**9)])
+    saved(manager, 3, experiment_id=run.experiment_id)
+    connection, root = run.connection, manager.root
+
+    told = [entry.details["keep"] for entry in manager.audit(run.experiment_id, action="policy").items][::-1]
+    rows = connection.crowd(run.experiment_id, root)
+    why = reasons_in_force(connection, run.experiment_id, root, [candidate_of(row) for row in rows])
+
+    assert told == [
+        ["last:3", "best:min:val_loss:1"],
+        ["last:1", "best:val_loss:2", "younger_than:1.500000s", "budget:1000000000B"],
+    ]
+    newest = max(rows, key=lambda row: (row.step, row.created_at))
+    assert why[newest.id][:2] == ("the newest: a resume starts here", "last 1: number 1")
+    saved(make(), 1)  # one that keeps all
+    assert policy_in_force(connection, run.experiment_id, root) == ()
+    assert reasons_in_force(connection, run.experiment_id, root, [candidate_of(row) for row in rows]) == {}

@@ -11,6 +11,7 @@ from tests.ground import object_servers
 import model_checkpoint as mc
 from model_checkpoint.checkpoint.storage import BaseStorageBackend, TorchBackend
 from model_checkpoint.checkpoint.storage.deposit import deposit_plain, withdraw
+from model_checkpoint.engine.reading.export import export_file
 from model_checkpoint.engine.reading.opaque_load import load_opaque, written_by
 from model_checkpoint.engine.root import recover
 from model_checkpoint.engine.writing import opaque_save
@@ -27,6 +28,7 @@ from model_checkpoint.errors import (
 from model_checkpoint.manifest import decode, encode, pack
 from model_checkpoint.options import Graces
 from model_checkpoint.storage.local.store import LocalStore
+from model_checkpoint.storage.locate import open_store
 from model_checkpoint.testing import Ended, Fault, Kind, each_call, flushes_retried
 
 NOW = Graces(local=0.0, foreign=0.0, trash=0.0)
@@ -123,9 +125,26 @@ def test_a_link_that_a_backend_made_is_refused(tmp_path):
 def test_the_engine_says_who_can_read_what_it_did_not_write(tmp_path):
     save_opaque(f"{tmp_path}", lambda path: Path(path).write_bytes(b"1"), backend="mine", file="a.bin", step=1)
 
-    for ask in (mc.load, mc.describe, lambda root: mc.diff(root, root), lambda root: mc.load_slice(root, "a", 0)):
+    asked = {
+        "load": lambda root: mc.load(root),
+        "diff": lambda root: mc.diff(root, root),
+        "slice": lambda root: mc.load_slice(root, "a", 0),
+        "export": lambda root: export_file(root, tmp_path / "out.safetensors"),
+    }
+    for ask in asked.values():
         with pytest.raises(WrittenByBackend, match=r"written by the storage backend 'mine'.*a\.bin"):
             ask(f"{tmp_path}")
+
+
+def test_a_description_tells_which_backend_wrote_which_files(root):
+    big = {"files": [b"one", b"", BIG]}
+    info = deposit_plain(Bytes(), open_store(root), big, step=1, metrics={"loss": 0.5})
+
+    told = mc.describe(root)
+
+    assert (told.info.id, told.info.metrics, told.backend) == (info.id, {"loss": 0.5}, "Bytes")
+    assert [(one.path, one.nbytes) for one in told.files] == [("checkpoint.0", 3), ("checkpoint.2", len(BIG))]
+    assert (told.parts, told.tensors, told.lacking) == ((), (), ())
 
 
 def test_an_incremental_save_does_not_build_on_files_of_a_backend(tmp_path):

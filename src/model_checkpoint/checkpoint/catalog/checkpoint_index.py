@@ -43,6 +43,7 @@ class CheckpointIndex:
     def __init__(self, connection: EnhancedDatabaseConnection, spool: Spool, troubles: Troubles) -> None:
         self.connection, self._spool, self._troubles = connection, spool, troubles
         self._runs: dict[str, Experiment] = {}
+        self.policies: dict[str, tuple[str, ...]] = {}  # of each run the keepers that the catalog was told of
         self._lock = forks.lock()
         self._behind = True  # something may wait in the spool
         self._away_until = 0.0

@@ -1,6 +1,7 @@
 """Keeping: what becomes of checkpoints once they are saved.
 
 removal     a checkpoint goes to the trash, row and files, so that a kill at any point can be finished; and comes back.
+run_policies  by which keepers a run is pruned, known to the catalog.
 retiring    which checkpoints of a run go to make room, told with reasons before it is done.
 row_marks   pins and tags, in the root and in the catalog.
 inspection  every byte of a run compared with its digest, and mended where it can be.

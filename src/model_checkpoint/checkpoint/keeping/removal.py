@@ -19,7 +19,7 @@ from model_checkpoint.storage.locate import open_store
 
 log = logging.getLogger("model_checkpoint.manager")
 
-DELETED = "deleted"
+DELETED, RETENTION = "deleted", "retention"  # a state of rows; an action of the audit trail
 
 
 def store_of(services: Services, row: Checkpoint) -> Store:
@@ -55,7 +55,9 @@ def _finish(services: Services, row: Checkpoint, intent: DeletionIntent, outcome
         connection.record_audit(intent.action, row.id, outcome=outcome, details=details)
         return gone
 
-    gone = connection.together(tell)
+    # The intent was flushed before the files went. Should the power take what closes it, it is found open and carried
+    # out again, so what every save of a full run does needs no flush for that; whoever deletes by hand gets one.
+    gone = connection.together(tell, durable=intent.action != RETENTION)
     forget_cached(services, row.experiment_id)
     return gone
 

@@ -10,14 +10,16 @@ import logging
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
-from model_checkpoint.checkpoint.catalog.best_choice import all_rows, criteria_of, measures_of, rank_of
-from model_checkpoint.checkpoint.keeping.removal import remove
+from model_checkpoint.checkpoint.catalog.best_choice import criteria_of, measures_of, rank_of
+from model_checkpoint.checkpoint.keeping.removal import RETENTION, remove
+from model_checkpoint.checkpoint.keeping.run_policies import declare_policy
 from model_checkpoint.checkpoint.manager_options import ManagerOptions
 from model_checkpoint.checkpoint.retention.candidates import Candidate, read_candidates
 from model_checkpoint.checkpoint.retention.keepers import KeepWithin, best, last
 from model_checkpoint.checkpoint.retention.lineup import Keeper
 from model_checkpoint.checkpoint.retention.retention_plan import RetentionPlan, plan_retention
 from model_checkpoint.checkpoint.services import Services
+from model_checkpoint.database.catalog.checkpoint_columns import COMMITTED
 from model_checkpoint.database.records import Checkpoint
 from model_checkpoint.engine.root.marks import NO_MARKS, Marks, read_marks
 from model_checkpoint.hooks import HookEvent
@@ -29,16 +31,23 @@ _DAMAGED = ("damaged", "missing")
 
 def retire(services: Services, experiment_id: str) -> RetentionPlan | None:
     """Drop what no keeper of this manager claims, and let hooks with rules of their own have their turn."""
-    crowded = services.options.keep is not None or _is_crowded(services, experiment_id)
-    return carry_out_plan(services, experiment_id, plan_run(services, experiment_id) if crowded else None)
+    beyond = _room(services.options)
+    crowd = [] if beyond is None else _rows_here(services, experiment_id, beyond=beyond)
+    keepers = _keepers(services.options, crowd) if crowd else []
+    if crowd or beyond is None:
+        declare_policy(services, experiment_id, keepers)
+    return carry_out_plan(services, experiment_id, _plan(services, crowd, keepers) if crowd else None)
 
 
 def plan_run(services: Services, experiment_id: str, keep: Sequence[Keeper] | None = None) -> RetentionPlan:
     """What would go and what would stay, and why; nothing is removed."""
     rows = _rows_here(services, experiment_id)
-    keepers = _keepers(services.options, rows) if keep is None else keep
+    return _plan(services, rows, _keepers(services.options, rows) if keep is None else keep)
+
+
+def _plan(services: Services, rows: Sequence[Checkpoint], keepers: Sequence[Keeper]) -> RetentionPlan:
     marks = read_marks(services.store)
-    candidates = [_candidate(row, marks.get(row.id, NO_MARKS)) for row in rows]
+    candidates = [candidate_of(row, marks.get(row.id, NO_MARKS)) for row in rows]
     if any(isinstance(keeper, KeepWithin) for keeper in keepers):  # bytes count once, however many share them
         exact = {one.id: one.files for one in read_candidates(services.store)}
         candidates = [dataclasses.replace(one, files=exact.get(one.id, one.files)) for one in candidates]
@@ -59,18 +68,21 @@ def carry_out_plan(services: Services, experiment_id: str, plan: RetentionPlan |
 
 
 def _removed(services: Services, experiment_id: str, plan: RetentionPlan) -> tuple[str, ...]:
-    rows = {row.id: row for row in _rows_here(services, experiment_id)}
+    found = [services.catalog.connection.get_checkpoint(one.candidate.id) for one in reversed(plan.dropped)]
+    doomed = [one for one in found if one is not None and _is_here(services, one, experiment_id)]
     marks = read_marks(services.store)
-    doomed = [rows[one.candidate.id] for one in reversed(plan.dropped) if one.candidate.id in rows]
     return tuple(
-        remove(services, row, action="retention", plan_id=plan.id).name for row in doomed if not _is_held(row, marks)
+        remove(services, row, action=RETENTION, plan_id=plan.id).name for row in doomed if not _is_held(row, marks)
     )
 
 
-def _rows_here(services: Services, experiment_id: str) -> list[Checkpoint]:
-    """The checkpoints of a run in this manager's root; those it has elsewhere are kept by other rules."""
-    every = all_rows(services.catalog.connection, experiment_id)
-    return [row for row in every if row.root == services.store.url]
+def _is_here(services: Services, row: Checkpoint, experiment_id: str) -> bool:
+    """Whether it is still there, and of this run and root: those it has elsewhere are kept by other rules."""
+    return (row.state, row.experiment_id, row.root) == (COMMITTED, experiment_id, services.store.url)
+
+
+def _rows_here(services: Services, experiment_id: str, *, beyond: int = 0) -> list[Checkpoint]:
+    return services.catalog.connection.crowd(experiment_id, services.store.url, beyond=beyond)
 
 
 def _is_held(row: Checkpoint, marks: Mapping[str, Marks]) -> bool:
@@ -81,12 +93,11 @@ def _is_held(row: Checkpoint, marks: Mapping[str, Marks]) -> bool:
     return held
 
 
-def _is_crowded(services: Services, experiment_id: str) -> bool:
-    options = services.options
-    if options.max_checkpoints is None:
-        return False
-    most = options.max_checkpoints if options.save_last else 1
-    return len(services.catalog.connection.get_checkpoints_by_experiment(experiment_id, limit=most + 1)) > most
+def _room(options: ManagerOptions) -> int | None:
+    """How many may be there before anything can have to go; None if all stay."""
+    if options.keep is not None:
+        return 0
+    return options.max_checkpoints if options.save_last or options.max_checkpoints is None else 1
 
 
 def _keepers(options: ManagerOptions, rows: Sequence[Checkpoint]) -> list[Keeper]:
@@ -102,7 +113,8 @@ def _keepers(options: ManagerOptions, rows: Sequence[Checkpoint]) -> list[Keeper
     return keepers
 
 
-def _candidate(row: Checkpoint, marks: Marks) -> Candidate:
+def candidate_of(row: Checkpoint, marks: Marks = NO_MARKS) -> Candidate:
+    """A row as retention looks at it, with what is marked in the root."""
     nbytes = row.file_size if row.unique_bytes is None else row.unique_bytes
     return Candidate(
         id=row.id,

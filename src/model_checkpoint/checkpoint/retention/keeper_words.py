@@ -7,6 +7,8 @@ from difflib import get_close_matches
 
 from model_checkpoint.checkpoint.retention import keepers
 from model_checkpoint.checkpoint.retention.lineup import Keeper
+from model_checkpoint.checkpoint.retention.metric_keepers import KeepBest, KeepPareto
+from model_checkpoint.checkpoint.retention.rungs import KeepEvery, KeepLadder
 from model_checkpoint.errors import OptionInvalid
 
 _TIMES = ("hour", "day", "week", "month")
@@ -36,6 +38,46 @@ def parse_keeper(text: str) -> Keeper:
         if isinstance(error, OptionInvalid):
             raise
         raise OptionInvalid(f"{text!r}: cannot be read; write {_EXAMPLES[kind]}.") from None
+
+
+def word_of(keeper: Keeper) -> str:
+    """The word that :func:`parse_keeper` reads as this keeper; empty if there is none.
+
+    Example:
+        >>> [word_of(parse_keeper(word)) for word in ("last:3", "best:min:val_loss + x:2", "ladder:2x10,7xday")]
+        ['last:3', 'best:min:val_loss + x:2', 'ladder:2x10,7xday']
+        >>> word_of(keepers.best("loss", tie="oldest"))
+        ''
+    """
+    word = _word(keeper)
+    try:
+        same = bool(word) and str(parse_keeper(word)) == str(keeper)
+    except OptionInvalid:  # a comma where words have one of their own
+        same = False
+    return word if same else ""
+
+
+def _word(keeper: Keeper) -> str:
+    match keeper:
+        case keepers.KeepLast(count):
+            return f"last:{count}"
+        case KeepBest(criteria, count, "newest", "never"):
+            return f"best:{criteria}:{count}"
+        case KeepPareto(first, second):
+            return f"pareto:{first},{second}"
+        case KeepEvery(steps):
+            return f"every:{steps}"
+        case KeepLadder(rungs):
+            return "ladder:" + ",".join(f"{rung.count}x{rung.label.removesuffix(' steps')}" for rung in rungs)
+        case keepers.KeepYounger(seconds):
+            return f"younger_than:{seconds:f}s"
+        case keepers.KeepTagged(tags):
+            return f"tagged:{','.join(sorted(tags))}" if tags else "tagged"
+        case keepers.KeepPinned():
+            return "pinned"
+        case keepers.KeepWithin(nbytes, hard):
+            return f"budget:{nbytes}B{':hard' if hard else ''}"
+    return ""
 
 
 def _best(rest: str) -> Keeper:

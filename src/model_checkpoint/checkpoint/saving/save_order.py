@@ -60,22 +60,20 @@ class SaveOrder:
         return {**self.metrics, **{name: value for name, value in losses.items() if value is not None}}
 
     def remembered(self, *, backend: str, parts: Sequence[str]) -> dict[str, Any]:
-        """What the manifest keeps, so that a lost catalog can be built anew."""
+        """What the manifest keeps, so that a lost catalog can be built anew; what is empty is not written."""
         run = self.experiment
-        return {
-            **self.metadata,
-            "catalog": {
-                "experiment_id": run.id,
-                "experiment_name": run.name,
-                "project_name": run.project_name,
-                "experiment_tags": list(run.tags),
-                "epoch": self.epoch,
-                "checkpoint_type": self.checkpoint_type,
-                "model_name": self.model_name,
-                "notes": self.notes,
-                "config": dict(self.config),
-                "tags": list(self.tags),
-                "backend": backend,
-                "parts": list(parts),
-            },
+        known = {
+            "experiment_id": run.id,
+            "experiment_name": run.name,
+            "project_name": run.project_name,
+            "experiment_tags": list(run.tags),
+            "epoch": self.epoch,
+            "checkpoint_type": self.checkpoint_type,
+            "model_name": self.model_name,
+            "notes": self.notes,
+            "config": dict(self.config),
+            "tags": list(self.tags),
+            "backend": backend,
+            "parts": list(parts),
         }
+        return {**self.metadata, "catalog": {name: value for name, value in known.items() if value or value == 0}}

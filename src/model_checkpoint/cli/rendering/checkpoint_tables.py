@@ -180,10 +180,10 @@ def description(told: Description, place: RunPosition | None, histories: Sequenc
     say(f"step {_step(info)}, {size(info.size_bytes)}{saved}, id {clean(info.id[:12])}")
     _what_goes_with_it(info)
     say("")
-    table = table_of("part", "kind", "class", "tensors", "size", right=("tensors", "size"))
-    for part in told.parts:
-        table.add_row(clean(part.name), part.kind, clean(part.class_name), str(part.tensors), size(part.nbytes))
-    lay(table)
+    if told.backend:
+        _files(told)
+    else:
+        _parts(told)
     if histories:
         _metrics(info, histories)
     if place is not None:
@@ -191,6 +191,22 @@ def description(told: Description, place: RunPosition | None, histories: Sequenc
     _ranks(told)
     if told.unshared:
         say(f"shared memory, stored apart: {', '.join(map(clean, told.unshared))}")
+
+
+def _parts(told: Description) -> None:
+    table = table_of("part", "kind", "class", "tensors", "size", right=("tensors", "size"))
+    for part in told.parts:
+        table.add_row(clean(part.name), part.kind, clean(part.class_name), str(part.tensors), size(part.nbytes))
+    lay(table)
+
+
+def _files(told: Description) -> None:
+    """Of a checkpoint whose inside only its backend knows: who that is, and what there is to open."""
+    say(f"written by the storage backend [bold]{clean(told.backend)}[/]; a manager that has it loads it")
+    table = table_of("file", "written as", "size", right=("size",))
+    for one in told.files:
+        table.add_row(clean(one.name), clean(one.path), size(one.nbytes))
+    lay(table)
 
 
 def _what_goes_with_it(info: CheckpointInfo) -> None:
@@ -248,7 +264,9 @@ def _mesh(line: LayoutLine) -> str:
 
 
 def lacking(told: Description) -> None:
-    """What a resume from it would miss, and what that means."""
+    """What a resume from it would miss, and what that means; nobody can say it of what a backend wrote."""
+    if told.backend:
+        return
     if not told.lacking:
         say("[green]a resume has all it needs[/]: model, optimizer, scheduler, random generators, step")
         return

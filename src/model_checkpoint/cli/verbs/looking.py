@@ -57,7 +57,8 @@ def show(
     """Show what is in a checkpoint, and what a resume would lack.
 
     Parts and sizes, metrics over the checkpoints of the root, the run's place in its data, the ranks that wrote it and
-    how tensors lie on them. With --tensors every tensor with its histogram, which reads all of their bytes.
+    how tensors lie on them. With --tensors every tensor with its histogram, which reads all of their bytes. Of what a
+    storage backend wrote, which backend that was and its files.
     """
     from model_checkpoint.cli.finding.metric_history import metric_histories
     from model_checkpoint.cli.finding.run_position import run_position
@@ -65,7 +66,8 @@ def show(
     from model_checkpoint.engine.root.describe import describe
     from model_checkpoint.plan import matcher
 
-    told, place = describe(ref), run_position(ref)
+    told = describe(ref)
+    place = None if told.backend else run_position(ref)
     wanted = matcher(parts)
     lines = [line for line in told.tensors if wanted(line.name)]
     figures = _figures(ref, parts, quiet=as_json) if tensors and values and lines else []

@@ -8,7 +8,7 @@ from model_checkpoint.convert.sources.huggingface_folder import FILES
 from model_checkpoint.engine.common.progress import Listen
 from model_checkpoint.engine.reading.export import Exported, export_folder
 from model_checkpoint.engine.reading.load import load
-from model_checkpoint.engine.root.describe import describe
+from model_checkpoint.engine.root.describe import describe_state
 from model_checkpoint.engine.root.refs import Reference
 from model_checkpoint.errors import StructureMismatch
 from model_checkpoint.storage.contract.names import is_name
@@ -25,7 +25,7 @@ def export_huggingface(
         >>> export_huggingface("memory://doc-hf", tempfile.mkdtemp() + "/model").tensors
         1
     """
-    found = describe(ref)
+    found = describe_state(ref)
     beside: dict[str, bytes] = {}
     if any(one.name == FILES for one in found.parts):
         beside = load(found.info, parts=FILES)[FILES]

@@ -11,14 +11,16 @@ from collections.abc import Collection, Mapping
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, bindparam, select
 
 from model_checkpoint.database.catalog.catalog_part import CatalogPart, in_lists
 from model_checkpoint.database.catalog.paging import cursor_of, page_of
 from model_checkpoint.database.models import AuditRow, table_of
+from model_checkpoint.database.opening.prepared_statements import ask, insert_rows
 from model_checkpoint.database.records import AuditEntry, Page
 
 _table = table_of(AuditRow)
+_WRITTEN = select(_table.c.id).where(_table.c.id == bindparam("entry"))
 
 
 class AuditCatalog(CatalogPart):
@@ -55,8 +57,8 @@ class AuditCatalog(CatalogPart):
         row = {name: getattr(entry, name) for name in AuditEntry.__dataclass_fields__}
 
         def work(connection: Connection) -> None:
-            if connection.execute(select(_table.c.id).where(_table.c.id == entry.id)).first() is None:
-                connection.execute(insert(_table).values(row))
+            if not ask(connection, _WRITTEN, {"entry": entry.id}):
+                insert_rows(connection, _table, [row])
 
         self._write(work, durable=durable)
         return entry

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, delete, select
 
 from model_checkpoint.database.models import CheckpointMetricRow, CheckpointRow, table_of
-from model_checkpoint.database.opening.prepared_inserts import insert_rows
+from model_checkpoint.database.opening.prepared_statements import insert_rows
 from model_checkpoint.database.records import Checkpoint
 from model_checkpoint.database.values.exact_numbers import as_float, joined, split
 from model_checkpoint.database.values.json_values import as_mapping, as_words

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Select, delete, select, true
+from sqlalchemy import Connection, Integer, Select, bindparam, delete, false, select, true
 
 from model_checkpoint.database.catalog.catalog_part import AT_ONCE, CatalogPart, batched, in_lists, made_keys
 from model_checkpoint.database.catalog.checkpoint_columns import (
@@ -23,12 +23,28 @@ from model_checkpoint.database.catalog.checkpoint_columns import (
     store_checkpoints,
 )
 from model_checkpoint.database.catalog.paging import cursor_of, page_of
-from model_checkpoint.database.models import CheckpointRow, table_of
+from model_checkpoint.database.models import CheckpointMetricRow, CheckpointRow, table_of
+from model_checkpoint.database.opening.prepared_statements import ask, change
 from model_checkpoint.database.records import Checkpoint, Page
 from model_checkpoint.errors import OptionInvalid, WrongReference
 
-_table = table_of(CheckpointRow)
+_table, _metrics = table_of(CheckpointRow), table_of(CheckpointMetricRow)
 _NEWEST = (_table.c.step, _table.c.created_at, _table.c.id)
+_BY_ID = select(_table).where(_table.c.id == bindparam("one"))
+_LOCKED = _BY_ID.with_for_update()
+_HERE = (
+    _table.c.experiment_id == bindparam("run"),
+    _table.c.state == bindparam("state"),
+    _table.c.root == bindparam("root"),
+)
+_SOME = select(_table.c.id).where(*_HERE).limit(bindparam("most", type_=Integer))
+_ALL = select(_table).where(*_HERE)
+_DELETING = (
+    _table.update()
+    .where(_table.c.id == bindparam("one"), _table.c.state == bindparam("there"))
+    .values(state=bindparam("gone"), deleted_at=bindparam("now"), **dict.fromkeys(FLAGS, false()))
+)
+_UNINDEXING = delete(_metrics).where(_metrics.c.checkpoint_id == bindparam("one"))
 
 
 class CheckpointCatalog(CatalogPart):
@@ -156,6 +172,29 @@ class CheckpointCatalog(CatalogPart):
         found = [checkpoint_of(row) for row in rows[:limit]]
         return Page(found, cursor_of(_age(found[-1])) if len(rows) > limit else "")
 
+    def crowd(self, experiment_id: str, root: str, *, beyond: int = 0) -> list[Checkpoint]:
+        """The checkpoints that a run has in one root, newest first; none if there are not more than ``beyond``.
+
+        To learn that there are few costs as much as these few, whatever lies in other roots.
+
+        Example:
+            >>> from model_checkpoint.database import EnhancedDatabaseConnection, Experiment
+            >>> with EnhancedDatabaseConnection("sqlite://") as db:
+            ...     _ = db.save_experiment(Experiment(id="r1", name="baseline"))
+            ...     for n in range(3):
+            ...         _ = db.save_checkpoint(Checkpoint(id=f"c{n}", experiment_id="r1", step=n, root="runs/a"))
+            ...     [one.id for one in db.crowd("r1", "runs/a", beyond=2)], db.crowd("r1", "runs/a", beyond=3)
+            (['c2', 'c1', 'c0'], [])
+        """
+        here = {"run": experiment_id, "state": COMMITTED, "root": root}
+
+        def work(connection: Connection) -> list[Checkpoint]:
+            if beyond and len(ask(connection, _SOME, {**here, "most": beyond + 1})) <= beyond:
+                return []
+            return [checkpoint_of(row) for row in ask(connection, _ALL, here)]
+
+        return sorted(self._read(work), key=_age, reverse=True)
+
     def latest(self, experiment_id: str, checkpoint_type: str | None = None) -> Checkpoint | None:
         """The newest checkpoint of a run, or None.
 
@@ -228,11 +267,21 @@ class CheckpointCatalog(CatalogPart):
             ...     _ = db.save_checkpoint(Checkpoint(id="c1", experiment_id="r1"))
             ...     db.delete_checkpoint("c1").state, db.page("r1").items, db.undelete_checkpoint("c1").state
             ('deleted', [], 'committed')
+
+        Raises:
+            WrongReference: There is no such checkpoint.
         """
-        gone: dict[str, Any] = {"state": DELETED, "deleted_at": time.time(), **dict.fromkeys(FLAGS, False)}
-        return self.edit_checkpoint(
-            checkpoint_id, lambda there: there if there.state == DELETED else dataclasses.replace(there, **gone)
-        )
+        gone = {"one": checkpoint_id, "now": time.time(), "there": COMMITTED, "gone": DELETED}
+
+        def work(connection: Connection) -> Checkpoint:
+            if change(connection, _DELETING, gone):
+                change(connection, _UNINDEXING, {"one": checkpoint_id})
+            after = _found(connection, checkpoint_id)
+            if after is None:
+                raise WrongReference(f"checkpoint {checkpoint_id!r} is not in the catalog.")
+            return after
+
+        return self._write(work)
 
     def undelete_checkpoint(self, checkpoint_id: str) -> Checkpoint:
         """Bring a deleted checkpoint back into the lists; its best flags are for whoever knows.
@@ -264,6 +313,5 @@ def _age(checkpoint: Checkpoint) -> tuple[int, float, str]:
 
 
 def _found(connection: Connection, checkpoint_id: str, *, lock: bool = False) -> Checkpoint | None:
-    statement = select(_table).where(_table.c.id == checkpoint_id)
-    row = connection.execute(statement.with_for_update() if lock else statement).mappings().first()
-    return None if row is None else checkpoint_of(row)
+    rows = ask(connection, _LOCKED if lock else _BY_ID, {"one": checkpoint_id})
+    return checkpoint_of(rows[0]) if rows else None

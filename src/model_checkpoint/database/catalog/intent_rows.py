@@ -8,14 +8,21 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, bindparam, literal_column, select
 
 from model_checkpoint.database.catalog.catalog_part import CatalogPart
 from model_checkpoint.database.models import IntentRow, table_of
+from model_checkpoint.database.opening.prepared_statements import ask, change, insert_rows
 from model_checkpoint.database.records import DeletionIntent
 from model_checkpoint.errors import WrongReference
 
 _table = table_of(IntentRow)
+_BY_ID = select(_table).where(_table.c.id == bindparam("intent"))
+_ENDING = (
+    _table.update()
+    .where(_table.c.id == bindparam("intent"), _table.c.finished_at == literal_column("0.0"))
+    .values(finished_at=bindparam("at"), outcome=bindparam("how"))
+)
 
 
 class IntentCatalog(CatalogPart):
@@ -50,8 +57,8 @@ class IntentCatalog(CatalogPart):
         row = {field.name: getattr(intent, field.name) for field in dataclasses.fields(intent)} | {"finished_at": 0.0}
 
         def work(connection: Connection) -> None:
-            if connection.execute(select(_table.c.id).where(_table.c.id == intent.id)).first() is None:
-                connection.execute(insert(_table).values(row))
+            if not ask(connection, _BY_ID, {"intent": intent.id}):
+                insert_rows(connection, _table, [row])
 
         self._write(work)
         return intent
@@ -64,15 +71,14 @@ class IntentCatalog(CatalogPart):
         Raises:
             WrongReference: There is no such intent.
         """
-        ended = {"finished_at": time.time(), "outcome": outcome}
+        ended = {"at": time.time(), "how": outcome, "intent": intent_id}
 
         def work(connection: Connection) -> DeletionIntent:
-            still = (_table.c.id == intent_id, _table.c.finished_at == 0.0)
-            connection.execute(_table.update().where(*still).values(ended))
-            row = connection.execute(select(_table).where(_table.c.id == intent_id)).mappings().first()
-            if row is None:
+            change(connection, _ENDING, ended)
+            rows = ask(connection, _BY_ID, {"intent": intent_id})
+            if not rows:
                 raise WrongReference(f"intent {intent_id!r} is not in the catalog.")
-            return _record(dict(row))
+            return _record(dict(rows[0]))
 
         return self._write(work)
 

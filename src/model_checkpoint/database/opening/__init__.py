@@ -6,6 +6,6 @@ sqlite_files   SQLite: pragmas, locks that wait, how durable a commit is.
 sql_servers    PostgreSQL and MySQL: time limits, so that nothing hangs.
 pool           one pool of connections per process, begun anew after a fork.
 failures       what an error of a driver means to us.
-prepared_inserts  rows put down by statements that are worked out once for each database.
+prepared_statements  those of every save, worked out once for each database.
 transactions   run a piece of work in one transaction, until it is through or cannot be.
 """

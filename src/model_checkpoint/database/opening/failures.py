@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Sequence
 from enum import Enum
 
@@ -29,6 +30,15 @@ _FULL = ("too many clients", "too many connections for role", "remaining connect
 _MYSQL_PASSING = {1213, 1205, 1040, 1203, 1020}
 _MYSQL_LOST = {2006, 2013, 2014, 2055, 1053, 1927}
 _MYSQL_REFUSED = {1264, 1366, 1406, 1644}
+
+
+def told_alike(error: SQLAlchemyError | sqlite3.Error) -> SQLAlchemyError:
+    """An error that came straight from the SQLite driver, as SQLAlchemy tells those that come through it."""
+    if isinstance(error, SQLAlchemyError):
+        return error
+    told = DBAPIError.instance(None, None, error, sqlite3.Error, hide_parameters=True)
+    assert isinstance(told, SQLAlchemyError)  # every class of the driver has one there
+    return told
 
 
 def meaning_of(error: SQLAlchemyError) -> Meaning:

@@ -18,6 +18,7 @@ _log = logging.getLogger(__name__)
 BUSY_SECONDS = 30.0
 MODE = "model_checkpoint_mode"  # the execution option that says what a transaction is for
 READ, WRITE, RELAXED = "read", "write", "relaxed"  # relaxed: the last commits may go with the power, never with a crash
+_FLUSHES = "model_checkpoint_flushes"  # what a connection of the pool was last told
 _PRAGMAS = (
     "PRAGMA foreign_keys=ON",
     "PRAGMA cache_size=10000",
@@ -52,13 +53,26 @@ def sqlite_engine(url: URL) -> Engine:
     return engine
 
 
+def driver_of(connection: Connection) -> Any:
+    """The driver's own connection, for statements that are worked out already; None where that is not Python's own.
+
+    What it raises is no error of SQLAlchemy; :mod:`.failures` reads both.
+    """
+    return connection.connection.driver_connection if connection.dialect.driver == "pysqlite" else None
+
+
 def _begin(connection: Connection) -> None:
+    driver = driver_of(connection)
+    say = connection.exec_driver_sql if driver is None else driver.execute
     mode = connection.get_execution_options().get(MODE, WRITE)
     if mode == READ:
-        connection.exec_driver_sql("BEGIN")
+        say("BEGIN")
         return
-    connection.exec_driver_sql(f"PRAGMA synchronous={'NORMAL' if mode == RELAXED else 'FULL'}")
-    connection.exec_driver_sql("BEGIN IMMEDIATE")
+    flushes = "NORMAL" if mode == RELAXED else "FULL"
+    if connection.info.get(_FLUSHES) != flushes:  # else it is as the last transaction of this connection left it
+        say(f"PRAGMA synchronous={flushes}")
+        connection.info[_FLUSHES] = flushes
+    say("BEGIN IMMEDIATE")
 
 
 def _journal(url: URL) -> str:

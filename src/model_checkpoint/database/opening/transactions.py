@@ -7,6 +7,7 @@ also when a connection breaks while the commit is under way, and nobody can tell
 from __future__ import annotations
 
 import random
+import sqlite3
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -17,7 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from model_checkpoint import forks
 from model_checkpoint.database.opening.database_url import is_sqlite, secrets_of
-from model_checkpoint.database.opening.failures import Meaning, meaning_of, own_error, typed
+from model_checkpoint.database.opening.failures import Meaning, meaning_of, own_error, told_alike, typed
 from model_checkpoint.database.opening.pool import DatabasePool
 from model_checkpoint.database.opening.sqlite_files import MODE, READ, RELAXED, WRITE
 
@@ -49,7 +50,8 @@ class Transactions:
         while True:
             try:
                 return self._once(work, mode)
-            except SQLAlchemyError as error:
+            except (SQLAlchemyError, sqlite3.Error) as raised:
+                error = told_alike(raised)
                 ours = own_error(error)
                 if ours is not None:
                     raise ours from None

@@ -17,30 +17,54 @@ _LARGEST = 1 << 63
 _DEEPEST = 60  # MySQL ends at 100, and each tag is a level
 
 
-def to_json(value: Any, where: str, *, depth: int = 0) -> Any:
+def to_json(value: Any, where: str) -> Any:
     """Plain data as what a JSON encoder may see.
 
     Example:
         >>> to_json({"lr": float("inf"), "layers": (1, 2)}, "config")
         {'lr': {'$float': 'inf'}, 'layers': [1, 2]}
     """
-    if value is None or isinstance(value, (bool, str)):
-        return as_text(value, where) if isinstance(value, str) else value
+    return _plain(value, (where,), 0)
+
+
+def _plain(value: Any, path: tuple[Any, ...], depth: int) -> Any:
+    """``path`` nests, and is put into words only for a refusal: most data are sound, and all of them come by here."""
+    kind = type(value)
+    if value is None or kind is bool:
+        return value
+    if isinstance(value, str):
+        return value if kind is str and _is_simple(value) else as_text(value, _words(path))
     if isinstance(value, int):
         return int(value) if -_LARGEST <= value < _LARGEST else {"$int": str(value)}
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else {"$float": str(float(value))}
     if depth > _DEEPEST:
-        raise RowRefused(f"{where}: nested deeper than {_DEEPEST} containers. Flatten it.")
+        raise RowRefused(f"{_words(path)}: nested deeper than {_DEEPEST} containers. Flatten it.")
     if isinstance(value, (list, tuple)):
-        return [to_json(item, f"{where}[{i}]", depth=depth + 1) for i, item in enumerate(value)]
+        return [_plain(item, (path, i), depth + 1) for i, item in enumerate(value)]
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
-        plain = {as_text(k, where): to_json(item, f"{where}.{k}", depth=depth + 1) for k, item in value.items()}
+        plain = {_key(k, path): _plain(item, (path, k), depth + 1) for k, item in value.items()}
         return {"$dict": plain} if len(plain) == 1 and not _TAGS.isdisjoint(plain) else plain
     raise RowRefused(
-        f"{where}: the catalog holds plain data (numbers, strings, lists, dicts with string keys), "
+        f"{_words(path)}: the catalog holds plain data (numbers, strings, lists, dicts with string keys), "
         f"got {type(value).__qualname__}. Convert it first."
     )
+
+
+def _key(key: str, path: tuple[Any, ...]) -> str:
+    return key if type(key) is str and _is_simple(key) else as_text(key, _words(path))
+
+
+def _is_simple(text: str) -> bool:
+    """Whether nobody need look at it more closely."""
+    return text.isascii() and "\0" not in text
+
+
+def _words(path: tuple[Any, ...]) -> str:
+    if len(path) == 1:
+        return str(path[0])
+    above, last = path
+    return f"{_words(above)}[{last}]" if isinstance(last, int) else f"{_words(above)}.{last}"
 
 
 def from_json(value: Any) -> Any:
@@ -73,7 +97,7 @@ def as_text(value: Any, where: str) -> str:
     """
     if not isinstance(value, str):
         raise RowRefused(f"{where}: must be text, got {type(value).__qualname__}.")
-    if "\0" in value or not _encodes(value):
+    if not _is_simple(value) and ("\0" in value or not _encodes(value)):
         raise RowRefused(f"{where}: {value!r} holds a character databases do not keep (NUL, lone surrogate).")
     return str(value)
 

@@ -22,7 +22,7 @@ from model_checkpoint.engine.common.meter import Meter
 from model_checkpoint.engine.common.option_checks import require
 from model_checkpoint.engine.common.progress import Listen, listening
 from model_checkpoint.engine.reading.slices import load_slice
-from model_checkpoint.engine.root.describe import TensorLine, describe
+from model_checkpoint.engine.root.describe import TensorLine, describe_state
 from model_checkpoint.engine.root.refs import Reference
 from model_checkpoint.errors import OptionInvalid, StepExists, UnsupportedType
 from model_checkpoint.format import FileLayout, Tensor, lay_out
@@ -110,7 +110,7 @@ def export_folder(
 
 def _chosen(ref: Reference, parts: str | Sequence[str] | None) -> tuple[CheckpointInfo, list[TensorLine]]:
     """Which checkpoint is meant, whatever is saved meanwhile, and which of its tensors."""
-    found, wanted = describe(ref), matcher(parts)
+    found, wanted = describe_state(ref), matcher(parts)
     lines = [line for line in found.tensors if wanted(line.name)]
     if not lines:
         known = ", ".join(part.name for part in found.parts)

@@ -12,14 +12,13 @@ from contextlib import contextmanager
 from tempfile import TemporaryDirectory
 from typing import TypeVar
 
-import msgspec
-
 from model_checkpoint.engine.common.info import path_of
 from model_checkpoint.engine.reading.chunks.chunk_reader import PlainChunk, read_plain
+from model_checkpoint.engine.root.backend_files import BackendFiles, files_of_backend
 from model_checkpoint.engine.root.listing import read_any_manifest
-from model_checkpoint.errors import ChunkMismatch, ManifestInvalid, WrongReference
+from model_checkpoint.errors import ChunkMismatch, WrongReference
 from model_checkpoint.format import check_files
-from model_checkpoint.manifest import OPAQUE, FileRecord, Manifest, unpack
+from model_checkpoint.manifest import OPAQUE, FileRecord, Manifest
 from model_checkpoint.options import ReaderLimits
 from model_checkpoint.storage.contract.store import FolderStore, Store
 from model_checkpoint.storage.locate import Root, open_store
@@ -27,19 +26,10 @@ from model_checkpoint.storage.locate import Root, open_store
 Loaded = TypeVar("Loaded")
 
 
-class BackendFiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a manifest says of the files of a backend."""
-
-    backend: str
-    file: str  # what it was told to write
-    paths: dict[str, str]  # how each file of the checkpoint was called by the backend
-    empty: tuple[str, ...] = ()  # its files without a byte
-
-
 def written_by(store: Store, name: str) -> BackendFiles | None:
     """Which backend wrote a checkpoint; None if the engine itself did."""
     manifest = read_any_manifest(store, name)
-    return _files_of(manifest, path_of(store, name)) if OPAQUE in manifest.features else None
+    return files_of_backend(manifest, path_of(store, name)) if OPAQUE in manifest.features else None
 
 
 def load_opaque(root: Root, name: str, read: Callable[[str], Loaded], *, full: bool = True) -> Loaded:
@@ -67,27 +57,8 @@ def load_opaque(root: Root, name: str, read: Callable[[str], Loaded], *, full: b
     if OPAQUE not in manifest.features:
         raise WrongReference(f"{where}: was written by the engine itself. Load it with mc.load.", where)
     check_files(manifest.extras, where, ReaderLimits())
-    with _laid_out(store, manifest, _files_of(manifest, where), where, full=full) as path:
+    with _laid_out(store, manifest, files_of_backend(manifest, where), where, full=full) as path:
         return read(path)
-
-
-def _files_of(manifest: Manifest, where: str) -> BackendFiles:
-    """Believe nothing: a path that leaves its folder is refused before anything is made."""
-    try:
-        inside = msgspec.convert(unpack(manifest.tree), BackendFiles)
-    except (msgspec.ValidationError, ValueError, TypeError) as error:
-        raise _invalid(where, f"says of its backend what cannot be read ({error})") from error
-    if sorted(inside.paths) != sorted(record.name for record in manifest.extras):
-        raise _invalid(where, "names other files of its backend than it has digests of")
-    for path in (inside.file, *inside.paths.values(), *inside.empty):
-        parts = path.split("/")
-        if not path or os.path.isabs(path) or any(part in ("", ".", "..") for part in parts) or "\0" in path:
-            raise _invalid(where, f"names a file {path[:200]!r} outside of its folder")
-    return inside
-
-
-def _invalid(where: str, what: str) -> ManifestInvalid:
-    return ManifestInvalid(f"{where}: the manifest {what}. It is damaged or hostile; load another step.", where)
 
 
 @contextmanager

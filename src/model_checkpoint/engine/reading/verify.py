@@ -11,6 +11,7 @@ from model_checkpoint.engine.common.meter import Meter
 from model_checkpoint.engine.common.option_checks import require
 from model_checkpoint.engine.common.progress import Listen, listening
 from model_checkpoint.engine.reading.chunks.chunk_reader import ChunkReader, read_plain, tensors_of_chunk
+from model_checkpoint.engine.reading.chunks.healthy_copies import Copy, HealthyCopies
 from model_checkpoint.engine.reading.chunks.parity_files import ParityFiles
 from model_checkpoint.engine.root.listing import (
     ListedCheckpoint,
@@ -91,11 +92,29 @@ def verify(
         chosen = choose(store, **choice)[1][:1]
     with listening(progress, "verifying") as emit:
         meter = Meter("verify", bytes_in(chosen), emit)
-        healths = [health for found in chosen if (health := _examine_present(store, found, meter)) is not None]
+        copies = HealthyCopies() if everything else None
+        healths = [health for found in chosen if (health := _examine_present(store, found, meter, copies)) is not None]
     if chosen and not healths and not everything:
-        where = path_of(store, chosen[0].name)
-        raise WrongReference(f"{where}: was deleted while it was being verified. See `mckpt trash`.", where)
+        raise _deleted_meanwhile(store, chosen[0].name)
     return healths
+
+
+def verify_named(store: Store, name: str, copies: HealthyCopies) -> Health:
+    """Read one checkpoint of many back; of what it shares with those before it no byte is read twice.
+
+    Raises:
+        WrongReference: there is none of that name (any more).
+    """
+    found = choose(store, name=name)[1][0]
+    health = _examine_present(store, found, Meter("verify", bytes_in([found]), ignore), copies)
+    if health is None:
+        raise _deleted_meanwhile(store, name)
+    return health
+
+
+def _deleted_meanwhile(store: Store, name: str) -> WrongReference:
+    where = path_of(store, name)
+    return WrongReference(f"{where}: was deleted while it was being verified. See `mckpt trash`.", where)
 
 
 def damage_of(store: Store, name: str) -> Sequence[Damage]:
@@ -110,10 +129,12 @@ def bytes_in(chosen: Sequence[ListedCheckpoint]) -> int:
     return sum(copy.raw_size for f in chosen if f.summary for copy in f.summary.copies)
 
 
-def _examine_present(store: Store, found: ListedCheckpoint, meter: Meter) -> Health | None:
+def _examine_present(
+    store: Store, found: ListedCheckpoint, meter: Meter, copies: HealthyCopies | None = None
+) -> Health | None:
     """Examine one checkpoint, once more if it was replaced meanwhile; None if it was deleted, which is no damage."""
     while True:
-        health = _examine(store, found, meter)
+        health = _examine(store, found, meter, copies)
         if health.ok:
             return health
         now = read_listed(store, found.name)
@@ -124,8 +145,9 @@ def _examine_present(store: Store, found: ListedCheckpoint, meter: Meter) -> Hea
         found = now
 
 
-def _examine(store: Store, found: ListedCheckpoint, meter: Meter) -> Health:
+def _examine(store: Store, found: ListedCheckpoint, meter: Meter, copies: HealthyCopies | None) -> Health:
     before, info = meter.done, to_info(store, found)
+    spared = 0 if copies is None else copies.spared
     if found.error is not None:
         return Health(info=info, damage=[_damage(found.error)], bytes_read=0)
     try:
@@ -134,9 +156,10 @@ def _examine(store: Store, found: ListedCheckpoint, meter: Meter) -> Health:
         check_entries(manifest.stored, manifest.files, info.path, ReaderLimits())
     except CheckpointException as error:
         return Health(info=info, damage=[_damage(error)], bytes_read=0)
-    damage = _examine_files(store, manifest, meter)
+    damage = _examine_files(store, manifest, meter, copies)
     parity = _examine_parity(store, manifest)
-    return Health(info=info, damage=damage, bytes_read=meter.done - before, parity=parity)
+    read = meter.done - before - (0 if copies is None else copies.spared - spared)
+    return Health(info=info, damage=damage, bytes_read=read, parity=parity)
 
 
 def examine_content(store: Store, manifest: Manifest, meter: Meter) -> tuple[list[Damage], list[Damage]]:
@@ -144,11 +167,23 @@ def examine_content(store: Store, manifest: Manifest, meter: Meter) -> tuple[lis
     return _examine_files(store, manifest, meter), _examine_parity(store, manifest)
 
 
-def _examine_files(store: Store, manifest: Manifest, meter: Meter) -> list[Damage]:
+def _examine_files(store: Store, manifest: Manifest, meter: Meter, copies: HealthyCopies | None = None) -> list[Damage]:
     damage: list[Damage] = []
+    whole: dict[str, Copy] = {}
+    shared = {} if copies is None else copies.shared_by(store, manifest)
     with ChunkReader(store, manifest, full=True) as medium:
-        for index in range(len(manifest.files)):
-            damage.extend(_examine_file(medium, manifest, index, meter))
+        for index, record in enumerate(manifest.files):
+            copy = shared.get(record.name)
+            if copies is not None and copies.knows(copy):
+                damage.extend(_open(medium, manifest, index) or _examine_header(medium, manifest, index, meter))
+                meter.add(copies.spare(record))
+                continue
+            found = _examine_file(medium, manifest, index, meter)
+            damage.extend(found)
+            if copy is not None and not found:
+                whole[record.name] = copy
+    if copies is not None:
+        copies.learn(store, manifest, whole)
     damage.extend(d for record in manifest.extras for d in _examine_extra(store, manifest, record, meter))
     return damage
 
@@ -177,20 +212,32 @@ def _examine_parity(store: Store, manifest: Manifest) -> list[Damage]:
     return damage
 
 
-def _examine_file(medium: ChunkReader, manifest: Manifest, index: int, meter: Meter) -> list[Damage]:
-    """Check one data file to its end, so that all its damage is told at once."""
-    damage: list[Damage] = []
-    record = manifest.files[index]
+def _open(medium: ChunkReader, manifest: Manifest, index: int) -> list[Damage]:
+    """Open one data file and compare its size; what keeps us from that."""
     try:
         medium.open(index)
     except CheckpointException as error:
         names = [entry.name for entry in manifest.entries if entry.file == index]
-        return [Damage(problem=str(error), file=record.name, tensors=names, unread=_is_unread(error))]
+        return [Damage(problem=str(error), file=manifest.files[index].name, tensors=names, unread=_is_unread(error))]
+    return []
+
+
+def _examine_header(medium: ChunkReader, manifest: Manifest, index: int, meter: Meter) -> list[Damage]:
+    record = manifest.files[index]
+    meter.add(record.ends[0])
     try:
         medium.check_header(index)
     except CheckpointException as error:
-        damage.append(replace(_damage(error), file=record.name))
-    meter.add(record.ends[0])
+        return [replace(_damage(error), file=record.name)]
+    return []
+
+
+def _examine_file(medium: ChunkReader, manifest: Manifest, index: int, meter: Meter) -> list[Damage]:
+    """Check one data file to its end, so that all its damage is told at once."""
+    unopened = _open(medium, manifest, index)
+    if unopened:
+        return unopened
+    record, damage = manifest.files[index], _examine_header(medium, manifest, index, meter)
     found: dict[int, Damage] = {}
 
     def note(read: ChunkRead, error: Exception) -> None:

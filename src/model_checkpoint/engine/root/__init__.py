@@ -7,6 +7,7 @@ rank_manifests  what many ranks wrote, joined to the manifest of their checkpoin
 shared_files  checkpoints that hold the same copy of a file. N of them are one copy, and are damaged together.
 marks         pins, tags and notes of the checkpoints of a root, kept in the root itself.
 marking       pin, tag and note a checkpoint.
+backend_files  what a manifest says of the files that a storage backend wrote.
 describe      what is in a checkpoint, and what a resume from it would lack; no array byte is read.
 intents       what is about to be deleted together, written down before the first of it goes.
 delete        put a checkpoint into the trash, and take it out again until its grace is over.

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from math import prod
 
 from model_checkpoint import tree
-from model_checkpoint.engine.common.info import CheckpointInfo, info_of
-from model_checkpoint.engine.root.listing import load_manifest, scan, tell_shares
+from model_checkpoint.engine.common.info import CheckpointInfo, info_of, path_of
+from model_checkpoint.engine.root.backend_files import files_of_backend
+from model_checkpoint.engine.root.listing import load_manifest, read_any_manifest, scan, tell_shares
 from model_checkpoint.engine.root.marks import tell_marks
 from model_checkpoint.engine.root.protection import tell_protection
 from model_checkpoint.engine.root.refs import Reference, choose_one
-from model_checkpoint.manifest import Manifest, Placement
+from model_checkpoint.manifest import OPAQUE, Manifest, Placement
+from model_checkpoint.storage.contract.store import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +50,18 @@ class LayoutLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BackendFile:
+    """A file that a storage backend wrote."""
+
+    name: str  # in the folder of the checkpoint
+    path: str  # as the backend called it
+    nbytes: int
+    digest: str  # SHA-256 over the digests of its chunks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
-    """The parts, tensors and gaps of one checkpoint."""
+    """The parts, tensors and gaps of one checkpoint; of what a backend wrote, only who it was and which files."""
 
     info: CheckpointInfo
     parts: Sequence[tree.PartSummary]
@@ -57,11 +69,15 @@ class Description:
     lacking: Sequence[str]
     ranks: Sequence[RankLine] = ()  # if many ranks wrote files of their own
     layouts: Sequence[LayoutLine] = ()  # if many ranks saved it
+    backend: str = ""  # who wrote it, if not the engine itself; nobody else knows what is inside
+    files: Sequence[BackendFile] = ()  # of that backend
     unshared: Sequence[str] = ()  # views that shared memory and are stored apart, since together they cover too little
 
 
 def describe(ref: Reference) -> Description:
     """Describe a checkpoint named by a root (its newest), ``root@step``, ``root@best:metric`` or an info.
+
+    Of one that a storage backend wrote (``.pt``, safetensors, your own) it tells which backend that was and its files.
 
     Example:
         >>> import model_checkpoint as mc, numpy as np
@@ -70,7 +86,39 @@ def describe(ref: Reference) -> Description:
         [('model.w', (2, 3))]
     """
     store, found = choose_one(ref)
-    manifest = load_manifest(store, found.name)
+    manifest = read_any_manifest(store, found.name)
+    return _of_backend(store, manifest) if OPAQUE in manifest.features else _of_state(store, manifest)
+
+
+def describe_state(ref: Reference) -> Description:
+    """Describe a checkpoint whose tensors are asked for.
+
+    Raises:
+        WrittenByBackend: only the backend that wrote it knows them.
+    """
+    store, found = choose_one(ref)
+    return _of_state(store, load_manifest(store, found.name))
+
+
+def _of_backend(store: Store, manifest: Manifest) -> Description:
+    """Who wrote it, and which files there are to open."""
+    inside = files_of_backend(manifest, path_of(store, manifest.name))
+    files = [
+        BackendFile(name=one.name, path=inside.paths[one.name], nbytes=one.size, digest=one.digest)
+        for one in manifest.extras
+    ]
+    return Description(
+        info=_info(store, manifest), parts=(), tensors=(), lacking=(), backend=inside.backend, files=files
+    )
+
+
+def _info(store: Store, manifest: Manifest) -> CheckpointInfo:
+    told = tell_protection(store, [info_of(store, manifest)], {manifest.name: manifest})
+    (info,) = tell_marks(store, tell_shares(store, told, scan(store)))
+    return info
+
+
+def _of_state(store: Store, manifest: Manifest) -> Description:
     summary = tree.summary(manifest.tree, manifest.entries)
     lines = []
     for spec in tree.specs(manifest.tree, manifest.entries):
@@ -85,12 +133,10 @@ def describe(ref: Reference) -> Description:
                 layout=manifest.placed[spec.entry] if manifest.placed else None,
             )
         )
-    told = tell_protection(store, [info_of(store, manifest)], {found.name: manifest})
-    (info,) = tell_marks(store, tell_shares(store, told, scan(store)))
     known = {"step"} if manifest.step is not None else set()
     lacking = tuple(what for what in summary.absent if what not in known)
     return Description(
-        info=info,
+        info=_info(store, manifest),
         parts=summary.parts,
         tensors=lines,
         lacking=lacking,

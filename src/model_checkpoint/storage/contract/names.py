@@ -10,6 +10,7 @@ import secrets
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from model_checkpoint.errors import CheckpointNotFound, UnsafeName
 from model_checkpoint.storage.contract.host import Moment
@@ -129,18 +130,7 @@ class TrashToken:
     @classmethod
     def find(cls, text: str) -> TrashToken | None:
         """Read a key; None if ``text`` is none."""
-        match = _TOKEN.fullmatch(text)
-        if match is None or match[1] in _DOTS:
-            return None
-        name, nanoseconds, order, boot, milliseconds, salt = match.groups()
-        return cls(
-            name=name,
-            nanoseconds=int(nanoseconds),
-            salt=salt,
-            order=int(order or 0),
-            boot=boot or "",
-            milliseconds=int(milliseconds or 0),
-        )
+        return _read_token(text) if "~" in text else None
 
     @classmethod
     def parse(cls, text: str, where: str = "trash") -> TrashToken:
@@ -170,6 +160,22 @@ class TrashToken:
     def __str__(self) -> str:
         steady = f"{self.order}.{self.boot}.{self.milliseconds}~" if self.order or self.boot else ""
         return f"{self.name}~{self.nanoseconds}~{steady}{self.salt}"
+
+
+@lru_cache(maxsize=4096)  # each deletion looks at all that is in the trash
+def _read_token(text: str) -> TrashToken | None:
+    match = _TOKEN.fullmatch(text)
+    if match is None or match[1] in _DOTS:
+        return None
+    name, nanoseconds, order, boot, milliseconds, salt = match.groups()
+    return TrashToken(
+        name=name,
+        nanoseconds=int(nanoseconds),
+        salt=salt,
+        order=int(order or 0),
+        boot=boot or "",
+        milliseconds=int(milliseconds or 0),
+    )
 
 
 def _short(boot: str) -> str:

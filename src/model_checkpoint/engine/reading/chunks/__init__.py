@@ -2,5 +2,6 @@
 
 chunk_reader   the data files of one checkpoint, opened, measured and read chunk by chunk, never believed unverified.
 stored_chunks  a data file as its bytes lie on the medium, chunk by chunk, and whether those bytes are right.
+healthy_copies  what one verification has read and found whole, so that what checkpoints share is read once.
 parity_files   the parity files of one checkpoint, believed only as far as their digests go.
 """

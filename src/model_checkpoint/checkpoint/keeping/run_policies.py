@@ -1,0 +1,50 @@
+"""Run policies: by which keepers a run is pruned in a root, known to the catalog and not only to who does it.
+
+A policy is an entry of the audit trail, made when it is news; the latest of a run and root is the one in force. So
+whoever has the catalog can say of each checkpoint why it stays, and by which rules an earlier one went.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from model_checkpoint.checkpoint.retention.candidates import Candidate
+from model_checkpoint.checkpoint.retention.keeper_words import parse_keeper, word_of
+from model_checkpoint.checkpoint.retention.lineup import Keeper
+from model_checkpoint.checkpoint.retention.retention_plan import plan_retention
+from model_checkpoint.checkpoint.services import Services
+from model_checkpoint.database import EnhancedDatabaseConnection
+from model_checkpoint.errors import OptionInvalid
+
+ACTION = "policy"  # in the audit trail
+
+
+def declare_policy(services: Services, run: str, keepers: Sequence[Keeper]) -> None:
+    """Write down by which keepers a run is pruned here, unless that is known; a keeper without a word by its text."""
+    words = tuple(word_of(keeper) or str(keeper) for keeper in keepers)
+    catalog, root = services.catalog, services.store.url
+    if catalog.policies.get(run) is None:
+        catalog.policies[run] = policy_in_force(catalog.connection, run, root)
+    if catalog.policies[run] != words:
+        # not worth a flush: whoever finds it missing after a power failure writes it again
+        catalog.connection.record_audit(ACTION, run, details={"root": root, "keep": list(words)}, durable=False)
+        catalog.policies[run] = words
+
+
+def policy_in_force(connection: EnhancedDatabaseConnection, run: str, root: str) -> tuple[str, ...]:
+    """The words of the keepers by which a run is pruned in a root; none if nobody prunes it."""
+    entries = connection.audit(subject=run, action=ACTION).items
+    return next((tuple(one.details["keep"]) for one in entries if one.details.get("root") == root), ())
+
+
+def reasons_in_force(
+    connection: EnhancedDatabaseConnection, run: str, root: str, candidates: Sequence[Candidate]
+) -> dict[str, tuple[str, ...]]:
+    """Of each candidate that the policy in force keeps, by its id, the reasons; nothing if it has a keeper of code."""
+    try:
+        keepers = [parse_keeper(word) for word in policy_in_force(connection, run, root)]
+    except OptionInvalid:
+        return {}
+    if not keepers:
+        return {}
+    return {one.candidate.id: one.reasons for one in plan_retention(candidates, keepers, root=root).kept}
