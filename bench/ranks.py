@@ -173,10 +173,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=3, help="interleaved rounds (default: 3)")
     parser.add_argument("--scale", type=float, default=1.0, help="fraction of the full sizes, for quick runs")
     parser.add_argument("--folder", type=Path, default=Path("bench-run"), help="where to save; on the disk in question")
-    parser.add_argument("--only", choices=("large", "pieces", "small"), help="one part of it")
+    parser.add_argument("--only", choices=("large", "pieces", "small", "many"), help="one part of it")
     wish = parser.parse_args(argv)
     bench = Bench(wish.folder.resolve() / "ranks", wish.rounds)
-    large, pieces, *small = (
+    large, pieces, small, many = (
         replace(state, tensors=max(1, int(state.tensors * wish.scale))) for state in (LARGE, PIECES, *SMALL)
     )
     try:
@@ -185,9 +185,12 @@ def main(argv: Sequence[str] | None = None) -> int:
                 save_large(bench, ranks, large)
             if wish.only in (None, "pieces"):
                 save_pieces(bench, ranks, pieces)
-            for state in small if wish.only in (None, "small") else ():
-                many_small(bench, ranks, state)
+            if wish.only in (None, "small"):
+                many_small(bench, ranks, small)
         reshard(bench, *(state for state in (large, pieces) if wish.only in (None, state.name)))
+        if wish.only in (None, "many"):
+            with Ranks(4) as ranks:
+                many_small(bench, ranks, many)
     finally:
         shutil.rmtree(bench.folder, ignore_errors=True)
     print("\nPromises")

@@ -27,7 +27,8 @@ def reading_key(shape: tuple[int, ...], layout: Layout) -> str:
 def misfits(laid: Iterable[Laid], rank: int) -> dict[str, list[str]]:
     """Which layouts are not as the spec says, and which not as FSDP2 cuts, by what this rank holds."""
     found: dict[str, set[str]] = {"spec": set(), "nested": set()}
-    for shape, layout, shapes in laid:
+    alike = {(shape, id(layout), tuple(map(tuple, shapes))): (shape, layout, shapes) for shape, layout, shapes in laid}
+    for shape, layout, shapes in alike.values():
         if layout.regions or not layout.placements or rank not in layout.ranks:
             continue
         strided = any(placement.split for placement in layout.placements)

@@ -255,8 +255,15 @@ def _merged(runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 def local_boxes(rank: int, read: Callable[[tuple[int, ...], Layout], Layout]) -> Boxes:
     """What a rank holds of arrays; ``read`` says how their layouts are meant."""
+    known: dict[tuple[tuple[int, ...], int], tuple[Layout, Sequence[HeldBox]]] = {}  # most arrays share one layout
 
     def boxes(shape: tuple[int, ...], layout: Layout) -> Sequence[HeldBox]:
+        key = (shape, id(layout))
+        if key not in known:
+            known[key] = (layout, held(shape, layout))
+        return known[key][1]
+
+    def held(shape: tuple[int, ...], layout: Layout) -> Sequence[HeldBox]:
         if layout.regions and not layout.regions[0].ranks:  # marked by this rank itself
             offsets, sizes = layout.regions[0].offsets, layout.regions[0].sizes
             return [HeldBox(ArrayBox(offsets, sizes), (0,) * len(shape))]

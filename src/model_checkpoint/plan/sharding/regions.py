@@ -25,12 +25,15 @@ class ArrayBox(NamedTuple):
             >>> ArrayBox((0, 2), (4, 4)).common(ArrayBox((3, 0), (4, 3)))
             ArrayBox(offsets=(3, 2), sizes=(1, 1))
         """
-        offsets = tuple(map(max, self.offsets, other.offsets))
-        ends = (
-            min(a + m, b + n) for a, m, b, n in zip(self.offsets, self.sizes, other.offsets, other.sizes, strict=True)
-        )
-        sizes = tuple(end - start for start, end in zip(offsets, ends, strict=True))
-        return ArrayBox(offsets, sizes) if all(size > 0 for size in sizes) else None
+        offsets, sizes = list[int](), list[int]()
+        for a, m, b, n in zip(self.offsets, self.sizes, other.offsets, other.sizes, strict=True):
+            start = a if a > b else b  # plain words: asked for every piece of every array, most often in vain
+            size = (a + m if a + m < b + n else b + n) - start
+            if size <= 0:
+                return None
+            offsets.append(start)
+            sizes.append(size)
+        return ArrayBox(tuple(offsets), tuple(sizes))
 
     def within(self, offsets: Sequence[int]) -> ArrayBox:
         """The same elements, counted from ``offsets`` on."""
