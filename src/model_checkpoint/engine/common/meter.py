@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from model_checkpoint.events import Emit, Progress
+from model_checkpoint.events import Emit, Progress, ignore
 
 
 class Meter:
@@ -24,5 +24,7 @@ class Meter:
         """Count ``nbytes`` more."""
         with self._lock:
             self._done += nbytes
+            if self._emit is ignore:
+                return
             seconds = time.monotonic() - self._started
             self._emit(Progress(operation=self._operation, done=self._done, total=self._total, seconds=seconds))
