@@ -294,7 +294,7 @@ def region_overhead(rounds):
 
     inner = make_step(model, lambda: model(x))
     steps = {"plain": inner, "torch": make_step(model, every), "ours": planned_step(model, x, runtime)}
-    spent = interleave(steps, 5 * rounds)
+    spent = interleave(steps, 20 * rounds)  # a few milliseconds each, so that many are needed for a steady minimum
     ours, rival = ((spent[key] - spent["plain"]) / count * 1e6 for key in ("ours", "torch"))
     print(f"\none region: ours {ours:.0f} us, torch {rival:.0f} us, ratio {ours / rival:.3f} (at most 0.55)")
     return {"ratio": ours / rival, "ours_us": ours, "torch_us": rival}

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Sequence
-from functools import lru_cache
 
 import msgspec
 
@@ -106,12 +105,6 @@ def _rows(text: bytes, where: str, limits: ReaderLimits) -> dict[str, _Row]:
     return rows
 
 
-@lru_cache(maxsize=1024)
-def _bytes_of(dtype: str, shape: tuple[int, ...]) -> int | None:
-    """Bytes a tensor takes; the many small ones of a file have few shapes."""
-    return tensor_bytes(dtype, shape)
-
-
 def _refuse_gaps(rows: dict[str, _Row], data_bytes: int, where: str) -> None:
     """Demand that the tensors cover the data exactly, in some order, without hole or overlap."""
     offset = 0
@@ -124,7 +117,7 @@ def _refuse_gaps(rows: dict[str, _Row], data_bytes: int, where: str) -> None:
                 file=where,
                 tensor=name,
             )
-        needed = _bytes_of(row.dtype, row.shape)
+        needed = tensor_bytes(row.dtype, row.shape)
         if needed != stop - start:
             raise LayoutInvalid(
                 f"{where}: tensor {name!r} of {row.dtype} {list(row.shape)} needs {needed} bytes, has {stop - start}.",

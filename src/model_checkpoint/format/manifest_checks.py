@@ -70,7 +70,7 @@ def check_entries(entries: Iterable[Entry], files: Sequence[FileRecord], where: 
         placed = (
             0 <= entry.file < len(spans) and spans[entry.file][0] <= entry.start <= entry.stop <= spans[entry.file][1]
         )
-        logical = all(0 <= side <= _MOST_SIDE for side in entry.shape)
+        logical = entry.stored_shape is None or all(0 <= side <= _MOST_SIDE for side in entry.shape)
         if not placed or not logical or tensor_bytes(entry.stored, shape) != entry.stop - entry.start:
             raise LayoutInvalid(
                 f"{where}: tensor {entry.name[:80]!r} ({entry.stored} {list(shape)[:8]}) cannot lie at "

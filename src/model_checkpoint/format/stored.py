@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import prod
 
 BITS = {
@@ -30,6 +31,7 @@ BITS = {
 _MOST = 1 << 62  # no medium holds more; larger products are an attack on fixed-width readers
 
 
+@lru_cache(maxsize=1024)  # the many tensors of a file have few shapes
 def tensor_bytes(dtype: str, shape: tuple[int, ...]) -> int | None:
     """Bytes a tensor takes, or None when dtype or shape cannot be.
 

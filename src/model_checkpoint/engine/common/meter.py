@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from model_checkpoint.events import Emit, Progress
+from model_checkpoint.events import Emit, Progress, ignore
 
 
 class Meter:
@@ -29,6 +29,8 @@ class Meter:
         """Count so much more."""
         with self._lock:
             self._done += count
+            if self._emit is ignore:
+                return
             seconds = time.monotonic() - self._started
             event = Progress(
                 operation=self._operation, done=self._done, total=self._total, seconds=seconds, unit=self._unit

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -44,7 +43,7 @@ def deliver(
         every = {index: restore.target(index) for index in left}  # allocated here, by one thread
         boxed = {index: target for index, target in every.items() if is_boxed(manifest, index, target)}
         targets = {index: target for index, target in every.items() if not isinstance(target, ShardTarget)}
-        whole, parts = [index for index in left if index not in boxed], not medium.full
+        whole, parts = [index for index in left if index not in boxed] if boxed else left, not medium.full
         reads = plan_reads(whole, manifest.entries, manifest.files, subchunks=parts)
         gather = BoxGather(manifest, boxed, boxes, begin=begin, subchunks=parts)
     meter = Meter("load", gather.nbytes + sum(read.stop - read.start for read in reads), emit)
@@ -81,12 +80,8 @@ class _Delivery:
 
     def __init__(self, manifest: Manifest, targets: Mapping[int, Target], meter: Meter) -> None:
         self._manifest, self._targets, self._meter = manifest, targets, meter
-        self._written: Counter[int] = Counter()
-        self._begun: list[
-            int
-        ] = []  # live entries that lie in one chunk: only one worker has them, so no lock is needed
-        self._done: list[int] = []
-        self._lock = threading.Lock()
+        self._begun: list[int] = []  # live entries, touched from here on
+        self._done: list[Piece] = []
 
     def place(self, read: ChunkRead) -> memoryview | None:
         """Offer fresh memory for a chunk that is part of one array; live memory never gets unverified bytes."""
@@ -102,26 +97,21 @@ class _Delivery:
         """Distribute one verified chunk."""
         for piece in read.pieces:
             target = self._targets[piece.entry]
-            if target.live and piece.length == self._manifest.entries[piece.entry].nbytes:
+            if target.live:  # two lists, since to append needs no lock; they are summed up only if somebody asks
                 self._begun.append(piece.entry)
                 _copy(target, piece, data)
-                self._done.append(piece.entry)
-            elif target.live:
-                with self._lock:
-                    self._written[piece.entry] += 0  # touched from here on
-                _copy(target, piece, data)
-                with self._lock:
-                    self._written[piece.entry] += piece.length
+                self._done.append(piece)
             elif len(read.pieces) > 1 or target.buffer is None or piece.length != read.stop - read.start:
                 _copy(target, piece, data)
         self._meter.add(read.stop - read.start)
 
     def touched(self) -> tuple[set[int], set[int]]:
         """Live entries replaced whole, and in part."""
-        entries = self._manifest.entries
-        whole = {i for i, n in self._written.items() if n == entries[i].nbytes} | set(self._done)
-        part = {*self._written, *self._begun} - whole
-        return whole, part
+        written: Counter[int] = Counter()
+        for piece in self._done:
+            written[piece.entry] += piece.length
+        whole = {index for index, count in written.items() if count == self._manifest.entries[index].nbytes}
+        return whole, set(self._begun) - whole
 
 
 def _copy(target: Target, piece: Piece, data: memoryview) -> None:

@@ -152,9 +152,10 @@ class Builder:
 
     def described(self, node: list[Any]) -> tuple[str, tuple[int, ...]]:
         """Return the saved dtype and shape of an array node."""
+        if node[0] == "a" and len(node) > 1 and type(node[1]) is int and 0 <= node[1] < len(self._entries):
+            entry = self._entries[node[1]]
+            return entry.dtype, entry.shape
         match node:
-            case ["a", int(index), *_] if 0 <= index < len(self._entries):
-                return self._entries[index].dtype, self._entries[index].shape
             case ["v", _, str(), str(dtype), list(shape), *_]:
                 return dtype, tuple(shape)
         raise damaged(node)

@@ -68,25 +68,22 @@ class Destinations:
             found = find(live)
         except LocatedError as trouble:
             return self._problem(name, trouble.what)
+        kind, wanted = found.kind, found.dtype.name
         try:
             dtype, shape = self._builder.described(node)
-            cast = dtype != found.dtype.name and shape == found.shape and self.takes_cast(dtype, found.dtype.name)
-            self._builder.memory(node, name, "numpy" if cast and found.kind not in IN_PLACE else found.kind)
+            cast = dtype != wanted and shape == found.shape and self.takes_cast(dtype, wanted)
+            self._builder.memory(node, name, "numpy" if cast and kind not in IN_PLACE else kind)
         except CheckpointException as error:
             raise located(name, error) from error
-        if (dtype != found.dtype.name and not cast) or shape != found.shape:
-            return self._problem(name, f"saved {dtype} {list(shape)}, live {found.dtype.name} {list(found.shape)}")
+        if (dtype != wanted and not cast) or shape != found.shape:
+            return self._problem(name, f"saved {dtype} {list(shape)}, live {wanted} {list(found.shape)}")
         if cast:
-            self.casts.append((name, dtype, found.dtype.name))
-        if found.kind not in IN_PLACE:
+            self.casts.append((name, dtype, wanted))
+        if kind not in IN_PLACE:
             return self._replaced(node, found, name, cast=cast)
-        parts = found.locals if isinstance(found, ShardedRef) else [found]
-        if found.kind == "numpy" and not all(one.value.flags.writeable for one in parts):
-            return self._problem(name, "the live array is read-only. Pass a writable copy")
-        if found.kind == "torch" and any(one.value.is_inference() and not one.value.is_cpu for one in parts):
-            return self._problem(name, "the live tensor is an inference tensor. Clone it outside inference_mode")
-        if _folded(found):
-            return self._problem(name, "elements of the live array share memory (expanded?). Pass a contiguous copy")
+        why = _why_not_written(found)
+        if why:
+            return self._problem(name, why)
         self._uses.setdefault(node[1], []).append(_Use(name, node, found, dtype))
         return None
 
@@ -231,10 +228,17 @@ def _cast(array: Any, dtype: str) -> Any:
         return np.asarray(array).astype(from_name(dtype))
 
 
-def _folded(found: ArrayRef) -> bool:
-    """Tell whether an array shows one place of its memory twice, so that no values can be written to it."""
-    steps = zip(found.shape, found.strides or (), strict=False)
-    return found.nbytes > 0 and any(side > 1 and step == 0 for side, step in steps)
+def _why_not_written(found: ArrayRef) -> str:
+    """Return why no values can be written to a live array in its place; "" if they can."""
+    for one in found.locals if isinstance(found, ShardedRef) else (found,):
+        if found.kind == "numpy" and not one.value.flags.writeable:
+            return "the live array is read-only. Pass a writable copy"
+        if found.kind == "torch" and one.value.is_inference() and not one.value.is_cpu:
+            return "the live tensor is an inference tensor. Clone it outside inference_mode"
+    folded = (side > 1 and step == 0 for side, step in zip(found.shape, found.strides or (), strict=False))
+    if found.strides is not None and found.nbytes and any(folded):
+        return "elements of the live array share memory (expanded?). Pass a contiguous copy"
+    return ""
 
 
 def _as_view(use: _Use) -> list[Any]:

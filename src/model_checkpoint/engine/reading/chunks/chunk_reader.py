@@ -39,6 +39,18 @@ _LIMITS = ReaderLimits()
 _MOST_READERS = 16  # one chunk of memory each
 _LANES = 3  # chunks whose SHA-256 is computed side by side
 
+_Place = Callable[[ChunkRead], memoryview | None]
+_Take = Callable[[ChunkRead, memoryview], None]
+_Blame = Callable[[ChunkRead, Exception], None]
+
+
+class _Callers(NamedTuple):
+    """Where a chunk goes, who takes it, and who hears of one that cannot be had."""
+
+    place: _Place
+    take: _Take
+    blame: _Blame
+
 
 def _raise(_: ChunkRead, error: Exception) -> None:
     raise error
@@ -52,6 +64,7 @@ class ChunkReader:
         self.full = full
         self._store, self._manifest = store, manifest
         self._readers: dict[int, Reader] = {}
+        self._raw: dict[int, Reader] = {}  # those of files without compressed chunks
         self._xxh3: dict[int, list[bytes]] = {}
         self._sha256: dict[int, list[bytes]] = {}
         self._by_file: dict[int, list[Entry]] = {}
@@ -71,7 +84,11 @@ class ChunkReader:
         wanted = list(entries)
         check_files(self._manifest.files, self.where, _LIMITS)
         check_entries(wanted, self._manifest.files, self.where, _LIMITS)
-        for index in sorted({entry.file for entry in wanted}):
+        self.open_checked(wanted)
+
+    def open_checked(self, entries: Iterable[Entry]) -> None:
+        """Open the files that hold ``entries``, of which the manifest has been checked, and check sizes and headers."""
+        for index in sorted({entry.file for entry in entries}):
             self.open(index)
             self.check_header(index)
 
@@ -79,7 +96,9 @@ class ChunkReader:
         """Open one data file and compare its size with the record."""
         if index not in self._readers:
             record = self._manifest.files[index]
-            self._readers[index] = open_sized(self._store, self._manifest.name, record, self.where)
+            reader = self._readers[index] = open_sized(self._store, self._manifest.name, record, self.where)
+            if not record.frames:
+                self._raw[index] = reader
             self._xxh3[index], self._sha256[index] = xxh3_of(record), sha256_of(record)
         return self._readers[index]
 
@@ -142,10 +161,10 @@ class ChunkReader:
     def read_chunks(
         self,
         reads: Sequence[ChunkRead],
-        place: Callable[[ChunkRead], memoryview | None],
-        take: Callable[[ChunkRead, memoryview], None],
+        place: _Place,
+        take: _Take,
         *,
-        blame: Callable[[ChunkRead, Exception], None] = _raise,
+        blame: _Blame = _raise,
     ) -> None:
         """Read and verify ``reads`` in a few threads, several chunks side by side where SHA-256 is compared too.
 
@@ -155,24 +174,44 @@ class ChunkReader:
         lanes = _LANES if self.full else 1
         room = max((read.stop - read.start for read in reads), default=0) + 2 * mmap.PAGESIZE
         pace = Pace(most=_MOST_READERS // lanes)
+        work, callers = self._side_by_side if self.full else self._one_by_one, _Callers(place, take, blame)
 
         def worker(items: Iterator[ChunkRead]) -> None:
-            slab = new_slab(lanes * room).data
-            while group := list(islice(items, lanes)):
-                found: list[tuple[ChunkRead, memoryview]] = []
-                for lane, read in enumerate(group):
-                    try:
-                        scratch = slab[lane * room : (lane + 1) * room]
-                        found.append((read, self._fetch(read, place(read), scratch, pace)))
-                    except (CheckpointException, OSError) as error:
-                        blame(read, error)
-                good = self._match([read for read, _ in found], [data for _, data in found])
-                for (read, data), fine in zip(found, good, strict=True):
-                    take(read, data) if fine else blame(read, self._mismatch(read.file, read.chunk))
+            work(items, new_slab(lanes * room).data, pace, callers)
 
         for index in sorted({read.file for read in reads}):
             self.open(index)
         run_all(worker, reads, pace=pace)
+
+    def _one_by_one(self, reads: Iterator[ChunkRead], slab: memoryview, pace: Pace, callers: _Callers) -> None:
+        """Read, hash, hand on: as little as possible in between, since nothing of it is in the caches any more."""
+        place, take, blame = callers
+        for read in reads:
+            try:
+                data = self._fetch(read, place(read), slab, pace)
+            except (CheckpointException, OSError) as error:
+                blame(read, error)
+                continue
+            if self._is_intact(read, data):
+                take(read, data)
+            else:
+                blame(read, self._mismatch(read.file, read.chunk))
+
+    def _side_by_side(self, reads: Iterator[ChunkRead], slab: memoryview, pace: Pace, callers: _Callers) -> None:
+        """Read a few, take the SHA-256 of all of them at once, hand them on."""
+        place, take, blame = callers
+        room = len(slab) // _LANES
+        while group := list(islice(reads, _LANES)):
+            found: list[tuple[ChunkRead, memoryview]] = []
+            for lane, read in enumerate(group):
+                try:
+                    scratch = slab[lane * room : (lane + 1) * room]
+                    found.append((read, self._fetch(read, place(read), scratch, pace)))
+                except (CheckpointException, OSError) as error:
+                    blame(read, error)
+            good = self._match([read for read, _ in found], [data for _, data in found])
+            for (read, data), fine in zip(found, good, strict=True):
+                take(read, data) if fine else blame(read, self._mismatch(read.file, read.chunk))
 
     def _match(self, reads: Sequence[ChunkRead], data: Sequence[memoryview]) -> list[bool]:
         """Whether each chunk, or what was read of it, has the digests recorded for it."""
@@ -191,6 +230,9 @@ class ChunkReader:
 
     def _fetch(self, read: ChunkRead, room: memoryview | None, scratch: memoryview, pace: Pace) -> memoryview:
         """Bring one chunk into ``room``, or else into ``scratch``, unpacked if it is stored compressed."""
+        raw = self._raw.get(read.file)
+        if raw is not None and room is None and not pace.learning:  # the usual case, with little around it
+            return _read_pages(raw, read.start, read.stop, scratch)
         if self._is_compressed(read.file, read.chunk):
             data = scratch[: read.stop - read.start] if room is None else room
             self._unpack(read.file, read.chunk, data)
@@ -199,7 +241,7 @@ class ChunkReader:
         start = frames[read.chunk].start if frames else read.start
         with pace.waiting():
             if room is None:
-                return self._read_pages(read.file, start, start + read.stop - read.start, scratch)
+                return _read_pages(self._readers[read.file], start, start + read.stop - read.start, scratch)
             self._readers[read.file].read_into(start, room)
             return room
 
@@ -214,16 +256,17 @@ class ChunkReader:
             return record.frames[chunk].start
         return record.ends[chunk - 1] if chunk else 0
 
-    def _read_pages(self, index: int, start: int, stop: int, scratch: memoryview) -> memoryview:
-        """Read bytes with the pages they share: aligned requests need no second copy on their way from a cold disk."""
-        reader, page = self._readers[index], mmap.PAGESIZE
-        lower, upper = start // page * page, min(reader.size, -(-stop // page) * page)
-        reader.read_into(lower, scratch[: upper - lower])
-        return scratch[start - lower : stop - lower]
-
     def map_file(self, index: int) -> memoryview | None:
         """Map one data file, where that is safe and its bytes are as they were."""
         return None if self._manifest.files[index].frames else self.open(index).map()
+
+
+def _read_pages(reader: Reader, start: int, stop: int, scratch: memoryview) -> memoryview:
+    """Read bytes with the pages they share: aligned requests need no second copy on their way from a cold disk."""
+    page = mmap.PAGESIZE
+    lower, upper = start // page * page, min(reader.size, -(-stop // page) * page)
+    reader.read_into(lower, scratch[: upper - lower])
+    return scratch[start - lower : stop - lower]
 
 
 def _scratch(local: threading.local, size: int) -> memoryview:

@@ -92,9 +92,10 @@ class CallState:
         """Forget the generators the call did not use."""
         if self.rng is not None:
             now = torch.default_generator.get_state()
-            used = self.rng.numpy().tobytes() != now.numpy().tobytes()
+            used = self.rng.numpy().tobytes() != now.numpy().tobytes()  # sooner than torch.equal
             self.rng = self.rng.clone() if used else None
-        self.cuda = [(i, s) for i, s in self.cuda if not torch.equal(s, torch.cuda.get_rng_state(i))]
+        if self.cuda:
+            self.cuda = [(i, s) for i, s in self.cuda if not torch.equal(s, torch.cuda.get_rng_state(i))]
 
     @property
     def draws(self) -> bool:

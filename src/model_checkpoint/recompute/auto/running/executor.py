@@ -85,9 +85,10 @@ class ScheduleWalk:
         if index <= self.latest:
             self._pop_to(0)
         depth = 0
-        while depth < min(len(self.stack), len(wanted)) and self.stack[depth].part is wanted[depth]:
-            depth += 1
-        self._pop_to(depth)
+        if self.stack:
+            while depth < min(len(self.stack), len(wanted)) and self.stack[depth].part is wanted[depth]:
+                depth += 1
+            self._pop_to(depth)
         for part in wanted[depth:]:
             around = self.stack[-1] if self.stack else self.sink
             frame = RegionFrame(self.machinery, part, around, shadow=self.shadow, rerun=_rerun)
@@ -109,7 +110,8 @@ class ScheduleWalk:
 
     def finish(self) -> None:
         """Close what is still open when the run ends."""
-        self._pop_to(0)
+        if self.stack:
+            self._pop_to(0)
         if self.convoy is not None:
             self.convoy.finish()
 

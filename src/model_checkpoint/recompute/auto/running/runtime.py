@@ -139,7 +139,9 @@ class Runtime:
         if walk is None or walk.busy or walk.machinery is not self.machinery or not torch.is_grad_enabled():
             return stages[0].original(*args, **kwargs)
         # a module used twice is two stages: the next one in order that we have not passed
-        stage = next((stage for stage in stages if stage.index > walk.latest), stages[0])
+        stage = stages[0]
+        if len(stages) > 1:
+            stage = next((stage for stage in stages if stage.index > walk.latest), stage)
         return walk.run(stage, args, kwargs)
 
 

@@ -263,8 +263,10 @@ class LocalReader:
         view = memoryview(buffer).cast("B")
         if not view:
             return
-        with typed_errors(self._folder, f"could not read {self._file}"):
+        try:  # not typed_errors: what runs between two chunks of a load adds up
             done = self._read(offset, view)
+        except OSError as error:
+            raise typed(error, self._folder, f"could not read {self._file}") from error
         if done < len(view):
             wanted = range(offset, offset + len(view))
             raise ended(self._folder, self._file, wanted=wanted, end=offset + done)
