@@ -33,9 +33,14 @@ def _bar(title: str) -> Iterator[Emit]:
     """A bar that vanishes when the operation is over."""
     from rich import progress as rich  # only who asks for a bar pays for it
     from rich.console import Console
+    from rich.table import Column
 
     console = Console(stderr=True)
-    columns = (rich.TextColumn("{task.description}"), rich.BarColumn(), rich.TextColumn("{task.fields[figures]}"))
+    title_column, figures_column = (  # cut on a narrow terminal, without a mark that would be read as part of a name
+        rich.TextColumn(text, table_column=Column(no_wrap=True, overflow="crop"))
+        for text in ("{task.description}", "{task.fields[figures]}")
+    )
+    columns = (title_column, rich.BarColumn(), figures_column)
     with rich.Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(title, total=None, figures="")
 
