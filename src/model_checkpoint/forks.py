@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -25,7 +24,7 @@ class _Whole:
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
-        self.inside: Counter[int] = Counter()
+        self.inside: dict[int, int] = {}
         self.forking = 0
 
 
@@ -87,13 +86,16 @@ def kept_whole() -> Iterator[None]:
     me, whole = threading.get_ident(), _whole
     with whole.changed:
         # whoever is inside already goes on, else the fork and it would wait for each other
-        whole.changed.wait_for(lambda: not whole.forking or whole.inside[me], _MOST_SECONDS)
-        whole.inside[me] += 1
+        if whole.forking:
+            whole.changed.wait_for(lambda: not whole.forking or me in whole.inside, _MOST_SECONDS)
+        whole.inside[me] = whole.inside.get(me, 0) + 1
     try:
         yield
     finally:
         with whole.changed:
-            whole.inside -= Counter({me: 1})
+            whole.inside[me] -= 1
+            if not whole.inside[me]:
+                del whole.inside[me]
             whole.changed.notify_all()
 
 

@@ -69,12 +69,13 @@ class SavedCatalog(CatalogPart):
             RowRefused: Its run is not in the catalog, or a field breaks a rule.
         """
         keys = self._keys_of(scores_of(checkpoint))
+        contests = {kind: better for kind, better in (beats or {}).items() if better(checkpoint, checkpoint)}
 
         def work(connection: Connection) -> tuple[str, ...]:
             _take_turns(connection, checkpoint)
-            there = _known(connection, checkpoint, beats or {})
+            there = _known(connection, checkpoint, contests)
             holders = [one for one in there if one.id != checkpoint.id]
-            won = tuple(kind for kind, better in (beats or {}).items() if _wins(checkpoint, holders, kind, better))
+            won = tuple(kind for kind, better in contests.items() if _wins(checkpoint, holders, kind, better))
             _take_flags(connection, holders, won)
             flags: dict[str, Any] = {KINDS[kind]: True for kind in won}
             new = dataclasses.replace(checkpoint, **flags) if flags else checkpoint
@@ -128,8 +129,7 @@ def _compared(row: Mapping[Any, Any], new: Checkpoint) -> Checkpoint:
 
 def _wins(new: Checkpoint, holders: Sequence[Checkpoint], kind: str, better: Beats) -> bool:
     """Whether the new one deserves a flag more than whoever has it."""
-    flagged = [one for one in holders if getattr(one, KINDS[kind])]
-    return better(new, new) and all(better(holder, new) for holder in flagged)
+    return all(better(one, new) for one in holders if getattr(one, KINDS[kind]))
 
 
 def _take_flags(connection: Connection, holders: Sequence[Checkpoint], won: Collection[str]) -> None:

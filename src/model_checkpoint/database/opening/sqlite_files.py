@@ -35,6 +35,7 @@ def sqlite_engine(url: URL) -> Engine:
         url,
         poolclass=QueuePool,
         pool_timeout=BUSY_SECONDS,
+        pool_use_lifo=True,  # the one used last has the pages and the statements of the file at hand
         connect_args={"check_same_thread": False, "timeout": BUSY_SECONDS},
         hide_parameters=True,
         pool_reset_on_return=None,  # every transaction is ended by who began it
