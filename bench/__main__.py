@@ -37,6 +37,7 @@ _PROGRAMS = {
     "precision": "Mixed precision",
     "metrics": "Metric logging",
     "ranks": "Many ranks",
+    "training_loop": "The training loop",
 }
 _DOCS = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
 

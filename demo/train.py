@@ -1,57 +1,59 @@
-"""One training process: resume from the newest checkpoint if there is one, train, save every few steps.
+"""One training process: a loop that goes on from the newest checkpoint by itself, if there is one.
 
-Usage: python -m demo.train ROOT LOSSES STEPS EVERY
+Usage: python -m demo.train ROOT LOSSES EVERY
 """
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, Dataset
 
 import model_checkpoint as mc
 
+EPOCHS, BATCHES = 3, 20
 
-def build() -> dict[str, Any]:
-    """A small network with dropout, so that a resume with the wrong random state would show at once."""
+
+class Noisy(Dataset[torch.Tensor]):
+    """Samples that are another each time they are read, so that a resume at the wrong place would show at once."""
+
+    def __init__(self, count: int) -> None:
+        self._samples = torch.randn(count, 64, generator=torch.Generator().manual_seed(1))
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return self._samples[index] + 0.1 * torch.randn(64)
+
+
+def main(root: str, losses: str, every: int) -> None:
+    """Train to the end; append each loss, exactly, to ``losses``. With 0, nothing is saved before the end."""
+    torch.set_num_threads(1)
     torch.manual_seed(7)
     model = nn.Sequential(
         nn.Linear(64, 1536), nn.GELU(), nn.Dropout(0.1), nn.Linear(1536, 1536), nn.GELU(), nn.Linear(1536, 1)
     )
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=100)
-    return {"model": model, "optimizer": optimizer, "scheduler": scheduler, "rng": mc.rng_state(), "step": 0}
-
-
-def train_step(run: dict[str, Any]) -> float:
-    """One step on a random batch; returns the loss."""
-    inputs = torch.randn(64, 64)
-    loss = (run["model"](inputs) - inputs.sum(1, keepdim=True).sin()).square().mean()
-    run["optimizer"].zero_grad()
-    loss.backward()
-    run["optimizer"].step()
-    run["scheduler"].step()
-    run["step"] += 1
-    return float(loss.detach())
-
-
-def main(root: str, losses: str, steps: int, every: int) -> None:
-    """Train to ``steps``; append each loss, exactly, to ``losses``."""
-    torch.set_num_threads(1)
-    run = build()
-    if Path(root).exists() and mc.list_checkpoints(root):
-        mc.load(root, into=run)
+    data = DataLoader(Noisy(64 * BATCHES), batch_size=64, shuffle=True, num_workers=2, persistent_workers=True)
+    run = mc.Run(
+        root, data=data, epochs=EPOCHS, every=every or None, model=model, optimizer=optimizer, scheduler=scheduler,
+        progress=False,
+    )  # fmt: skip
     with Path(losses).open("a", buffering=1) as log:
-        while run["step"] < steps:
-            loss = train_step(run)
-            log.write(f"{run['step']} {loss.hex()}\n")
-            if every and run["step"] % every == 0:
-                run["rng"] = mc.rng_state()
-                mc.save(root, run, step=run["step"], metrics={"loss": loss})
+        for batch in run:
+            loss = (model(batch) - batch.sum(1, keepdim=True).sin()).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            scheduler.step()
+            run.log(loss=loss)
+            log.write(f"{run.step + 1} {float(loss).hex()}\n")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))

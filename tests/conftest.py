@@ -24,6 +24,6 @@ def disk(request, tmp_path):
 def zygote():
     """Forks groups of real processes that have torch imported, as ranks joined by gloo."""
     scenes = ("tests.distributed.scenes", "tests.distributed.fault_scenes", "tests.distributed.api_scenes")
-    made = Zygote(*scenes, "tests.integrations.dcp_scenes")
+    made = Zygote(*scenes, "tests.integrations.dcp_scenes", "tests.integrations.loop_ranks")
     yield made
     made.close()

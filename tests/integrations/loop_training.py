@@ -3,6 +3,7 @@
 import hashlib
 import random
 import time
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from torch.utils.data import (
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
+from torchdata.stateful_dataloader import StatefulDataLoader
 
 import model_checkpoint as mc
 
@@ -73,6 +75,26 @@ class Noisy:
             yield torch.rand(8, 6) + float(np.random.rand())
 
 
+class Placed(IterableDataset):
+    """A stream that knows its place in each worker, for a loader that asks for it."""
+
+    def __init__(self):
+        self.at = 0
+
+    def __iter__(self):
+        worker = torch.utils.data.get_worker_info()
+        while self.at < SAMPLES // worker.num_workers:
+            self.at += 1
+            yield torch.full((6,), (self.at * worker.num_workers + worker.id) / SAMPLES)
+        self.at = 0
+
+    def state_dict(self):
+        return {"at": self.at}
+
+    def load_state_dict(self, state):
+        self.at = state["at"]
+
+
 class Counting:
     """Data that knows its place."""
 
@@ -97,6 +119,14 @@ def seeded(seed):
 
 
 WORKERS = {"num_workers": 2, "prefetch_factor": 3}
+
+
+def stateful():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it calls what torch has deprecated
+        return StatefulDataLoader(Placed(), 8, **WORKERS)
+
+
 DATA = {
     "shuffled": lambda: DataLoader(Augmented(), 8, shuffle=True),
     "generator, last dropped": lambda: DataLoader(Augmented(), 8, shuffle=True, generator=seeded(1), drop_last=True),
@@ -122,10 +152,27 @@ DATA = {
     "stream, persistent workers": lambda: DataLoader(Shuffled(), 8, persistent_workers=True, **WORKERS),
     "any iterable": Noisy,
     "data with a state": Counting,
+    "StatefulDataLoader": stateful,
+    "several loaders": lambda: {
+        "first": DataLoader(Augmented(), 8, shuffle=True),
+        "shorter": DataLoader(Augmented(), 40, shuffle=True, persistent_workers=True, **WORKERS),
+        "longer": DataLoader(Augmented(), 5, shuffle=True, generator=seeded(2)),
+    },
+    "several kinds": lambda: {
+        "stream": DataLoader(Shuffled(), 8, **WORKERS),
+        "state": Counting(),
+        "iterable": Noisy(),
+        "late": DataLoader(Augmented(), 16, sampler=Late(), **WORKERS),
+    },
 }
 
 
-def train(root, out, *, make, pause=0.0, every=3, by_epochs=False):
+def batches_in(data):
+    """How many bodies an epoch has."""
+    return sum(1 for _ in (next(iter(data.values())) if isinstance(data, dict) else data))
+
+
+def train(root, out, *, make, pause=0.0, every=3, by_epochs=False, epochs=EPOCHS, accumulate=2):
     """Train to the end, and write down the number of steps and a digest of everything."""
     torch.manual_seed(0)
     random.seed(0)
@@ -134,19 +181,22 @@ def train(root, out, *, make, pause=0.0, every=3, by_epochs=False):
     average = torch.optim.swa_utils.AveragedModel(model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.9))
     optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 60)
+    scaler = torch.amp.GradScaler("cpu", growth_interval=16)
     check = DataLoader(Augmented(), 16, shuffle=True)
     run = mc.Run(
-        root, data=make(), epochs=EPOCHS, every=every, progress=False,
-        model=model, optimizer=optimizer, schedule=schedule, average=average,
+        root, data=make(), epochs=epochs, every=every, progress=False,
+        model=model, optimizer=optimizer, schedule=schedule, average=average, scaler=scaler,
     )  # fmt: skip
     with Path(f"{out}.from").open("a") as file:
         file.write(f"{run.resumed_from or 0} ")
 
     def body(batch):
-        loss = model(batch.view(-1, 6)).square().mean()
-        (loss / 2).backward()
-        if run.step % 2:  # gradients of two batches: no save in between
-            optimizer.step()
+        parts = batch.values() if isinstance(batch, dict) else [batch]
+        loss = model(torch.cat([one.view(-1, 6) for one in parts])).square().mean()
+        scaler.scale(loss / 2).backward()
+        if run.step % accumulate == accumulate - 1:  # gradients of two batches: no save in between
+            scaler.step(optimizer)
+            scaler.update()
             schedule.step()
             optimizer.zero_grad()
         run.log(loss=loss)
@@ -171,7 +221,8 @@ def train(root, out, *, make, pause=0.0, every=3, by_epochs=False):
     else:
         for batch in run:
             body(batch)
-    Path(out).write_text(f"{run.step} {run.exact} {digest(model, average, optimizer, schedule)}")
+    told = f"{digest(model, average, optimizer, schedule)} {scaler.state_dict()} {run.metrics['loss']}"
+    Path(out).write_text(f"{run.step} {run.exact} {told}")
 
 
 def digest(model, average, optimizer, schedule):

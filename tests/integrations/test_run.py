@@ -11,6 +11,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import model_checkpoint as mc
+from model_checkpoint.cli.finding.run_position import run_position
 from model_checkpoint.errors import OptionInvalid, StructureMismatch
 
 DATA = [1.0, 2.0, 3.0, 4.0]
@@ -142,6 +143,8 @@ def test_another_number_of_threads_is_named_as_a_reason(tmp_path, threads):
     reasons = ("the number of threads torch computes with was 1, is 2",)
     assert run.exact == (True if threads == 1 else reasons)
     assert mc.list_checkpoints(tmp_path)[0].metadata["run"]["exact"] is (threads == 1)
+    shown = run_position(tmp_path)  # what `mckpt show` tells
+    assert (shown.step, shown.batch, shown.reasons) == (4, 0, () if threads == 1 else reasons)
 
 
 def loader(order, batch=2):
@@ -170,6 +173,24 @@ def test_nothing_is_saved_while_gradients_are_accumulated(tmp_path):
             optimizer.zero_grad()
 
     assert steps(tmp_path) == [3, 6, 9, 12]
+
+
+@pytest.mark.parametrize("accumulate", [2, 3])
+def test_gradients_that_a_finished_run_left_are_named_when_it_is_given_more_epochs(tmp_path, accumulate):
+    def train(epochs):
+        weight = torch.nn.Parameter(torch.zeros(1))
+        optimizer = torch.optim.SGD([weight], lr=0.1)
+        run = mc.Run(tmp_path, data=DATA, epochs=epochs, weight=weight, optimizer=optimizer)
+        for _ in run:
+            weight.sum().backward()
+            if run.step % accumulate == accumulate - 1:
+                optimizer.step()
+                optimizer.zero_grad()
+        return run.exact
+
+    lost = ("the run had ended with gradients that were not stepped, and they are lost",)
+    assert train(1) is True
+    assert train(2) == (True if accumulate == 2 else lost)
 
 
 def test_a_loop_under_run_draws_the_numbers_of_a_plain_loop():
@@ -235,14 +256,44 @@ def test_a_run_in_another_thread_hears_no_signals_and_says_so(tmp_path, caplog):
     assert "signals are not heard" in caplog.text
 
 
+def test_what_was_logged_comes_back_with_the_rest(tmp_path):
+    def train(stop):
+        run = mc.Run(tmp_path, data=DATA, epochs=2, every=3, state={"a": 1})
+        for _ in run:
+            if run.step == stop:
+                break
+            if run.step == 1:
+                run.log(val_loss=0.25)
+            run.log(loss=run.step)
+        mc.finish_saves(tmp_path)
+
+    train(stop=4)
+    train(stop=None)
+
+    assert [one.metrics for one in mc.list_checkpoints(tmp_path)] == [
+        {"val_loss": 0.25, "loss": 7.0}, {"val_loss": 0.25, "loss": 5.0}, {"val_loss": 0.25, "loss": 2.0},
+    ]  # fmt: skip
+
+
 def test_a_tensor_is_logged_without_its_graph(tmp_path):
     weight = torch.nn.Parameter(torch.ones(1))
     run = mc.Run(tmp_path, data=DATA, weight=weight)
     for _ in run:
         run.log(loss=weight.sum() * 2)
 
-    assert not run._metrics["loss"].requires_grad
+    assert isinstance(run._metrics["loss"], float)
     assert run.metrics == {"loss": 2.0}
+
+
+def test_a_number_is_logged_as_it_was_then(tmp_path):
+    weight, total = torch.zeros(1), np.zeros(())
+    run = mc.Run(tmp_path, data=DATA, state={"a": 1})
+    for _ in run:
+        run.log(weight=weight, total=total)
+        weight += 1
+        total += 1
+
+    assert run.metrics == {"weight": 3.0, "total": 3.0}
 
 
 @pytest.mark.parametrize(

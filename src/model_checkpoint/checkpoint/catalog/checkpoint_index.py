@@ -122,6 +122,10 @@ class CheckpointIndex:
         except AWAY as error:
             self.note_away(error)
 
+    def close(self) -> None:
+        """Leave what waits for the database to whoever comes next."""
+        self._spool.close()
+
     def note_away(self, error: Exception) -> None:
         """Count that the database was away, and leave it alone for a moment."""
         self._troubles.note("database", error)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import suppress
 from typing import Any
 
@@ -71,6 +71,10 @@ class SaveJob:
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Wait for the end and return what went wrong, or None."""
         return self._running.exception(timeout)
+
+    def at_end(self, call: Callable[[], None]) -> None:
+        """Have ``call`` called once the save is over, well or not, by the thread that ends it; at once if it is."""
+        self._running.at_end(call)
 
     def cancel(self) -> bool:
         """Stop the save; False if it is too late, because it is being or has been committed."""

@@ -38,6 +38,10 @@ class Feed(Protocol):
         """Draw what a plain loop would draw when an epoch begins."""
         ...
 
+    def recall_base(self, base: int) -> None:
+        """Take over what another process drew for the epoch before, where it would not have been drawn anew."""
+        ...
+
     def open(self, *, epoch: int, skip: int, base: int) -> Iterator[Any]:
         """Batches of an epoch from ``skip`` on; all generators are as they were at its start."""
         ...

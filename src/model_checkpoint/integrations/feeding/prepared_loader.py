@@ -71,6 +71,10 @@ class PreparedLoader:
         """Draw what a plain loop would draw when an epoch begins."""
         return self._feed.draw_base()
 
+    def recall_base(self, base: int) -> None:
+        """Take over the seed of workers that would have lived on."""
+        self._feed.recall_base(base)
+
     def open(self, *, epoch: int, skip: int, base: int) -> Iterator[Any]:
         """Batches from ``skip`` on; the place is found now, whenever the first batch is asked for."""
         self.loader.set_epoch(epoch)

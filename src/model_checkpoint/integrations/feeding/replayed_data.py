@@ -91,6 +91,9 @@ class ReplayedData:
         """Nothing is drawn for it."""
         return 0
 
+    def recall_base(self, base: int) -> None:
+        """Nothing was drawn for it."""
+
     def open(self, *, epoch: int, skip: int, base: int) -> Iterator[Any]:
         """Batches from ``skip`` on."""
         if isinstance(self._data, (list, tuple, range)):

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from model_checkpoint.integrations.feeding.index_stream import tell_epoch
+from model_checkpoint.integrations.feeding.loader_workers import end_at_exit, signals_held
 
 
 class StatefulData:
@@ -47,10 +48,18 @@ class StatefulData:
         """Nothing: what it draws, it draws when it is begun."""
         return 0
 
+    def recall_base(self, base: int) -> None:
+        """Nothing was drawn for it."""
+
     def open(self, *, epoch: int, skip: int, base: int) -> Iterator[Any]:
         """Batches from where the data is."""
         tell_epoch(self._data, epoch)
-        return iter(self._data)
+        if not getattr(self._data, "num_workers", 0):
+            return iter(self._data)
+        with signals_held():  # its workers never let them in again
+            batches: Iterator[Any] = iter(self._data)
+        end_at_exit(batches)
+        return batches
 
     def consumed(self) -> None:
         """The data counts by itself."""

@@ -86,6 +86,10 @@ class TorchLoader:
             self._base = int(drawn.item())
         return self._base
 
+    def recall_base(self, base: int) -> None:
+        """Persistent workers would have lived on with the seed they had."""
+        self._base = base
+
     def open(self, *, epoch: int, skip: int, base: int) -> Iterator[Any]:
         """Batches from ``skip`` on; for those before it only indices are drawn."""
         self._base = base

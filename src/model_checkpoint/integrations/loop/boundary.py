@@ -11,13 +11,16 @@ import signal
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from model_checkpoint.checkpoint.retention.lineup import Keeper
 from model_checkpoint.checkpoint.retention.prune import prune
+from model_checkpoint.coordination import Coordinator
 from model_checkpoint.engine.background.preemption import Preemption, preemption
 from model_checkpoint.engine.background.save_async import finish_saves, save_async
+from model_checkpoint.engine.common.info import CheckpointInfo
 from model_checkpoint.engine.jobs.job import SaveJob
+from model_checkpoint.engine.writing.save import save
 from model_checkpoint.errors import CheckpointException, LazyRefused, OptionInvalid, StateChanged, WrongReference
 from model_checkpoint.storage.locate import Root
 
@@ -68,10 +71,32 @@ class StepWatch:
             handle.remove()
 
 
+class Recorder(Protocol):
+    """Who keeps the record of a run's checkpoints, and with it decides which of them stay."""
+
+    def metadata(self, parts: Sequence[str], *, epoch: int | None = None) -> Mapping[str, Any]:
+        """What the manifest is to remember, so that the record can be made anew."""
+        ...
+
+    def follow(self, job: SaveJob) -> None:
+        """Record a checkpoint that is being saved, once it is durable."""
+        ...
+
+    def record(self, info: CheckpointInfo) -> None:
+        """Record a checkpoint that is durable."""
+        ...
+
+    def finish(self) -> None:
+        """Return when all that is durable is recorded."""
+        ...
+
+
 class Saves:
     """The saves of one run: in the background, lazily where optimizers can be held back for the copy.
 
     Optimizers that are not in the state itself, because it holds what their ``state_dict`` gave, are the ``guard``.
+    With a ``coordinator`` all ranks save together, and rank 0 drops what no keeper claims. A ``recorder`` is told of
+    every checkpoint, and drops the old ones itself.
     """
 
     def __init__(
@@ -83,9 +108,13 @@ class Saves:
         keep: Sequence[Keeper] = (),
         grace: float = 0.0,
         guard: Sequence[object] = (),
+        coordinator: Coordinator | None = None,
+        recorder: Recorder | None = None,
     ) -> None:
         self._root, self._every, self._lazy, self._guard = root, every, lazy, guard
-        self._keep, self._grace = tuple(keep), grace
+        self._ranks, self._recorder = coordinator, recorder
+        drops = recorder is None and (coordinator is None or coordinator.rank == 0)
+        self._keep, self._grace = tuple(keep) if drops else (), grace
         self._job: SaveJob | None = None
         self.stall = 0.0
         self.newest: int | None = None  # the step of the newest save
@@ -101,10 +130,17 @@ class Saves:
     def start(self, state: Mapping[str, Any], *, step: int, metrics: Mapping[str, float], about: Any) -> SaveJob:
         """Save in the background; what went wrong with the one before is raised here."""
         self._settle()
-        self._job = self._save(state, step=step, metrics=metrics, metadata={"run": about})
+        self._job = self._save(state, step=step, metrics=metrics, metadata=self._metadata(state, about))
         self.stall += self._job.stall
         self.newest = step
+        if self._recorder is not None:
+            self._recorder.follow(self._job)
         return self._job
+
+    def _metadata(self, state: Mapping[str, Any], about: Any) -> dict[str, Any]:
+        if self._recorder is None:
+            return {"run": about}
+        return {"run": about, **self._recorder.metadata(list(state), epoch=about["epoch"])}
 
     def _settle(self) -> None:
         """Learn how the one before ended; what spoilt a lazy copy is told, and the next is eager."""
@@ -131,16 +167,39 @@ class Saves:
 
     def _save(self, state: Mapping[str, Any], **options: Any) -> SaveJob:
         # the folder of a step that was saved, fallen back over and reached again is replaced
+        options = {**options, "overwrite": True, "coordinator": self._ranks}
         if self._lazy:
             with suppress(LazyRefused):
-                return save_async(self._root, state, overwrite=True, lazy=True, guard=self._guard, **options)
+                return save_async(self._root, state, lazy=True, guard=self._guard, **options)
             self._lazy = False
-        return save_async(self._root, state, overwrite=True, **options)
+        return save_async(self._root, state, **options)
 
     def finish(self) -> None:
-        """Return when all is durable, and no more is kept than was asked for."""
+        """Return when all is durable and recorded, and no more is kept than was asked for."""
         self._settle()
         finish_saves(self._root)
+        if self._recorder is not None:
+            self._recorder.finish()
+
+    def leave(
+        self,
+        notice: Preemption | None,
+        state: Mapping[str, Any],
+        *,
+        step: int,
+        metrics: Mapping[str, float],
+        about: Any,
+    ) -> None:
+        """Save for the last time; alone in the time that is left, on many ranks also if another one got the notice."""
+        _finish_quietly(self._root)
+        saved: dict[str, Any] = {"step": step, "metrics": metrics, "metadata": self._metadata(state, about)}
+        if self._ranks is None and notice is not None:
+            info = notice.save(self._root, state, **saved)
+        else:
+            info = save(self._root, state, **saved, overwrite=True, coordinator=self._ranks)
+        if self._recorder is not None:
+            self._recorder.record(info)
+            self._recorder.finish()
 
 
 def listen(deadline: float) -> Preemption | None:
@@ -156,16 +215,26 @@ def leave(
     notice: Preemption, root: Root, state: Mapping[str, Any], *, step: int, metrics: Mapping[str, float]
 ) -> NoReturn:
     """Save for the last time, and end the program as the signal asks: quietly it would go on as if it had trained."""
-    try:
-        finish_saves(root)
-    except CheckpointException as error:
-        log.error("%s: an earlier save failed: %s", root, error)
+    _finish_quietly(root)
     notice.save(root, state, step=step, metrics=metrics)
     obey(notice)
 
 
+def _finish_quietly(root: Root) -> None:
+    """Wait for earlier saves; that one failed never keeps the last one from being made."""
+    try:
+        finish_saves(root)
+    except CheckpointException as error:
+        log.error("%s: an earlier save failed: %s", root, error)
+
+
 def obey(notice: Preemption) -> NoReturn:
     """End the program as the signal asks."""
-    if notice.received is signal.SIGINT:
+    end_by(notice.received or signal.SIGTERM)
+
+
+def end_by(number: int) -> NoReturn:
+    """End the program as this signal asks."""
+    if number == signal.SIGINT:
         raise KeyboardInterrupt
     raise SystemExit(128 + signal.SIGTERM)

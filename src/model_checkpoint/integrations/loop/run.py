@@ -3,28 +3,39 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
 
 from model_checkpoint.checkpoint.retention.lineup import Keeper
+from model_checkpoint.coordination import Coordinator
+from model_checkpoint.engine.background.preemption import Preemption
+from model_checkpoint.engine.common.info import CheckpointInfo
 from model_checkpoint.engine.jobs.job import SaveJob
 from model_checkpoint.engine.reading.load import load
+from model_checkpoint.engine.root.listing import read_listed, to_info
 from model_checkpoint.errors import CheckpointNotFound, OptionInvalid
-from model_checkpoint.integrations.feeding.feed import feed_for, length_of
-from model_checkpoint.integrations.loop.boundary import Saves, StepWatch, leave, listen
+from model_checkpoint.integrations.loop.boundary import Saves, StepWatch, end_by, listen
 from model_checkpoint.integrations.loop.fillable import require_fillable, unfillable
 from model_checkpoint.integrations.loop.opening_line import opening
 from model_checkpoint.integrations.loop.place import RunPlace
+from model_checkpoint.integrations.loop.rank_boundary import RankBoundary, require_as_many
 from model_checkpoint.integrations.loop.saved_run import SavedRun
+from model_checkpoint.integrations.loop.several_loaders import batches_of, feed_of
 from model_checkpoint.integrations.loop.training_bar import TrainingBar
 from model_checkpoint.plan import LoadReport
-from model_checkpoint.storage.locate import Root
+from model_checkpoint.storage.locate import Root, open_store
+
+if TYPE_CHECKING:
+    from model_checkpoint.integrations.loop.run_catalog import RunCatalog
+    from model_checkpoint.tracking import ExperimentTracker
 
 log = logging.getLogger("model_checkpoint.run")
 
 _OWN = "run"  # the name of our part
 _END = object()
-_OPTIONS = ("data", "epochs", "every", "keep", "grace", "deadline", "progress")
+_OPTIONS = ("data", "epochs", "every", "keep", "catalog", "coordinator", "grace", "deadline", "progress")
 
 
 class Run:
@@ -32,11 +43,18 @@ class Run:
 
     Args:
         root: Where checkpoints go: a folder or URL.
-        data: A torch DataLoader, anything with ``state_dict``, or anything that can be iterated over anew each epoch.
+        data: A torch DataLoader, anything with ``state_dict``, or anything that can be iterated over anew each epoch;
+            or several of them by name (``{"labelled": a, "unlabelled": b}``): then a batch is a dictionary of one of
+            each, and the first decides what an epoch is.
         epochs: How often to go through the data.
         every: Bodies between two saves; None saves at the end and when the program is told to end.
         keep: Keepers, e.g. ``[mc.last(3), mc.best("val_loss", 2)]``: what none of them claims is dropped after each
             save; without any, all stay.
+        catalog: The URL of a database, e.g. ``"sqlite:///runs.db"``, or an ``ExperimentTracker``: the run is an
+            experiment there, with what it logs, its checkpoints and where it branched off; keepers then look at its
+            own checkpoints alone. A database that is away stops nothing.
+        coordinator: The ranks that train together, e.g. ``TorchCoordinator()``: all of them save and leave at the same
+            boundary, and each goes on at its own place in the data. Rank 0 alone logs to the catalog.
         grace: Seconds for which a dropped checkpoint can be brought back; until then it takes room.
         deadline: Seconds between SIGTERM and the end of the process, as the scheduler grants them.
         progress: Show a bar; by default where there is a terminal.
@@ -45,7 +63,7 @@ class Run:
 
     Raises:
         CorruptedCheckpoint: nothing healthy is left to resume from.
-        StructureMismatch: the objects are not those that were saved.
+        StructureMismatch: the objects are not those that were saved, or another number of ranks saved them.
 
     Example:
         >>> import numpy as np
@@ -68,22 +86,45 @@ class Run:
         epochs: int = 1,
         every: int | None = 500,
         keep: Sequence[Keeper] = (),
+        catalog: str | ExperimentTracker | None = None,
+        coordinator: Coordinator | None = None,
         grace: float = 3600.0,
         deadline: float = 30.0,
         progress: bool | None = None,
         **objects: Any,
     ) -> None:
-        _require(epochs=epochs, every=every, objects=objects)
+        _require(epochs=epochs, every=every, catalog=catalog, objects=objects)
         self._root, self._epochs, self._deadline, self._progress = root, epochs, deadline, progress
-        self._objects, self._data = objects, data
-        self._run = SavedRun(feed := feed_for(data))
+        self._objects, self._data, self._ranks = objects, data, coordinator
+        self._run = SavedRun(feed := feed_of(data))
         self._feed, self._metrics = feed, dict[str, Any]()
         self._watch = StepWatch(objects.values())
-        self._saves = Saves(root, every=every, lazy=self._watch.sees_optimizers, keep=keep, grace=grace)
         self._ended_at: RunPlace | None = None
+        self._in_body = False
+        self._meeting = None if coordinator is None or coordinator.world_size == 1 else RankBoundary(coordinator)
         self.resumed_from: int | None = None
-        self.opening = self._resume()
+        self.opening, resumed = self._resume()
+        self._catalog: RunCatalog | None = None
+        if catalog is not None and self._leads:
+            from model_checkpoint.integrations.loop.run_catalog import RunCatalog
+
+            settings = {"epochs": epochs, "every": every}
+            self._catalog = RunCatalog(catalog, root, resumed=resumed, settings=settings, keep=keep, grace=grace)
+        self._saves = Saves(
+            root,
+            every=every,
+            lazy=self._watch.sees_optimizers,
+            keep=keep,
+            grace=grace,
+            coordinator=coordinator,
+            recorder=self._catalog,
+        )
+        self._saves.newest = self.resumed_from
         log.info("%s", self.opening)
+
+    @property
+    def _leads(self) -> bool:
+        return self._ranks is None or self._ranks.rank == 0
 
     @property
     def step(self) -> int:
@@ -110,17 +151,28 @@ class Run:
         """True, or the reasons why the numbers may differ from those of an unbroken run."""
         return tuple(self._run.reasons) or True
 
+    @property
+    def tracker(self) -> ExperimentTracker | None:
+        """The run in its catalog, to add tags or settings; None without a catalog, and on other ranks than 0."""
+        return None if self._catalog is None else self._catalog.tracker
+
     def log(self, **metrics: Any) -> None:
         """Record numbers; nothing is saved here, since what the body does after it would be lost."""
-        for name, value in metrics.items():
-            self._metrics[name] = value.detach() if hasattr(value, "detach") else value
+        taken = {name: _taken(value) for name, value in metrics.items()}
+        self._metrics.update(taken)
+        if self._catalog is not None:
+            self._catalog.log(taken, step=self.step + self._in_body)
 
     def save(self) -> SaveJob:
         """Save now, in the background. Between two bodies only: at the end of one, more is lost than won."""
-        state = {**self._objects, _OWN: self._run}
+        return self._saves.start(self._state(), step=self.step, metrics=self.metrics, about=self._about())
+
+    def _state(self) -> dict[str, Any]:
+        return {**self._objects, _OWN: self._run}
+
+    def _about(self) -> dict[str, Any]:
         reasons = list(self._run.reasons)
-        about = {"step": self.step, "epoch": self.epoch, "batch": self.batch, "exact": not reasons, "reasons": reasons}
-        return self._saves.start(state, step=self.step, metrics=self.metrics, about=about)
+        return {"step": self.step, "epoch": self.epoch, "batch": self.batch, "exact": not reasons, "reasons": reasons}
 
     def __iter__(self) -> Iterator[Any]:
         for batches in self.epochs():
@@ -137,20 +189,23 @@ class Run:
             >>> run.metrics
             {'seen': 2.0}
         """
-        total = length_of(self._data)
-        bar = TrainingBar(total=None if total is None else total * self._epochs, shown=self._progress)
+        total = batches_of(self._data)
+        shown = self._progress if self._leads else False
+        bar = TrainingBar(total=None if total is None else total * self._epochs, shown=shown)
         bar.say(self.opening)
         notice = listen(self._deadline)
         try:
-            if self.epoch >= self._epochs:
-                self._run.stay()
-            while self.epoch < self._epochs:
-                yield self._batches(bar, notice)
-                self._run.place = self._run.place.after_epoch()
-            if self._ended_at != self._run.place:
-                self._ended_at = self._run.place
-                self.save()
-            self._saves.finish()
+            with self._catalog or nullcontext():
+                if self.epoch >= self._epochs:
+                    self._run.stay()
+                while self.epoch < self._epochs:
+                    yield self._batches(bar, notice)
+                    self._run.place = self._run.place.after_epoch()
+                if self._ended_at != self._run.place:
+                    self._ended_at = self._run.place
+                    self._run.pending = not self._watch.is_clean
+                    self.save()
+                self._saves.finish()
         finally:
             if notice is not None:
                 notice.close()
@@ -167,38 +222,70 @@ class Run:
                 return
             self._feed.consumed()
             self._watch.begin_body()
+            self._in_body = True
             yield batch
+            self._in_body = False
             self._run.place = self._run.place.after_batch()
+            if self._catalog is not None:
+                self._catalog.reached(self.step)
             bar.update(self.step, self._metrics, to_save=self._saves.steps_left(self.step), stall=self._saves.stall)
 
-    def _at_boundary(self, notice: Any) -> None:
-        if notice is not None and notice.should_save():
-            state = {**self._objects, _OWN: self._run}
-            leave(notice, self._root, state, step=self.step, metrics=self.metrics)
+    def _at_boundary(self, notice: Preemption | None) -> None:
+        number = self._told_to_end(notice)
+        if number:
+            with self._catalog or nullcontext():
+                self._saves.leave(notice, self._state(), step=self.step, metrics=self.metrics, about=self._about())
+                end_by(number)
         if self._saves.is_due(self.step):
             self.save()
 
-    def _resume(self) -> str:
-        """Bring everything back; return in one line from where."""
-        told, filled = list[LoadReport](), {**self._objects, _OWN: self._run}
+    def _told_to_end(self, notice: Preemption | None) -> int:
+        """The signal by which the program is to end here, on all ranks alike; 0 if there is none."""
+        told = notice.received or 0 if notice is not None and notice.should_save() else 0
+        if self._meeting is None:
+            return told
+        return self._meeting.verdict(self.step, told=told) if self._meeting.is_due(self.step) else 0
+
+    def _resume(self) -> tuple[str, CheckpointInfo | None]:
+        """Bring everything back; return in one line from where, and what it came from."""
+        told, filled, ranks = list[LoadReport](), self._state(), self._ranks
+        require_as_many(self._root, 1 if ranks is None else ranks.world_size)
         try:
-            load(self._root, into=filled, fallback=True, report=told.append)
+            load(self._root, into=filled, fallback=True, report=told.append, coordinator=ranks)
         except CheckpointNotFound:
-            return f"{self._root}: a new run"
+            return f"{self._root}: a new run", None
         for name, one in self._objects.items():
             if filled[name] is not one:
                 raise unfillable(name, one, options=_OPTIONS)
-        self.resumed_from = self._saves.newest = self.step
+        self.resumed_from = self.step
         if self.epoch >= self._epochs:
             self._ended_at = self._run.place
-        return opening(self._root, self._run.place, told[0], notes=self._feed.notes, reasons=self._run.reasons)
+        line = opening(self._root, self._run.place, told[0], notes=self._feed.notes, reasons=self._run.reasons)
+        found = read_listed(store := open_store(self._root), told[0].checkpoint.rpartition("/")[2])
+        if found is None:
+            return line, None
+        self._metrics |= found.metrics
+        return line, to_info(store, found)
 
 
-def _require(*, epochs: int, every: int | None, objects: Mapping[str, Any]) -> None:
+def _taken(value: Any) -> Any:
+    """A number as it is now; what lies on a device is read later, since that would make the program wait."""
+    if hasattr(value, "detach"):
+        return value.item() if value.device.type == "cpu" else value.detach().clone()
+    jax = sys.modules.get("jax")
+    return value if jax is not None and isinstance(value, jax.Array) else float(value)  # the former never changes
+
+
+def _require(*, epochs: int, every: int | None, catalog: Any, objects: Mapping[str, Any]) -> None:
     if not isinstance(epochs, int) or epochs < 1:
         raise OptionInvalid(f"epochs must be a whole number above 0, got {epochs!r}")
     if every is not None and (not isinstance(every, int) or every < 1):
         raise OptionInvalid(f"every must be a whole number of bodies above 0, or None, got {every!r}")
+    if not (catalog is None or isinstance(catalog, str) or hasattr(catalog, "log_metrics")):
+        raise OptionInvalid(
+            "catalog must be the URL of a database, e.g. 'sqlite:///runs.db', or an ExperimentTracker, got a "
+            f"{type(catalog).__qualname__}"
+        )
     if _OWN in objects:
         raise OptionInvalid(f"{_OWN}=: this name is taken by the run's own place. Give the object another name.")
     require_fillable(objects, options=_OPTIONS)

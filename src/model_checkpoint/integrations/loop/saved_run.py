@@ -27,6 +27,7 @@ class SavedRun:
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
         self.place = RunPlace()
+        self.pending = False  # whether the run ended with gradients that were not stepped
         self.reasons: list[str] = list(feed.doubts)
         self._start = self._generators()
         self._loaded: Mapping[str, Any] | None = None
@@ -41,6 +42,7 @@ class SavedRun:
             "order": self._feed.order,
             "environment": environment(),
             "reasons": list(self.reasons),
+            "pending": self.pending,
         }
 
     def prepare_to_load(self, saved: Callable[[str], Any]) -> None:
@@ -65,8 +67,11 @@ class SavedRun:
             return self._begin()
         if loaded["data"] is not None:
             self._feed.go_to(loaded["data"])
-        if not self.place.begun:
+        if not self.place.begun:  # the run had ended, and was given more epochs
             self._restore(loaded["now"])
+            self._recall()
+            if loaded.get("pending"):
+                self.reasons.append("the run had ended with gradients that were not stepped, and they are lost")
             return self._begin()
         self._restore(loaded["start"])
         self._start = self._generators()
@@ -76,10 +81,29 @@ class SavedRun:
         self._restore(loaded["now"])  # last: what finding the place drew does not count
         return batches
 
+    def take_up(self, state: Mapping[str, Any]) -> Iterator[Any] | None:
+        """Be where one of several loaders was; its batches, if its epoch had begun. The program's generators may move.
+
+        One that had not begun is opened by :meth:`open_epoch` when it is its turn, and draws then what it would have.
+        """
+        if state["place"]["begun"]:
+            self.load_state_dict(state)
+            return self.open_epoch()
+        self.place = RunPlace(**state["place"])
+        if state["data"] is not None:
+            self._feed.go_to(state["data"])
+        _set_data_back(self._feed.generators, state["now"]["data"])
+        self._recall()
+        return None
+
     def stay(self) -> None:
         """Put the generators in force where nothing is left to train: what follows draws what it would have drawn."""
         if self._loaded is not None:
             self._restore(self._loaded["now"])
+
+    def _recall(self) -> None:
+        if self.place.epoch:
+            self._feed.recall_base(self.place.base)
 
     def _begin(self) -> Iterator[Any]:
         self.place = self.place.begun_with(self._feed.draw_base())

@@ -10,11 +10,12 @@ _EVERY = 0.1  # seconds between two looks of the bar
 
 
 class TrainingBar:
-    """Step, metrics, bodies until the next save and the time saves have cost; silent where there is no terminal."""
+    """Step, metrics, time until the next save and the time saves have cost; silent where there is no terminal."""
 
     def __init__(self, *, total: int | None, shown: bool | None) -> None:
         self._bar: Any = None
         self._next = 0.0
+        self._looked: tuple[float, int] | None = None  # when the bar was last looked at, and the step it was then
         if shown is False:
             return
         from rich.console import Console
@@ -34,13 +35,19 @@ class TrainingBar:
 
     def update(self, step: int, metrics: Mapping[str, Any], *, to_save: int | None, stall: float) -> None:
         """Show the run as it is, ten times a second at most."""
-        if self._bar is None or time.monotonic() < self._next:
+        now = time.monotonic()
+        if self._bar is None or now < self._next:
             return
-        self._next = time.monotonic() + _EVERY
+        self._next = now + _EVERY
         shown = [f"{name} {float(value):.4g}" for name, value in list(metrics.items())[:3]]
-        saving = [] if to_save is None else [f"save in {to_save}"]
+        saving = [] if to_save is None else [f"save in {self._time_of(to_save, now, step)}"]
         text = "  ".join([*shown, *saving, f"stall {stall * 1e3:.0f} ms"])
         self._bar.update(self._task, completed=step, description=text.replace("[", r"\["))
+
+    def _time_of(self, steps: int, now: float, step: int) -> str:
+        """How long so many steps take, as fast as the last ones went."""
+        (then, before), self._looked = self._looked or (now, step), (now, step)
+        return f"{steps} steps" if step <= before else f"{steps * (now - then) / (step - before):.0f} s"
 
     def close(self) -> None:
         """Leave the terminal as it was."""
