@@ -5,8 +5,9 @@ from pathlib import Path
 
 import torch
 from accelerate import Accelerator
+from accelerate.state import AcceleratorState
 from accelerate.utils import DataLoaderConfiguration, set_seed
-from tests.integrations.trainer_data import Augmented, Stream, collate, digest, net
+from tests.integrations.trainer_data import Augmented, Stream, collate, digest, growing_scaler, net, steps_taken
 from torch.utils.data import DataLoader
 
 import model_checkpoint as mc
@@ -16,7 +17,7 @@ WORKERS = {"num_workers": 2, "persistent_workers": True}
 KINDS = {
     "no workers": lambda: DataLoader(Augmented(), 8, shuffle=True, collate_fn=collate),
     "persistent workers": lambda: DataLoader(Augmented(), 8, shuffle=True, collate_fn=collate, **WORKERS),
-    "seedable sampler": lambda: DataLoader(Augmented(), 8, shuffle=True, collate_fn=collate),
+    "seedable sampler, half precision": lambda: DataLoader(Augmented(), 8, shuffle=True, collate_fn=collate),
     "stream": lambda: DataLoader(Stream(), 8, collate_fn=collate, num_workers=2),
 }
 EPOCHS, BATCHES = 3, 13
@@ -37,8 +38,14 @@ class Tokens:
 def make(kind):
     """What anybody would prepare."""
     set_seed(3)
-    config = DataLoaderConfiguration(use_seedable_sampler=kind == "seedable sampler")
-    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2, dataloader_config=config)
+    AcceleratorState._reset_state()  # it is one for the whole process, precision included
+    config = DataLoaderConfiguration(use_seedable_sampler="seedable" in kind)
+    half = "half precision" in kind
+    precision = "bf16" if half else "no"
+    accelerator = Accelerator(
+        cpu=True, gradient_accumulation_steps=2, dataloader_config=config, mixed_precision=precision
+    )
+    accelerator.scaler = growing_scaler() if half else None  # Accelerate itself makes one on a GPU only
     model = net()
     optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 80)
@@ -55,7 +62,7 @@ def train(root, out, *, kind, pause=0.0):
         file.write(f"{run.resumed_from or 0} ")
     for batch in run:
         with accelerator.accumulate(model):
-            loss = model(batch["x"]).square().mean()
+            loss = 64 * model(batch["x"]).square().mean()
             accelerator.backward(loss)
             optimizer.step()
             schedule.step()
@@ -63,4 +70,6 @@ def train(root, out, *, kind, pause=0.0):
         tokens.seen += len(batch["x"])
         run.log(loss=loss)
         time.sleep(pause)
-    Path(out).write_text(f"{run.step} {run.exact} {tokens.seen} {digest(model, optimizer.optimizer, schedule)}")
+    scaler = accelerator.scaler and accelerator.scaler.state_dict()
+    same = digest(model, optimizer.optimizer, schedule, scaler)
+    Path(out).write_text(f"{run.step} {run.exact} {steps_taken(optimizer.optimizer)} {tokens.seen} {same}")

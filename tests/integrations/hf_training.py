@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 
 import torch
-from tests.integrations.trainer_data import Augmented, Stream, collate, digest, net
+from tests.integrations.trainer_data import Augmented, Stream, collate, digest, growing_scaler, net, steps_taken
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
 import model_checkpoint as mc
@@ -15,10 +15,16 @@ WORKERS = {"dataloader_num_workers": 2, "dataloader_persistent_workers": True}
 KINDS = {
     "evaluated, best at the end": {"gradient_accumulation_steps": 2, **EVALUATED},
     "persistent workers": {**WORKERS, "gradient_accumulation_steps": 2, "eval_strategy": "epoch", "save_steps": 3},
-    "saved by epoch": {"save_strategy": "epoch", "eval_strategy": "epoch", "num_train_epochs": 5},
+    "saved by epoch, half precision": {
+        "save_strategy": "epoch",
+        "eval_strategy": "epoch",
+        "num_train_epochs": 5,
+        "bf16": True,
+        "max_grad_norm": 0.0,
+    },
     "stream": {"max_steps": 31, "save_steps": 5},
 }
-STEPS = {"evaluated, best at the end": 21, "persistent workers": 21, "saved by epoch": 65, "stream": 31}
+STEPS = {"evaluated, best at the end": 21, "persistent workers": 21, "saved by epoch, half precision": 65, "stream": 31}
 
 
 class Net(torch.nn.Module):
@@ -30,7 +36,7 @@ class Net(torch.nn.Module):
 
     def forward(self, x, return_loss=True):
         out = self.body(x)
-        return {"loss": out.square().mean(), "logits": out}
+        return {"loss": 64 * out.square().mean(), "logits": out}
 
 
 class Watched(TrainerCallback):
@@ -64,6 +70,8 @@ def make(root, kind="evaluated, best at the end", callbacks=(), **more):
         callbacks=list(callbacks),
     )  # fmt: skip
     trainer.remove_callback(PrinterCallback)
+    if "half precision" in kind:
+        trainer.accelerator.scaler = growing_scaler()  # a Trainer itself makes one on a GPU only
     return trainer
 
 
@@ -73,8 +81,10 @@ def train(root, out, *, kind, pause=0.0, **more):
     trainer = make(root, kind, [watched], **more)
     watched.run = run = TrainerRun(trainer, root, keep=[mc.last(2)])
     trainer.train()
-    same = digest(trainer.model, trainer.optimizer, trainer.lr_scheduler, history(trainer))
-    Path(out).write_text(f"{run.step} {run.exact} {same}")
+    scaler = trainer.accelerator.scaler and trainer.accelerator.scaler.state_dict()
+    same = digest(trainer.model, trainer.optimizer, trainer.lr_scheduler, history(trainer), scaler)
+    taken = steps_taken(trainer.optimizer.optimizer)
+    Path(out).write_text(f"{run.step} {run.exact} {taken} {same}")
 
 
 def history(trainer):

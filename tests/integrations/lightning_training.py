@@ -10,6 +10,7 @@ import lightning.pytorch as pl
 import numpy as np
 import torch
 from lightning.pytorch.plugins.environments import LightningEnvironment
+from lightning.pytorch.plugins.precision import MixedPrecision
 from tests.integrations.trainer_data import Augmented, Stream, collate, digest, net
 from torch.utils.data import DataLoader, DistributedSampler, Subset
 from torchmetrics import MeanMetric
@@ -104,7 +105,7 @@ def two():
 
 
 DATA = {
-    "no workers": (Net, loader, {"accumulate_grad_batches": 2}),
+    "no workers, half precision": (Net, loader, {"accumulate_grad_batches": 2}),
     "workers": (Net, lambda: loader(**WORKERS), {"accumulate_grad_batches": 2, "val_check_interval": 5}),
     "persistent workers": (Net, lambda: loader(persistent_workers=True, **WORKERS), {"accumulate_grad_batches": 3}),
     "stream": (Net, lambda: DataLoader(Stream(), 8, collate_fn=collate, **WORKERS), {}),
@@ -122,7 +123,8 @@ DATA = {
 def quiet(**options):
     """A trainer that says nothing, and does not ask MPI where it is."""
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    options = {"accelerator": "cpu", "logger": False, "plugins": [LightningEnvironment()], **options}
+    plugins = [LightningEnvironment(), *options.pop("plugins", ())]
+    options = {"accelerator": "cpu", "logger": False, "plugins": plugins, **options}
     return pl.Trainer(enable_progress_bar=False, enable_model_summary=False, **options)
 
 
@@ -134,13 +136,17 @@ def train(root, out, *, kind, pause=0.0, every=2, **more):
     torch.manual_seed(0)
     make, data, options = DATA[kind]
     options = {"max_epochs": EPOCHS, **options, **more}
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**18, growth_interval=2) if "half" in kind else None
+    if scaler is not None:  # overflows at once, backs off, and grows until it overflows again
+        options["plugins"] = [MixedPrecision("16-mixed", "cpu", scaler)]
     run, net = LightningRun(root, every=every), make(pause)
     check = DataLoader(Augmented(), 16, num_workers=1, persistent_workers=True)
     trainer = quiet(callbacks=[run, Telling(run, out)], **options)
     trainer.fit(net, data(), check)
     scheduler = trainer.lr_scheduler_configs[0].scheduler if trainer.lr_scheduler_configs else None
     rates = [group["lr"] for group in trainer.optimizers[0].param_groups]
-    found = digest(net, trainer.optimizers[0], scheduler or torch.optim.lr_scheduler.StepLR(trainer.optimizers[0], 1))
+    scheduler = scheduler or torch.optim.lr_scheduler.StepLR(trainer.optimizers[0], 1)
+    found = digest(net, trainer.optimizers[0], scheduler, scaler and scaler.state_dict())
     batches = trainer.fit_loop.epoch_loop.batch_progress.total.completed
     steps = f"{trainer.global_step} {batches} {trainer.current_epoch}"
     Path(out).write_text(f"{steps} {run.exact} {rates} {net.ends} {found}")

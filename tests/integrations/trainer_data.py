@@ -44,6 +44,16 @@ def net():
     return torch.nn.Sequential(torch.nn.Linear(6, 16), torch.nn.Dropout(0.3), torch.nn.Linear(16, 1))
 
 
+def growing_scaler():
+    """A scaler of gradients on its way to where they overflow: it grows, skips steps, and backs off."""
+    return torch.amp.GradScaler("cpu", init_scale=2.0**124, growth_interval=2)
+
+
+def steps_taken(optimizer):
+    """Steps that were not skipped."""
+    return int(next(iter(optimizer.state.values()))["step"])
+
+
 def digest(model, optimizer, scheduler, *more):
     """Weights, moments, schedule, every generator, and whatever else must be the same."""
     found = hashlib.sha256()
