@@ -235,7 +235,8 @@ def _load_manifest(store: Store, manifest: Manifest, wish: LoadRequest) -> tuple
             manifest = join_ranks(store, manifest, wanted)
         medium = stack.enter_context(ChunkReader(store, manifest, full=wish.verify is Verify.FULL))
         open_files = medium.prepare if manifest.ranks else medium.open_checked  # what one process wrote was checked
-        open_files(manifest.stored_of(wanted))  # all that can be checked without reading data: sizes, headers
+        with collector_paused():
+            open_files(manifest.stored_of(wanted))  # all that can be checked without reading data: sizes, headers
         needed = list(restore.needed)
         if not wish.mmap:
             _require_memory(restore, needed, where)
