@@ -81,6 +81,9 @@ def _places(value: Any, name: str = "", depth: int = 0, *, arrays: bool = True) 
     if not under:
         yield name, value if under is None else None
         return
+    if arrays and type(value) in (dict, list) and _only_arrays(value):
+        yield from under
+        return
     for place, item in under:
         if not _is_array(item):
             yield from _places(item, place, depth + 1, arrays=arrays)
