@@ -44,8 +44,8 @@ def deliver(
         every = {index: restore.target(index) for index in left}  # allocated here, by one thread
         boxed = {index: target for index, target in every.items() if is_boxed(manifest, index, target)}
         targets = {index: target for index, target in every.items() if not isinstance(target, ShardTarget)}
-        whole, parts = [index for index in left if index not in boxed], not medium.full
-        reads = plan_reads(whole, manifest.entries, manifest.files, subchunks=parts)
+        plain, parts = [index for index in left if index not in boxed], not medium.full
+        reads = plan_reads(plain, manifest.entries, manifest.files, subchunks=parts)
         gather = BoxGather(manifest, boxed, boxes, begin=begin, subchunks=parts)
     meter = Meter("load", gather.nbytes + sum(read.stop - read.start for read in reads), emit)
     hand = _Delivery(manifest, targets, meter)
