@@ -52,7 +52,7 @@ def main(root: str, losses: str, every: int) -> None:
             optimizer.step()
             scheduler.step()
             run.log(loss=loss)
-            log.write(f"{run.step + 1} {float(loss).hex()}\n")
+            log.write(f"{run.step + 1} {loss.item().hex()}\n")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import time
 import warnings
 
@@ -89,6 +91,16 @@ def test_work_at_the_end_of_an_epoch_is_logged_at_the_step_it_follows(tmp_path, 
     points = catalog.get_metrics(only_run(catalog).id)
     assert [point.step for point in points if point.metric_name == "val_loss"] == [4, 8]
     assert [point.step for point in points if point.metric_name == "inside"] == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
+def test_a_run_that_logs_nothing_still_tells_how_far_it_is(tmp_path, url, catalog):
+    for _ in mc.Run(tmp_path / "a", data=DATA, catalog=url, state={"a": 1}):
+        pass
+
+    row = only_run(catalog)
+    assert (row.step, row.status) == (4, "completed")
+    assert row.last_step_at is not None
+    assert catalog.get_metrics(row.id) == []
 
 
 def test_a_resumed_run_goes_on_as_the_same_experiment(tmp_path, url, catalog):
@@ -201,6 +213,22 @@ def test_a_run_that_is_told_to_end_says_so_and_its_last_save_is_recorded(tmp_pat
     row = only_run(catalog)
     assert (row.status, row.step) == ("stopped", 3)
     assert catalog.latest(row.id).step == 3
+
+
+def test_a_program_that_ends_by_an_exception_in_a_body_has_failed(tmp_path, url, catalog):
+    program = f"""
+import model_checkpoint as mc
+for _ in (run := mc.Run({str(tmp_path / "a")!r}, data=[1, 2, 3], catalog={url!r}, state={{"a": 1}})):
+    run.log(loss=1.0)
+    if run.step == 1:
+        raise KeyError("a bug")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+
+    assert "KeyError: 'a bug'" in done.stderr
+    row = only_run(catalog)
+    assert (row.status, row.notes) == ("failed", "failed: KeyError: 'a bug'")
+    assert [step for step, _ in losses(catalog, row)] == [1, 2]
 
 
 def test_a_tracker_of_the_caller_is_used_and_left_open(tmp_path, url, catalog):
