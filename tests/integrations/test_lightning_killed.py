@@ -7,7 +7,7 @@ pytestmark = pytest.mark.slow
 pl = pytest.importorskip("lightning.pytorch")
 
 from tests.integrations.killing import killed_until_done, unbroken  # noqa: E402
-from tests.integrations.lightning_training import DATA, train  # noqa: E402
+from tests.integrations.lightning_training import DATA, STEPS, train  # noqa: E402
 
 
 @pytest.mark.parametrize("kind", DATA)
@@ -22,4 +22,5 @@ def test_a_killed_fit_ends_as_if_it_had_not_been(tmp_path, kind):
 
     assert (tmp_path / "killed.out").read_text() == whole
     assert max(starts) > 0
+    assert whole.startswith(f"{STEPS[kind]} ")
     assert " True " in whole

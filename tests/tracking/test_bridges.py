@@ -14,6 +14,7 @@ from model_checkpoint.database.records import Experiment
 from model_checkpoint.errors import CheckpointWarning, OptionInvalid
 from model_checkpoint.tracking import ExperimentTracker, TrackerOptions
 from model_checkpoint.tracking.bridges import Bridge, installed_trackers
+from model_checkpoint.tracking.bridges.required_package import required_package
 from model_checkpoint.tracking.errors import FlushTimeout
 from model_checkpoint.tracking.metric_queue import Logged
 
@@ -215,6 +216,14 @@ def test_a_tracker_that_is_not_installed_is_refused_by_name(tmp_path, url, monke
     with pytest.raises(OptionInvalid, match=r"mlflow cannot be imported.*pip install mlflow"):
         ExperimentTracker("run", database_url=url, bridges=["mlflow"])
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_called_like_a_tracker_is_none(tmp_path, monkeypatch):
+    (tmp_path / "some_tracker").mkdir()  # as W&B, Trackio and TensorBoard leave them beside a program
+    monkeypatch.syspath_prepend(tmp_path)
+
+    with pytest.raises(OptionInvalid, match=r"here it is but a folder, .*some_tracker.*pip install some_tracker"):
+        required_package("some_tracker")
 
 
 def test_a_program_that_ends_without_closing_its_run_still_brings_everything_over(tmp_path):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from accelerate import Accelerator
 
@@ -12,6 +12,9 @@ from model_checkpoint.errors import OptionInvalid
 from model_checkpoint.integrations.accelerate.prepared_objects import prepared_objects
 from model_checkpoint.integrations.loop.run import Run
 from model_checkpoint.storage.locate import Root
+
+if TYPE_CHECKING:  # brings SQLAlchemy
+    from model_checkpoint.tracking import ExperimentTracker
 
 
 class AcceleratedRun(Run):
@@ -24,6 +27,7 @@ class AcceleratedRun(Run):
         epochs: How often to go through the data.
         every: Batches between two saves, made where gradients were synchronised and stepped; None saves at the end.
         keep: Keepers, e.g. ``[mc.last(3), mc.best("val_loss", 2)]``.
+        catalog: The URL of a database, or an ExperimentTracker: what is logged and every checkpoint goes there.
         grace: Seconds for which a dropped checkpoint can be brought back.
         deadline: Seconds between SIGTERM and the end of the process.
         progress: Show a bar; by default where there is a terminal.
@@ -54,6 +58,7 @@ class AcceleratedRun(Run):
         epochs: int = 1,
         every: int | None = 500,
         keep: Sequence[Keeper] = (),
+        catalog: str | ExperimentTracker | None = None,
         grace: float = 3600.0,
         deadline: float = 30.0,
         progress: bool | None = None,
@@ -64,6 +69,6 @@ class AcceleratedRun(Run):
             if name in prepared:
                 raise OptionInvalid(f"{name}=: the accelerator prepared this already; give the object another name.")
         super().__init__(
-            root, data=data, epochs=epochs, every=every, keep=keep, grace=grace, deadline=deadline, progress=progress,
-            **prepared, **objects,
+            root, data=data, epochs=epochs, every=every, keep=keep, catalog=catalog, grace=grace, deadline=deadline,
+            progress=progress, **prepared, **objects,
         )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
@@ -16,6 +17,14 @@ class Listener(Protocol):
 
     def count_batch(self) -> None:
         """Another batch was trained on."""
+        ...
+
+    def end_step(self) -> None:
+        """The optimizer stepped."""
+        ...
+
+    def log(self, logs: Mapping[str, Any]) -> None:
+        """The Trainer logs numbers."""
         ...
 
     def end_epoch(self) -> None:
@@ -40,6 +49,13 @@ class TrainerEvents(TrainerCallback):  # type: ignore[misc]  # transformers is n
     def on_step_end(self, *_: Any, **__: Any) -> None:
         """A batch after which the optimizer stepped."""
         self._listener.count_batch()
+        self._listener.end_step()
+
+    def on_log(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, logs: Any = None, **_: Any
+    ) -> None:
+        """What every logger of the Trainer gets."""
+        self._listener.log(logs or {})
 
     def on_epoch_end(self, *_: Any, **__: Any) -> None:
         """After the last batch of an epoch."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from accelerate.data_loader import DataLoaderAdapter
 from transformers import Trainer, TrainerControl
@@ -24,14 +24,19 @@ from model_checkpoint.integrations.huggingface.trainer_events import TrainerEven
 from model_checkpoint.integrations.huggingface.trainer_methods import REPLACED, TrainerMethods
 from model_checkpoint.integrations.huggingface.trainer_progress import TrainerProgress, metrics_of_step
 from model_checkpoint.integrations.huggingface.trainer_rules import keepers_for, require_resumable
-from model_checkpoint.integrations.loop.boundary import Saves, leave, listen, obey
+from model_checkpoint.integrations.loop.boundary import Saves, listen, obey
 from model_checkpoint.integrations.loop.fillable import require_fillable
 from model_checkpoint.integrations.loop.newest_whole import WholeCheckpoint, newest_whole
 from model_checkpoint.integrations.loop.opening_line import opening
 from model_checkpoint.integrations.loop.place import RunPlace
 from model_checkpoint.integrations.loop.saved_run import SavedRun
+from model_checkpoint.integrations.trainer_catalog import open_run_catalog, plain_numbers, require_catalog
 from model_checkpoint.plan.choose import step_name
 from model_checkpoint.storage.locate import Root, open_store
+
+if TYPE_CHECKING:  # brings SQLAlchemy
+    from model_checkpoint.integrations.loop.run_catalog import RunCatalog
+    from model_checkpoint.tracking import ExperimentTracker
 
 log = logging.getLogger("model_checkpoint.run")
 
@@ -47,6 +52,7 @@ class TrainerRun:
         trainer: The Trainer, before ``train()``; methods of this one object are replaced.
         root: Where checkpoints go: a folder or URL.
         keep: Keepers, e.g. ``[mc.last(3), mc.best("eval_loss", 2)]``, instead of ``save_total_limit``.
+        catalog: The URL of a database, or an ExperimentTracker: what the Trainer logs and every checkpoint goes there.
         grace: Seconds for which a dropped checkpoint can be brought back.
         deadline: Seconds between SIGTERM and the end of the process, as the scheduler grants them.
         **objects: Whatever else has a state, such as the averages a callback of yours keeps.
@@ -80,6 +86,7 @@ class TrainerRun:
         root: Root,
         *,
         keep: Sequence[Keeper] = (),
+        catalog: str | ExperimentTracker | None = None,
         grace: float = 3600.0,
         deadline: float = 30.0,
         **objects: Any,
@@ -89,11 +96,14 @@ class TrainerRun:
             raise OptionInvalid("trainer: methods of this object were replaced already. Make one run for one Trainer.")
         if taken := set(objects) & set(_OWN):
             raise OptionInvalid(f"{', '.join(sorted(taken))}: the run saves this by itself; use another name.")
-        require_fillable(objects, options=("keep", "grace", "deadline"))
+        require_catalog(catalog)
+        require_fillable(objects, options=("keep", "catalog", "grace", "deadline"))
         self._trainer, self._root, self._deadline, self._objects = trainer, root, deadline, objects
         self._progress = TrainerProgress(trainer)
-        keepers = keepers_for(trainer.args, keep, best=lambda: self._progress.best_saved)
-        self._saves = Saves(root, every=None, lazy=True, keep=keepers, grace=grace)
+        self._keep = keepers_for(trainer.args, keep, best=lambda: self._progress.best_saved)
+        self._grace, self._given = grace, catalog
+        self._catalog: RunCatalog | None = None
+        self._saves = self._new_saves()
         self._feed: PreparedLoader | None = None
         self._run: SavedRun | None = None
         self._whole: WholeCheckpoint | None = None
@@ -111,6 +121,11 @@ class TrainerRun:
         return int(self._trainer.state.global_step)
 
     @property
+    def tracker(self) -> ExperimentTracker | None:
+        """The run in its catalog, once it trains; None without a catalog."""
+        return None if self._catalog is None else self._catalog.tracker
+
+    @property
     def exact(self) -> bool | tuple[str, ...]:
         """True, or the reasons why the numbers may differ from those of an unbroken run."""
         return True if self._run is None else tuple(self._run.reasons) or True
@@ -120,14 +135,32 @@ class TrainerRun:
         self._feed, self._run, self._over = None, None, False
         notice = self._notice = listen(self._deadline)
         try:
-            with self._saved_state() as folder:
+            with self._saved_state() as folder, self._in_catalog():
                 done = go(folder)
-            self._saves.finish()
+                self._saves.finish()
         finally:
             self._close()
         if notice is not None and notice.should_save():
             obey(notice)  # it came after the last step: all is saved
         return done
+
+    def _new_saves(self) -> Saves:
+        return Saves(self._root, every=None, lazy=True, keep=self._keep, grace=self._grace, recorder=self._catalog)
+
+    def _in_catalog(self) -> AbstractContextManager[Any]:
+        """Open the run's catalog, if there is one, for this training."""
+        args = self._trainer.args
+        settings = {"epochs": args.num_train_epochs, "max_steps": args.max_steps, "learning_rate": args.learning_rate}
+        self._catalog = open_run_catalog(
+            self._given,
+            self._root,
+            resumed=None if self._whole is None else self._whole.name,
+            settings=settings,
+            keep=self._keep,
+            grace=self._grace,
+        )
+        self._saves = self._new_saves()
+        return self._catalog or nullcontext()
 
     def _close(self) -> None:
         if self._notice is not None:
@@ -206,30 +239,45 @@ class TrainerRun:
         self._feeding.consumed()
         self._running.place = self._running.place.after_batch()
 
+    def end_step(self) -> None:
+        """The optimizer stepped."""
+        if self._catalog is not None:
+            self._catalog.reached(self.step)
+
+    def log(self, logs: Mapping[str, Any]) -> None:
+        """The Trainer logs numbers."""
+        if self._catalog is not None:
+            self._catalog.log(plain_numbers(logs), step=self.step)
+
     def end_epoch(self) -> None:
         """What is saved from now on has the work at the end of the epoch in it."""
         self._running.place = self._running.place.after_epoch()
 
     def save(self) -> None:
         """Save in the background; the Trainer has evaluated and logged this step already."""
-        trainer, place, reasons = self._trainer, self._running.place, list(self._running.reasons)
+        trainer = self._trainer
         trainer.store_flos()
         if trainer.state.best_global_step == self.step:
             self._progress.best_saved = self.step
             self._tell_best()
-        about = {
+        self._saves.start(self._state(), step=self.step, metrics=metrics_of_step(trainer), about=self._about())
+
+    def _about(self) -> dict[str, Any]:
+        place, reasons = self._running.place, list(self._running.reasons)
+        return {
             "step": self.step,
             "epoch": place.epoch,
             "batch": place.batch,
             "exact": not reasons,
             "reasons": reasons,
         }
-        self._saves.start(self._state(), step=self.step, metrics=metrics_of_step(trainer), about=about)
 
     def leave_if_told(self) -> None:
         """Save here and end the program, if it was told to."""
-        if self._notice is not None and self._notice.should_save():
-            leave(self._notice, self._root, self._state(), step=self.step, metrics=metrics_of_step(self._trainer))
+        notice, metrics = self._notice, metrics_of_step(self._trainer)
+        if notice is not None and notice.should_save():
+            self._saves.leave(notice, self._state(), step=self.step, metrics=metrics, about=self._about())
+            obey(notice)
 
     def load_best(self) -> None:
         """Load the weights of the best evaluation, once all saves are durable."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 
@@ -20,11 +20,14 @@ from model_checkpoint.engine.background.preemption import Preemption
 from model_checkpoint.integrations.keras.callback_states import CallbackStates
 from model_checkpoint.integrations.keras.exact_batches import BY_EPOCHS
 from model_checkpoint.integrations.keras.model_variables import put_variables, require_variables, take_variables
-from model_checkpoint.integrations.loop.boundary import Saves, leave, obey
+from model_checkpoint.integrations.loop.boundary import Saves, obey
 from model_checkpoint.integrations.loop.environment import environment
 from model_checkpoint.integrations.loop.place import RunPlace
 from model_checkpoint.storage.locate import Root
 from model_checkpoint.tree import RngState, rng_state
+
+if TYPE_CHECKING:  # brings SQLAlchemy
+    from model_checkpoint.integrations.loop.run_catalog import RunCatalog
 
 _OWN = "run"  # the name of our part
 
@@ -36,6 +39,7 @@ class KerasOptions:
     root: Root
     every: int | None
     keep: Sequence[Keeper]
+    catalog: Any
     grace: float
     deadline: float
     seed: int
@@ -50,6 +54,7 @@ class BatchBoundary(keras.callbacks.Callback):  # type: ignore[misc]  # keras ha
         callbacks: The user's, whose states are kept.
         resumed: The state to go on from.
         reasons: Why numbers may differ.
+        catalog: The run in its catalog, if there is one.
     """
 
     def __init__(
@@ -60,12 +65,16 @@ class BatchBoundary(keras.callbacks.Callback):  # type: ignore[misc]  # keras ha
         callbacks: Sequence[Any],
         resumed: Mapping[str, Any] | None,
         reasons: Sequence[str],
+        catalog: RunCatalog | None = None,
     ) -> None:
         super().__init__()
         self._options, self._batches, self._resumed = options, batches, resumed
         self._callbacks = CallbackStates(callbacks)
         self._reasons = list(reasons)
-        self._saves = Saves(options.root, every=options.every, lazy=False, keep=options.keep, grace=options.grace)
+        self._catalog = catalog
+        self._saves = Saves(
+            options.root, every=options.every, lazy=False, keep=options.keep, grace=options.grace, recorder=catalog
+        )
         self._place = RunPlace() if resumed is None else RunPlace(**resumed[_OWN]["place"])
         self._begun_at = self._place  # where the epoch under way was when this process began it
         self._logs: Mapping[str, Any] = {}
@@ -108,11 +117,15 @@ class BatchBoundary(keras.callbacks.Callback):  # type: ignore[misc]  # keras ha
         at = self._begun_at
         self._place = replace(at, step=at.step + batch + 1, batch=at.batch + batch + 1)
         self._logs = logs or {}
+        if self._catalog is not None:
+            self._catalog.reached(self._place.step)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Know what a validation gave: it belongs to the weights as they are now."""
         self._logs = logs or {}
         self._place = replace(self._place, epoch=epoch + 1, batch=0)
+        if self._catalog is not None:
+            self._catalog.log(self._metrics(), step=self._place.step)
 
     def on_train_end(self, logs: Any = None) -> None:
         """Where nothing was left to train, let the callbacks know what they knew."""
@@ -160,16 +173,25 @@ class BatchBoundary(keras.callbacks.Callback):  # type: ignore[misc]  # keras ha
         if self.notice is not None and self.notice.should_save():
             if not can_save:
                 obey(self.notice)  # an epoch that cannot be begun in its midst is lost whatever we wait for
-            leave(self.notice, self._options.root, self._state(), step=self._place.step, metrics=self._metrics())
+            step, metrics = self._place.step, self._metrics()
+            self._saves.leave(self.notice, self._state(), step=step, metrics=metrics, about=self._about())
+            obey(self.notice)
         judged = any(name.startswith("val_") for name in self._logs) and self._saves.newest != self._place.step
         if can_save and self._place.step and (judged or self._saves.is_due(self._place.step)):
             self._save()
 
     def _save(self, *, over: bool = False) -> None:
-        state, reasons = self._state(over=over), list(self.reasons)
-        about = {name: getattr(self._place, name) for name in ("step", "epoch", "batch")}
-        about |= {"exact": not reasons, "reasons": reasons}
-        self._saves.start(state, step=self._place.step, metrics=self._metrics(), about=about)
+        self._saves.start(self._state(over=over), step=self._place.step, metrics=self._metrics(), about=self._about())
+
+    def _about(self) -> dict[str, Any]:
+        place, reasons = self._place, list(self.reasons)
+        return {
+            "step": place.step,
+            "epoch": place.epoch,
+            "batch": place.batch,
+            "exact": not reasons,
+            "reasons": reasons,
+        }
 
     def _state(self, *, over: bool = False) -> dict[str, Any]:
         place, data = self._place, None if self._batches is None else self._batches.state_dict(done=self._place.batch)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
 
 import keras
 
@@ -19,8 +20,13 @@ from model_checkpoint.integrations.loop.boundary import listen
 from model_checkpoint.integrations.loop.environment import differences, environment
 from model_checkpoint.integrations.loop.opening_line import opening
 from model_checkpoint.integrations.loop.place import RunPlace
+from model_checkpoint.integrations.trainer_catalog import open_run_catalog, require_catalog
 from model_checkpoint.plan import LoadReport
 from model_checkpoint.storage.locate import Root
+
+if TYPE_CHECKING:  # brings SQLAlchemy
+    from model_checkpoint.integrations.loop.run_catalog import RunCatalog
+    from model_checkpoint.tracking import ExperimentTracker
 
 log = logging.getLogger("model_checkpoint.keras")
 
@@ -42,6 +48,7 @@ class KerasRun:
         every: Batches between two saves; None saves only after validations, at the end and when the program is told to
             end.
         keep: Keepers, e.g. ``[mc.last(3), mc.best("val_loss", 2)]``; without any, all checkpoints stay.
+        catalog: The URL of a database, or an ExperimentTracker: the log of each epoch and every checkpoint goes there.
         grace: Seconds for which a dropped checkpoint can be brought back.
         deadline: Seconds between SIGTERM and the end of the process, as the scheduler grants them.
         seed: What the order of the data and its augmentation follow from, together with the number of the epoch.
@@ -65,15 +72,18 @@ class KerasRun:
         *,
         every: int | None = 500,
         keep: Sequence[Keeper] = (),
+        catalog: str | ExperimentTracker | None = None,
         grace: float = 3600.0,
         deadline: float = 30.0,
         seed: int = 0,
     ) -> None:
         if every is not None and (not isinstance(every, int) or every < 1):
             raise OptionInvalid(f"every must be a whole number of batches above 0, or None, got {every!r}")
+        require_catalog(catalog)
         self._options = KerasOptions(
-            root=root, every=every, keep=tuple(keep), grace=grace, deadline=deadline, seed=seed
+            root=root, every=every, keep=tuple(keep), catalog=catalog, grace=grace, deadline=deadline, seed=seed
         )
+        self._catalog: RunCatalog | None = None
         self._boundary: BatchBoundary | None = None
         self._reasons: list[str] = []
         self.resumed_from: int | None = None
@@ -100,8 +110,14 @@ class KerasRun:
         if resumed is None and batches is not None:
             batches.begin_epoch(begin)
         callbacks.append(history := keras.callbacks.History())
+        self._catalog = self._open_catalog(epochs)
         boundary = BatchBoundary(
-            self._options, batches=batches, callbacks=callbacks, resumed=resumed, reasons=self._reasons
+            self._options,
+            batches=batches,
+            callbacks=callbacks,
+            resumed=resumed,
+            reasons=self._reasons,
+            catalog=self._catalog,
         )
         self._boundary = boundary
         if batches is not None:
@@ -110,8 +126,9 @@ class KerasRun:
         boundary.notice = listen(self._options.deadline)
         try:
             begin = epochs if boundary.is_over else begin
-            model.fit(x, y, epochs=epochs, initial_epoch=begin, callbacks=[boundary, *callbacks], **options)
-            boundary.finish()
+            with self._catalog or nullcontext():
+                model.fit(x, y, epochs=epochs, initial_epoch=begin, callbacks=[boundary, *callbacks], **options)
+                boundary.finish()
         finally:
             if boundary.notice is not None:
                 boundary.notice.close()
@@ -119,10 +136,27 @@ class KerasRun:
                 batches.close()
         return history
 
+    @property
+    def tracker(self) -> ExperimentTracker | None:
+        """The run in its catalog, once it trains; None without a catalog."""
+        return None if self._catalog is None else self._catalog.tracker
+
+    def _open_catalog(self, epochs: int) -> RunCatalog | None:
+        options = self._options
+        return open_run_catalog(
+            options.catalog,
+            options.root,
+            resumed=self._checkpoint,
+            settings={"epochs": epochs, "every": options.every, "seed": options.seed},
+            keep=options.keep,
+            grace=options.grace,
+        )
+
     def _load(self, more: Mapping[str, Any], batches: Any) -> dict[str, Any] | None:
         """What there is to go on from; the one line that tells of it."""
         told, root = list[LoadReport](), self._options.root
         self._reasons, self.resumed_from = ([_SAME_EPOCHS] if batches is None else []), None
+        self._checkpoint: str | None = None
         finish_saves(root)  # of an earlier fit of this process
         try:
             state: dict[str, Any] = load(root, fallback=True, report=told.append)
@@ -140,7 +174,7 @@ class KerasRun:
         changed = differences(own["environment"], {**environment(), **more})
         self._reasons = list(dict.fromkeys([*own["reasons"], *changed, *self._reasons]))
         place = RunPlace(**own["place"])
-        self.resumed_from = place.step
+        self.resumed_from, self._checkpoint = place.step, told[0].checkpoint
         self.opening = opening(root, place, told[0], notes=own["notes"], reasons=self._reasons)
         log.info("%s", self.opening)
         return state

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from model_checkpoint.checkpoint.retention.lineup import Keeper
 from model_checkpoint.engine.background.preemption import Preemption
@@ -14,15 +14,20 @@ from model_checkpoint.engine.reading.load import load
 from model_checkpoint.errors import CheckpointNotFound, OptionInvalid, StructureMismatch
 from model_checkpoint.integrations.lightning.checkpoint_references import CheckpointReferences
 from model_checkpoint.integrations.lightning.epoch_averages import EpochAverages
+from model_checkpoint.integrations.lightning.log_listening import listen_to_logs, turn_away_from_logs
 from model_checkpoint.integrations.lightning.placed_loaders import EvaluationLoader, LoaderGroup
 from model_checkpoint.integrations.lightning.restarting import go_on_between_batches, hush_sigterm
 from model_checkpoint.integrations.lightning.trainer_checks import require_exact
-from model_checkpoint.integrations.loop.boundary import Saves, StepWatch, leave, listen
+from model_checkpoint.integrations.loop.boundary import Saves, StepWatch, listen, obey
 from model_checkpoint.integrations.loop.environment import differences, environment
 from model_checkpoint.integrations.loop.opening_line import opening
 from model_checkpoint.integrations.loop.place import RunPlace
+from model_checkpoint.integrations.trainer_catalog import open_run_catalog
 from model_checkpoint.plan import LoadReport
 from model_checkpoint.storage.locate import Root
+
+if TYPE_CHECKING:  # brings SQLAlchemy
+    from model_checkpoint.integrations.loop.run_catalog import RunCatalog
 
 log = logging.getLogger("model_checkpoint.lightning")
 
@@ -36,6 +41,7 @@ class FitOptions:
     root: Root
     every: int | None
     keep: Sequence[Keeper]
+    catalog: Any
     grace: float
     deadline: float
 
@@ -49,6 +55,8 @@ class FitSession:
         self.opening = f"{options.root}: a new run"
         self._group, self._averages = LoaderGroup(self._between), EpochAverages(trainer)
         self._evaluations: list[EvaluationLoader] = []
+        self.catalog: RunCatalog | None = None
+        self._checkpoint: str | None = None  # what the fit goes on from
         self._watch, self._saves = StepWatch(()), self._new_saves(())
         self._notice: Preemption | None = None
         self._own: Mapping[str, Any] = {}  # our part of what was loaded
@@ -68,6 +76,7 @@ class FitSession:
             trainer._checkpoint_connector._loaded_checkpoint = dict(loaded)
             trainer.should_stop = self._own["stopped"]
             self._group.go_to(self._own["loaders"])
+        self._open_catalog()
         self._process, self._files = strategy.process_dataloader, strategy.checkpoint_io
         strategy.process_dataloader = self._processed
         strategy.checkpoint_io = CheckpointReferences(self._files, loaded)
@@ -86,12 +95,26 @@ class FitSession:
             raise StructureMismatch(
                 f"{root}: {told[0].checkpoint} was not saved by a LightningRun. Give the run a root of its own."
             )
-        self.resumed_from = state["global_step"]
+        self.resumed_from, self._checkpoint = state["global_step"], told[0].checkpoint
         changed = differences(self._own["environment"], environment())
         self._reasons = list(dict.fromkeys([*self._own["reasons"], *changed]))
         place = RunPlace(**self._own["place"])
         self.opening = opening(root, place, told[0], notes=self._own["notes"], reasons=self._reasons)
         return state
+
+    def _open_catalog(self) -> None:
+        """Let the catalog, if there is one, know of the run, and of all that is logged from now on."""
+        options, trainer = self._options, self._trainer
+        self.catalog = catalog = open_run_catalog(
+            options.catalog,
+            options.root,
+            resumed=self._checkpoint,
+            settings={"max_epochs": trainer.max_epochs, "max_steps": trainer.max_steps, "every": options.every},
+            keep=options.keep,
+            grace=options.grace,
+        )
+        if catalog is not None:
+            listen_to_logs(trainer, lambda metrics, step: catalog.log(metrics, step=step))
 
     def _processed(self, loader: Any) -> Any:
         """What Lightning reads instead of a loader it has prepared."""
@@ -117,6 +140,7 @@ class FitSession:
             keep=options.keep,
             grace=options.grace,
             guard=optimizers,
+            recorder=self.catalog,
         )
         saves.newest = self.resumed_from
         return saves
@@ -141,6 +165,8 @@ class FitSession:
     def body_ends(self) -> None:
         """A batch was trained on; what is logged of an epoch is whole before anyone looks at it."""
         self._averages.after_batch()
+        if self.catalog is not None:
+            self.catalog.reached(self._trainer.global_step)
 
     def epoch_ends(self) -> None:
         """The sums of the next epoch begin at nothing."""
@@ -164,16 +190,15 @@ class FitSession:
             return
         step, notice = self._trainer.global_step, self._notice
         if notice is not None and notice.should_save():
-            leave(notice, self._options.root, self._state(), step=step, metrics=self._metrics())
+            state = self._state()
+            self._saves.leave(notice, state, step=step, metrics=self._metrics(), about=_about(state))
+            obey(notice)
         if self._saves.is_due(step) or (self._validated == step and self._saves.newest != step):
             self._save()
 
     def _save(self, *, over: bool = False) -> None:
         state = self._state(over=over)
-        place, reasons = state[_OWN]["place"], state[_OWN]["reasons"]
-        about = {name: place[name] for name in ("step", "epoch", "batch")}
-        about |= {"exact": not reasons, "reasons": reasons}
-        self._saves.start(state, step=self._trainer.global_step, metrics=self._metrics(), about=about)
+        self._saves.start(state, step=self._trainer.global_step, metrics=self._metrics(), about=_about(state))
 
     def _state(self, *, over: bool = False) -> dict[str, Any]:
         """All that Lightning would save, and our part."""
@@ -207,9 +232,12 @@ class FitSession:
         self._save(over=True)
         self._saves.finish()
 
-    def end(self) -> None:
-        """Leave everything as it was found."""
+    def end(self, error: BaseException | None = None) -> None:
+        """Leave everything as it was found, and say how the run ended."""
         strategy = self._trainer.strategy
+        if self.catalog is not None:
+            turn_away_from_logs(self._trainer)
+            self.catalog.__exit__(None if error is None else type(error), error, None)
         if self._notice is not None:
             self._notice.close()
         if isinstance(strategy.checkpoint_io, CheckpointReferences):
@@ -224,6 +252,11 @@ class FitSession:
     def reasons(self) -> tuple[str, ...]:
         """Why the numbers may differ from those of an unbroken run."""
         return tuple(dict.fromkeys([*self._reasons, *self._group.reasons]))
+
+
+def _about(state: Mapping[str, Any]) -> dict[str, Any]:
+    place, reasons = state[_OWN]["place"], state[_OWN]["reasons"]
+    return {**{name: place[name] for name in ("step", "epoch", "batch")}, "exact": not reasons, "reasons": reasons}
 
 
 def _stopped_early(trainer: Any) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from model_checkpoint.checkpoint.retention.lineup import Keeper
 from model_checkpoint.checkpoint.retention.metric_keepers import KeepBest
@@ -12,7 +12,11 @@ from model_checkpoint.integrations.lightning.checkpoint_references import Checkp
 from model_checkpoint.integrations.lightning.fit_session import FitOptions, FitSession
 from model_checkpoint.integrations.lightning.namespaces import callback_class
 from model_checkpoint.integrations.lightning.trainer_checks import require_plain_batches
+from model_checkpoint.integrations.trainer_catalog import require_catalog
 from model_checkpoint.storage.locate import Root
+
+if TYPE_CHECKING:  # brings SQLAlchemy
+    from model_checkpoint.tracking import ExperimentTracker
 
 
 class LightningRun:
@@ -27,6 +31,7 @@ class LightningRun:
         every: Steps of the trainer (``trainer.global_step``) between two saves; None saves only after validations, at
             the end and when the program is told to end.
         keep: Keepers, e.g. ``[mc.last(3), mc.best("val_loss", 2)]``; without any, all checkpoints stay.
+        catalog: The URL of a database, or an ExperimentTracker: what is logged and every checkpoint goes there.
         grace: Seconds for which a dropped checkpoint can be brought back.
         deadline: Seconds between SIGTERM and the end of the process, as the scheduler grants them.
 
@@ -51,12 +56,16 @@ class LightningRun:
         *,
         every: int | None = 500,
         keep: Sequence[Keeper] = (),
+        catalog: str | ExperimentTracker | None = None,
         grace: float = 3600.0,
         deadline: float = 30.0,
     ) -> None:
         if every is not None and (not isinstance(every, int) or every < 1):
             raise OptionInvalid(f"every must be a whole number of steps above 0, or None, got {every!r}")
-        self._options = FitOptions(root=root, every=every, keep=tuple(keep), grace=grace, deadline=deadline)
+        require_catalog(catalog)
+        self._options = FitOptions(
+            root=root, every=every, keep=tuple(keep), catalog=catalog, grace=grace, deadline=deadline
+        )
         self._session: FitSession | None = None
 
     @property
@@ -73,6 +82,12 @@ class LightningRun:
     def exact(self) -> bool | tuple[str, ...]:
         """True, or the reasons why the numbers may differ from those of an unbroken run."""
         return True if self._session is None else self._session.reasons or True
+
+    @property
+    def tracker(self) -> ExperimentTracker | None:
+        """The newest fit in its catalog; None without a catalog."""
+        catalog = None if self._session is None else self._session.catalog
+        return None if catalog is None else catalog.tracker
 
     @property
     def best_model_path(self) -> str:
@@ -135,7 +150,7 @@ class LightningRun:
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """A step may be half done: nothing is saved."""
         if self._session is not None:
-            self._session.end()
+            self._session.end(exception)
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """The trainer is done with this call."""

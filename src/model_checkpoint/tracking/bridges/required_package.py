@@ -19,9 +19,16 @@ def required_package(name: str) -> Any:
         model_checkpoint.errors.OptionInvalid: bridges: no_such_tracker cannot be imported (No module named ...
     """
     try:
-        return import_module(name)
+        found = import_module(name)
     except ImportError as error:
-        raise OptionInvalid(
-            f"bridges: {name} cannot be imported ({error}). Install it (pip install {name.partition('.')[0]}), or "
-            "leave it out. Nothing was done."
-        ) from error
+        raise _refusal(name, str(error)) from error
+    if getattr(found, "__file__", None) is None:  # trackers leave folders that are called like them
+        raise _refusal(name, f"here it is but a folder, {next(iter(found.__path__))}")
+    return found
+
+
+def _refusal(name: str, why: str) -> OptionInvalid:
+    return OptionInvalid(
+        f"bridges: {name} cannot be imported ({why}). Install it (pip install {name.partition('.')[0]}), or leave it "
+        "out. Nothing was done."
+    )

@@ -29,7 +29,8 @@ def installed_trackers() -> list[str]:
         >>> set(installed_trackers()) <= {"mlflow", "wandb", "trackio", "tensorboard"}
         True
     """
-    return [name for name in _KNOWN if find_spec(name) is not None]
+    found = {name: find_spec(name) for name in _KNOWN}
+    return [name for name, spec in found.items() if spec is not None and spec.origin is not None]  # no mere folder
 
 
 def find_trackers(asked: Sequence[Any]) -> list[OtherTracker]:
