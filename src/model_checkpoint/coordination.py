@@ -6,10 +6,12 @@ became of the other ranks; a coordinator whose transport may hang runs each call
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
 
 PATIENCE = 300.0
+
+Exchange = Callable[[Sequence[memoryview]], None]
 
 
 @runtime_checkable
@@ -18,8 +20,14 @@ class Coordinator(Protocol):
 
     Every rank makes the same calls of :func:`save` and :func:`load` in the same order, each with a coordinator of its
     own. What rank 0 puts every rank may collect; what another rank puts, rank 0. A value put again replaces the one
-    before. A coordinator may have a ``scope``: calls through coordinators of one scope are counted together; and
-    ``program_ranks``: what the program calls its ranks, if it counts them otherwise (those of a group among all).
+    before. A coordinator may have besides:
+
+    - ``scope``: calls through coordinators of one scope are counted together.
+    - ``program_ranks``: what the program calls its ranks, if it counts them otherwise (those of a group among all).
+    - ``attend()``: where only one thread may talk. Whoever waits in that thread calls it again and again, so that the
+      words of other threads get through; None where any thread may.
+    - ``exchange(buffers)``: hands large buffers around, one of each rank, of sizes that all ranks know. Every rank
+      calls it with its own filled; when it returns, all are. What all ranks load is then read from the store by one.
     """
 
     @property

@@ -1,10 +1,37 @@
-"""What each of two JAX processes runs: they save and load together."""
+"""What each of two JAX processes runs: they save and load together, then one of them dies in a save."""
 
+import os
+import signal
 import sys
 from pathlib import Path
 
 
-def main(root, rank, port):
+def save_and_die(root, rank, victim):
+    """Rank 0 dies before it publishes, rank 1 while it writes."""
+    import model_checkpoint as mc
+    from model_checkpoint.distributed import JaxCoordinator
+    from model_checkpoint.storage.local.store import LocalStore
+    from model_checkpoint.storage.local.syscalls import Syscalls
+
+    class Trapped(Syscalls):
+        def pwrite(self, fd, data, offset):
+            if rank == victim == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return super().pwrite(fd, data, offset)
+
+        def rename(self, source, target, **folders):
+            if rank == victim == 0 and "checkpoints" in target:
+                os.kill(os.getpid(), signal.SIGKILL)
+            super().rename(source, target, **folders)
+
+    try:
+        mc.save(LocalStore(root, calls=Trapped()), {"own": rank}, step=4, coordinator=JaxCoordinator(patience=4.0))
+    except mc.CheckpointException as error:
+        (root / f"told-{rank}").write_text(f"{type(error).__name__} {error}")
+    os._exit(0)
+
+
+def main(root, rank, port, victim):
     import jax
 
     jax.distributed.initialize(f"127.0.0.1:{port}", 2, rank)
@@ -37,7 +64,8 @@ def main(root, rank, port):
             assert np.array_equal(np.asarray(shard.data), values[shard.index])
     assert np.array_equal(mc.load(root / "laid", framework="numpy")["rows"], whole)
     (root / f"loaded-{rank}").touch()
+    save_and_die(root, rank, victim)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
+    main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], int(sys.argv[4]))

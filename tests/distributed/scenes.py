@@ -1,19 +1,25 @@
 """What ranks do in tests: each function runs in every process of a group."""
 
+import os
 import random
+import signal
 import warnings
 from pathlib import Path
 
+import numpy as np
 import torch
 import torch.distributed as dist
+from tests.distributed.counted_calls import CountedCalls
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.distributed.tensor.placement_types import _StridedShard
 
 import model_checkpoint as mc
 from model_checkpoint.distributed import TorchCoordinator
+from model_checkpoint.storage.local.store import LocalStore
 
 PATIENCE = 30.0
 
@@ -262,3 +268,59 @@ def random_layouts(rank, world, folder, *, root, seed, turns):
             assert torch.equal(live.to_local(), want), (seed, turn, i)
             assert torch.equal(alone[f"x{i}"], truth), (seed, turn, i)
     return True
+
+
+def load_once(rank, world, folder, *, root, size, dies=None):
+    """Load what all ranks want through one of them; tell how many bytes this one has read."""
+    join()
+    coordinator = TorchCoordinator(patience=6.0 if dies is not None else PATIENCE, exchange=True)
+    if rank == dies:
+        coordinator.exchange = lambda buffers: os.kill(os.getpid(), signal.SIGKILL)
+    calls = CountedCalls()
+    names = ["x0", "x1", "x2"]
+    got = mc.load(LocalStore(root, calls=calls), parts=names, coordinator=coordinator)
+    assert sum(got[name].nbytes for name in names) == size
+    assert all((got[name] == np.arange(len(got[name]), dtype=np.uint8) + i).all() for i, name in enumerate(names))
+    return calls.nbytes
+
+
+def preempted(rank, world, folder, *, root):
+    """Train until a signal comes, to whichever rank; then all save at the same step, and leave."""
+    coordinator = join()
+    model = wrapped("fsdp", world)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    with mc.preemption(deadline=60.0) as notice:
+        for step in range(1, 100_000):
+            train(model, optimizer, [step])
+            if step == 3:
+                (Path(folder) / f"going-{rank}").touch()
+            if notice.should_save(coordinator):
+                state = {"model": model, "optimizer": optimizer, "step": step, "rank": rank}
+                info = notice.save(root, state, step=step, coordinator=coordinator)
+                again = notice.save(root, state, step=step, coordinator=coordinator)
+                left, whole_model = notice.seconds_left(), everything(model, optimizer)
+                if rank == 0:
+                    torch.save(whole_model, Path(root) / "truth.pt")
+                return {"step": step, "world": info.world_size, "same": again.id == info.id, "left": left}
+    return None
+
+
+def save_odd_tensors(rank, world, folder, *, root):
+    """Sums that were not taken, rows that are not where the placements say, and the same of a strided layout."""
+    coordinator = join()
+    mesh = init_device_mesh("cpu", (world,))
+    pair = init_device_mesh("cpu", (1, world), mesh_dim_names=("dp", "tp"))
+    rows, whole = torch.zeros(3 - 2 * rank, 2), {"shape": torch.Size((4, 2)), "stride": (2, 1)}
+    odd = [
+        DTensor.from_local(torch.zeros(4, 2), mesh, [Partial()]),
+        DTensor.from_local(rows, mesh, [Shard(0)], run_check=False, **whole),
+        DTensor.from_local(rows, pair, [_StridedShard(0, split_factor=2), Shard(0)], run_check=False, **whole),
+    ]
+    told = []
+    for tensor in odd:
+        try:
+            mc.save(root, {"x": tensor}, step=1, coordinator=coordinator)
+            told.append("saved")
+        except mc.CheckpointException as error:
+            told.append(str(error))
+    return told

@@ -17,28 +17,31 @@ SCENES = "tests.distributed.scenes"
 
 
 @pytest.mark.parametrize("kind", ["ddp", "fsdp", "hsdp", "tp", "fsdp+tp"])
-def test_training_goes_on_as_if_it_had_never_stopped_on_as_many_ranks_or_fewer(zygote, tmp_path, kind):
-    unbroken = zygote.run(f"{SCENES}:save_trained", 4, tmp_path / "saved", root=str(tmp_path), kind=kind)
+def test_training_goes_on_as_if_it_had_never_stopped_on_as_many_ranks_fewer_or_more(zygote, tmp_path, kind):
+    arguments = {"root": str(tmp_path), "kind": kind, "width": 10}  # rows that do not divide
+    unbroken = zygote.run(f"{SCENES}:save_trained", 4, tmp_path / "saved", **arguments)
 
-    same = zygote.run(f"{SCENES}:resume", 4, tmp_path / "four", root=str(tmp_path), kind=kind, rng=True)
-    fewer = zygote.run(f"{SCENES}:resume", 2, tmp_path / "two", root=str(tmp_path), kind=kind)
+    same = zygote.run(f"{SCENES}:resume", 4, tmp_path / "four", **arguments, rng=True)
+    fewer = zygote.run(f"{SCENES}:resume", 2, tmp_path / "two", **arguments)
+    more = zygote.run(f"{SCENES}:resume", 8, tmp_path / "eight", **arguments)
 
     assert [one["losses"] for one in same] == [one["losses"] for one in unbroken]
     assert [one["seed"] for one in same] == [one["seed"] for one in unbroken]
     assert len({one["seed"] for one in same}) == 4
-    assert all(np.allclose(one["losses"], unbroken[0]["losses"], rtol=1e-5) for one in fewer)
-    assert all(one["step"] == 2 for one in (*same, *fewer))
+    tolerance = 0.0 if kind == "ddp" else 1e-5  # other numbers of shards add in another order
+    for one in (*fewer, *more):
+        assert np.allclose(one["losses"], unbroken[0]["losses"], rtol=tolerance, atol=0.0)
+    assert all(one["step"] == 2 for one in (*same, *fewer, *more))
     assert all(health.ok for health in mc.verify(tmp_path))
 
 
-def test_what_was_saved_on_four_ranks_goes_on_on_eight_and_under_another_parallelism(zygote, tmp_path):
+def test_what_was_saved_on_four_ranks_goes_on_under_another_parallelism_and_alone(zygote, tmp_path):
     unbroken = zygote.run(f"{SCENES}:save_trained", 4, tmp_path / "saved", root=str(tmp_path), kind="fsdp", width=10)
 
-    more = zygote.run(f"{SCENES}:resume", 8, tmp_path / "eight", root=str(tmp_path), kind="fsdp", width=10)
     other = zygote.run(f"{SCENES}:resume", 4, tmp_path / "tp", root=str(tmp_path), kind="fsdp+tp", width=10)
     alone = mc.load(tmp_path, parts="model")
 
-    assert all(np.allclose(one["losses"], unbroken[0]["losses"], rtol=1e-5) for one in (*more, *other))
+    assert all(np.allclose(one["losses"], unbroken[0]["losses"], rtol=1e-5) for one in other)
     truth = torch.load(tmp_path / "truth.pt")
     assert all(torch.equal(value, truth[name]) for name, value in alone["model"].items())
 

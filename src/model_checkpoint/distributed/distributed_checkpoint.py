@@ -17,8 +17,7 @@ from model_checkpoint.coordination import Coordinator
 from model_checkpoint.distributed.calling.call_limit import CallLimit
 from model_checkpoint.distributed.calling.call_options import Duration, LoadOptions, SaveOptions, as_seconds
 from model_checkpoint.distributed.calling.limited_coordinator import LimitedCoordinator
-from model_checkpoint.distributed.calling.pending_call import PendingCall, Turns
-from model_checkpoint.distributed.calling.rank_agreement import agree, require_same
+from model_checkpoint.distributed.calling.pending_call import Attend, PendingCall, Turns
 from model_checkpoint.distributed.calling.told_failures import CallLogger, told_failures
 from model_checkpoint.distributed.enduring.fault_tolerance import FaultToleranceHandler
 from model_checkpoint.distributed.enduring.retried_calls import retried
@@ -36,6 +35,7 @@ from model_checkpoint.distributed.validating.checkpoint_validator import (
 )
 from model_checkpoint.engine.common.info import CheckpointInfo
 from model_checkpoint.engine.ranks.conversation import Word
+from model_checkpoint.engine.ranks.rank_agreement import agree, require_same
 from model_checkpoint.engine.root.delete import delete
 from model_checkpoint.engine.root.listing import list_checkpoints
 from model_checkpoint.errors import ExceptionType, OptionInvalid, WrongReference
@@ -97,7 +97,8 @@ class DistributedCheckpoint:
             validator=CheckpointValidator(store, coordinator=coordinator) if validator is None else validator,
             logger=logging.getLogger("model_checkpoint.distributed") if logger is None else logger,
         )
-        self._turns = Turns()
+        self._attend: Attend = getattr(coordinator, "attend", None)
+        self._turns = Turns(self._attend)
 
     def get_coordinator(self) -> Coordinator:
         """What lets the ranks talk."""
@@ -166,7 +167,7 @@ class DistributedCheckpoint:
     ) -> PendingCall[CheckpointLoadResult]:
         """Load in the background; leave model and optimizer alone until it is over."""
         turn, cancel = self._turns.ask(), threading.Event()
-        return PendingCall("load", lambda: self._load(model, optimizer, options, cancel, turn), cancel)
+        return PendingCall("load", lambda: self._load(model, optimizer, options, cancel, turn), cancel, self._attend)
 
     def list_checkpoints(self, *, cancel: threading.Event | None = None) -> list[CheckpointInfo]:
         """The committed checkpoints, newest first; none if nothing was saved yet. Any rank may call it alone."""
@@ -192,7 +193,7 @@ class DistributedCheckpoint:
     def delete_checkpoint_async(self, checkpoint_prefix: str) -> PendingCall[None]:
         """Delete in the background."""
         turn, cancel = self._turns.ask(), threading.Event()
-        return PendingCall("delete", lambda: self._delete(checkpoint_prefix, cancel, turn), cancel)
+        return PendingCall("delete", lambda: self._delete(checkpoint_prefix, cancel, turn), cancel, self._attend)
 
     def _limit(self, what: str, timeout: Duration | None, cancel: threading.Event | None) -> CallLimit:
         seconds = self._default_timeout if timeout is None else as_seconds(timeout, "timeout")
@@ -218,7 +219,7 @@ class DistributedCheckpoint:
             finally:
                 turn.__exit__(None, None, None)
 
-        return PendingCall("save", end, cancel)
+        return PendingCall("save", end, cancel, self._attend)
 
     def _load(
         self, model: Any, optimizer: Any, options: LoadOptions | None, cancel: threading.Event | None, turn: int

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 import torch
-from tests.distributed.threads import all_well, on_ranks
+from tests.distributed.threads import all_well, on_ranks, told
 
 import model_checkpoint as mc
 from model_checkpoint.distributed import (
@@ -125,6 +125,25 @@ def test_a_used_prefix_is_refused_unless_it_may_be_overwritten(tmp_path):
 
     assert all_well(on_ranks(2, save)) == [(ExceptionType.SAVE_FAILED, str(folder(tmp_path)))] * 2
     assert np.all(mc.load(tmp_path)["model"]["w"] == 3)
+
+
+def test_what_is_damaged_may_be_replaced_and_nothing_else(tmp_path):
+    again = SaveOptions(checkpoint_prefix="x", overwrite="damaged")
+
+    def save(value):
+        def work(coordinator):
+            DistributedCheckpoint(coordinator, tmp_path).save(*states(value), again)
+
+        return on_ranks(2, work)
+
+    all_well(save(1.0))
+    assert "it is healthy, so it is kept" in str(told(save(2.0)))
+    file = next(folder(tmp_path).glob("*.safetensors"))
+    file.write_bytes(file.read_bytes()[:-1] + b"?")
+    all_well(save(3.0))
+
+    assert np.all(mc.load(tmp_path)["model"]["w"] == 3)
+    assert all(health.ok for health in mc.verify(tmp_path))
 
 
 class SlowDisk(Syscalls):

@@ -3,7 +3,6 @@
 call_options         what a save and a load can be asked for.
 call_limit           how long a call may take, and whether somebody has cancelled it.
 limited_coordinator  a coordinator for one call with a limit.
-rank_agreement       every rank brings a word, rank 0 makes one of them for all.
 told_failures        an error of a call with all that a caller looks for on it.
 pending_call         a call that goes on in a thread, and the order of the calls.
 """

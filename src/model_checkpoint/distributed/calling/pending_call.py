@@ -7,8 +7,9 @@ called, not when its thread comes to it.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
@@ -16,6 +17,9 @@ from model_checkpoint import forks
 from model_checkpoint.distributed.errors import CallTimeout
 
 T = TypeVar("T")
+Attend = Callable[[], None] | None  # carries the words of other threads, where only one may talk
+
+_COME_BY = 0.005
 
 
 class Turns:
@@ -30,8 +34,8 @@ class Turns:
         ...     pass
     """
 
-    def __init__(self) -> None:
-        self._changed = forks.condition()
+    def __init__(self, attend: Attend = None) -> None:
+        self._changed, self._attend = forks.condition(), attend
         self._asked = self._served = 0
         forks.in_child(self._begin_anew)
 
@@ -47,14 +51,19 @@ class Turns:
     @contextmanager
     def have(self, turn: int) -> Iterator[None]:
         """Wait for one's turn, and give it up at the end."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._served >= turn - 1)
+        while not self._is_served(turn - 1):
+            if self._attend is not None:
+                self._attend()
         try:
             yield
         finally:
             with self._changed:
                 self._served = max(self._served, turn)
                 self._changed.notify_all()
+
+    def _is_served(self, turn: int) -> bool:
+        with self._changed:
+            return self._changed.wait_for(lambda: self._served >= turn, None if self._attend is None else _COME_BY)
 
 
 class PendingCall(Generic[T]):
@@ -66,8 +75,8 @@ class PendingCall(Generic[T]):
         (2, True)
     """
 
-    def __init__(self, what: str, work: Callable[[], T], cancel: threading.Event) -> None:
-        self._what, self._cancel = what, cancel
+    def __init__(self, what: str, work: Callable[[], T], cancel: threading.Event, attend: Attend = None) -> None:
+        self._what, self._cancel, self._attend = what, cancel, attend
         self._future: Future[T] = Future()
         self._thread = threading.Thread(target=self._run, args=(work,), name=f"mckpt-{what}", daemon=False)
         self._thread.start()
@@ -88,11 +97,22 @@ class PendingCall(Generic[T]):
     def result(self, timeout: float | None = None) -> T:
         """What the call returns, or raises; ``TimeoutError`` if it is not over by then, and goes on."""
         try:
+            if self._attend is not None:
+                timeout = self._attended(self._attend, timeout)
             return self._future.result(timeout)
         except TimeoutError as error:
             if self._future.done():
                 raise
             raise CallTimeout(f"{self._what}: not over after {timeout} s; it goes on.") from error
+
+    def _attended(self, attend: Callable[[], None], timeout: float | None) -> float | None:
+        """Carry the words of the call until it is over or the time is; return the time left."""
+        end = None if timeout is None else time.monotonic() + timeout
+        while not self._future.done() and (end is None or time.monotonic() < end):
+            attend()
+            wait([self._future], _COME_BY)
+        attend()
+        return None if end is None else max(0.0, end - time.monotonic())
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Wait for the end and return what went wrong, or None."""

@@ -1,6 +1,7 @@
 """MPI: messages of bytes between the ranks of a communicator, received by asking, since no call of MPI has a timeout.
 
-Needs MPI with THREAD_MULTIPLE, which mpi4py asks for by itself: ranks give signs of life from a thread of their own.
+With THREAD_MULTIPLE, which mpi4py asks for by itself, any thread may talk. With less only the thread that started MPI
+may: what others have to say waits until that one comes by, which it does while it waits for a save to end.
 Most launchers end the whole job when a rank is killed; only where they leave the others alive can these report it.
 """
 
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from mpi4py import MPI
@@ -23,6 +24,15 @@ _KEPT_CALLS = 8  # several saves may be under way at once
 _copies: dict[int, Any] = {}  # our own copy of each communicator, so that no message is taken by the program
 
 
+def _any_thread() -> bool:
+    return bool(MPI.Query_thread() >= MPI.THREAD_MULTIPLE)
+
+
+def _may_talk() -> bool:
+    """Whether this thread may call MPI."""
+    return _any_thread() or bool(MPI.Is_thread_main())
+
+
 class MpiCoordinator:
     """The ranks of a communicator (default: all). The first one of a communicator is made by all ranks together.
 
@@ -31,13 +41,16 @@ class MpiCoordinator:
         >>> from model_checkpoint.distributed import MpiCoordinator
         >>> def checkpoint(state, step):  # on every rank, started by mpirun
         ...     return mc.save("/shared/run", state, step=step, coordinator=MpiCoordinator())
+
+    Where MPI has no THREAD_MULTIPLE, a background save is committed while its ``result()`` is waited for.
     """
 
     def __init__(self, comm: Any = None, *, patience: float = PATIENCE) -> None:
-        if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
+        if not _may_talk():
             raise OptionInvalid(
-                "MpiCoordinator: MPI was started without THREAD_MULTIPLE, so no thread can give signs of life. Import "
-                "mpi4py.MPI before anything else starts MPI, with mpi4py.rc.thread_level = 'multiple'."
+                "MpiCoordinator: MPI was started without THREAD_MULTIPLE, so only the thread that started it can talk. "
+                "Make and use the coordinator there, or set mpi4py.rc.thread_level = 'multiple' before mpi4py.MPI is "
+                "imported."
             )
         base = MPI.COMM_WORLD if comm is None else comm
         handle = MPI._handleof(base)
@@ -45,6 +58,7 @@ class MpiCoordinator:
             _copies[handle] = _Post(base.Dup())
         self._post: _Post = _copies[handle]
         self.scope = self._post
+        self.attend: Callable[[], None] | None = None if _any_thread() else self._post.come_by
         self._patience = patience
 
     @property
@@ -83,26 +97,40 @@ class _Post:
         comm.Set_errhandler(MPI.ERRORS_RETURN)
         self.comm = comm
         self._values: dict[str, bytes] = {}
+        self._outgoing: list[bytes] = []  # what waits for a thread that may send it
         self._under_way: list[tuple[Any, bytes]] = []
         self._guard = forks.lock()
 
     def send(self, key: str, value: bytes) -> None:
         """Begin to send, and let go of what has arrived."""
         name = key.encode()
-        data = struct.pack("<I", len(name)) + name + value
-        others = range(1, self.comm.size) if self.comm.rank == 0 else (0,)
         with self._guard:
             self._forget_old(key)
             self._values[key] = value
-            self._under_way = [(request, kept) for request, kept in self._under_way if not request.Test()]
-            self._under_way += [(self.comm.Isend([data, MPI.BYTE], other, _TAG), data) for other in others]
+            self._outgoing.append(struct.pack("<I", len(name)) + name + value)
+            self._carry()
 
     def found(self, keys: Sequence[str]) -> dict[str, bytes]:
         """Receive what has come, and return what is there of ``keys``."""
         with self._guard:
-            while self._receive():
-                continue
+            self._carry()
             return {key: self._values[key] for key in keys if key in self._values}
+
+    def come_by(self) -> None:
+        """Carry what other threads have to say, and receive what they wait for."""
+        with self._guard:
+            self._carry()
+
+    def _carry(self) -> None:
+        if not _may_talk():
+            return
+        others = range(1, self.comm.size) if self.comm.rank == 0 else (0,)
+        self._under_way = [(request, kept) for request, kept in self._under_way if not request.Test()]
+        for data in self._outgoing:
+            self._under_way += [(self.comm.Isend([data, MPI.BYTE], other, _TAG), data) for other in others]
+        self._outgoing = []
+        while self._receive():
+            continue
 
     def _receive(self) -> bool:
         status = MPI.Status()

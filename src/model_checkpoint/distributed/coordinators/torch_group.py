@@ -14,11 +14,12 @@ from functools import partial
 from typing import Any, TypeVar, cast
 from weakref import WeakKeyDictionary
 
+import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore
 
 from model_checkpoint import forks
-from model_checkpoint.coordination import PATIENCE
+from model_checkpoint.coordination import PATIENCE, Exchange
 from model_checkpoint.distributed.coordinators.bounded import BoundedCalls, NoAnswer, pause
 from model_checkpoint.errors import OptionInvalid
 
@@ -31,6 +32,9 @@ _KEPT_CALLS = 8  # whose keys stay: several saves may be under way at once, and 
 class TorchCoordinator:
     """The ranks of a process group (default: all), whatever its backend; the group itself is left alone.
 
+    With ``exchange=True`` what all ranks load is read by one of them and sent to the others, through a gloo group of
+    our own: for media that are slower than the network between the ranks.
+
     Example:
         >>> import model_checkpoint as mc
         >>> from model_checkpoint.distributed import TorchCoordinator
@@ -38,7 +42,7 @@ class TorchCoordinator:
         ...     return mc.save("/shared/run", state, step=step, coordinator=TorchCoordinator())
     """
 
-    def __init__(self, group: Any = None, *, patience: float = PATIENCE) -> None:
+    def __init__(self, group: Any = None, *, patience: float = PATIENCE, exchange: bool = False) -> None:
         if not dist.is_available() or not dist.is_initialized():
             raise OptionInvalid(
                 "TorchCoordinator: there is no process group. Call torch.distributed.init_process_group first, or "
@@ -57,6 +61,7 @@ class TorchCoordinator:
         self._lines = {"talk": _Line(store, self._group, births), "beat": _Line(store, self._group, births)}
         self._put: OrderedDict[str, set[str]] = OrderedDict()
         self._tidying = forks.lock()
+        self.exchange: Exchange | None = self._send_around if exchange else None
 
     @property
     def rank(self) -> int:
@@ -111,6 +116,33 @@ class TorchCoordinator:
         except (NoAnswer, RuntimeError):
             pause(min(1.0, max(0.0, until - time.monotonic())), until)  # a dead host answers at once: ask it less often
             return found
+
+    def _send_around(self, buffers: Sequence[memoryview]) -> None:
+        """Fill the buffers of all other ranks; a rank that is gone fails it well before the patience is over."""
+        calls = _exchange_calls(self._group)
+        calls.run(partial(_broadcast_all, self._group, self._patience / 2, buffers), seconds=self._patience / 2)
+
+
+_exchanging: WeakKeyDictionary[Any, tuple[BoundedCalls, list[Any]]] = WeakKeyDictionary()
+
+
+def _exchange_calls(group: Any) -> BoundedCalls:
+    with _counting:
+        return _exchanging.setdefault(group, (BoundedCalls("exchange"), []))[0]
+
+
+def _broadcast_all(group: Any, seconds: float, buffers: Sequence[memoryview]) -> None:
+    ranks, made = dist.get_process_group_ranks(group), _exchanging[group][1]
+    timeout = timedelta(seconds=seconds)
+    if not made:  # a collective beside a dead rank spoils a group for good, so it is never the program's
+        made.append(dist.new_group(ranks, timeout, "gloo", use_local_synchronization=True))
+    under_way = [
+        dist.broadcast(torch.frombuffer(buffer, dtype=torch.uint8), rank, group=made[0], async_op=True)
+        for rank, buffer in zip(ranks, buffers, strict=True)
+        if len(buffer)
+    ]
+    for one in under_way:
+        one.wait(timeout)
 
 
 def _read(store: Any, keys: Sequence[str]) -> dict[str, bytes]:

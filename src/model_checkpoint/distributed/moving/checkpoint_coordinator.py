@@ -7,7 +7,6 @@ from typing import Any
 
 from model_checkpoint.coordination import Coordinator
 from model_checkpoint.distributed.calling.call_options import SaveOptions
-from model_checkpoint.distributed.calling.rank_agreement import agree
 from model_checkpoint.distributed.records.checkpoint_metadata import CheckpointMetadata, metadata_of
 from model_checkpoint.distributed.records.shard_data import ShardData
 from model_checkpoint.distributed.storing.storage_roots import Storage, store_of
@@ -15,6 +14,7 @@ from model_checkpoint.engine.background.save_async import save_async
 from model_checkpoint.engine.common.progress import Listen
 from model_checkpoint.engine.jobs.job import SaveJob
 from model_checkpoint.engine.ranks.conversation import Word
+from model_checkpoint.engine.ranks.rank_agreement import agree
 from model_checkpoint.engine.writing.save import save
 from model_checkpoint.errors import UnsupportedType
 

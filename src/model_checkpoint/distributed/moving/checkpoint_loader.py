@@ -7,7 +7,6 @@ from typing import Any
 
 from model_checkpoint.coordination import Coordinator
 from model_checkpoint.distributed.calling.call_options import LoadOptions
-from model_checkpoint.distributed.calling.rank_agreement import agree, require_same
 from model_checkpoint.distributed.moving.checkpoint_coordinator import SHARD
 from model_checkpoint.distributed.records.checkpoint_metadata import metadata_of
 from model_checkpoint.distributed.records.load_result import LoadResult
@@ -15,6 +14,7 @@ from model_checkpoint.distributed.records.shard_data import ShardData
 from model_checkpoint.distributed.storing.storage_roots import Storage, store_of
 from model_checkpoint.engine.common.progress import Listen
 from model_checkpoint.engine.ranks.conversation import Word
+from model_checkpoint.engine.ranks.rank_agreement import agree, require_same
 from model_checkpoint.engine.reading.load import load
 from model_checkpoint.errors import OptionInvalid, WrongReference
 from model_checkpoint.plan import LoadReport

@@ -14,7 +14,6 @@ from typing import Any
 from model_checkpoint.distributed.calling.call_limit import CallLimit
 from model_checkpoint.distributed.calling.call_options import LoadOptions
 from model_checkpoint.distributed.calling.limited_coordinator import LimitedCoordinator
-from model_checkpoint.distributed.calling.rank_agreement import agree, require_same
 from model_checkpoint.distributed.calling.told_failures import told_failures
 from model_checkpoint.distributed.errors import ValidationFailed
 from model_checkpoint.distributed.moving.call_services import CallServices
@@ -26,6 +25,7 @@ from model_checkpoint.distributed.records.load_result import CheckpointLoadResul
 from model_checkpoint.distributed.validating.checkpoint_validator import COMPATIBILITY
 from model_checkpoint.distributed.validating.validation_result import ValidationResult
 from model_checkpoint.engine.ranks.conversation import Word
+from model_checkpoint.engine.ranks.rank_agreement import agree, require_same
 from model_checkpoint.engine.root.listing import read_any_manifest
 from model_checkpoint.errors import (
     CheckpointException,

@@ -10,13 +10,13 @@ from typing import Any
 from model_checkpoint.distributed.calling.call_limit import CallLimit
 from model_checkpoint.distributed.calling.call_options import SaveOptions
 from model_checkpoint.distributed.calling.limited_coordinator import LimitedCoordinator
-from model_checkpoint.distributed.calling.rank_agreement import agree, require_same
 from model_checkpoint.distributed.calling.told_failures import told_failures
 from model_checkpoint.distributed.moving.call_services import CallServices
 from model_checkpoint.distributed.moving.checkpoint_coordinator import CheckpointCoordinator
 from model_checkpoint.distributed.moving.live_parts import state_to_save
 from model_checkpoint.distributed.moving.prefixes import default_prefix
 from model_checkpoint.engine.ranks.conversation import Word
+from model_checkpoint.engine.ranks.rank_agreement import agree, require_same
 from model_checkpoint.errors import CheckpointException, ExceptionType, OptionInvalid
 from model_checkpoint.tree import rng_state
 

@@ -18,8 +18,11 @@ from types import FrameType
 from typing import Any
 
 from model_checkpoint import forks, plan, tree
+from model_checkpoint.coordination import Coordinator
+from model_checkpoint.engine.background.preempted_ranks import least_left, save_all_ranks
 from model_checkpoint.engine.common.info import CheckpointInfo, path_of
 from model_checkpoint.engine.jobs import inflight
+from model_checkpoint.engine.ranks.alone import refuse_shards
 from model_checkpoint.engine.root.listing import read_listed, to_info
 from model_checkpoint.engine.writing import bandwidth
 from model_checkpoint.engine.writing.request import SaveRequest, request_save
@@ -35,6 +38,7 @@ from model_checkpoint.tree.nodes.subset import subset
 
 log = logging.getLogger("model_checkpoint.preemption")
 
+_REST = "the rest"
 _MARGIN = 0.7  # of the time left may be planned with; a medium is slower on some days
 
 _active: weakref.WeakSet[Preemption] = weakref.WeakSet()
@@ -114,8 +118,16 @@ class Preemption:
         if callable(before):
             before(number, frame)
 
-    def should_save(self) -> bool:
-        """Whether the signal has come; ask at every step boundary."""
+    def should_save(self, coordinator: Coordinator | None = None) -> bool:
+        """Whether the signal has come; ask at every step boundary.
+
+        With ``coordinator`` every rank asks at the same boundary, and all are told if it has come to any of them: else
+        one would save while the others wait for it in the next step. That takes a message to rank 0 and back.
+        """
+        if coordinator is not None and coordinator.world_size > 1:
+            left = least_left(coordinator, None if self._received is None else self.seconds_left())
+            if left is not None:
+                self._received = time.monotonic() - (self._deadline - left)
         return self._received is not None
 
     @property
@@ -135,17 +147,22 @@ class Preemption:
         step: int | None = None,
         metrics: Mapping[str, float] | None = None,
         metadata: Mapping[str, Any] | None = None,
+        coordinator: Coordinator | None = None,
     ) -> CheckpointInfo:
         """Save all of ``state`` if there is time, else the declared parts that fit, at least the first.
 
         An incomplete checkpoint names the parts it lacks in ``left_out``. It is never the newest or the best one;
         load it by ``name=``, ``id=`` or ``step=`` with ``parts=[...]``. If ``step`` is already saved, that is it.
         Earlier background saves that failed never keep this one from being made; their failures are told afterwards.
+        With ``coordinator`` every rank makes this call (see :meth:`should_save`); what one has no time for, all leave
+        out.
         """
         order = request_save(step=step, name=None, metrics=metrics, metadata=metadata)
         store = open_store(root)
         lost = inflight.wait_over(store.url)
         try:
+            if coordinator is not None:
+                return self._save_with_others(store, order, state, coordinator)
             if step is not None and (there := read_listed(store, order.name)) is not None:
                 return to_info(store, there)
             return self._save_in_time(store, order, tree.flatten(state))
@@ -154,18 +171,40 @@ class Preemption:
                 log.error("%s: an earlier background save failed: %s", job.where, job.failure())
 
     def _save_in_time(self, store: Store, order: SaveRequest, flat: Flat) -> CheckpointInfo:
+        refuse_shards(flat, path_of(store, order.name))
+        kept, left_out = choose_parts(flat, self._parts, self._budget(store, flat))
+        order = _renamed(store, order, left_out)
+        planned = plan_flat(store, order, kept, replacing=bool(left_out) and store.has(order.name))
+        return commit_plan(planned, lambda jobs: write_files(jobs, emit=ignore))[0]
+
+    def _save_with_others(
+        self, store: Store, order: SaveRequest, state: Any, coordinator: Coordinator
+    ) -> CheckpointInfo:
+        return save_all_ranks(
+            store,
+            order,
+            state,
+            coordinator,
+            left_out=lambda flat, sizes: left_out_of(sizes, self._parts, self._budget(store, flat)),
+            reduce=lambda flat, dropped: without(flat, self._parts, dropped),
+            rename=lambda asked, dropped: _renamed(store, asked, tuple(dropped)),
+        )
+
+    def _budget(self, store: Store, flat: Flat) -> float:
+        """Bytes that this process can bring to the medium in the time left."""
         for part in unknown_parts(flat, self._parts):
             log.error("%s: parts: %r matches nothing in the state, so it is not saved first", store.url, part)
-        budget = (bandwidth.measured(store.url) or bandwidth.probe(store)) * self.seconds_left() * _MARGIN
-        kept, left_out = choose_parts(flat, self._parts, budget)
-        replacing = False
-        if left_out:
-            name = order.attempt[:8] if order.step is None else f"{order.step:08d}"
-            order = replace(order, name=f"emergency-{name}", left_out=left_out)
-            replacing = store.has(order.name)
-            log.warning("%s: no time for %s", path_of(store, order.name), ", ".join(left_out))
-        planned = plan_flat(store, order, kept, replacing=replacing)
-        return commit_plan(planned, lambda jobs: write_files(jobs, emit=ignore))[0]
+        return (bandwidth.measured(store.url) or bandwidth.probe(store)) * self.seconds_left() * _MARGIN
+
+
+def _renamed(store: Store, order: SaveRequest, left_out: tuple[str, ...]) -> SaveRequest:
+    """A save that lacks parts must not take the place of a whole one."""
+    if not left_out:
+        return order
+    name = order.attempt[:8] if order.step is None else f"{order.step:08d}"
+    order = replace(order, name=f"emergency-{name}", left_out=left_out)
+    log.warning("%s: no time for %s", path_of(store, order.name), ", ".join(left_out))
+    return order
 
 
 def choose_parts(flat: Flat, parts: Sequence[str], budget: float) -> tuple[Flat, tuple[str, ...]]:
@@ -173,9 +212,19 @@ def choose_parts(flat: Flat, parts: Sequence[str], budget: float) -> tuple[Flat,
 
     What belongs to no declared part comes last, as ``"the rest"``, but its values without bytes always stay.
     """
-    sizes = {leaf.name: leaf.nbytes for leaf in flat.leaves}
+    dropped = left_out_of({leaf.name: leaf.nbytes for leaf in flat.leaves}, parts, budget)
+    return without(flat, parts, dropped), dropped
+
+
+def left_out_of(sizes: Mapping[str, int], parts: Sequence[str], budget: float) -> tuple[str, ...]:
+    """The parts that do not fit ``budget`` bytes, by the bytes of each leaf.
+
+    Example:
+        >>> left_out_of({"model.w": 4, "optimizer.m": 8, "x": 1}, ["model", "optimizer"], 6)
+        ('optimizer', 'the rest')
+    """
     if not parts or sum(sizes.values()) <= budget:
-        return flat, ()
+        return ()
     belongs = {name: next((p for p in parts if plan.matcher(p)(name)), None) for name in sizes}
     used, full, fits = 0, False, list[str | None]()
     for part in (*parts, None):
@@ -184,14 +233,20 @@ def choose_parts(flat: Flat, parts: Sequence[str], budget: float) -> tuple[Flat,
         if not full or not size:
             used += size
             fits.append(part)
-    dropped = tuple(part or "the rest" for part in (*parts, None) if part not in fits)
-    wanted, declared = plan.matcher([p for p in fits if p is not None]), plan.matcher(list(parts))
-    rest_fits = None in fits
+    return tuple(part or _REST for part in (*parts, None) if part not in fits)
+
+
+def without(flat: Flat, parts: Sequence[str], dropped: Sequence[str]) -> Flat:
+    """What is left of ``flat`` without the parts that were dropped."""
+    if not dropped:
+        return flat
+    arrays = {leaf.name for leaf in flat.leaves}
+    wanted, declared = plan.matcher([p for p in parts if p not in dropped]), plan.matcher(list(parts))
 
     def keep(name: str) -> bool:
-        return wanted(name) or (not declared(name) and (rest_fits or name not in sizes))
+        return wanted(name) or (not declared(name) and (_REST not in dropped or name not in arrays))
 
-    return subset(flat, keep), dropped
+    return subset(flat, keep)
 
 
 def unknown_parts(flat: Flat, parts: Sequence[str]) -> list[str]:

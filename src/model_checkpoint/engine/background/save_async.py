@@ -135,6 +135,7 @@ def save_async(
     worker = None
     lane = coordinator.rank if coordinator is not None else 0
     job = inflight.new_job(store.url, path_of(store, order.name), lane=lane)
+    job.attend = getattr(coordinator, "attend", None)
     try:
         begun, ahead = begin_either(begun, mesh_of_one, job, state, busy)
         if job.done():

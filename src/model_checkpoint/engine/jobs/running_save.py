@@ -25,6 +25,7 @@ class SaveState(Enum):
     SKIPPED = "skipped"
 
 
+_COME_BY = 0.005  # seconds between two looks at what threads want to say
 _RANK = {state: rank for rank, state in enumerate(SaveState)}
 _ENDS = (SaveState.DURABLE, SaveState.FAILED, SaveState.CANCELLED, SaveState.SKIPPED)
 
@@ -61,6 +62,7 @@ class RunningSave:
         self.where, self.url, self.counts, self.lane = where, url, counts, lane
         self.seen = False  # whether somebody has learnt of its failure
         self.follow_up: Waitable | None = None  # what is done for it once it is durable
+        self.attend: Callable[[], None] | None = None  # carries the words of its threads, if they may not talk
         self.stall = 0.0  # seconds the caller was held up: in the call, and before guarded steps
         self._state = SaveState.STAGING
         self._changed = threading.Condition()
@@ -119,8 +121,11 @@ class RunningSave:
 
     def _wait(self, reached: Callable[[], bool], timeout: float | None, what: str) -> None:
         deadline = None if timeout is None else time.monotonic() + timeout
-        with self._changed:
-            while not reached():
+        attend = self.attend
+        while True:
+            with self._changed:
+                if reached():
+                    break
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
                     raise SaveTimeout(
@@ -128,7 +133,11 @@ class RunningSave:
                         "ask again, or cancel() it.",
                         self.where,
                     )
-                self._changed.wait(left)
+                self._changed.wait(left if attend is None else _COME_BY)
+            if attend is not None:
+                attend()
+        if attend is not None:
+            attend()  # the last word may be the verdict that others wait for
 
     def _raise(self) -> NoReturn:
         self.seen = True

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import zstandard
 
-from model_checkpoint.coordination import Coordinator
+from model_checkpoint.coordination import Coordinator, Exchange
 from model_checkpoint.engine.ranks.call_numbers import call_number
 from model_checkpoint.engine.ranks.told_errors import retold, told
 from model_checkpoint.errors import (
@@ -33,9 +34,11 @@ from model_checkpoint.errors import (
 from model_checkpoint.events import Progress
 from model_checkpoint.options import MIB
 
+T = TypeVar("T")
 Word = dict[str, Any]
 
 LONGEST_WORD = 32 * MIB
+_COME_BY = 0.005  # seconds between two looks at what other threads want to say
 _COMPRESS_ABOVE = 64 << 10
 _OF_THE_CALL = (StepExists, OptionInvalid, StructureMismatch, CheckpointNotFound, WrongReference)
 _MAGIC = b"\x28\xb5\x2f\xfd"
@@ -80,8 +83,14 @@ class Conversation:
         self._slice = min(1.0, self.patience / 8)
         self._moved = self._ticks = 0
         self._waits = False
+        self._gone: RankLost | None = None  # if rank 0 was given up: then there is nobody to talk to
         self._over = threading.Event()
         self._herald: threading.Thread | None = None
+
+    @property
+    def exchange(self) -> Exchange | None:
+        """What hands large buffers around, if there is such a thing."""
+        return getattr(self._coordinator, "exchange", None)
 
     @property
     def leads(self) -> bool:
@@ -112,6 +121,32 @@ class Conversation:
         finally:
             self._waits = False
 
+    def attended(self, work: Callable[[], T]) -> T:
+        """Do ``work``; where only this thread may talk, in another one, while this one carries the words of both."""
+        attend: Callable[[], None] | None = getattr(self._coordinator, "attend", None)
+        if attend is None:
+            return work()
+        made: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                made.set_result(work())
+            except BaseException as error:  # noqa: BLE001  # raised by the thread that waits
+                made.set_exception(error)
+
+        threading.Thread(target=run, name="mckpt-attended", daemon=True).start()
+        interrupt = None
+        while not made.done():
+            try:
+                attend()
+                wait([made], _COME_BY)
+            except BaseException as error:  # noqa: BLE001  # the others must hear the end of it all the same
+                interrupt = interrupt or error
+        attend()
+        if interrupt is not None:
+            raise interrupt
+        return made.result()
+
     def _publish(self) -> None:
         last = ""
         while not self._over.wait(self._slice):
@@ -126,11 +161,24 @@ class Conversation:
 
     def say(self, topic: str, word: Mapping[str, Any]) -> None:
         """Tell rank 0, or as rank 0 tell all."""
-        self._coordinator.put(self._key(topic, self.rank), encode_word(word))
+        if self._gone is None:
+            self._coordinator.put(self._key(topic, self.rank), encode_word(word))
 
     def say_error(self, topic: str, error: BaseException) -> None:
         """Tell what went wrong here."""
         self.say(topic, {"error": told(error, self.rank)})
+
+    @contextmanager
+    def interrupts_told(self, *topics: str) -> Iterator[None]:
+        """Tell rank 0 of an interrupt, wherever it waits for this rank; other errors are told by who meets them."""
+        try:
+            yield
+        except Exception:
+            raise
+        except BaseException as error:
+            for topic in topics:
+                self.say_error(topic, error)
+            raise
 
     def hear_all(self, topic: str, mine: Mapping[str, Any]) -> list[Word]:
         """Rank 0: what every rank says, in their order; raise the error one of them tells, or who is missing."""
@@ -157,6 +205,8 @@ class Conversation:
 
     def _hear(self, topic: str, ranks: Sequence[int], end: str = "") -> dict[int, Word]:
         """Wait for a word of each of ``ranks``, or for the first that tells an error."""
+        if self._gone is not None:
+            raise self._gone
         heard: dict[int, Word] = {}
         watch = _Watch(ranks)
         while missing := [rank for rank in ranks if rank not in heard]:
@@ -177,7 +227,9 @@ class Conversation:
                 heard |= self._ended(end) if end else {}
                 silent = [rank for rank in missing if watch.silence(rank) > self.patience]
                 if silent:
-                    raise self._lost(silent)
+                    error = self._lost(silent)
+                    self._gone = error if 0 in silent else None
+                    raise error
         return heard
 
     def _ended(self, topic: str) -> dict[int, Word]:
@@ -209,7 +261,7 @@ class Conversation:
         common = isinstance(error, (RankFailed, *_OF_THE_CALL)) or hasattr(error, "ranks")
         plain = told(error, self.rank)
         self.say(topic, {"error": plain, "common": common})
-        if common or not isinstance(error, CheckpointException):
+        if common or not isinstance(error, Exception):
             return error
         named = retold(plain, self.world_size)
         named.__cause__ = error

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from model_checkpoint.engine.common.meter import Meter
 from model_checkpoint.engine.reading.chunks.chunk_reader import ChunkReader
-from model_checkpoint.engine.reading.gather_boxes import Boxes, BoxGather, is_boxed, is_split
+from model_checkpoint.engine.reading.gather_boxes import Boxes, BoxGather, ChunkMedium, is_boxed, is_split
 from model_checkpoint.errors import ExceptionType, PartlyLoaded
 from model_checkpoint.events import Emit
 from model_checkpoint.manifest import Manifest
@@ -31,11 +31,14 @@ def deliver(
     emit: Emit,
     boxes: Boxes,
     begin: float | None = None,
+    source: ChunkMedium | None = None,
 ) -> int:
     """Bring the bytes of ``needed`` entries to their targets; return how many.
 
-    With ``begin`` stored pieces are read as a whole, beginning at that share of them.
+    With ``begin`` stored pieces are read as a whole, beginning at that share of them. Chunks that are copied come from
+    ``source``, which may have them from elsewhere than the medium.
     """
+    chunks = medium if source is None else source
     left = list(needed)
     if mapped:
         left = _adopt(medium, manifest, restore, left, check=check)
@@ -49,8 +52,8 @@ def deliver(
     meter = Meter("load", gather.nbytes + sum(read.stop - read.start for read in reads), emit)
     hand = _Delivery(manifest, targets, meter)
     try:
-        medium.read_chunks(reads, hand.place, hand.take)
-        gather.run(medium, meter)
+        chunks.read_chunks(reads, hand.place, hand.take)
+        gather.run(chunks, meter)
     except BaseException as error:
         whole, part = hand.touched()
         replaced, partial = (

@@ -246,9 +246,23 @@ def _load_manifest(store: Store, manifest: Manifest, wish: LoadRequest) -> tuple
         check = wish.verify is not Verify.OFF
         with listening(wish.progress, "loading") as emit:
             hear = emit if wish.meet is None else wish.meet.both(emit)
-            nbytes = deliver(
-                medium, manifest, restore, needed, mapped=wish.mmap, check=check, emit=hear, boxes=boxes, begin=begin
-            )
+            source = medium if wish.meet is None else wish.meet.shared(medium, manifest)
+
+            def bring() -> int:
+                return deliver(
+                    medium,
+                    manifest,
+                    restore,
+                    needed,
+                    mapped=wish.mmap,
+                    check=check,
+                    emit=hear,
+                    boxes=boxes,
+                    begin=begin,
+                    source=source,
+                )
+
+            nbytes = bring() if wish.meet is None else wish.meet.attended(bring)
         for name, saved, live in restore.casts:
             log.info("%s: %s is cast from %s to %s", where, name, saved, live)
         return restore.finish(), replace(fit.report, casts=restore.casts), nbytes

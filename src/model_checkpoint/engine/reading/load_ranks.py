@@ -9,12 +9,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from model_checkpoint.coordination import Coordinator
 from model_checkpoint.engine.common.info import path_of
 from model_checkpoint.engine.ranks.conversation import Conversation, Word, program_places
 from model_checkpoint.engine.ranks.readings import agreed
+from model_checkpoint.engine.reading.chunks.chunk_reader import ChunkReader
+from model_checkpoint.engine.reading.chunks.exchanged_chunks import ExchangedChunks, Wanted, in_common
 from model_checkpoint.engine.root.listing import ListedCheckpoint, read_listed
 from model_checkpoint.engine.root.refs import Reference, choose, resolve
 from model_checkpoint.errors import (
@@ -24,20 +26,24 @@ from model_checkpoint.errors import (
     OptionInvalid,
     PartlyLoaded,
     RankFailed,
+    RankLost,
     StorageFailure,
     WrongReference,
 )
 from model_checkpoint.events import Emit, Progress
+from model_checkpoint.manifest import Manifest
 from model_checkpoint.plan import LoadReport, matcher
 from model_checkpoint.storage.contract.store import Store
 from model_checkpoint.tree.nodes.per_rank import RankView
 
 log = logging.getLogger("model_checkpoint.load")
 
+T = TypeVar("T")
 PerRank = int | Callable[[int], int] | None
 LoadOne = Callable[[Store, ListedCheckpoint, Any, "Meet"], tuple[Any, LoadReport]]
 TryOne = Callable[[ListedCheckpoint, "Meet"], tuple[Any, LoadReport]]
 
+_ASKED = 2  # how often a load reads chunks: of whole arrays, and of arrays in pieces
 _PASSED_OVER = (CorruptedCheckpoint, IncompatibleVersion, StorageFailure, PartlyLoaded, WrongReference)
 
 
@@ -58,7 +64,7 @@ class Meet:
 
     def __init__(self, talk: Conversation, turn: int) -> None:
         self._talk, self._turn = talk, turn
-        self._met = False
+        self._exchanges, self._asked = False, 0
 
     def both(self, emit: Emit) -> Emit:
         """Let bytes that arrive be a sign of life, too."""
@@ -71,19 +77,50 @@ class Meet:
 
     def ready(self, attempt: str, odd: dict[str, list[str]]) -> Sequence[str]:
         """Wait until every rank is ready to change its state; return which layouts are read as FSDP2 cuts."""
-        self._met = True
-        word: Word = {"attempt": attempt, "misfits": odd}
         talk, topic = self._talk, f"ready{self._turn}"
+        word: Word = {"attempt": attempt, "misfits": odd, "exchanges": talk.exchange is not None}
         if not talk.leads:
             talk.say(topic, word)
-            nested: list[str] = talk.hear_leader(f"go{self._turn}")["nested"]
+            go = talk.hear_leader(f"go{self._turn}")
+            self._exchanges = go["exchange"]
+            nested: list[str] = go["nested"]
             return nested
         words = talk.hear_all(topic, word)
         if len({one["attempt"] for one in words}) > 1:
             raise WrongReference("the checkpoint was replaced while the ranks were opening it. Load again.")
         made = agreed(words)
-        talk.say(f"go{self._turn}", {"nested": made})
+        self._exchanges = talk.world_size > 1 and all(one["exchanges"] for one in words)
+        talk.say(f"go{self._turn}", {"nested": made, "exchange": self._exchanges})
         return made
+
+    def shared(self, medium: ChunkReader, manifest: Manifest) -> ChunkReader | ExchangedChunks:
+        """Where chunks come from: the medium, or other ranks that have read them there."""
+        talk = self._talk
+        if not self._exchanges or talk.exchange is None:
+            return medium
+        return ExchangedChunks(
+            medium,
+            manifest,
+            rank=talk.rank,
+            world_size=talk.world_size,
+            exchange=talk.exchange,
+            agree=self._wanted_by_all,
+        )
+
+    def _wanted_by_all(self, wanted: Wanted) -> Wanted:
+        talk, topic = self._talk, f"want{self._turn}.{self._asked}"
+        self._asked += 1
+        if not talk.leads:
+            talk.say(topic, {"want": wanted})
+            found: Wanted = talk.hear_leader(f"all-{topic}", end=f"end{self._turn}")["want"]
+            return found
+        made = in_common([one["want"] for one in talk.hear_all(topic, {"want": wanted})])
+        talk.say(f"all-{topic}", {"want": made})
+        return made
+
+    def attended(self, work: Callable[[], T]) -> T:
+        """Do ``work``, and be heard meanwhile; see :meth:`Conversation.attended`."""
+        return self._talk.attended(work)
 
     def end(self, error: BaseException | None) -> None:
         """Say how it ended here; raise what ended it elsewhere."""
@@ -94,12 +131,25 @@ class Meet:
         if error is None:
             talk.say(f"done{turn}", {})
         else:
-            talk.say_error(f"ready{turn}", error)
-            talk.say_error(f"done{turn}", error)
+            self.leave(error)
+        if isinstance(error, RankLost) and 0 in error.ranks:
+            return  # nobody is there to say how it ended elsewhere
         try:
             talk.hear_leader(f"end{turn}")
         except CheckpointException as told:
             raise told from error
+
+    def leave(self, error: BaseException) -> None:
+        """Tell the others that this rank goes no further, wherever they wait for it."""
+        talk, turn = self._talk, self._turn
+        if talk.leads:
+            talk.fail(f"go{turn}", error)
+            talk.fail(f"end{turn}", error)
+            return
+        talk.say_error(f"ready{turn}", error)
+        for asked in range(self._asked, _ASKED if self._exchanges else 0):
+            talk.say_error(f"want{turn}.{asked}", error)
+        talk.say_error(f"done{turn}", error)
 
     def _lead_end(self, error: BaseException | None) -> None:
         talk, turn = self._talk, self._turn
@@ -181,8 +231,11 @@ class _Tries:
     def _opened(self, turn: int) -> ListedCheckpoint:
         topic = f"open{turn}"
         if self._talk.leads:
-            found = self._choices[turn]
-            self._talk.say(topic, {"name": found.name})
+            try:
+                found = self._choices[turn]
+                self._talk.say(topic, {"name": found.name})
+            except BaseException as error:
+                raise self._talk.fail(topic, error) from error
             return found
         name = str(self._talk.hear_leader(topic)["name"])
         listed = read_listed(self._store, name)
@@ -191,11 +244,17 @@ class _Tries:
     def _try(self, found: ListedCheckpoint, turn: int) -> tuple[Any, LoadReport]:
         meet = Meet(self._talk, turn)
         try:
-            loaded = self._load(found, meet)
-        except Exception as error:  # told to the others, then raised
-            meet.end(error)
+            try:
+                loaded = self._load(found, meet)
+            except Exception as error:  # told to the others, then raised
+                meet.end(error)
+                raise
+            meet.end(None)
+        except Exception:
             raise
-        meet.end(None)
+        except BaseException as error:  # an interrupt: the others hear of it, and are not waited for
+            meet.leave(error)
+            raise
         return loaded
 
 

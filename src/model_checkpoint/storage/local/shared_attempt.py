@@ -37,10 +37,11 @@ class SharedAttempt(LocalAttempt):
 
     @property
     def _files(self) -> tuple[str, ...]:
-        try:
-            found = regular_files(self._root.calls, self._path)
-        except FileNotFoundError:  # published, or given up by another rank
-            return self._seen
+        with typed_errors(self._path, "could not look at the staged files"):
+            try:
+                found = regular_files(self._root.calls, self._path)
+            except FileNotFoundError:  # published, or given up by another rank
+                return self._seen
         self._seen = tuple(sorted(file for file in found if file not in (MANIFEST, MANIFEST_DRAFT)))
         return self._seen
 

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+
+import msgspec
 
 from model_checkpoint.engine.common.info import CheckpointInfo, info_of, path_of
 from model_checkpoint.engine.jobs.followups import FollowUp
 from model_checkpoint.engine.ranks.conversation import Conversation
 from model_checkpoint.engine.repairing.protect import protect
+from model_checkpoint.engine.writing import bandwidth
 from model_checkpoint.engine.writing.rank_saves.rank_part import PartRecord, compose_ranks, require_files, write_part
 from model_checkpoint.engine.writing.rank_saves.rank_plan import RankPlan
 from model_checkpoint.engine.writing.rank_saves.unsharded import unshard
 from model_checkpoint.engine.writing.request import SaveRequest
 from model_checkpoint.engine.writing.save_plan import SavePlan
 from model_checkpoint.engine.writing.slabs import FileJob
-from model_checkpoint.errors import CheckpointException, DurabilityUnknown, RankLost, StorageFailure
+from model_checkpoint.errors import CheckpointException, DurabilityUnknown, LimitExceeded, RankLost, StorageFailure
 from model_checkpoint.events import Emit
-from model_checkpoint.manifest import Manifest, Node, decode_summary, encode
+from model_checkpoint.manifest import FileCopy, Head, Manifest, Node, Summary, decode_summary, encode
+from model_checkpoint.manifest.record import Label
 from model_checkpoint.options import CheckpointFormat
 from model_checkpoint.storage.contract.shared import JointAttempt, SharedStore
 from model_checkpoint.storage.contract.store import Store
@@ -77,7 +82,11 @@ class RankEnding:
     def _part(self, move: Move) -> PartRecord:
         if self._planned is None or self._plan is None:
             raise AssertionError("a save is planned before it is written")
-        return write_part(self._joint, self._planned, self._plan.shares, move)
+        started = time.monotonic()
+        record = write_part(self._joint, self._planned, self._plan.shares, move)
+        written = sum(job.size for job in self._planned.writing)
+        bandwidth.note(self._store.url, written, time.monotonic() - started)
+        return record
 
     @property
     def _joint(self) -> JointAttempt:
@@ -92,7 +101,7 @@ class RankEnding:
             manifest = self._commit(move)
         except BaseException as error:  # noqa: BLE001  # raised there, once all ranks know
             return self._given_up(error), None
-        self._talk.say("verdict", {"id": manifest.id})
+        self._say_saved(manifest)
         log.info("%s: saved on %d ranks", self.where, self._talk.world_size)
         return info_of(self._store, manifest), protect(self._store, manifest, self.order.mirror)
 
@@ -121,9 +130,11 @@ class RankEnding:
         try:
             committed = self._settle()
             if committed and not isinstance(error, DurabilityUnknown):
-                info = self._info_in_place()
-                self._talk.say("verdict", {"id": info.id})
-                return info
+                summary = self._summary_in_place()
+                self._say_saved(summary)
+                if not isinstance(error, Exception):
+                    raise error  # an interrupt is the program's to hear, whatever came of the save
+                return info_of(self._store, summary)
             if isinstance(error, StorageFailure) and error.errno == 2 and not committed:
                 told = self._overtaken()
         except CheckpointException as second:
@@ -135,6 +146,16 @@ class RankEnding:
         if made is error:
             raise error
         raise made from error
+
+    def _say_saved(self, saved: Summary) -> None:
+        """Tell all of the checkpoint, so that nobody need read what is on the medium to know that it is there."""
+        size = sum(copy.size for copy in saved.copies)
+        label = {field: getattr(saved, field) for field in Label.__struct_fields__}
+        head = Head(**label, copies=(FileCopy(size, size, ""),))
+        try:
+            self._talk.say("verdict", {"head": msgspec.to_builtins(head)})
+        except LimitExceeded:  # metadata of the user's, which are in the manifest
+            self._talk.say("verdict", {"id": saved.id})
 
     def _overtaken(self) -> RankLost:
         return RankLost(
@@ -169,7 +190,9 @@ class RankEnding:
         """What rank 0 says became of the save, or what the root says if rank 0 does not."""
         talk = self._talk
         try:
-            talk.hear_leader("verdict")
+            word = talk.hear_leader("verdict")
+            if "head" in word:
+                return info_of(self._store, msgspec.convert(word["head"], Head))
         except RankLost as error:
             if 0 not in error.ranks or talk.rank in error.ranks:
                 raise
@@ -177,7 +200,7 @@ class RankEnding:
                 raise self._silent_leader(error) from own
         except CheckpointException as error:
             raise error from own
-        return self._info_in_place()
+        return info_of(self._store, self._summary_in_place())
 
     def _silent_leader(self, error: RankLost) -> RankLost:
         return RankLost(
@@ -194,6 +217,15 @@ class RankEnding:
         """End the attempt for good; whether it is committed."""
         return self._shared.settle(self.order.name, self.order.attempt)
 
-    def _info_in_place(self) -> CheckpointInfo:
-        summary = decode_summary(self._store.read_manifest(self.order.name), self.where)
-        return info_of(self._store, summary)
+    def _summary_in_place(self) -> Summary:
+        """What the manifest in place says of the checkpoint, which is committed whether it can be read here or not."""
+        try:
+            return decode_summary(self._store.read_manifest(self.order.name), self.where)
+        except StorageFailure as error:
+            raise DurabilityUnknown(
+                f"{self.where}: the checkpoint is in place, but its manifest could not be read on rank "
+                f"{self._talk.rank}: {str(error).rstrip('.')}. Run `mckpt verify` on it before relying on it.",
+                self.where,
+                code=error.errno,
+                inner_exception=error,
+            ) from error

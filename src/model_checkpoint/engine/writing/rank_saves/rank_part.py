@@ -18,6 +18,7 @@ from model_checkpoint.errors import StorageFailure
 from model_checkpoint.format.stored import tensor_bytes
 from model_checkpoint.manifest import (
     COMPRESSED,
+    INCOMPLETE,
     RANKS,
     Entry,
     FileCopy,
@@ -128,7 +129,8 @@ def compose_ranks(order: SaveRequest, tree: Node, plan: RankPlan, votes: Sequenc
         created=datetime.now(UTC).isoformat(timespec="microseconds"),
         layout=order.layout.value,
         compression=order.compression.value,
-        features=(RANKS, COMPRESSED) if any(vote["compressed"] for vote in votes) else (RANKS,),
+        features=_features(order, votes),
+        left_out=order.left_out,
         world_size=len(votes),
         parents=tuple(dict.fromkeys(parent for vote in votes for parent in vote["parents"])),
         parity=order.parity,
@@ -142,3 +144,9 @@ def compose_ranks(order: SaveRequest, tree: Node, plan: RankPlan, votes: Sequenc
         ranks=ranks,
         extras=tuple(msgspec.convert(vote["record"], FileRecord) for vote in votes),
     )
+
+
+def _features(order: SaveRequest, votes: Sequence[PartRecord]) -> tuple[str, ...]:
+    """What a reader must know to read the checkpoint rightly."""
+    compressed = (RANKS, COMPRESSED) if any(vote["compressed"] for vote in votes) else (RANKS,)
+    return (*compressed, INCOMPLETE) if order.left_out else compressed

@@ -1,9 +1,8 @@
 """Save ranks: the states of many ranks become one durable checkpoint, or none, and every rank learns which.
 
 Every rank takes its state apart and tells rank 0 what it has. Rank 0 names the save and opens its stage. Each plans for
-itself what it writes; that is :meth:`RankSave.begin`. Then each writes it, and votes with the digest of its manifest.
-When all have, rank 0 writes the manifest of the checkpoint and publishes it by one rename. Whoever loses patience takes
-the stage away by another. That is :meth:`RankSave.finish`, which a background save leaves to a thread.
+itself what it writes (:meth:`RankSave.begin`), writes it and votes with the digest of its manifest. When all have, rank
+0 publishes the manifest of all by one rename; whoever loses patience takes the stage away by another (``finish``).
 """
 
 from __future__ import annotations
@@ -137,12 +136,13 @@ class RankSave:
             raise _excused(talk, error) from error
         if talk.leads:
             return self._lead(order, shared, mine, busy)
-        return self._follow(order, shared, mine, enter)
+        with talk.interrupts_told("hello", "detail", "vote"):
+            return self._follow(order, shared, mine, enter)
 
     def _prepare(self, order: SaveRequest, state: Any) -> RankState:
         """Take the state apart and fingerprint what other ranks may have too without saying so."""
         talk = self.talk
-        flat = tree.flatten(state)
+        flat = state if isinstance(state, Flat) else tree.flatten(state)
         self._flat = flat = replace(flat, leaves=_placed(flat.leaves, talk.places))
         whole = {i: one for i, leaf in enumerate(flat.leaves) if (one := _fingerprinted(leaf, talk.world_size))}
         contents = hash_contents(whole, order.limits.chunk_bytes) if whole else {}
@@ -265,7 +265,7 @@ class RankSave:
         """Write, vote, and hear what became of it."""
         self._flat = None
         with self._open:
-            return self._require_ending().finish(move)
+            return self.talk.attended(lambda: self._require_ending().finish(move))
 
     def abandon(self, error: BaseException) -> None:
         """Tell the others that this rank will not write its part after all, and wait until they have heard."""

@@ -1,0 +1,181 @@
+"""Exchanged chunks: what all ranks want is read from the medium by one of them, and handed to the others.
+
+Only where the coordinator can (it has ``exchange``): it pays where the medium is slower than what lies between ranks.
+Whoever is handed a chunk verifies it as if the medium had given it. Where an exchange fails, each rank reads alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from model_checkpoint.coordination import Exchange
+from model_checkpoint.engine.reading.chunks.chunk_reader import ChunkReader
+from model_checkpoint.errors import ChunkMismatch
+from model_checkpoint.manifest import Manifest
+from model_checkpoint.options import MIB
+from model_checkpoint.plan import ChunkRead
+
+log = logging.getLogger("model_checkpoint.load")
+
+_ROUND_BYTES = 32 * MIB  # of memory that holds what is handed around at a time, however many ranks there are
+
+Wanted = Mapping[str, Sequence[Sequence[int]]]  # chunks of files, by name, as runs [first, stop)
+Place = Callable[[ChunkRead], memoryview | None]
+Take = Callable[[ChunkRead, memoryview], None]
+Key = tuple[str, int]  # a chunk, by file and number, as all ranks call it
+
+
+class ExchangedChunks:
+    """Gives chunks like the medium it stands before; see :meth:`ChunkReader.read_chunks`.
+
+    ``agree`` returns which of the wanted chunks every rank wants.
+    """
+
+    def __init__(
+        self,
+        medium: ChunkReader,
+        manifest: Manifest,
+        *,
+        rank: int,
+        world_size: int,
+        exchange: Exchange,
+        agree: Callable[[Wanted], Wanted],
+    ) -> None:
+        self._medium, self._manifest = medium, manifest
+        self._rank, self._world = rank, world_size
+        self._exchange, self._agree = exchange, agree
+
+    def read_chunks(self, reads: Sequence[ChunkRead], place: Place, take: Take) -> None:
+        """Read and verify, what all ranks want together with them; all ranks make this call."""
+        whole = {self._key(read): read for read in reads if self._is_whole(read)}
+        common = list(_chunks(self._agree(_runs(whole))))
+        alone = set(common)
+        left = [read for read in reads if self._key(read) not in alone]
+        failed = self._hand_around([whole[key] for key in common], place, take)
+        self._medium.read_chunks([*failed, *left], place, take)
+
+    def _key(self, read: ChunkRead) -> Key:
+        return self._manifest.files[read.file].name, read.chunk
+
+    def _is_whole(self, read: ChunkRead) -> bool:
+        ends = self._manifest.files[read.file].ends
+        return read.chunk > 0 and (read.start, read.stop) == (ends[read.chunk - 1], ends[read.chunk])
+
+    def _hand_around(self, reads: Sequence[ChunkRead], place: Place, take: Take) -> list[ChunkRead]:
+        """Read one's own and get those of the others, round by round; return what must be read after all."""
+        failed: list[ChunkRead] = []
+        works = True
+        first = 0
+        for some in _rounds(reads):
+            if not works:
+                failed += some
+                continue
+            turn = _Round(some, first, self._world)
+            first += len(some)
+            read_well = self._read_own(turn.of(self._rank))
+            try:
+                self._exchange(turn.buffers)
+            except Exception as error:  # noqa: BLE001  # whatever a coordinator of anybody's raises
+                log.warning(
+                    "%s: ranks could not hand chunks around (%s), so each reads them", self._medium.where, error
+                )
+                works = False
+            for owner, read, data in turn.slots:
+                good = read_well(read) if owner == self._rank else works and self._is_good(read, data)
+                if not good:
+                    failed.append(read)
+                    continue
+                room = place(read)
+                if room is not None:
+                    room[:] = data
+                take(read, data if room is None else room)
+        return failed
+
+    def _read_own(self, slots: Sequence[tuple[ChunkRead, memoryview]]) -> Callable[[ChunkRead], bool]:
+        """Read what this rank gives to the others; return which of it can be given."""
+        rooms = {self._key(read): data for read, data in slots}
+        good: set[Key] = set()
+        self._medium.read_chunks(
+            [read for read, _ in slots],
+            lambda read: rooms[self._key(read)],
+            lambda read, _: good.add(self._key(read)),
+            blame=lambda read, error: log.warning("%s: %s", self._medium.where, error),  # read again, and raised, below
+        )
+        return lambda read: self._key(read) in good
+
+    def _is_good(self, read: ChunkRead, data: memoryview) -> bool:
+        try:
+            self._medium.verify_chunk(read.file, read.chunk, data)
+        except ChunkMismatch:
+            return False
+        return True
+
+
+class _Round:
+    """Chunks that are handed around at once, and the memory for them: what one rank gives lies in one row."""
+
+    def __init__(self, reads: Sequence[ChunkRead], first: int, world: int) -> None:
+        owned = sorted(((first + i) % world, i) for i in range(len(reads)))
+        room = memoryview(bytearray(sum(read.stop - read.start for read in reads)))
+        self.slots: list[tuple[int, ChunkRead, memoryview]] = []
+        self.buffers: list[memoryview] = []
+        start = stop = 0
+        for rank in range(world):
+            for owner, i in owned:
+                if owner == rank:
+                    size = reads[i].stop - reads[i].start
+                    self.slots.append((rank, reads[i], room[stop : stop + size]))
+                    stop += size
+            self.buffers.append(room[start:stop])
+            start = stop
+
+    def of(self, rank: int) -> list[tuple[ChunkRead, memoryview]]:
+        """What a rank gives."""
+        return [(read, data) for owner, read, data in self.slots if owner == rank]
+
+
+def _rounds(reads: Sequence[ChunkRead]) -> Iterator[list[ChunkRead]]:
+    """Cut chunks, in an order that is the same on all ranks, into rounds that fit the memory."""
+    some: list[ChunkRead] = []
+    room = _ROUND_BYTES
+    for read in reads:
+        size = read.stop - read.start
+        if some and size > room:
+            yield some
+            some, room = [], _ROUND_BYTES
+        some.append(read)
+        room -= size
+    if some:
+        yield some
+
+
+def _runs(keys: Mapping[Key, object]) -> dict[str, list[list[int]]]:
+    """Chunks as runs, which takes little to tell."""
+    made: dict[str, list[list[int]]] = {}
+    for name, chunk in sorted(keys):
+        runs = made.setdefault(name, [])
+        if runs and runs[-1][1] == chunk:
+            runs[-1][1] = chunk + 1
+        else:
+            runs.append([chunk, chunk + 1])
+    return made
+
+
+def _chunks(wanted: Wanted) -> Iterator[Key]:
+    for name in sorted(wanted):
+        for first, stop in wanted[name]:
+            yield from ((name, chunk) for chunk in range(first, stop))
+
+
+def in_common(wanted: Sequence[Wanted]) -> Wanted:
+    """The chunks that everybody wants.
+
+    Example:
+        >>> in_common([{"a": [[1, 5]], "b": [[1, 2]]}, {"a": [[0, 2], [3, 9]]}])
+        {'a': [[1, 2], [3, 5]]}
+    """
+    common = set(_chunks(wanted[0]))
+    for one in wanted[1:]:
+        common &= set(_chunks(one))
+    return _runs(dict.fromkeys(common))
