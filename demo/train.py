@@ -39,7 +39,7 @@ def main(root: str, losses: str, every: int) -> None:
     )
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=100)
-    data = DataLoader(Noisy(64 * BATCHES), batch_size=64, shuffle=True, num_workers=2, persistent_workers=True)
+    data = DataLoader(Noisy(64 * BATCHES), batch_size=64, shuffle=True)  # workers would complain of the kill
     run = mc.Run(
         root, data=data, epochs=EPOCHS, every=every or None, model=model, optimizer=optimizer, scheduler=scheduler,
         progress=False,
