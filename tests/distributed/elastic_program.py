@@ -1,0 +1,37 @@
+"""What torchrun starts: ranks that train and save; in the first start one of them dies in the middle of a step."""
+
+import contextlib
+import os
+import signal
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from tests.distributed.scenes import train, wrapped
+
+import model_checkpoint as mc
+from model_checkpoint.distributed import TorchCoordinator
+
+
+def main(root):
+    dist.init_process_group("gloo")
+    ranks = TorchCoordinator(patience=60.0)
+    model = wrapped("fsdp", ranks.world_size)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    run = {"model": model, "optimizer": optimizer, "step": 0}
+    with contextlib.suppress(mc.CheckpointNotFound):  # on the first start
+        mc.load(root, into=run, coordinator=ranks)
+    for step in range(run["step"] + 1, 7):
+        (loss,) = train(model, optimizer, [step])
+        if ranks.rank == 0:
+            with open(root / f"losses-{os.environ['TORCHELASTIC_RESTART_COUNT']}", "a") as stream:
+                stream.write(f"{step} {loss!r}\n")
+        if (step, ranks.rank, os.environ["TORCHELASTIC_RESTART_COUNT"]) == (4, 1, "0"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        mc.save(root, run | {"step": step}, step=step, coordinator=ranks)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
