@@ -211,15 +211,6 @@ def listen(deadline: float) -> Preemption | None:
         return None
 
 
-def leave(
-    notice: Preemption, root: Root, state: Mapping[str, Any], *, step: int, metrics: Mapping[str, float]
-) -> NoReturn:
-    """Save for the last time, and end the program as the signal asks: quietly it would go on as if it had trained."""
-    _finish_quietly(root)
-    notice.save(root, state, step=step, metrics=metrics)
-    obey(notice)
-
-
 def _finish_quietly(root: Root) -> None:
     """Wait for earlier saves; that one failed never keeps the last one from being made."""
     try:
