@@ -203,4 +203,4 @@ def test_a_handle_shows_only_what_its_owner_may_do(tmp_path):
     job.result()
 
     public = [name for name in dir(job) if not name.startswith("_")]
-    assert " ".join(public) == "cancel counts done exception result seen stall state wait_protected wait_staged where"
+    assert " ".join(public) == "at_end cancel counts done exception result seen stall state wait_protected wait_staged where"
