@@ -43,18 +43,19 @@ bench: setup
 	$(BIN)/pip install -q -c constraints.txt -e '.[bench]'
 	$(BIN)/python -m bench
 
-# Mounts small file systems of its own and cuts their power, so it needs root.
+# Kills trainings, then mounts small file systems of its own and cuts their power, so it needs root.
 proof: setup
 	tests/install_servers.sh
 	$(BIN)/pip install -q -c constraints.txt -e '.[bench]'
+	$(BIN)/python -m proof.resuming
 	$(BIN)/python -m proof
 
-# A sample of small wrongs, each against the tests of its room: MUTANTS=n MINUTES=m ROOMS="format plan" SEED=s.
+# A sample of small wrongs, each against the tests of its room: MUTANTS=n MINUTES=m ROOMS="format plan" SEED=s, and ALSO others.
 MUTANTS ?= 60
 MINUTES ?= 20
 SEED ?= 0
 mutants: setup
-	$(BIN)/python -m mutants $(ROOMS) --count $(MUTANTS) --minutes $(MINUTES) --seed $(SEED)
+	$(BIN)/python -m mutants $(ROOMS) --count $(MUTANTS) --minutes $(MINUTES) --seed $(SEED) $(if $(ALSO),--also $(ALSO))
 
 docs: setup
 	$(BIN)/mkdocs build --strict

@@ -133,8 +133,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         plain, resumed = skipping(folder / "run", rounds=args.rounds, indices=indices)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    loop, skip = costs["a shuffled loader"], resumed - plain
-    met = loop <= OVERHEAD_TARGET and skip <= SKIP_TARGET
+    claims = (
+        ("us per iteration over a shuffled loader", costs["a shuffled loader"], OVERHEAD_TARGET),
+        ("us per iteration with a catalog, its writer included", costs["a shuffled loader, catalog"], OVERHEAD_TARGET),
+        ("s to skip beyond making the order", resumed - plain, SKIP_TARGET),
+    )
+    met = all(value <= limit for _, value, limit in claims)
     if args.json:
         print(json.dumps({"microseconds": costs, "order": plain, "resumed": resumed, "met": met}))
         return 0 if met else 1
@@ -142,10 +146,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name, cost in costs.items():
         print(f"{name:28} {cost:8.1f} us")
     print(f"{indices} shuffled indices: first batch after {plain:.2f} s, resumed near the end after {resumed:.2f} s")
-    for claim, value, limit in (
-        ("us per iteration over a shuffled loader", loop, OVERHEAD_TARGET),
-        ("s to skip beyond making the order", skip, SKIP_TARGET),
-    ):
+    for claim, value, limit in claims:
         print(f"{claim}: {value:.2f}, at most {limit:g}: {'ok' if value <= limit else 'MISSED'}")
     return 0 if met else 1
 

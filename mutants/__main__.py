@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -17,25 +18,27 @@ from mutants.workshop import Site, Workshop
 
 _ROOT = Path(__file__).resolve().parent.parent
 _PACKAGE = Path("src/model_checkpoint")
-_AT_ONCE = 2
+_WORTH_REHEARSING = 12  # mutants of one room
 _PATIENCE = 400.0  # seconds for all tests of a room
 
 
 def main(argv: Sequence[str] | None = None, *, root: Path = _ROOT) -> int:
-    """Draw mutants of every room, try two at a time, print who lived and the kill rate per room."""
+    """Draw mutants of every room, try some at a time, print who lived and the kill rate per room."""
     known = rooms(root)
     parser = argparse.ArgumentParser(prog="mutants", description=__doc__)
     parser.add_argument("rooms", nargs="*", help=f"which: {', '.join(known)} (default: all)")
     parser.add_argument("--count", type=int, default=60, help="mutants in all, spread over the rooms (default: 60)")
     parser.add_argument("--minutes", type=float, default=20.0, help="begin no further mutant after this (default: 20)")
     parser.add_argument("--seed", type=int, default=0, help="which to draw (default: 0)")
+    parser.add_argument("--at-once", type=int, default=2, help="mutants that run side by side (default: 2)")
+    parser.add_argument("--also", nargs="+", default=[], help="tests of other rooms that may tell too, by their path")
     wish = parser.parse_args(argv)
     unknown = [room for room in wish.rooms if room not in known]
     if unknown:
         parser.error(f"no room {unknown[0]!r} with tests of its own; there are {', '.join(known)}")
     print(f"rooms with tests of their own: {', '.join(known)}", flush=True)
     drawn = draw(root, wish.rooms or known, count=wish.count, seed=wish.seed)
-    trials = list(_try_all(root, drawn, until=time.monotonic() + 60 * wish.minutes))
+    trials = list(_try_rooms(root, drawn, minutes=wish.minutes, at_once=wish.at_once, also=wish.also))
     print(render(trials, left=len(drawn) - len(trials)))
     return 0
 
@@ -60,16 +63,33 @@ def draw(root: Path, chosen: Sequence[str], *, count: int, seed: int) -> list[tu
     return drawn
 
 
-def _try_all(root: Path, drawn: Sequence[tuple[str, Site]], *, until: float) -> Iterator[Trial]:
-    with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(_AT_ONCE) as team:
-        free: SimpleQueue[Workshop] = SimpleQueue()
-        for number in range(_AT_ONCE):
-            free.put(Workshop(root, Path(scratch, str(number))))
+def _try_rooms(
+    root: Path, drawn: Sequence[tuple[str, Site]], *, minutes: float, at_once: int, also: Sequence[str]
+) -> Iterator[Trial]:
+    """Room after room, each with its share of the time."""
+    chosen, began = list(dict.fromkeys(room for room, _ in drawn)), time.monotonic()
+    for number, room in enumerate(chosen, start=1):
+        until = began + 60 * minutes * number / len(chosen)
+        sites = [site for its, site in drawn if its == room]
+        yield from _try_room(root, room, sites, until=until, at_once=at_once, also=also)
 
-        def attempt(one: tuple[str, Site]) -> Trial | None:
+
+def _try_room(
+    root: Path, room: str, sites: Sequence[Site], *, until: float, at_once: int, also: Sequence[str]
+) -> Iterator[Trial]:
+    with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(at_once) as team, ExitStack() as open_shops:
+        free: SimpleQueue[Workshop] = SimpleQueue()
+
+        def prepare(number: int) -> None:
+            shop = open_shops.enter_context(closing(Workshop(root, Path(scratch, str(number)))))
+            if (also or len(sites) >= _WORTH_REHEARSING) and time.monotonic() < until:
+                shop.rehearse(room, also=also)
+            free.put(shop)
+
+        def attempt(site: Site) -> Trial | None:
             if time.monotonic() > until:
                 return None
-            (room, site), shop = one, free.get()
+            shop = free.get()
             try:
                 fate = shop.try_mutant(site, room, seconds=_PATIENCE)
             finally:
@@ -77,8 +97,8 @@ def _try_all(root: Path, drawn: Sequence[tuple[str, Site]], *, until: float) -> 
             print(f"{fate.name.lower():<7} {site}", flush=True)
             return Trial(room, site, fate)
 
-        mixed = random.Random(0).sample(list(drawn), len(drawn))  # so that time runs out for all rooms alike
-        yield from (trial for trial in team.map(attempt, mixed) if trial is not None)
+        list(team.map(prepare, range(at_once)))
+        yield from (trial for trial in team.map(attempt, sites) if trial is not None)
 
 
 __all__ = ["draw", "main", "rooms"]

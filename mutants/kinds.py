@@ -45,6 +45,19 @@ def mutants_of(source: bytes) -> list[Mutant]:
     return sorted((one for one in found if _compiles(one.apply(source))), key=lambda one: (one.start, one.after))
 
 
+def statement_lines(source: bytes, mutant: Mutant) -> tuple[int, int]:
+    """First and last line of the statement a mutant lies in; of one with a body, the lines before that."""
+    last = mutant.line + source[mutant.start : mutant.stop].count(b"\n")
+    around = [
+        one
+        for one in ast.walk(ast.parse(source))
+        if isinstance(one, ast.stmt) and one.lineno <= mutant.line and last <= one.end_lineno
+    ]
+    nearest = max(around, key=lambda one: (one.lineno, -one.end_lineno))
+    body = getattr(nearest, "body", None)
+    return nearest.lineno, max(last, body[0].lineno - 1) if body else nearest.end_lineno
+
+
 def _mutant(source: bytes, starts: list[int], node: ast.AST, after: str) -> Mutant:
     start = starts[node.lineno - 1] + node.col_offset
     stop = starts[node.end_lineno - 1] + node.end_col_offset
@@ -117,4 +130,4 @@ def _is_none(node: ast.AST) -> bool:
     return isinstance(node, ast.Constant) and node.value is None
 
 
-__all__ = ["Mutant", "mutants_of"]
+__all__ = ["Mutant", "mutants_of", "statement_lines"]

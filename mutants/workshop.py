@@ -10,13 +10,15 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
-from mutants.kinds import Mutant
+from mutants.kinds import Mutant, statement_lines
+from mutants.rehearsed_room import RehearsedRoom
 
 _PYTEST = (sys.executable, "-m", "pytest", "-x", "-q", "--timeout=60")
 _MEMORY = 12 << 30  # a wrong constant may ask for more than the machine has
@@ -55,16 +57,28 @@ class Workshop:
 
     def __init__(self, root: Path, folder: Path) -> None:
         self.folder, self._seconds = folder, count(1)
+        self._rehearsed: RehearsedRoom | None = None
         self._sound: dict[str, bool] = {}  # whether a test passes on the sources as they are
         copy_tree(root, folder)
 
+    def rehearse(self, room: str, *, also: Sequence[str] = ()) -> None:
+        """Import the tests of a room, and ``also`` others, once and learn what each runs; worth it for some mutants."""
+        self.close()
+        self._rehearsed = RehearsedRoom(self.folder, room, also=also)
+
+    def close(self) -> None:
+        """End the process of the rehearsed room."""
+        if self._rehearsed is not None:
+            self._rehearsed.close()
+
     def try_mutant(self, site: Site, room: str, *, seconds: float) -> Fate:
-        """Make the change, run the tests nearest to it first, then all of its room, and undo it."""
+        """Make the change, run the tests that tell, and undo it."""
         path = self.folder / site.path
         source = path.read_bytes()
-        self._write(path, site.mutant.apply(source))
+        changed = site.mutant.apply(source)
+        self._write(path, changed)
         try:
-            run = self._run(nearest_tests(self.folder, site.path, room), seconds=seconds)
+            run = self._trial(site, room, source, changed, seconds)
         finally:
             self._write(path, source)
         if run.code == 0:
@@ -72,7 +86,20 @@ class Workshop:
         told = run.code is not None and all(self._passes_unchanged(test, seconds) for test in run.failed)
         return Fate.KILLED if told else Fate.UNSURE
 
+    def _trial(self, site: Site, room: str, source: bytes, changed: bytes, seconds: float) -> Run:
+        """Ask the rehearsed room first; what an import runs is tried in a new process, nearest tests first."""
+        nearest = nearest_tests(self.folder, site.path, room)
+        if self._rehearsed is None:
+            return self._run(nearest, seconds=seconds)
+        lines = statement_lines(source, site.mutant)
+        answer = self._rehearsed.ask(site.path, lines, source, changed, seconds=seconds)
+        if answer.failed or answer.late:
+            return Run(None if answer.late else 1, answer.failed)
+        return Run(0, []) if answer.whole else self._run(answer.around or nearest, seconds=seconds)
+
     def _passes_unchanged(self, test: str, seconds: float) -> bool:
+        if test not in self._sound and self._rehearsed is not None and "::" in test:
+            self._sound[test] = self._rehearsed.passes(test, seconds=seconds)
         if test not in self._sound:
             only = [test] if "::" in test else [test, "--collect-only"]  # a whole file could not be imported
             self._sound[test] = self._run(only, seconds=seconds).code == 0

@@ -3,9 +3,14 @@
 import contextlib
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.ground.power import Disk, PowerUnavailable
 from tests.ground.rank_zygote import Zygote
+
+# a busy machine is no failure: properties are judged by what they find, never by the clock
+settings.register_profile("patient", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 
 @pytest.fixture(params=["ext4", "xfs"])

@@ -18,7 +18,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 RECORD = ROOT / "tests" / "second_go.txt"
 # These fork at every call to the medium: in processes that have loaded no framework that takes half the time.
-FORKING = ("tests/engine/faults/test_engine_faults.py", "tests/storage/local/test_local_crashes.py")
+FORKING = (
+    "tests/engine/faults/test_engine_faults.py",
+    "tests/engine/faults/test_forks.py",
+    "tests/storage/local/test_local_crashes.py",
+)
 # The rest often waits: for servers, for deadlines, for processes that are stopped.
 GROUPS = (("-n", "2", *FORKING), ("-n", "3", *(f"--ignore={path}" for path in FORKING)))
 GOES = 3
@@ -54,6 +58,7 @@ def failures(arguments: Sequence[str], folder: Path) -> list[str]:
             "pytest",
             "-m",
             "",
+            "-rfEs",
             "--durations=40",
             "--durations-min=5",
             "-o",

@@ -1,9 +1,13 @@
 """The README's example runs as printed, twice: the second run resumes from the first, whatever became of it."""
 
+import json
+import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -51,3 +55,21 @@ def test_the_demo_holds_every_claim():
     assert (done.returncode, done.stderr) == (0, "")
     assert "CheckpointWarning" in done.stdout
     assert "NO" not in done.stdout
+    assert "Look at it in a browser: make demo-serve" in done.stdout.splitlines()[-1]
+    assert served_runs() >= 2
+
+
+def served_runs():
+    """How many runs the dashboard shows that `make demo-serve` opens, by the command that it runs."""
+    told = subprocess.run(["make", "-n", "demo-serve"], cwd=README.parent, capture_output=True, text=True, check=True)
+    (words,) = [line.split()[1:] for line in told.stdout.splitlines() if "mckpt serve" in line]
+    command = [sys.executable, "-c", "from model_checkpoint.cli.main import answer; answer()", *words, "--no-browser"]
+    env = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(command, cwd=README.parent, env=env, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            address, token = re.search(r"(http://\S+/)#token=(\S+)", server.stdout.readline()).groups()
+            asked = Request(f"{address}api/runs", headers={"Authorization": f"Bearer {token}"})
+            with urlopen(asked, timeout=60) as answer:
+                return len(json.load(answer)["rows"])
+        finally:
+            server.send_signal(signal.SIGINT)

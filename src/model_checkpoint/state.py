@@ -71,6 +71,7 @@ class Flat:
     leaves: Sequence[Leaf]
     unshared: Sequence[str] = ()  # names of views stored apart because together they cover too little
     owners: Sequence[object] = ()  # the modules and optimizers met in the state
+    of_rank_zero: Sequence[str] = ()  # names of what is nobody's own, so that rank 0's is kept for all ranks
 
 
 class Target(Protocol):
@@ -86,6 +87,11 @@ class Target(Protocol):
         """All the bytes, writable, if they lie contiguous on the host; else None and ``put`` is the way."""
         ...
 
+    @property
+    def address(self) -> int:
+        """Where those of ``buffer`` begin, if that is quicker told than shown; else 0."""
+        ...
+
     def put(self, start: int, data: memoryview) -> None:
         """Write ``data`` at byte ``start``."""
         ...
@@ -99,6 +105,7 @@ class ShardTarget(NamedTuple):
     buffers: Sequence[memoryview]  # all of their bytes, in C order
     live: bool
     buffer: None = None
+    address: int = 0
 
     def put(self, start: int, data: memoryview) -> None:
         """Never called: the rank has only a part of the array, so no byte of the whole says where it goes."""

@@ -12,6 +12,7 @@ from model_checkpoint.checkpoint.catalog.reindexing import reindex
 from model_checkpoint.convert import adopt, convert
 from model_checkpoint.database import EnhancedDatabaseConnection
 from model_checkpoint.engine.reading.export import export_file, export_folder
+from model_checkpoint.options import Graces
 
 STEPS = (1, 2, 3)
 
@@ -54,6 +55,12 @@ def repaired(root, progress):
     assert mc.repair(root, progress=progress).repaired
 
 
+def swept(root, progress):
+    for step in (1, 2):
+        mc.delete(root, step=step)
+    assert mc.collect_garbage(root, graces=Graces(trash=0.0), progress=progress).trashed
+
+
 WORK = {
     "verify": lambda root, progress: mc.verify(root, progress=progress),
     "diff": lambda root, progress: mc.diff(f"{root}@1", f"{root}@3", progress=progress),
@@ -66,6 +73,7 @@ WORK = {
     "convert-native": imported,
     "adopt": adopted,
     "reindex": reindexed,
+    "gc": swept,
     "prune": lambda root, progress: mc.prune(root, [mc.last(1)], progress=progress),
 }
 
@@ -89,6 +97,7 @@ def test_a_person_sees_a_bar_and_it_goes_when_the_work_is_done(root, tmp_path):
         (("diff", f"{root}@1", f"{root}@3"), r"comparing .* of [\d.]+ (kB|bytes)"),
         (("reindex", root), "reindexing .* of 3 checkpoints"),
         (("prune", root, "--keep", "last:1"), "dropping .* of 2 checkpoints"),
+        (("gc", root, "--trash"), r"removing .*\b(\d+) of \1 leavings"),
     ]
     for words, bar in calls:
         _, text = on_terminal(100, *map(str, words))

@@ -69,7 +69,10 @@ def shape(url):
         name: (
             [(c["name"], str(c["type"]), c["nullable"]) for c in look.get_columns(name)],
             look.get_pk_constraint(name)["constrained_columns"],
-            sorted((i["name"], tuple(map(str, i["column_names"])), i["unique"]) for i in look.get_indexes(name)),
+            sorted(
+                (i["name"], tuple(map(str, i["column_names"])), i["unique"], _condition(i))
+                for i in look.get_indexes(name)
+            ),
             sorted(
                 (tuple(f["constrained_columns"]), f["referred_table"], str(f["options"]))
                 for f in look.get_foreign_keys(name)
@@ -79,8 +82,18 @@ def shape(url):
         for name in look.get_table_names()
         if "backup" not in name
     }
+    if engine.dialect.name == "sqlite":
+        with engine.connect() as connection:
+            found["with rows"] = {
+                one.name: one.wr for one in connection.exec_driver_sql("PRAGMA table_list") if one.name in found
+            }
     engine.dispose()
     return found
+
+
+def _condition(index):
+    """What an index is limited to."""
+    return sorted(str(value) for key, value in index.get("dialect_options", {}).items() if key.endswith("_where"))
 
 
 def test_an_old_database_is_brought_up_to_date_with_all_it_has(old_url, database_url):
@@ -163,6 +176,23 @@ def test_a_migration_of_a_file_keeps_a_backup_that_opens(sqlite_url, tmp_path):
         assert db.revision == HEAD
 
 
+def test_a_roll_back_is_told_by_the_log_that_stays_or_by_that_of_the_backup(sqlite_url):
+    def told(url):
+        with EnhancedDatabaseConnection(url) as db:
+            found = [one for one in db.audit(action="migrate").items if one.details["to"] != HEAD]
+            return [(one.outcome, one.details["from"], one.details["to"]) for one in found]
+
+    fill(sqlite_url)
+    with MigrationManager(sqlite_url) as manager:
+        manager.rollback("0003")
+        manager.migrate()
+        assert told(sqlite_url) == [("ok", HEAD, "0003"), ("begun", HEAD, "0003")]
+        backup = manager.rollback("0001").backup
+
+    assert told(f"sqlite:///{backup}") == [("begun", HEAD, "0001"), ("ok", HEAD, "0003"), ("begun", HEAD, "0003")]
+    assert told(sqlite_url) == []  # the log went with the roll-back, and begins anew
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("server", ["postgres", "mariadb"])
 def test_a_migration_on_a_server_keeps_a_copy_of_every_table(request, server):
@@ -177,6 +207,8 @@ def test_a_migration_on_a_server_keeps_a_copy_of_every_table(request, server):
     engine = create_engine(read_url(url))
     with engine.connect() as connection:
         assert connection.exec_driver_sql(f"SELECT count(*) FROM {label}_metric_summaries").scalar() == 3
+        last = connection.exec_driver_sql(f"SELECT outcome FROM {label}_audit_log ORDER BY number DESC").scalar()
+        assert last == "begun"  # the log that went tells by its copy why
     engine.dispose()
 
 
@@ -207,7 +239,7 @@ def test_a_newer_database_can_be_read_and_not_written(database_url, caplog):
         assert db.read_only
         assert db.get_experiment("r1").name == "old"
         assert db.best("r1", "acc", "max")[0].id == "c2"
-        with pytest.raises(SchemaTooNew, match=r"revision 9999 .*knows up to 0003.*pip install -U model-checkpoint"):
+        with pytest.raises(SchemaTooNew, match=rf"revision 9999 .*knows up to {HEAD}.*pip install -U model-checkpoint"):
             db.save_checkpoint(Checkpoint(id="c9", experiment_id="r1"))
         with engine.begin() as connection:
             connection.exec_driver_sql("DROP TABLE lineage_edges")

@@ -6,6 +6,7 @@ import uuid
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sqlalchemy import Engine, event
 
 from model_checkpoint.database import EnhancedDatabaseConnection, Experiment, Metric, RowRefused
 from model_checkpoint.database.values.point_columns import columns_of
@@ -83,3 +84,24 @@ def test_a_call_of_a_run_nobody_knows_is_refused():
         pytest.raises(RowRefused, match="experiment 'nobody' is not in the catalog"),
     ):
         db.write_calls("nobody", [(10.0, 1, {"x": 1.0})])
+
+
+def test_many_points_go_to_sqlite_in_few_statements():
+    """Its driver lets other threads run with each statement: one for every point made a training loop wait for each."""
+    said = []
+
+    def look(connection, cursor, statement, parameters, context, many):
+        if statement.startswith("INSERT INTO experiment_metrics"):
+            said.append(len(parameters) if many else 1)
+
+    with EnhancedDatabaseConnection("sqlite://") as db:
+        db.save_experiment(Experiment(id="r1", name="baseline"))
+        event.listen(Engine, "before_cursor_execute", look)
+        try:
+            db.write_calls("r1", [(100.0 + step, step, {"loss": 1 / (step + 1)}) for step in range(1000)])
+        finally:
+            event.remove(Engine, "before_cursor_execute", look)
+        points = db.get_metrics("r1", "loss")
+
+    assert [(one.step, one.metric_value) for one in points] == [(step, 1 / (step + 1)) for step in range(1000)]
+    assert 1 <= sum(said) <= 1000 // 100

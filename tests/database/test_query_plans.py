@@ -94,10 +94,11 @@ def statements_of(db, ask):
     def note(connection, cursor, statement, parameters, context, executemany):
         sent.append((statement, parameters))
 
-    def trace(connection):
-        connection.connection.driver_connection.set_trace_callback(lambda statement: sent.append((statement, ())))
+    def trace(driver, record, proxy):
+        driver.set_trace_callback(lambda statement: sent.append((statement, ())))
 
-    heard = ("begin", trace) if engine.dialect.name == "sqlite" else ("before_cursor_execute", note)
+    db._pool._idle.clear()  # what stays at hand is not checked out
+    heard = ("checkout", trace) if engine.dialect.name == "sqlite" else ("before_cursor_execute", note)
     event.listen(engine, *heard)
     try:
         ask(db)

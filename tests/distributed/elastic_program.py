@@ -1,4 +1,4 @@
-"""What torchrun starts: ranks that train and save; in the first start one of them dies in the middle of a step."""
+"""What torchrun starts: ranks that train and save; in the first start some of them die in the middle of a step."""
 
 import contextlib
 import os
@@ -27,10 +27,19 @@ def main(root):
         if ranks.rank == 0:
             with open(root / f"losses-{os.environ['TORCHELASTIC_RESTART_COUNT']}", "a") as stream:
                 stream.write(f"{step} {loss!r}\n")
-        if (step, ranks.rank, os.environ["TORCHELASTIC_RESTART_COUNT"]) == (4, 1, "0"):
-            os.kill(os.getpid(), signal.SIGKILL)
+        if (step, os.environ["TORCHELASTIC_RESTART_COUNT"]) == (4, "0"):
+            die(ranks.rank)
         mc.save(root, run | {"step": step}, step=step, coordinator=ranks)
     dist.destroy_process_group()
+
+
+def die(rank):
+    """Lose a whole node, if there are two, with the agent that would start its ranks again; else one rank."""
+    node = os.environ.get("NODE", "only")
+    if node == "lost":
+        os.kill(os.getppid(), signal.SIGKILL)
+    if node == "lost" or (node == "only" and rank == 1):
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from model_checkpoint.storage.local.store import LocalStore
 from model_checkpoint.storage.local.syscalls import Syscalls
 
 PATIENCE = 8.0
+BUCKET_PATIENCE = 16.0  # a small server answers all trials at once
 SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "term": signal.SIGTERM}
 # What may be going on in a rank, by what it does: words it is about to say or has just said, calls to its disk.
 FOLLOWER = {
@@ -30,9 +31,24 @@ LEADER = {
 }
 
 
+# The same for a bucket: one object has the verdict, another one carries it out.
+KEYS = {".safetensors": "data", ".verdict": "verdict", "/manifest.json": "manifest"}
+BUCKET_FOLLOWER = {"save": ["hello", "data", "data put", "vote said"], "overwrite": ["data put"]}
+BUCKET_LEADER = {
+    "save": ["open", "data", "data put", "verdict", "verdict put", "manifest put"],
+    "overwrite": ["data put", "verdict", "verdict put", "manifest put"],
+}
+
+
 def trials(victim):
     """Every way and phase in which something may happen to a rank."""
     return [(way, phase) for way, phases in (FOLLOWER if victim else LEADER).items() for phase in phases]
+
+
+def bucket_trials(victim):
+    """The same where checkpoints lie in a bucket."""
+    phases = BUCKET_FOLLOWER if victim else BUCKET_LEADER
+    return [(way, phase) for way, phases in phases.items() for phase in phases]
 
 
 class Trap:
@@ -41,8 +57,8 @@ class Trap:
     def __init__(self, phase, spring):
         self.phase, self._spring = phase, spring
 
-    def at(self, phase):
-        if phase == self.phase:
+    def at(self, *phases):
+        if self.phase in phases:
             self.phase = None
             self._spring()
 
@@ -70,6 +86,21 @@ class TrappedCalls(Syscalls):
         super().rename(source, target, **folders)
         if publishing:
             self.trap.at("published")
+
+
+class SlowCalls(Syscalls):
+    """The system, with a disk that takes its time for every write, one after the other."""
+
+    def __init__(self, seconds):
+        super().__init__()
+        self.seconds, self.writes = seconds, 0
+        self._turn = threading.Lock()
+
+    def pwrite(self, fd, data, offset):
+        with self._turn:
+            time.sleep(self.seconds)
+            self.writes += 1
+            return super().pwrite(fd, data, offset)
 
 
 class TrappedCoordinator:
@@ -135,15 +166,59 @@ def outcome_of(rank, store, coordinator, way):
     return made | {"at": time.monotonic(), "changed": bool(live.any())}
 
 
+def beside_a_slow_disk(rank, world, folder, *, root, patience, seconds, slow):
+    """Save with a rank whose disk is slow; tell how many writes this rank made, and how long they took."""
+    join()
+    calls = SlowCalls(seconds if rank == slow else 0.0)
+    own = np.full(9 << 20 if rank == slow else 10, rank, np.int32)
+    warm = TorchCoordinator(patience=60.0)
+    mc.save(root, {"at": rank}, step=1, coordinator=warm)
+    mc.save(LocalStore(root, calls=calls), {"own": own}, step=2, coordinator=TorchCoordinator(patience=patience))
+    return {"writes": calls.writes, "slept": calls.writes * calls.seconds}
+
+
 def under_signal(rank, world, folder, *, roots, fault, victim):
     """Begin everything that can be done side by side; the victim gets its signal when each has come to its phase."""
+
+    def store_of(name, trap):
+        return LocalStore(f"{roots}/{name}", calls=TrappedCalls(trap))
+
+    return _struck(rank, trials(victim), store_of, PATIENCE, roots=roots, fault=fault, victim=victim)
+
+
+def killed_at_a_bucket(rank, world, folder, *, roots, root, environment, victim):
+    """The same, with every checkpoint in a bucket."""
+    os.environ.update(environment)
+    from model_checkpoint.storage import ObjectStore
+    from model_checkpoint.storage.objects.requests.bucket import Bucket
+
+    class TrappedBucket(Bucket):
+        """A bucket, with a trap."""
+
+        def _call(self, key, doing, call):
+            kinds = [kind for end, kind in KEYS.items() if key.endswith(end) and doing == "could not be written"]
+            self.trap.at(*kinds)
+            made = super()._call(key, doing, call)
+            self.trap.at(*[f"{kind} put" for kind in kinds])
+            return made
+
+    def store_of(name, trap):
+        store = ObjectStore(f"{root}/{name.replace(' ', '-')}")
+        store._bucket = TrappedBucket(store._bucket.address, store._bucket.client)
+        store._bucket.trap = trap
+        return store
+
+    return _struck(rank, bucket_trials(victim), store_of, BUCKET_PATIENCE, roots=roots, fault="kill", victim=victim)
+
+
+def _struck(rank, todo, store_of, patience, *, roots, fault, victim):
     join()
-    todo = trials(victim)
-    inner = [TorchCoordinator(dist.new_group(), patience=PATIENCE) for _ in todo]
+    inner = [TorchCoordinator(dist.new_group(), patience=patience) for _ in todo]
     for one in inner:  # connected before the time counts
         one.put(f"warm-0/word/{rank}", b"")
         one.put(f"warm-0/beat/{rank}", b"")
-    mc.save(f"{roots}/warm", state_of(rank, 1), step=1, coordinator=TorchCoordinator(patience=60.0))
+    warm = TorchCoordinator(patience=60.0)
+    mc.save(store_of("warm", Trap(None, None)), state_of(rank, 1), step=1, coordinator=warm)
     outcomes = {}
 
     def strike():
@@ -156,8 +231,7 @@ def under_signal(rank, world, folder, *, roots, fault, victim):
     def attempt(way, phase, coordinator):
         trap = Trap(phase if rank == victim else None, lambda: gate.arrive(ranks.beat))
         ranks = TrappedCoordinator(coordinator, trap)
-        store = LocalStore(f"{roots}/{way} {phase}", calls=TrappedCalls(trap))
-        outcomes[f"{way} {phase}"] = outcome_of(rank, store, ranks, way)
+        outcomes[f"{way} {phase}"] = outcome_of(rank, store_of(f"{way} {phase}", trap), ranks, way)
 
     threads = [threading.Thread(target=attempt, args=(*one, its)) for one, its in zip(todo, inner, strict=True)]
     dist.barrier()

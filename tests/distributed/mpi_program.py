@@ -1,5 +1,6 @@
 """What mpirun starts: four ranks save, load, save in the background, and one of them stops."""
 
+import asyncio
 import os
 import signal
 import sys
@@ -28,6 +29,11 @@ def save_in_background(root, ranks, state):
     mc.save(root, state, step=7, coordinator=ranks)  # waits for the one before, which nobody has asked for
     assert next_one.done()
 
+    async def saved():
+        return await mc.save_async(root, state, step=8, coordinator=ranks)
+
+    assert asyncio.run(saved()).step == 8
+
 
 def by_name(root, ranks):
     """Calls in the background, of which each waits for the one before."""
@@ -54,7 +60,11 @@ def by_name(root, ranks):
     options = LoadOptions(checkpoint_prefix="a", load_optimizer=False, load_rng_state=False)
     saving = checkpoint.save_model_only_async(model, SaveOptions(checkpoint_prefix="a"))
     loading = checkpoint.load_async(other, None, options)
-    assert not loading.result(60).was_resharded
+
+    async def loaded():
+        return await loading
+
+    assert not asyncio.run(loaded()).was_resharded
     assert (saving.result(60), other.value.tolist()) == ("a", [ranks.rank])
     checkpoint.delete_checkpoint("a")
 
@@ -87,7 +97,7 @@ def main(root, fault, level):
     if ranks.rank == 3:
         os.kill(os.getpid(), {"stop": signal.SIGSTOP, "kill": signal.SIGKILL}[fault])
     try:
-        mc.save(root, {"x": mine}, step=8, coordinator=MpiCoordinator(patience=2.0))
+        mc.save(root, {"x": mine}, step=9, coordinator=MpiCoordinator(patience=2.0))
     except mc.CheckpointException as error:
         written = root / f"telling-{ranks.rank}"
         written.write_text(f"{type(error).__name__} {error}")

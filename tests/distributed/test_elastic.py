@@ -1,9 +1,12 @@
-"""A rank of a job dies: torchrun starts all of them again, and the same program goes on by itself."""
+"""A rank or a node of a job dies: torchrun starts what is left again, and the same program goes on by itself."""
 
 import os
+import signal
+import socket
 import subprocess
 import sys
 import warnings
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -18,19 +21,52 @@ pytestmark = [pytest.mark.slow, pytest.mark.distributed, pytest.mark.fault]
 PROGRAM = Path(__file__).parent / "elastic_program.py"
 
 
-def test_a_job_that_torchrun_starts_again_goes_on_where_all_ranks_had_saved(tmp_path):
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=3"]
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "PYTHONPATH": os.pathsep.join(sys.path)}
-    env["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # else gloo finds addresses of the start before in it, and hangs
+ENV = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "PYTHONPATH": os.pathsep.join(sys.path)}
+ENV["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # else gloo finds addresses of the start before in it, and hangs
 
-    subprocess.run([*command, str(PROGRAM), str(tmp_path)], env=env, timeout=200, check=True)
 
-    assert [(info.step, info.world_size) for info in mc.list_checkpoints(tmp_path)] == [(i, 2) for i in range(6, 0, -1)]
-    assert all(health.ok for health in mc.verify(tmp_path))
+@contextmanager
+def torchrun(root, *arguments, **env):
+    command = [sys.executable, "-m", "torch.distributed.run", "--max-restarts=3", *arguments, str(PROGRAM), str(root)]
+    with subprocess.Popen(command, env=ENV | env) as agent:
+        try:
+            yield agent
+        finally:
+            agent.terminate()  # if it has not ended by itself: then it ends its ranks
+
+
+def check_training(root, worlds):
+    """Steps 1 to 6 were saved, each by as many ranks as there were, and every loss is that of an unbroken run."""
+    saved = [(info.step, info.world_size) for info in mc.list_checkpoints(root)]
+    assert saved == list(zip(range(6, 0, -1), worlds, strict=True))
+    assert all(health.ok for health in mc.verify(root))
     model = network()
     with warnings.catch_warnings(action="ignore"):  # a loss of the scenes still has its graph
         truth = train(model, torch.optim.AdamW(model.parameters(), lr=0.01), range(1, 7))
-    starts = [path.read_text().splitlines() for path in sorted(tmp_path.glob("losses-*"))]
+    starts = [path.read_text().splitlines() for path in sorted(root.glob("losses-*"))]
     assert [[line.split()[0] for line in start] for start in (starts[0], starts[-1])] == [[*"1234"], [*"456"]]
     for step, loss in (line.split() for start in starts for line in start):
         assert np.isclose(float(loss), truth[int(step) - 1], rtol=1e-5)
+
+
+def test_a_job_that_torchrun_starts_again_goes_on_where_all_ranks_had_saved(tmp_path):
+    with torchrun(tmp_path, "--standalone", "--nproc-per-node=2") as job:
+        assert job.wait(200) == 0
+
+    check_training(tmp_path, [2] * 6)
+
+
+def test_a_job_that_has_lost_a_node_goes_on_with_the_ranks_that_are_left(tmp_path):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        place = f"--rdzv-endpoint=127.0.0.1:{probe.getsockname()[1]}"
+    job = ["--nnodes=1:2", "--rdzv-backend=c10d", "--rdzv-id=job", "--local-addr=127.0.0.1", place]
+    patience = "last_call_timeout=6,keep_alive_interval=2,keep_alive_max_attempt=5"
+
+    with (
+        torchrun(tmp_path, *job, f"--rdzv-conf=is_host=false,{patience}", "--nproc-per-node=1", NODE="lost") as lost,
+        torchrun(tmp_path, *job, f"--rdzv-conf=is_host=true,{patience}", "--nproc-per-node=2", NODE="kept") as kept,
+    ):
+        assert (kept.wait(300), lost.wait(10)) == (0, -signal.SIGKILL)
+
+    check_training(tmp_path, [2] * 3 + [3] * 3)

@@ -54,7 +54,7 @@ def test_an_optimizer_of_mixed_precision_and_its_masters_are_parts_like_any_othe
 
     def load(ranks):
         fresh = make(5 + ranks.rank)
-        mc.load(tmp_path, into=fresh, coordinator=ranks, per_rank=0)  # each optimizer tells when it was saved
+        mc.load(tmp_path, into=fresh, coordinator=ranks)
         return fresh
 
     for fresh in all_well(on_ranks(3, load)):

@@ -144,6 +144,19 @@ def test_a_consolidated_model_opens_with_plain_tools(tmp_path):
         assert np.array_equal(file.get_tensor("b"), whole[:5] + 1)
 
 
+@pytest.mark.slow
+@pytest.mark.distributed
+def test_no_rank_holds_the_whole_tensors_that_it_makes(zygote, tmp_path):
+    size = 448 << 20  # of one rank; read back through 256 MiB of chunks, written through slabs of 192 MiB
+    scene = "tests.distributed.scenes:consolidate_rows"
+
+    took = zygote.run(scene, 2, tmp_path / "scene", root=str(tmp_path), rank_bytes=size, seconds=120)
+
+    assert max(took) < 640 << 20 < 2 * size
+    (file,) = files_of(tmp_path, 2, "*.safetensors")
+    assert file.stat().st_size > 2 * size
+
+
 def test_whole_tensors_are_not_repeated(tmp_path):
     options = {"format": CONSOLIDATED, "incremental": True}
     outcomes = on_ranks(2, lambda c: mc.save(tmp_path, {"a": 1}, step=1, coordinator=c, **options))

@@ -1,5 +1,8 @@
 """What was found out for a state is kept for the next one like it, and never for one that differs."""
 
+import gc
+import weakref
+
 import numpy as np
 from tests.distributed.threads import all_well, on_ranks
 
@@ -56,3 +59,29 @@ def test_saves_in_a_row_that_change_now_and_then_are_all_right(tmp_path):
             assert one["own"] == want["own"]
             assert all(np.array_equal(one[name], want[name]) for name in ("w", "rng"))
     assert all(health.ok for health in mc.verify(tmp_path))
+
+
+def test_a_state_laid_out_otherwise_is_looked_at_anew():
+    def part(rows, first):
+        return {"w": mc.distributed.Shard(np.zeros((rows, 2)), global_shape=(6, 2), offsets=(first, 0))}
+
+    first = structure(part(3, 0))
+
+    assert structure(part(3, 0)).found is first.found
+    assert all(structure(other).found is not first.found for other in (part(3, 3), part(2, 0), {"w": np.zeros((6, 2))}))
+
+
+def test_what_is_kept_for_the_next_save_holds_no_array(tmp_path):
+    arrays = [np.full((4, 3), rank) for rank in range(2)]
+    alive = [weakref.ref(array) for array in arrays]
+
+    def save(ranks, step):
+        part = mc.distributed.Shard(arrays[ranks.rank], global_shape=(8, 3), offsets=(4 * ranks.rank, 0))
+        mc.save(tmp_path, {"w": part}, step=step, coordinator=ranks)
+
+    for step in range(2):
+        all_well(on_ranks(2, lambda ranks, step=step: save(ranks, step)))
+    arrays.clear()
+    gc.collect()
+
+    assert [one() for one in alive] == [None, None]

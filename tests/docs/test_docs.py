@@ -41,6 +41,14 @@ def test_every_page_is_in_the_navigation():
     assert [page for page in pages if f": {page}\n" not in navigation] == []
 
 
+@pytest.mark.parametrize("trainer", ["huggingface", "lightning", "accelerate", "keras"])
+def test_a_trainer_needs_one_to_three_lines_more(trainer):
+    first = BLOCK.search((ROOT / "docs" / f"{trainer}.md").read_text())[1]
+
+    more = [line for line in first.splitlines() if re.search(r"# (.*added|was)\b", line)]
+    assert 1 <= len(more) <= 3
+
+
 def rows():
     for line in (ROOT / "docs" / "classes.md").read_text().splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]

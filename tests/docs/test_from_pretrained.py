@@ -2,8 +2,10 @@
 
 import pytest
 import torch
+from tests.distributed.threads import all_well, on_ranks
 
 import model_checkpoint as mc
+from model_checkpoint.distributed import Shard
 
 transformers = pytest.importorskip("transformers")
 
@@ -23,6 +25,21 @@ def same_weights(one, other):
 
 def test_from_pretrained_opens_a_consolidated_checkpoint(bert, tmp_path):
     info = mc.save(tmp_path, {"model": bert, "epoch": 1}, step=1, format=mc.CheckpointFormat.CONSOLIDATED)
+
+    assert same_weights(bert, transformers.BertModel.from_pretrained(info.path, config=bert.config))
+
+
+def test_from_pretrained_opens_what_ranks_that_had_rows_of_it_each_have_consolidated(bert, tmp_path):
+    def save(ranks):
+        rows = {name: rows_of(tensor, ranks.rank) for name, tensor in bert.state_dict().items()}
+        return mc.save(tmp_path, {"model": rows}, step=1, coordinator=ranks, format=mc.CheckpointFormat.CONSOLIDATED)
+
+    def rows_of(tensor, rank):
+        half = len(tensor) // 2
+        part = tensor[half:] if rank else tensor[:half]
+        return Shard(part, global_shape=tensor.shape, offsets=(half * rank, *[0] * (tensor.dim() - 1)))
+
+    info, _ = all_well(on_ranks(2, save))
 
     assert same_weights(bert, transformers.BertModel.from_pretrained(info.path, config=bert.config))
 

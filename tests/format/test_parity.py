@@ -46,10 +46,19 @@ def test_every_file_has_a_place_of_its_own_and_columns_are_about_even(sizes):
     assert len(columns) <= MOST_COLUMNS
     for column in range(len(columns)):
         spans = sorted((place.start, place.start + place.size) for place in found.values() if place.column == column)
+        assert spans[0][0] == 0
         assert all(one[1] == two[0] for one, two in pairwise(spans))
     if found:
         fair, largest = sum(sizes.values()) / len(columns), max(sizes.values())
         assert largest <= body_length(columns) <= fair + largest
+
+
+def test_there_are_sixteen_columns_and_no_more():
+    """Files of earlier versions have that many: a reader that knew fewer would refuse them."""
+    columns = stand({f"f{i:02d}": 1 for i in range(40)})
+
+    assert [len(column) for column in columns] == [3] * 8 + [2] * 8
+    assert read_back(ending(record_of({f"f{i}": 5 for i in range(16)}), MANIFEST)).length == 5
 
 
 def test_where_files_stand_does_not_hang_on_their_order():

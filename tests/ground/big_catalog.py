@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from model_checkpoint import EnhancedCheckpointManager, ExperimentTracker, finish_saves
+from model_checkpoint import EnhancedCheckpointManager, ExperimentTracker, every, finish_saves
 from model_checkpoint.database import EnhancedDatabaseConnection, LineageEdge
 
 METRICS = ("val_loss", "train_loss", "accuracy", "lr", "grad_norm")
@@ -118,7 +118,7 @@ def _real_run(connection: EnhancedDatabaseConnection, url: str, root: Path) -> t
         "real", "digits", tags=["real"], config={"lr": 0.1, "total_steps": 40}, database_url=url
     ) as run:
         log_memory_plan(run)
-        manager = EnhancedCheckpointManager(run, str(root), max_checkpoints=None, parity="xor")
+        manager = EnhancedCheckpointManager(run, str(root), keep=[every(10)], parity="xor")
         weights = {f"layer{n}.weight": chance.normal(size=(32, 16)).astype(np.float32) for n in range(4)}
         ids = []
         for step in range(10, 50, 10):

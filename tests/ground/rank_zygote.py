@@ -103,7 +103,8 @@ class Zygote:
         """End the process; its ranks are ended by their tests."""
         self._process.stdin.close()
         self._process.stdout.close()
-        self._process.wait(10)
+        self._process.kill()  # to let go of all that it has imported takes it seconds
+        self._process.wait()
 
 
 def _serve():

@@ -1,13 +1,22 @@
 """A small training with Accelerate: its loader, model, optimizer and schedule prepared."""
 
-import time
 from pathlib import Path
 
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from accelerate.utils import DataLoaderConfiguration, set_seed
-from tests.integrations.trainer_data import Augmented, Stream, collate, digest, growing_scaler, net, steps_taken
+from tests.integrations.trainer_data import (
+    Augmented,
+    Stream,
+    collate,
+    digest,
+    growing_scaler,
+    net,
+    steps_taken,
+    take_time,
+    tell_start,
+)
 from torch.utils.data import DataLoader
 
 import model_checkpoint as mc
@@ -35,11 +44,11 @@ class Tokens:
         self.seen = state["seen"]
 
 
-def make(kind):
+def make(kind, **loading):
     """What anybody would prepare."""
     set_seed(3)
     AcceleratorState._reset_state()  # it is one for the whole process, precision included
-    config = DataLoaderConfiguration(use_seedable_sampler="seedable" in kind)
+    config = DataLoaderConfiguration(**{"use_seedable_sampler": "seedable" in kind, **loading})
     half = "half precision" in kind
     precision = "bf16" if half else "no"
     accelerator = Accelerator(
@@ -54,22 +63,26 @@ def make(kind):
     return accelerator, tokens, accelerator.prepare(model, optimizer, schedule, KINDS[kind]())
 
 
+def body(accelerator, model, optimizer, schedule, batch):
+    """One batch, as Accelerate wants it written."""
+    with accelerator.accumulate(model):
+        loss = 64 * model(batch["x"]).square().mean()
+        accelerator.backward(loss)
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad()
+    return loss
+
+
 def train(root, out, *, kind, pause=0.0):
     """Train to the end, and write down the number of steps and a digest of everything."""
     accelerator, tokens, (model, optimizer, schedule, loader) = make(kind)
     run = AcceleratedRun(accelerator, root, data=loader, epochs=EPOCHS, every=3, keep=[mc.last(2)], progress=False)
-    with Path(f"{out}.from").open("a") as file:
-        file.write(f"{run.resumed_from or 0} ")
+    tell_start(out, run.resumed_from)
     for batch in run:
-        with accelerator.accumulate(model):
-            loss = 64 * model(batch["x"]).square().mean()
-            accelerator.backward(loss)
-            optimizer.step()
-            schedule.step()
-            optimizer.zero_grad()
+        run.log(loss=body(accelerator, model, optimizer, schedule, batch))
         tokens.seen += len(batch["x"])
-        run.log(loss=loss)
-        time.sleep(pause)
+        take_time(out, pause)
     scaler = accelerator.scaler and accelerator.scaler.state_dict()
     same = digest(model, optimizer.optimizer, schedule, scaler)
     Path(out).write_text(f"{run.step} {run.exact} {steps_taken(optimizer.optimizer)} {tokens.seen} {same}")

@@ -1,10 +1,19 @@
 """A small training by a transformers Trainer, with one line more than usual."""
 
-import time
 from pathlib import Path
 
 import torch
-from tests.integrations.trainer_data import Augmented, Stream, collate, digest, growing_scaler, net, steps_taken
+from tests.integrations.trainer_data import (
+    Augmented,
+    Stream,
+    collate,
+    digest,
+    growing_scaler,
+    net,
+    steps_taken,
+    take_time,
+    tell_start,
+)
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
 import model_checkpoint as mc
@@ -43,14 +52,13 @@ class Watched(TrainerCallback):
     """Writes down where it came from, and takes its time for each step, so that a kill finds it at work."""
 
     def __init__(self, out, pause):
-        self.out, self.pause, self.run = out, pause, None
+        self.out, self.pause = out, pause
 
-    def on_train_begin(self, *_, **__):
-        with Path(f"{self.out}.from").open("a") as file:
-            file.write(f"{self.run.resumed_from or 0} ")
+    def on_train_begin(self, args, state, control, **_):
+        tell_start(self.out, state.global_step)
 
     def on_step_end(self, *_, **__):
-        time.sleep(self.pause)
+        take_time(self.out, self.pause)
 
 
 def arguments(folder, **more):
@@ -77,9 +85,8 @@ def make(root, kind="evaluated, best at the end", callbacks=(), **more):
 
 def train(root, out, *, kind, pause=0.0, **more):
     """Train to the end, and write down the number of steps and a digest of everything."""
-    watched = Watched(out, pause)
-    trainer = make(root, kind, [watched], **more)
-    watched.run = run = TrainerRun(trainer, root, keep=[mc.last(2)])
+    trainer = make(root, kind, [Watched(out, pause)], **more)
+    run = TrainerRun(trainer, root, keep=[mc.last(2)])
     trainer.train()
     scaler = trainer.accelerator.scaler and trainer.accelerator.scaler.state_dict()
     same = digest(trainer.model, trainer.optimizer, trainer.lr_scheduler, history(trainer), scaler)

@@ -1,19 +1,20 @@
 """A small training under Keras with everything its own resume gets wrong; the backend is what KERAS_BACKEND says.
 
 As a program, ``python -m tests.integrations.keras_training FOLDER KIND...``, it trains each kind unbroken, then killed
-at random moments, and prints for each what both ended with and the steps that were resumed from.
+at random moments, and prints for each what both ended with and the batches that were resumed from.
 """
 
 import hashlib
 import json
 import random
 import sys
-import time
+from functools import partial
 from pathlib import Path
 
 import keras
 import numpy as np
 from tests.integrations.killing import killed_until_done, unbroken
+from tests.integrations.trainer_data import take_time, tell_start
 
 from model_checkpoint.integrations.keras import KerasRun
 
@@ -54,16 +55,15 @@ class Drawing(keras.callbacks.Callback):
 class Telling(keras.callbacks.Callback):
     """Writes down what each process went on from, as soon as it trains; slow enough to be killed anywhere."""
 
-    def __init__(self, run, out, pause):
+    def __init__(self, out, pause, place):
         super().__init__()
-        self._run, self._out, self._pause = run, out, pause
+        self._out, self._pause, self._place = out, pause, place
 
     def on_train_begin(self, logs=None):
-        with Path(f"{self._out}.from").open("a") as file:
-            file.write(f"{self._run.resumed_from or 0} ")
+        tell_start(self._out, self._place())
 
     def on_train_batch_begin(self, batch, logs=None):
-        time.sleep(self._pause)
+        take_time(self._out, self._pause)
 
 
 def arrays():
@@ -108,25 +108,38 @@ def build(kind="arrays"):
     return model
 
 
-def train(root, out, *, kind, pause=0.0, every=3):
-    """Train to the end, and write down the steps, the history and a digest of everything."""
-    model, (x, y) = build(kind), DATA[kind]()
-    run = KerasRun(root, every=every)
+def fit(call, kind, out, pause, *, place, first=()):
+    """Train to the end by ``call``, which is a ``fit`` that begins at ``place()``; returns its history."""
     callbacks = [
-        Telling(run, out, pause),
+        *first,
+        Telling(out, pause, place),
         Drawing(),
         keras.callbacks.ReduceLROnPlateau("loss", factor=0.5, patience=0, min_delta=1.0),
         keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.9),
         keras.callbacks.EarlyStopping("val_loss", patience=5),
     ]
+    x, y = DATA[kind]()
     options = {"batch_size": BATCH} if kind == "arrays" else {}
-    history = run.fit(model, x, y, epochs=EPOCHS, verbose=0, callbacks=callbacks, validation_data=arrays(), **options)
-    found = hashlib.sha256()
-    for one in [*model.variables, *model.optimizer.variables]:
-        found.update(keras.ops.convert_to_numpy(one.value).tobytes())
+    return call(x, y, epochs=EPOCHS, verbose=0, callbacks=callbacks, validation_data=arrays(), **options)
+
+
+def train(root, out, *, kind, pause=0.0, every=3):
+    """Train to the end, and write down the steps, the history and a digest of everything."""
+    model, run = build(kind), KerasRun(root, every=every)
+    # Not by steps of the optimizer: in half precision the first ones are skipped, however many batches there were.
+    history = fit(partial(run.fit, model), kind, out, pause, place=lambda: run.resumed_from)
+    found = weights([*model.variables, *model.optimizer.variables])
     found.update(repr((random.getstate(), np.random.get_state()[1].tolist(), history.history)).encode())
     epochs = len(history.history["val_loss"])
     Path(out).write_text(f"{run.step} {int(model.optimizer.iterations)} {epochs} {run.exact} {found.hexdigest()}")
+
+
+def weights(variables):
+    """A digest of variables, to go on with."""
+    found = hashlib.sha256()
+    for one in variables:
+        found.update(keras.ops.convert_to_numpy(one.value).tobytes())
+    return found
 
 
 def main(folder, kinds):

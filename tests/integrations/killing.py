@@ -15,12 +15,18 @@ import model_checkpoint as mc
 
 def start(train, root, out, **options):
     """Run ``train(root, out, ...)`` in a child of this warm process, in a group of its own with its workers."""
+    begun, begin = os.pipe()
     pid = os.fork()
     if pid:
+        os.close(begin)
+        with os.fdopen(begun) as leader:
+            leader.read()  # it leads its group from here on
         return pid
     code = 1
     try:
         os.setsid()
+        os.close(begin)
+        os.close(begun)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         torch.set_num_threads(1)
         train(root, out, **options)

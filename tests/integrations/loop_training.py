@@ -2,12 +2,12 @@
 
 import hashlib
 import random
-import time
 import warnings
 from pathlib import Path
 
 import numpy as np
 import torch
+from tests.integrations.trainer_data import take_time, tell_start
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
@@ -172,8 +172,8 @@ def batches_in(data):
     return sum(1 for _ in (next(iter(data.values())) if isinstance(data, dict) else data))
 
 
-def train(root, out, *, make, pause=0.0, every=3, by_epochs=False, epochs=EPOCHS, accumulate=2):
-    """Train to the end, and write down the number of steps and a digest of everything."""
+def train(root, out, *, make, pause=0.0, every=3, by_epochs=False, epochs=EPOCHS, accumulate=2, loop=mc.Run):
+    """Train to the end, and write down the number of steps, whether it was exact, and a digest of everything."""
     torch.manual_seed(0)
     random.seed(0)
     np.random.seed(0)
@@ -183,12 +183,11 @@ def train(root, out, *, make, pause=0.0, every=3, by_epochs=False, epochs=EPOCHS
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 60)
     scaler = torch.amp.GradScaler("cpu", growth_interval=16)
     check = DataLoader(Augmented(), 16, shuffle=True)
-    run = mc.Run(
+    run = loop(
         root, data=make(), epochs=epochs, every=every, progress=False,
         model=model, optimizer=optimizer, schedule=schedule, average=average, scaler=scaler,
     )  # fmt: skip
-    with Path(f"{out}.from").open("a") as file:
-        file.write(f"{run.resumed_from or 0} ")
+    tell_start(out, run.resumed_from)
 
     def body(batch):
         parts = batch.values() if isinstance(batch, dict) else [batch]
@@ -203,7 +202,7 @@ def train(root, out, *, make, pause=0.0, every=3, by_epochs=False, epochs=EPOCHS
         average.update_parameters(model)  # after log: a save in there would lose it
         if run.step % 11 == 10:
             evaluate()
-        time.sleep(pause)
+        take_time(out, pause)
 
     def evaluate():
         model.eval()
@@ -223,6 +222,7 @@ def train(root, out, *, make, pause=0.0, every=3, by_epochs=False, epochs=EPOCHS
             body(batch)
     told = f"{digest(model, average, optimizer, schedule)} {scaler.state_dict()} {run.metrics['loss']}"
     Path(out).write_text(f"{run.step} {run.exact} {told}")
+    return model
 
 
 def digest(model, average, optimizer, schedule):

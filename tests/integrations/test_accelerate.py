@@ -5,7 +5,7 @@ import pytest
 import torch
 from accelerate import Accelerator
 from accelerate.utils import DataLoaderConfiguration
-from tests.integrations.accelerated_training import BATCHES, EPOCHS, KINDS, make, train
+from tests.integrations.accelerated_training import BATCHES, EPOCHS, KINDS, body, make, train
 from tests.integrations.killing import killed_until_done, unbroken
 from torch.utils.data import DataLoader
 
@@ -70,6 +70,21 @@ def test_the_end_of_the_data_is_told_as_accelerate_tells_it(tmp_path):
     told = [accelerator.gradient_state.end_of_dataloader for _ in run]
 
     assert told == [False] * (BATCHES - 1) + [True]
+
+
+@pytest.mark.parametrize("kind", ["stream", "persistent workers"])
+def test_a_run_that_was_killed_between_two_epochs_goes_on_with_the_next(tmp_path, kind):
+    batches = 14 if kind == "stream" else BATCHES
+    for number in range(2):
+        accelerator, _, (*trained, loader) = make(kind)
+        run = AcceleratedRun(accelerator, tmp_path, data=loader, epochs=2, every=batches, progress=False)
+        for batch in run:
+            body(accelerator, *trained, batch)
+            if number == 0 and run.step == batches:  # saved with nothing left of the first epoch
+                break
+        mc.finish_saves()
+
+    assert (run.resumed_from, run.step) == (batches, 2 * batches)
 
 
 def test_the_callers_loader_is_left_as_it_is(tmp_path):

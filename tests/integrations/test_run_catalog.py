@@ -44,17 +44,6 @@ def cut(root, catalog, stop):
             time.sleep(0.01)
 
 
-@pytest.fixture
-def url(tmp_path):
-    return f"sqlite:///{tmp_path}/runs.db"
-
-
-@pytest.fixture
-def catalog(url):
-    with EnhancedDatabaseConnection(url) as connection:
-        yield connection
-
-
 def only_run(catalog):
     [run] = catalog.list_experiments().items
     return run

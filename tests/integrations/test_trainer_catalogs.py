@@ -14,7 +14,6 @@ from transformers import TrainerCallback
 
 import model_checkpoint as mc
 from model_checkpoint import ExperimentTracker
-from model_checkpoint.database import EnhancedDatabaseConnection
 from model_checkpoint.errors import OptionInvalid
 from model_checkpoint.integrations.accelerate import AcceleratedRun
 from model_checkpoint.integrations.huggingface import TrainerRun
@@ -127,17 +126,6 @@ TRAINERS = {
     "accelerate": (accelerated, 12, "train_loss", "val_loss"),
     "keras": (in_keras, 12, "loss", "val_loss"),
 }
-
-
-@pytest.fixture
-def url(tmp_path):
-    return f"sqlite:///{tmp_path}/runs.db"
-
-
-@pytest.fixture
-def catalog(url):
-    with EnhancedDatabaseConnection(url) as connection:
-        yield connection
 
 
 @pytest.mark.parametrize("name", TRAINERS)

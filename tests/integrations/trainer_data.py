@@ -2,6 +2,8 @@
 
 import hashlib
 import random
+import time
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -52,6 +54,27 @@ def growing_scaler():
 def steps_taken(optimizer):
     """Steps that were not skipped."""
     return int(next(iter(optimizer.state.values()))["step"])
+
+
+def weights(model):
+    """A digest of the weights alone."""
+    found = hashlib.sha256()
+    for one in model.state_dict().values():
+        found.update(one.numpy().tobytes())
+    return found.hexdigest()
+
+
+def tell_start(out, step):
+    """Write down what this process went on from."""
+    with Path(f"{out}.from").open("a") as file:
+        file.write(f"{step or 0} ")
+
+
+def take_time(out, pause):
+    """Count one batch where others can see it, and take so long that a kill finds the training at work."""
+    with Path(f"{out}.batches").open("ab", buffering=0) as file:
+        file.write(b".")
+    time.sleep(pause)
 
 
 def digest(model, optimizer, scheduler, *more):

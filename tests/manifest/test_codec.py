@@ -244,6 +244,18 @@ def test_what_is_no_node_is_refused(node):
         unpack(node)
 
 
+def test_a_hundred_and_twenty_containers_inside_each_other_are_written_and_no_more():
+    def nested(levels):
+        value = 7
+        for level in range(levels):
+            value = [value] if level % 2 else {"a": value}
+        return value
+
+    assert unpack(pack(nested(120))) == nested(120)
+    with pytest.raises(errors.UnsupportedType, match="nested deeper than 120 containers"):
+        pack(nested(121))
+
+
 def test_tuples_are_lists_and_other_keys_than_text_are_refused():
     assert unpack(pack((1, (True, None)))) == [1, [True, None]]
     with pytest.raises(errors.UnsupportedType, match=r"metadata\.a: .*got dict"):
@@ -313,6 +325,18 @@ def test_a_manifest_without_a_head_is_asked_for_as_a_whole():
 
     assert decode_head(signed(line)[:HEAD_BYTES], "here") is None
     assert decode_summary(signed(line), "here").step == 1
+
+
+@pytest.mark.parametrize(("missing", "told"), [(0, True), (1, False), (64, False)])
+def test_a_head_whose_digest_is_cut_off_is_asked_for_as_a_whole(missing, told):
+    def with_note(length):
+        return encode(manifest(metadata=pack({"note": "n" * length}), entries=long_manifest(3_000).entries))
+
+    end = with_note(0).index(b',"head":"') + 9 + 64
+    data = with_note(HEAD_BYTES - end + missing)
+
+    assert (decode_head(data[:HEAD_BYTES], "here") is not None) is told
+    assert decode_summary(data, "here").step == 1
 
 
 def test_a_manifest_that_fits_is_checked_to_its_last_byte():

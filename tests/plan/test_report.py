@@ -56,6 +56,22 @@ def test_any_difference_means_no_fit_and_shapes_and_dtypes_clash(report, fits, c
 
 
 @pytest.mark.parametrize(
+    ("report", "told"),
+    [
+        (LoadReport(idle_renames=["x"]), ["not all of it fits:", "  rename= has a name that fits nothing: x"]),
+        (LoadReport(unexpected=["u"]), ["not all of it fits:", "  in the checkpoint, not loaded: u"]),
+        (LoadReport(passed_over=[("s2", "torn")]), ["it is not the checkpoint asked for:", "  passed over: s2: torn"]),
+    ],
+    ids=["renames", "leaves", "another checkpoint"],
+)
+def test_a_load_that_went_through_tells_what_it_did_not_take(report, told):
+    assert not report.complete
+    assert report.tell().splitlines() == [f": loaded, but {told[0]}", *told[1:]]
+    assert "not all of it fits" in report._repr_html_()
+    assert "complete" in LoadReport(checkpoint="c")._repr_html_()
+
+
+@pytest.mark.parametrize(
     "changed", [spec("b", shape=(3,)), spec("b", dtype="int8"), spec("c")], ids=["shape", "dtype", "name"]
 )
 def test_one_leaf_that_differs_among_equal_ones_is_found(changed):

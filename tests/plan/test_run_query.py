@@ -73,6 +73,12 @@ def test_what_cannot_be_read_is_told_with_place_and_cure(text, at, length, sugge
     assert isinstance(error, ValueError)
 
 
+@pytest.mark.parametrize(("count", "said"), [(6, r"There are a0, a1, a2, a3, a4, a5\.$"), (7, r"a4, a5, \.\.\.\.$")])
+def test_of_many_names_six_are_told_and_that_there_are_more(count, said):
+    with pytest.raises(QueryInvalid, match=said):
+        parse_query("zzz < 1", {f"a{i}" for i in range(count)})
+
+
 def read(text, names):
     """What the text is read as, or the refusal."""
     try:

@@ -12,6 +12,7 @@ from tests.tree.carrying import fill, same, stored, tensor_bytes, trip
 
 from model_checkpoint.errors import UnsupportedType
 from model_checkpoint.tree import flatten, prepare
+from model_checkpoint.tree.values.dtypes import number
 
 TORCH = [
     d
@@ -259,3 +260,15 @@ def test_read_only_maps_serve_numpy_but_not_torch():
 
     assert [restore.adopt(i, memoryview(blobs[i])) for i in restore.needed] == [False, True]
     assert not fill(restore, [*blobs[:1], b""])["n"].flags.writeable
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["bool", "int8", "uint16", "float8_e4m3fn", "bfloat16", "int64", "complex64", "complex128"],
+)
+def test_an_array_is_aligned_to_the_numbers_it_is_stored_as(name):
+    dtype = number(name)
+    sizes = {"BOOL": 1, "I8": 1, "U16": 2, "F8_E4M3": 1, "BF16": 2, "I64": 8, "C64": 8, "F64": 8, "F4": 1}
+
+    assert dtype.alignment == sizes[dtype.stored]
+    assert dtype.nbytes((3, 2)) % dtype.alignment == 0

@@ -6,7 +6,7 @@ import torch
 from tests.tree.carrying import fill, same, stored, trip
 
 from model_checkpoint.errors import StructureMismatch, UnsupportedType
-from model_checkpoint.tree import live_specs, prepare
+from model_checkpoint.tree import flatten, live_specs, prepare
 
 
 def test_torch_arrays_come_back_as_numpy_and_the_other_way_round():
@@ -50,7 +50,6 @@ def test_torch_arrays_go_to_the_asked_device():
     assert type(back["b"]) is np.ndarray
 
 
-@pytest.mark.slow
 def test_jax_arrays_and_keys_come_back():
     import jax
     import jax.numpy as jnp
@@ -89,7 +88,6 @@ def test_jax_arrays_and_keys_come_back():
         jax.jit(lambda x: stored({"x": x}))(jnp.ones(1))
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_tensorflow_tensors_and_variables_come_back():
     tf = pytest.importorskip("tensorflow")
@@ -112,3 +110,76 @@ def test_tensorflow_tensors_and_variables_come_back():
     assert type(trip({"t": torch.ones(1)}, framework="tensorflow")["t"].numpy()) is np.ndarray
     with pytest.raises(UnsupportedType, match=r"^s: .*string.*register_codec"):
         stored({"s": tf.constant("text")})
+
+
+def test_a_jax_array_on_the_host_shows_its_own_memory():
+    import jax.numpy as jnp
+
+    array = jnp.arange(6, dtype=jnp.float32)
+    source = flatten({"w": array}).leaves[0].source
+
+    assert np.shares_memory(np.frombuffer(source.window(4, 20), np.uint8), np.asarray(array))
+    assert flatten({"w": jnp.zeros((0, 2))}).leaves[0].source.window(0, 0).nbytes == 0
+
+
+def test_a_live_key_and_live_numbers_are_not_taken_for_each_other():
+    import jax
+
+    key = jax.random.key(3)
+    numbers = jax.random.key_data(key)
+
+    with pytest.raises(StructureMismatch, match=r"k: saved as numbers, live \['key', "):
+        prepare(*stored({"k": numbers})[:2], into={"k": key})
+    with pytest.raises(StructureMismatch, match=r"k: saved as \['key', .*live numbers"):
+        prepare(*stored({"k": key})[:2], into={"k": numbers})
+    with pytest.raises(StructureMismatch, match=r"k: saved as numbers, live \['key', "):
+        prepare(*stored({"k": np.asarray(numbers)})[:2], into={"k": key})
+
+
+def test_devices_and_dtypes_a_framework_does_not_have_are_refused():
+    import jax
+    import jax.numpy as jnp
+
+    tree, entries, blobs, _ = stored({"w": jnp.ones(2)})
+    text = stored({"w": np.array(["a"])})[:2]
+
+    with pytest.raises(UnsupportedType, match=r"^device: JAX cannot use 'moon' here \(.*Choose another device"):
+        prepare(tree, entries, device="moon")
+    with pytest.raises(UnsupportedType, match=r"^device: torch cannot use 'moon' here \(.*Choose another device"):
+        prepare(*stored({"w": torch.ones(2)})[:2], device="moon")
+    with pytest.raises(UnsupportedType, match=r"^w: dtype <U1: JAX as configured cannot hold it"):
+        prepare(*text, framework="jax")
+    with pytest.raises(UnsupportedType, match=r"^w: dtype <U1: TensorFlow cannot hold it"):
+        prepare(*text, framework="tensorflow")
+    for device in ("cpu", jax.devices()[0]):
+        assert fill(prepare(tree, entries, device=device), blobs)["w"].devices() == {jax.devices()[0]}
+
+
+def test_a_view_comes_back_in_the_framework_that_is_asked_for():
+    base = np.arange(6.0, dtype=np.float32)
+    state = {"whole": base, "back": base[::-1], "odd": base[1::2], "bytes": base.view(np.uint8)[1:5]}
+
+    for framework in ("jax", "tensorflow", "torch"):
+        back = trip(state, framework=framework)
+
+        assert {key: np.asarray(array).tolist() for key, array in back.items()} == {
+            key: array.tolist() for key, array in state.items()
+        }
+        assert {type(array).__module__.split(".")[0].removesuffix("lib") for array in back.values()} == {framework}
+
+
+def test_tensorflow_values_that_are_not_there_yet_are_refused():
+    import tensorflow as tf
+
+    told = []
+
+    @tf.function(autograph=False)
+    def traced(x):
+        with pytest.raises(UnsupportedType, match=r"^x: a symbolic TensorFlow tensor has no values") as caught:
+            flatten({"x": x})
+        told.append(caught.value)
+        return x
+
+    traced(tf.constant([1.0]))
+
+    assert told

@@ -22,6 +22,16 @@ def test_live_memory_takes_the_bytes_directly_unless_atomic():
     assert not direct.adopt(0, memoryview(bytearray(12)))
 
 
+@pytest.mark.parametrize("live", [np.ones(2), torch.ones(2)], ids=["numpy", "torch"])
+@pytest.mark.parametrize(
+    ("saved", "word"),
+    [(5, "a plain value"), ([1.0, 2.0], "a list"), ({"x": np.ones(2)}, "a dict"), (None, "a plain")],
+)
+def test_what_was_saved_as_no_array_fills_no_live_array(saved, word, live):
+    with pytest.raises(StructureMismatch, match=f"w: live it is a {type(live).__qualname__}, saved was {word}"):
+        loaded({"w": saved}, {"w": live})
+
+
 @pytest.mark.parametrize(
     ("live", "told"),
     [

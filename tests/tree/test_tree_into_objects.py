@@ -110,6 +110,57 @@ def test_parameters_are_matched_by_position_when_a_side_knows_no_names():
     same(saved["optimizer"].state_dict(), live["optimizer"].state_dict())
 
 
+def test_the_names_torch_keeps_of_parameters_follow_them_into_another_order():
+    def made(seed, turn):
+        model = net(seed)
+        named = list(model.named_parameters())
+        groups = [{"params": turn(named[:2])}, {"params": turn(named[2:])}]
+        return {"model": model, "optimizer": torch.optim.SGD(groups, momentum=0.5)}
+
+    saved, live = made(0, list), made(1, lambda named: named[::-1])
+    for parameter in saved["model"].parameters():
+        parameter.grad = torch.full_like(parameter, parameter.numel())
+    saved["optimizer"].step()
+
+    loaded(saved, live)
+
+    names = {id(parameter): name for name, parameter in live["model"].named_parameters()}
+    for group in live["optimizer"].param_groups:
+        assert group["param_names"] == [names[id(parameter)] for parameter in group["params"]]
+        for parameter in group["params"]:
+            assert live["optimizer"].state[parameter]["momentum_buffer"].eq(parameter.numel()).all()
+
+
+def test_a_parameter_without_a_name_that_does_not_fit_is_told_by_its_position():
+    saved = {"optimizer": trained(0)["optimizer"]}
+    live = torch.optim.AdamW(list(net(2).parameters())[::-1])
+
+    with pytest.raises(StructureMismatch, match=r"parameter 0 was saved with shape \[4, 3\], live it has \[2\]"):
+        loaded(saved, {"optimizer": live})
+
+
+def test_a_module_that_only_copies_takes_the_bytes_in_its_place():
+    saved, live = net(0), net(1)
+    tree, entries, blobs, _ = stored({"m": saved})
+
+    restore = prepare(tree, entries, into={"m": live})
+
+    assert all(restore.target(index).live for index in restore.needed)
+    fill(restore, blobs)
+    same(dict(saved.state_dict()), dict(live.state_dict()))
+
+
+@pytest.mark.parametrize("value", [5, 5.5, "text", None])
+def test_a_plain_value_saved_in_place_of_a_tensor_of_a_module_is_refused(value):
+    live = torch.nn.Linear(2, 1)
+    before = copy.deepcopy(live.state_dict())
+
+    with pytest.raises((StructureMismatch, PartlyLoaded), match=r"(?s)m: load_state_dict failed .*weight"):
+        loaded({"m": {"weight": value, "bias": torch.ones(1)}}, {"m": live})
+
+    same(dict(before)["weight"], live.weight.detach())
+
+
 @pytest.mark.parametrize(
     ("change", "told"),
     [
@@ -245,6 +296,21 @@ def test_live_specs_speak_the_names_of_a_save():
     saved = {s.name: (s.dtype, s.shape) for s in specs(tree, entries) if not s.name.startswith("optimizer.")}
     assert {s.name: (s.dtype, s.shape) for s in live.specs} == saved
     assert set(live.open_prefixes) == {"optimizer", "optimizer.", "schedule", "schedule."}
+
+
+def test_of_an_optimizer_the_state_of_single_parameters_can_be_selected():
+    tree, entries, _, _ = stored(trained(0))
+    every = [spec.name for spec in specs(tree, entries)]
+
+    for wanted in ("model.0.", "model.2.bias", "exp_avg_sq", "no such name"):
+        kept = select(tree, lambda name, wanted=wanted: name.startswith("optimizer") and wanted in name)
+
+        assert [one.name for one in specs(kept, entries)] == [
+            name for name in every if name.startswith("optimizer") and wanted in name
+        ]
+    assert select(tree, lambda name: False) == ["d", []]
+    groups = select(tree, lambda name: "param_groups" in name)
+    assert (specs(groups, entries), groups[1][0], groups[1][1][4]) == ([], "optimizer", tree[1][3][4])
 
 
 def test_a_selected_part_fills_only_that_part():

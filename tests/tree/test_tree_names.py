@@ -171,6 +171,12 @@ def test_what_is_empty_or_none_is_lacking():
     assert summary(tree, entries).absent == ("model", "optimizer", "scheduler", "rng")
 
 
+def test_a_part_is_known_by_its_keys_and_not_by_its_texts():
+    tree, entries, _, _ = stored({"notes": {"first": "state", "second": "param_groups"}, "o": {"state": {}}})
+
+    assert [part.kind for part in summary(tree, entries).parts] == ["data", "data"]
+
+
 def test_a_typed_jax_key_is_a_random_generator():
     jax = pytest.importorskip("jax")
     tree, entries, _, _ = stored({"anything": jax.random.key(3), "other": jax.numpy.ones(3)})
@@ -186,6 +192,11 @@ def test_plain_values_are_said_shortly_whatever_they_are():
         "way": f"{__name__}:Way.UP", "sizes": "[[1, 2], [3]]", "none": "None", "empty": "[]", "rate": "0.5",
         "text": f"'{'x' * 76}...", "dtype": "torch.dtype bfloat16", "shape": "torch.Size [2, 3]",
     }  # fmt: skip
+
+
+def test_only_what_is_longer_than_a_line_is_cut():
+    assert [len(shorten("x" * length)) for length in (77, 78, 79, 200)] == [79, 80, 80, 80]
+    assert [shorten("x" * length).endswith("...") for length in (77, 78, 79, 200)] == [False, False, True, True]
 
 
 def test_a_plain_value_no_save_has_written_is_said_all_the_same():

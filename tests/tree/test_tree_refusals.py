@@ -7,15 +7,22 @@ import subprocess
 import sys
 import types
 from dataclasses import dataclass, field, make_dataclass
+from datetime import datetime, timedelta, tzinfo
 from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 import torch
-from tests.tree.carrying import same, stored, trip
+from tests.tree.carrying import fill, same, stored, trip
 
-from model_checkpoint.errors import CheckpointException, ClassUnavailable, StructureMismatch, UnsupportedType
+from model_checkpoint.errors import (
+    CheckpointException,
+    ClassUnavailable,
+    LimitExceeded,
+    StructureMismatch,
+    UnsupportedType,
+)
 from model_checkpoint.manifest import Entry
 from model_checkpoint.tree import flatten, prepare, register_codec, select, specs
 
@@ -29,6 +36,13 @@ class Slotted:
 class Pair(NamedTuple):
     left: int
     right: int
+
+
+class Zone(tzinfo):
+    """A time zone of the caller's own."""
+
+    def utcoffset(self, moment):
+        return timedelta(hours=1)
 
 
 class Mode(enum.Enum):
@@ -47,9 +61,10 @@ class Mode(enum.Enum):
         ({"s": type("MyStr", (str,), {})("x")}, r"^s: .*MyStr"),
         ({"k": {object: 1}}, r"^k\[.*\]: a dict key of type type cannot be saved"),
         ({"t": torch.ones(2, 2).max(0)}, r"^t: .*torch\.return_types\.max"),
+        ({"z": datetime(2026, 1, 1, tzinfo=Zone())}, r"^z: cannot save the time zone .*Use datetime\.timezone or"),
         (object(), r"^state: cannot save"),
     ],
-    ids=["function", "object", "UserDict", "str", "key", "structseq", "root"],
+    ids=["function", "object", "UserDict", "str", "key", "structseq", "zone", "root"],
 )
 def test_unknown_types_are_refused_with_path_and_cure(state, told):
     with pytest.raises(UnsupportedType, match=told):
@@ -308,3 +323,41 @@ def test_failing_user_code_is_named_with_its_path():
 
     with pytest.raises(CheckpointException, match=r"^a\.b: state_dict\(\) of .*Broken failed \(KeyError: 'lost'\)"):
         flatten({"a": {"b": Broken()}})
+
+
+@pytest.mark.parametrize("shape", [[-1], [2, -2], [True], [1.0], ["1"], 3])
+def test_a_view_of_an_absurd_shape_has_no_spec(shape):
+    entries = [Entry("w", "numpy", "float32", (4,), "F32", None, 0, 0, 16, "")]
+
+    with pytest.raises(CheckpointException, match="is no node"):
+        specs(["v", 0, "numpy", "float32", shape, None, 0, "", 0], entries)
+
+
+@pytest.mark.parametrize("index", [-1, 1, True, "0", None])
+def test_an_array_that_is_not_stored_has_no_spec(index):
+    entries = [Entry("w", "numpy", "float32", (4,), "F32", None, 0, 0, 16, "")]
+
+    with pytest.raises(CheckpointException, match="is no node"):
+        specs(["a", index], entries)
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "steps", "copied"),
+    [
+        ("numpy", [1 << 50], [0], False),
+        ("torch", [1 << 50], [0], False),
+        ("jax", [1 << 50], [0], True),
+        ("numpy", [1 << 50, 4], [0, -1], True),
+        ("numpy", [1 << 62, 4], [0, 0], True),
+    ],
+)
+def test_a_view_that_shows_its_bytes_too_often_to_be_copied_is_refused(kind, shape, steps, copied):
+    pytest.importorskip(kind)
+    entries = [Entry("w", kind, "uint8", (4,), "U8", None, 0, 0, 4, "")]
+    tree = ["v", 0, kind, "uint8", shape, steps, 3 if -1 in steps else 0, "", 0]
+
+    if copied:
+        with pytest.raises(LimitExceeded, match=r"a view of [0-9]+ bytes into 4 stored ones"):
+            prepare(tree, entries)
+    else:
+        assert tuple(fill(prepare(tree, entries), [b"abcd"]).shape) == tuple(shape)

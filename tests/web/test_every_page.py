@@ -7,8 +7,6 @@ from tests.web.visitor import Visitor
 
 pytestmark = pytest.mark.slow
 
-OF_COLOURS = ["color-contrast", "link-in-text-block"]
-
 
 def routes_of(big):
     """A name and a route for each page and tab."""
@@ -46,8 +44,8 @@ def test_every_page_fits_answers_in_figures_and_can_be_used_by_all(served, big, 
             wrongs.append(f"{name}: its sentence has no figure: {visitor.text('.answer')}")
         wrongs += [f"{name}, light: {one}" for one in visitor.violations(axe)]
         visitor.shoot(name)
-        visitor.flip_theme()  # colours are all that changes
-        wrongs += [f"{name}, dark: {one}" for one in visitor.violations(axe, OF_COLOURS)]
+        visitor.flip_theme()
+        wrongs += [f"{name}, dark: {one}" for one in visitor.violations(axe)]
         visitor.shoot(name)
         visitor.flip_theme()
     visitor.close()
@@ -57,11 +55,18 @@ def test_every_page_fits_answers_in_figures_and_can_be_used_by_all(served, big, 
 
 
 def test_the_first_view_shows_its_rows_and_ten_thousand_stay_few_in_the_document(served, visit):
-    visitor = visit(served)
-    began = time.perf_counter()
-    visitor.open("/runs")
-    visitor.tab.wait_for_selector("tr.r")
-    print(f"\nfirst row after {time.perf_counter() - began:.2f} s")
+    for kind in ("first", "again, in another context of the same browser"):  # the first one also starts the browser up
+        visitor = visit(served)
+        visitor.watch_first_row()
+        began = time.perf_counter()
+        visitor.open("/runs")
+        visitor.tab.wait_for_selector("tr.r")
+        seen = time.perf_counter() - began
+        print(f"\n{kind}: {visitor.parts_of_first_row()}; seen by the driver after {seen:.2f} s")
+    visitor.settle()
+    asked_for = [url for url in visitor.asked if "/api/" not in url]
+    assert len(asked_for) == 6  # the page, its icon, one early script, one sheet, two modules
+    assert sum("/api/runs?" in url for url in visitor.asked) == 1  # what was asked early is not asked again
 
     visitor.go("/checkpoints").settle()
     for _ in range(3):

@@ -7,10 +7,13 @@ from pathlib import Path
 import pytest
 from setuptools import Distribution
 
+from model_checkpoint.api.pages.joined_pages import join_pages
+from model_checkpoint.api.pages.page_files import read_pages
+
 ROOT = Path(__file__).resolve().parents[2]
 WEB = ROOT / "src/model_checkpoint/api/web"
 OWN = [path for path in sorted(WEB.rglob("*")) if path.is_file() and "vendor" not in path.parts]
-MODULES = [path for path in OWN if path.suffix == ".js" and path.name != "theme-early.js"]
+MODULES = [path for path in OWN if path.suffix == ".js" and path.name != "early.js"]
 _IMPORT = re.compile(r"^(?:import|export)\b[^;]*?from '([^']+)';|^import '([^']+)';", re.MULTILINE)
 
 
@@ -33,12 +36,23 @@ def test_every_import_leads_to_a_file():
 
 
 def test_the_preload_list_is_what_the_first_view_imports():
-    page = (WEB / "index.html").read_text()
-    listed = re.findall(r'rel="modulepreload" href="/([^"]+)"', page)
-    wanted = closure([WEB / "js/app.js", WEB / "js/pages/runs.js"]) - {WEB / "js/app.js"}
+    pages = join_pages(read_pages(WEB))
+    page, app = pages["/index.html"].content.decode(), pages["/js/app.js"].content.decode()
+    listed = re.findall(r'rel="modulepreload" href="([^"]+)"', page)
+    imported = re.findall(r"^import [^;']*'\.\.([^']+)';", app, re.MULTILINE)
+    first = {f"/{one.relative_to(WEB)}" for one in closure([WEB / "js/app.js", WEB / "js/pages/runs.js"])}
 
-    assert len(listed) == len(set(listed))
-    assert {WEB / one for one in listed} == wanted
+    assert listed == imported == ["/vendor/preact-htm.js"]
+    assert {*re.findall(r"^\$own\['([^']+)'\]", app, re.MULTILINE)} == first - {*listed}
+
+
+def test_the_first_view_asks_for_few_files():
+    page = join_pages(read_pages(WEB))["/index.html"].content.decode()
+    sheets = join_pages(read_pages(WEB))["/css/joined.css"].content
+
+    assert len(re.findall(r'(?:href|src)="/', page)) == 5
+    assert all(one.read_bytes() in sheets for one in [*WEB.glob("css/*.css"), WEB / "vendor/uplot.css"])
+    assert not re.search(rb"url\(|@import|@charset", sheets)  # would mean something else in another file
 
 
 def test_every_module_is_reached():

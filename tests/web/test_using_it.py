@@ -99,6 +99,7 @@ def test_a_checkpoint_goes_to_the_trash_and_comes_back_by_undo(small, tmp_path, 
     with serving([str(small.folder)], tmp_path / "cache") as address:
         visitor = visit(address).open(f"/checkpoint/{last}").settle()
         tab = visitor.tab
+        assert "every 10 steps" in tab.locator("ul.reasons").inner_text()  # the policy of its run
         before = len(mc.list_checkpoints(small.root))
         tab.get_by_role("button", name="More").click()
         tab.get_by_role("button", name="Move to trash").click()

@@ -16,8 +16,28 @@ _SIDEWAYS = """() => {
   const main = document.querySelector('.main') || document.body;
   return [main.scrollWidth - main.clientWidth, document.documentElement.scrollWidth - innerWidth];
 }"""
-_RULES = """async (only) => (await axe.run(document, {resultTypes: ['violations'], ...(only ? {runOnly: only} : {})}))
+_RULES = """async () => (await axe.run(document, {resultTypes: ['violations']}))
   .violations.map((v) => `${v.impact} ${v.id}: ${v.nodes[0].html.slice(0, 160)}`)"""
+
+_WATCH = """() => {
+  window.seen = {};
+  const look = () => {
+    if (document.querySelector('.shell')) window.seen.frame ??= performance.now();
+    if (document.querySelector('tr.r')) window.seen.row ??= performance.now();
+  };
+  new MutationObserver(look).observe(document, {childList: true, subtree: true});
+}"""
+_PARTS = """() => {
+  const [page] = performance.getEntriesByType('navigation');
+  const before = performance.getEntriesByType('resource').filter((one) => one.startTime < window.seen.row);
+  const runs = before.find((one) => one.name.includes('/api/runs'));
+  const files = before.filter((one) => !one.name.includes('/api/'));
+  const ms = {
+    'page here': page.responseEnd, 'runs asked': runs.startTime, 'modules run': page.domContentLoadedEventEnd,
+    'frame drawn': window.seen.frame, 'runs here': runs.responseEnd, 'first row': window.seen.row,
+  };
+  return {files: files.length, ms};
+}"""
 
 
 class Visitor:
@@ -61,6 +81,17 @@ class Visitor:
         self.tab.evaluate("() => new Promise((done) => requestAnimationFrame(() => setTimeout(done, 60)))")
         return self
 
+    def watch_first_row(self) -> None:
+        """Note, in every page opened from now on, when its frame and its first row were there."""
+        self.tab.add_init_script(f"({_WATCH})()")
+
+    def parts_of_first_row(self) -> str:
+        """What the time to the first row went into, by the browser's own clock, which starts with the navigation."""
+        self.tab.wait_for_function("() => window.seen.row")
+        parts = self.tab.evaluate(_PARTS)
+        times = ", ".join(f"{name} {ms / 1000:.2f}" for name, ms in parts["ms"].items())
+        return f"{times} s after navigation; {parts['files']} files"
+
     def text(self, selector: str) -> str:
         """What a person reads there."""
         return self.tab.locator(selector).first.inner_text()
@@ -69,11 +100,11 @@ class Visitor:
         """Pixels by which the page, or the window, can be moved sideways."""
         return max(self.tab.evaluate(_SIDEWAYS))
 
-    def violations(self, axe: str, only: list[str] | None = None) -> list[str]:
+    def violations(self, axe: str) -> list[str]:
         """What axe-core finds; handed over by the debugger, so that the content security policy stays as it is."""
         if not self.tab.evaluate("() => 'axe' in window"):
             self.tab.evaluate(axe)
-        return self.tab.evaluate(_RULES, only)
+        return self.tab.evaluate(_RULES)
 
     def flip_theme(self) -> None:
         """From light to dark or back, by its key."""

@@ -2,10 +2,11 @@
 
 serving      a socket, a token, the application behind its gate, and an orderly end.
 application  gate, routers and pages put together.
+first_look   what the first visitor would wait for, done before.
 routes       every path that is answered, one router for each noun.
 live         what has changed, told as it happens.
 jobs         long work with progress and an end.
-pages        the files of the dashboard, sent as they are.
+pages        the files of the dashboard, few enough to be asked for at once.
 reading      rows of the shelves become documents.
 library      every catalog and root that is served, found, opened and asked by id.
 answers      every JSON document that is sent or taken, as a model.

@@ -18,6 +18,7 @@ from starlette.exceptions import HTTPException
 
 from model_checkpoint.api.answers.basics import Problem
 from model_checkpoint.api.errors import ApiRefusal
+from model_checkpoint.api.first_look import look_ahead
 from model_checkpoint.api.gate.admission import Admission
 from model_checkpoint.api.gate.gatekeeper import Gatekeeper
 from model_checkpoint.api.jobs.job_runner import JobRunner
@@ -25,6 +26,7 @@ from model_checkpoint.api.jobs.plan_drawer import PlanDrawer
 from model_checkpoint.api.library.shelves import Library
 from model_checkpoint.api.live.changes import Change, ChangeLog, ShelfWatch
 from model_checkpoint.api.live.event_stream import EventHub
+from model_checkpoint.api.pages.joined_pages import join_pages
 from model_checkpoint.api.pages.page_files import read_pages
 from model_checkpoint.api.pages.page_server import PageServer
 from model_checkpoint.api.routes import (
@@ -93,6 +95,7 @@ def make_open_app(library: Library) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        look_ahead(app.routes, library)
         yield
         desk.close()
 
@@ -110,7 +113,7 @@ def make_open_app(library: Library) -> FastAPI:
     for router in ROUTERS:
         app.include_router(router)
     _answer_failures(app)
-    app.router.default = PageServer(read_pages())  # as it is, without what a route of data needs
+    app.router.default = PageServer(join_pages(read_pages()))  # as it is, without what a route of data needs
     return app
 
 

@@ -8,13 +8,10 @@ import threading
 import webbrowser
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from model_checkpoint.api.errors import ServerExtraMissing
 from model_checkpoint.errors import OptionInvalid
-
-if TYPE_CHECKING:
-    from model_checkpoint.api.library.shelves import Library
 
 _GRACE = 3  # seconds for answers under way when the server ends
 _MOST_CONNECTIONS = 256
@@ -71,12 +68,12 @@ def serve(
             timeout_graceful_shutdown=_GRACE,
             timeout_keep_alive=15,
             limit_concurrency=_MOST_CONNECTIONS,
+            http="h11",  # what else may be installed knows no limit of headers
             h11_max_incomplete_event_size=32 << 10,
             ws="none",
             lifespan="on",
         )
         address = address_of(host, bound.getsockname()[1], secret)
-        threading.Thread(target=_look_through, args=(library,), daemon=True, name="mckpt-first-look").start()
         tell(f"serving {', '.join(roots) or database_url} at {address}")
         if open_browser:
             threading.Timer(0.5, webbrowser.open, [address]).start()
@@ -89,14 +86,6 @@ def serve(
         with suppress(KeyboardInterrupt):  # raised once more when all is in order
             Server(config).run(sockets=[bound])
     tell("ended")
-
-
-def _look_through(library: Library) -> None:
-    """Draw what the first page shows once, while the browser is still starting."""
-    from model_checkpoint.api.reading.run_lines import RunsWanted, list_runs
-
-    with suppress(Exception):  # whoever asks is told what is wrong
-        list_runs(library, RunsWanted())
 
 
 def _require_server() -> None:

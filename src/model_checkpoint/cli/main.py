@@ -6,6 +6,7 @@ lists, and `--help` pay for nothing else.
 
 from __future__ import annotations
 
+import gc
 import logging
 import signal
 import sys
@@ -142,6 +143,7 @@ def run() -> None:
 
 def answer() -> None:
     """Run the command; our own errors become one message and an exit code, without a traceback."""
+    gc.set_threshold(20_000, 20, 20)  # imports make many objects that stay; looking through them again costs a tenth
     from model_checkpoint.cli.rendering.terminal import complain
 
     try:

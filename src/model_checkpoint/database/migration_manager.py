@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from sqlalchemy import URL, Connection
+from sqlalchemy import URL, Connection, inspect
 
-from model_checkpoint.database.connection import EnhancedDatabaseConnection
-from model_checkpoint.database.models import Base
+from model_checkpoint.database.catalog.audit_rows import add_entry, new_entry
+from model_checkpoint.database.models import AuditRow, Base
 from model_checkpoint.database.opening.database_url import read_url
 from model_checkpoint.database.opening.pool import DatabasePool
 from model_checkpoint.database.opening.transactions import Transactions
@@ -57,10 +57,12 @@ class MigrationManager:
         """
         if not self.get_current_version():
             create_catalog(self._transactions)
-        return self._recorded(migrate(self._transactions, target, notify=self._notify, backup=backup))
+        return self._moved(target, backup=backup)
 
     def rollback(self, target: str, *, backup: bool = True) -> SchemaChange | None:
         """Bring the database back to an earlier revision, after a backup: what that does not know is dropped.
+
+        The audit log tells of it; before revision 0003 there is none, and the log of the backup is the record.
 
         Example:
             >>> import tempfile
@@ -71,7 +73,7 @@ class MigrationManager:
             '0001'
             >>> folder.cleanup()
         """
-        return self._recorded(migrate(self._transactions, target, notify=self._notify, backup=backup))
+        return self._moved(target, backup=backup)
 
     def validate_migrations(self) -> list[str]:
         """What is wrong, empty if sound: revisions out of order, tables that differ from the models."""
@@ -106,10 +108,24 @@ class MigrationManager:
     def __exit__(self, *error: type[BaseException] | BaseException | TracebackType | None) -> None:
         self.close()
 
-    def _recorded(self, change: SchemaChange | None) -> SchemaChange | None:
-        """The audit log has a row for it, where it exists."""
-        if change is not None and change.to_revision == HEAD:
-            details = {"from": change.from_revision, "to": change.to_revision, "backup": change.backup}
-            with EnhancedDatabaseConnection(self._pool.url, auto_migrate=False) as db:
-                db.record_audit("migrate", "schema", details=details)
-        return change
+    def _moved(self, target: str, *, backup: bool) -> SchemaChange | None:
+        """Migrate, and let the audit log tell of it: on the way back beforehand too, for the log itself may go.
+
+        Then the backup ends with that entry.
+        """
+        current = self.get_current_version()
+        if target in REVISIONS and target < current:
+            self._tell("begun", {"from": current, "to": target})
+        done = migrate(self._transactions, target, notify=self._notify, backup=backup)
+        if done is not None:
+            self._tell("ok", {"from": done.from_revision, "to": done.to_revision, "backup": done.backup})
+        return done
+
+    def _tell(self, outcome: str, details: dict[str, str]) -> None:
+        entry = new_entry("migrate", "schema", outcome=outcome, details=details)
+
+        def work(connection: Connection) -> None:
+            if inspect(connection).has_table(AuditRow.__tablename__):
+                add_entry(connection, entry)
+
+        self._transactions.write(work)

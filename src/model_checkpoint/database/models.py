@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from sqlalchemy import Boolean, Double, ForeignKey, Index, SmallInteger, Table
+from sqlalchemy import Boolean, Double, ForeignKey, Index, SmallInteger, Table, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from model_checkpoint.database.values.column_types import (
@@ -35,6 +35,13 @@ def table_of(model: type[Base]) -> Table:
         'experiments'
     """
     return cast(Table, model.__table__)
+
+
+def flag_index(kind: str) -> Index:
+    """The checkpoints of a run that have a best flag: where a database can, those alone, as most saves win none."""
+    flag = f"is_best_{kind}"
+    only: dict[str, Any] = {"sqlite_where": text(f"{flag} = 1"), "postgresql_where": text(flag)}
+    return Index(f"ix_checkpoints_best_{kind}", "experiment_id", flag, "step", "created_at", "id", **only)
 
 
 class ExperimentRow(Base):
@@ -115,9 +122,9 @@ class CheckpointRow(Base):
     __table_args__ = (
         Index("ix_checkpoints_newest", "experiment_id", "state", "step", "created_at", "id"),
         Index("ix_checkpoints_type", "experiment_id", "state", "checkpoint_type", "step", "created_at", "id"),
-        Index("ix_checkpoints_best_loss", "experiment_id", "is_best_loss", "step", "created_at", "id"),
-        Index("ix_checkpoints_best_val_loss", "experiment_id", "is_best_val_loss", "step", "created_at", "id"),
-        Index("ix_checkpoints_best_metric", "experiment_id", "is_best_metric", "step", "created_at", "id"),
+        flag_index("loss"),
+        flag_index("val_loss"),
+        flag_index("metric"),
         Index("ix_checkpoints_verified", "state", "verified_at", "id"),
         OPTIONS,
     )
@@ -187,7 +194,7 @@ class CheckpointMetricRow(Base):
     step: Mapped[int] = mapped_column(BigInt)
     created_at: Mapped[float] = mapped_column(Double)
 
-    __table_args__ = (OPTIONS,)
+    __table_args__ = ({"sqlite_with_rowid": False, **OPTIONS},)
 
 
 _best = CheckpointMetricRow
@@ -234,7 +241,7 @@ class EdgeRow(Base):
     step: Mapped[int | None] = mapped_column(WholeNumber("step"))
     created_at: Mapped[float] = mapped_column(FiniteNumber("created at"))
 
-    __table_args__ = (Index("ix_edges_child", "child"), OPTIONS)
+    __table_args__ = (Index("ix_edges_child", "child"), {"sqlite_with_rowid": False, **OPTIONS})
 
 
 class IntegrityRow(Base):

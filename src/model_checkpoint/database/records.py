@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +54,34 @@ class Metric(NamedTuple):
     metric_value: float
     step: int = 0
     timestamp: float | None = None  # None: the moment it is written
+
+
+class Comparable(Protocol):
+    """What checkpoints are compared by."""
+
+    @property
+    def id(self) -> str:
+        """Decides among equals, last of all."""
+
+    @property
+    def step(self) -> int:
+        """Decides among equals."""
+
+    @property
+    def created_at(self) -> float:
+        """Decides among equals of one step."""
+
+    @property
+    def loss(self) -> float | None:
+        """A measure of its own."""
+
+    @property
+    def val_loss(self) -> float | None:
+        """Another."""
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """All others, by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

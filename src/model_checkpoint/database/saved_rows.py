@@ -6,6 +6,7 @@ import dataclasses
 import time
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -17,19 +18,32 @@ from model_checkpoint.database.catalog.catalog_part import CatalogPart
 from model_checkpoint.database.catalog.checkpoint_columns import (
     COMMITTED,
     FLAGS,
-    insert_checkpoints,
+    insert_checkpoint,
     scores_of,
     store_checkpoints,
 )
 from model_checkpoint.database.models import AuditRow, CheckpointRow, EdgeRow, ExperimentRow, table_of
 from model_checkpoint.database.opening.prepared_statements import ask, change, insert_rows
-from model_checkpoint.database.records import Checkpoint
+from model_checkpoint.database.records import Checkpoint, Comparable
 from model_checkpoint.database.values.exact_numbers import joined
 
 _experiments, _checkpoints = table_of(ExperimentRow), table_of(CheckpointRow)
 _edges, _audits = table_of(EdgeRow), table_of(AuditRow)
 
-Beats = Callable[[Checkpoint, Checkpoint], bool]  # the one that has a flag, and the new one
+Beats = Callable[[Comparable, Comparable], bool]  # the one that has a flag, and the new one
+
+
+@dataclass(slots=True)
+class _Holder:
+    """As much of a checkpoint that has a flag as is compared with a new one: a whole record takes longer to build."""
+
+    id: str
+    step: int
+    created_at: float
+    loss: float | None
+    val_loss: float | None
+    metrics: Mapping[str, float]
+    flags: tuple[str, ...]
 
 
 class SavedCatalog(CatalogPart):
@@ -78,12 +92,11 @@ class SavedCatalog(CatalogPart):
             won = tuple(kind for kind, better in contests.items() if _wins(checkpoint, holders, kind, better))
             _take_flags(connection, holders, won)
             flags: dict[str, Any] = {KINDS[kind]: True for kind in won}
-            new = dataclasses.replace(checkpoint, **flags) if flags else checkpoint
             if len(holders) < len(there):
-                store_checkpoints(connection, [new], keys)
+                store_checkpoints(connection, [dataclasses.replace(checkpoint, **flags)], keys)
             else:
-                insert_checkpoints(connection, [new], keys)
-                _note(connection, new, {**(details or {}), "best": list(won)})
+                insert_checkpoint(connection, checkpoint, keys, flags)
+                _note(connection, checkpoint, {**(details or {}), "best": list(won)})
             return won
 
         return self._write(work)
@@ -103,10 +116,10 @@ def _take_turns(connection: Connection, new: Checkpoint) -> None:
         connection.execute(_TURN, {"run": new.experiment_id})
 
 
-def _known(connection: Connection, new: Checkpoint, kinds: Collection[str]) -> list[Checkpoint]:
+def _known(connection: Connection, new: Checkpoint, kinds: Collection[str]) -> list[_Holder]:
     """The new one, if it was recorded before, and those that have a flag, as far as they are compared."""
     rows = ask(connection, _asking(tuple(kinds)), {"new": new.id, "run": new.experiment_id, "state": COMMITTED})
-    return [*{row["id"]: _compared(row, new) for row in rows}.values()]
+    return [*{row["id"]: _compared(row) for row in rows}.values()]
 
 
 @cache
@@ -119,22 +132,23 @@ def _asking(kinds: tuple[str, ...]) -> CompoundSelect[Any]:
     return union_all(*each)
 
 
-def _compared(row: Mapping[Any, Any], new: Checkpoint) -> Checkpoint:
-    fields = dict(row)
-    grades = {name: fields.pop(f"{name}_grade") for name in ("loss", "val_loss")}
-    for name, grade in grades.items():
-        fields[name] = None if grade is None else joined(grade, fields[name])
-    return Checkpoint(experiment_id=new.experiment_id, **fields)
+def _compared(row: Mapping[Any, Any]) -> _Holder:
+    loss, val_loss = (
+        None if row[f"{name}_grade"] is None else joined(row[f"{name}_grade"], row[name])
+        for name in ("loss", "val_loss")
+    )
+    flags = tuple(flag for flag in FLAGS if row[flag])
+    return _Holder(row["id"], row["step"], row["created_at"], loss, val_loss, row["metrics"], flags)
 
 
-def _wins(new: Checkpoint, holders: Sequence[Checkpoint], kind: str, better: Beats) -> bool:
+def _wins(new: Checkpoint, holders: Sequence[_Holder], kind: str, better: Beats) -> bool:
     """Whether the new one deserves a flag more than whoever has it."""
-    return all(better(one, new) for one in holders if getattr(one, KINDS[kind]))
+    return all(better(one, new) for one in holders if KINDS[kind] in one.flags)
 
 
-def _take_flags(connection: Connection, holders: Sequence[Checkpoint], won: Collection[str]) -> None:
+def _take_flags(connection: Connection, holders: Sequence[_Holder], won: Collection[str]) -> None:
     for one in holders:
-        lost = tuple(kind for kind in won if getattr(one, KINDS[kind]))
+        lost = tuple(kind for kind in won if KINDS[kind] in one.flags)
         if lost:
             change(connection, _taking(lost), {"holder": one.id})
 

@@ -95,9 +95,12 @@ def _rows(text: bytes, where: str, limits: ReaderLimits) -> dict[str, _Row]:
         rows = _DECODER.decode(msgspec.json.encode(raw))
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
         raise LayoutInvalid(f"{where}: the header is not readable ({error}). Load another step.", file=where) from error
+    if _CONTROL.search("".join(rows)) or 4 * max(map(len, rows), default=0) > limits.name_bytes:
+        for name in rows:
+            if len(name.encode()) > limits.name_bytes or _CONTROL.search(name):
+                what = "is too long or has control characters"
+                raise UnsafeName(f"{where}: tensor name {name[:40]!r} {what}.", file=where)
     for name, row in rows.items():
-        if len(name.encode()) > limits.name_bytes or _CONTROL.search(name):
-            raise UnsafeName(f"{where}: tensor name {name[:40]!r} is too long or has control characters.", file=where)
         if len(row.shape) > limits.rank:
             raise LimitExceeded(
                 f"{where}: tensor {name!r} has {len(row.shape)} dimensions, the limit is {limits.rank}.", file=where

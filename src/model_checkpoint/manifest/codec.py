@@ -170,11 +170,16 @@ def _top_level(line: bytes, where: str) -> dict[str, msgspec.Raw]:
         parts = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
         raise _invalid(where, f"it is not JSON ({error})") from error
-    inner = sum(len(msgspec.json.encode(key)) + len(bytes(raw)) + 2 for key, raw in parts.items())
+    inner = sum([_written(key) + memoryview(raw).nbytes + 2 for key, raw in parts.items()])
     length = max(2, 1 + inner)
     if length != len(line):
         raise _invalid(where, "a key stands twice in it, or it has blanks between its parts")
     return parts
+
+
+def _written(key: str) -> int:
+    """The bytes a key takes; those of a manifest are plain words, so nearly always its letters and two quotes."""
+    return len(key) + 2 if key.isascii() and key.isidentifier() else len(msgspec.json.encode(key))
 
 
 def _refuse_foreign(parts: dict[str, msgspec.Raw], where: str) -> None:

@@ -11,7 +11,7 @@ from torch.nn import Module
 
 from model_checkpoint.precision.checkpoints.capture import capture
 from model_checkpoint.precision.checkpoints.reinstate import restore, take_modes
-from model_checkpoint.precision.checkpoints.torch_layout import from_state_dict, to_state_dict
+from model_checkpoint.precision.checkpoints.torch_layout import OBSERVATIONS, from_state_dict, to_state_dict
 from model_checkpoint.precision.checkpoints.tree_codec import from_tree, to_tree
 from model_checkpoint.precision.errors import InvalidArgument, StepRefused
 from model_checkpoint.precision.gradients.conversion import describe_gradients, require_tensors
@@ -52,6 +52,8 @@ class MixedPrecisionOptimizer(torch.optim.Optimizer):
         >>> opt.step().applied, model.weight.dtype, opt.master_weights["weight"].dtype
         (True, torch.float16, torch.float32)
     """
+
+    of_rank_zero = OBSERVATIONS  # every rank has its own clock, and needs none of its own back
 
     def __init__(
         self,

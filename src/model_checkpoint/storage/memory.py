@@ -27,7 +27,7 @@ from model_checkpoint.storage.contract.names import (
     check_name,
 )
 from model_checkpoint.storage.contract.sidecars import SidecarRead
-from model_checkpoint.storage.contract.store import FileStat, Swept, Trashed, Waiting
+from model_checkpoint.storage.contract.store import FileStat, Swept, Tell, Trashed, Waiting, nobody
 from model_checkpoint.storage.memory_attempts import (
     Discarded,
     Files,
@@ -216,7 +216,7 @@ class InMemoryStore:
             bucket.published[name] = bucket.trash.pop(token).files
         return name
 
-    def sweep(self, graces: Graces, *, dry_run: bool = False) -> Swept:
+    def sweep(self, graces: Graces, *, dry_run: bool = False, tell: Tell = nobody) -> Swept:
         """Remove trash past its grace; attempts die with their objects, so there are no leavings."""
         bucket, now = self._bucket, time.monotonic()
         with bucket.guard:
@@ -225,8 +225,10 @@ class InMemoryStore:
             for item in [] if dry_run else over:
                 del bucket.trash[item.token]
             alive = [attempt for attempt, stage in bucket.stages.items() if stage.alive]
-            gone = {item.token for item in over}
-            left = {key: graces.trash - (now - one.since) for key, one in bucket.trash.items() if key not in gone}
+            tokens = {item.token for item in over}
+            left = {key: graces.trash - (now - one.since) for key, one in bucket.trash.items() if key not in tokens}
+        for item in [] if dry_run else over:
+            tell(item.token)
         waiting = [Waiting(key=attempt, seconds=None) for attempt in alive]
         waiting += [Waiting(key=token, seconds=seconds) for token, seconds in left.items()]
         nbytes = sum(item.nbytes for item in over)

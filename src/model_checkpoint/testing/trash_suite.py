@@ -94,13 +94,16 @@ class TrashSuite:
         save_blobs(store, "step-1", {"x": b"abc"})
         gone = store.discard("step-1")
 
-        early, seen = store.sweep(Graces(trash=3600.0), dry_run=True), store.sweep(AT_ONCE, dry_run=True)
-        there, done = store.trash(), store.sweep(AT_ONCE)
+        told: list[str] = []
+        early = store.sweep(Graces(trash=3600.0), dry_run=True)
+        seen = store.sweep(AT_ONCE, dry_run=True, tell=told.append)
+        there, nothing, done = store.trash(), [*told], store.sweep(AT_ONCE, tell=told.append)
 
         assert (list(early.trashed), [left.key for left in early.waiting]) == ([], [gone.token])
         assert [item.token for item in there] == [gone.token]
         assert (list(seen.trashed), seen.nbytes) == (list(done.trashed), done.nbytes) == ([gone.token], gone.nbytes)
         assert list(seen.waiting) == []
+        assert (nothing, told) == ([], [gone.token])  # each is told when it went
 
     def test_recovery_tells_how_long_it_still_waits_for_what_it_leaves(self, store: Store) -> None:
         """An attempt that lives is waited for as long as it does."""

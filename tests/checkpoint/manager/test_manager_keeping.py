@@ -10,8 +10,8 @@ import pytest
 
 import model_checkpoint as mc
 from model_checkpoint.checkpoint import CheckpointUnknown
-from model_checkpoint.checkpoint.keeping.retiring import candidate_of
-from model_checkpoint.checkpoint.keeping.run_policies import policy_in_force, reasons_in_force
+from model_checkpoint.checkpoint.keeping.kept_reasons import kept_reasons
+from model_checkpoint.checkpoint.keeping.run_policies import policy_in_force
 from model_checkpoint.database import Experiment
 from model_checkpoint.errors import OptionInvalid
 from model_checkpoint.hooks import HookEvent, HookVetoed, SmartCheckpointRetentionHook, StrategyCatalog
@@ -236,14 +236,18 @@ def test_the_catalog_knows_by_which_keepers_a_run_is_pruned_and_can_say_why_each
 
     told = [entry.details["keep"] for entry in manager.audit(run.experiment_id, action="policy").items][::-1]
     rows = connection.crowd(run.experiment_id, root)
-    why = reasons_in_force(connection, run.experiment_id, root, [candidate_of(row) for row in rows])
+    why = kept_reasons(connection, rows)
 
     assert told == [
         ["last:3", "best:min:val_loss:1"],
         ["last:1", "best:val_loss:2", "younger_than:1.500000s", "budget:1000000000B"],
     ]
     newest = max(rows, key=lambda row: (row.step, row.created_at))
-    assert why[newest.id][:2] == ("the newest: a resume starts here", "last 1: number 1")
+    assert [(one.rule, one.why) for one in why[newest.id] if one.rule in ("newest", "last 1")] == [
+        ("newest", "the newest of its run"),
+        ("last 1", "number 1"),
+    ]
     saved(make(), 1)  # one that keeps all
     assert policy_in_force(connection, run.experiment_id, root) == ()
-    assert reasons_in_force(connection, run.experiment_id, root, [candidate_of(row) for row in rows]) == {}
+    told_without = {one.rule for found in kept_reasons(connection, rows).values() for one in found}
+    assert told_without <= {"newest", "best(val_loss)"}  # facts alone

@@ -205,3 +205,23 @@ def test_a_handle_shows_only_what_its_owner_may_do(tmp_path):
     public = {name for name in dir(job) if not name.startswith("_")}
     asked = {"counts", "done", "exception", "result", "seen", "stall", "state", "where"}
     assert public == asked | {"at_end", "cancel", "wait_protected", "wait_staged"}
+
+
+def test_what_waits_for_the_saves_at_the_end_of_the_process_is_called_once_and_after_them(monkeypatch, tmp_path, gate):
+    called = []
+
+    def then():
+        called.append(job.state)
+
+    monkeypatch.setattr(inflight, "_after_saves", [])
+    monkeypatch.setattr(inflight, "_watching_exit", True)  # the real end of this process is not asked for more
+    monkeypatch.setattr(inflight._book, "ending", False)
+    monkeypatch.setattr(inflight._book, "failed", [])
+    job = save_async(tmp_path, {"w": np.arange(9)}, step=1, progress=gate)
+    inflight.watch_exit(then)
+    inflight.watch_exit(then)
+
+    gate.open_soon()
+    inflight._at_exit()
+
+    assert called == [SaveState.DURABLE]

@@ -17,6 +17,7 @@ from model_checkpoint.engine.writing import bandwidth
 from model_checkpoint.errors import CheckpointNotFound, OptionInvalid
 from model_checkpoint.storage.locate import open_store
 from model_checkpoint.tree import flatten
+from model_checkpoint.tree.nodes.walk import leaves
 
 MIB = 1 << 20
 STATE = {"model": np.arange(MIB, dtype=np.float32), "optimizer": np.ones(2 * MIB, np.float32), "epoch": 7}
@@ -163,3 +164,25 @@ def test_steps_of_any_library_are_taken_and_others_refused_before_anything_is_to
         assert one.save(url, {"epoch": 1}, step=np.int64(4)).step == 4
         with pytest.raises(ValueError, match="step must be a whole number of 0 or more, got '5'"):
             one.save(url, {"epoch": 1}, step="5")
+
+
+@pytest.mark.parametrize("rest", [{}, {"epoch": 3}, {"seed": np.zeros(64, np.uint8)}])
+def test_of_a_part_that_is_left_out_nothing_stays(rest):
+    state = {"model": {"w": np.zeros(8, np.uint8)}, "optimizer": {"m": np.zeros(32, np.uint8), "lr": 0.5}, **rest}
+
+    kept, left_out = choose_parts(flatten(state), ["model", "optimizer"], budget=10.0)
+
+    names = {name for name, _ in leaves(kept.tree)}
+    assert names == {"model.w", *(name for name in rest if name == "epoch")}
+    assert [leaf.name for leaf in kept.leaves] == ["model.w"]
+    assert left_out == (("optimizer", "the rest") if "seed" in rest else ("optimizer",))
+
+
+def test_a_notice_says_which_signal_came():
+    with preemption(deadline=100.0) as one:
+        assert (one.received, one.should_save(), one.seconds_left()) == (None, False, 100.0)
+
+        os.kill(os.getpid(), signal.SIGTERM)
+
+        assert (one.received, one.should_save()) == (signal.SIGTERM, True)
+        assert 0 < one.seconds_left() <= 100.0

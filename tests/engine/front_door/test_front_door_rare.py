@@ -140,3 +140,10 @@ def test_a_file_that_shrinks_under_its_map_is_truncated_and_kills_nobody(tmp_pat
 
     with pytest.raises(errors.Truncated, match=r"safetensors ends at byte \d+, expected bytes"):
         mc.load(LocalStore(tmp_path, calls=Cutting()), mmap=True)
+
+
+def test_a_notebook_shows_the_step_of_a_checkpoint_or_a_dash(tmp_path):
+    root = f"memory://{tmp_path.name}"
+
+    assert ">7</td>" in mc.save(root, {"epoch": 1}, step=7)._repr_html_()
+    assert ">-</td>" in mc.save(root, {"epoch": 1}, name="loose")._repr_html_()

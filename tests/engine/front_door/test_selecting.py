@@ -174,3 +174,12 @@ def test_a_root_where_nothing_can_be_made_is_told_as_such():
         errors.StorageFailure, match=r"/proc/x: could not make the root .*takes nothing there, as /proc"
     ):
         mc.save("/proc/x", {"a": 1}, step=1)
+
+
+def test_parts_that_neither_side_of_a_difference_has_are_refused(tmp_path):
+    for step in (1, 2):
+        mc.save(tmp_path, {"model": {"w": np.full(2, step)}, "epoch": step}, step=step)
+
+    with pytest.raises(errors.StructureMismatch, match=r"neither it nor .* has anything in 'modle'"):
+        mc.diff(f"{tmp_path}@1", f"{tmp_path}@2", parts="modle")
+    assert [change.name for change in mc.diff(f"{tmp_path}@1", f"{tmp_path}@2", parts="model").changed] == ["model.w"]

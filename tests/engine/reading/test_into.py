@@ -208,3 +208,20 @@ def test_renamed_parts_find_their_live_objects(tmp_path):
     mc.load(tmp_path, into={"model": live}, rename={"net": "model"})
 
     assert all(torch.equal(a, b) for a, b in zip(live.parameters(), model.parameters(), strict=True))
+
+
+def test_a_tensor_that_is_given_other_memory_during_a_load_lets_nobody_else_be_overwritten(tmp_path: Path) -> None:
+    mc.save(tmp_path, {str(i): torch.ones(4096) for i in range(2000)}, step=1)
+    live = {str(i): torch.zeros(4096) for i in range(2000)}
+    bystanders: list[torch.Tensor] = []
+
+    def swap(_: object) -> None:
+        if not bystanders:
+            for tensor in live.values():
+                tensor.data = torch.empty(0)
+            bystanders.extend(
+                torch.zeros(4096) for _ in range(2000)
+            )  # they lie where the others did, if those are gone
+
+    mc.load(tmp_path, into=live, progress=swap)
+    assert not any(tensor.any() for tensor in bystanders)

@@ -299,3 +299,17 @@ def test_a_forked_child_does_not_wait_for_the_parity_of_its_parent(tmp_path, mon
 
     assert ended == 0
     assert [info.protected for info in mc.list_checkpoints(tmp_path)] == [True, True]
+
+
+def test_a_process_does_not_end_before_what_follows_its_saves(tmp_path):
+    program = (
+        "import pathlib, time\n"
+        "from model_checkpoint.engine.jobs.followups import follow_up\n"
+        "for name in 'ab':\n"
+        f"    place = pathlib.Path({str(tmp_path)!r}, name)\n"
+        "    follow_up('memory://x', 'memory://x/y', lambda p=place: (time.sleep(0.2), p.touch()))\n"
+    )
+
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]

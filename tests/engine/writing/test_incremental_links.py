@@ -15,6 +15,7 @@ from tests.engine.writing.linked_files import MIB, equal, folder, inode_of, inod
 import model_checkpoint as mc
 from model_checkpoint import CompressionLevel
 from model_checkpoint.engine.writing.incremental import hash_contents
+from model_checkpoint.errors import StorageFailure
 from model_checkpoint.manifest import decode, encode
 from model_checkpoint.storage.local.store import LocalStore
 from model_checkpoint.storage.local.syscalls import Syscalls
@@ -306,3 +307,21 @@ def test_a_root_that_was_copied_links_nothing_until_it_was_written_again(tmp_pat
 def test_a_single_file_cannot_be_incremental(tmp_path):
     with pytest.raises(ValueError, match="repeats whole files"):
         save(tmp_path, state(), 1, format=mc.CheckpointFormat.SINGLE_FILE)
+
+
+class BrokenLinks(Syscalls):
+    """A system on which a link fails as if the medium did."""
+
+    def link(self, source, target, **folders):
+        raise OSError(errno.EIO, "broken")
+
+
+def test_a_link_that_the_medium_refuses_ends_the_save_and_leaves_nothing(tmp_path):
+    state = {"frozen": np.arange(1000.0)}
+    mc.save(tmp_path, state, step=1, incremental=True)
+
+    with pytest.raises(StorageFailure, match=r"could not be linked to .*Input/output error"):
+        mc.save(LocalStore(tmp_path, calls=BrokenLinks()), state, step=2, incremental=True)
+
+    assert [info.step for info in mc.list_checkpoints(tmp_path)] == [1]
+    assert list((tmp_path / ".staging").iterdir()) == []

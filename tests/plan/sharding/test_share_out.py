@@ -70,6 +70,27 @@ def test_regions_held_by_several_are_shared_and_by_one_are_its_own():
     assert {one.part for one in shares[1]} == {0, 1}
 
 
+@pytest.mark.parametrize(
+    ("shape", "unit"),
+    [((1, 7, 300_000), 300_000), ((7, 300_000), 300_000), ((5 * MIB,), 1), ((3, 2 * MIB), MIB)],
+)
+def test_a_large_array_is_cut_between_rows_and_within_one_only_where_it_is_long(shape, unit):
+    arrays, layouts = [PlannedArray(shape, 1, 0)], [replicated(range(2))]
+
+    shares = [[one.box for one in share_out(arrays, layouts, rank)] for rank in range(2)]
+
+    written = [sum(box.elements for box in boxes) for boxes in shares]
+    assert all(size and size % unit == 0 for size in written)
+    assert max(written) - min(written) <= 2 * unit
+    assert tiles(shape, [box for boxes in shares for box in boxes])
+
+
+def test_a_small_array_is_never_cut():
+    shares = [share_out([PlannedArray((4, MIB // 4), 1, 0)], [replicated(range(2))], rank) for rank in range(2)]
+
+    assert sorted(len(one) for one in shares) == [0, 1]
+
+
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=9), st.integers(0, 300))
 def test_what_is_divided_is_level_as_far_as_it_goes(loads, nbytes):
     loads = np.array(loads)

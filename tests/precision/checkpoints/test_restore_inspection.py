@@ -81,6 +81,31 @@ def test_half_pending_gradients_are_widened_but_never_cast_to_another_half():
     assert (result.applied, result.scale_used) == (True, 1024.0)
 
 
+def test_half_pending_gradients_are_widened_where_a_layer_trains_in_fp32():
+    half = {"accumulate_in_fp32": False}
+    model = build()
+    optimizer = wrap(model, chosen=options(**half))
+    optimizer.backward(loss_of(model, 0))
+    checkpoint = Manager.create_checkpoint(optimizer, pending="save")
+    other = wrap(build(1), chosen=options(**half, fp32_layer_patterns=("LayerNorm", "^mix$")))
+
+    Manager.restore_checkpoint(other, checkpoint)
+
+    slots = other.roster.by_name
+    assert [slots[f"{layer}.weight"].param.grad.dtype for layer in ("mix", "out")] == [torch.float32, torch.float16]
+
+
+def test_a_base_state_without_its_parts_is_refused(run):
+    _, optimizer = run
+    checkpoint = Manager.create_checkpoint(optimizer)
+    for part in ("kind", "state", "groups"):
+        lacking = {key: value for key, value in checkpoint.base_optimizer_state.items() if key != part}
+
+        refuse_and_keep(
+            optimizer, dataclasses.replace(checkpoint, base_optimizer_state=lacking), "base_optimizer_state"
+        )
+
+
 def linear(large=()):
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))

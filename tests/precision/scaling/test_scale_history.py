@@ -1,10 +1,11 @@
 """Scalers of other libraries continue here, and the timeline of the scale is kept and drawn."""
 
 import math
+import sys
 
 import pytest
 import torch
-from tests.precision.precision_models import build, wrap
+from tests.precision.precision_models import build, loss_of, wrap
 
 from model_checkpoint.precision import (
     MixedPrecisionOptions,
@@ -36,6 +37,26 @@ def test_scalers_of_other_libraries_are_imported(foreign, source, scale, tracker
     imported = import_scaler_state(foreign)
 
     assert (imported.source, imported.state.scale, imported.state.growth_tracker) == (source, scale, tracker)
+
+
+@pytest.mark.parametrize(
+    ("foreign", "state", "options"),
+    [
+        ({"loss_scaler0": {"loss_scale": 8.0, "unskipped": 9}}, (9, 1, 9), {}),
+        ({"scale": 8.0, "growth_tracker": 5, "hysteresis_tracker": 2}, (5, 2, 5), {}),
+        ({"scale": 8.0, "growth_tracker": 5, "hysteresis_tracker": 0}, (5, 1, 5), {}),
+        (vars(DeepSpeedScaler()), (10, 1, 100), {"growth_interval": 30, "hysteresis": 2, "backoff_factor": 0.5}),
+        ({**vars(DeepSpeedScaler()), "cur_iter": 19}, (0, 1, 0), {"growth_factor": 2.0}),
+        ({**vars(DeepSpeedScaler()), "cur_iter": 21, "cur_hysteresis": 2}, (1, 2, 1), {}),
+    ],
+)
+def test_counts_of_other_libraries_go_on_here(foreign, state, options):
+    imported = import_scaler_state(foreign)
+
+    one = imported.state
+    assert (one.growth_tracker, one.hysteresis_left, one.steps_since_overflow) == state
+    assert (one.consecutive_overflows, one.total_overflows, one.floor_hits) == (0, 0, 0)
+    assert {name: imported.options[name] for name in options} == options
 
 
 def test_a_torch_grad_scaler_continues_here_with_the_same_decisions():
@@ -83,6 +104,41 @@ def test_the_timeline_is_kept_in_the_checkpoint_and_drawn(run, checkpoint, tmp_p
     assert "2^9" in text.read_text()
     with pytest.raises(InvalidArgument, match=r"cannot draw '.jpg'"):
         timeline.plot(tmp_path / "scale.jpg")
+
+
+def test_a_picture_shows_what_happened_at_each_step(tmp_path):
+    def painted(event):
+        timeline = ScaleTimeline()
+        for step in (1, 2, 3):
+            timeline.add(ScaleEvent(step=step, scale=4.0, event=event if step == 2 else "grew"))
+        return timeline.plot(tmp_path / "scale.png").read_bytes()
+
+    assert painted("grew") != painted("fallback")
+
+
+def test_a_picture_without_matplotlib_is_refused_with_a_cure(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+
+    with pytest.raises(InvalidArgument, match=r"a PNG needs matplotlib\. Install it, or choose \.svg"):
+        ScaleTimeline().plot(tmp_path / "scale.png")
+
+
+def test_a_bad_loss_and_a_nan_that_no_scale_explains_are_on_the_timeline():
+    model = build()
+    optimizer = wrap(model)
+    optimizer.backward(loss_of(model, 0) * math.nan)
+    optimizer.step()
+    optimizer.fallback_to_fp32()
+    optimizer.zero_grad()
+    optimizer.backward(loss_of(model, 1))
+    model.mix.weight.grad[0, 0] = math.nan
+    optimizer.step()
+
+    assert [(e.step, e.event, e.detail) for e in optimizer.session.timeline] == [
+        (1, "bad_loss", "embed.weight"),
+        (1, "fallback", "groups 0"),
+        (2, "nonfinite_fp32", "mix.weight"),
+    ]
 
 
 def test_the_timeline_keeps_only_the_latest_events():

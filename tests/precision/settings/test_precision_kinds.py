@@ -89,6 +89,13 @@ def test_a_child_killed_by_an_illegal_instruction_counts_as_unsupported(tmp_path
     assert found.reasons["BF16"] == "the probe was killed by signal 4"
 
 
+def test_fp32_is_always_there():
+    nothing = _read_probe("", "no probe")
+
+    assert nothing.supports_fp32 is True
+    assert (nothing.supports_fp16, nothing.supports_bf16, nothing.recommended) == (False, False, Precision.FP32)
+
+
 def test_a_child_that_dies_in_bf16_keeps_its_fp16_answer():
     found = _read_probe('["cpu", "FP16", true, ""]\n', "the probe was killed by signal 4")
 
@@ -187,6 +194,11 @@ def test_options_survive_the_tree(preset):
 def test_options_of_a_newer_version_are_refused_by_name():
     with pytest.raises(InvalidOptions, match=r"unknown fields \['warp_factor'\]"):
         MixedPrecisionOptions.from_tree({"warp_factor": 9})
+
+
+def test_options_out_of_range_in_a_tree_are_refused_in_the_same_words():
+    with pytest.raises(InvalidOptions, match=r"^options\.hysteresis: got 0, expected"):
+        MixedPrecisionOptions.from_tree({"hysteresis": 0})
 
 
 def test_options_with_an_unknown_precision_are_refused():

@@ -1,5 +1,7 @@
 """The piecewise fused step: same bits as the public one, chosen only when it may be."""
 
+import dataclasses
+
 import pytest
 import torch
 from tests.precision.precision_models import assert_same, bits, build, options, train, wrap
@@ -10,9 +12,12 @@ from model_checkpoint.precision.stepping import kernels
 from model_checkpoint.precision.stepping.apply_step import describe_kernel
 from model_checkpoint.precision.stepping.kernels import (
     _KERNELS,
+    FusedSlice,
     choose_piece,
+    divides_inside,
     find_kernel,
     passes_probe,
+    step_in_pieces,
     takes_grad_scale,
 )
 
@@ -102,6 +107,59 @@ def test_an_operator_that_computes_something_else_falls_back(monkeypatch):
     assert find_kernel(torch.optim.AdamW([torch.nn.Parameter(torch.ones(2))], fused=True)) is None
 
 
+def test_an_optimizer_that_does_nothing_is_not_said_to_divide_its_gradients():
+    class Still(torch.optim.SGD):
+        def step(self, closure=None):
+            """Move nothing."""
+
+    class Deaf(torch.optim.SGD):
+        def step(self, closure=None):
+            self.grad_scale = None
+            super().step()
+
+    class Broken(torch.optim.SGD):
+        def step(self, closure=None):
+            raise RuntimeError("no fused step here")
+
+    sgd = next(one for one in _KERNELS if one.optimizer is torch.optim.SGD)
+
+    assert divides_inside(sgd)
+    for kind in (Still, Deaf, Broken):
+        assert not divides_inside(dataclasses.replace(sgd, optimizer=kind))
+
+
+@pytest.mark.parametrize("room", [None, 4, 6, 100])
+def test_half_gradients_are_widened_whatever_room_there_is(room):
+    sgd = next(one for one in _KERNELS if one.optimizer is torch.optim.SGD)
+    group = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=1.0, fused=True).param_groups[0]
+    master, scratch = torch.zeros(2, 3), None if room is None else torch.empty(room)
+    work = FusedSlice(master=master, gradient=torch.arange(6.0).half().reshape(2, 3), target=None, scratch=scratch)
+
+    step_in_pieces(sgd, group, {}, work, grad_scale=None, elements=100)
+
+    assert master.tolist() == [[0.0, -1.0, -2.0], [-3.0, -4.0, -5.0]]
+
+
+@pytest.mark.parametrize("base", ["adamw", "momentum", "adagrad"])
+def test_gradients_that_lie_in_another_order_give_the_same_step(base):
+    """Torch's fused steps go through memory and would take the wrong elements without a word."""
+
+    def masters(turn, by_name):
+        model = build(model=torch.nn.Linear, in_features=3, out_features=2, bias=False)
+        optimizer = wrap(model, FUSED[base], options("bf16"))
+        for step in range(3):  # the first makes the states, the others run in pieces
+            gradient = turn(torch.arange(6.0).reshape(2, 3) + step)
+            if by_name:
+                optimizer.step({"weight": gradient})
+            else:
+                model.weight.grad = gradient
+                optimizer.step()
+        return optimizer.master_weights["weight"].clone()
+
+    for by_name in (True, False):
+        assert_same(masters(lambda g: g.t().contiguous().t(), by_name), masters(lambda g: g, by_name))
+
+
 def test_hooks_on_the_base_see_every_step():
     model = build()
     optimizer = wrap(model, FUSED["adamw"], options())
@@ -154,6 +212,8 @@ def test_the_flavour_of_arithmetic_is_described():
 
     assert describe_kernel(torch.optim.AdamW(weights, fused=True)) == "fused"
     assert describe_kernel(torch.optim.AdamW(weights, foreach=True)) == "loop"
+    base = torch.optim.AdamW([{"params": weights, "fused": True}, {"params": [torch.nn.Parameter(torch.ones(1))]}])
+    assert describe_kernel(base) == "mixed"
 
 
 @pytest.mark.usefixtures("no_private_operators")

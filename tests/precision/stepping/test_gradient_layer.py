@@ -27,6 +27,22 @@ def test_the_norm_is_true_to_float64(dtype):
     assert verdict.norm == pytest.approx(reference, rel=1e-5)
 
 
+def test_an_offender_is_plain_values_in_a_tree():
+    gradients = [torch.tensor([math.nan])]
+
+    (offender,) = name_offenders(["w"], gradients, judge_gradients(gradients))
+
+    assert offender.to_tree() == {"name": "w", "kind": "nan", "nan_count": 1, "inf_count": 0, "exact": True}
+    assert str(offender) == "w: nan (1 NaN, 0 Inf)"
+
+
+def test_the_layer_scales_a_loss_by_what_it_takes_off_the_gradients():
+    layer = GradientConversionLayer(MixedPrecisionOptions.for_fp16(initial_loss_scale=8.0, max_grad_norm=0.0))
+
+    assert layer.scale_loss(torch.tensor(3.0)) == 24.0
+    assert layer.process_gradients({"w": torch.tensor([24.0])})[0]["w"].tolist() == [3.0]
+
+
 def test_a_half_norm_beyond_65504_is_not_an_overflow():
     gradient = torch.full((1_000_000,), 300.0, dtype=torch.float16)
 

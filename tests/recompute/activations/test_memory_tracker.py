@@ -1,5 +1,6 @@
 """The books of allocations: totals, layers, events, limit."""
 
+import dataclasses
 import threading
 from datetime import UTC, datetime
 
@@ -217,6 +218,26 @@ def test_each_event_fires_with_its_figures():
     assert [event.size_bytes for name, event in heard if name.endswith("located")] == [100, 100, 50, 80]
     assert heard[-1][1].limit == 120
     assert all(event.timestamp.tzinfo is UTC for _, event in heard)
+
+
+def test_a_layer_nobody_told_of_has_figures_of_nothing():
+    stats = LayerMemoryStats(layer_id="a")
+
+    assert [getattr(stats, one.name) for one in dataclasses.fields(stats)] == ["a", 0, 0, 0, 0, 0, None, None]
+    assert (stats.average_allocation_size, stats.is_currently_allocated) == (0, False)
+    assert set(dataclasses.astuple(MemoryStats())[:10]) == {0}
+
+
+def test_a_peak_that_is_only_reached_again_is_no_new_one():
+    tracker = MemoryTracker()
+    tracker.record_allocation("a", 100)
+    tracker.record_deallocation("a")
+    heard = listen(tracker)
+
+    tracker.record_allocation("b", 100)
+    tracker.record_allocation("c", 0, allow_empty=True)
+
+    assert [name for name, _ in heard] == ["memory_allocated", "memory_allocated"]
 
 
 def test_no_event_fires_for_an_unknown_deallocation_or_below_the_limit():

@@ -2,10 +2,12 @@
 
 import gc
 import os
+import resource
 import subprocess
 import sys
 import threading
 import weakref
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from model_checkpoint.recompute import (
     DeviceStore,
     DiskStore,
 )
+from model_checkpoint.recompute.common.spill_files import SpillFolder
 
 
 @pytest.fixture
@@ -249,3 +252,54 @@ def test_a_folder_that_cannot_be_read_is_a_storage_failure(store):
         slot.read()
     file.rmdir()
     file.write_bytes(b"")
+
+
+@contextmanager
+def files_of_at_most(size):
+    """No file of this process can grow beyond ``size`` bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("size", [70, 5000], ids=["another must go", "both must go"])
+def test_what_cannot_be_written_stays_in_memory_and_only_the_new_one_is_refused(size, tmp_path):
+    with DiskStore(tmp_path, memory_bytes=100) as store:
+        old = bytes(60)
+        kept = store.put("a", old)
+
+        with files_of_at_most(10), pytest.raises(StorageFailure, match=r"bytes cannot be written: .*File too large"):
+            store.put("b", bytes(size))
+
+        assert (store.spilled_bytes, os.listdir(store.folder)) == (0, [])
+        assert kept.read() is old
+        assert store.put("c", bytes(60)).read() == bytes(60)
+        assert store.spilled_bytes == 60
+        assert kept.read() == old
+
+
+def test_files_on_disk_take_no_descriptors(store):
+    before = len(os.listdir("/proc/self/fd"))
+
+    slots = [store.put(str(number), bytes(10)) for number in range(40)]
+
+    assert len(os.listdir("/proc/self/fd")) - before < 20
+    assert all(slot.read() == bytes(10) for slot in slots)
+
+
+def test_a_forked_child_cannot_write_into_its_parents_files(tmp_path):
+    file = SpillFolder(tmp_path).new_file("layer")
+    extent = file.reserve(3)
+    child = os.fork()
+    if child == 0:
+        try:
+            file.write(extent, memoryview(b"abc"))
+        except StorageFailure as error:
+            os._exit(42 if "belongs to process" in str(error) else 43)
+        os._exit(44)
+
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 42
+    assert file.path.read_bytes() == b""

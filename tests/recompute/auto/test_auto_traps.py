@@ -25,6 +25,7 @@ from torch import nn
 
 from model_checkpoint.recompute.auto.autocheckpoint import auto_checkpoint
 from model_checkpoint.recompute.auto.common.errors import AutoCheckpointWarning, ModelRefused
+from model_checkpoint.recompute.auto.planning.schedule import Keep, Region
 
 
 def test_the_same_object_comes_back_and_remove_undoes_the_patch():
@@ -80,6 +81,34 @@ def test_a_module_used_twice_is_two_stages():
         for schedule in (every_stage(count), whole(count), nested(count)):
             runtime.use(schedule)
             assert_same_step(step(twin, (x,)), expected)
+
+
+class Counted(nn.Module):
+    """Knows how often it ran."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear, self.runs = nn.Linear(8, 8), 0
+
+    def forward(self, x):
+        self.runs += 1
+        return self.linear(x).tanh()
+
+
+@pytest.mark.parametrize("again", [0, 1])
+def test_a_module_used_twice_in_a_row_runs_again_only_where_its_plan_says(again):
+    shared, x = Counted(), torch.randn(4, 8)
+    model = nn.Sequential(shared, shared, nn.Linear(8, 8))
+    auto_checkpoint(model, 1.0, x)
+    body = [Keep(stage=index) for index in range(3)]
+    body[again] = Region(start=again, stop=again, body=(Keep(stage=again),))
+
+    with runtime_of_plan(model) as runtime:
+        runtime.use(tuple(body))
+        shared.runs = 0
+        step(model, (x,))
+
+    assert shared.runs == 3
 
 
 def test_integer_inputs_masks_and_frozen_prefixes_are_legal():

@@ -33,6 +33,26 @@ def test_a_registered_function_is_there():
     assert not engine.has_recompute_function("b")
 
 
+def test_of_two_functions_registered_at_once_the_first_to_arrive_stays():
+    class Overtaken(DirectCall):
+        """Another thread registers the same layer while the scene is taken."""
+
+        def capture(self, function, modules):
+            if not engine.has_recompute_function("a") and function is late:
+                engine.register_recompute_function("a", lambda: b"first")
+
+    def late():
+        return b"late"
+
+    engine = RecomputationEngine(strategy=Overtaken())
+
+    with pytest.raises(ValueError, match="'a' has a function already"):
+        engine.register_recompute_function("a", late, dependencies=["b"])
+
+    assert engine.recompute("a") == b"first"
+    assert engine.graph.get_dependencies("a") == ()
+
+
 def test_a_second_function_for_a_layer_is_refused_and_the_first_stays():
     engine = RecomputationEngine()
     engine.register_recompute_function("a", lambda: b"first")

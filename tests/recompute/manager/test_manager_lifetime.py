@@ -11,6 +11,7 @@ from model_checkpoint.recompute import (
     CheckpointManager,
     ClosedError,
     MemoryStats,
+    MemoryStore,
 )
 
 
@@ -29,6 +30,26 @@ def test_clear_removes_all_and_keeps_the_peak():
     assert (stats.average_memory_per_checkpoint, stats.memory_savings) == (0, 0)
     assert (stats.total_memory_allocated, stats.total_memory_deallocated) == (30, 30)
     assert (stats.allocation_count, stats.deallocation_count) == (2, 2)
+
+
+def test_a_manager_closed_while_it_stores_keeps_nothing_and_says_so():
+    class ClosingStore(MemoryStore):
+        """Closes the manager as another thread might."""
+
+        def put(self, layer_id, activation):
+            slot = super().put(layer_id, activation)
+            manager.close()
+            return slot
+
+    store = ClosingStore()
+    manager = CheckpointManager(store=store)
+    assert manager.store is store
+
+    with pytest.raises(ClosedError, match="it is closed"):
+        manager.register_checkpoint("a", bytes(10))
+
+    with pytest.raises(ClosedError, match="it is closed"):
+        manager.has_checkpoint("a")
 
 
 def test_a_layer_can_be_registered_again_after_clear():

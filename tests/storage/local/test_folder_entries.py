@@ -76,3 +76,13 @@ def test_times_of_whole_seconds_are_believed_only_after_a_few(tmp_path):
 
 def test_what_is_not_there_has_no_entries(tmp_path):
     assert folder_entries(FaultyCalls(), str(tmp_path / "none")) == ()
+
+
+def test_only_the_folders_asked_for_last_are_remembered(tmp_path):
+    folders = [str(tmp_path / str(number)) for number in range(12)]
+    calls = Clocked(10 * SECOND)
+    for folder in folders:
+        os.mkdir(folder)
+        assert folder_entries(calls, folder) == ()
+
+    assert list(calls.listed) == folders[-8:]

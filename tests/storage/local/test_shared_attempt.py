@@ -167,3 +167,13 @@ def test_of_two_who_race_exactly_one_wins(tmp_path):
         rival.join()
 
         assert said == [published] == [store.has(f"step-{number}")]
+
+
+def test_files_that_are_dropped_are_no_part_of_the_checkpoint(tmp_path):
+    store = LocalStore(tmp_path)
+    leader, _ = staged(store, "step-1", "a1")
+
+    leader.drop(["r1-a1"])
+    leader.publish(blob_manifest("step-1", "a1", {"r0-a1": b"of rank 0"}))
+
+    assert set(store.files("step-1")) == {"manifest.json", "r0-a1"}

@@ -12,11 +12,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from model_checkpoint.api.answers.basics import Problem
+from model_checkpoint.api.pages.joined_pages import INDEX
 from model_checkpoint.api.pages.page_files import PageFile, page_file
 
 _FOR_EVER = "public, max-age=31536000, immutable"
 _ASK_AGAIN = "no-cache"
-_INDEX = "/index.html"
 _VERSIONED = re.compile(r"/v/([0-9a-f]{16})(/.+)")
 _OWN_ADDRESS = re.compile(rb'((?:href|src)=")(/[^"]+")')
 
@@ -30,8 +30,8 @@ class PageServer:
 
     def __init__(self, pages: Mapping[str, PageFile]) -> None:
         self._version = _version_of(pages)
-        index = pages.get(_INDEX)
-        named = {} if index is None else {_INDEX: _versioned(index, self._version)}
+        index = pages.get(INDEX)
+        named = {} if index is None else {INDEX: _versioned(index, self._version)}
         self._pages = {**pages, **named}
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -48,7 +48,7 @@ class PageServer:
             path, fixed = match[2], match[1] == self._version  # a tab of an older server gets what there is now
         page = self._pages.get(path)
         if page is None and "." not in path.rpartition("/")[2]:
-            page = self._pages.get(_INDEX)
+            page = self._pages.get(INDEX)
             fixed = False
         if page is None:
             problem = Problem(error=f"there is no page {path!r} here.", code="NotFoundHere")

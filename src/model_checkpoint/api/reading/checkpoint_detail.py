@@ -11,18 +11,13 @@ from model_checkpoint.api.answers.plain_values import plain_of
 from model_checkpoint.api.library.shelves import Shelf
 from model_checkpoint.api.reading.checkpoint_lines import lines_of
 from model_checkpoint.api.reading.damage_lines import damage_of
-from model_checkpoint.checkpoint.keeping.retiring import candidate_of
-from model_checkpoint.checkpoint.keeping.run_policies import reasons_in_force
-from model_checkpoint.database import Checkpoint, CheckpointSearch, EnhancedDatabaseConnection
-from model_checkpoint.database.catalog.checkpoint_columns import COMMITTED
+from model_checkpoint.database import Checkpoint
 from model_checkpoint.engine.root.listing import read_any_manifest
 from model_checkpoint.errors import CheckpointException
 from model_checkpoint.manifest import OPAQUE, Manifest
 from model_checkpoint.storage.locate import open_store
 
 _MOST_FILES = 1000
-_MOST_PLANNED = 2000  # checkpoints that are planned for to say why one of them stays
-_NEWEST = "the newest"  # which is told of every newest one, whatever the policy
 WITHOUT = {  # what a resume does without each part
     "model": "nothing can be resumed: there are no weights",
     "optimizer": "momentum and second moments begin at zero: expect a bump in the loss",
@@ -44,7 +39,6 @@ def describe_checkpoint(shelf: Shelf, row: Checkpoint) -> dict[str, Any]:
     (line,) = lines_of(shelf, [row])
     return {
         **line,
-        "reasons": [*line["reasons"], *_by_policy(connection, row)],
         "path": row.file_path,
         "checksum": row.checksum,
         "backend": row.backend,
@@ -60,17 +54,6 @@ def describe_checkpoint(shelf: Shelf, row: Checkpoint) -> dict[str, Any]:
         "next": following,
         "cli": command_lines(row),
     }
-
-
-def _by_policy(connection: EnhancedDatabaseConnection, row: Checkpoint) -> list[dict[str, str]]:
-    """What the keepers say by which its run is pruned, where that is known and the run is not too long."""
-    here = CheckpointSearch(run=row.experiment_id, root=row.root)
-    if row.state != COMMITTED or sum(connection.health_counts(here).values()) > _MOST_PLANNED:
-        return []
-    candidates = [candidate_of(one) for one in connection.crowd(row.experiment_id, row.root)]
-    told = reasons_in_force(connection, row.experiment_id, row.root, candidates).get(row.id, ())
-    pairs = [reason.partition(": ") for reason in told]
-    return [{"rule": rule, "why": why} for rule, _, why in pairs if why and rule != _NEWEST]
 
 
 def _manifest(row: Checkpoint) -> tuple[Manifest | None, str]:

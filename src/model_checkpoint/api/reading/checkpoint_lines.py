@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from model_checkpoint.api.answers.plain_values import number_of
 from model_checkpoint.api.library.shelves import Library, Shelf
 from model_checkpoint.api.reading.run_lines import health_word
 from model_checkpoint.checkpoint.catalog.best_choice import measures_of
+from model_checkpoint.checkpoint.keeping.kept_reasons import KeptReason, kept_by_policies, kept_reasons
 from model_checkpoint.database import Checkpoint, CheckpointSearch
 from model_checkpoint.database.catalog.paging import cursor_of, read_cursor
 from model_checkpoint.database.records import RunHead
 
 _STORED = {"unverified": ("unknown", "unchecked")}  # the words people use, and those that are stored
-_BEST = {"is_best_loss": "loss", "is_best_val_loss": "val_loss", "is_best_metric": "metric"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,13 +50,13 @@ def list_checkpoints(library: Library, wanted: CheckpointsWanted) -> dict[str, A
             following = cursor_of([number, ""])
             break
         page = shelves[number].connection.search_checkpoints(
-            wanted.search, sort=wanted.sort, limit=room, after=after if number == place else ""
+            _meant(shelves[number], wanted.search), sort=wanted.sort, limit=room, after=after if number == place else ""
         )
         rows.extend(lines_of(shelves[number], page.items))
         if page.next:
             following = cursor_of([number, page.next])
             break
-    total = sum(sum(shelf.connection.health_counts(wanted.search).values()) for shelf in shelves)
+    total = sum(sum(shelf.connection.health_counts(_meant(shelf, wanted.search)).values()) for shelf in shelves)
     return {"rows": rows, "counts": _counts(shelves, wanted.run), "total": total, "next": following}
 
 
@@ -70,8 +70,13 @@ def _counts(shelves: Sequence[Shelf], run: str | None) -> dict[str, int]:
             ("pinned", CheckpointSearch(run=run, pinned=True)),
             ("none", CheckpointSearch(run=run, unclaimed=True)),
         ):
-            counts[word] += sum(shelf.connection.health_counts(search).values())
+            counts[word] += sum(shelf.connection.health_counts(_meant(shelf, search)).values())
     return dict(counts)
+
+
+def _meant(shelf: Shelf, search: CheckpointSearch) -> CheckpointSearch:
+    """What nothing keeps is also kept by no policy, of which rows tell nothing."""
+    return replace(search, besides=kept_by_policies(shelf.connection, search.run)) if search.unclaimed else search
 
 
 def _read_place(cursor: str, shelves: int) -> tuple[int, str]:
@@ -84,12 +89,12 @@ def lines_of(shelf: Shelf, rows: Sequence[Checkpoint]) -> list[dict[str, Any]]:
     """The lines of some checkpoints, with what keeps each of them."""
     connection = shelf.connection
     runs = connection.run_heads({row.experiment_id for row in rows})
-    begun = connection.beginnings([row.id for row in rows]) if rows else {}
+    reasons = kept_reasons(connection, rows)
     nobody = RunHead("", "", None)
-    return [_line(shelf, row, runs.get(row.experiment_id, nobody), begun.get(row.id, [])) for row in rows]
+    return [_line(shelf, row, runs.get(row.experiment_id, nobody), reasons[row.id]) for row in rows]
 
 
-def _line(shelf: Shelf, row: Checkpoint, head: RunHead, begun: Sequence[str]) -> dict[str, Any]:
+def _line(shelf: Shelf, row: Checkpoint, head: RunHead, reasons: Sequence[KeptReason]) -> dict[str, Any]:
     return {
         "id": row.id,
         "run": row.experiment_id,
@@ -105,7 +110,7 @@ def _line(shelf: Shelf, row: Checkpoint, head: RunHead, begun: Sequence[str]) ->
         "pinned": row.pinned,
         "tags": list(row.tags),
         "note": row.notes,
-        "reasons": reasons_of(row, newest=head.newest == row.id, begun=begun),
+        "reasons": [asdict(one) for one in reasons],
         "metrics": {name: number_of(float(value)) for name, value in _numbers(measures_of(row)).items()},
         "deleted_at": row.deleted_at,
         "writable": shelf.writable,
@@ -114,19 +119,3 @@ def _line(shelf: Shelf, row: Checkpoint, head: RunHead, begun: Sequence[str]) ->
 
 def _numbers(measures: Mapping[str, Any]) -> dict[str, float]:
     return {name: value for name, value in measures.items() if isinstance(value, (int, float))}
-
-
-def reasons_of(row: Checkpoint, *, newest: bool, begun: Sequence[str]) -> list[dict[str, str]]:
-    """What speaks against dropping a checkpoint, as far as its row tells; keepers are asked by a retention plan."""
-    reasons = [{"rule": "newest", "why": "the newest of its run"}] if newest else []
-    measures = measures_of(row)
-    for flag, name in _BEST.items():
-        if getattr(row, flag):
-            value = measures.get(name)
-            why = f"best {name}" if value is None else f"best {name} {value:.6g}"
-            reasons.append({"rule": f"best({name})", "why": why})
-    if row.pinned:
-        reasons.append({"rule": "pinned", "why": "somebody pinned it"})
-    reasons += [{"rule": "tagged", "why": tag} for tag in row.tags]
-    reasons += [{"rule": "parent", "why": f"run {run} went on from it"} for run in begun]
-    return reasons

@@ -11,16 +11,16 @@ from functools import lru_cache
 from typing import Any
 
 from model_checkpoint.database import EnhancedDatabaseConnection
-from model_checkpoint.database.records import Checkpoint
+from model_checkpoint.database.records import Checkpoint, Comparable
 from model_checkpoint.plan.metric_expressions import MetricExpression, MetricName
 
 _PAGE = 500
 _LOSSES = ("loss", "val_loss")
 
-Beats = Callable[[Checkpoint, Checkpoint], bool]
+Beats = Callable[[Comparable, Comparable], bool]
 
 
-def measures_of(row: Checkpoint) -> dict[str, Any]:
+def measures_of(row: Comparable) -> dict[str, Any]:
     """All numbers a checkpoint can be chosen by."""
     own = {"loss": row.loss, "val_loss": row.val_loss}
     return {**row.metrics, **{name: value for name, value in own.items() if value is not None}}
@@ -49,7 +49,7 @@ def contests(row: Checkpoint, best_metric: str | None) -> Mapping[str, Beats]:
 
 
 def _beats(expression: MetricExpression) -> Beats:
-    def beats(holder: Checkpoint, new: Checkpoint) -> bool:
+    def beats(holder: Comparable, new: Comparable) -> bool:
         rank = rank_of(expression, new)
         other = rank_of(expression, holder)
         return rank is not None and (other is None or holder is new or rank > other)
@@ -57,7 +57,7 @@ def _beats(expression: MetricExpression) -> Beats:
     return beats
 
 
-def rank_of(expression: MetricExpression, row: Checkpoint) -> tuple[float, int, float, str] | None:
+def rank_of(expression: MetricExpression, row: Comparable) -> tuple[float, int, float, str] | None:
     """Sorts the best last, among equals the newest; None for what was not measured, or is no number."""
     value = expression.value(measures_of(row))
     if value is None or math.isnan(value):

@@ -3,6 +3,7 @@
 removal     a checkpoint goes to the trash, row and files, so that a kill at any point can be finished; and comes back.
 run_policies  by which keepers a run is pruned, known to the catalog.
 retiring    which checkpoints of a run go to make room, told with reasons before it is done.
+kept_reasons  why each checkpoint stays, for whoever tells it.
 row_marks   pins and tags, in the root and in the catalog.
 inspection  every byte of a run compared with its digest, and mended where it can be.
 """

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from model_checkpoint.checkpoint.retention.candidates import Candidate
-from model_checkpoint.checkpoint.retention.keeper_words import parse_keeper, word_of
+from model_checkpoint.checkpoint.retention.keeper_words import word_of
 from model_checkpoint.checkpoint.retention.lineup import Keeper
-from model_checkpoint.checkpoint.retention.retention_plan import plan_retention
 from model_checkpoint.checkpoint.services import Services
 from model_checkpoint.database import EnhancedDatabaseConnection
-from model_checkpoint.errors import OptionInvalid
+from model_checkpoint.database.catalog.paging import MOST
 
 ACTION = "policy"  # in the audit trail
 
@@ -33,18 +31,19 @@ def declare_policy(services: Services, run: str, keepers: Sequence[Keeper]) -> N
 
 def policy_in_force(connection: EnhancedDatabaseConnection, run: str, root: str) -> tuple[str, ...]:
     """The words of the keepers by which a run is pruned in a root; none if nobody prunes it."""
-    entries = connection.audit(subject=run, action=ACTION).items
-    return next((tuple(one.details["keep"]) for one in entries if one.details.get("root") == root), ())
+    return policies_in_force(connection, run).get((run, root), ())
 
 
-def reasons_in_force(
-    connection: EnhancedDatabaseConnection, run: str, root: str, candidates: Sequence[Candidate]
-) -> dict[str, tuple[str, ...]]:
-    """Of each candidate that the policy in force keeps, by its id, the reasons; nothing if it has a keeper of code."""
-    try:
-        keepers = [parse_keeper(word) for word in policy_in_force(connection, run, root)]
-    except OptionInvalid:
-        return {}
-    if not keepers:
-        return {}
-    return {one.candidate.id: one.reasons for one in plan_retention(candidates, keepers, root=root).kept}
+def policies_in_force(
+    connection: EnhancedDatabaseConnection, run: str | None = None
+) -> dict[tuple[str, str], tuple[str, ...]]:
+    """The words of the keepers of a run, or of all, by run and root."""
+    found: dict[tuple[str, str], tuple[str, ...]] = {}
+    after = ""
+    while True:
+        page = connection.audit(subject=run, action=ACTION, limit=MOST, after=after)
+        for entry in page.items:  # the latest first
+            found.setdefault((entry.subject, entry.details["root"]), tuple(entry.details["keep"]))
+        if not page.next:
+            return found
+        after = page.next

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from shlex import quote
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,8 @@ from model_checkpoint.cli.rendering.terminal import clean, clean_lines, lay, rem
 from model_checkpoint.engine.common.info import CheckpointInfo
 from model_checkpoint.plan import step_name
 
-if TYPE_CHECKING:  # some bring NumPy, which a listing does without
+if TYPE_CHECKING:  # some bring NumPy or SQLAlchemy, which a listing does without
+    from model_checkpoint.checkpoint.keeping.kept_reasons import KeptReason
     from model_checkpoint.cli.finding.metric_history import MetricHistory
     from model_checkpoint.cli.finding.run_position import RunPosition
     from model_checkpoint.cli.finding.value_spread import TensorSpread
@@ -31,11 +32,13 @@ _CONSEQUENCES = {
 }
 
 
-def listing(root: str, infos: Sequence[CheckpointInfo], *, as_json: bool, searched: bool = False) -> None:
+def listing_json(infos: Sequence[CheckpointInfo], reasons: Mapping[str, Sequence[KeptReason]]) -> None:
+    """All of `mckpt ls` as one value; ``reasons`` are null for what no catalog knows."""
+    print_json([{**asdict(info), "reasons": reasons.get(info.id)} for info in infos])
+
+
+def listing(root: str, infos: Sequence[CheckpointInfo], *, searched: bool = False) -> None:
     """The table of `mckpt ls`."""
-    if as_json:
-        print_json(list(infos))
-        return
     if not infos:
         say(f"{clean(root)}: {'the search fits no checkpoint' if searched else 'no committed checkpoint yet'}.")
         return
@@ -276,13 +279,27 @@ def lacking(told: Description) -> None:
             say(f"  without {what} {_CONSEQUENCES[what]}")
 
 
+def kept_by(reasons: Sequence[KeptReason]) -> None:
+    """Which rules speak for keeping it, and what each says of it."""
+    if not reasons:
+        say("[yellow]kept by no rule[/]: the next prune by the rules of its run takes it")
+        return
+    say("kept by:")
+    for one in reasons:
+        say(f"  {clean(one.rule)}: {clean(one.why)}")
+
+
 def description_json(
-    told: Description, place: RunPosition | None, lines: Sequence[TensorLine], figures: Sequence[TensorSpread]
+    told: Description,
+    place: RunPosition | None,
+    reasons: Sequence[KeptReason] | None,
+    lines: Sequence[TensorLine],
+    figures: Sequence[TensorSpread],
 ) -> None:
     """All of `mckpt show` as one value."""
     known = {one.name: one.figures for one in figures}
     tensors = [{**asdict(line), "figures": known.get(line.name)} for line in lines]
-    whole: dict[str, Any] = {**asdict(told), "tensors": tensors, "run": place}
+    whole: dict[str, Any] = {**asdict(told), "tensors": tensors, "run": place, "reasons": reasons}
     print_json(whole)
 
 

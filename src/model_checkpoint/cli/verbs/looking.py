@@ -7,17 +7,27 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from model_checkpoint.cli.exit_codes import ExitCode
-from model_checkpoint.cli.verbs.verb_arguments import JsonOption, PartsOption, QueryOption, RefArgument, RootArgument
+from model_checkpoint.cli.verbs.verb_arguments import (
+    DatabaseOption,
+    JsonOption,
+    PartsOption,
+    QueryOption,
+    RefArgument,
+    RootArgument,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from model_checkpoint.cli.finding.value_spread import TensorSpread
+    from model_checkpoint.engine.common.info import CheckpointInfo
 
 
-def ls(root: RootArgument, query: QueryOption = "", as_json: JsonOption = False) -> None:
+def ls(root: RootArgument, query: QueryOption = "", database: DatabaseOption = "", as_json: JsonOption = False) -> None:
     """List the checkpoints of ROOT, or the runs in a folder.
 
     Newest first, with metrics, the best of each marked. A search looks at metrics, metadata, step, size, name, id, tag
-    and health (committed, unusable, incomplete).
+    and health (committed, unusable, incomplete). With --json also why each is kept, if a catalog knows.
     """
     from model_checkpoint.cli.rendering import checkpoint_tables
     from model_checkpoint.engine.root.listing import list_checkpoints
@@ -29,10 +39,10 @@ def ls(root: RootArgument, query: QueryOption = "", as_json: JsonOption = False)
         from model_checkpoint.cli.finding.row_query import checkpoint_row, chosen
 
         found = chosen(query, found, [checkpoint_row(info) for info in found])
-        checkpoint_tables.listing(root, found, as_json=as_json, searched=True)
+        _list(root, found, database, as_json=as_json, searched=True)
         return
     if found or open_store(root).trash():
-        checkpoint_tables.listing(root, found, as_json=as_json)
+        _list(root, found, database, as_json=as_json)
         return
     from model_checkpoint.cli.finding.runs import find_runs
 
@@ -45,38 +55,55 @@ def ls(root: RootArgument, query: QueryOption = "", as_json: JsonOption = False)
     checkpoint_tables.runs(runs, as_json=as_json)
 
 
-def show(
+def _list(root: str, found: Sequence[CheckpointInfo], database: str, *, as_json: bool, searched: bool = False) -> None:
+    from model_checkpoint.cli.rendering import checkpoint_tables
+
+    if not as_json:
+        checkpoint_tables.listing(root, found, searched=searched)
+        return
+    from model_checkpoint.cli.finding.catalog_reasons import catalog_reasons
+
+    checkpoint_tables.listing_json(found, catalog_reasons(root, found, database))
+
+
+def show(  # noqa: PLR0917  # options of a command line
     ref: RefArgument,
     tensors: Annotated[bool, typer.Option("--tensors", help="List every tensor, with how its values lie.")] = False,
     values: Annotated[
         bool, typer.Option("--values/--no-values", help="With --tensors: read the values, or only list names.")
     ] = True,
     parts: PartsOption = None,
+    database: DatabaseOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Show what is in a checkpoint, and what a resume would lack.
 
     Parts and sizes, metrics over the checkpoints of the root, the run's place in its data, the ranks that wrote it and
     how tensors lie on them. With --tensors every tensor with its histogram, which reads all of their bytes. Of what a
-    storage backend wrote, which backend that was and its files.
+    storage backend wrote, which backend that was and its files. Why it is kept, if a catalog knows.
     """
+    from model_checkpoint.cli.finding.catalog_reasons import catalog_reasons
     from model_checkpoint.cli.finding.metric_history import metric_histories
     from model_checkpoint.cli.finding.run_position import run_position
     from model_checkpoint.cli.rendering import checkpoint_tables, tensor_tables
     from model_checkpoint.engine.root.describe import describe
+    from model_checkpoint.engine.root.refs import parse_ref
     from model_checkpoint.plan import matcher
 
     told = describe(ref)
+    reasons = catalog_reasons(parse_ref(ref).root, [told.info], database).get(told.info.id)
     place = None if told.backend else run_position(ref)
     wanted = matcher(parts)
     lines = [line for line in told.tensors if wanted(line.name)]
     figures = _figures(ref, parts, quiet=as_json) if tensors and values and lines else []
     if as_json:
-        checkpoint_tables.description_json(told, place, lines, figures)
+        checkpoint_tables.description_json(told, place, reasons, lines, figures)
         return
     checkpoint_tables.description(told, place, metric_histories(told.info))
     if tensors:
         tensor_tables.tensors(lines, {one.name: one for one in figures}, read=values)
+    if reasons is not None:
+        checkpoint_tables.kept_by(reasons)
     checkpoint_tables.lacking(told)
 
 

@@ -97,17 +97,10 @@ def gc(
     as_json: JsonOption = False,
 ) -> None:
     """Clear what dead saves left, and deletions past their grace."""
-    from model_checkpoint.cli.quantities import counted, size
     from model_checkpoint.cli.rendering import plan_tables
-    from model_checkpoint.cli.rendering.waiting import waiting
     from model_checkpoint.engine.root.recover import collect_garbage
     from model_checkpoint.options import Graces
 
     graces = Graces(trash=0.0) if empty_trash else Graces()
-    with waiting("looking for what is left over", quiet=as_json) as tell:
-        found = collect_garbage(root, graces=graces, dry_run=True)
-        if not dry_run:
-            leavings = counted(len(found.attempts) + len(found.trashed), "leaving")
-            tell(f"removing {leavings}, {size(found.nbytes)}")
-            found = collect_garbage(root, graces=graces)
+    found = collect_garbage(root, graces=graces, dry_run=dry_run, progress=not as_json)
     plan_tables.swept(found, dry_run=dry_run, as_json=as_json)

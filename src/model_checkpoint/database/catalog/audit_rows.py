@@ -45,22 +45,8 @@ class AuditCatalog(CatalogPart):
             ...     [(one.actor, one.action, one.outcome) for one in db.audit(subject="c1").items]
             [('ann', 'pin', 'ok')]
         """
-        entry = AuditEntry(
-            id=uuid.uuid4().hex,
-            at=time.time(),
-            actor=whoami() if actor is None else actor,
-            action=action,
-            outcome=outcome,
-            subject=subject,
-            details=dict(details or {}),
-        )
-        row = {name: getattr(entry, name) for name in AuditEntry.__dataclass_fields__}
-
-        def work(connection: Connection) -> None:
-            if not ask(connection, _WRITTEN, {"entry": entry.id}):
-                insert_rows(connection, _table, [row])
-
-        self._write(work, durable=durable)
+        entry = new_entry(action, subject, outcome=outcome, details=details, actor=actor)
+        self._write(lambda connection: add_entry(connection, entry), durable=durable)
         return entry
 
     def audit(
@@ -114,6 +100,32 @@ class AuditCatalog(CatalogPart):
             return {row.subject: AuditEntry(**row._mapping) for row in rows}
 
         return self._read(work)
+
+
+def new_entry(
+    action: str,
+    subject: str,
+    *,
+    outcome: str = "ok",
+    details: Mapping[str, Any] | None = None,
+    actor: str | None = None,
+) -> AuditEntry:
+    """An entry of now, by whoever this process works for."""
+    return AuditEntry(
+        id=uuid.uuid4().hex,
+        at=time.time(),
+        actor=whoami() if actor is None else actor,
+        action=action,
+        outcome=outcome,
+        subject=subject,
+        details=dict(details or {}),
+    )
+
+
+def add_entry(connection: Connection, entry: AuditEntry) -> None:
+    """Write an entry, once."""
+    if not ask(connection, _WRITTEN, {"entry": entry.id}):
+        insert_rows(connection, _table, [{name: getattr(entry, name) for name in AuditEntry.__dataclass_fields__}])
 
 
 @cache

@@ -17,6 +17,7 @@ from model_checkpoint.database.values.json_values import as_mapping, as_words
 COMMITTED, DELETED = "committed", "deleted"
 FLAGS = ("is_best_loss", "is_best_val_loss", "is_best_metric")
 _table, _metrics = table_of(CheckpointRow), table_of(CheckpointMetricRow)
+_FIELDS = tuple(field.name for field in dataclasses.fields(Checkpoint))
 _INDEXED = ("checkpoint_id", "key", "experiment_id", "grade", "value", "step", "created_at")
 
 
@@ -26,10 +27,12 @@ def store_checkpoints(connection: Connection, checkpoints: Sequence[Checkpoint],
     _index(connection, checkpoints, keys)
 
 
-def insert_checkpoints(connection: Connection, checkpoints: Sequence[Checkpoint], keys: Mapping[str, int]) -> None:
-    """Put down rows that are known to be new."""
-    insert_rows(connection, _table, [_row(one) for one in checkpoints])
-    _index(connection, checkpoints, keys)
+def insert_checkpoint(
+    connection: Connection, checkpoint: Checkpoint, keys: Mapping[str, int], flags: Mapping[str, bool]
+) -> None:
+    """Put down a row that is known to be new, with the best flags it won."""
+    insert_rows(connection, _table, [{**_row(checkpoint), **flags}])
+    _index(connection, [checkpoint], keys)
 
 
 def _index(connection: Connection, checkpoints: Sequence[Checkpoint], keys: Mapping[str, int]) -> None:
@@ -66,7 +69,7 @@ def scores_of(checkpoint: Checkpoint) -> dict[str, float]:
 
 
 def _row(checkpoint: Checkpoint) -> dict[str, Any]:
-    row = {field.name: getattr(checkpoint, field.name) for field in dataclasses.fields(checkpoint)}
+    row = {name: getattr(checkpoint, name) for name in _FIELDS}
     for name in ("loss", "val_loss"):
         value = row[name]
         pair = (None, None) if value is None else split(as_float(value, f"checkpoint {checkpoint.id}: {name}"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import repeat
+from itertools import chain, repeat
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, bindparam, insert, select
@@ -27,6 +27,9 @@ SeriesId = tuple[int, int]  # numbers of experiment and key
 
 _points, _summaries = table_of(MetricPointRow), table_of(MetricSummaryRow)
 _COLUMNS = tuple(column.name for column in _points.columns)
+# In one statement of SQLite: its driver lets the other threads run with each, so one a row would make the program that
+# logs and the thread that writes take turns row by row, at ten times the cost of the row.
+_TOGETHER = 128
 _MARKS = {"qmark": "?", "format": "%s", "pyformat": "%s"}
 _of_summary = (_summaries.c.experiment == bindparam("of_experiment"), _summaries.c.key == bindparam("of_key"))
 
@@ -180,9 +183,13 @@ def _insert(connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
         connection.execute(insert(_points), [dict(zip(_COLUMNS, row, strict=True)) for row in rows])
         return
     quote = connection.dialect.identifier_preparer.quote
-    names = ", ".join(map(quote, _COLUMNS))
-    marks = ", ".join([mark] * len(_COLUMNS))
-    connection.exec_driver_sql(f"INSERT INTO {quote(_points.name)} ({names}) VALUES ({marks})", list(rows))
+    into = f"INSERT INTO {quote(_points.name)} ({', '.join(map(quote, _COLUMNS))}) VALUES "
+    one = f"({', '.join([mark] * len(_COLUMNS))})"
+    if connection.dialect.name != "sqlite":
+        connection.exec_driver_sql(into + one, list(rows))
+        return
+    for some in batched(rows, _TOGETHER):
+        connection.exec_driver_sql(into + ", ".join([one] * len(some)), tuple(chain.from_iterable(some)))
 
 
 def _measured(points: Sequence[Point]) -> Stretch:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import ctypes
 import os
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from sqlalchemy import URL, Engine
+from sqlalchemy import URL, Connection, Engine
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 from model_checkpoint import forks
 from model_checkpoint.database.errors import DatabaseClosed, DatabaseUnreachable
-from model_checkpoint.database.opening.database_url import is_memory, is_sqlite, shown
+from model_checkpoint.database.opening.database_url import is_file, is_memory, is_sqlite, shown
 from model_checkpoint.database.opening.sql_servers import server_engine
 from model_checkpoint.database.opening.sqlite_files import sqlite_engine
 from model_checkpoint.errors import OptionInvalid
@@ -19,10 +21,16 @@ from model_checkpoint.errors import OptionInvalid
 _EXTRAS = {"psycopg": "postgres", "pymysql": "mysql"}
 
 
-def _dispose(engine: Engine, pid: int) -> None:
+def _dispose(engine: Engine, idle: list[Connection], pid: int) -> None:
     """Close what nobody closed, when the pool is collected or the process ends; never what is the parent's."""
     if os.getpid() == pid:
+        _close_idle(idle)
         engine.dispose()
+
+
+def _close_idle(idle: list[Connection]) -> None:
+    while idle:
+        idle.pop().close()
 
 
 class DatabasePool:
@@ -32,6 +40,8 @@ class DatabasePool:
         self.url, self.where, self._patient = url, shown(url), patient
         self._lock = forks.lock()
         self._engine: Engine | None = None
+        self._idle: list[Connection] = []
+        self._keeps_one = is_file(url)
         self._closed = False
         self._pid = os.getpid()
         self._lost = False
@@ -49,8 +59,31 @@ class DatabasePool:
                 )
             if self._engine is None:
                 self._engine, self._pid = self._make(), os.getpid()
-                weakref.finalize(self, _dispose, self._engine, self._pid)
+                weakref.finalize(self, _dispose, self._engine, self._idle, self._pid)
             return self._engine
+
+    @contextmanager
+    def lent(self) -> Iterator[Connection]:
+        """A connection for one piece of work; to a file one stays at hand, since to get it takes as long as a row.
+
+        It is at hand for whoever comes next; who finds none gets another from the engine.
+        """
+        engine = self.engine()
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            connection = engine.connect()
+        try:
+            yield connection
+        except BaseException:  # an interrupt too: nobody knows in what state it is, so it is not kept
+            connection.close()
+            raise
+        with self._lock:
+            keeps = self._keeps_one and not self._idle and not self._closed
+            if keeps:
+                self._idle.append(connection)
+        if not keeps:
+            connection.close()
 
     def _make(self) -> Engine:
         try:
@@ -70,6 +103,7 @@ class DatabasePool:
         """Give all connections back; the pool cannot be used any more."""
         with self._lock:
             if self._engine is not None:
+                _close_idle(self._idle)
                 self._engine.dispose()
             self._engine, self._closed = None, True
 
@@ -77,6 +111,7 @@ class DatabasePool:
         """Leave the parent's connections alone: closing one here would end or damage the parent's."""
         if self._engine is None:
             return
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._engine.pool))  # never collected, hence never closed
-        self._engine = None
+        for theirs in (self._engine.pool, self._idle):
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(theirs))  # never collected, hence never closed
+        self._engine, self._idle = None, []
         self._lost = is_memory(self.url)

@@ -6,17 +6,22 @@ The driver's own transactions begin as readers and fail at once when they turn i
 from __future__ import annotations
 
 import logging
+import sqlite3
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, QueuePool, create_engine, event
+from sqlalchemy.exc import SQLAlchemyError
 
 from model_checkpoint.database.opening.database_url import is_file, is_memory
 from model_checkpoint.database.opening.network_files import network_kind
 
+T = TypeVar("T")
+
 _log = logging.getLogger(__name__)
 BUSY_SECONDS = 30.0
-MODE = "model_checkpoint_mode"  # the execution option that says what a transaction is for
+_MODE = "model_checkpoint_mode"  # what a connection's next transaction is for
 READ, WRITE, RELAXED = "read", "write", "relaxed"  # relaxed: the last commits may go with the power, never with a crash
 _FLUSHES = "model_checkpoint_flushes"  # what a connection of the pool was last told
 _PRAGMAS = (
@@ -62,10 +67,37 @@ def driver_of(connection: Connection) -> Any:
     return connection.connection.driver_connection if connection.dialect.driver == "pysqlite" else None
 
 
+def transact(connection: Connection, mode: str, work: Callable[[Connection], T]) -> T:
+    """Run ``work`` in one transaction, begun and ended by the driver: the engine hears of it only if it is asked."""
+    connection.info[_MODE] = mode
+    driver = driver_of(connection)
+    if driver is None:
+        with connection.begin():
+            return work(connection)
+    _begin(connection)
+    try:
+        done = work(connection)
+        (connection if connection.in_transaction() else driver).commit()
+    except BaseException:  # an interrupt too must leave no transaction open
+        _give_up(connection, driver)
+        raise
+    return done
+
+
+def _give_up(connection: Connection, driver: Any) -> None:
+    """Undo all; a connection that cannot even do that is not used again."""
+    try:
+        (connection if connection.in_transaction() else driver).rollback()
+    except (SQLAlchemyError, sqlite3.Error):
+        connection.invalidate()
+
+
 def _begin(connection: Connection) -> None:
     driver = driver_of(connection)
+    if driver is not None and driver.in_transaction:
+        return  # ours, of which the engine hears only now
     say = connection.exec_driver_sql if driver is None else driver.execute
-    mode = connection.get_execution_options().get(MODE, WRITE)
+    mode = connection.info.get(_MODE, WRITE)
     if mode == READ:
         say("BEGIN")
         return

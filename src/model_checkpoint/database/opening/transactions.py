@@ -9,8 +9,8 @@ from __future__ import annotations
 import random
 import sqlite3
 import time
+from collections import Counter
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import TypeVar
 
 from sqlalchemy import Connection
@@ -20,7 +20,7 @@ from model_checkpoint import forks
 from model_checkpoint.database.opening.database_url import is_sqlite, secrets_of
 from model_checkpoint.database.opening.failures import Meaning, meaning_of, own_error, told_alike, typed
 from model_checkpoint.database.opening.pool import DatabasePool
-from model_checkpoint.database.opening.sqlite_files import MODE, READ, RELAXED, WRITE
+from model_checkpoint.database.opening.sqlite_files import READ, RELAXED, WRITE, transact
 
 T = TypeVar("T")
 Work = Callable[[Connection], T]
@@ -46,7 +46,7 @@ class Transactions:
         return self._run(work, WRITE if durable else RELAXED)
 
     def _run(self, work: Work[T], mode: str) -> T:
-        deadline, wait, tries = time.monotonic() + _PATIENCE, _FIRST_WAIT, dict.fromkeys(Meaning, 0)
+        deadline, wait, tries = time.monotonic() + _PATIENCE, _FIRST_WAIT, Counter[Meaning]()
         while True:
             try:
                 return self._once(work, mode)
@@ -64,9 +64,9 @@ class Transactions:
             wait = min(2 * wait, _LONGEST_WAIT)
 
     def _once(self, work: Work[T], mode: str) -> T:
-        # SQLite notes inside the process who holds which lock, and a child forked in between would wait for it for ever
-        whole = forks.kept_whole() if is_sqlite(self.pool.url) else nullcontext()
-        with whole, self.pool.engine().connect() as connection:
-            connection = connection.execution_options(**{MODE: mode})
-            with connection.begin():
+        if not is_sqlite(self.pool.url):
+            with self.pool.engine().connect() as connection, connection.begin():
                 return work(connection)
+        # SQLite notes inside the process who holds which lock, and a child forked in between would wait for it for ever
+        with forks.kept_whole(), self.pool.lent() as connection:
+            return transact(connection, mode, work)

@@ -40,6 +40,7 @@ class CheckpointSearch:
     health: Collection[str] = ()
     pinned: bool = False  # only those
     unclaimed: bool = False  # not pinned, best, tagged, the newest, nor what a run began from
+    besides: Collection[str] = ()  # ids that are not meant
     state: str = COMMITTED
 
 
@@ -187,6 +188,8 @@ def _conditions(search: CheckpointSearch) -> list[ColumnElement[bool]]:
         chosen.append(column.pinned == true())
     if search.unclaimed:
         chosen += _unclaimed()
+    if search.besides:
+        chosen.append(column.id.not_in(sorted(search.besides)))
     return chosen
 
 

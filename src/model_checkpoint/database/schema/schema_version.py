@@ -6,7 +6,7 @@ from enum import Enum
 
 from sqlalchemy import Column, Connection, MetaData, String, Table, delete, insert, inspect, select
 
-REVISIONS = ("0001", "0002", "0003")  # as in the folder `migrations`, in order
+REVISIONS = ("0001", "0002", "0003", "0004")  # as in the folder `migrations`, in order
 HEAD = REVISIONS[-1]
 CREATING = "creating"  # the tables are being made, or whoever made them died
 VERSION_TABLE = "mckpt_schema"  # not Alembic's own name: applications that share the database may have that one

@@ -29,30 +29,45 @@ def to_json(value: Any, where: str) -> Any:
 
 def _plain(value: Any, path: tuple[Any, ...], depth: int) -> Any:
     """``path`` nests, and is put into words only for a refusal: most data are sound, and all of them come by here."""
-    kind = type(value)
-    if value is None or kind is bool:
+    kind = value.__class__
+    if kind is str and _is_simple(value):
         return value
-    if isinstance(value, str):
-        return value if kind is str and _is_simple(value) else as_text(value, _words(path))
-    if isinstance(value, int):
-        return int(value) if -_LARGEST <= value < _LARGEST else {"$int": str(value)}
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else {"$float": str(float(value))}
+    if kind is float and math.isfinite(value):
+        return value
+    if kind is bool or value is None or (kind is int and -_LARGEST <= value < _LARGEST):
+        return value
+    if isinstance(value, (str, int, float)):
+        return _odd(value, path)
     if depth > _DEEPEST:
         raise RowRefused(f"{_words(path)}: nested deeper than {_DEEPEST} containers. Flatten it.")
-    if isinstance(value, (list, tuple)):
+    if kind is list or isinstance(value, (list, tuple)):
         return [_plain(item, (path, i), depth + 1) for i, item in enumerate(value)]
-    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
-        plain = {_key(k, path): _plain(item, (path, k), depth + 1) for k, item in value.items()}
+    if kind is dict or isinstance(value, Mapping):
+        plain = {_key(k, value, path): _plain(item, (path, k), depth + 1) for k, item in value.items()}
         return {"$dict": plain} if len(plain) == 1 and not _TAGS.isdisjoint(plain) else plain
-    raise RowRefused(
+    raise _refused(value, path)
+
+
+def _odd(value: str | int | float, path: tuple[Any, ...]) -> Any:
+    """What has a kind of its own, or what JSON cannot say as it is."""
+    if isinstance(value, str):
+        return as_text(value, _words(path))
+    if isinstance(value, int):
+        return int(value) if -_LARGEST <= value < _LARGEST else {"$int": str(value)}
+    return float(value) if math.isfinite(value) else {"$float": str(float(value))}
+
+
+def _refused(value: Any, path: tuple[Any, ...]) -> RowRefused:
+    return RowRefused(
         f"{_words(path)}: the catalog holds plain data (numbers, strings, lists, dicts with string keys), "
         f"got {type(value).__qualname__}. Convert it first."
     )
 
 
-def _key(key: str, path: tuple[Any, ...]) -> str:
-    return key if type(key) is str and _is_simple(key) else as_text(key, _words(path))
+def _key(key: Any, owner: Any, path: tuple[Any, ...]) -> str:
+    if key.__class__ is not str and not isinstance(key, str):
+        raise _refused(owner, path)
+    return key if key.__class__ is str and _is_simple(key) else as_text(key, _words(path))
 
 
 def _is_simple(text: str) -> bool:

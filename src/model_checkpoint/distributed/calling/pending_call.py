@@ -135,6 +135,15 @@ class PendingCall(Generic[T]):
         return True
 
     def __await__(self) -> Generator[Any, None, T]:
+        return self._awaited().__await__()
+
+    async def _awaited(self) -> T:
         import asyncio  # costs more than the rest of this module
 
-        return asyncio.wrap_future(self._future).__await__()
+        future = asyncio.wrap_future(self._future)
+        while self._attend is not None and not future.done():
+            self._attend()  # only this thread may talk, and the loop runs in it
+            await asyncio.wait([future], timeout=_COME_BY)
+        if self._attend is not None:
+            self._attend()  # the last word may be one that others wait for
+        return await future

@@ -42,7 +42,7 @@ class MpiCoordinator:
         >>> def checkpoint(state, step):  # on every rank, started by mpirun
         ...     return mc.save("/shared/run", state, step=step, coordinator=MpiCoordinator())
 
-    Where MPI has no THREAD_MULTIPLE, a background save is committed while its ``result()`` is waited for.
+    Where MPI has no THREAD_MULTIPLE, a background save is committed while its ``result()`` is waited for, or awaited.
     """
 
     def __init__(self, comm: Any = None, *, patience: float = PATIENCE) -> None:

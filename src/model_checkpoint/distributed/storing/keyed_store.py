@@ -36,7 +36,7 @@ from model_checkpoint.storage.contract.failures import (
 )
 from model_checkpoint.storage.contract.names import MANIFEST, TrashToken, check_attempt, check_name, is_name
 from model_checkpoint.storage.contract.sidecars import SidecarRead
-from model_checkpoint.storage.contract.store import FileStat, Swept, Trashed
+from model_checkpoint.storage.contract.store import FileStat, Swept, Tell, Trashed, nobody
 
 _SIDECARS = ".sidecars/"
 
@@ -216,9 +216,9 @@ class KeyedStore:
         self._calls.delete(trash_path(str(token)))
         return name
 
-    def sweep(self, graces: Graces, *, dry_run: bool = False) -> Swept:
+    def sweep(self, graces: Graces, *, dry_run: bool = False, tell: Tell = nobody) -> Swept:
         """Remove leavings of dead attempts and trash past its grace."""
-        return keyed_sweep.sweep(self._calls, graces, dry_run=dry_run)
+        return keyed_sweep.sweep(self._calls, graces, dry_run=dry_run, tell=tell)
 
     def read_sidecars(self, word: str = "") -> Iterator[SidecarRead]:
         """Every key that has ``word`` in it, with its bytes."""

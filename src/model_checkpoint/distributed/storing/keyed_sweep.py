@@ -16,12 +16,12 @@ from model_checkpoint.distributed.storing.keyed_attempt import is_living, mark_p
 from model_checkpoint.distributed.storing.keyed_calls import KeyedCalls
 from model_checkpoint.distributed.storing.keyed_files import KeyedRecord, decode_record
 from model_checkpoint.options import Graces
-from model_checkpoint.storage.contract.store import Swept, Waiting
+from model_checkpoint.storage.contract.store import Swept, Tell, Waiting
 
 DATA, MARKS, RECORDS, TRASH = "data/", ".attempts/", "checkpoints/", ".trash/"
 
 
-def sweep(calls: KeyedCalls, graces: Graces, *, dry_run: bool) -> Swept:
+def sweep(calls: KeyedCalls, graces: Graces, *, dry_run: bool, tell: Tell) -> Swept:
     """See :meth:`model_checkpoint.storage.contract.store.Store.sweep`."""
     data, marks = calls.list(DATA), calls.list(MARKS)
     held = {at for record in _records(calls, calls.list(RECORDS)) for at, _ in record.files.values()}
@@ -40,7 +40,13 @@ def sweep(calls: KeyedCalls, graces: Graces, *, dry_run: bool) -> Swept:
     nbytes = sum(calls.look(path).size for path in orphans)
     nbytes += sum(len(record.manifest or b"") for record in _records(calls, over))
     if not dry_run:
-        _remove(calls, [*orphans, *over, *map(mark_path, dead), *map(verdict_path, dead)])
+        _remove(calls, orphans)
+        for path in over:
+            calls.delete(path)
+            tell(path.removeprefix(TRASH))
+        for one in dead:
+            _remove(calls, [mark_path(one), verdict_path(one)])
+            tell(one)
     waiting = [
         Waiting(key=one, seconds=None if one in alive else left) for one, left in waits.items() if one not in dead
     ]

@@ -24,7 +24,7 @@ from model_checkpoint.engine.jobs.running_save import RunningSave, SaveState
 from model_checkpoint.engine.writing.rank_saves.save_ranks import RankSave
 from model_checkpoint.engine.writing.request import SaveRequest, refuse_own_mirror, request_save
 from model_checkpoint.engine.writing.save import Overwrite, Parity, rank_request
-from model_checkpoint.engine.writing.slabs import FileJob, plan_runs
+from model_checkpoint.engine.writing.slabs import SHELF, FileJob, plan_runs
 from model_checkpoint.errors import OptionInvalid, StateChanged
 from model_checkpoint.events import Emit
 from model_checkpoint.options import CheckpointFormat, CompressionLevel
@@ -168,7 +168,7 @@ def _require_eager(order: SaveRequest, *, lazy: bool) -> None:
 def finish_saves(root: Root | None = None) -> None:
     """Wait for the background saves of ``root`` (of all without one); raise a failure nobody has learnt of.
 
-    Waits for parity files and mirrors of saves, too. Also gives the idle staging memory back to the system.
+    Waits for parity files and mirrors of saves, too. Also gives the idle memory of saves back to the system.
 
     Example:
         >>> job = save_async("memory://doc-finish", {"epoch": 3}, step=1)
@@ -184,6 +184,7 @@ def finish_saves(root: Root | None = None) -> None:
             followups.finish(url)
     finally:
         POOL.release()
+        SHELF.release()
 
 
 class _Worker:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from model_checkpoint.engine.common.info import CheckpointInfo
-from model_checkpoint.engine.jobs.running_save import Counts, RunningSave, SaveState
+from model_checkpoint.engine.jobs.running_save import COME_BY, Counts, RunningSave, SaveState
 
 
 class SaveJob:
@@ -93,5 +93,9 @@ class SaveJob:
                 loop.call_soon_threadsafe(over.set)
 
         self._running.at_end(wake)
+        while (attend := self._running.attend) is not None and not over.is_set():
+            attend()  # only this thread may talk, and the loop runs in it
+            with suppress(TimeoutError):
+                await asyncio.wait_for(over.wait(), COME_BY)
         await over.wait()
         return self.result(0)

@@ -25,7 +25,7 @@ class SaveState(Enum):
     SKIPPED = "skipped"
 
 
-_COME_BY = 0.005  # seconds between two looks at what threads want to say
+COME_BY = 0.005  # seconds between two looks at what threads want to say
 _RANK = {state: rank for rank, state in enumerate(SaveState)}
 _ENDS = (SaveState.DURABLE, SaveState.FAILED, SaveState.CANCELLED, SaveState.SKIPPED)
 
@@ -133,7 +133,7 @@ class RunningSave:
                         "ask again, or cancel() it.",
                         self.where,
                     )
-                self._changed.wait(left if attend is None else _COME_BY)
+                self._changed.wait(left if attend is None else COME_BY)
             if attend is not None:
                 attend()
         if attend is not None:

@@ -12,13 +12,14 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from model_checkpoint.engine.ranks.structure import WHOLE, ArraySign, Structure, renumbered
+from model_checkpoint.engine.ranks.structure import WHOLE, ArraySign, Structure, part_place, renumbered
 from model_checkpoint.errors import StructureMismatch
 from model_checkpoint.manifest import HeldRegion, Layout, Node, Placement
 from model_checkpoint.plan.sharding.holders import replicated
 from model_checkpoint.plan.sharding.regions import ArrayBox
 from model_checkpoint.plan.sharding.tiling import tiles
 from model_checkpoint.tree.nodes.per_rank import joined
+from model_checkpoint.tree.nodes.rank_zero import told_once
 from model_checkpoint.tree.nodes.walk import ABSENT
 
 
@@ -35,7 +36,8 @@ class RankState:
         used = sorted({number for part in parts.values() for number in part.arrays})
         place = {number: i for i, number in enumerate(used)}
         nodes = {name: renumbered(part.node, place) for name, part in parts.items()}
-        return {"parts": nodes, "signs": [self.signs[number] for number in used]}
+        zero = [name for part in parts.values() for name in part.of_rank_zero]
+        return {"parts": nodes, "signs": [self.signs[number] for number in used], "of_rank_zero": zero}
 
 
 def rank_state(structure: Structure, contents: Mapping[int, str]) -> RankState:
@@ -82,25 +84,33 @@ def pool_parts(details: Sequence[Mapping[str, Any]], names: Sequence[str], known
     """Rank 0: join what all ranks told of some parts; ``known`` arrays have their numbers, the others follow."""
     pooled: dict[tuple[Any, ...], _PooledArray] = {}
     trees: dict[str, list[Node]] = {name: [] for name in names}
-    told = [[msgspec.convert(sign, ArraySign) for sign in detail["signs"]] for detail in details]
+    told = [msgspec.convert(detail["signs"], list[ArraySign]) for detail in details]
     contents = _contents(told)
+    once: dict[str, Node] = {}
     for rank, (detail, signs) in enumerate(zip(details, told, strict=True)):
         numbers = {i: _number(sign, rank, pooled, known, contents) for i, sign in enumerate(signs)}
         for name in names:
-            node = detail["parts"].get(name, ABSENT)
+            node = told_once(detail["parts"].get(name, ABSENT), part_place(name), detail["of_rank_zero"], once)
             trees[name].append(node if node == ABSENT else renumbered(node, numbers))
     arrays = sorted(pooled.values(), key=lambda one: one.number)
+    layouts: dict[_Marked, Layout] = {}
     return {
         "parts": {name: joined(nodes) for name, nodes in trees.items()},
-        "signs": [one.finished() for one in arrays],
+        "signs": [one.finished(layouts) for one in arrays],
     }
 
 
 def _contents(told: Sequence[Sequence[ArraySign]]) -> dict[tuple[str, tuple[int, ...]], tuple[str, ...]]:
     """What each mesh holds of an array, rank by rank: two meshes that hold the same are copies of each other."""
+    meshes = {(s.name, s.layout.ranks) for signs in told for s in signs if s.layout is not None and not s.open}
+    if not meshes:
+        return {}
     digests = {(sign.name, rank): sign.digest for rank, signs in enumerate(told) for sign in signs}
-    meshes = {(sign.name, sign.layout.ranks) for signs in told for sign in signs if sign.layout is not None}
     return {(name, ranks): tuple(digests.get((name, rank), "") for rank in ranks) for name, ranks in meshes}
+
+
+_Box = tuple[tuple[int, ...], tuple[int, ...]]
+_Marked = tuple[tuple[int, ...], tuple[tuple[_Box, tuple[int, ...]], ...]]  # a shape, and who has which box of it
 
 
 @dataclass(slots=True)
@@ -108,26 +118,34 @@ class _PooledArray:
     number: int
     sign: ArraySign
     ranks: list[int]
-    regions: dict[tuple[tuple[int, ...], tuple[int, ...]], list[int]]
+    regions: dict[_Box, list[int]]
     meshes: dict[tuple[int, ...], Layout]
 
-    def finished(self) -> ArraySign:
-        """The array with the layout that all ranks together give it."""
-        plain = msgspec.structs.replace(self.sign, digest="")  # told apart by it, so that it is of no use any more
-        if self.sign.layout is None:
-            return msgspec.structs.replace(plain, layout=replicated(self.ranks))
-        if not self.sign.open:
-            return msgspec.structs.replace(plain, layout=_copies(list(self.meshes.values())))
-        boxes = [ArrayBox(*box) for box in self.regions]
+    def finished(self, layouts: dict[_Marked, Layout]) -> ArraySign:
+        """The array with the layout that all ranks together give it; ``layouts`` are those found before."""
+        layout = self.sign.layout
+        if layout is None:
+            layout = replicated(self.ranks)
+        elif not self.sign.open:
+            layout = _copies(list(self.meshes.values()))
+        else:  # in order, so that each rank's are in the order of its own parts
+            regions = tuple([(box, tuple(ranks)) for box, ranks in sorted(self.regions.items())])
+            key = (self.sign.shape, regions)
+            if key not in layouts:
+                layouts[key] = self._tiled(regions)
+            layout = layouts[key]
+        # told apart by its digest, so that this is of no use any more
+        return msgspec.structs.replace(self.sign, digest="", layout=layout)
+
+    def _tiled(self, regions: Sequence[tuple[_Box, tuple[int, ...]]]) -> Layout:
+        boxes = [ArrayBox(*box) for box, _ in regions]
         if not tiles(self.sign.shape, boxes):
             raise StructureMismatch(
                 f"{self.sign.name}: the parts that the ranks marked with Shard do not make up an array of shape "
                 f"{list(self.sign.shape)}: {[(list(b.offsets), list(b.sizes)) for b in boxes[:8]]}. "
                 "Each element must be in one part, or in equal parts of several ranks."
             )
-        # in order, so that each rank's are in the order of its own parts
-        regions = tuple(HeldRegion(*box, tuple(ranks)) for box, ranks in sorted(self.regions.items()))
-        return msgspec.structs.replace(plain, layout=Layout(regions=regions))
+        return Layout(regions=tuple(HeldRegion(*box, ranks) for box, ranks in regions))
 
 
 def _copies(meshes: Sequence[Layout]) -> Layout:
@@ -176,7 +194,7 @@ def pool_signs(
     structure: Structure, pooled: Sequence[str], told: Mapping[str, Any] | None, world: int
 ) -> list[ArraySign]:
     """All arrays, settled and pooled, as every rank puts them together for itself."""
-    more = [] if told is None else [msgspec.convert(sign, ArraySign) for sign in told["signs"]]
+    more = [] if told is None else msgspec.convert(told["signs"], list[ArraySign])
     return [*settled(structure, pooled, world).signs, *more]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
@@ -18,6 +19,8 @@ from model_checkpoint import forks
 from model_checkpoint.engine.ranks.readings import misfits
 from model_checkpoint.manifest import Layout, Node
 from model_checkpoint.state import Flat, Leaf
+from model_checkpoint.tree.nodes.names import segment
+from model_checkpoint.tree.nodes.rank_zero import told_once
 from model_checkpoint.tree.nodes.walk import array_nodes
 
 T = TypeVar("T")
@@ -25,7 +28,8 @@ T = TypeVar("T")
 WHOLE = ""  # the only part of a state that is no dict
 _KEPT = 4  # structures of this process, each of which may be large
 
-Row = tuple[Any, ...]  # all there is to know of a leaf but its bytes
+_FIELDS = [field for field in Leaf._fields if field not in ("source", "attributes", "sharding")]
+_plain_fields = itemgetter(*map(Leaf._fields.index, _FIELDS))
 
 
 class ArraySign(msgspec.Struct, frozen=True, array_like=True):
@@ -52,16 +56,42 @@ class PartStructure(NamedTuple):
     """One part of a state."""
 
     node: Node
-    text: bytes  # of the node
+    text: bytes  # of the node, but for what is of rank 0
     digest: str  # of all but bytes; empty for a part that must be pooled in any case
     arrays: tuple[int, ...]  # the numbers of its arrays
+    of_rank_zero: tuple[str, ...] = ()  # names of what is nobody's own
+
+
+class LeafTable(NamedTuple):
+    """What tells the leaves of a state from others, but for their bytes.
+
+    Column by column: every save compares its own with the one before, of thousands of leaves.
+    """
+
+    plain: Sequence[tuple[Any, ...]]
+    remarks: Sequence[bytes | None]
+    layouts: Sequence[Layout | None]
+    shapes: Sequence[Sequence[tuple[int, ...]]]  # of what this rank has of an array that lies on many
+    declared: Sequence[bool]
+
+    @classmethod
+    def of(cls, leaves: Sequence[Leaf]) -> LeafTable:
+        """The table of some leaves."""
+        shardings = [leaf.sharding for leaf in leaves]
+        return cls(
+            list(map(_plain_fields, leaves)),
+            [None if leaf.attributes is None else msgspec.json.encode(leaf.attributes) for leaf in leaves],
+            [None if one is None else one.layout for one in shardings],
+            [() if one is None else [part.shape for part in one.arrays] for one in shardings],
+            [one is None or one.declared for one in shardings],
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Structure:
     """What a state looks like, and what was found out for states that look like it."""
 
-    rows: Sequence[Row]
+    table: LeafTable
     signs: Sequence[ArraySign]
     misfits: Mapping[str, list[str]]
     parts: Mapping[str, PartStructure]
@@ -83,29 +113,19 @@ class Structure:
         return cast("T", self.found[key])
 
 
-def row_of(leaf: Leaf) -> Row:
-    """What tells a leaf from others, but for its bytes."""
-    remarks = None if leaf.attributes is None else msgspec.json.encode(leaf.attributes)
-    row = (*leaf[:6], leaf.alignment, remarks, leaf.frozen)
-    sharding = leaf.sharding
-    if sharding is None:
-        return row
-    return (*row, sharding.layout, sharding.declared, tuple([one.shape for one in sharding.arrays]))
-
-
 _kept: OrderedDict[Any, Structure] = OrderedDict()
 _guard = forks.lock()
 
 
 def structure_of(flat: Flat, rank: int, world: int) -> Structure:
     """The structure of a state of one rank."""
-    rows = [row_of(leaf) for leaf in flat.leaves]
-    key = (rank, world, len(rows), rows[0][0] if rows else "")
+    table = LeafTable.of(flat.leaves)
+    key = (rank, world, len(flat.leaves), flat.leaves[0].name if flat.leaves else "")
     with _guard:
         known = _kept.get(key)
-    if known is None or known.rows != rows:
-        known = Structure(rows, [_sign(leaf) for leaf in flat.leaves], _misfits(flat, rank), {})
-    parts = _parts(flat.tree, known)
+    if known is None or known.table != table:
+        known = Structure(table, [_sign(leaf) for leaf in flat.leaves], _misfits(flat, rank), {})
+    parts = _parts(flat, known)
     same = _holdings(parts) == _holdings(known.parts)
     made = replace(known, parts=parts, found=known.found if same else {})
     with _guard:
@@ -142,16 +162,28 @@ def _sign(leaf: Leaf) -> ArraySign:
     )
 
 
-def _parts(tree: Node, known: Structure) -> dict[str, PartStructure]:
+def _parts(flat: Flat, known: Structure) -> dict[str, PartStructure]:
     made = {}
-    for name, node in _nodes(tree).items():
-        text, before = msgspec.json.encode(node), known.parts.get(name)
+    for name, node in _nodes(flat.tree).items():
+        zero = _inside(flat.of_rank_zero, name)
+        shared = told_once(node, part_place(name), zero, dict.fromkeys(zero)) if zero else node
+        text, before = msgspec.json.encode(shared), known.parts.get(name)
         if before is not None and before.text == text:
-            made[name] = before._replace(node=node)
+            made[name] = before._replace(node=node, of_rank_zero=zero)
             continue
         arrays = tuple(one[1] for one in array_nodes(node))
-        made[name] = PartStructure(node, text, _digest(node, arrays, known.signs), arrays)
+        made[name] = PartStructure(node, text, _digest(shared, arrays, known.signs), arrays, zero)
     return made
+
+
+def part_place(name: str) -> str:
+    """What the names of all that is in a part begin with."""
+    return WHOLE if name == WHOLE else segment(name)
+
+
+def _inside(names: Sequence[str], part: str) -> tuple[str, ...]:
+    start = part_place(part)
+    return tuple(name for name in names if not start or f"{name}.".startswith(f"{start}."))
 
 
 def _nodes(tree: Node) -> dict[str, Node]:

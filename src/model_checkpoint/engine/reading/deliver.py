@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from model_checkpoint.engine.common.meter import Meter
 from model_checkpoint.engine.reading.chunks.chunk_reader import ChunkReader
-from model_checkpoint.engine.reading.gather_boxes import Boxes, BoxGather, ChunkMedium, is_boxed, is_split
+from model_checkpoint.engine.reading.gather_boxes import Boxes, BoxGather, ChunkMedium, split_arrays
 from model_checkpoint.errors import ExceptionType, PartlyLoaded
 from model_checkpoint.events import Emit
 from model_checkpoint.manifest import Manifest
-from model_checkpoint.performance.copying import stream_copy
+from model_checkpoint.performance.copying import address_of, move_bytes, stream_copy
 from model_checkpoint.plan import ChunkRead, Piece, plan_reads
-from model_checkpoint.state import ShardTarget, Target
+from model_checkpoint.state import Target
 from model_checkpoint.tree import Restore
 from model_checkpoint.tree.nodes.gc_pause import collector_paused
 
@@ -43,10 +43,10 @@ def deliver(
     if mapped:
         left = _adopt(medium, manifest, restore, left, check=check)
     with collector_paused():
-        every = {index: restore.target(index) for index in left}  # allocated here, by one thread
-        boxed = {index: target for index, target in every.items() if is_boxed(manifest, index, target)}
-        targets = {index: target for index, target in every.items() if not isinstance(target, ShardTarget)}
-        plain, parts = [index for index in left if index not in boxed] if boxed else left, not medium.full
+        targets, parts = restore.targets(left), not medium.full  # allocated here, by one thread
+        split, on_ranks = split_arrays(manifest), restore.sharded
+        boxed = {index: targets[index] for index in left if index in split or index in on_ranks}
+        plain = [index for index in left if index not in boxed] if boxed else left
         reads = plan_reads(plain, manifest.entries, manifest.files, subchunks=parts)
         gather = BoxGather(manifest, boxed, boxes, begin=begin, subchunks=parts)
     meter = Meter("load", gather.nbytes + sum(read.stop - read.start for read in reads), emit)
@@ -79,12 +79,12 @@ def deliver(
 
 
 class _Delivery:
-    """Puts chunks where they belong and remembers which live leaves it has touched."""
+    """Puts chunks where they belong and remembers which: live leaves are touched from then on."""
 
     def __init__(self, manifest: Manifest, targets: Mapping[int, Target], meter: Meter) -> None:
         self._manifest, self._targets, self._meter = manifest, targets, meter
-        self._begun: list[int] = []  # live entries, touched from here on
-        self._done: list[Piece] = []
+        self._begun: list[ChunkRead] = []  # two lists, since to append needs no lock; looked at only if somebody asks
+        self._done: list[ChunkRead] = []
 
     def place(self, read: ChunkRead) -> memoryview | None:
         """Offer fresh memory for a chunk that is part of one array; live memory never gets unverified bytes."""
@@ -98,40 +98,46 @@ class _Delivery:
 
     def take(self, read: ChunkRead, data: memoryview) -> None:
         """Distribute one verified chunk."""
-        for piece in read.pieces:
-            target = self._targets[piece.entry]
-            if target.live:  # two lists, since to append needs no lock; they are summed up only if somebody asks
-                self._begun.append(piece.entry)
-                _copy(target, piece, data)
-                self._done.append(piece)
-            elif len(read.pieces) > 1 or target.buffer is None or piece.length != read.stop - read.start:
-                _copy(target, piece, data)
+        self._begun.append(read)
+        if self.place(read) is None:  # else it was read there
+            begin = address_of(data) if len(read.pieces) > 1 else 0
+            for piece in read.pieces:
+                target = self._targets[piece.entry]
+                if begin and target.address and piece.length < _SMALL:
+                    move_bytes(target.address + piece.into, begin + piece.start, piece.length)
+                else:
+                    _copy(target, piece, data)
+        self._done.append(read)
         self._meter.add(read.stop - read.start)
 
     def touched(self) -> tuple[set[int], set[int]]:
         """Live entries replaced whole, and in part."""
         written: Counter[int] = Counter()
-        for piece in self._done:
+        for piece in self._live(self._done):
             written[piece.entry] += piece.length
         whole = {index for index, count in written.items() if count == self._manifest.entries[index].nbytes}
-        return whole, set(self._begun) - whole
+        return whole, {piece.entry for piece in self._live(self._begun)} - whole
+
+    def _live(self, reads: Sequence[ChunkRead]) -> Iterator[Piece]:
+        return (piece for read in reads for piece in read.pieces if self._targets[piece.entry].live)
 
 
 def _copy(target: Target, piece: Piece, data: memoryview) -> None:
-    source = data[piece.start : piece.start + piece.length]
-    if target.buffer is None:
+    source, buffer = data[piece.start : piece.start + piece.length], target.buffer
+    if buffer is None:
         target.put(piece.into, source)
     elif piece.length < _SMALL:
-        target.buffer[piece.into : piece.into + piece.length] = source
+        buffer[piece.into : piece.into + piece.length] = source
     else:
-        stream_copy(target.buffer[piece.into : piece.into + piece.length], source)
+        stream_copy(buffer[piece.into : piece.into + piece.length], source)
 
 
 def _adopt(
     medium: ChunkReader, manifest: Manifest, restore: Restore, needed: Sequence[int], *, check: bool
 ) -> list[int]:
     """Give entries their place in a map of the file; return those that must be copied after all."""
-    left = [index for index in needed if is_split(manifest, index)]
+    split = split_arrays(manifest)
+    left = [index for index in needed if index in split]
     by_file: dict[int, list[int]] = {}
     for index in set(needed).difference(left):
         by_file.setdefault(manifest.entries[index].file, []).append(index)

@@ -17,6 +17,7 @@ from model_checkpoint.plan import LoadReport
 from model_checkpoint.state import LiveSpecs
 from model_checkpoint.tree.nodes.names import ROOT
 from model_checkpoint.tree.nodes.walk import ABSENT, leaves, plain_names
+from model_checkpoint.tree.restoring.live_state import LiveState
 
 Parts = str | Sequence[str] | None
 Rename = Mapping[str, str] | Callable[[str], str] | None
@@ -24,11 +25,12 @@ Rename = Mapping[str, str] | Callable[[str], str] | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """The tree to restore, what was left out of it, and how many saved leaves it has."""
+    """The tree to restore, what was left out of it, how many saved leaves it has, and what they go into."""
 
     tree: Node
     report: LoadReport
     filled: int
+    live: LiveState | None = None
 
 
 def choose_leaves(manifest: Manifest, where: str, *, parts: Parts, rename: Rename) -> Fit:
@@ -74,8 +76,10 @@ def fit_into(
     one = _one_part(chosen.tree, parts, rename)
 
     def compared(node: Node, wanted: Callable[[str], bool]) -> Fit:
-        preparing.run(node, into)
-        return _compare(node, entries, into, wanted)
+        live = LiveState(into)
+        if preparing.run(node, live):
+            live = LiveState(into)  # what was seen before may have another form by now
+        return _compare(node, entries, live, wanted)
 
     if one != ABSENT and tree.stands_alone(into):
         found = compared(one, lambda _: True)
@@ -90,7 +94,7 @@ def fit_into(
     _refuse(report, found, strict=strict)
     dropped = set(report.unexpected)
     left = tree.select(found.tree, lambda name: name not in dropped) if dropped else found.tree
-    return Fit(tree=left, report=report, filled=found.filled)
+    return replace(found, tree=left, report=report)
 
 
 def _one_part(node: Node, parts: Parts, rename: Rename) -> Node:
@@ -102,16 +106,17 @@ def _one_part(node: Node, parts: Parts, rename: Rename) -> Node:
     return tree.part_at(node, names[0] if new_name is None else new_name(names[0]))
 
 
-def _compare(node: Node, entries: Sequence[Entry], into: Any, wanted: Callable[[str], bool]) -> Fit:
-    node = tree.aligned(node, into)
-    saved, every, plain = tree.specs(node, entries), tree.live_specs(into), plain_names(node)
+def _compare(node: Node, entries: Sequence[Entry], live: LiveState, wanted: Callable[[str], bool]) -> Fit:
+    node = tree.aligned(node, live)
+    saved, every, plain = tree.specs(node, entries), tree.live_specs(live), plain_names(node)
     known = {spec.name for spec in saved}
-    live = LiveSpecs([s for s in every.specs if s.name in known or wanted(s.name)], every.open_prefixes)
-    unmet = [name for name in tree.unmet(node, into) if wanted(name)]
-    unasked = tree.unasked(plain, into)
-    report = plan.compare(saved, live, unmet=unmet, unasked=unasked)
-    bare = 1 if plain == [ROOT] and not tree.stands_alone(into) and into else 0  # an empty state fills nothing
-    return Fit(tree=node, report=report, filled=len(saved) + len(plain) - len(report.unexpected) - bare)
+    asked = LiveSpecs([s for s in every.specs if s.name in known or wanted(s.name)], every.open_prefixes)
+    unmet = [name for name in tree.unmet(node, live) if wanted(name)]
+    unasked = tree.unasked(plain, live)
+    report = plan.compare(saved, asked, unmet=unmet, unasked=unasked)
+    empty = plain == [ROOT] and not tree.stands_alone(live.into) and live.into  # an empty state fills nothing
+    filled = len(saved) + len(plain) - len(report.unexpected) - bool(empty)
+    return Fit(tree=node, report=report, filled=filled, live=live)
 
 
 def _refuse(report: LoadReport, found: Fit, *, strict: bool) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from math import prod
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 import numpy as np
@@ -39,14 +37,31 @@ class ChunkMedium(Protocol):
         ...
 
 
+_Cut = tuple[ArrayBox | None, Sequence[tuple[int, int]], bool]  # see _common_runs
 NOTHING_HELD: Boxes = lambda shape, layout: ()  # noqa: E731  # for loads of whole arrays
 _SMALL = 1 << 16  # below this a plain slice copy beats a call that lets go of the GIL
 _GAP = 1 << 18  # bytes between two runs that are cheaper read than left out
 
 
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    """A box of an array, and the memory it goes to: bytes, with one more dimension for those of an element."""
+class _Wanted(NamedTuple):
+    """A box of an array, and where it goes: the bytes of another array, and where in that the box begins."""
+
+    box: ArrayBox
+    room: memoryview
+    shape: tuple[int, ...]
+    local: tuple[int, ...]
+    item: int  # bytes of an element
+
+    def cells(self) -> Cells:
+        """The memory of the box, with one more dimension for the bytes of an element."""
+        shape = (*self.shape, self.item)
+        made = np.frombuffer(self.room, np.uint8).reshape(shape) if len(self.room) else np.empty(shape, np.uint8)
+        cells: Cells = made[ArrayBox(self.local, self.box.sizes).slices()]
+        return cells
+
+
+class _Scattered(NamedTuple):
+    """A box of an array, and the memory it goes to element by element."""
 
     box: ArrayBox
     cells: Cells
@@ -65,25 +80,19 @@ class _Piece(NamedTuple):
 
     shape: tuple[int, ...]  # of its bytes
     offsets: tuple[int, ...]  # in the array, as bytes
-    wanted: Sequence[_Wanted]  # what is scattered
+    wanted: Sequence[_Scattered]
     runs: Sequence[_Run]  # what is copied as it lies
 
 
-def is_boxed(manifest: Manifest, index: int, target: Target | ShardTarget) -> bool:
-    """Whether an array was saved in pieces, or only a part of it is wanted."""
-    return isinstance(target, ShardTarget) or is_split(manifest, index)
-
-
-def is_split(manifest: Manifest, index: int) -> bool:
-    """Whether an array was saved in pieces."""
-    return isinstance(manifest, JoinedManifest) and index in manifest.pieces
+def split_arrays(manifest: Manifest) -> Container[int]:
+    """The arrays that were saved in pieces."""
+    return manifest.pieces if isinstance(manifest, JoinedManifest) else ()
 
 
 def pieces_of(manifest: Manifest, index: int) -> Sequence[tuple[tuple[int, ...], int]]:
     """Where in the array each piece begins, and the number of its entry."""
-    if isinstance(manifest, JoinedManifest) and index in manifest.pieces:
-        return manifest.pieces[index]
-    return [((0,) * len(manifest.entries[index].shape), index)]
+    split = manifest.pieces.get(index) if isinstance(manifest, JoinedManifest) else None
+    return split or [((0,) * len(manifest.entries[index].shape), index)]
 
 
 class BoxGather:
@@ -104,8 +113,8 @@ class BoxGather:
         self._ranges: dict[int, list[tuple[int, int]]] = {}
         self._finishing: list[Callable[[], None]] = []
         self._owner: dict[int, int] = {}
+        self._cuts: dict[tuple[Any, ...], _Cut] = {}  # the many arrays of a state have few shapes, and are cut alike
         self._live = {index for index, target in targets.items() if target.live}
-        self._lock = threading.Lock()
         for index, target in targets.items():
             self._plan(manifest, index, manifest.entries[index], self._wanted(manifest.entries[index], target, boxes))
         reads = plan_reads(self._pieces, manifest.entries, manifest.files, ranges=self._ranges, subchunks=subchunks)
@@ -123,7 +132,8 @@ class BoxGather:
         for (start, stop), room in zip(runs, rooms, strict=True):
             at = 0
             for box in run_boxes(entry.shape, start // item, stop // item):
-                wanted.append(_Wanted(box, room[at : at + box.elements * item].reshape((*box.sizes, item))))
+                inner = room[at : at + box.elements * item].data
+                wanted.append(_Wanted(box, inner, box.sizes, (0,) * len(box.sizes), item))
                 at += box.elements * item
         made._plan(manifest, index, entry, wanted)
         made._reads = plan_reads(made._pieces, manifest.entries, manifest.files, ranges=made._ranges)
@@ -150,23 +160,25 @@ class BoxGather:
             staging = np.empty(entry.nbytes, np.uint8)
             self._finishing.append(lambda: target.put(0, staging.data))
             buffer = staging.data
-        cells = np.frombuffer(buffer, np.uint8).reshape((*entry.shape, item)) if entry.nbytes else np.empty(0, np.uint8)
-        return [_Wanted(whole(entry.shape), cells)] if entry.nbytes else []
+        everything = whole(entry.shape)
+        return [_Wanted(everything, buffer, entry.shape, everything.offsets, item)] if entry.nbytes else []
 
     def _plan(self, manifest: Manifest, index: int, entry: Entry, wanted: Sequence[_Wanted]) -> None:
         item = entry.nbytes // max(1, prod(entry.shape))
         for offsets, number in pieces_of(manifest, index):
             piece = manifest.entries[number]
-            scattered, straight, spans = list[_Wanted](), list[_Run](), list[tuple[int, int]]()
+            scattered, straight, spans = list[_Scattered](), list[_Run](), list[tuple[int, int]]()
             for one in wanted:
-                common = one.box.common(ArrayBox(offsets, piece.shape))
+                key = (one.box, offsets, piece.shape, item)
+                if key not in self._cuts:
+                    self._cuts[key] = _common_runs(*key)
+                common, found, dense = self._cuts[key]
                 if common is None:
                     continue
-                found = byte_runs(common.within(offsets), piece.shape, item, gap=_GAP)
-                room = _straight(one, common) if len(found) == 1 and _is_dense(found[0], common, item) else None
+                room = _straight(one, common) if dense else None
                 spans += found
                 if room is None:
-                    scattered.append(one)
+                    scattered.append(_Scattered(one.box, one.cells()))
                 else:
                     straight.append(_Run(*found[0], room))
             if spans:
@@ -179,8 +191,7 @@ class BoxGather:
         for stored in read.pieces:
             piece, index = self._pieces[stored.entry], self._owner[stored.entry]
             if index in self._live:
-                with self._lock:
-                    self.touched.add(index)
+                self.touched.add(index)
             for run in piece.runs:
                 _copy(run, stored, data)
             if not piece.wanted:
@@ -193,14 +204,20 @@ class BoxGather:
                 at += count
 
 
-def _is_dense(run: tuple[int, int], box: ArrayBox, item: int) -> bool:
-    """Whether a run of bytes holds a box and nothing else."""
-    return run[1] - run[0] == box.elements * item
+def _common_runs(box: ArrayBox, offsets: tuple[int, ...], shape: tuple[int, ...], item: int) -> _Cut:
+    """What a box and a stored piece have in common, which bytes of the piece hold it, and whether they hold no more."""
+    common = box.common(ArrayBox(offsets, shape))
+    if common is None:
+        return None, (), False
+    runs = byte_runs(common.within(offsets), shape, item, gap=_GAP)
+    return common, runs, len(runs) == 1 and runs[0][1] - runs[0][0] == common.elements * item
 
 
 def _straight(wanted: _Wanted, box: ArrayBox) -> memoryview | None:
     """Where a box goes, if its bytes lie there in one row."""
-    cells = wanted.cells[box.within(wanted.box.offsets).slices()]
+    if box == wanted.box and box.sizes == wanted.shape:
+        return wanted.room
+    cells = wanted.cells()[box.within(wanted.box.offsets).slices()]
     return cells.reshape(-1).data if cells.flags.c_contiguous else None
 
 
@@ -230,16 +247,12 @@ def _scatter(piece: _Piece, part: ArrayBox, cells: Cells) -> None:
 
 def _held(entry: Entry, target: ShardTarget, held: Sequence[HeldBox], item: int) -> list[_Wanted]:
     """The boxes this rank holds, each with its place in the rank's own memory."""
-    cells = [
-        np.frombuffer(buffer, np.uint8).reshape((*shape, item)) if len(buffer) else np.empty((*shape, item), np.uint8)
-        for buffer, shape in zip(target.buffers, target.shapes, strict=True)
-    ]
     if sum(one.box.elements for one in held) * item != sum(map(len, target.buffers)):
         raise StructureMismatch(
             f"{entry.name}: what this rank holds of it has {[list(shape) for shape in target.shapes]} elements, which "
             f"is not what its layout says of an array of {list(entry.shape)}. Nothing was changed."
         )
-    return [_Wanted(one.box, cells[one.part][ArrayBox(one.local, one.box.sizes).slices()]) for one in held]
+    return [_Wanted(one.box, target.buffers[one.part], target.shapes[one.part], one.local, item) for one in held]
 
 
 def _merged(runs: list[tuple[int, int]]) -> list[tuple[int, int]]:

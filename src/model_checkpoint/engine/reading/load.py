@@ -6,7 +6,7 @@ import logging
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -48,6 +48,7 @@ log = logging.getLogger("model_checkpoint.load")
 
 _LIMITS = ReaderLimits()
 _HARMLESS = MIB
+_QUICK = 1 << 30  # bytes that are read so soon that the cycle collector can wait for all that a load makes to go again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,21 +226,27 @@ def _manifest_of(store: Store, name: str, wish: LoadRequest) -> Manifest:
 
 
 def _load_manifest(store: Store, manifest: Manifest, wish: LoadRequest) -> tuple[Any, LoadReport, int]:
+    quick = sum(entry.nbytes for entry in manifest.entries) < _QUICK
+    with collector_paused() if quick else nullcontext():
+        return _load_checked(store, manifest, wish)
+
+
+def _load_checked(store: Store, manifest: Manifest, wish: LoadRequest) -> tuple[Any, LoadReport, int]:
     where = path_of(store, manifest.name)
     with ExitStack() as stack:
         preparing = stack.enter_context(tree.Preparation())
         with collector_paused():
             fit = _fit(manifest, where, wish, preparing)
             restore = _prepared(manifest, fit, wish, where)
-            wanted = wanted_boxes(manifest, restore.needed, restore.layouts(), wish.view.program_rank)
-            manifest = join_ranks(store, manifest, wanted)
+            if manifest.ranks:
+                wanted = wanted_boxes(manifest, restore.needed, restore.layouts(), wish.view.program_rank)
+                manifest = join_ranks(store, manifest, wanted)
         medium = stack.enter_context(ChunkReader(store, manifest, full=wish.verify is Verify.FULL))
         open_files = medium.prepare if manifest.ranks else medium.open_checked  # what one process wrote was checked
         with collector_paused():
-            open_files(manifest.stored_of(wanted))  # all that can be checked without reading data: sizes, headers
-        needed = list(restore.needed)
+            open_files(manifest.stored_of(restore.needed))  # all that can be checked without data: sizes, headers
         if not wish.mmap:
-            _require_memory(restore, needed, where)
+            _require_memory(restore, where)
         nested = _agree(restore, manifest, wish, where)
         boxes = local_boxes(wish.view.program_rank, lambda shape, layout: read_as(shape, layout, nested))
         begin = wish.view.rank / wish.view.world_size if wish.whole else None
@@ -253,7 +260,7 @@ def _load_manifest(store: Store, manifest: Manifest, wish: LoadRequest) -> tuple
                     medium,
                     manifest,
                     restore,
-                    needed,
+                    restore.needed,
                     mapped=wish.mmap,
                     check=check,
                     emit=hear,
@@ -303,7 +310,7 @@ def _prepared(manifest: Manifest, fit: Fit, wish: LoadRequest, where: str) -> tr
     return tree.prepare(
         fit.tree,
         manifest.entries,
-        into=wish.into,
+        into=wish.into if fit.live is None else fit.live,
         types=wish.types,
         framework=wish.framework,
         device=wish.device,
@@ -312,9 +319,9 @@ def _prepared(manifest: Manifest, fit: Fit, wish: LoadRequest, where: str) -> tr
     )
 
 
-def _require_memory(restore: tree.Restore, needed: Sequence[int], where: str) -> None:
+def _require_memory(restore: tree.Restore, where: str) -> None:
     """Refuse a load that would get this process killed."""
-    fresh = sum(map(restore.fresh_bytes, needed))
+    fresh = restore.fresh_bytes()
     room = available_bytes() if fresh > _HARMLESS else None  # to ask takes longer than to load so little
     if room is not None and fresh > room:
         raise MemoryRefused(

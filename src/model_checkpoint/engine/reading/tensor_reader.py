@@ -13,7 +13,7 @@ from model_checkpoint import tree
 from model_checkpoint.engine.common.info import info_of
 from model_checkpoint.engine.reading.chunks.chunk_reader import ChunkReader
 from model_checkpoint.engine.reading.deliver import deliver
-from model_checkpoint.engine.reading.gather_boxes import NOTHING_HELD, is_split, pieces_of
+from model_checkpoint.engine.reading.gather_boxes import NOTHING_HELD, pieces_of, split_arrays
 from model_checkpoint.engine.root.listing import load_manifest
 from model_checkpoint.engine.root.refs import Reference, choose_one
 from model_checkpoint.events import ignore
@@ -60,7 +60,7 @@ class TensorReader:
 
     def is_view(self, name: str) -> bool:
         """Whether the tensor is a part of a stored array, or is stored in parts: then its bytes decide."""
-        return bool(self.nodes[name][0] == "v") or is_split(self.manifest, self.specs[name].entry)
+        return bool(self.nodes[name][0] == "v") or self.specs[name].entry in split_arrays(self.manifest)
 
     def fingerprint(self, name: str) -> tuple[object, ...]:
         """What is equal for an unchanged tensor; for views, the place in the stored array is part of it."""

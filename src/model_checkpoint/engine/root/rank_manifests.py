@@ -51,8 +51,9 @@ def join_ranks(store: Store, manifest: Manifest, wanted: Wanted | None = None) -
     files: list[FileRecord] = []
     found: dict[int, list[tuple[tuple[int, ...], Entry]]] = {}
     beside: list[Entry] = []  # nobody wants these, but they stand in the headers of files that are read
+    wishes = None if wanted is None else _Wishes(wanted)
     for rank in _read_all(store, manifest, _needed(manifest, wanted), where):
-        chosen = [wanted is None or _is_wanted(piece, wanted) for piece in rank.pieces]
+        chosen = [wishes is None or wishes.touch(piece) for piece in rank.pieces]
         opened = {piece.file for piece, good in zip(rank.pieces, chosen, strict=True) if good}
         for piece, good in zip(rank.pieces, chosen, strict=True):
             if piece.file in opened:
@@ -62,8 +63,8 @@ def join_ranks(store: Store, manifest: Manifest, wanted: Wanted | None = None) -
     entries, pieces = list(manifest.entries), dict[int, tuple[tuple[tuple[int, ...], int], ...]]()
     for number in range(len(entries)) if wanted is None else wanted:
         whole, rows = manifest.entries[number], found.get(number, [])
-        held = [ArrayBox(offsets, entry.shape) for offsets, entry in rows]
-        if not (tiles(whole.shape, held) if wanted is None else all(covers(box, held) for box in wanted[number])):
+        held = tuple(ArrayBox(offsets, entry.shape) for offsets, entry in rows)
+        if not (tiles(whole.shape, held) if wishes is None else wishes.are_met(number, held)):
             raise _broken(where, whole.name)
         if len(rows) == 1 and rows[0][1].shape == whole.shape:  # an array in one piece is an entry like any other
             entries[number] = msgspec.structs.replace(rows[0][1], attributes=whole.attributes)
@@ -74,12 +75,32 @@ def join_ranks(store: Store, manifest: Manifest, wanted: Wanted | None = None) -
     return JoinedManifest(**fields | {"entries": (*entries, *beside), "files": tuple(files), "pieces": pieces})
 
 
-def _is_wanted(piece: StoredPiece, wanted: Wanted) -> bool:
-    boxes = wanted.get(piece.entry)
-    if boxes is None:
-        return False
-    own = ArrayBox(piece.offsets, piece.shape)
-    return any(len(box.sizes) == len(own.sizes) and box.common(own) is not None for box in boxes)
+class _Wishes:
+    """Which boxes of arrays are wanted. What was found of one array holds for the many that lie and are cut like it."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self._wanted = wanted
+        self._touched: dict[tuple[int, ArrayBox], bool] = {}
+        self._met: dict[tuple[int, tuple[ArrayBox, ...]], bool] = {}
+
+    def touch(self, piece: StoredPiece) -> bool:
+        """Whether something of a stored piece is wanted."""
+        boxes = self._wanted.get(piece.entry)
+        if boxes is None:
+            return False
+        own = ArrayBox(piece.offsets, piece.shape)
+        key = (id(boxes), own)
+        if key not in self._touched:
+            self._touched[key] = any(len(box.sizes) == len(own.sizes) and box.common(own) is not None for box in boxes)
+        return self._touched[key]
+
+    def are_met(self, number: int, held: tuple[ArrayBox, ...]) -> bool:
+        """Whether stored pieces hold each element that is wanted of an array once."""
+        boxes = self._wanted[number]
+        key = (id(boxes), held)
+        if key not in self._met:
+            self._met[key] = all(covers(box, held) for box in boxes)
+        return self._met[key]
 
 
 def _needed(manifest: Manifest, wanted: Wanted | None) -> Sequence[RankRecord]:

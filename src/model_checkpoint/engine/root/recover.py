@@ -7,7 +7,9 @@ import os
 from contextlib import suppress
 
 from model_checkpoint import forks
+from model_checkpoint.engine.common.meter import Meter
 from model_checkpoint.engine.common.option_checks import require
+from model_checkpoint.engine.common.progress import Listen, listening
 from model_checkpoint.engine.root.delete import look_at
 from model_checkpoint.engine.root.listing import ListedCheckpoint, require_root, scan
 from model_checkpoint.engine.root.marks import forget_marks, marked_ids
@@ -58,10 +60,13 @@ def tell_of_trash(store: Store, error: Exception) -> None:
             )
 
 
-def collect_garbage(root: Root, *, graces: Graces | None = None, dry_run: bool = False) -> Swept:
+def collect_garbage(
+    root: Root, *, graces: Graces | None = None, dry_run: bool = False, progress: Listen = None
+) -> Swept:
     """Remove leavings of dead saves and deletions past their grace; never what may be alive.
 
     What is left says in ``waiting`` how long it will be. With ``dry_run`` nothing is removed; what would be is told.
+    ``progress`` is called as they go, of all that were there when it began; True shows a bar.
 
     Example:
         >>> import model_checkpoint as mc
@@ -69,13 +74,28 @@ def collect_garbage(root: Root, *, graces: Graces | None = None, dry_run: bool =
         >>> mc.collect_garbage("memory://doc-gc").attempts
         ()
     """
-    require(dry_run=dry_run)
-    store = open_store(root)
+    require(dry_run=dry_run, progress=progress)
+    store, graces = open_store(root), graces or Graces()
     require_root(store)
-    swept = store.sweep(graces or Graces(), dry_run=dry_run)
-    if not dry_run:
-        _forget_orphans(store)
+    if dry_run:
+        return store.sweep(graces, dry_run=True)
+    swept = _sweep_counted(store, graces, progress) if progress else store.sweep(graces)
+    _forget_orphans(store)
     return swept
+
+
+def _sweep_counted(store: Store, graces: Graces, progress: Listen) -> Swept:
+    with listening(progress, "removing") as emit:
+        there = store.sweep(graces, dry_run=True)
+        known = {*there.attempts, *there.trashed}
+        meter = Meter("gc", len(known), emit, unit="leavings")
+
+        def tell(key: str) -> None:
+            if key not in known:  # it came meanwhile
+                meter.expect(1)
+            meter.add(1)
+
+        return store.sweep(graces, tell=tell)
 
 
 def _forget_orphans(store: Store) -> None:

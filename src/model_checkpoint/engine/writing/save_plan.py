@@ -16,7 +16,7 @@ from model_checkpoint.engine.writing.manifest_build import file_name
 from model_checkpoint.engine.writing.request import SaveRequest
 from model_checkpoint.engine.writing.slabs import FileJob
 from model_checkpoint.options import CompressionLevel, ReaderLimits
-from model_checkpoint.state import Flat
+from model_checkpoint.state import Flat, Leaf, Source
 from model_checkpoint.storage.contract.store import Attempt, Store
 
 log = logging.getLogger("model_checkpoint.save")
@@ -67,7 +67,7 @@ class SavePlan:
         """Drop the caller's arrays once their bytes are staged, so that a background save does not keep them alive."""
         for job in self.writing:
             job.sources = ()
-        self.flat = replace(self.flat, leaves=[leaf._replace(source=_Gone(leaf.nbytes)) for leaf in self.flat.leaves])
+        self.flat = replace(self.flat, leaves=_without_bytes(self.flat.leaves))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +79,10 @@ class _Gone:
     def window(self, start: int, stop: int) -> memoryview:
         """Never asked for."""
         raise AssertionError("the bytes were staged and let go of")
+
+
+def _without_bytes(leaves: Sequence[Leaf]) -> list[Leaf]:
+    return [leaf._replace(source=_Gone(leaf.nbytes)) for leaf in leaves]
 
 
 def plan_flat(
@@ -113,6 +117,7 @@ def plan_flat(
 class KeptFiles:
     """How the leaves of one state lie in files; good for any other whose leaves are like them, but for their bytes."""
 
+    leaves: Sequence[Leaf]  # without their bytes
     files: Sequence[plan.FilePlan]
     layouts: Sequence[data_format.FileLayout]
     attempt: str  # whose name is in the headers
@@ -122,7 +127,8 @@ class KeptFiles:
         """What is to be kept of a plan; None if it is good for one state only."""
         if not cls.fits(planned.order):
             return None
-        return cls(planned.files, [job.layout for job in planned.writing], planned.order.attempt)
+        layouts = [job.layout for job in planned.writing]
+        return cls(_without_bytes(planned.flat.leaves), planned.files, layouts, planned.order.attempt)
 
     @staticmethod
     def fits(order: SaveRequest) -> bool:
@@ -130,13 +136,14 @@ class KeptFiles:
         return not order.incremental and order.compression is CompressionLevel.NONE
 
 
-def repeat_plan(store: Store, order: SaveRequest, flat: Flat, kept: KeptFiles) -> SavePlan:
-    """Plan the save of a state like one planned before."""
+def repeat_plan(store: Store, order: SaveRequest, sources: Sequence[Source], kept: KeptFiles) -> SavePlan:
+    """Plan the save of a state like one planned before, whose bytes are elsewhere."""
     before, now = kept.attempt.encode(), order.attempt.encode()
     jobs = []
     for file, layout in zip(kept.files, kept.layouts, strict=True):
         renamed = replace(layout, header=layout.header.replace(before, now, 1))  # ids are all of one length
-        jobs.append(FileJob(renamed, [flat.leaves[file.leaves[j]].source for j in layout.order]))
+        jobs.append(FileJob(renamed, [sources[file.leaves[j]] for j in layout.order]))
+    flat = Flat(None, kept.leaves)
     return SavePlan(store=store, order=order, replace=False, flat=flat, files=kept.files, jobs=jobs)
 
 

@@ -16,7 +16,8 @@ import numpy as np
 import xxhash
 
 from model_checkpoint.engine.common.meter import Meter
-from model_checkpoint.engine.common.pages import PAGE, Bytes, new_slab
+from model_checkpoint.engine.common.pages import PAGE, Bytes
+from model_checkpoint.engine.common.slab_shelf import SlabShelf
 from model_checkpoint.engine.common.workers import Pace, cores, run_all
 from model_checkpoint.engine.writing.shared_pages import SharedPages
 from model_checkpoint.events import Emit
@@ -38,6 +39,8 @@ SLABS_BYTES = 192 * MIB  # of all workers together
 _PER_CORE = 3  # one that hashes, two that wait for the medium
 _TINY = MIB  # to start threads for so little takes longer than the work
 _SMALL = 1 << 16  # below this a plain slice copy beats a call that lets go of the GIL
+
+SHELF = SlabShelf(most=SLABS_BYTES)
 
 
 class ChunkCompressor(Protocol):
@@ -158,11 +161,11 @@ def write_files(jobs: Sequence[FileJob], *, emit: Emit) -> None:
     turns = threading.Semaphore(cores())  # sharing a core, all would be ready at once, and the medium idle until then
 
     def worker(items: Iterator[ChunkRun]) -> None:
-        slab = new_slab(room)
         try:
-            for run in items:
-                _write_run(run, slab, pace, turns)
-                meter.add(run.end - run.begin)
+            with SHELF.lent(room) as slab:
+                for run in items:
+                    _write_run(run, slab, pace, turns)
+                    meter.add(run.end - run.begin)
         except BaseException:
             for press in [job.press for job in jobs if job.press is not None]:
                 press.give_up()  # others may wait for the run that failed

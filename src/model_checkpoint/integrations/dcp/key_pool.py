@@ -1,13 +1,16 @@
 """Key pool: the keys of all ranks, pooled.
 
 DCP strikes what several ranks have from the plans of all but one of them, so no rank knows by its plan alone which
-tensors the state has.
+tensors the state has. Where all have parts of the same, as is usual, a digest tells.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
+
+import msgspec
+import xxhash
 
 from model_checkpoint.coordination import Coordinator
 from model_checkpoint.engine.ranks.conversation import Conversation
@@ -26,21 +29,38 @@ def pool_keys(coordinator: Coordinator, find: Callable[[], HeldItems]) -> tuple[
     with Conversation(coordinator, "keys") as talk:
         try:
             mine = find()
-            word: Word = {"split": {fqn: _told(one) for fqn, one in mine.split.items()}, "flat": mine.flat}
+            split = {fqn: _told(one) for fqn, one in mine.split.items()}
+            digest = xxhash.xxh3_128_hexdigest(msgspec.json.encode(split))
         except BaseException as error:
             raise _excused(talk, error) from error
         if talk.leads:
-            try:
-                every: Word = {}
-                for heard in talk.hear_all("keys", word):
-                    every |= {fqn: told for fqn, told in heard["split"].items() if fqn not in every}
-            except BaseException as error:
-                raise talk.fail("pool", error) from error
-            talk.say("pool", {"split": every})
+            every = _lead(talk, split, digest)
         else:
-            talk.say("keys", word)
-            every = talk.hear_leader("pool")["split"]
+            talk.say("digest", {"of": digest})
+            every = split
+            if not talk.hear_leader("same")["all"]:
+                talk.say("keys", {"split": split})
+                every = talk.hear_leader("pool")["split"]
     return mine, {fqn: mine.split.get(fqn) or _elsewhere(told) for fqn, told in every.items()}
+
+
+def _lead(talk: Conversation, split: Word, digest: str) -> Word:
+    """Rank 0: ask all for their keys, unless they have the same."""
+    try:
+        same = all(heard["of"] == digest for heard in talk.hear_all("digest", {"of": digest}))
+    except BaseException as error:
+        raise talk.fail("same", error) from error
+    talk.say("same", {"all": same})
+    if same:
+        return split
+    every: Word = {}
+    try:
+        for heard in talk.hear_all("keys", {"split": split}):
+            every |= {fqn: told for fqn, told in heard["split"].items() if fqn not in every}
+    except BaseException as error:
+        raise talk.fail("pool", error) from error
+    talk.say("pool", {"split": every})
+    return every
 
 
 def _told(one: SplitTensor) -> list[Any]:
@@ -55,10 +75,10 @@ def _elsewhere(told: list[Any]) -> SplitTensor:
 def _excused(talk: Conversation, error: BaseException) -> BaseException:
     """Tell the others why this rank has nothing to tell; return what to raise."""
     if talk.leads:
-        return talk.fail("pool", error)
-    talk.say_error("keys", error)
+        return talk.fail("same", error)
+    talk.say_error("digest", error)
     try:
-        talk.hear_leader("pool")
+        talk.hear_leader("same")
     except CheckpointException as told:
         return told
     return error

@@ -29,9 +29,9 @@ class SplitTensor:
 
     def marked(self) -> Any:
         """What stands for it in the state of this rank."""
-        like = torch.empty((0,), dtype=self.dtype)
         if 0 in self.shape:
             return torch.empty(self.shape, dtype=self.dtype)
+        like = self.parts[0].array if self.parts else torch.empty((0,), dtype=self.dtype)
         return ShardParts(self.parts, global_shape=self.shape, like=like)
 
     def whole(self, key: str) -> Any:
@@ -55,6 +55,7 @@ class HeldItems:
     flat: bool  # the keys are not paths: the planner did not take the state apart
 
 
+@torch.no_grad()  # with a gradient to record, taking the part of a DTensor costs many times as much
 def held_items(plan: SavePlan, local: SavePlan | None, planner: SavePlanner) -> HeldItems:
     """Ask the planner for what this rank writes, and for all plain values that it has: others may have other ones.
 

@@ -10,7 +10,6 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 from torch.distributed.checkpoint import storage as dcp_storage
 from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
 from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteItem
@@ -175,6 +174,4 @@ def _state(held: HeldItems, split: Mapping[str, Any]) -> dict[str, Any]:
 
 def _size(item: WriteItem) -> int:
     planned = item.tensor_data
-    return (
-        planned.chunk.sizes.numel() * torch.empty((), dtype=planned.properties.dtype).element_size() if planned else 0
-    )
+    return planned.chunk.sizes.numel() * planned.properties.dtype.itemsize if planned else 0

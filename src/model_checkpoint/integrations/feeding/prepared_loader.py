@@ -8,6 +8,7 @@ apart from the program's generators.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import accelerate
@@ -22,6 +23,7 @@ from model_checkpoint.integrations.feeding.torch_loader import TorchLoader
 from model_checkpoint.integrations.known_versions import require_known
 
 KNOWN_ACCELERATE = ("1.15",)
+_END = object()
 
 
 class PreparedLoader:
@@ -78,7 +80,11 @@ class PreparedLoader:
     def open(self, *, epoch: int, skip: int, base: int) -> Iterator[Any]:
         """Batches from ``skip`` on; the place is found now, whenever the first batch is asked for."""
         self.loader.set_epoch(epoch)
-        self._opened = self._feed.open(epoch=epoch, skip=skip, base=base)
+        batches = self._feed.open(epoch=epoch, skip=skip, base=base)
+        first = next(batches, _END) if skip else _END
+        if skip and first is _END:
+            return iter(())  # accelerate fails on a stream of which nothing is left
+        self._opened = chain([first], batches) if skip else batches
         return iter(self.loader)
 
     def consumed(self) -> None:

@@ -13,7 +13,6 @@ from typing import Any
 
 from model_checkpoint.errors import StructureMismatch
 from model_checkpoint.integrations.feeding.feed import feed_for, length_of
-from model_checkpoint.integrations.feeding.seeding import set_back
 from model_checkpoint.integrations.feeding.torch_loader import TorchLoader
 from model_checkpoint.integrations.loop.place import RunPlace
 from model_checkpoint.integrations.loop.saved_run import SavedRun
@@ -70,14 +69,9 @@ class TrainLoader(Iterator[Any]):
     def take_up(self, state: Mapping[str, Any]) -> None:
         """Go on within an epoch, or before one, for which the generators of the program are set already."""
         if state["place"]["begun"]:
-            self.run.load_state_dict(state)
-            return
-        if getattr(self._loader, "persistent_workers", False):
-            self.run.reasons.append("the run had ended: workers that would have lived on are seeded once more")
-        self.run.place = RunPlace(**state["place"])
-        set_back(self.feed.generators, state["now"]["data"])
-        if state["data"] is not None:
-            self.feed.go_to(state["data"])
+            self.run.load_state_dict(state)  # opened with the others
+        else:
+            self.run.take_up(state)
 
     def state_at(self, *, ahead: int, over: bool) -> dict[str, Any]:
         """All of it, less the batches that were read ahead; or the end of the epoch, if that is ``over``."""

@@ -99,6 +99,8 @@ def _copy_beside(master: torch.Tensor) -> Leaf:
     def copy(value: torch.Tensor) -> torch.Tensor:
         # counters are 0-d and live on the CPU even for accelerator parameters
         device = master.device if value.ndim else value.device
+        if value.shape == master.shape:  # fused steps go through memory, so moments must lie there as the master does
+            return torch.empty_like(master, dtype=value.dtype, device=device).copy_(value.detach())
         return value.detach().to(device, copy=True)
 
     return copy

@@ -11,6 +11,7 @@ from typing import Any
 from model_checkpoint.errors import CorruptedCheckpoint
 
 _OURS = "mixed_precision"
+OBSERVATIONS = tuple(f"{_OURS}.{name}" for name in ("timestamp", "performance", "timeline", "numerics"))  # of a process
 
 
 def to_state_dict(tree: Mapping[str, Any]) -> dict[str, Any]:

@@ -77,10 +77,13 @@ def same_bits(first: torch.Tensor, second: torch.Tensor) -> bool:
         return False
     if first.data_ptr() == second.data_ptr() and first.stride() == second.stride():
         return True
-    integers = {2: torch.int16, 4: torch.int32}.get(first.dtype.itemsize)
-    if integers is None or not (first.is_contiguous() and second.is_contiguous()):
-        return torch.equal(first, second)
-    return torch.equal(first.detach().view(integers), second.detach().view(integers))
+    return torch.equal(_integers(first), _integers(second))
+
+
+def _integers(tensor: torch.Tensor) -> torch.Tensor:
+    """The bits as integers, in row order."""
+    flat = tensor.detach().contiguous().reshape(-1)
+    return flat.view({2: torch.int16, 4: torch.int32}.get(flat.dtype.itemsize, torch.uint8))
 
 
 def _native(data: bytes, width: int) -> bytes:

@@ -75,7 +75,7 @@ def _step_pieces(base: torch.optim.Optimizer, kernel: Kernel, work: Work, diviso
     for slot, gradient in work:
         piece = FusedSlice(
             master=slot.master.detach(),
-            gradient=gradient,
+            gradient=_laid_like(slot.master, gradient),
             target=slot.param.detach() if slot.is_reduced else None,
             scratch=scratch,
         )
@@ -86,6 +86,13 @@ def _step_pieces(base: torch.optim.Optimizer, kernel: Kernel, work: Work, diviso
         slot.mark()
 
 
+def _laid_like(master: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+    """The gradient in the order of its weight: fused steps go through memory, not by index."""
+    if gradient.stride() == master.stride():
+        return gradient
+    return torch.empty_like(master, dtype=gradient.dtype).copy_(gradient)
+
+
 def _step_whole(base: torch.optim.Optimizer, work: Work, *, scale: float, coefficient: float) -> None:
     inside = takes_grad_scale(base)
     kept = {id(p): (p, p.grad) for group in base.param_groups for p in group["params"]}
@@ -93,7 +100,8 @@ def _step_whole(base: torch.optim.Optimizer, work: Work, *, scale: float, coeffi
         for master, _ in kept.values():
             master.grad = None
         for slot, gradient in work:
-            wide = gradient if gradient.dtype == torch.float32 else gradient.float()
+            laid = _laid_like(slot.master, gradient)
+            wide = laid if laid.dtype == torch.float32 else laid.float()
             factor = coefficient / scale
             slot.master.grad = wide if inside or factor == 1.0 else wide.mul_(factor)
         if inside and work:

@@ -50,7 +50,7 @@ def typed(error: OSError, where: str, doing: str, *, needed: int = 0, free: int 
     """
     said = os.strerror(error.errno) if error.errno else str(error)
     if error.errno in FULL:
-        figures = f" (needs {needed} bytes, {free} are free)" if needed else ""
+        figures = f" (needs {needed} bytes, {free} are free)" if needed > 0 else ""
         return DiskFull(
             f"{where}: {doing}, the disk is full or over quota{figures}. "
             "Free some room (`mckpt gc`), or save elsewhere; older checkpoints are untouched.",

@@ -7,7 +7,7 @@ the medium goes through the store's shim, so that a test can fail, kill or reord
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -15,6 +15,11 @@ from model_checkpoint.errors import CheckpointException
 from model_checkpoint.options import Graces
 
 ManifestRead = tuple[str, bytes | CheckpointException]  # a name, and what was found under it
+Tell = Callable[[str], None]  # hears the key of what was removed
+
+
+def nobody(key: str) -> None:
+    """Nobody listens."""
 
 
 @runtime_checkable
@@ -232,10 +237,11 @@ class Store(Protocol):
         """Undo a ``discard``; return the name; raise ``StepExists`` when the name is taken again."""
         ...
 
-    def sweep(self, graces: Graces, *, dry_run: bool = False) -> Swept:
+    def sweep(self, graces: Graces, *, dry_run: bool = False, tell: Tell = nobody) -> Swept:
         """Remove leavings of dead attempts and trash past its grace; never touch what may be alive.
 
-        With ``dry_run`` nothing is removed, and what would be is told.
+        With ``dry_run`` nothing is removed, and what would be is told. ``tell`` hears the key of each attempt and
+        deletion when it was removed.
         """
         ...
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from model_checkpoint.options import Graces
 from model_checkpoint.storage.contract.failures import is_refused, typed_errors
 from model_checkpoint.storage.contract.names import MANIFEST, is_name
-from model_checkpoint.storage.contract.store import Swept, Waiting
+from model_checkpoint.storage.contract.store import Swept, Tell, Waiting
 from model_checkpoint.storage.local.locks import AttemptClaim, Owner, claim
 from model_checkpoint.storage.local.paths import (
     RootPaths,
@@ -37,15 +37,16 @@ class _Tally:
     nbytes: int = 0
 
 
-def sweep(root: RootPaths, graces: Graces, *, dry_run: bool) -> Swept:
+def sweep(root: RootPaths, graces: Graces, *, dry_run: bool, tell: Tell) -> Swept:
     """Remove leavings; see :meth:`model_checkpoint.storage.contract.store.Store.sweep`."""
     tally = _Tally()
     with typed_errors(root.staging, "could not be swept"):
         for folder in (root.staging, root.trash, root.checkpoints):
             refuse_link(root.calls, folder)
         for attempt in _attempts(root):
-            _sweep_attempt(root, attempt, graces, tally, dry_run=dry_run)
-        purged = overdue(root, graces.trash) if dry_run else purge(root, graces.trash)
+            if _sweep_attempt(root, attempt, graces, tally, dry_run=dry_run) and not dry_run:
+                tell(attempt)
+        purged = overdue(root, graces.trash) if dry_run else purge(root, graces.trash, tell)
     swept = Swept(
         attempts=tally.attempts,
         trashed=purged.tokens,
@@ -69,12 +70,13 @@ def _attempts(root: RootPaths) -> list[str]:
     return sorted({match[1] for match in matches if match})
 
 
-def _sweep_attempt(root: RootPaths, attempt: str, graces: Graces, tally: _Tally, *, dry_run: bool) -> None:
+def _sweep_attempt(root: RootPaths, attempt: str, graces: Graces, tally: _Tally, *, dry_run: bool) -> bool:
+    """Count an attempt as dead, and remove it, or as waiting; whether it was dead."""
     try:
         held = claim(root, attempt, graces)
         if not isinstance(held, AttemptClaim):
             tally.waiting.append(Waiting(key=attempt, seconds=held))
-            return
+            return False
         try:
             tally.nbytes += _weigh(root, attempt) if dry_run else _bury(root, attempt, held.owner)
         finally:
@@ -84,8 +86,9 @@ def _sweep_attempt(root: RootPaths, attempt: str, graces: Graces, tally: _Tally,
             raise
         log.warning("%s: belongs to another user, left alone (%s)", root.stage(attempt), error)
         tally.waiting.append(Waiting(key=attempt, seconds=None))
-    else:
-        tally.attempts.append(attempt)
+        return False
+    tally.attempts.append(attempt)
+    return True
 
 
 def _weigh(root: RootPaths, attempt: str) -> int:

@@ -16,7 +16,7 @@ from model_checkpoint.options import Graces
 from model_checkpoint.storage.contract.failures import no_such_checkpoint, typed_errors
 from model_checkpoint.storage.contract.names import check_attempt, check_name
 from model_checkpoint.storage.contract.sidecars import SidecarRead
-from model_checkpoint.storage.contract.store import FileStat, ManifestRead, Swept, Trashed
+from model_checkpoint.storage.contract.store import FileStat, ManifestRead, Swept, Tell, Trashed, nobody
 from model_checkpoint.storage.local import sidecar_files, trash
 from model_checkpoint.storage.local.attempt import LocalAttempt
 from model_checkpoint.storage.local.data_files.files import LocalReader, open_reader
@@ -189,9 +189,9 @@ class LocalStore:
         """Undo a ``discard``."""
         return trash.bring_back(self._root, token)
 
-    def sweep(self, graces: Graces, *, dry_run: bool = False) -> Swept:
+    def sweep(self, graces: Graces, *, dry_run: bool = False, tell: Tell = nobody) -> Swept:
         """Remove leavings of dead attempts and trash past its grace."""
-        return sweep(self._root, graces, dry_run=dry_run)
+        return sweep(self._root, graces, dry_run=dry_run, tell=tell)
 
     def place(self, name: str) -> str:
         """The folder of a checkpoint, for programs that open files by path."""

@@ -27,7 +27,7 @@ from model_checkpoint.storage.contract.failures import (
 )
 from model_checkpoint.storage.contract.host import Moment
 from model_checkpoint.storage.contract.names import MANIFEST, TrashToken
-from model_checkpoint.storage.contract.store import Trashed, Waiting
+from model_checkpoint.storage.contract.store import Tell, Trashed, Waiting, nobody
 from model_checkpoint.storage.local.paths import (
     RootPaths,
     age_of,
@@ -261,7 +261,7 @@ class Purged:
     waiting: list[Waiting]
 
 
-def purge(root: RootPaths, grace: float) -> Purged:
+def purge(root: RootPaths, grace: float, tell: Tell = nobody) -> Purged:
     """Remove what has been in the trash for longer than ``grace`` seconds.
 
     Each is renamed first, and that is flushed: nobody can bring back a checkpoint that is half removed.
@@ -272,7 +272,10 @@ def purge(root: RootPaths, grace: float) -> Purged:
     taken = [(token, path) for token, place in over if (path := _doom(root, token, place))]
     for place in sorted({os.path.dirname(path) for _, path in taken if _is_doomed(os.path.basename(path))}):
         flush_folder(calls, place)
-    nbytes = sum(remove_tree(calls, path) for path in (*left, *(path for _, path in taken)))
+    nbytes = sum(remove_tree(calls, path) for path in left)
+    for token, path in taken:
+        nbytes += remove_tree(calls, path)
+        tell(str(token))
     return Purged([str(token) for token, _ in taken], nbytes, waiting)
 
 

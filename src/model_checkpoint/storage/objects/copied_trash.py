@@ -11,7 +11,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from model_checkpoint.storage.contract.names import MANIFEST, TrashToken
-from model_checkpoint.storage.contract.store import Trashed
+from model_checkpoint.storage.contract.store import Tell, Trashed, nobody
 from model_checkpoint.storage.objects.requests.bucket import Bucket, ObjectMeta
 from model_checkpoint.storage.objects.requests.keys import TRASH, file_key
 from model_checkpoint.storage.objects.requests.parallel import in_parallel
@@ -65,7 +65,10 @@ def moments(bucket: Bucket) -> dict[str, datetime]:
     return {token: max(item.modified for item in items) for token, items in _folders(bucket).items()}
 
 
-def purge(bucket: Bucket, is_over: Callable[[datetime], bool]) -> tuple[list[str], int]:
+def purge(bucket: Bucket, is_over: Callable[[datetime], bool], tell: Tell = nobody) -> tuple[list[str], int]:
     """Remove every deletion for whose moment ``is_over`` holds; return the tokens and the bytes."""
-    gone = [token for token, deleted in moments(bucket).items() if is_over(deleted)]
-    return gone, sum(empty(bucket, token) for token in gone)
+    over, nbytes = [token for token, deleted in moments(bucket).items() if is_over(deleted)], 0
+    for token in over:
+        nbytes += empty(bucket, token)
+        tell(token)
+    return over, nbytes

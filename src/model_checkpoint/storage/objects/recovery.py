@@ -12,7 +12,7 @@ from datetime import datetime
 
 from model_checkpoint.options import Graces
 from model_checkpoint.storage.contract.names import is_name
-from model_checkpoint.storage.contract.store import Swept, Waiting
+from model_checkpoint.storage.contract.store import Swept, Tell, Waiting, nobody
 from model_checkpoint.storage.objects import copied_trash, trash
 from model_checkpoint.storage.objects.folder import Folder, FolderState, list_folders, steady_state
 from model_checkpoint.storage.objects.leases import LeaseRecord, leases, read_claim, seconds_left, store_time
@@ -49,13 +49,16 @@ class _Survey:
         return 0.0 if moment is None else max(0.0, (self.now - moment).total_seconds())
 
 
-def sweep(bucket: Bucket, graces: Graces) -> Swept:
+def sweep(bucket: Bucket, graces: Graces, tell: Tell = nobody) -> Swept:
     """Remove leavings; see :meth:`model_checkpoint.storage.contract.store.Store.sweep`."""
     if bucket.is_empty():
         return Swept()
     survey = _look_around(bucket, graces)
-    nbytes = sum(_bury(bucket, attempt, claim, survey) for attempt, claim in survey.dead.items())
-    trashed, purged = _purge(bucket, survey, graces)
+    nbytes = 0
+    for attempt, claim in survey.dead.items():
+        nbytes += _bury(bucket, attempt, claim, survey)
+        tell(attempt)
+    trashed, purged = _purge(bucket, survey, graces, tell)
     nbytes += purged + _clear_orphans(bucket, survey, graces)
     moments = trash.moments(survey.folders) | copied_trash.moments(bucket)
     left = [Waiting(key=key, seconds=graces.trash - survey.age(moment)) for key, moment in moments.items()]
@@ -103,15 +106,15 @@ def _weigh(bucket: Bucket, claim: LeaseRecord) -> int:
     return 0 if state is None else sum(state.folder.files[stored].size for stored in _leavings(claim, state))
 
 
-def _purge(bucket: Bucket, survey: _Survey, graces: Graces) -> tuple[list[str], int]:
+def _purge(bucket: Bucket, survey: _Survey, graces: Graces, tell: Tell) -> tuple[list[str], int]:
     """Remove deletions past their grace."""
 
     def is_over(deleted: datetime) -> bool:
         return survey.age(deleted) >= graces.trash
 
-    gone, nbytes = trash.purge(bucket, survey.folders, is_over)
-    copied, copies = copied_trash.purge(bucket, is_over)
-    return [*copied, *gone], nbytes + copies
+    purged, nbytes = trash.purge(bucket, survey.folders, is_over, tell)
+    copied, copies = copied_trash.purge(bucket, is_over, tell)
+    return [*copied, *purged], nbytes + copies
 
 
 def _look_around(bucket: Bucket, graces: Graces) -> _Survey:

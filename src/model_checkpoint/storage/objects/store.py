@@ -16,7 +16,7 @@ from model_checkpoint.storage.contract.failures import no_such_checkpoint
 from model_checkpoint.storage.contract.names import MANIFEST, check_attempt, check_name, is_name
 from model_checkpoint.storage.contract.sidecars import SidecarRead
 from model_checkpoint.storage.contract.stamping import StampsRead
-from model_checkpoint.storage.contract.store import FileStat, ManifestRead, Swept, Trashed
+from model_checkpoint.storage.contract.store import FileStat, ManifestRead, Swept, Tell, Trashed, nobody
 from model_checkpoint.storage.objects import sidecar_objects
 from model_checkpoint.storage.objects import trash as object_trash
 from model_checkpoint.storage.objects.attempt import ObjectAttempt
@@ -219,9 +219,9 @@ class ObjectStore:
         """Undo a ``discard``."""
         return object_trash.bring_back(self._bucket, token)
 
-    def sweep(self, graces: Graces, *, dry_run: bool = False) -> Swept:
+    def sweep(self, graces: Graces, *, dry_run: bool = False, tell: Tell = nobody) -> Swept:
         """Remove leavings of dead attempts, stale uploads, and trash past its grace."""
-        return foresee(self._bucket, graces) if dry_run else sweep(self._bucket, graces)
+        return foresee(self._bucket, graces) if dry_run else sweep(self._bucket, graces, tell)
 
     def read_sidecars(self, word: str = "") -> Iterator[SidecarRead]:
         """Every key that has ``word`` in it, with its bytes, or its error."""

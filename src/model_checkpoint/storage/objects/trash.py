@@ -18,7 +18,7 @@ import msgspec
 from model_checkpoint.errors import StorageFailure
 from model_checkpoint.storage.contract.failures import name_taken_again, no_such_checkpoint, not_in_trash
 from model_checkpoint.storage.contract.names import MANIFEST, TrashToken
-from model_checkpoint.storage.contract.store import Trashed
+from model_checkpoint.storage.contract.store import Tell, Trashed, nobody
 from model_checkpoint.storage.objects import copied_trash
 from model_checkpoint.storage.objects.commit import CurrentManifest, ManifestPut, commit, find, put_of
 from model_checkpoint.storage.objects.folder import (
@@ -240,16 +240,19 @@ def moments(folders: Mapping[str, Folder]) -> dict[str, datetime]:
     return {str(token): deletion_time(items) for one in folders.values() for token, items in one.deletions.items()}
 
 
-def purge(bucket: Bucket, folders: Mapping[str, Folder], is_over: Callable[[datetime], bool]) -> tuple[list[str], int]:
+def purge(
+    bucket: Bucket, folders: Mapping[str, Folder], is_over: Callable[[datetime], bool], tell: Tell = nobody
+) -> tuple[list[str], int]:
     """Remove every deleted version for which ``is_over`` its moment of deletion; return the tokens and the bytes."""
-    gone: list[str] = []
+    purged: list[str] = []
     nbytes = 0
     for folder in folders.values():
         for token, items in folder.deletions.items():
             if is_over(deletion_time(items)) and (freed := _purge(bucket, token, items)) is not None:
-                gone.append(str(token))
+                purged.append(str(token))
                 nbytes += freed
-    return gone, nbytes
+                tell(str(token))
+    return purged, nbytes
 
 
 def _purge(bucket: Bucket, token: TrashToken, items: Mapping[str, ObjectMeta]) -> int | None:

@@ -281,6 +281,8 @@ class ObjectWriter:
             self._bucket.put(self.key, memoryview(self._whole)[: self._size])
         elif self._stream is not None:
             self._stream.finish(self._size)
+        else:
+            self._bucket.put(self.key, b"")
 
     def _is_there(self) -> bool:
         try:

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from model_checkpoint.manifest import Node
+from model_checkpoint.state import ShardTarget, Target
 from model_checkpoint.tree.values.dtypes import DType
 
 HOST = ""  # the address space of the processor; devices have their own
 
 
 class ArrayRef:
-    """An array, where its bytes lie, and the node that stands for it; subclasses read it in windows."""
+    """An array, where its bytes lie, and the node that stands for it; subclasses read it in windows and write it."""
 
     __slots__ = (
         "address",
@@ -31,6 +32,8 @@ class ArrayRef:
         "value",
     )
     kind = ""
+    on_ranks = False  # whether other ranks have parts of it
+    live = True  # it is the caller's, so that no unverified byte may reach it
 
     def __init__(self, value: Any, dtype: DType, shape: tuple[int, ...], nbytes: int) -> None:
         self.value, self.dtype, self.shape, self.nbytes = value, dtype, shape, nbytes
@@ -52,6 +55,34 @@ class ArrayRef:
     def window(self, start: int, stop: int) -> memoryview:
         """Return the stored bytes ``[start, stop)``."""
         raise NotImplementedError(f"{type(self).__name__}: each kind of array shows its own bytes")
+
+    @property
+    def parts(self) -> Sequence[ArrayRef]:
+        """The arrays that this process has of it."""
+        return (self,)
+
+    def why_not_written(self) -> str:
+        """Return why no values can be written to the array in its place; "" if they can."""
+        steps = zip(self.shape, self.strides or (), strict=False)
+        if self.nbytes and any(side > 1 and step == 0 for side, step in steps):
+            return "elements of the live array share memory (expanded?). Pass a contiguous copy"
+        return ""
+
+    def target(self) -> Target | ShardTarget | None:
+        """Return what takes verified bytes directly, for an array that lies as it is stored; None if nothing can."""
+        return self
+
+    @property
+    def buffer(self) -> memoryview | None:
+        """All the bytes of an array that lies as it is stored, writable, if they lie on the host."""
+        return None
+
+    def put(self, start: int, data: memoryview) -> None:
+        """Write ``data`` at byte ``start`` of an array that lies as it is stored."""
+        buffer = self.buffer
+        if buffer is None:
+            raise NotImplementedError(f"{type(self).__name__}: no bytes of this array lie on the host")
+        buffer[start : start + len(data)] = data
 
 
 def c_strides(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:

@@ -54,12 +54,14 @@ def import_framework(name: str) -> None:
 
 
 class HostTarget:
-    """Contiguous host memory that waits for bytes."""
+    """Fresh, contiguous host memory that waits for bytes."""
 
-    __slots__ = ("buffer", "live")
+    __slots__ = ("buffer",)
+    live = False
+    address = 0
 
-    def __init__(self, buffer: memoryview, *, live: bool = False) -> None:
-        self.buffer, self.live = buffer, live
+    def __init__(self, buffer: memoryview) -> None:
+        self.buffer = buffer
 
     def put(self, start: int, data: memoryview) -> None:
         """Write ``data`` at byte ``start``."""
@@ -75,9 +77,8 @@ class ArrayBuffer:
         self.entry, self.name = entry, name
         self.kind = entry.kind if framework is None or entry.kind in TEXTS else framework
         self.dtype = stored_form(entry.dtype, kind=self.kind, saved=entry.kind)
-        sides = entry.shape
-        if len(sides) > RANK or min(sides, default=0) < 0 or prod(sides) * self.dtype.itemsize != entry.nbytes:
-            raise LimitExceeded(f"shape {list(sides)} of {entry.dtype} does not take {entry.nbytes} bytes")
+        if _sized(self.dtype.itemsize, entry.shape) != entry.nbytes:
+            raise LimitExceeded(f"shape {list(entry.shape)} of {entry.dtype} does not take {entry.nbytes} bytes")
         self.base: Any = None
         self.target: HostTarget | None = None
 
@@ -138,6 +139,12 @@ class ArrayBuffer:
             self.base = numpy_arrays.finished(self.base, self.dtype)
         elif self.kind == "torch":
             self.base = adapter("torch").placed(self.base, device)
+
+
+@lru_cache(maxsize=4096)  # the many arrays of a state have few shapes
+def _sized(itemsize: int, shape: tuple[int, ...]) -> int | None:
+    """Return how many bytes an array takes; None if there is no such shape."""
+    return None if len(shape) > RANK or min(shape, default=0) < 0 else prod(shape) * itemsize
 
 
 def stored_form(name: str, *, kind: str, saved: str) -> DType:

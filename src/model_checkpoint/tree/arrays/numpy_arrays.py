@@ -27,6 +27,17 @@ class NumpyRef(ArrayRef):
             return host_bytes(self.value)[start:stop]
         return strided_bytes(self.value, self.dtype.itemsize, start, stop)
 
+    def why_not_written(self) -> str:
+        """Return why no values can be written to the array in its place; "" if they can."""
+        if not self.value.flags.writeable:
+            return "the live array is read-only. Pass a writable copy"
+        return super().why_not_written()
+
+    @property
+    def buffer(self) -> memoryview | None:
+        """All the bytes of an array that lies as it is stored."""
+        return host_bytes(self.value)
+
 
 def find(array: Array) -> NumpyRef:
     """Return where ``array`` lies and what it is."""

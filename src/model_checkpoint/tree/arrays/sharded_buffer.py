@@ -9,7 +9,7 @@ import numpy as np
 from model_checkpoint.errors import StructureMismatch
 from model_checkpoint.manifest import Entry
 from model_checkpoint.state import ShardTarget
-from model_checkpoint.tree.arrays.array_ref import HOST, ArrayRef
+from model_checkpoint.tree.arrays.array_ref import ArrayRef
 from model_checkpoint.tree.arrays.buffers import ArrayBuffer, adapter
 from model_checkpoint.tree.arrays.shards.marker import Shard
 from model_checkpoint.tree.arrays.shards.sharded_ref import ShardedRef
@@ -85,16 +85,3 @@ def _copy(array: Any, one: ArrayRef) -> None:
         adapter("torch").copy_into(one.value, array)
     else:
         np.copyto(one.value, array, casting="unsafe")
-
-
-def shard_target(live: ShardedRef) -> ShardTarget | None:
-    """The memory of a live array that takes verified bytes directly; None if it does not lie so."""
-    if any(one.strides is not None or one.space not in (HOST, None) or one.dtype.swapped for one in live.locals):
-        return None
-    buffers = [_host_bytes(one) for one in live.locals]
-    return ShardTarget(live.layout, [one.shape for one in live.locals], buffers, live=True)
-
-
-def _host_bytes(one: ArrayRef) -> memoryview:
-    view: memoryview = adapter(one.kind).host_bytes(one.value)
-    return view

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from model_checkpoint.errors import UnsupportedType
+from model_checkpoint.state import Target
 from model_checkpoint.tree.arrays.array_ref import HOST, ArrayRef, extent, pieces
 from model_checkpoint.tree.arrays.numpy_arrays import NO_BYTES
 from model_checkpoint.tree.nodes.located_error import LocatedError, no_codec
@@ -35,8 +36,9 @@ _STRIDED = torch.strided
 class TorchRef(ArrayRef):
     """A tensor in a state; ``ready`` is when a device has finished what was asked of it before the save."""
 
-    __slots__ = ("ready",)
+    __slots__ = ("memory", "ready")
     kind = "torch"
+    memory: Any
     ready: Any
 
     @property
@@ -56,6 +58,24 @@ class TorchRef(ArrayRef):
             return torch_cuda.host_window(flat_bytes(self.value), start, stop, self.ready)
         with torch_cuda.after(self.ready, self.value.device):
             return _strided_bytes(self.value, start, stop)
+
+    def why_not_written(self) -> str:
+        """Return why no values can be written to the tensor in its place; "" if they can."""
+        if self.space != HOST and self.value.is_inference():
+            return "the live tensor is an inference tensor. Clone it outside inference_mode"
+        return super().why_not_written() if self.strides is not None else ""
+
+    def target(self) -> Target:
+        """Return what takes verified bytes directly, for a contiguous tensor."""
+        if self.space != HOST:
+            return DeviceTarget(self.value)
+        self.memory = self.value.untyped_storage()  # bytes go to its address, also if the tensor is given other memory
+        return self
+
+    @property
+    def buffer(self) -> memoryview | None:
+        """All the bytes of a contiguous tensor on the host."""
+        return host_bytes(self.value) if self.space == HOST else None
 
 
 def find(tensor: Tensor) -> TorchRef:
@@ -216,6 +236,7 @@ class DeviceTarget:
 
     live = True
     buffer = None
+    address = 0
 
     def __init__(self, tensor: Tensor) -> None:
         self._bytes = flat_bytes(tensor)

@@ -56,6 +56,7 @@ class Encoder:
         self.found: list[ArrayRef] = []
         self.modules: list[tuple[list[Any], Any]] = []  # nodes of modules, and the modules
         self.optimizers: list[tuple[list[Any], Any]] = []
+        self.of_rank_zero: dict[int, tuple[str, ...]] = {}  # what objects declare so, by the identity of their nodes
         self._handlers: dict[type, Encoded] = dict(_HANDLERS)
         self._open: set[int] = set()
 
@@ -260,6 +261,8 @@ def _stateful(kind: str) -> Encoded:
                 encoder.modules.append((node, value))
             elif kind == "optimizer":
                 encoder.optimizers.append((node, value))
+            if declared := getattr(type(value), "of_rank_zero", ()):
+                encoder.of_rank_zero[id(node)] = tuple(declared)
             return node
 
         return encoder.inside(value, make)

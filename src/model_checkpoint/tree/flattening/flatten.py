@@ -15,6 +15,7 @@ from model_checkpoint.tree.arrays.shards.sharded_ref import ShardedRef
 from model_checkpoint.tree.flattening.encode import Encoder
 from model_checkpoint.tree.nodes.gc_pause import collector_paused
 from model_checkpoint.tree.nodes.located_error import LocatedError
+from model_checkpoint.tree.nodes.rank_zero import names_of_rank_zero
 from model_checkpoint.tree.nodes.walk import arrays
 
 
@@ -47,17 +48,18 @@ def flatten(state: Any) -> Flat:
     stored, apart = group_aliases(encoder.found)
     named = arrays(tree)
     _refuse_twins([name for name, _ in named])
+    zero = names_of_rank_zero(tree, encoder.of_rank_zero) if encoder.of_rank_zero else ()
     if stored is None:
         leaves = [
             _leaf(name, one, one.kind) for (name, _), one in zip(named, _in_order(encoder.found, named), strict=True)
         ]
-        return Flat(tree, leaves, owners=_owners(encoder))
+        return Flat(tree, leaves, owners=_owners(encoder), of_rank_zero=zero)
     names = {id(node): name for name, node in named}
     alone = {id(one) for one in apart}
     leaves = [
         _shared_leaf(names[id(what.members[0].node)], what, apart=id(what.members[0]) in alone) for what in stored
     ]
-    return Flat(tree, leaves, tuple(names[id(one.node)] for one in apart), _owners(encoder))
+    return Flat(tree, leaves, tuple(names[id(one.node)] for one in apart), _owners(encoder), zero)
 
 
 def _owners(encoder: Encoder) -> tuple[object, ...]:

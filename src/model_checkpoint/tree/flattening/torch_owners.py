@@ -9,7 +9,7 @@ from model_checkpoint.tree.arrays.torch_types import bare_optimizer
 from model_checkpoint.tree.flattening.encode import Encoder
 from model_checkpoint.tree.flattening.torch_wrappers import bare_keys
 from model_checkpoint.tree.nodes.names import dotted, join
-from model_checkpoint.tree.nodes.walk import ARRAYS, children
+from model_checkpoint.tree.nodes.walk import places
 from model_checkpoint.tree.values.classes import label
 
 
@@ -19,7 +19,7 @@ def annotate(tree: Node, encoder: Encoder) -> None:
         _mark_frozen(node, module, encoder)
     if not encoder.optimizers:
         return
-    names = parameter_names([(prefix, module) for prefix, module in _located(tree, encoder)])
+    names = parameter_names(places(tree, {id(node): module for node, module in encoder.modules}))
     for node, optimizer in encoder.optimizers:
         node[2] = label(type(bare_optimizer(optimizer)))  # a wrapper says nothing about whose state it is
         node.append([[names.get(id(p)), list(p.shape)] for p in parameters(optimizer)])
@@ -39,21 +39,6 @@ def parameter_names(modules: list[tuple[str, Any]]) -> dict[int, str]:
         for name, parameter in known.items():
             names.setdefault(id(parameter), join(prefix, dotted(bare[name])))
     return names
-
-
-def _located(tree: Node, encoder: Encoder) -> list[tuple[str, Any]]:
-    """Return (name of its place, module) for every module of the tree, in order."""
-    by_node = {id(node): module for node, module in encoder.modules}
-    places: list[tuple[str, Any]] = []
-    pending: list[tuple[str, Node]] = [("", tree)]
-    while pending:
-        prefix, node = pending.pop()
-        if not isinstance(node, list) or node[0] in ARRAYS:
-            continue
-        if id(node) in by_node:
-            places.append((prefix, by_node[id(node)]))
-        pending.extend(reversed(children(node, prefix)))
-    return places
 
 
 def _mark_frozen(node: list[Any], module: Any, encoder: Encoder) -> None:

@@ -11,10 +11,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from model_checkpoint.errors import StructureMismatch
 from model_checkpoint.manifest import Node
 from model_checkpoint.tree.nodes.specs import with_items
-from model_checkpoint.tree.nodes.walk import ABSENT, ARRAYS, CONTAINERS, MAPPINGS, children, damaged, leaves, tag_of
+from model_checkpoint.tree.nodes.walk import (
+    ABSENT,
+    ARRAYS,
+    CONTAINERS,
+    MAPPINGS,
+    children,
+    damaged,
+    items_of,
+    leaves,
+    tag_of,
+)
 
 PER = "per"
 _SHOWN = 8
@@ -50,10 +62,8 @@ def joined(trees: Sequence[Node]) -> Node:
 
 
 def _same(one: Node, other: Node) -> bool:
-    """Equal in kind too: True is not 1."""
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_same, one, other))
-    return type(one) is type(other) and one == other
+    """Equal in kind too: True is not 1. By their text, which is sooner made than a large tree is walked."""
+    return one is other or msgspec.json.encode(one) == msgspec.json.encode(other)
 
 
 def _alike(trees: Sequence[Node]) -> bool:
@@ -73,7 +83,15 @@ def _alike(trees: Sequence[Node]) -> bool:
 
 def holds_choice(node: Node) -> bool:
     """Whether a tree has something that differs by rank."""
-    return isinstance(node, list) and (node[:1] == [PER] or any(map(holds_choice, node)))
+    pending = [node]
+    while pending:
+        one = pending.pop()
+        if not isinstance(one, list) or not one or one[0] == "a" or one[0] == "v":  # most nodes are arrays
+            continue
+        if one[0] == PER:
+            return True
+        pending += one[2:4] if one[0] in ("m", "x") else items_of(one)
+    return False
 
 
 def _joined_items(trees: Sequence[Any]) -> Node:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
 
 from model_checkpoint.errors import ManifestInvalid
 from model_checkpoint.manifest import Node
 from model_checkpoint.tree.nodes.names import dotted, final, join, segment
+
+T = TypeVar("T")
 
 ABSENT = ["-"]  # stands for a list item that was not selected
 MAPPINGS = frozenset("dko")
@@ -114,6 +116,20 @@ def leaves(node: Node, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, 
             yield from leaves(item, name, depth + 1)
 
 
+def places(node: Node, wanted: Mapping[int, T]) -> list[tuple[str, T]]:
+    """Return (name of its place, what is wanted of it) for each node that is wanted by its identity, in order."""
+    found: list[tuple[str, T]] = []
+    pending: list[tuple[str, Node]] = [("", node)]
+    while pending:
+        prefix, one = pending.pop()
+        if not isinstance(one, list) or one[0] in ARRAYS:
+            continue
+        if id(one) in wanted:
+            found.append((prefix, wanted[id(one)]))
+        pending.extend(reversed(children(one, prefix)))
+    return found
+
+
 def plain_names(node: Node) -> list[str]:
     """Return the name of every leaf that is no array, in order, without the cost of naming the arrays."""
     found: list[str] = []
@@ -130,7 +146,7 @@ def plain_names(node: Node) -> list[str]:
 
 def _holds_arrays(node: list[Any]) -> bool:
     """Tell whether a container holds arrays and nothing else (not even nothing)."""
-    items = _items(node) if tag_of(node) in CONTAINERS else []
+    items = items_of(node) if tag_of(node) in CONTAINERS else []
     return bool(items) and all(isinstance(item, list) and bool(item) and item[0] in ("a", "v") for item in items)
 
 
@@ -142,7 +158,7 @@ def array_nodes(node: Node, depth: int = 0) -> list[list[Any]]:
     if not isinstance(node, list) or tag not in CONTAINERS:
         return [node] if isinstance(node, list) and tag in ARRAYS else []
     found: list[list[Any]] = []
-    for item in _items(node):
+    for item in items_of(node):
         if isinstance(item, list) and item:
             if item[0] == "a" or item[0] == "v":
                 found.append(item)
@@ -151,7 +167,7 @@ def array_nodes(node: Node, depth: int = 0) -> list[list[Any]]:
     return found
 
 
-def _items(node: list[Any]) -> list[Node]:
+def items_of(node: list[Any]) -> list[Node]:
     """Return the nodes right under a container."""
     match node:
         case ["d" | "k" | "o", list(flat), *_] if len(flat) % 2 == 0:

@@ -49,6 +49,7 @@ class Builder:
         self._framework, self.device = framework, device
         self.classes = classes.Resolver(types)
         self.memories: dict[int, ArrayBuffer] = {}
+        self.sharded: dict[int, ShardedBuffer] = {}  # those of the memories of which only a part is made
         self._wholes: dict[int, Any] = {}
         self._views: dict[tuple[int, int], Any] = {}
         self._coded_at: dict[int, str] = {}
@@ -139,9 +140,9 @@ class Builder:
 
     def memory_like(self, node: list[Any], name: str, live: ShardedRef) -> ShardedBuffer:
         """Return the stored array an array node shows, of which only the part that ``live`` has is made."""
-        known = self.memory(node, name, live.kind)
-        if not isinstance(known, ShardedBuffer):
-            known = self.memories[node[1]] = ShardedBuffer(known.entry, name=name, live=live)
+        whole, known = self.memory(node, name, live.kind), self.sharded.get(node[1])
+        if known is None:
+            known = self.memories[node[1]] = self.sharded[node[1]] = ShardedBuffer(whole.entry, name=name, live=live)
         return known
 
     def _check_flags(self, node: list[Any], dtype: str, flags: Any) -> None:
@@ -179,7 +180,7 @@ class Builder:
 
     def lend(self, index: int, live: Any) -> None:
         """Let the live array ``live`` stand for stored array ``index``."""
-        self._wholes[index] = live
+        self._wholes[index] = self.memories[index].base = live
 
     def array(self, node: list[Any]) -> Any:
         """Return the array of an array node; equal nodes give one object."""

@@ -8,18 +8,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from model_checkpoint.errors import CheckpointException
-from model_checkpoint.manifest import Node
 from model_checkpoint.state import ShardTarget, Target
-from model_checkpoint.tree.arrays import numpy_arrays
 from model_checkpoint.tree.arrays.aliasing import overlapping
-from model_checkpoint.tree.arrays.array_ref import HOST, ArrayRef
-from model_checkpoint.tree.arrays.buffers import HostTarget, adapter, show
-from model_checkpoint.tree.arrays.frameworks import Finder, finder
-from model_checkpoint.tree.arrays.sharded_buffer import ShardedBuffer, shard_target
+from model_checkpoint.tree.arrays.array_ref import ArrayRef
+from model_checkpoint.tree.arrays.buffers import adapter, show
+from model_checkpoint.tree.arrays.frameworks import Finder
+from model_checkpoint.tree.arrays.sharded_buffer import ShardedBuffer
 from model_checkpoint.tree.arrays.shards.sharded_ref import ShardedRef
 from model_checkpoint.tree.nodes.located_error import LocatedError
 from model_checkpoint.tree.nodes.names import ROOT
 from model_checkpoint.tree.restoring.build import Builder, located
+from model_checkpoint.tree.restoring.live_state import LiveState
 from model_checkpoint.tree.values.dtypes import number
 from model_checkpoint.tree.values.numpy_dtypes import from_name
 
@@ -50,22 +49,20 @@ class _Use(NamedTuple):
 class Destinations:
     """All live arrays of a load."""
 
-    def __init__(self, builder: Builder, *, atomic: bool, cast: bool = False) -> None:
-        self._builder, self._atomic, self._cast = builder, atomic, cast
+    def __init__(self, builder: Builder, live: LiveState, *, atomic: bool, cast: bool = False) -> None:
+        self._builder, self._live, self._atomic, self._cast = builder, live, atomic, cast
         self.casts: list[tuple[str, str, str]] = []  # name, saved dtype, live dtype
         self._problems: list[str] = []
         self._uses: dict[int, list[_Use]] = {}
         self._direct: dict[int, _Use] = {}
+        self._on_ranks: set[int] = set()  # those of the uses that go to arrays on many ranks
         self.targets: dict[int, Target | ShardTarget] = {}
         self.assigns: list[Assign] = []  # live variables, which take a whole value
 
-    def match(self, node: Node, live: Any, name: str, find: Finder | None = None) -> Callable[[], Any] | None:
-        """Note that ``node`` fills ``live``, after comparing dtype and shape."""
-        find = find or finder(type(live))
-        if find is None or not isinstance(node, list):
-            raise TypeError("only arrays land")
+    def match(self, node: list[Any], live: Any, name: str, find: Finder) -> Callable[[], Any] | None:
+        """Note that array node ``node`` fills ``live``, after comparing dtype and shape."""
         try:
-            found = find(live)
+            found = self._live.ref(live, find)
         except LocatedError as trouble:
             return self._problem(name, trouble.what)
         kind, wanted = found.kind, found.dtype.name
@@ -81,10 +78,16 @@ class Destinations:
             self.casts.append((name, dtype, wanted))
         if kind not in IN_PLACE:
             return self._replaced(node, found, name, cast=cast)
-        why = _why_not_written(found)
+        why = found.why_not_written()
         if why:
             return self._problem(name, why)
-        self._uses.setdefault(node[1], []).append(_Use(name, node, found, dtype))
+        use, index = _Use(name, node, found, dtype), node[1]
+        if index in self._uses:
+            self._uses[index].append(use)
+        else:
+            self._uses[index] = [use]
+        if found.on_ranks:
+            self._on_ranks.add(index)
         return None
 
     def takes_cast(self, saved: str, live: str) -> bool:
@@ -143,10 +146,9 @@ class Destinations:
 
     def _match_layouts(self) -> None:
         """Let what goes to arrays on many ranks come in parts like theirs; those that show one must lie alike."""
-        for uses in self._uses.values():
+        for index in sorted(self._on_ranks):
+            uses = self._uses[index]
             lying = [use.live for use in uses if isinstance(use.live, ShardedRef)]
-            if not lying:
-                continue
             if len(lying) < len(uses) or any(one.layout != lying[0].layout for one in lying):
                 names = ", ".join(use.name for use in uses[:4])
                 what = f"saved these are one array, live they lie differently on the ranks: {names}"
@@ -159,19 +161,16 @@ class Destinations:
 
     def _aim(self, index: int, uses: list[_Use]) -> None:
         """Let the first live array that is all of stored array ``index`` take its bytes."""
-        memory = self._builder.memories[index]
         for use in uses:
             live = use.live
             if use.node[0] != "a" or live.strides is not None or live.dtype.swapped or use.is_cast:
                 continue
-            target = _target(live)
-            if target is None:
-                continue
-            self.targets[index] = target
-            memory.base = live.value
-            self._builder.lend(index, live.value)
-            self._direct[index] = use
-            return
+            target = live.target() if live.nbytes == self._builder.memories[index].entry.nbytes else None
+            if target is not None:
+                self.targets[index] = target
+                self._builder.lend(index, live.value)
+                self._direct[index] = use
+                return
 
     def direct_names(self) -> list[str]:
         """Return the names of the live arrays that take bytes directly."""
@@ -186,15 +185,12 @@ class Destinations:
 
     def land(self) -> None:
         """Copy what did not go directly, and tell torch what changed."""
-        touched = [
-            one.value
-            for use in self._direct.values()
-            for one in (use.live.locals if isinstance(use.live, ShardedRef) else [use.live])
-            if one.kind == "torch"
-        ]
+        touched = [one.value for use in self._direct.values() for one in use.live.parts if one.kind == "torch"]
         if touched:
             adapter("torch").touched(touched)
         for index, uses in self._uses.items():
+            if len(uses) == 1 and index in self._direct:
+                continue
             memory = self._builder.memories[index]
             for use in uses:
                 if isinstance(memory, ShardedBuffer) and isinstance(use.live, ShardedRef):
@@ -228,33 +224,8 @@ def _cast(array: Any, dtype: str) -> Any:
         return np.asarray(array).astype(from_name(dtype))
 
 
-def _why_not_written(found: ArrayRef) -> str:
-    """Return why no values can be written to a live array in its place; "" if they can."""
-    for one in found.locals if isinstance(found, ShardedRef) else (found,):
-        if found.kind == "numpy" and not one.value.flags.writeable:
-            return "the live array is read-only. Pass a writable copy"
-        if found.kind == "torch" and one.value.is_inference() and not one.value.is_cpu:
-            return "the live tensor is an inference tensor. Clone it outside inference_mode"
-    folded = (side > 1 and step == 0 for side, step in zip(found.shape, found.strides or (), strict=False))
-    if found.strides is not None and found.nbytes and any(folded):
-        return "elements of the live array share memory (expanded?). Pass a contiguous copy"
-    return ""
-
-
 def _as_view(use: _Use) -> list[Any]:
     """Return the view node of a use: all of the stored array, or the part its node says."""
     if use.node[0] == "v":
         return use.node
     return ["v", use.node[1], use.live.kind, use.dtype, list(use.live.shape), None, 0, "", 0]
-
-
-def _target(live: ArrayRef) -> Target | ShardTarget | None:
-    if isinstance(live, ShardedRef):
-        return shard_target(live)
-    if live.kind == "numpy":
-        return HostTarget(numpy_arrays.host_bytes(live.value), live=True)
-    made = adapter("torch")
-    if live.space == HOST:
-        return HostTarget(made.host_bytes(live.value), live=True)
-    target: Target = made.DeviceTarget(live.value)
-    return target

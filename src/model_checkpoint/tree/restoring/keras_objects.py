@@ -31,6 +31,6 @@ def match_keras(matching: Matching, node: Node, live: Any, *, name: str) -> None
         if tag_of(item) not in ARRAYS:
             matching.problem(join(name, key), "live it is a variable, saved was a plain value")
             continue
-        make = matching.landing.match(item, variable.value, join(name, key))
+        make = matching.fill(item, variable.value, join(name, key))
         if make is not None:
             matching.landing.assigns.append(Assign(variable.assign, make))

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Container, Iterable, Iterator
 from typing import Any
 
-from model_checkpoint.errors import StructureMismatch, UnsupportedType
+from model_checkpoint.errors import StructureMismatch
 from model_checkpoint.manifest import Node
-from model_checkpoint.manifest.scalars import DEEPEST
 from model_checkpoint.state import LiveSpecs, Spec
 from model_checkpoint.tree.arrays.frameworks import finder, object_kind
-from model_checkpoint.tree.flattening.encode import Encoder
 from model_checkpoint.tree.nodes.gc_pause import collector_paused
 from model_checkpoint.tree.nodes.located_error import LocatedError
-from model_checkpoint.tree.nodes.names import ROOT, dotted, final, join, segment
+from model_checkpoint.tree.nodes.names import ROOT, final, join
 from model_checkpoint.tree.nodes.specs import with_items
 from model_checkpoint.tree.nodes.walk import ABSENT, MAPPINGS, children, tag_of
-from model_checkpoint.tree.values.classes import fields_of, is_namedtuple
+from model_checkpoint.tree.restoring.live_state import SCALARS, LiveState, live_state, named_items
 
-_SCALARS = (bool, int, float, complex, str)
 _WITH_PLACES = MAPPINGS | {"l", "t", "nt", "dc"}  # where a live container may have a module
 
 
@@ -36,111 +32,36 @@ def live_specs(into: Any) -> LiveSpecs:
         >>> [(spec.name, spec.dtype, spec.shape) for spec in live.specs], live.open_prefixes
         ([('w', 'float64', (3,))], ('later', 'later.'))
     """
+    live = live_state(into)
     specs: list[Spec] = []
     opened: list[str] = []
-    for name, value in _places(into):
-        _describe(name, value, specs, opened)
+    for name, value in live.leaves:
+        _describe(live, name, value, specs, opened)
     return LiveSpecs(specs, tuple(opened))
 
 
-def _describe(name: str, value: Any, specs: list[Spec], opened: list[str]) -> None:
+def _describe(live: LiveState, name: str, value: Any, specs: list[Spec], opened: list[str]) -> None:
     cls = type(value)
     try:
         find = finder(cls)
         if find is not None:
-            found = find(value)
-            specs.append(Spec(final(name), found.dtype.name, found.shape, kind=found.kind))
+            found = live.ref(value, find)
+            specs.append(Spec(final(name), found.dtype.name, found.shape, -1, found.kind))
             return
     except LocatedError as trouble:
         raise StructureMismatch(f"{final(name)}: {trouble.what}") from trouble
-    if object_kind(cls) == "module":
-        from model_checkpoint.tree.restoring.torch_module_state import state_items
-
-        for item in state_items(value):
-            _describe(join(name, item.name), item.value, specs, opened)
-    elif (object_kind(cls) or "").startswith("keras."):
+    kind = object_kind(cls) or ""
+    if kind == "module":
+        for item in live.module(value).items:
+            _describe(live, join(name, item.name), item.value, specs, opened)
+    elif kind.startswith("keras."):
         from model_checkpoint.tree.arrays.keras_variables import is_built, named_variables
 
         for key, variable in named_variables(value).items():
-            _describe(join(name, key), variable.value, specs, opened)
+            _describe(live, join(name, key), variable.value, specs, opened)
         opened.extend([] if is_built(value) else [f"{name}." if name else ""])
-    elif not isinstance(value, _SCALARS) and type(value) not in (list, tuple):
+    elif not isinstance(value, SCALARS) and cls not in (list, tuple):
         opened.extend([final(name), f"{name}."] if name else [""])
-
-
-def _places(value: Any, name: str = "", depth: int = 0, *, arrays: bool = True) -> Iterator[tuple[str, Any]]:
-    """Yield (name, value) of whatever is no container, with ``arrays`` or without."""
-    if depth > DEEPEST:
-        raise StructureMismatch(f"{final(name)}: the live objects are nested deeper than {DEEPEST} containers.")
-    if not arrays and type(value) in (dict, list) and _only_arrays(value):
-        return
-    if type(value) in (list, tuple) and value and all(isinstance(item, _SCALARS) for item in value):
-        yield name, value  # replaced as a whole, whatever its length
-        return
-    under = None if object_kind(type(value)) else named_items(value, name)
-    if not under:
-        yield name, value if under is None else None
-        return
-    if arrays and type(value) in (dict, list) and _only_arrays(value):
-        yield from under
-        return
-    for place, item in under:
-        if not _is_array(item):
-            yield from _places(item, place, depth + 1, arrays=arrays)
-        elif arrays:
-            yield place, item
-
-
-def named_items(value: Any, name: str) -> list[tuple[str, Any]] | None:
-    """Return (name, item) of a live container, None for anything else."""
-    if isinstance(value, dict):
-        label = dotted if _dots_are_paths(value) else _segment
-        start = f"{name}." if name else ""
-        return [
-            (start + (key if key.__class__ is str and key.isidentifier() else label(key)), item)
-            for key, item in value.items()
-        ]
-    if type(value) is list or type(value) is tuple:
-        return [(join(name, str(i)), item) for i, item in enumerate(value)]
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return [(join(name, segment(f)), getattr(value, f)) for f in fields_of(type(value))]
-    if isinstance(value, tuple) and is_namedtuple(type(value)):
-        return [(join(name, segment(f)), item) for f, item in zip(fields_of(type(value)), value, strict=True)]
-    return None
-
-
-def _dots_are_paths(value: dict[Any, Any]) -> bool:
-    if not all(isinstance(key, str) for key in value):
-        return False
-    if getattr(value, "_metadata", None) is not None:
-        return True
-    return any("." in key for key in value) and _only_arrays(value)
-
-
-def _only_arrays(value: dict[Any, Any] | list[Any]) -> bool:
-    """Tell whether a container holds arrays and nothing else (not even nothing)."""
-    classes = set(map(type, value.values() if isinstance(value, dict) else value))
-    return bool(classes) and all(map(_is_array_class, classes))
-
-
-def _is_array(value: Any) -> bool:
-    return _is_array_class(type(value))
-
-
-def _is_array_class(cls: type) -> bool:
-    try:
-        return finder(cls) is not None
-    except LocatedError:
-        return False
-
-
-def _segment(key: Any) -> str:
-    node: Node
-    try:
-        node = key if type(key) in (str, int) else Encoder().key(key)
-    except LocatedError as trouble:
-        raise UnsupportedType(f"into: {trouble.what}") from trouble
-    return segment(node)
 
 
 def stateful_places(into: Any) -> list[tuple[str, Any]]:
@@ -150,7 +71,7 @@ def stateful_places(into: Any) -> list[tuple[str, Any]]:
         >>> stateful_places({"epoch": 3})
         []
     """
-    return [(name, value) for name, value in _places(into, arrays=False) if object_kind(type(value))]
+    return [(name, value) for name, value in live_state(into).others if object_kind(type(value))]
 
 
 def stands_alone(into: Any) -> bool:
@@ -171,9 +92,8 @@ def unmet(tree: Node, into: Any) -> list[str]:
         >>> unmet(["d", ["epoch", 3]], {"epoch": 0, "best": 0.5, "any": None})
         ['best', 'any']
     """
-    places = list(_places(into, arrays=False))
-    wanted = [name for name, value in places if not _is_array(value)]
-    wanted += [part for name, value in places for part in _extra_parts(name, value)]
+    live = live_state(into)
+    wanted = [name for name, _ in live.others] + _extra_parts(live)
     have = _names_around(tree, {ancestor for name in wanted for ancestor in _above(name)})
     return [final(name) for name in wanted if name and name not in have]
 
@@ -211,36 +131,31 @@ def unasked(plain: Iterable[str], into: Any) -> list[str]:
         >>> unasked(["epoch", "best.loss", "opt"], {"epoch": 0, "opt": {"lr": 0.1}})
         ['best.loss']
     """
-    places = [(name, value) for name, value in _places(into, arrays=False) if not _is_array(value)]
-    modules = [(name, value) for name, value in places if object_kind(type(value)) == "module"]
-    exact = {final(name) for name, _ in places}
-    exact.update(final(part) for name, value in modules for part in _extra_parts(name, value))
-    inside = {name for name, _ in modules}
+    live = live_state(into)
+    exact = {final(name) for name, _ in live.others}
+    exact.update(map(final, _extra_parts(live)))
+    inside = {name for name, _ in live.modules}
     under = {name for name in exact if name not in inside and name != ROOT}
-    if any(not name for name, value in places if name not in inside):
+    if any(not name for name, _ in live.others if name not in inside):
         return []  # a single object or value takes all there is
     left = [name for name in plain if name not in exact and name != ROOT and under.isdisjoint(_above(name))]
     if not left:
         return []
     above: set[str] = set()
-    for name, _ in _places(into):
+    for name, _ in live.leaves:
         above.add(name)
         above.update(_above(name, above))
     return [name for name in left if name not in above]
 
 
-def _extra_parts(name: str, value: Any) -> list[str]:
-    """Return the names of what a module keeps in its state_dict beside tensors."""
-    if object_kind(type(value)) != "module":
-        return []
-    from model_checkpoint.tree.restoring.torch_module_state import extra_names
-
-    return [join(name, part) for part in extra_names(value)]
+def _extra_parts(live: LiveState) -> list[str]:
+    """Return the names of what modules keep in their state_dicts beside tensors."""
+    return [join(name, part) for name, module in live.modules for part in live.module(module).extra_names]
 
 
 def live_parameter_names(into: Any) -> dict[int, str]:
     """Return the dotted name of every parameter owned by a module of the live objects, by identity."""
-    modules = [(name, value) for name, value in _places(into, arrays=False) if object_kind(type(value)) == "module"]
+    modules = live_state(into).modules
     if not modules:
         return {}
     from model_checkpoint.tree.flattening.torch_owners import parameter_names
@@ -255,17 +170,17 @@ def aligned(tree: Node, into: Any) -> Node:
         >>> aligned(["d", ["epoch", 3]], {"epoch": 0})
         ['d', ['epoch', 3]]
     """
-    modules = {name: value for name, value in _places(into, arrays=False) if object_kind(type(value)) == "module"}
+    live = live_state(into)
+    modules = {name: live.module(module) for name, module in live.modules}
     return _aligned(tree, "", modules) if modules else tree
 
 
 def _aligned(node: Node, name: str, modules: dict[str, Any]) -> Node:
     if name in modules:
-        from model_checkpoint.tree.restoring.torch_module_state import unwrapped
-
         if isinstance(node, list) and tag_of(node) == "m" and len(node) == 4:
-            return [*node[:3], unwrapped(node[3], modules[name])]
-        return unwrapped(node, modules[name])
+            return [*node[:3], modules[name].unwrapped(node[3])]
+        unwrapped: Node = modules[name].unwrapped(node)
+        return unwrapped
     start = f"{name}." if name else ""
     if tag_of(node) not in _WITH_PLACES or not isinstance(node, list) or not any(m.startswith(start) for m in modules):
         return node

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from model_checkpoint.errors import CheckpointException, PartlyLoaded, StructureMismatch
@@ -18,7 +19,7 @@ from model_checkpoint.tree.nodes.located_error import LocatedError
 from model_checkpoint.tree.nodes.names import join, segment
 from model_checkpoint.tree.nodes.walk import ABSENT, ARRAYS, MAPPINGS, array_nodes, leaves, tag_of
 from model_checkpoint.tree.restoring.destinations import Assign
-from model_checkpoint.tree.restoring.live_specs import aligned, live_parameter_names, named_items
+from model_checkpoint.tree.restoring.live_specs import aligned, live_parameter_names
 from model_checkpoint.tree.restoring.matching import Make, Matching, ObjectLoad
 from model_checkpoint.tree.restoring.stateful_objects import match_object
 from model_checkpoint.tree.values.classes import fields_of, is_namedtuple
@@ -35,11 +36,12 @@ class Matcher(Matching):
         """Live memory that takes verified bytes directly, by stored array."""
         return self.landing.targets
 
-    def start(self, tree: Node, into: Any) -> Make:
-        """Match everything or raise; the function returned gives the filled ``into``."""
+    def start(self, tree: Node) -> Make:
+        """Match everything or raise; the function returned gives the filled live objects."""
         array_nodes(tree)  # refuses a container of the wrong form
-        tree = aligned(tree, into)
-        self.parameter_names = live_parameter_names(into)
+        into = self.live.into
+        tree = aligned(tree, self.live)
+        self.parameter_names = live_parameter_names(self.live)
         make = self.match(tree, into, "")
         if not self.problems:
             self.problems.extend(self.landing.settle())
@@ -65,7 +67,9 @@ class Matcher(Matching):
         except LocatedError as trouble:
             return self.problem(name, trouble.what)
         if find is not None:
-            return self.landing.match(node, live, name, find) if self._is_array(node, live, name) else None
+            if isinstance(node, list) and tag_of(node) in ARRAYS:
+                return self.landing.match(node, live, name, find)
+            return self.problem(name, f"live it is a {cls.__qualname__}, saved was {_what(node)}")
         kind = object_kind(cls)
         if kind is not None:
             match_object(self, node, live, name=name, kind=kind)
@@ -87,12 +91,6 @@ class Matcher(Matching):
             self.loads.append(load)
         return None
 
-    def _is_array(self, node: Node, live: Any, name: str) -> bool:
-        if tag_of(node) in ARRAYS:
-            return True
-        self.problem(name, f"live it is a {type(live).__qualname__}, saved was {_what(node)}")
-        return False
-
     def _match_plain(self, node: Node, live: Any, name: str) -> Make | None:
         if isinstance(live, dict):
             return self._mapping(node, live, name)
@@ -110,12 +108,6 @@ class Matcher(Matching):
         if make is not None:
             self.landing.assigns.append(Assign(put, make))
 
-    def _match_item(self, node: Node, live: Any, key: Any, name: str) -> None:
-        """Lay ``node`` over ``live[key]``."""
-        make = self.match(node, live[key], name)
-        if make is not None:
-            self.landing.assigns.append(Assign(lambda value: live.__setitem__(key, value), make))
-
     def _mapping(self, node: Node, live: dict[Any, Any], name: str) -> Make | None:
         while isinstance(node, list) and tag_of(node) in ("m", "x"):  # what was a mapping with a class of its own
             node = node[3] if node[0] == "m" else node[2]
@@ -126,13 +118,14 @@ class Matcher(Matching):
             return None
         saved = self.saved_items(node)
         named: dict[str, Node] | None = None
-        places = named_items(live, name) or []
-        for key, (place, _) in zip(live, places, strict=True):
+        for key, (place, value) in zip(live, self.live.items(live, name) or (), strict=True):
             item = saved.get(key, ABSENT)
             if item == ABSENT and isinstance(key, str) and "." in key:
                 named = dict(leaves(node)) if named is None else named
                 item = named.get(key, ABSENT)
-            self._match_item(item, live, key, place)
+            make = self.match(item, value, place)
+            if make is not None:
+                self._assign(partial(live.__setitem__, key), make)
         return None
 
     def _list(self, node: Node, live: list[Any], name: str) -> Make | None:
@@ -144,7 +137,7 @@ class Matcher(Matching):
             self._assign(_replacer(live), self.fresh(node, name))
             return None
         for i, item in enumerate(node[1]):
-            self._match_item(item, live, i, join(name, str(i)))
+            self._assign(partial(live.__setitem__, i), self.match(item, live[i], join(name, str(i))))
         return None
 
     def _tuple(self, node: Node, live: tuple[Any, ...], name: str) -> Make | None:

@@ -9,10 +9,12 @@ from typing import Any
 
 from model_checkpoint.errors import CheckpointException
 from model_checkpoint.manifest import Node
+from model_checkpoint.tree.arrays.frameworks import finder
 from model_checkpoint.tree.nodes.names import ROOT
 from model_checkpoint.tree.nodes.walk import array_nodes, tag_of
 from model_checkpoint.tree.restoring.build import Builder
 from model_checkpoint.tree.restoring.destinations import Destinations
+from model_checkpoint.tree.restoring.live_state import LiveState
 
 Make = Callable[[], Any]
 
@@ -41,10 +43,10 @@ class ObjectLoad:
 class Matching:
     """The differences found so far, the live arrays that wait for bytes, and the objects to fill."""
 
-    def __init__(self, builder: Builder, *, atomic: bool = False, cast: bool = False) -> None:
-        self.builder, self.atomic = builder, atomic
+    def __init__(self, builder: Builder, live: LiveState, *, atomic: bool = False, cast: bool = False) -> None:
+        self.builder, self.live, self.atomic = builder, live, atomic
         self.problems: list[str] = []
-        self.landing = Destinations(builder, atomic=atomic, cast=cast)
+        self.landing = Destinations(builder, live, atomic=atomic, cast=cast)
         self.loads: list[ObjectLoad] = []
         self.parameter_names: dict[int, str] = {}
         self.made: list[Make] = []
@@ -53,6 +55,13 @@ class Matching:
         """Note a difference; the live value stays."""
         self.problems.append(f"{name or ROOT}: {what}")
         return None
+
+    def fill(self, node: Node, live: Any, name: str) -> Make | None:
+        """Lay an array node over a live array; None if that stays in its place, else what makes its successor."""
+        find = finder(type(live))
+        if find is None or not isinstance(node, list):
+            raise TypeError("only arrays land")
+        return self.landing.match(node, live, name, find)
 
     def fresh(self, node: Node, name: str) -> Make | None:
         """Build ``node`` anew; what cannot be built is a problem."""
@@ -83,7 +92,7 @@ class Matching:
 
 def inner_of(node: Node) -> Node:
     """Return the state inside the node of a stateful object; any other node is taken for the state itself."""
-    if isinstance(node, list) and tag_of(node) == "m" and len(node) > 3:
+    if isinstance(node, list) and tag_of(node) == "m":
         inner: Node = node[3]
         return inner
     return node

@@ -45,6 +45,7 @@ class Preparation:
         >>> live = Precise()
         >>> with Preparation() as preparing:
         ...     preparing.run(["d", ["any", ["m", "object", "Precise", ["d", ["digits", 32]]]]], {"any": live})
+        True
         >>> live.digits
         32
     """
@@ -53,8 +54,9 @@ class Preparation:
         self._undo: list[Undo] = []
         self._seen: set[int] = set()
 
-    def run(self, tree: Node, into: Any) -> None:
-        """Prepare every object of ``into`` that ``tree`` has something for, once."""
+    def run(self, tree: Node, into: Any) -> bool:
+        """Prepare every object of ``into`` that ``tree`` has something for, once; tell whether there was one."""
+        before = len(self._seen)
         for name, live in stateful_places(into):
             if not isinstance(live, Preparing) or id(live) in self._seen:
                 continue
@@ -62,6 +64,7 @@ class Preparation:
                 self._seen.add(id(live))
                 undo = live.prepare_to_load(_plain_values(tree, name))
                 self._undo.extend([] if undo is None else [undo])
+        return len(self._seen) > before
 
     def __enter__(self) -> Preparation:
         return self

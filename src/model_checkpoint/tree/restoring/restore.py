@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from model_checkpoint.manifest import Entry, Layout, Node
@@ -11,6 +11,7 @@ from model_checkpoint.tree.arrays.buffers import adapter, import_framework
 from model_checkpoint.tree.arrays.sharded_buffer import ShardedBuffer
 from model_checkpoint.tree.nodes.gc_pause import collector_paused
 from model_checkpoint.tree.restoring.build import Builder
+from model_checkpoint.tree.restoring.live_state import live_state
 from model_checkpoint.tree.restoring.matcher import Matcher
 
 _ON_DEVICES = frozenset(("torch", "jax"))
@@ -57,8 +58,8 @@ def prepare(
         builder.check(tree)
         restore = Restore(builder, lambda: builder.build(tree))
     else:
-        matcher = Matcher(builder, atomic=atomic, cast=cast)
-        restore = Restore(builder, matcher.start(tree, into), matcher)
+        matcher = Matcher(builder, live_state(into), atomic=atomic, cast=cast)
+        restore = Restore(builder, matcher.start(tree), matcher)
     if device is not None:
         for kind in sorted({memory.kind for memory in builder.memories.values()} & _ON_DEVICES):
             adapter(kind).require_device(device)
@@ -73,32 +74,42 @@ class Restore:
         self.needed: Sequence[int] = tuple(builder.memories)
         self.casts: Sequence[tuple[str, str, str]] = () if matcher is None else tuple(matcher.landing.casts)
 
+    @property
+    def _live(self) -> Mapping[int, Target | ShardTarget]:
+        return {} if self._matcher is None else self._matcher.targets
+
     def target(self, entry: int) -> Target | ShardTarget:
         """Return where the bytes of stored array ``entry`` go."""
-        live = self._matcher.targets.get(entry) if self._matcher is not None else None
+        live = self._live.get(entry)
         return live if live is not None else self._builder.memories[entry].wait()
 
-    def is_live(self, entry: int) -> bool:
-        """Tell, without allocating anything, whether ``entry`` goes straight into memory of the caller's."""
-        return self._matcher is not None and entry in self._matcher.targets
+    def targets(self, entries: Sequence[int]) -> dict[int, Target | ShardTarget]:
+        """Return where the bytes of stored arrays go."""
+        live, memories = self._live, self._builder.memories
+        return {entry: live[entry] if entry in live else memories[entry].wait() for entry in entries}
 
-    def fresh_bytes(self, entry: int) -> int:
-        """Return how much memory of its own the stored array ``entry`` takes in this process."""
-        return 0 if self.is_live(entry) else self._builder.memories[entry].fresh_bytes
+    def fresh_bytes(self) -> int:
+        """Return how much memory the stored arrays take in this process beside what the caller has."""
+        live = self._live
+        return sum(memory.fresh_bytes for entry, memory in self._builder.memories.items() if entry not in live)
+
+    @property
+    def sharded(self) -> Mapping[int, ShardedBuffer]:
+        """The stored arrays that go to live ones on many ranks."""
+        return self._builder.sharded
 
     def laid_out(self) -> list[tuple[tuple[int, ...], Layout, list[tuple[int, ...]]]]:
         """Return shape, layout and the shapes here of every array that goes to live ones on many ranks."""
-        memories = [memory for memory in self._builder.memories.values() if isinstance(memory, ShardedBuffer)]
-        return [(one.live.shape, one.live.layout, [part.shape for part in one.live.locals]) for one in memories]
+        lying = [memory.live for memory in self.sharded.values()]
+        return [(one.shape, one.layout, [part.shape for part in one.locals]) for one in lying]
 
     def layouts(self) -> dict[int, Layout]:
         """Return how live arrays on many ranks lie, by the number of the stored array that goes there."""
-        memories = self._builder.memories.items()
-        return {number: memory.live.layout for number, memory in memories if isinstance(memory, ShardedBuffer)}
+        return {number: memory.live.layout for number, memory in self.sharded.items()}
 
     def shard_names(self) -> list[str]:
         """Return the names of those arrays."""
-        return [memory.name for memory in self._builder.memories.values() if isinstance(memory, ShardedBuffer)]
+        return [memory.name for memory in self.sharded.values()]
 
     def live_names(self, entry: int) -> list[str]:
         """Return the names of the live arrays that ``entry`` goes straight into."""
@@ -106,9 +117,7 @@ class Restore:
 
     def adopt(self, entry: int, data: memoryview) -> bool:
         """Use ``data`` as the memory of ``entry`` without copying; False if it must be copied to the target."""
-        if self._matcher is not None and entry in self._matcher.targets:
-            return False
-        return self._builder.memories[entry].adopt(data)
+        return entry not in self._live and self._builder.memories[entry].adopt(data)
 
     @collector_paused()
     def finish(self) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -31,16 +31,52 @@ class StateItem(NamedTuple):
     value: Any
 
 
-def state_items(module: torch.nn.Module) -> list[StateItem]:
-    """Return what a module's state_dict holds."""
-    state = module.state_dict()
-    bare = bare_keys(module, state)
-    return [StateItem(dotted(bare[key]), key, value) for key, value in state.items()]
+class ModuleState:
+    """What the state_dict of one live module holds, asked for once."""
 
+    def __init__(self, module: torch.nn.Module) -> None:
+        self._module = module
 
-def needs_its_own_load(module: torch.nn.Module) -> bool:
-    """Tell whether hooks or methods of a module or its parts do more than copy tensors."""
-    return any(map(_has_its_own_load, module.modules()))
+    @cached_property
+    def _state(self) -> dict[str, Any]:
+        return self._module.state_dict()
+
+    @cached_property
+    def _bare(self) -> dict[str, str]:
+        return bare_keys(self._module, self._state)
+
+    @cached_property
+    def items(self) -> list[StateItem]:
+        """All of it, in order."""
+        return [StateItem(dotted(self._bare[key]), key, value) for key, value in self._state.items()]
+
+    @cached_property
+    def needs_its_own_load(self) -> bool:
+        """Whether hooks or methods of the module or its parts do more than copy tensors."""
+        return any(map(_has_its_own_load, self._module.modules()))
+
+    @cached_property
+    def extra_names(self) -> list[str]:
+        """Names that stand for no tensors: extra state, or what hooks add."""
+        if not self.needs_its_own_load:
+            return []
+        return [item.name for item in self.items if not isinstance(item.value, torch.Tensor)]
+
+    def unwrapped(self, inner: Node) -> Node:
+        """Return a saved state_dict with the names the live module has, where they differ by what wraps a module."""
+        if not isinstance(inner, list) or tag_of(inner) not in MAPPINGS:
+            return inner
+        keys = inner[1][::2]
+        live = {final(item.name) for item in self.items}
+        if not all(isinstance(key, str) for key in keys) or all(final(dotted(key)) in live for key in keys):
+            return inner
+        bare = self._bare.values()
+        by_bare = {strip_wrappers(key): key for key in bare}
+        new = [key if key in bare else by_bare.get(strip_wrappers(key), key) for key in keys]
+        if new == keys or len(by_bare) != len(bare) or len(set(new)) != len(new):
+            return inner
+        flat = [half for pair in zip(new, inner[1][1::2], strict=True) for half in pair]
+        return [inner[0], flat, *inner[2:]]
 
 
 def _has_its_own_load(module: torch.nn.Module) -> bool:
@@ -60,27 +96,3 @@ def _only_shards(hook: Any) -> bool:
     while isinstance(hook, partial):
         hook = hook.func
     return getattr(hook, "__module__", "").startswith("torch.distributed.fsdp._fully_shard")
-
-
-def extra_names(module: torch.nn.Module) -> list[str]:
-    """Return the names in a module's state_dict that stand for no tensors: extra state, or what hooks add."""
-    if not needs_its_own_load(module):
-        return []
-    return [item.name for item in state_items(module) if not isinstance(item.value, torch.Tensor)]
-
-
-def unwrapped(inner: Node, module: torch.nn.Module) -> Node:
-    """Return a saved state_dict with the names the live module has, where they differ by what wraps a module."""
-    if not isinstance(inner, list) or tag_of(inner) not in MAPPINGS:
-        return inner
-    keys = inner[1][::2]
-    live = {final(item.name) for item in state_items(module)}
-    if not all(isinstance(key, str) for key in keys) or all(final(dotted(key)) in live for key in keys):
-        return inner
-    bare = bare_keys(module, module.state_dict()).values()
-    by_bare = {strip_wrappers(key): key for key in bare}
-    new = [key if key in bare else by_bare.get(strip_wrappers(key), key) for key in keys]
-    if new == keys or len(by_bare) != len(bare) or len(set(new)) != len(new):
-        return inner
-    flat = [half for pair in zip(new, inner[1][1::2], strict=True) for half in pair]
-    return [inner[0], flat, *inner[2:]]

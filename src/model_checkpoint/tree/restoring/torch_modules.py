@@ -12,7 +12,7 @@ from model_checkpoint.tree.arrays.shards import torch_shards
 from model_checkpoint.tree.nodes.names import final, join, undotted
 from model_checkpoint.tree.nodes.walk import ARRAYS, MAPPINGS, leaves, tag_of
 from model_checkpoint.tree.restoring.matching import Matching, ObjectLoad, inner_of
-from model_checkpoint.tree.restoring.torch_module_state import StateItem, needs_its_own_load, state_items
+from model_checkpoint.tree.restoring.torch_module_state import ModuleState, StateItem
 
 
 def match_module(matching: Matching, node: Node, module: torch.nn.Module, *, name: str) -> None:
@@ -21,19 +21,19 @@ def match_module(matching: Matching, node: Node, module: torch.nn.Module, *, nam
     if not isinstance(inner, list) or tag_of(inner) not in MAPPINGS:
         matching.problem(name, f"live it is a {type(module).__qualname__}, saved was no state_dict")
         return
-    saved, live = dict(leaves(inner)), state_items(module)
-    both = [(saved[final(item.name)], item) for item in live if final(item.name) in saved]
-    if _is_plain(module, both):
+    saved, live = dict(leaves(inner)), matching.live.module(module)
+    both = [(saved[final(item.name)], item) for item in live.items if final(item.name) in saved]
+    if _is_plain(live, both):
         for node_, item in both:
-            matching.landing.match(node_, item.value, join(name, item.name))
+            matching.fill(node_, item.value, join(name, item.name))
         return
     _compare(matching, both, name)
-    _load_whole(matching, inner, module, name=name, live=live)
+    _load_whole(matching, inner, module, name=name, live=live.items)
 
 
-def _is_plain(module: torch.nn.Module, both: list[tuple[Node, StateItem]]) -> bool:
+def _is_plain(live: ModuleState, both: list[tuple[Node, StateItem]]) -> bool:
     tensors = all(isinstance(item.value, torch.Tensor) and tag_of(node) in ARRAYS for node, item in both)
-    return tensors and not needs_its_own_load(module)
+    return tensors and not live.needs_its_own_load
 
 
 def _compare(matching: Matching, both: list[tuple[Node, StateItem]], name: str) -> None:

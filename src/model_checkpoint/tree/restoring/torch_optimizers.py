@@ -1,4 +1,7 @@
-"""Torch optimizers: state goes to new tensors through ``load_state_dict``, matched by parameter name, dtypes kept."""
+"""Torch optimizers: state goes to new tensors through ``load_state_dict``, matched by parameter name, dtypes kept.
+
+State as large as its parameter lies in memory as that does: torch's fused steps go through memory, not by index.
+"""
 
 from __future__ import annotations
 
@@ -189,6 +192,16 @@ def load_exactly(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> Non
         saved = state["state"].get(position)
         if isinstance(saved, dict) and isinstance(mine, dict):
             _restore_dtypes(mine, saved)
+            mine.update({key: _laid_like(parameter, value) for key, value in mine.items()})
+
+
+def _laid_like(parameter: torch.Tensor, value: Any) -> Any:
+    """Return ``value``, but a plain tensor of the parameter's shape in the parameter's order in memory."""
+    if type(value) is not torch.Tensor or value.shape != parameter.shape or torch_shards.is_dtensor(type(parameter)):
+        return value
+    if {value.layout, parameter.layout} != {torch.strided} or value.stride() == parameter.stride():
+        return value
+    return torch.empty_like(parameter, dtype=value.dtype, device=value.device).copy_(value)
 
 
 def _restore_dtypes(mine: dict[Any, Any], saved: dict[Any, Any]) -> None:
@@ -198,9 +211,11 @@ def _restore_dtypes(mine: dict[Any, Any], saved: dict[Any, Any]) -> None:
 
 
 def _as_saved(present: Any, saved: Any) -> Any:
-    """Return ``present``, but tensors whose dtype is not the saved one as they were saved."""
+    """Return ``present``, but texts, and tensors whose dtype is not the saved one, as they were saved."""
     if isinstance(saved, torch.Tensor) and isinstance(present, torch.Tensor):
         return present if present.dtype == saved.dtype else saved.to(present.device)
+    if isinstance(saved, str):  # torch takes a text for a sequence, and makes another text of it
+        return saved
     if isinstance(saved, dict) and isinstance(present, dict):
         _restore_dtypes(present, saved)
     elif type(saved) in (list, tuple) and type(present) is type(saved) and len(present) == len(saved):

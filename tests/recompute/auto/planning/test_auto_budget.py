@@ -123,7 +123,16 @@ def test_profiling_and_calibration_cost_at_most_60_plain_steps():
 
 @pytest.mark.parametrize(
     ("text", "size"),
-    [("2GB", 2_000_000_000), ("2 GiB", 2**31), ("1.5kb", 1500), ("512 MiB", 2**29), (12345, 12345), (0.5, 500)],
+    [
+        ("2GB", 2_000_000_000),
+        ("2 GiB", 2**31),
+        ("1.5kb", 1500),
+        ("700 b", 700),
+        ("1TiB", 2**40),
+        ("512 MiB", 2**29),
+        (12345, 12345),
+        (0.5, 500),
+    ],
 )
 def test_budgets_are_read_as_written(text, size):
     assert parse_budget(text, plain_peak=1000) == size
@@ -182,8 +191,9 @@ def test_a_model_that_is_no_chain_gets_module_regions_and_is_told_so():
     model, x = TwoWays(), torch.randn(64, 8)
     twin = copy.deepcopy(model)
 
-    with pytest.warns(AutoCheckpointWarning, match=r"^TwoWays: not seen as a chain"):
+    with pytest.warns(AutoCheckpointWarning, match=r"^TwoWays: not seen as a chain") as told:
         auto_checkpoint(twin, 1.0, (x,))
+    assert [one.filename for one in told] == [__file__]  # the line to change is the caller's
     auto_checkpoint(twin, twin.plan.floor_bytes, profile=twin.plan.profile)
 
     assert "no chain" in twin.plan.explain()

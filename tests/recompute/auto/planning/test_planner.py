@@ -1,12 +1,21 @@
 """The planner: exact against brute force, bounded by the true optimum, quick."""
 
+import dataclasses
 import heapq
-import itertools
 import math
 import random
 import time
 
 import pytest
+from tests.recompute.auto.planning.planned_chains import (
+    broken_chain,
+    every_schedule,
+    may_run,
+    random_chain,
+    random_stage,
+    regions,
+    simulate,
+)
 
 from model_checkpoint.recompute.auto.planning.merge import merge_chain
 from model_checkpoint.recompute.auto.planning.planner import Chain, Mode, Stage, Table
@@ -21,117 +30,43 @@ from model_checkpoint.recompute.auto.planning.schedule import (
 )
 
 
-def random_stage(rng, modes=1):
-    output = rng.randint(1, 8)
-    saved = output + rng.randint(0, 12)
-    forward = rng.randint(1, 10)
-    full = Mode(
-        name="full",
-        forward=forward,
-        backward=2 * forward,
-        saved=saved,
-        forward_peak=saved + rng.randint(0, 3),
-        backward_peak=saved + output + rng.randint(0, 6),
-    )
-    options = [full]
-    if modes > 1:
-        frees = rng.random() < 0.5
-        options.append(
-            Mode(
-                name="drop",
-                forward=forward,
-                backward=2 * forward + 1,
-                saved=max(saved - output - rng.randint(0, 3), 0) if frees else max(output, saved - 4),
-                forward_peak=full.forward_peak,
-                backward_peak=full.backward_peak + 1,
-                frees_output=frees,
-                rebuild=rng.randint(0, 2),
-            )
-        )
-    return Stage(
-        output=output, gradient=output, bare=forward, bare_peak=output + rng.randint(0, 3), modes=tuple(options)
-    )
-
-
-def random_chain(rng, length, modes=1):
-    return Chain(stages=tuple(random_stage(rng, modes) for _ in range(length)))
-
-
-def every_schedule(first, last, modes):
-    """All keep/recompute trees over stages first..last."""
-    for mode in modes[first]:
-        head = Keep(stage=first, mode=mode)
-        if first == last:
-            yield (head,)
-        else:
-            yield from ((head, *rest) for rest in every_schedule(first + 1, last, modes))
-    for stop in range(first, last):
-        for body in every_schedule(first, stop, modes):
-            region = Region(start=first, stop=stop, body=body)
-            yield from ((region, *rest) for rest in every_schedule(stop + 1, last, modes))
-
-
-def simulate(chain, schedule, *, base=0, missing=0, rebuild=0.0):
-    """Run a schedule event by event: (seconds, peak bytes).
-
-    ``missing`` is the size of an input that nobody holds and that takes ``rebuild`` seconds to have again.
-    """
-    stages = chain.stages
-    last = stages_of(schedule)[-1]
-    gradient = stages[last].gradient if last < len(stages) - 1 else 0
-    node, rest = schedule[0], schedule[1:]
-    seconds, peak = rebuild, 0
-    if isinstance(node, Keep):
-        stage = stages[node.stage]
-        mode = next(m for m in stage.modes if m.name == node.mode)
-        peak = base + missing + max(mode.forward_peak + gradient, mode.backward_peak)
-        seconds += mode.forward + mode.backward
-        if rest and mode.frees_output:
-            after = simulate(chain, rest, base=base + mode.saved, missing=stage.output, rebuild=mode.rebuild)
-        elif rest:
-            after = simulate(chain, rest, base=base + mode.saved)
-        else:
-            after = (0.0, 0)
-        return seconds + after[0], max(peak, after[1])
-    for index in range(node.start, node.stop + 1):
-        carried = stages[index - 1].output if index > node.start else 0
-        peak = max(peak, base + missing + gradient + carried + stages[index].bare_peak)
-        seconds += stages[index].bare
-    after = simulate(chain, rest, base=base + stages[node.stop].output)
-    again = simulate(chain, node.body, base=base + missing)
-    return seconds + after[0] + again[0], max(peak, after[1], again[1])
-
-
 def brute_force(chain):
     names = [[m.name for m in s.modes] for s in chain.stages]
-    return [simulate(chain, s) for s in every_schedule(0, len(chain.stages) - 1, names)]
+    return [simulate(chain, s) for s in every_schedule(0, len(chain.stages) - 1, names) if may_run(chain, s)]
+
+
+def assert_optimal(chain, *, every):
+    """The table knows the best of all schedules within each budget, and which one it is."""
+    results = brute_force(chain)
+    top = max(peak for _, peak in results)
+    table = Table(chain, budget=top, slots=top)
+    for budget in range(1, top + 1, every):
+        best = min((seconds for seconds, peak in results if peak <= budget), default=math.inf)
+        assert table.seconds(budget) == pytest.approx(best), (chain, budget)
+        if math.isfinite(best):
+            seconds, peak = simulate(chain, table.schedule(budget))
+            assert (seconds, peak <= budget) == (pytest.approx(best), True), (chain, budget)
+
+
+@pytest.mark.parametrize("modes", [1, 2])
+def test_the_plan_of_a_short_chain_is_the_best_of_all_schedules(modes):
+    rng = random.Random(9)
+    for number in range(24):
+        assert_optimal(broken_chain(rng, 1 + number % 4, modes=modes), every=1)
 
 
 @pytest.mark.slow
 def test_planner_equals_brute_force_on_500_random_chains():
     rng = random.Random(0)
     for number in range(500):
-        length = 1 + number % 6
-        chain = random_chain(rng, length)
-        results = brute_force(chain)
-        top = max(peak for _, peak in results)
-        table = Table(chain, budget=top, slots=top)
-        for budget in range(1, top + 1, 3):
-            best = min((seconds for seconds, peak in results if peak <= budget), default=math.inf)
-            assert table.seconds(budget) == pytest.approx(best), (number, budget)
+        assert_optimal(random_chain(rng, 1 + number % 6), every=3)
 
 
 @pytest.mark.slow
 def test_planner_equals_brute_force_with_drop_modes():
     rng = random.Random(1)
     for number in range(150):
-        chain = random_chain(rng, 1 + number % 4, modes=2)
-        results = brute_force(chain)
-        top = max(peak for _, peak in results)
-        table = Table(chain, budget=top, slots=top)
-        for budget in range(1, top + 1, 2):
-            best = min((seconds for seconds, peak in results if peak <= budget), default=math.inf)
-            assert table.seconds(budget) == pytest.approx(best), (number, budget)
+        assert_optimal(random_chain(rng, 1 + number % 4, modes=2), every=2)
 
 
 def test_the_chosen_schedule_does_what_the_table_says():
@@ -256,25 +191,14 @@ def test_more_memory_never_takes_longer():
 def test_regions_never_span_a_broken_link_or_a_pinned_stage():
     rng = random.Random(7)
     stages = list(random_chain(rng, 8).stages)
-    stages[3] = Stage(**{**fields(stages[3]), "linked": False})
-    stages[6] = Stage(**{**fields(stages[6]), "recomputable": False})
+    stages[3] = dataclasses.replace(stages[3], linked=False)
+    stages[6] = dataclasses.replace(stages[6], recomputable=False)
     table = Table(Chain(stages=tuple(stages)), budget=200, slots=200)
 
     for point in table.front():
         for region in regions(table.schedule(point.bytes)):
             assert not region.start <= 3 < region.stop
             assert not region.start <= 6 <= region.stop
-
-
-def fields(stage):
-    return {name: getattr(stage, name) for name in stage.__slots__}
-
-
-def regions(schedule):
-    for node in schedule:
-        if isinstance(node, Region):
-            yield node
-            yield from regions(node.body)
 
 
 def test_a_schedule_survives_json_and_prints():
@@ -323,16 +247,3 @@ def test_stages_that_hold_nothing_are_planned_within_nothing():
     assert table.seconds(0) == 3
     assert table.schedule(0) == (Keep(stage=0),)
     assert table.floor == 0
-
-
-def test_merged_costs_equal_the_costs_of_the_stages_in_a_row():
-    chain = random_chain(random.Random(8), 6, modes=1)
-    short, groups = merge_chain(chain, limit=3)
-    for group, stage in zip(groups, short.stages, strict=True):
-        kept = tuple(Keep(stage=i) for i in range(len(group)))
-        part = Chain(stages=tuple(chain.stages[i] for i in group))
-        seconds, peak = simulate(part, kept)
-
-        assert stage.modes[0].forward + stage.modes[0].backward == seconds
-        assert max(stage.modes[0].forward_peak, stage.modes[0].backward_peak) == peak
-    assert list(itertools.chain(*groups)) == list(range(6))

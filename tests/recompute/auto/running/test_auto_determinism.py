@@ -6,7 +6,7 @@ from tests.recompute.auto.auto_models import every_stage, runtime_of, step
 from torch import nn
 
 from model_checkpoint.recompute.auto.common.determinism import Determinism, fingerprint_of
-from model_checkpoint.recompute.auto.common.errors import RecomputeDiverged
+from model_checkpoint.recompute.auto.common.errors import BudgetTooSmall, RecomputeDiverged
 
 
 class Drifting(nn.Module):
@@ -59,17 +59,22 @@ def test_changed_shapes_are_found_by_metadata_and_values_are_not():
         step(model, (x,))
 
 
-def test_a_different_number_of_tensors_is_found_even_when_the_dial_is_off():
+@pytest.mark.parametrize(
+    ("first", "message"),
+    [(1.0, "only 1 tensors are saved, the first run saved 3"), (0.0, "more tensors are saved than the 1 of the first")],
+    ids=["fewer", "more"],
+)
+def test_a_different_number_of_tensors_is_found_even_when_the_dial_is_off(first, message):
     class Growing(Drifting):
         def forward(self, x):
             Drifting.drift += 1.0
             return x.tanh() if Drifting.drift % 2 else x.tanh().tanh().sigmoid()
 
-    Drifting.drift = 1.0
+    Drifting.drift = first
     model, x = nn.Sequential(nn.Linear(64, 64), Growing(), nn.Linear(64, 64)), torch.randn(4, 64)
     with runtime_of(model, determinism=Determinism.OFF) as runtime:
         runtime.use(every_stage(3))
-        with pytest.raises(RecomputeDiverged, match=r"only 1 tensors are saved"):
+        with pytest.raises(RecomputeDiverged, match=message):
             step(model, (x,))
 
 
@@ -86,3 +91,19 @@ def test_fingerprints_are_equal_for_equal_bits_even_nan(level, dtype):
         return
     assert fingerprint(tensor) == fingerprint(tensor.clone())
     assert fingerprint(tensor.t()) != fingerprint(tensor)
+
+
+def test_a_checksum_looks_at_every_64th_element_and_a_hash_at_all():
+    tensor = torch.zeros(1000)
+    checksum, full = fingerprint_of(Determinism.CHECKSUM), fingerprint_of(Determinism.HASH)
+    for at in (0, 63, 64, 65, 960, 999):
+        changed = tensor.clone()
+        changed[at] = 1.0
+
+        assert (checksum(changed) != checksum(tensor)) == (at % 64 == 0)
+        assert full(changed) != full(tensor)
+
+
+def test_errors_without_an_address_say_so():
+    assert (RecomputeDiverged("x").layer, RecomputeDiverged("x").tensor) == ("", -1)
+    assert BudgetTooSmall("x").floor_bytes == 0

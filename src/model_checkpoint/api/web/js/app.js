@@ -3,6 +3,7 @@
 import { html, render } from '../vendor/preact-htm.js';
 import './data/session.js';
 import { here } from './core/address.js';
+import { answered } from './data/listing.js';
 import { start } from './data/live.js';
 import { learn } from './data/server.js';
 import { watchJobs } from './data/jobs.js';
@@ -14,6 +15,7 @@ const page = exists(name) ? load(name) : Promise.resolve();
 render(html`<${Shell} />`, document.getElementById('app'));
 page
   .catch(() => {}) // the frame says what failed
+  .then(answered)
   .then(() => {
     learn();
     watchJobs();

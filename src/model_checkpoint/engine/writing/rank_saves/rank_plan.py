@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from model_checkpoint.engine.ranks.pooling import own_arrays
 from model_checkpoint.engine.ranks.structure import ArraySign, Structure
 from model_checkpoint.engine.root.rank_manifests import piece_stored_shape
 from model_checkpoint.engine.writing.rank_saves.box_source import BoxPlace, BoxSource
-from model_checkpoint.engine.writing.save_plan import KeptFiles
 from model_checkpoint.format.stored import tensor_bytes
 from model_checkpoint.manifest import Layout
 from model_checkpoint.plan.sharding.regions import ArrayBox
@@ -49,6 +48,11 @@ class PlannedPiece:
     name: str
     stored_shape: tuple[int, ...] | None
 
+    @property
+    def whole(self) -> bool:
+        """Whether the box is all that the rank has there."""
+        return self.place.start == 0 and self.place.box.sizes == self.place.shape
+
 
 @dataclass(slots=True, eq=False)
 class RankPlan:
@@ -58,32 +62,40 @@ class RankPlan:
     table: LayoutTable
     shares: Sequence[Share]
     pieces: Sequence[PlannedPiece]
-    kept: KeptFiles | None = None  # how the pieces lie in files, once that was planned
+    _origins: Sequence[tuple[int, int, BoxPlace | None]] = field(init=False)  # which part of which leaf each is of
 
-    def bind(self, leaves: Sequence[Leaf]) -> list[Leaf]:
+    def __post_init__(self) -> None:
+        self._origins = [(one.leaf, one.part, None if one.whole else one.place) for one in self.pieces]
+
+    def sources(self, leaves: Sequence[Leaf]) -> list[Source]:
+        """Where the bytes of each piece are in one state."""
+        made: list[Source] = []
+        for leaf, part, place in self._origins:
+            sharding = leaves[leaf].sharding
+            source = leaves[leaf].source if sharding is None else sharding.arrays[part].source
+            made.append(source if place is None else BoxSource(source, place))
+        return made
+
+    def bind(self, leaves: Sequence[Leaf], sources: Sequence[Source]) -> list[Leaf]:
         """The boxes of one state as leaves of their own."""
         made = []
-        for piece in self.pieces:
-            leaf, place = leaves[piece.leaf], piece.place
+        for piece, source in zip(self.pieces, sources, strict=True):
+            leaf = leaves[piece.leaf]
             made.append(
                 Leaf(
                     piece.name,
                     leaf.kind,
                     leaf.dtype,
-                    place.box.sizes,
+                    piece.place.box.sizes,
                     leaf.stored,
                     piece.stored_shape,
-                    BoxSource(_source(leaf, piece.part), place),
+                    source,
                     leaf.alignment,
                     leaf.attributes,
                     leaf.frozen,
                 )
             )
         return made
-
-
-def _source(leaf: Leaf, part: int) -> Source:
-    return leaf.source if leaf.sharding is None else leaf.sharding.arrays[part].source
 
 
 def plan_rank(structure: Structure, signs: Sequence[ArraySign], rank: int) -> RankPlan:
@@ -120,12 +132,9 @@ def _inner(share: Share) -> ArrayBox:
 
 
 def _local_shape(structure: Structure, leaf: int, part: int) -> tuple[int, ...]:
-    """The shape of what the rank itself has; it stands at the end of the row of an array that lies on many."""
-    row = structure.rows[leaf]
-    if structure.signs[leaf].layout is None:
-        return structure.signs[leaf].shape
-    shapes: tuple[tuple[int, ...], ...] = row[-1]
-    return shapes[part]
+    """The shape of what the rank itself has."""
+    sign = structure.signs[leaf]
+    return sign.shape if sign.layout is None else structure.table.shapes[leaf][part]
 
 
 def element_bytes(sign: ArraySign) -> int:

@@ -52,6 +52,7 @@ from model_checkpoint.plan.sharding.holders import renamed_ranks
 from model_checkpoint.state import Flat, Leaf
 from model_checkpoint.storage.contract.shared import SharedStore
 from model_checkpoint.storage.contract.store import Store
+from model_checkpoint.tree.nodes.gc_pause import collector_paused
 
 log = logging.getLogger("model_checkpoint.save")
 
@@ -147,13 +148,14 @@ class RankSave:
         whole = {i: one for i, leaf in enumerate(flat.leaves) if (one := _fingerprinted(leaf, talk.world_size))}
         contents = hash_contents(whole, order.limits.chunk_bytes) if whole else {}
         started = time.perf_counter()
-        structure = structure_of(flat, talk.rank, talk.world_size)
-        mine = rank_state(structure, contents)
-        self._hello = {
-            "wish": _wish(order),
-            "digests": structure.digests(contents),
-            "misfits": structure.misfits,
-        }
+        with collector_paused():
+            structure = structure_of(flat, talk.rank, talk.world_size)
+            mine = rank_state(structure, contents)
+            self._hello = {
+                "wish": _wish(order),
+                "digests": structure.digests(contents),
+                "misfits": structure.misfits,
+            }
         self._planning = time.perf_counter() - started
         return mine
 
@@ -191,9 +193,9 @@ class RankSave:
     def _pool_all(self, pooled: list[str], mine: RankState) -> Word | None:
         if not pooled:
             return None
-        details = self.talk.hear_all("detail", msgspec.to_builtins(mine.told(pooled)))
+        details = self.talk.hear_all("detail", mine.told(pooled))
         known = settled(mine.structure, pooled, self.talk.world_size).known
-        told: Word = msgspec.to_builtins(pool_parts(details, pooled, known))
+        told: Word = pool_parts(details, pooled, known)
         self.talk.say("pooled", told)
         return told
 
@@ -217,13 +219,14 @@ class RankSave:
             self._ending.stage = shared.join(order.name, order.attempt)
             told = None
             if opened["pooled"]:
-                talk.say("detail", msgspec.to_builtins(mine.told(opened["pooled"])))
+                talk.say("detail", mine.told(opened["pooled"]))
                 told = talk.hear_leader("pooled", end="verdict")
             return self._planned(opened, told, mine)
         except BaseException as error:  # raised there, as the others raise it
             talk.say_error("detail", error)
             raise self._ending.failed_early(error) from error
 
+    @collector_paused()
     def _planned(self, opened: Word, told: Word | None, mine: RankState) -> SavePlan:
         ending, flat, talk = self._ending, self._flat, self.talk
         if ending is None or flat is None or ending.stage is None:
@@ -239,14 +242,15 @@ class RankSave:
 
         plan = structure.once(("plan", key), find)
         order = _for_parts(ending.order)
-        pieces = Flat(None, plan.bind(flat.leaves))
+        sources = plan.sources(flat.leaves)
         kept = structure.found.get(("files", key, order.limits, order.parity))
         if kept is None or not KeptFiles.fits(order):
             parent = rank_parent(self._store, opened["parent"], plan, talk.rank) if opened["parent"] else None
+            pieces = Flat(None, plan.bind(flat.leaves, sources))
             planned = plan_flat(self._store, order, pieces, parent=parent, stage=ending.stage)
             structure.found["files", key, order.limits, order.parity] = KeptFiles.of(planned)
         else:
-            planned = repeat_plan(self._store, order, pieces, kept)
+            planned = repeat_plan(self._store, order, sources, kept)
         planned.stage = None  # the ending has it
         self._planning += time.perf_counter() - started
         log.info("%s: planned %d arrays in %.6f s", planned.where, len(plan.signs), self._planning)

@@ -7,7 +7,7 @@ from typing import Any
 
 from model_checkpoint.errors import NeedsCoordinator
 from model_checkpoint.manifest import Layout
-from model_checkpoint.state import LocalArray, Sharding
+from model_checkpoint.state import LocalArray, Sharding, ShardTarget
 from model_checkpoint.tree.arrays.array_ref import ArrayRef
 from model_checkpoint.tree.values.dtypes import DType
 
@@ -16,6 +16,7 @@ class ShardedRef(ArrayRef):
     """One array that lies on many ranks; ``locals`` are the parts that this one has."""
 
     __slots__ = ("declared", "kind", "layout", "locals")
+    on_ranks = True
 
     def __init__(
         self, value: Any, dtype: DType, shape: tuple[int, ...], *, kind: str, layout: Layout, parts: Sequence[ArrayRef]
@@ -38,8 +39,29 @@ class ShardedRef(ArrayRef):
         """What a save needs to know of it."""
         return Sharding(self.layout, [LocalArray(one.shape, one) for one in self.locals], self.declared)
 
+    @property
+    def parts(self) -> Sequence[ArrayRef]:
+        """The arrays that this process has of it."""
+        return self.locals
+
+    def why_not_written(self) -> str:
+        """Return why no values can be written to the parts in their place; "" if they can."""
+        return next(filter(None, (one.why_not_written() for one in self.locals)), "")
+
+    def target(self) -> ShardTarget | None:
+        """Return what takes verified bytes directly; None if one of the parts does not lie as it is stored."""
+        buffers = [_buffer(one) for one in self.locals]
+        known = [buffer for buffer in buffers if buffer is not None]
+        if len(known) < len(buffers):
+            return None
+        return ShardTarget(self.layout, [one.shape for one in self.locals], known, live=True)
+
     def window(self, start: int, stop: int) -> memoryview:
         """Refused: nobody has all of it."""
         raise NeedsCoordinator(
             f"an array of shape {list(self.shape)} is spread over many ranks. Pass coordinator= on every rank."
         )
+
+
+def _buffer(one: ArrayRef) -> memoryview | None:
+    return None if one.strides is not None or one.dtype.swapped else one.buffer

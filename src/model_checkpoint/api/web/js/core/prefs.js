@@ -25,7 +25,7 @@ export function flipTheme() {
   const next = theme.get() === 'dark' ? 'light' : 'dark';
   document.documentElement.dataset.theme = next;
   try {
-    localStorage.setItem('mc.theme', next); // as plain text: theme-early.js reads it
+    localStorage.setItem('mc.theme', next); // as plain text: early.js reads it
   } catch {
     /* nothing is remembered */
   }

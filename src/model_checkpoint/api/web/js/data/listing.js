@@ -20,6 +20,9 @@ export function askAhead(path, options) {
   ahead.answer.catch(() => {}); // told by the list
 }
 
+// When the first question has its answer, or none was asked: what else there is to ask comes behind it.
+export const answered = () => ahead?.answer.catch(() => {}) ?? Promise.resolve();
+
 function asked(first, signal) {
   const answer = ahead?.first === first ? ahead.answer : getJson(first, signal);
   ahead = null;

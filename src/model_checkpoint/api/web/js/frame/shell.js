@@ -25,8 +25,9 @@ function Page({ route }) {
   const [, redraw] = useState(0);
   const [lost, setLost] = useState(null);
   const [bug, forget] = useErrorBoundary((error) => console.error(error));
+  const Shown = page(name);
   useEffect(() => {
-    if (exists(name) && !page(name)) load(name).then(() => redraw((n) => n + 1), setLost);
+    if (exists(name) && !Shown) load(name).then(() => redraw((n) => n + 1), setLost); // it may have come meanwhile
   }, [name]);
   useEffect(() => forget(), [route.path]);
   if (bug)
@@ -37,11 +38,10 @@ function Page({ route }) {
     return html`<${Alone}><${Blank} icon="search" title="No such page" action=${html`<a class="btn" href="#/runs">Go to Runs</a>`}>
       The address <code>${route.path}</code> leads nowhere.
     <//><//>`;
-  if (lost && !page(name))
+  if (lost && !Shown)
     return html`<${Alone}><${Blank} icon="bolt" title="The page did not come" action=${html`<a class="btn" href="" onClick=${() => location.reload()}>Load again</a>`}>
       The server does not answer. It may have been stopped.
     <//><//>`;
-  const Shown = page(name);
   return Shown ? html`<${Shown} key=${route.parts.slice(0, 2).join('/')} route=${route} />` : html`<${Alone}><${Skeleton} /><//>`;
 }
 

@@ -104,7 +104,7 @@ const Unaddressed = ({ damage, after }) =>
       <span class="muted small">found ${ago(damage.at)}</span><span class="grow"></span>
       ${writable(damage) && html`<${Button} look="sm" icon="search" onClick=${() => verify(damage, after)}>Find out where<//>`}
     </div>
-    <p class="small muted">${damage.problem.replace(/\.?$/, '.')} Which bytes is not recorded; a verification tells.</p>
+    <p class="small muted">Recorded: ${damage.problem.replace(/\.?$/, '.')} Which bytes is not recorded; a verification tells.</p>
   </div>`;
 
 const STATES = { healthy: 'ok', ok: 'ok', repaired: 'ok', damaged: 'bad', missing: 'bad', failed: 'bad' };

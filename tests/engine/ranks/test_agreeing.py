@@ -1,0 +1,168 @@
+"""Ranks bring their words, one answer is made of them, and what goes wrong on one is raised on all."""
+
+import gc
+import sys
+import weakref
+from types import SimpleNamespace
+
+import pytest
+from tests.distributed.threads import all_well, on_ranks
+
+from model_checkpoint.engine.ranks.alone import hint_at_ranks, needs_coordinator
+from model_checkpoint.engine.ranks.call_numbers import call_number
+from model_checkpoint.engine.ranks.rank_agreement import agree, require_same
+from model_checkpoint.engine.ranks.told_errors import retold, told
+from model_checkpoint.errors import (
+    CheckpointException,
+    ExceptionType,
+    OptionInvalid,
+    RankFailed,
+    RankLost,
+    StepExists,
+    StorageFailure,
+)
+
+
+def own_word(rank, odd, error):
+    if rank == odd:
+        raise error
+    return {"n": rank}
+
+
+def agreed(odd=-1, error=None, decide=lambda words: {"sum": sum(one["n"] for one in words)}):
+    return on_ranks(3, lambda ranks: agree(ranks, "sum", lambda: own_word(ranks.rank, odd, error), decide))
+
+
+def test_all_ranks_have_what_rank_0_makes_of_their_words():
+    assert all_well(agreed()) == [{"sum": 3}] * 3
+    assert all_well(on_ranks(2, lambda ranks: agree(ranks, "meet", lambda: {"n": 1}))) == [{}] * 2
+
+
+@pytest.mark.parametrize("odd", [0, 1])
+@pytest.mark.parametrize("error", [ValueError("odd"), StorageFailure("no room", "here")])
+def test_what_one_rank_cannot_say_is_raised_on_all_and_names_it(odd, error):
+    outcomes = agreed(odd, error)
+
+    kind = StorageFailure if isinstance(error, StorageFailure) else RankFailed
+    assert [type(one) for one in outcomes] == [kind] * 3
+    assert len({str(one) for one in outcomes}) == 1
+    assert str(outcomes[0]).startswith(f"rank {odd} of 3: ")
+    assert all(one.ranks == (odd,) for one in outcomes)
+    assert outcomes[odd].__cause__ is error
+
+
+def test_what_the_words_do_not_allow_is_raised_on_all_as_it_is():
+    wrong = OptionInvalid("not alike")
+
+    def decide(words):
+        raise wrong
+
+    outcomes = agreed(decide=decide)
+
+    assert outcomes[0] is wrong
+    assert [(type(one), str(one)) for one in outcomes] == [(OptionInvalid, "not alike")] * 3
+
+
+@pytest.mark.parametrize("odd", [0, 1])
+def test_an_interrupt_stays_one_where_it_came_and_fails_the_others(odd):
+    stop = KeyboardInterrupt("by hand")
+
+    outcomes = agreed(odd, stop)
+
+    assert outcomes[odd] is stop
+    others = [one for rank, one in enumerate(outcomes) if rank != odd]
+    assert [(type(one), str(one)) for one in others] == [
+        (RankFailed, f"rank {odd} of 3: KeyboardInterrupt: by hand")
+    ] * 2
+
+
+def test_the_first_rank_that_says_otherwise_is_named():
+    words = [{"prefix": "a"}, {"prefix": "a"}, {"prefix": "b"}, {}]
+
+    assert require_same(words[:2], "prefix", "runs") == "a"
+    with pytest.raises(OptionInvalid, match=r"^rank 2 calls with prefix='b', rank 0 with 'a'"):
+        require_same(words, "prefix", "runs")
+
+
+# --- errors as words -------------------------------------------------------------------------------------------------
+
+
+class Mine(CheckpointException):
+    """A user's own, which may take no message."""
+
+    def __init__(self, one, two, three):
+        super().__init__(f"{one}{two}{three}")
+
+
+def test_an_error_of_ours_stays_what_it_is_and_names_its_rank():
+    full = StorageFailure("no room", "here")
+    full.type = ExceptionType.TIMEOUT
+
+    made = retold(told(full, 2), 4)
+
+    assert (type(made), str(made), made.checkpoint_path) == (StorageFailure, "rank 2 of 4: no room", "here")
+    assert (made.type, made.ranks) == (ExceptionType.TIMEOUT, (2,))
+    assert str(retold(told(full, 2), 4, named=False)) == "no room"
+
+
+def test_an_error_of_anybody_else_is_a_failed_rank():
+    for error, text in ((ValueError("odd"), "ValueError: odd"), (Mine(1, 2, 3), "123")):
+        made = retold(told(error, 1), 2)
+        assert (type(made), str(made), made.ranks) == (RankFailed, f"rank 1 of 2: {text}", (1,))
+    assert retold(told(ValueError("odd"), 1), 2).type is ExceptionType.UNKNOWN
+
+
+def test_an_error_that_names_ranks_keeps_them_and_its_words():
+    lost = RankLost("rank 1, 3 of 4 gave no sign", ranks=[1, 3])
+
+    made = retold(told(lost, 0), 4)
+
+    assert (type(made), str(made), made.ranks) == (RankLost, "rank 1, 3 of 4 gave no sign", (1, 3))
+    taken = StepExists("taken")
+    taken.ranks = (2, 3)
+    assert str(retold(told(taken, 0), 4)) == "rank 2, 3 of 4: taken"
+
+
+def test_a_report_is_told_whole_and_a_book_is_not():
+    assert len(told(StorageFailure("x" * 16_000), 0)["message"]) == 16_000
+    assert len(told(StorageFailure("x" * 16_001), 0)["message"]) == 16_000
+
+
+# --- calls and the lonely --------------------------------------------------------------------------------------------
+
+
+def test_calls_of_one_scope_are_counted_together_and_forgotten_with_it():
+    class Scope:
+        pass
+
+    scope, name = Scope(), f"a name of {id(object())}"
+    pair = [SimpleNamespace(scope=scope), SimpleNamespace(scope=scope)]
+    named = [SimpleNamespace(scope=name), SimpleNamespace(scope=name)]
+
+    assert [call_number(one) for one in (*pair, *pair)] == [1, 2, 3, 4]
+    assert [call_number(one) for one in (*named, *named)] == [1, 2, 3, 4]
+    gone = weakref.ref(scope)
+    del scope, pair
+    gc.collect()
+    assert gone() is None
+
+
+def test_three_parts_of_arrays_are_named_and_more_are_counted():
+    three, four = (str(needs_coordinator(list("abcd")[:count], "runs", "save")) for count in (3, 4))
+
+    assert three.startswith("runs: a, b, c lie on many ranks")
+    assert four.startswith("runs: a, b, c and 1 more lie on many ranks")
+
+
+def test_ranks_that_all_save_alone_are_told_of_each_other(monkeypatch):
+    def group(size, available=True, initialized=True):
+        found = SimpleNamespace(
+            is_available=lambda: available, is_initialized=lambda: initialized, get_world_size=lambda: size
+        )
+        monkeypatch.setitem(sys.modules, "torch.distributed", found)
+        return hint_at_ranks()
+
+    assert group(2).startswith(" This program has 2 ranks")
+    assert group(1) == group(2, available=False) == group(2, initialized=False) == ""
+    monkeypatch.delitem(sys.modules, "torch.distributed")
+    assert hint_at_ranks() == ""
