@@ -86,8 +86,8 @@ class CheckpointIndex:
             return Recorded(best=self._write(row, run, contests(row, best_metric) if update_best else {}, timing))
         except AWAY as error:
             self.note_away(error)
-            wish = {"best_metric": best_metric, "update_best": update_best, "timing": timing}
-            self._keep("checkpoint", {"row": dataclasses.asdict(row), "run": dataclasses.asdict(run), **wish})
+            options = {"best_metric": best_metric, "update_best": update_best, "timing": timing}
+            self._keep("checkpoint", {"row": dataclasses.asdict(row), "run": dataclasses.asdict(run), **options})
             return Recorded(waiting=True)
 
     def _write(

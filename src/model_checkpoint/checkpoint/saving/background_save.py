@@ -10,7 +10,7 @@ from typing import Any
 
 from model_checkpoint import forks
 from model_checkpoint.checkpoint.saving.save_order import SaveOrder
-from model_checkpoint.checkpoint.saving.save_steps import announce, settle, telling_failure, wishes
+from model_checkpoint.checkpoint.saving.save_steps import announce, engine_options, settle, telling_failure
 from model_checkpoint.checkpoint.saving.save_timing import SaveTiming
 from model_checkpoint.checkpoint.services import Services
 from model_checkpoint.checkpoint.storage.backend_registry import name_of
@@ -149,7 +149,7 @@ def save_in_background(
     timing = SaveTiming()
     order = announce(services, order, parts)
     timing.stretch("hooks")
-    wanted = wishes(services, order, parts)
+    wanted = engine_options(services, order, parts)
     if is_native(services.backend):
         with telling_failure(services, order):
             job = save_async(services.store, dict(parts), lazy=lazy, busy="queue", **wanted)

@@ -38,7 +38,7 @@ def save(services: Services, order: SaveOrder, parts: Mapping[str, Any]) -> str:
         order = announce(services, order, parts)
         timing.stretch("hooks")
         with telling_failure(services, order):
-            info = deposit(services.backend, services.store, parts, **wishes(services, order, parts))
+            info = deposit(services.backend, services.store, parts, **engine_options(services, order, parts))
         timing.stretch("writing")
         return settle(services, order, info, timing)
 
@@ -60,9 +60,9 @@ def announce(services: Services, order: SaveOrder, parts: Mapping[str, Any]) -> 
     return replace(order, **{name: result.context.get(name, before) for name, before in asked.items()})
 
 
-def wishes(services: Services, order: SaveOrder, parts: Mapping[str, Any]) -> dict[str, Any]:
+def engine_options(services: Services, order: SaveOrder, parts: Mapping[str, Any]) -> dict[str, Any]:
     """The save as the engine is asked for it."""
-    own = {} if not is_native(services.backend) else _native_wishes(services)
+    own = {} if not is_native(services.backend) else _native_options(services)
     return {
         "name": order.name,
         "id": order.id,
@@ -73,7 +73,7 @@ def wishes(services: Services, order: SaveOrder, parts: Mapping[str, Any]) -> di
     }
 
 
-def _native_wishes(services: Services) -> dict[str, Any]:
+def _native_options(services: Services) -> dict[str, Any]:
     names = ("compression", "incremental", "parity", "mirror")
     return {name: getattr(services.options, name) for name in names}
 
