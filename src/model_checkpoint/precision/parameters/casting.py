@@ -77,7 +77,7 @@ class ModelCaster:
         self._forced[owner] = frozenset(parameters)
 
     def find_peers(self, owner: object) -> list[Any]:
-        """The other optimizers' rosters of this model; their weights follow when a module they share changes."""
+        """The other optimizers' tables of this model; their weights follow when a module they share changes."""
         return [one for one in self._forced if one is not owner]
 
     def find_fp32(self, model: Module, manager: PrecisionManager, *, forced: Iterable[int], owner: object) -> Set[int]:
