@@ -92,7 +92,7 @@ def file_record_of(name: str, job: FileJob | LinkedFile) -> FileRecord:
     """What the manifest says of a file that was written or linked."""
     if isinstance(job, LinkedFile):
         return msgspec.structs.replace(job.record, name=name)
-    frames = () if job.press is None else job.press.frames
+    frames = () if job.compressor is None else job.compressor.frames
     record = data_format.file_record(
         name, size=job.size, ends=job.layout.ends, digests=job.digests, frames=frames, subchunks=job.subchunks
     )
