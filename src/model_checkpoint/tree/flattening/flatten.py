@@ -35,8 +35,8 @@ def flatten(state: Any) -> Flat:
     encoder = Encoder()
     try:
         tree = encoder.encode(state)
-    except LocatedError as trouble:
-        raise trouble.located() from trouble.__cause__
+    except LocatedError as error:
+        raise error.located() from error.__cause__
     except RecursionError as error:
         raise UnsupportedType(
             "state: nested deeper than the stack has room for at this call. Save from a shallower call, or flatten it."

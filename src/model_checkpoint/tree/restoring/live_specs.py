@@ -48,8 +48,8 @@ def _describe(live: LiveState, name: str, value: Any, specs: list[Spec], opened:
             found = live.ref(value, find)
             specs.append(Spec(final(name), found.dtype.name, found.shape, -1, found.kind))
             return
-    except LocatedError as trouble:
-        raise StructureMismatch(f"{final(name)}: {trouble.what}") from trouble
+    except LocatedError as error:
+        raise StructureMismatch(f"{final(name)}: {error.what}") from error
     kind = object_kind(cls) or ""
     if kind == "module":
         for item in live.module(value).items:

@@ -64,8 +64,8 @@ class Matcher(Matching):
             return self.fresh(node, name)
         try:
             find = finder(cls)
-        except LocatedError as trouble:
-            return self.problem(name, trouble.what)
+        except LocatedError as error:
+            return self.problem(name, error.what)
         if find is not None:
             if isinstance(node, list) and tag_of(node) in ARRAYS:
                 return self.destinations.match(node, live, name, find)
