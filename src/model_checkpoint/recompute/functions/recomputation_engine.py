@@ -235,12 +235,12 @@ class RecomputationEngine(Closing):
         try:
             value = run_checked(layer_id, lambda: self._strategy.run(entry.function, entry.captured), where=_WHERE)
         except BaseException as error:
-            self._book(layer_id, entry, time.perf_counter_ns() - start, error)
+            self._record(layer_id, entry, time.perf_counter_ns() - start, error)
             raise
-        self._book(layer_id, entry, time.perf_counter_ns() - start, None)
+        self._record(layer_id, entry, time.perf_counter_ns() - start, None)
         return value
 
-    def _book(self, layer_id: str, entry: _Entry, elapsed: int, error: BaseException | None) -> None:
+    def _record(self, layer_id: str, entry: _Entry, elapsed: int, error: BaseException | None) -> None:
         with self._lock:
             entry.tally.add(elapsed, failed=error is not None)
             if self._entries.get(layer_id) is entry:  # else cleared meanwhile: a new count has begun
