@@ -172,7 +172,7 @@ def _told(
         try:
             services.catalog.connection.add_edge(edge)
         except (*AWAY, RowRefused) as error:
-            services.troubles.note("database", error)
+            services.failures.note("database", error)
     log.info("%s", whole.summary())
     if not whole.complete:
         warnings.warn(CheckpointWarning(whole.summary(), whole), stacklevel=4)

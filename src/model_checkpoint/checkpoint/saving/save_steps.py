@@ -107,7 +107,7 @@ def settle(services: Services, order: SaveOrder, info: CheckpointInfo, timing: S
         forget_cached(services, row.experiment_id)
         _tell_best(services, row, recorded.best)
     if not recorded.waiting:  # without the catalog nobody knows what may go
-        with services.troubles.tolerated("retention"):
+        with services.failures.tolerated("retention"):
             retire(services, row.experiment_id)
     return row.id
 
@@ -137,7 +137,7 @@ def _examine(services: Services, order: SaveOrder) -> Summary:
 
 def _remember(services: Services, row: Checkpoint) -> None:
     if services.options.caching:
-        with services.troubles.tolerated("cache"):
+        with services.failures.tolerated("cache"):
             services.caches.checkpoints.set_metadata(row.id, CachedRow(row))
 
 
@@ -156,7 +156,7 @@ def _undo(services: Services, order: SaveOrder, error: CheckpointException) -> N
         services.fire(
             HookEvent.ON_INTEGRITY_FAILURE, checkpoint_id=order.id, experiment_id=order.experiment.id, error=error
         )
-    with services.troubles.tolerated("cache"):
+    with services.failures.tolerated("cache"):
         services.caches.invalidate_checkpoint(order.id)
     try:
         services.store.discard(order.name)

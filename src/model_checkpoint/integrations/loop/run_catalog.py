@@ -85,7 +85,7 @@ class RunCatalog:
         self._following: list[threading.Event] = []  # one for each save on its way into the catalog
         self._turn = forks.lock()
         if resumed is not None:
-            with self._services.troubles.tolerated("catalog"):
+            with self._services.failures.tolerated("catalog"):
                 self._go_on(resumed)
 
     def _go_on(self, resumed: CheckpointInfo) -> None:
@@ -118,7 +118,7 @@ class RunCatalog:
             pending.append((self._step, {}))  # a step at which nothing was logged is a step, too
             self._step = None
         for step, metrics in pending:
-            with self._services.troubles.tolerated("logging of metrics"):
+            with self._services.failures.tolerated("logging of metrics"):
                 self.tracker.log_metrics(metrics, step=step)
 
     # --- checkpoints -------------------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ class RunCatalog:
 
     def record(self, info: CheckpointInfo) -> None:
         """Write the row of a checkpoint, and drop what no keeper claims; nothing that fails here is raised."""
-        with self._turn, self._services.troubles.tolerated("catalog"):
+        with self._turn, self._services.failures.tolerated("catalog"):
             if self._write(info):
                 retire(self._services, self._run.id)
 

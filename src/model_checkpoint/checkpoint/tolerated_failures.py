@@ -1,4 +1,4 @@
-"""Troubles: what may fail without failing a save: logged, counted, and gone on from."""
+"""Tolerated failures: what may fail without failing a save: logged, counted, and gone on from."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from model_checkpoint import forks
 log = logging.getLogger("model_checkpoint.manager")
 
 
-class Troubles:
+class ToleratedFailures:
     """How often each helper of a manager failed.
 
     Example:
-        >>> troubles = Troubles()
-        >>> with troubles.tolerated("cache"):
+        >>> failures = ToleratedFailures()
+        >>> with failures.tolerated("cache"):
         ...     raise OSError("gone")
-        >>> troubles.counts()
+        >>> failures.counts()
         {'cache': 1}
     """
 
