@@ -167,7 +167,7 @@ class _Span:
         self.returns: list[float] = []  # and the seconds of its way back
         self.forward = self._go(forecaster.lanes.overlap)
         self.regions = [(at, node.again) for at, node in enumerate(self.nodes) if node.again is not None]
-        self.seconds = sum(self.returns) + self._wait_for_reads(forecaster.lanes.overlap)  # of backward, less second runs
+        self.seconds = sum(self.returns) + self._wait_for_reads(forecaster.lanes.overlap)  # backward, less second runs
         self.backward = self.seconds + sum(again.forward for _, again in reversed(self.regions))
         self.needs = [self.way_back(at) for at in range(len(self.nodes))]
         self.backward_peak = max(self.needs)
