@@ -1,4 +1,4 @@
-"""Pouring: a state that is in memory flows into live objects, by the rules of a load from a checkpoint.
+"""Live filling: a state that is in memory flows into live objects, by the rules of a load from a checkpoint.
 
 Structure, shapes and dtypes are compared before the first live byte changes; modules, optimizers and whatever else has
 a ``load_state_dict`` get their state as from the engine.
@@ -15,13 +15,13 @@ from model_checkpoint.state import Leaf, Target
 _WINDOW = 4 << 20
 
 
-def pour(state: Any, into: Any) -> Any:
+def fill_live(state: Any, into: Any) -> Any:
     """Fill ``into`` with ``state``; raise ``StructureMismatch`` if it does not fit, and then change nothing.
 
     Example:
         >>> import numpy as np
         >>> live = {"w": np.zeros(2)}
-        >>> _ = pour({"w": np.ones(2)}, live)
+        >>> _ = fill_live({"w": np.ones(2)}, live)
         >>> live["w"]
         array([1., 1.])
     """
