@@ -13,7 +13,7 @@ from model_checkpoint import forks
 from model_checkpoint.api.errors import NotFoundHere, ReadOnlyHere
 from model_checkpoint.api.library.keepsakes import Keepsakes
 from model_checkpoint.api.library.root_mirror import RootMirror
-from model_checkpoint.api.library.served_places import Found, discover
+from model_checkpoint.api.library.served_places import ServedPlaces, discover
 from model_checkpoint.checkpoint.managed_checkpoints import ManagedCheckpoints
 from model_checkpoint.checkpoint.manager_options import ManagerOptions
 from model_checkpoint.checkpoint.opening import open_services
@@ -120,7 +120,7 @@ class Library:
         self._lock = forks.lock()
         self._open: dict[str, Shelf] = {}
         self._mirror: tuple[Shelf, RootMirror] | None = None
-        self._found, self._looked = Found(), float("-inf")
+        self._found, self._looked = ServedPlaces(), float("-inf")
         try:
             self.shelves()
         except BaseException:
@@ -154,7 +154,7 @@ class Library:
                 self._open[url] = Shelf(connection, writable=not self._read_only, spool=spool)
         covered = {space.root for shelf in self._open.values() for space in shelf.connection.spaces()}
         bare = tuple(root for root in found.roots if root not in covered)
-        self._found = Found(databases=found.databases, roots=bare)
+        self._found = ServedPlaces(databases=found.databases, roots=bare)
         self._looked = time.monotonic()
 
     def _mirrored(self) -> tuple[Shelf, RootMirror]:
