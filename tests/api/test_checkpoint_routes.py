@@ -5,7 +5,7 @@ import time
 import pytest
 
 import model_checkpoint as mc
-from model_checkpoint.api.library.keepsakes import Keepsakes
+from model_checkpoint.api.library.result_cache import ResultCache
 from model_checkpoint.database import EnhancedDatabaseConnection
 
 
@@ -121,13 +121,13 @@ def test_a_diff_with_what_is_damaged_fails_in_words_and_may_be_asked_again(serve
 
 
 def test_what_was_computed_outlives_the_server(tmp_path):
-    Keepsakes(str(tmp_path)).put("tensors", "9f", {"a": 1})
+    ResultCache(str(tmp_path)).put("tensors", "9f", {"a": 1})
 
-    assert Keepsakes(str(tmp_path)).get("tensors", "9f") == {"a": 1}
+    assert ResultCache(str(tmp_path)).get("tensors", "9f") == {"a": 1}
 
 
 def test_the_oldest_keepsakes_make_room(tmp_path):
-    kept = Keepsakes(str(tmp_path), most_bytes=2000)
+    kept = ResultCache(str(tmp_path), most_bytes=2000)
     for number in range(41):
         kept.put("tensors", str(number), "x" * 300)
         time.sleep(0.002)

@@ -104,7 +104,7 @@ class PlanDrawer:
             removed = self._removed(drawn)
             self._plans.delete(plan_id)
         undo = {"removed": [list(one) for one in removed], "until": time.time() + GRACE}
-        self._library.keepsakes.put(_UNDO, plan_id, undo)
+        self._library.result_cache.put(_UNDO, plan_id, undo)
         frees = sum(part.plan.freed_bytes for part in drawn.parts)
         ids = [id for id, _ in removed]
         return {"undo_id": plan_id, "until": undo["until"], "removed": ids, "frees": frees}
@@ -135,7 +135,7 @@ class PlanDrawer:
         Raises:
             NotFoundHere: Nothing was removed under that id.
         """
-        known = self._library.keepsakes.get(_UNDO, undo_id)
+        known = self._library.result_cache.get(_UNDO, undo_id)
         if known is None:
             raise NotFoundHere(f"undo {undo_id!r}: nothing was removed under that id. Look into the trash.")
         restored, lost = list[str](), dict[str, str]()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from model_checkpoint import forks
 from model_checkpoint.api.errors import NotFoundHere, ReadOnlyHere
-from model_checkpoint.api.library.keepsakes import Keepsakes
+from model_checkpoint.api.library.result_cache import ResultCache
 from model_checkpoint.api.library.root_mirror import RootMirror
 from model_checkpoint.api.library.served_places import ServedPlaces, discover
 from model_checkpoint.checkpoint.managed_checkpoints import ManagedCheckpoints
@@ -116,7 +116,7 @@ class Library:
         self._places, self._read_only = tuple(places), read_only
         self._database_url = database_url
         self._home = tempfile.mkdtemp(prefix="mckpt-serve-")
-        self.keepsakes = Keepsakes(cache_dir or default_cache())
+        self.result_cache = ResultCache(cache_dir or default_cache())
         self._lock = forks.lock()
         self._open: dict[str, Shelf] = {}
         self._mirror: tuple[Shelf, RootMirror] | None = None

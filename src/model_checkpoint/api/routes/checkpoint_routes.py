@@ -77,7 +77,7 @@ def get_tensors(
 ) -> Any:
     """The tensors of a checkpoint with their figures; computed once, by a job that asking begins."""
     _, row = desk.library.checkpoint(checkpoint_id)
-    state, job, lines = tensor_document(desk.jobs, desk.library.keepsakes, row)
+    state, job, lines = tensor_document(desk.jobs, desk.library.result_cache, row)
     page = tensor_page(lines or [], text=q, sort=sort, limit=limit, cursor=cursor)
     return {"state": state, "job": job and job.id, "error": job.error if job is not None else None, **page}
 
@@ -92,7 +92,7 @@ def get_diff(
 ) -> Any:
     """What moved between two checkpoints, most first; computed once, by a job that asking begins."""
     rows = [desk.library.checkpoint(one)[1] for one in (a, b)]
-    state, job, found = diff_document(desk.jobs, desk.library.keepsakes, *rows)
+    state, job, found = diff_document(desk.jobs, desk.library.result_cache, *rows)
     head = {"state": state, "job": job and job.id, "error": job.error if job is not None else None, "a": a, "b": b}
     if found is None:
         return {**head, "summary": None, "rows": [], "added": [], "removed": [], "same": [], "values": []}

@@ -1,4 +1,4 @@
-"""Keepsakes: small documents on disk, by digest: what took long to compute is computed once, whoever asks again.
+"""Result cache: small documents on disk, by digest: what took long to compute is computed once, whoever asks again.
 
 A document appears whole or not at all; one that cannot be read is one that is not there. The oldest make room.
 """
@@ -19,11 +19,11 @@ MOST_BYTES = 256 << 20
 _SWEEP_EVERY = 20  # documents
 
 
-class Keepsakes:
+class ResultCache:
     """Documents in one folder.
 
     Example:
-        >>> kept = Keepsakes(tempfile.mkdtemp())
+        >>> kept = ResultCache(tempfile.mkdtemp())
         >>> kept.put("stats", "9f2c", {"mean": 0.5})
         >>> kept.get("stats", "9f2c"), kept.get("stats", "0000")
         ({'mean': 0.5}, None)
