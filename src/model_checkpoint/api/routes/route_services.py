@@ -1,4 +1,4 @@
-"""Desk: what every route works with."""
+"""Route services: what every route works with."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from model_checkpoint.api.live.event_stream import EventHub
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Desk:
+class RouteServices:
     """The shelves, the work under way, the plans that were shown, and who listens."""
 
     library: Library
@@ -31,9 +31,9 @@ class Desk:
         self.library.close()
 
 
-def _desk_of(request: Request) -> Desk:
-    desk: Desk = request.app.state.desk
-    return desk
+def _services_of(request: Request) -> RouteServices:
+    services: RouteServices = request.app.state.services
+    return services
 
 
-AtDesk = Annotated[Desk, Depends(_desk_of)]
+WithServices = Annotated[RouteServices, Depends(_services_of)]
