@@ -10,8 +10,8 @@ from .coordinators.local import LocalCoordinator as LocalCoordinator
 from .coordinators.mpi import MpiCoordinator as MpiCoordinator
 from .coordinators.torch_group import TorchCoordinator as TorchCoordinator
 from .distributed_checkpoint import DistributedCheckpoint as DistributedCheckpoint
-from .enduring.fault_tolerance import FaultToleranceHandler as FaultToleranceHandler
-from .enduring.retry_policy import RetryPolicy as RetryPolicy
+from .retrying.fault_tolerance import FaultToleranceHandler as FaultToleranceHandler
+from .retrying.retry_policy import RetryPolicy as RetryPolicy
 from .errors import CallCancelled as CallCancelled
 from .errors import CallTimeout as CallTimeout
 from .errors import ValidationFailed as ValidationFailed

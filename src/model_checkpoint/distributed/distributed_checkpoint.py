@@ -19,8 +19,8 @@ from model_checkpoint.distributed.calling.call_options import Duration, LoadOpti
 from model_checkpoint.distributed.calling.limited_coordinator import LimitedCoordinator
 from model_checkpoint.distributed.calling.pending_call import Attend, PendingCall, Turns
 from model_checkpoint.distributed.calling.told_failures import CallLogger, told_failures
-from model_checkpoint.distributed.enduring.fault_tolerance import FaultToleranceHandler
-from model_checkpoint.distributed.enduring.retried_calls import retried
+from model_checkpoint.distributed.retrying.fault_tolerance import FaultToleranceHandler
+from model_checkpoint.distributed.retrying.retried_calls import retried
 from model_checkpoint.distributed.moving.call_services import CallServices
 from model_checkpoint.distributed.moving.load_call import LoadCall, require_prefix
 from model_checkpoint.distributed.moving.prefixes import require_there
