@@ -12,7 +12,7 @@ records                 what passes between ranks, storage and their users.
 calling                 one call that all ranks make together: its options, its limit, its turn.
 coordinators            what lets the ranks talk, by the transport the program already has.
 dcp_keys                a state in the words of torch.distributed.checkpoint.
-words                   names of lower rooms that programs of many ranks use.
+reexports               names of lower rooms that programs of many ranks use.
 errors                  what these calls raise besides the errors of the engine.
 """
 

@@ -1,4 +1,4 @@
-"""Words: names of lower rooms that programs of many ranks use."""
+"""Re-exports: names of lower rooms that programs of many ranks use."""
 
 from __future__ import annotations
 
