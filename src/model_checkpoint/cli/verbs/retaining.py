@@ -1,4 +1,4 @@
-"""Keeping: prune, forecast, pin, unpin, tag, note."""
+"""Retaining: prune, forecast, pin, unpin, tag, note."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trusting: verify, repair, doctor, bench."""
+"""Verifying: verify, repair, doctor, bench."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looking: ls, show, cat, diff."""
+"""Inspecting: ls, show, cat, diff."""
 
 from __future__ import annotations
 
