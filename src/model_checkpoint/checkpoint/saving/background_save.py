@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from model_checkpoint import forks
-from model_checkpoint.checkpoint.saving.save_order import SaveOrder
+from model_checkpoint.checkpoint.saving.managed_save import ManagedSave
 from model_checkpoint.checkpoint.saving.save_steps import announce, engine_options, settle, telling_failure
 from model_checkpoint.checkpoint.saving.save_timing import SaveTiming
 from model_checkpoint.checkpoint.services import Services
@@ -143,7 +143,7 @@ class SavesUnderWay:
 
 
 def save_in_background(
-    services: Services, order: SaveOrder, parts: Mapping[str, Any], *, lazy: bool = False
+    services: Services, order: ManagedSave, parts: Mapping[str, Any], *, lazy: bool = False
 ) -> CheckpointSave:
     """Copy the state and return; the rest of the save follows in threads."""
     timing = SaveTiming()
@@ -170,7 +170,7 @@ def save_in_background(
 
 def _recorded(
     services: Services,
-    order: SaveOrder,
+    order: ManagedSave,
     durable: Callable[[], CheckpointInfo],
     timing: SaveTiming,
     job: SaveJob | None = None,

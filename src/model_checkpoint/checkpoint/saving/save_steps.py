@@ -14,7 +14,7 @@ from typing import Any
 from model_checkpoint.checkpoint.catalog.catalog_rows import CachedRow, row_of
 from model_checkpoint.checkpoint.keeping.removal import forget_cached
 from model_checkpoint.checkpoint.keeping.retiring import retire
-from model_checkpoint.checkpoint.saving.save_order import SaveOrder
+from model_checkpoint.checkpoint.saving.managed_save import ManagedSave
 from model_checkpoint.checkpoint.saving.save_timing import SaveTiming
 from model_checkpoint.checkpoint.services import Services
 from model_checkpoint.checkpoint.storage.backend_registry import name_of
@@ -31,7 +31,7 @@ log = logging.getLogger("model_checkpoint.manager")
 _CHANGEABLE = ("metrics", "loss", "val_loss", "notes", "tags", "metadata")  # what a hook may still change
 
 
-def save(services: Services, order: SaveOrder, parts: Mapping[str, Any]) -> str:
+def save(services: Services, order: ManagedSave, parts: Mapping[str, Any]) -> str:
     """Save ``parts`` durably and record them; return the id."""
     with services.measured("save_checkpoint"):
         timing = SaveTiming()
@@ -43,7 +43,7 @@ def save(services: Services, order: SaveOrder, parts: Mapping[str, Any]) -> str:
         return settle(services, order, info, timing)
 
 
-def announce(services: Services, order: SaveOrder, parts: Mapping[str, Any]) -> SaveOrder:
+def announce(services: Services, order: ManagedSave, parts: Mapping[str, Any]) -> ManagedSave:
     """Ask the hooks; one may say no, or change what is recorded with the state."""
     asked = {name: getattr(order, name) for name in _CHANGEABLE}
     result = services.fire(
@@ -60,7 +60,7 @@ def announce(services: Services, order: SaveOrder, parts: Mapping[str, Any]) -> 
     return replace(order, **{name: result.context.get(name, before) for name, before in asked.items()})
 
 
-def engine_options(services: Services, order: SaveOrder, parts: Mapping[str, Any]) -> dict[str, Any]:
+def engine_options(services: Services, order: ManagedSave, parts: Mapping[str, Any]) -> dict[str, Any]:
     """The save as the engine is asked for it."""
     own = {} if not is_native(services.backend) else _native_options(services)
     return {
@@ -78,7 +78,7 @@ def _native_options(services: Services) -> dict[str, Any]:
     return {name: getattr(services.options, name) for name in names}
 
 
-def settle(services: Services, order: SaveOrder, info: CheckpointInfo, timing: SaveTiming) -> str:
+def settle(services: Services, order: ManagedSave, info: CheckpointInfo, timing: SaveTiming) -> str:
     """Bring what is durable into the catalog: from here on it is undone only if it is damaged or refused."""
     services.fire(
         HookEvent.AFTER_CHECKPOINT_SAVE,
@@ -112,7 +112,7 @@ def settle(services: Services, order: SaveOrder, info: CheckpointInfo, timing: S
     return row.id
 
 
-def _examine(services: Services, order: SaveOrder) -> Summary:
+def _examine(services: Services, order: ManagedSave) -> Summary:
     """Look at what was committed, as the next reader will: the manifest by its digest, every file by its size.
 
     The bytes were hashed while they were written, and are not hashed again.
@@ -150,7 +150,7 @@ def _tell_best(services: Services, row: Checkpoint, best: Sequence[str]) -> None
     )
 
 
-def _undo(services: Services, order: SaveOrder, error: CheckpointException) -> None:
+def _undo(services: Services, order: ManagedSave, error: CheckpointException) -> None:
     """Take file and row back; what cannot be taken back is said with the error."""
     if isinstance(error, CorruptedCheckpoint):
         services.fire(
@@ -167,7 +167,7 @@ def _undo(services: Services, order: SaveOrder, error: CheckpointException) -> N
 
 
 @contextmanager
-def telling_failure(services: Services, order: SaveOrder) -> Iterator[None]:
+def telling_failure(services: Services, order: ManagedSave) -> Iterator[None]:
     """Let hooks and the audit trail know of a save that failed, then let it fail."""
     try:
         yield
@@ -176,7 +176,7 @@ def telling_failure(services: Services, order: SaveOrder) -> Iterator[None]:
         raise
 
 
-def tell_failure(services: Services, order: SaveOrder, error: BaseException) -> None:
+def tell_failure(services: Services, order: ManagedSave, error: BaseException) -> None:
     """One failed save is one entry of the audit trail and one event."""
     log.error("%s: save failed: %s", order.name, error)
     services.catalog.audit("save", order.id, outcome="failed", error=f"{type(error).__name__}: {error}")

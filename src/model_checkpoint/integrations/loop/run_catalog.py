@@ -23,7 +23,7 @@ from model_checkpoint.checkpoint.manager_options import ManagerOptions
 from model_checkpoint.checkpoint.opening import open_services
 from model_checkpoint.checkpoint.retention.lineup import Keeper
 from model_checkpoint.checkpoint.retention.metric_keepers import KeepBest
-from model_checkpoint.checkpoint.saving.save_order import SaveOrder
+from model_checkpoint.checkpoint.saving.managed_save import ManagedSave
 from model_checkpoint.database import open_catalog
 from model_checkpoint.database.records import Checkpoint, Experiment, LineageEdge
 from model_checkpoint.engine.common.info import CheckpointInfo
@@ -125,7 +125,7 @@ class RunCatalog:
 
     def metadata(self, parts: Sequence[str], *, epoch: int | None = None) -> Mapping[str, Any]:
         """Which run a checkpoint is of, for its manifest."""
-        order = SaveOrder(experiment=self._run, epoch=epoch, checkpoint_type="periodic")
+        order = ManagedSave(experiment=self._run, epoch=epoch, checkpoint_type="periodic")
         return {KEY: order.remembered(backend="native", parts=list(parts))[KEY]}
 
     def follow(self, job: SaveJob) -> None:

@@ -1,4 +1,4 @@
-"""Save order: what is saved under which name, and what the manifest remembers of it.
+"""Managed save: what is saved under which name, and what the manifest remembers of it.
 
 The manifest is the truth: everything the catalog knows of a checkpoint can be read from it again.
 """
@@ -18,11 +18,11 @@ _LONGEST = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SaveOrder:
+class ManagedSave:
     """One call of ``save_checkpoint``, apart from the state.
 
     Example:
-        >>> order = SaveOrder(id="0" * 32, experiment=Experiment(id="e1", name="a run!"), loss=0.5)
+        >>> order = ManagedSave(id="0" * 32, experiment=Experiment(id="e1", name="a run!"), loss=0.5)
         >>> order.name[:12], order.measured
         ('a-run-000000', {'loss': 0.5})
     """
