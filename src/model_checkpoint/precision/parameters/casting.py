@@ -45,13 +45,13 @@ class _Leave:
 
 
 @dataclass(frozen=True, slots=True)
-class _Meet:
+class _NoticeWrapper:
     """Notices the DistributedDataParallel module a model is called by; stateless, for the same reason."""
 
     def __call__(self, module: Module, args: tuple[Any, ...]) -> None:
         wrapper, caster = find_active(), _CASTERS.get(module)
         if wrapper is not None and caster is not None:
-            caster.replicas.meet(wrapper)
+            caster.replicas.notice(wrapper)
 
 
 class ModelCaster:
@@ -137,7 +137,7 @@ class ModelCaster:
                 self._handles.append(module.register_forward_pre_hook(_Enter(dtype), with_kwargs=True, prepend=True))
         if cast_io:
             self._hook(model, inside=flow, outside=torch.float32)
-        self._handles.append(model.register_forward_pre_hook(_Meet()))
+        self._handles.append(model.register_forward_pre_hook(_NoticeWrapper()))
         self.replicas.follow(model)
 
     def _hook(self, module: Module, *, inside: torch.dtype, outside: torch.dtype) -> None:
