@@ -25,7 +25,7 @@ _LOOK_SECONDS = 5.0  # between two looks for new roots below the folders that we
 
 
 @dataclass(frozen=True, slots=True)
-class _Recorder:
+class _ShelfRecorder:
     """Where a manager records what it does: the part of a tracker it needs."""
 
     connection: EnhancedDatabaseConnection
@@ -79,7 +79,7 @@ class Shelf:
             )
         known: ManagedCheckpoints | None = self._managers.get(root)
         if known is None:
-            recorder = _Recorder(self.connection, self._spool)
+            recorder = _ShelfRecorder(self.connection, self._spool)
             services = open_services(
                 root,
                 tracker=recorder,

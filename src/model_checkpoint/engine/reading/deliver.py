@@ -50,7 +50,7 @@ def deliver(
         reads = plan_reads(plain, manifest.entries, manifest.files, subchunks=parts)
         gather = BoxGather(manifest, boxed, boxes, begin=begin, subchunks=parts)
     meter = Meter("load", gather.nbytes + sum(read.stop - read.start for read in reads), emit)
-    hand = _Delivery(manifest, targets, meter)
+    hand = _ChunkDelivery(manifest, targets, meter)
     try:
         chunks.read_chunks(reads, hand.place, hand.take)
         gather.run(chunks, meter)
@@ -78,7 +78,7 @@ def deliver(
     return sum(manifest.entries[i].nbytes for i in needed)
 
 
-class _Delivery:
+class _ChunkDelivery:
     """Puts chunks where they belong and remembers which: live leaves are touched from then on."""
 
     def __init__(self, manifest: Manifest, targets: Mapping[int, Target], meter: Meter) -> None:

@@ -108,7 +108,7 @@ def repair(
     store, chosen = _chosen(root, ref)
     second = None if source is None else open_store(source)
     with listening(progress, "examining") as emit:
-        tally = _Tally(store, second, Meter("repair", bytes_in(chosen), emit), dry_run=dry_run)
+        tally = _RepairTally(store, second, Meter("repair", bytes_in(chosen), emit), dry_run=dry_run)
         for found in chosen:
             tally.treat(found.name)
     return tally.report()
@@ -126,7 +126,7 @@ def _chosen(root: Reference, ref: int | str | None) -> tuple[Store, Sequence[Lis
 
 
 @dataclass(slots=True)
-class _Tally:
+class _RepairTally:
     """One repair, and what has come of it so far."""
 
     store: Store

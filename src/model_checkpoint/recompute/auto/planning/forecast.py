@@ -59,7 +59,7 @@ class Forecaster:
 
     def thin(self, schedule: Schedule) -> Iterator[Forecast]:
         """What ``schedule`` takes, then with fewer and fewer regions run ahead, while that means less memory."""
-        ahead = _Ahead(self.lanes, _Span(self, schedule), schedule)
+        ahead = _RegionsAhead(self.lanes, _Span(self, schedule), schedule)
         while True:
             yield ahead.forecast()
             crowded = ahead.crowded()
@@ -218,7 +218,7 @@ class _Guest:
     brief: int  # bytes on top while it runs
 
 
-class _Ahead:
+class _RegionsAhead:
     """The regions of one step that run ahead of backward, by their position in the schedule."""
 
     def __init__(self, lanes: Lanes, span: _Span, schedule: Schedule) -> None:
