@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 from model_checkpoint import tree
-from model_checkpoint.manifest import Entry
 from model_checkpoint.state import Leaf, Target
 
 _WINDOW = 4 << 20
@@ -26,29 +25,13 @@ def fill_live(state: Any, into: Any) -> Any:
         array([1., 1.])
     """
     flat = tree.flatten(state)
-    entries = [_entry(leaf) for leaf in flat.leaves]
+    entries = [leaf.entry(start=0, stop=leaf.nbytes) for leaf in flat.leaves]
     with tree.Preparation() as preparing:
         preparing.run(flat.tree, into)
         restore = tree.prepare(flat.tree, entries, into=into)
         for index in restore.needed:
             _fill(restore.target(index), flat.leaves[index])
         return restore.finish()
-
-
-def _entry(leaf: Leaf) -> Entry:
-    return Entry(
-        name=leaf.name,
-        kind=leaf.kind,
-        dtype=leaf.dtype,
-        shape=leaf.shape,
-        stored=leaf.stored,
-        stored_shape=leaf.stored_shape,
-        file=0,
-        start=0,
-        stop=leaf.nbytes,
-        digest="",
-        attributes=leaf.attributes,
-    )
 
 
 def _fill(target: Target, leaf: Leaf) -> None:

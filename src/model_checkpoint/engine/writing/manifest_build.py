@@ -43,18 +43,8 @@ def compose(
         records.append(msgspec.structs.replace(file_record_of(name, job), identity=stamps[name].identity))
         for chosen, start, stop, digest in _places(job, order.limits.chunk_bytes):
             leaf = flat.leaves[file.leaves[chosen]]
-            entries[file.leaves[chosen]] = Entry(
-                name=file.names[chosen],
-                kind=leaf.kind,
-                dtype=leaf.dtype,
-                shape=leaf.shape,
-                stored=leaf.stored,
-                stored_shape=leaf.stored_shape,
-                file=number,
-                start=start,
-                stop=stop,
-                digest=digest,
-                attributes=leaf.attributes,
+            entries[file.leaves[chosen]] = leaf.entry(
+                name=file.names[chosen], file=number, start=start, stop=stop, digest=digest
             )
     linked = any(isinstance(job, LinkedFile) for job in jobs)
     return Manifest(
