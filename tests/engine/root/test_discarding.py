@@ -6,6 +6,7 @@ import pytest
 import model_checkpoint as mc
 from model_checkpoint.engine.root.delete import discard_exactly
 from model_checkpoint.engine.root.intents import IntendedDeletion, Intent, close_intents, open_intent, open_intents
+from model_checkpoint.storage.contract.sidecars import seal
 from model_checkpoint.storage.locate import open_store
 from model_checkpoint.storage.memory import InMemoryStore
 
@@ -79,7 +80,8 @@ def test_what_another_process_deleted_meanwhile_is_not_deleted_again(root):
 
 
 def test_an_intent_is_there_until_it_is_closed(root):
-    store, intent = open_store(root), Intent(plan="p1", deletions=(IntendedDeletion("a", "1"), IntendedDeletion("b", "")))
+    store = open_store(root)
+    intent = Intent(plan="p1", deletions=(IntendedDeletion("a", "1"), IntendedDeletion("b", "")))
     other = Intent(plan="p2", deletions=())
 
     assert open_intent(store, intent)
@@ -87,6 +89,13 @@ def test_an_intent_is_there_until_it_is_closed(root):
     assert open_intents(store) == [intent, other]
     close_intents(store, [intent])
     assert open_intents(store) == [other]
+
+
+def test_an_intent_is_read_as_it_has_always_been_written(root):
+    store = open_store(root)
+    store.write_sidecar("prune.p1", seal(b'{"plan":"p1","doomed":[["a","1"],["b",""]]}'))
+
+    assert open_intents(store) == [Intent(plan="p1", deletions=(IntendedDeletion("a", "1"), IntendedDeletion("b", "")))]
 
 
 @pytest.mark.parametrize(
