@@ -41,7 +41,8 @@ def train_a_little(model, optimizer):
 def expect(optimizer):
     """What a reader must find, as plain values."""
     digests = {
-        slot.name: hashlib.sha256(slot.master.detach().numpy().tobytes()).hexdigest() for slot in optimizer.parameter_table.slots
+        slot.name: hashlib.sha256(slot.master.detach().numpy().tobytes()).hexdigest()
+        for slot in optimizer.parameter_table.slots
     }
     moments = {
         slot.name: hashlib.sha256(optimizer.state[slot.master]["exp_avg"].numpy().tobytes()).hexdigest()

@@ -11,8 +11,8 @@ from model_checkpoint.checkpoint.manager_options import ManagerOptions
 from model_checkpoint.checkpoint.services import Services
 from model_checkpoint.checkpoint.storage.backend_registry import find_backend, name_of
 from model_checkpoint.checkpoint.storage.deposit import is_native
-from model_checkpoint.checkpoint.trash_sweeper import TrashSweeper
 from model_checkpoint.checkpoint.tolerated_failures import ToleratedFailures
+from model_checkpoint.checkpoint.trash_sweeper import TrashSweeper
 from model_checkpoint.database import EnhancedDatabaseConnection, open_catalog
 from model_checkpoint.errors import OptionInvalid
 from model_checkpoint.hooks import HookEvent, HookManager

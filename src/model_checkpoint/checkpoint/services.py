@@ -9,8 +9,8 @@ from typing import Any
 
 from model_checkpoint.checkpoint.catalog.checkpoint_index import CheckpointIndex
 from model_checkpoint.checkpoint.manager_options import ManagerOptions
-from model_checkpoint.checkpoint.trash_sweeper import TrashSweeper
 from model_checkpoint.checkpoint.tolerated_failures import ToleratedFailures
+from model_checkpoint.checkpoint.trash_sweeper import TrashSweeper
 from model_checkpoint.hooks import HookContext, HookEvent, HookManager, HookResult
 from model_checkpoint.performance import CacheManager, OperationMonitor
 from model_checkpoint.storage.contract.store import Store

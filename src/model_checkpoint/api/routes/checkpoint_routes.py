@@ -24,8 +24,8 @@ from model_checkpoint.api.library.shelves import Shelf
 from model_checkpoint.api.live.changes import Change
 from model_checkpoint.api.reading.checkpoint_detail import describe_checkpoint
 from model_checkpoint.api.reading.checkpoint_lines import CheckpointsWanted, lines_of, list_checkpoints
-from model_checkpoint.api.routes.route_services import RouteServices, WithServices
 from model_checkpoint.api.routes.limits import MOST_ROWS, CheckpointId, Cursor, Limit, words_of
+from model_checkpoint.api.routes.route_services import RouteServices, WithServices
 from model_checkpoint.checkpoint.managed_checkpoints import ManagedCheckpoints
 from model_checkpoint.database import Checkpoint
 from model_checkpoint.database.overview.checkpoint_search import SortWord

@@ -14,8 +14,8 @@ from model_checkpoint.api.jobs.verify_work import verify_many, verify_one
 from model_checkpoint.api.library.shelves import Shelf
 from model_checkpoint.api.live.changes import Change
 from model_checkpoint.api.reading.integrity_state import describe_integrity
-from model_checkpoint.api.routes.route_services import RouteServices, WithServices
 from model_checkpoint.api.routes.limits import CheckpointId, JobId
+from model_checkpoint.api.routes.route_services import RouteServices, WithServices
 from model_checkpoint.database import Checkpoint
 
 router = APIRouter(prefix="/api", tags=["integrity"])

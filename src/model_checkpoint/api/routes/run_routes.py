@@ -22,7 +22,6 @@ from model_checkpoint.api.reading.series_frames import (
     packed,
     read_frames,
 )
-from model_checkpoint.api.routes.route_services import WithServices
 from model_checkpoint.api.routes.limits import (
     MOST_KEYS,
     MOST_ROWS,
@@ -34,6 +33,7 @@ from model_checkpoint.api.routes.limits import (
     Words,
     words_of,
 )
+from model_checkpoint.api.routes.route_services import WithServices
 from model_checkpoint.errors import OptionInvalid
 
 router = APIRouter(prefix="/api/runs", tags=["runs"])

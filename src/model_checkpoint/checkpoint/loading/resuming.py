@@ -15,8 +15,8 @@ from typing import Any
 from model_checkpoint.checkpoint.catalog.checkpoint_index import AWAY
 from model_checkpoint.checkpoint.keeping.removal import store_of
 from model_checkpoint.checkpoint.loading.choosing import rows_of_run
-from model_checkpoint.checkpoint.loading.load_steps import parts_of, told_load
 from model_checkpoint.checkpoint.loading.live_filling import fill_live
+from model_checkpoint.checkpoint.loading.load_steps import parts_of, told_load
 from model_checkpoint.checkpoint.services import Services
 from model_checkpoint.checkpoint.storage.deposit import withdraw
 from model_checkpoint.checkpoint.storage.recompute_plan import PART, plan_of, put_in_force

@@ -83,9 +83,7 @@ def rebuild(
         lost, shared = _replace(sources, target, file, counts, advance)
     if lost:
         return [_lost(target, file, number, entries, sources.unreachable) for number in lost]
-    return RepairedFile(
-        checkpoint=target.name, file=file, nbytes=record.size, sources=dict(counts), shared_with=shared
-    )
+    return RepairedFile(checkpoint=target.name, file=file, nbytes=record.size, sources=dict(counts), shared_with=shared)
 
 
 def _replace(
@@ -130,7 +128,9 @@ def _gather(
     return lost
 
 
-def _chunk(sources: ChunkSources, target: RepairTarget, file: str, number: int, counts: Counter[str]) -> memoryview | None:
+def _chunk(
+    sources: ChunkSources, target: RepairTarget, file: str, number: int, counts: Counter[str]
+) -> memoryview | None:
     """One chunk, right by its SHA-256, from the file itself or from wherever it can be had."""
     if number not in target.damaged[file]:
         data = sources.on_disk(file, number)

@@ -142,7 +142,9 @@ def _stretches(groups: Sequence[tuple[_Group, Ints]], rank: int) -> dict[tuple[i
             continue
         ends = np.cumsum(share)
         at = int(found[0])
-        mine[group.layout, part] = _ByteShare(int(ends[at] - share[at]), int(ends[at]) if at < len(ends) - 1 else 1 << 62)
+        mine[group.layout, part] = _ByteShare(
+            int(ends[at] - share[at]), int(ends[at]) if at < len(ends) - 1 else 1 << 62
+        )
     return mine
 
 

@@ -71,7 +71,9 @@ def _compare_untrained(
     stored: Mapping[str, StoredWeight] = checkpoint.untrained_weights
     if optimizer.parameter_table.model is None:
         return [warning(name, "is frozen or a buffer, and no model was given to restore it into") for name in stored]
-    parameters = {strip_wrappers(name) for name, _ in optimizer.parameter_table.model.named_parameters(remove_duplicate=False)}
+    parameters = {
+        strip_wrappers(name) for name, _ in optimizer.parameter_table.model.named_parameters(remove_duplicate=False)
+    }
     if not stored:
         return [
             warning(name, "frozen parameter or buffer is not in the checkpoint and stays as it is") for name in live

@@ -142,7 +142,9 @@ def _bare(name: str | None) -> str | None:
     return name and ".".join(part for part in name.split(".") if part not in ("module", "_orig_mod"))
 
 
-def _settings_fit(matching: Matching, saved: _SavedOptimizer, live: torch.optim.Optimizer, *, name: str, node: Any) -> bool:
+def _settings_fit(
+    matching: Matching, saved: _SavedOptimizer, live: torch.optim.Optimizer, *, name: str, node: Any
+) -> bool:
     """Refuse the state of another kind of optimizer: its settings have other names."""
     recorded, kind = node[2] if tag_of(node) == "m" else None, label(type(bare_optimizer(live)))
     if recorded in (None, kind):
