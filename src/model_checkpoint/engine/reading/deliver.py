@@ -12,10 +12,10 @@ from model_checkpoint.errors import ExceptionType, PartlyLoaded
 from model_checkpoint.events import Emit
 from model_checkpoint.manifest import Manifest
 from model_checkpoint.performance.copying import address_of, move_bytes, stream_copy
+from model_checkpoint.performance.gc_pause import collector_paused
 from model_checkpoint.plan import ChunkRead, Piece, plan_reads
 from model_checkpoint.state import Target
 from model_checkpoint.tree import Restore
-from model_checkpoint.tree.nodes.gc_pause import collector_paused
 
 _SMALL = 1 << 16  # below this a plain slice copy beats a call that lets go of the GIL
 

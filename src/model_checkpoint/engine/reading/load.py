@@ -39,9 +39,9 @@ from model_checkpoint.format import check_entries, check_files
 from model_checkpoint.manifest import Manifest
 from model_checkpoint.options import MIB, ReaderLimits, Verify
 from model_checkpoint.performance.available_memory import available_bytes
+from model_checkpoint.performance.gc_pause import collector_paused
 from model_checkpoint.plan import LoadReport
 from model_checkpoint.storage.contract.store import Store
-from model_checkpoint.tree.nodes.gc_pause import collector_paused
 from model_checkpoint.tree.nodes.per_rank import RankView
 
 log = logging.getLogger("model_checkpoint.load")

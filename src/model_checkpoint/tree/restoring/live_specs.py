@@ -7,9 +7,9 @@ from typing import Any
 
 from model_checkpoint.errors import StructureMismatch
 from model_checkpoint.manifest import Node
+from model_checkpoint.performance.gc_pause import collector_paused
 from model_checkpoint.state import LiveSpecs, Spec
 from model_checkpoint.tree.arrays.frameworks import finder, object_kind
-from model_checkpoint.tree.nodes.gc_pause import collector_paused
 from model_checkpoint.tree.nodes.located_error import LocatedError
 from model_checkpoint.tree.nodes.names import ROOT, final, join
 from model_checkpoint.tree.nodes.specs import with_items

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from model_checkpoint.manifest import Entry, Layout, Node
+from model_checkpoint.performance.gc_pause import collector_paused
 from model_checkpoint.state import ShardTarget, Target
 from model_checkpoint.tree.arrays.buffers import adapter, import_framework
 from model_checkpoint.tree.arrays.sharded_buffer import ShardedBuffer
-from model_checkpoint.tree.nodes.gc_pause import collector_paused
 from model_checkpoint.tree.restoring.build import Builder
 from model_checkpoint.tree.restoring.live_state import live_state
 from model_checkpoint.tree.restoring.matcher import Matcher

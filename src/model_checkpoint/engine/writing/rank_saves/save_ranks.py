@@ -48,11 +48,11 @@ from model_checkpoint.errors import BackgroundSaveFailed, CheckpointException, O
 from model_checkpoint.events import Emit, Progress
 from model_checkpoint.manifest import Layout
 from model_checkpoint.options import CheckpointFormat, CompressionLevel
+from model_checkpoint.performance.gc_pause import collector_paused
 from model_checkpoint.plan.sharding.holders import renamed_ranks
 from model_checkpoint.state import Flat, Leaf
 from model_checkpoint.storage.contract.shared import SharedStore
 from model_checkpoint.storage.contract.store import Store
-from model_checkpoint.tree.nodes.gc_pause import collector_paused
 
 log = logging.getLogger("model_checkpoint.save")
 
