@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from graphlib import TopologicalSorter
 from pathlib import Path
 from xml.etree import ElementTree
@@ -19,6 +20,7 @@ PACKAGE = ROOT / "src" / "model_checkpoint"
 MODULES = sorted((ROOT / "src").rglob("*.py"))
 FOLDERS = sorted(path.parent for path in PACKAGE.rglob("__init__.py"))
 MOST_MODULES = 13
+MOST_TESTS = 16  # modules of a folder of tests or benchmarks
 # one idea, told again in each room, or in each kind of store
 SAME_IDEA = {"__init__", "errors", "names", "store", "attempt", "commit", "trash", "recovery", "failures", "mending"}
 # words for which the field has better ones: nothing in the package is called by them
@@ -130,6 +132,13 @@ def inside(folder):
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.relative_to(PACKAGE.parent).as_posix())
 def test_no_folder_is_a_corridor(folder):
     assert len([path for path in folder.glob("*.py") if path.stem != "__init__"]) <= MOST_MODULES
+
+
+@pytest.mark.parametrize("top", ["tests", "bench"])
+def test_no_folder_of_tests_or_benchmarks_is_a_corridor(top):
+    modules = Counter(path.parent for path in FILES if path.is_relative_to(ROOT / top) and path.stem != "__init__")
+
+    assert {folder: count for folder, count in modules.items() if count > MOST_TESTS} == {}
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.relative_to(PACKAGE.parent).as_posix())

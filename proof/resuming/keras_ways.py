@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import keras
-from tests.integrations import keras_training
+from tests.integrations.keras import keras_training
 
 from proof.resuming.way import Way, ours
 
