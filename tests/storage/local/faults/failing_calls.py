@@ -5,6 +5,10 @@ import os
 from model_checkpoint.storage.local.syscalls import Syscalls
 
 
+def left(folder):
+    return sorted(entry.name for entry in folder.iterdir()) if folder.exists() else []
+
+
 class FailingCalls(Syscalls):
     """Calls of which some fail at paths that have a certain word, made or not."""
 

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.storage.local.faults.failing_calls import FailingCalls
+from tests.storage.local.faults.failing_calls import FailingCalls, left
 
 from model_checkpoint.errors import DurabilityUnknown, LimitExceeded, StorageFailure, UnsafeName
 from model_checkpoint.options import Graces
@@ -24,10 +24,6 @@ def calls():
 @pytest.fixture
 def store(tmp_path, calls):
     return LocalStore(tmp_path, calls=calls)
-
-
-def left(folder):
-    return sorted(entry.name for entry in folder.iterdir()) if folder.exists() else []
 
 
 # --- small values ----------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ import errno
 import os
 
 import pytest
-from tests.storage.local.faults.failing_calls import FailingCalls
+from tests.storage.local.faults.failing_calls import FailingCalls, left
 
 from model_checkpoint.errors import CheckpointNotFound, DiskFull, OptionInvalid, StorageFailure, UnsupportedType
 from model_checkpoint.options import Graces
@@ -25,10 +25,6 @@ def calls():
 @pytest.fixture
 def store(tmp_path, calls):
     return LocalStore(tmp_path, calls=calls)
-
-
-def left(folder):
-    return sorted(entry.name for entry in folder.iterdir()) if folder.exists() else []
 
 
 # --- a disk without room for a name ----------------------------------------------------------------------------------
