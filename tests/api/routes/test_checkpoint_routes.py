@@ -126,7 +126,7 @@ def test_what_was_computed_outlives_the_server(tmp_path):
     assert ResultCache(str(tmp_path)).get("tensors", "9f") == {"a": 1}
 
 
-def test_the_oldest_keepsakes_make_room(tmp_path):
+def test_the_oldest_results_make_room(tmp_path):
     kept = ResultCache(str(tmp_path), most_bytes=2000)
     for number in range(41):
         kept.put("tensors", str(number), "x" * 300)
