@@ -50,8 +50,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if unknown:
         print(f"unknown benchmark {unknown[0]!r}; there are {', '.join(known)}", file=sys.stderr)
         return 2
-    from bench import report
-    from bench.machine import machine
+    from bench.measuring import report
+    from bench.measuring.machine import machine
 
     wish.folder.mkdir(parents=True, exist_ok=True)
     here, sections = machine(wish.folder), _measure(wish.names or known, wish, _say(quiet=wish.json))
@@ -86,11 +86,11 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run(name: str, folder: Path, wish: argparse.Namespace, say: Callable[[str], None]):
     say(f"== {name}")
-    return import_module(f"bench.{_SECTIONS[name]}").run(folder, rounds=wish.rounds, scale=wish.scale, say=say)
+    return import_module(f"bench.sections.{_SECTIONS[name]}").run(folder, rounds=wish.rounds, scale=wish.scale, say=say)
 
 
 def _run_program(name: str, say: Callable[[str], None]):
-    from bench.results import Section, Verdict
+    from bench.measuring.results import Section, Verdict
 
     say(f"== {name}")
     lines = []

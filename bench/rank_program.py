@@ -23,8 +23,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard
 
 import model_checkpoint as mc
-from bench import disk
-from bench.measure import bytes_read
+from bench.measuring import disk
+from bench.measuring.measure import bytes_read
 from model_checkpoint.distributed import TorchCoordinator
 
 Words = dict[str, Any]

@@ -22,8 +22,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from bench import disk
 from bench.compression import Promise
+from bench.measuring import disk
 
 WHO = ("ours", "dcp")
 CHUNK, FINE, SMALL_PIECE = 4 << 20, 256 << 10, 16 << 20

@@ -7,5 +7,5 @@
 ``report``     the counts as Markdown for the docs and the README
 ``resuming``   kill a training, start it again, compare it with the unbroken one: ours, and every trainer's own way
 
-The libraries and how each is called are those of ``bench.contenders``.
+The libraries and how each is called are those of ``bench.measuring.contenders``.
 """

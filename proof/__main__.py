@@ -15,9 +15,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # children are forked from a server with every library loaded; they must not wait for threads that exist only there
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from bench.contenders import OURS
-from bench.machine import machine
-from bench.report import grid
+from bench.measuring.contenders import OURS
+from bench.measuring.machine import machine
+from bench.measuring.report import grid
 from tests.ground.power import Disk, PowerUnavailable
 
 from proof.bit_flip import Flip, flip_bits

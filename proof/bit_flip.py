@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.states import State
+from bench.measuring.states import State
 
 from proof.child import result_of
 from proof.power_cut import save_here

@@ -10,7 +10,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 _OURS = ["model_checkpoint.engine.writing.save", "model_checkpoint.engine.reading.load"]
-_PEERS = ["bench.contenders", "safetensors.torch", "torch.distributed.checkpoint", "orbax.checkpoint"]
+_PEERS = ["bench.measuring.contenders", "safetensors.torch", "torch.distributed.checkpoint", "orbax.checkpoint"]
 _CONTEXT = get_context("forkserver")
 _CONTEXT.set_forkserver_preload([*_OURS, *_PEERS])  # one that is not installed is passed over
 

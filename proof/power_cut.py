@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from bench.disk import flush_tree
+from bench.measuring.disk import flush_tree
 from tests.ground.power import Disk
 
 from proof.child import result_of

@@ -7,8 +7,8 @@ import sys
 from enum import Enum
 from pathlib import Path
 
-from bench.contenders import OURS, PEERS, Contender
-from bench.states import State, many_small
+from bench.measuring.contenders import OURS, PEERS, Contender
+from bench.measuring.states import State, many_small
 
 from proof.child import ChildDied, result_of
 

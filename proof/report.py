@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TypeVar
 
-from bench.contenders import OURS
-from bench.report import grid
+from bench.measuring.contenders import OURS
+from bench.measuring.report import grid
 
 from proof.bit_flip import Flip
 from proof.power_cut import Cut, Ending

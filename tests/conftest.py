@@ -28,7 +28,7 @@ def disk(request, tmp_path):
 @pytest.fixture(scope="session")
 def zygote():
     """Forks groups of real processes that have torch imported, as ranks joined by gloo."""
-    scenes = ("tests.distributed.scenes", "tests.distributed.fault_scenes", "tests.distributed.api_scenes")
-    made = Zygote(*scenes, "tests.integrations.dcp_scenes", "tests.integrations.loop_ranks")
+    scenes = ("tests.distributed.scenes", "tests.distributed.faults.fault_scenes", "tests.distributed.api.api_scenes")
+    made = Zygote(*scenes, "tests.integrations.dcp.dcp_scenes", "tests.integrations.loop.loop_ranks")
     yield made
     made.close()

@@ -21,7 +21,7 @@ RECORD = ROOT / "tests" / "second_go.txt"
 FORKING = (
     "tests/engine/faults/test_engine_faults.py",
     "tests/engine/faults/test_forks.py",
-    "tests/storage/local/test_local_crashes.py",
+    "tests/storage/local/faults/test_local_crashes.py",
 )
 # The rest often waits: for servers, for deadlines, for processes that are stopped.
 GROUPS = (("-n", "2", *FORKING), ("-n", "3", *(f"--ignore={path}" for path in FORKING)))

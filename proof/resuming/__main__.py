@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from bench.machine import machine
-from bench.report import grid
+from bench.measuring.machine import machine
+from bench.measuring.report import grid
 
 from proof.resuming.table import markdown, short_rows, way_rows
 from proof.resuming.trial import Ending, Trial

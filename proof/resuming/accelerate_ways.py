@@ -8,8 +8,8 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from tests.integrations import accelerated_training
-from tests.integrations.accelerated_training import EPOCHS, body
+from tests.integrations.accelerate import accelerated_training
+from tests.integrations.accelerate.accelerated_training import EPOCHS, body
 from tests.integrations.trainer_data import take_time, tell_start, weights
 
 from proof.resuming.way import Way, ours

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from tests.integrations.loop_training import DATA, train
+from tests.integrations.loop.loop_training import DATA, train
 from tests.integrations.trainer_data import weights
 
 from proof.resuming.way import Way, ours

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.integrations import hf_training
+from tests.integrations.huggingface import hf_training
 from tests.integrations.trainer_data import weights
 from transformers.trainer_utils import get_last_checkpoint
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import ModelCheckpoint
-from tests.integrations import lightning_training
+from tests.integrations.lightning import lightning_training
 from tests.integrations.trainer_data import weights
 from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader

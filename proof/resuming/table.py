@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
-from bench.report import grid
+from bench.measuring.report import grid
 
 from proof.resuming.trial import Ending, Trial
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from model_checkpoint.manifest import Layout, Node
+from model_checkpoint.manifest import Entry, Layout, Node
 
 
 class Source(Protocol):
@@ -61,6 +61,22 @@ class Leaf(NamedTuple):
     def nbytes(self) -> int:
         """Raw size."""
         return self.source.nbytes
+
+    def entry(self, *, start: int, stop: int, file: int = 0, name: str | None = None, digest: str = "") -> Entry:
+        """What a manifest says of it, once it is known which bytes of which file hold it."""
+        return Entry(
+            name=self.name if name is None else name,
+            kind=self.kind,
+            dtype=self.dtype,
+            shape=self.shape,
+            stored=self.stored,
+            stored_shape=self.stored_shape,
+            file=file,
+            start=start,
+            stop=stop,
+            digest=digest,
+            attributes=self.attributes,
+        )
 
 
 @dataclass(frozen=True, slots=True)

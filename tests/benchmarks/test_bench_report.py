@@ -1,13 +1,13 @@
 """The benchmark report says what was measured, and judges it by the figures it prints."""
 
 import pytest
-from bench import rounds
 from bench.__main__ import main
-from bench.contenders import OURS, PEERS, able
-from bench.measure import Sample, measure, summarize
-from bench.report import as_json, markdown
-from bench.results import Section, Table, Verdict
-from bench.states import gpt2_small, many_small
+from bench.measuring import rounds
+from bench.measuring.contenders import OURS, PEERS, able
+from bench.measuring.measure import Sample, measure, summarize
+from bench.measuring.report import as_json, markdown
+from bench.measuring.results import Section, Table, Verdict
+from bench.measuring.states import gpt2_small, many_small
 
 
 def sample(wall, nbytes=10**9):

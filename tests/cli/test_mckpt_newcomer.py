@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.cli.terminals import MCKPT, on_terminal
+from tests.cli.rendering.terminals import MCKPT, on_terminal
 from typer.testing import CliRunner
 
 import model_checkpoint as mc

@@ -1,7 +1,7 @@
 """Programs that use torch.distributed.checkpoint as it comes."""
 
 import torch.distributed.checkpoint as dcp
-from tests.integrations.dcp_scenes import join, same, state
+from tests.integrations.dcp.dcp_scenes import join, same, state
 
 
 def save_theirs(rank, world, folder, *, folder_of):

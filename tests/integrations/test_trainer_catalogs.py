@@ -6,9 +6,6 @@ import pytest
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
-from tests.integrations.hf_training import make
-from tests.integrations.lightning_training import quiet
-from tests.tracking.event_files import scalars
 from torch.utils.data import DataLoader, TensorDataset
 from transformers import TrainerCallback
 
@@ -20,6 +17,9 @@ from model_checkpoint.integrations.huggingface import TrainerRun
 from model_checkpoint.integrations.keras import KerasRun
 from model_checkpoint.integrations.lightning import LightningRun
 from model_checkpoint.tracking.bridges import TensorboardTracker
+from tests.integrations.huggingface.hf_training import make
+from tests.integrations.lightning.lightning_training import quiet
+from tests.tracking.bridges.event_files import scalars
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # the advice of trainers
 

@@ -41,11 +41,12 @@ def train_a_little(model, optimizer):
 def expect(optimizer):
     """What a reader must find, as plain values."""
     digests = {
-        slot.name: hashlib.sha256(slot.master.detach().numpy().tobytes()).hexdigest() for slot in optimizer.roster.slots
+        slot.name: hashlib.sha256(slot.master.detach().numpy().tobytes()).hexdigest()
+        for slot in optimizer.parameter_table.slots
     }
     moments = {
         slot.name: hashlib.sha256(optimizer.state[slot.master]["exp_avg"].numpy().tobytes()).hexdigest()
-        for slot in optimizer.roster.slots
+        for slot in optimizer.parameter_table.slots
     }
     counts = {
         "step_count": optimizer.step_count,
@@ -61,8 +62,8 @@ def first_layout(optimizer):
     return {
         "version": 1,
         "timestamp": "2024-05-01T12:00:00+00:00",
-        "master_weights": {slot.name: slot.master.detach().clone() for slot in optimizer.roster.slots},
-        "training_weights": {slot.name: slot.param.detach().clone() for slot in optimizer.roster.slots},
+        "master_weights": {slot.name: slot.master.detach().clone() for slot in optimizer.parameter_table.slots},
+        "training_weights": {slot.name: slot.param.detach().clone() for slot in optimizer.parameter_table.slots},
         "current_loss_scale": now.current_scale,
         "steps_since_last_overflow": now.growth_tracker,
         "consecutive_overflows": now.consecutive_overflows,

@@ -62,17 +62,17 @@ def wrap(model, make_base=None, chosen=None, **kwargs):
 
 def bits(optimizer):
     """Everything that must be equal, as comparable values."""
-    roster, session = optimizer.roster, optimizer.session
+    table, session = optimizer.parameter_table, optimizer.session
     state = {
         slot.name: {
             key: value.clone() if isinstance(value, torch.Tensor) else value
             for key, value in optimizer.base_optimizer.state.get(slot.master, {}).items()
         }
-        for slot in roster.slots
+        for slot in table.slots
     }
     return {
-        "masters": {slot.name: slot.master.detach().clone() for slot in roster.slots},
-        "training": {slot.name: slot.param.detach().clone() for slot in roster.slots},
+        "masters": {slot.name: slot.master.detach().clone() for slot in table.slots},
+        "training": {slot.name: slot.param.detach().clone() for slot in table.slots},
         "state": state,
         "scaler": session.scaler.state,
         "counters": session.counters.to_tree(),

@@ -5,8 +5,8 @@ import random
 from pathlib import Path
 
 import pytest
-from bench.contenders import OURS
-from bench.states import many_small
+from bench.measuring.contenders import OURS
+from bench.measuring.states import many_small
 from proof.__main__ import main
 from proof.bit_flip import Flip, draw_spots, flip_bits
 from proof.child import ChildDied, result_of

@@ -37,7 +37,7 @@ from model_checkpoint.api.routes import (
     run_routes,
     server_routes,
 )
-from model_checkpoint.api.routes.desk import Desk
+from model_checkpoint.api.routes.route_services import RouteServices
 from model_checkpoint.database.errors import DatabaseUnreachable, RowRefused, SchemaOutdated, SchemaTooNew
 from model_checkpoint.errors import (
     CheckpointException,
@@ -69,11 +69,11 @@ _STATUSES: Sequence[tuple[tuple[type[Exception], ...], int]] = (
 )
 
 
-def make_desk(library: Library) -> Desk:
+def make_services(library: Library) -> RouteServices:
     """What the routes work with, on one library."""
     changes = ChangeLog(ShelfWatch(library).look)
     jobs = JobRunner(lambda id: changes.add(Change("job", id)))
-    return Desk(library=library, jobs=jobs, plans=PlanDrawer(library), changes=changes, hub=EventHub(changes))
+    return RouteServices(library=library, jobs=jobs, plans=PlanDrawer(library), changes=changes, hub=EventHub(changes))
 
 
 def make_app(library: Library, admission: Admission) -> Gatekeeper:
@@ -91,13 +91,13 @@ def make_app(library: Library, admission: Admission) -> Gatekeeper:
 
 def make_open_app(library: Library) -> FastAPI:
     """The routers and pages without the gate: for tests, and for the OpenAPI document; never to be served."""
-    desk = make_desk(library)
+    services = make_services(library)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         look_ahead(app.routes, library)
         yield
-        desk.close()
+        services.close()
 
     app = FastAPI(
         title="model_checkpoint",
@@ -109,7 +109,7 @@ def make_open_app(library: Library) -> FastAPI:
         lifespan=lifespan,
         redirect_slashes=False,
     )
-    app.state.desk = desk
+    app.state.services = services
     for router in ROUTERS:
         app.include_router(router)
     _answer_failures(app)

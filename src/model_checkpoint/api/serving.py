@@ -80,7 +80,7 @@ def serve(
 
         class Server(uvicorn.Server):
             def handle_exit(self, sig: int, frame: Any) -> None:
-                app.app.state.desk.hub.end()  # else it would wait for whoever listens
+                app.app.state.services.hub.end()  # else it would wait for whoever listens
                 super().handle_exit(sig, frame)
 
         with suppress(KeyboardInterrupt):  # raised once more when all is in order

@@ -14,7 +14,7 @@ storage             who turns a state into files, and back.
 retention           which checkpoints stay and which go, told before it is done; works on a plain root, knows no SQL.
 manager_options     what can be chosen once for all checkpoints of a manager.
 trash_sweeper       gives back the room of what was dropped, once its grace is over.
-troubles            what may fail without failing a save: logged, counted, gone on from.
+tolerated_failures  what may fail without failing a save: logged, counted, gone on from.
 errors              each derives from the one tree and from the builtin its callers expect.
 """
 

@@ -18,7 +18,7 @@ from model_checkpoint.checkpoint.manager_options import ManagerOptions
 from model_checkpoint.checkpoint.opening import compression_of, open_services
 from model_checkpoint.checkpoint.retention.lineup import Keeper
 from model_checkpoint.checkpoint.saving.background_save import CheckpointSave, SavesUnderWay, save_in_background
-from model_checkpoint.checkpoint.saving.save_order import SaveOrder
+from model_checkpoint.checkpoint.saving.managed_save import ManagedSave
 from model_checkpoint.checkpoint.saving.save_steps import save
 from model_checkpoint.checkpoint.saving.state_parts import gather_parts
 from model_checkpoint.database.records import Checkpoint, Experiment
@@ -163,7 +163,7 @@ class EnhancedCheckpointManager(ManagedCheckpoints):
         """
         self._begin()
         self._under_way.raise_unseen()
-        order = SaveOrder(
+        order = ManagedSave(
             experiment=self._run(experiment_id),
             epoch=epoch,
             step=step,

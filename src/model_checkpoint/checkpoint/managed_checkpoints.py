@@ -142,7 +142,7 @@ class ManagedCheckpoints:
             "operations": services.monitor.all_stats(),
             "caches": services.caches.global_statistics(),
             "hooks": services.hooks.get_performance_stats(),
-            "troubles": services.troubles.counts(),
+            "troubles": services.failures.counts(),
         }
 
     def register_hook(self, *hook: Any, **options: Any) -> str:
@@ -163,7 +163,7 @@ class ManagedCheckpoints:
         """Carry on, once, with what a manager that died had begun to remove."""
         if not self._begun:
             self._begun = True
-            with self._services.troubles.tolerated("removals left open"):
+            with self._services.failures.tolerated("removals left open"):
                 finish_removals(self._services)
 
     def _run_id(self, experiment_id: str | None) -> str:

@@ -11,8 +11,8 @@ from model_checkpoint.checkpoint.manager_options import ManagerOptions
 from model_checkpoint.checkpoint.services import Services
 from model_checkpoint.checkpoint.storage.backend_registry import find_backend, name_of
 from model_checkpoint.checkpoint.storage.deposit import is_native
+from model_checkpoint.checkpoint.tolerated_failures import ToleratedFailures
 from model_checkpoint.checkpoint.trash_sweeper import TrashSweeper
-from model_checkpoint.checkpoint.troubles import Troubles
 from model_checkpoint.database import EnhancedDatabaseConnection, open_catalog
 from model_checkpoint.errors import OptionInvalid
 from model_checkpoint.hooks import HookEvent, HookManager
@@ -38,17 +38,17 @@ def open_services(
     """Put together what a manager works with; the database is opened when it is first needed."""
     made = find_backend(backend)
     _refuse_foreign(made, options)
-    store, hooks, troubles = open_store(root), HookManager(), Troubles()
+    store, hooks, failures = open_store(root), HookManager(), ToleratedFailures()
     connection = _connection(store, tracker, database_url, hooks)
     return Services(
         store=store,
         backend=made,
-        catalog=CheckpointIndex(connection, Spool(_spool_folder(store, tracker)), troubles),
+        catalog=CheckpointIndex(connection, Spool(_spool_folder(store, tracker)), failures),
         hooks=hooks,
         caches=CacheManager(cache_size, cache_ttl=cache_ttl),
         monitor=OperationMonitor(),
         options=options,
-        troubles=troubles,
+        failures=failures,
         sweeper=TrashSweeper(store, grace=options.grace),
     )
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from model_checkpoint.checkpoint.catalog.checkpoint_index import CheckpointIndex
 from model_checkpoint.checkpoint.manager_options import ManagerOptions
+from model_checkpoint.checkpoint.tolerated_failures import ToleratedFailures
 from model_checkpoint.checkpoint.trash_sweeper import TrashSweeper
-from model_checkpoint.checkpoint.troubles import Troubles
 from model_checkpoint.hooks import HookContext, HookEvent, HookManager, HookResult
 from model_checkpoint.performance import CacheManager, OperationMonitor
 from model_checkpoint.storage.contract.store import Store
@@ -27,7 +27,7 @@ class Services:
     caches: CacheManager
     monitor: OperationMonitor
     options: ManagerOptions
-    troubles: Troubles
+    failures: ToleratedFailures
     sweeper: TrashSweeper
 
     def fire(
@@ -37,11 +37,11 @@ class Services:
         result: HookResult | None = None
         if not self.options.hooks or not self.hooks.hears(event):
             return result
-        with self.troubles.tolerated("hook manager"):
+        with self.failures.tolerated("hook manager"):
             context = HookContext(event=event, data=data, checkpoint_id=checkpoint_id, experiment_id=experiment_id)
             result = self.hooks.fire_hook(event, context)
             for failure in result.errors:
-                self.troubles.note(f"hook {failure.hook}", failure.error)
+                self.failures.note(f"hook {failure.hook}", failure.error)
         return result
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""The `mckpt` command: look at checkpoints, verify, compare, keep and remove them, ask their catalog.
+"""CLI: the `mckpt` command: look at checkpoints, verify, compare, keep and remove them, ask their catalog.
 
 main          which verb is meant, and what becomes of its failures.
 verb_table    every verb, where it is written, and how it is called.

@@ -19,7 +19,7 @@ LOOK, TRUST, KEEP, MOVE, CATALOG = "Look", "Trust", "Keep and let go", "Move", "
 
 VERBS = {
     "ls": Verb(
-        "looking",
+        "inspecting",
         LOOK,
         (
             "mckpt ls runs/a",
@@ -28,28 +28,28 @@ VERBS = {
             "mckpt ls s3://b/a --json",
         ),
     ),
-    "show": Verb("looking", LOOK, ("mckpt show runs/a", "mckpt show runs/a@100 --tensors --parts model")),
-    "cat": Verb("looking", LOOK, ('mckpt cat runs/a@100 model.weight --index "0:2,-1"', "mckpt cat runs/a epoch")),
-    "diff": Verb("looking", LOOK, ("mckpt diff runs/a@100 runs/a@200 --parts model",)),
-    "verify": Verb("trusting", TRUST, ("mckpt verify runs/a", "mckpt verify runs/a@100")),
+    "show": Verb("inspecting", LOOK, ("mckpt show runs/a", "mckpt show runs/a@100 --tensors --parts model")),
+    "cat": Verb("inspecting", LOOK, ('mckpt cat runs/a@100 model.weight --index "0:2,-1"', "mckpt cat runs/a epoch")),
+    "diff": Verb("inspecting", LOOK, ("mckpt diff runs/a@100 runs/a@200 --parts model",)),
+    "verify": Verb("verifying", TRUST, ("mckpt verify runs/a", "mckpt verify runs/a@100")),
     "repair": Verb(
-        "trusting", TRUST, ("mckpt repair runs/a --dry-run", "mckpt repair runs/a --source s3://mirror/runs/a")
+        "verifying", TRUST, ("mckpt repair runs/a --dry-run", "mckpt repair runs/a --source s3://mirror/runs/a")
     ),
-    "doctor": Verb("trusting", TRUST, ("mckpt doctor runs/a", "mckpt doctor --database postgresql://host/runs")),
-    "bench": Verb("trusting", TRUST, ("mckpt bench runs/a", "mckpt bench /mnt/disk --size 1GB")),
+    "doctor": Verb("verifying", TRUST, ("mckpt doctor runs/a", "mckpt doctor --database postgresql://host/runs")),
+    "bench": Verb("verifying", TRUST, ("mckpt bench runs/a", "mckpt bench /mnt/disk --size 1GB")),
     "prune": Verb(
-        "keeping",
+        "retaining",
         KEEP,
         (
             "mckpt prune runs/a --keep last:3 --keep best:val_loss --dry-run",
             "mckpt prune runs/a --keep last:3 --keep best:val_loss --plan 0123456789abcdef",
         ),
     ),
-    "forecast": Verb("keeping", KEEP, ("mckpt forecast runs/a --keep last:3",)),
-    "pin": Verb("keeping", KEEP, ("mckpt pin runs/a@100",)),
-    "unpin": Verb("keeping", KEEP, ("mckpt unpin runs/a@100",)),
-    "tag": Verb("keeping", KEEP, ("mckpt tag runs/a@100 paper", "mckpt tag runs/a@100 paper --remove")),
-    "note": Verb("keeping", KEEP, ('mckpt note runs/a@100 "before the new data"',)),
+    "forecast": Verb("retaining", KEEP, ("mckpt forecast runs/a --keep last:3",)),
+    "pin": Verb("retaining", KEEP, ("mckpt pin runs/a@100",)),
+    "unpin": Verb("retaining", KEEP, ("mckpt unpin runs/a@100",)),
+    "tag": Verb("retaining", KEEP, ("mckpt tag runs/a@100 paper", "mckpt tag runs/a@100 paper --remove")),
+    "note": Verb("retaining", KEEP, ('mckpt note runs/a@100 "before the new data"',)),
     "rm": Verb("trashing", KEEP, ("mckpt rm runs/a@100 runs/a@200", "mckpt rm runs/a@100 --dry-run")),
     "trash": Verb("trashing", KEEP, ("mckpt trash runs/a",)),
     "restore": Verb("trashing", KEEP, ("mckpt restore runs/a@100",)),

@@ -34,7 +34,7 @@ from model_checkpoint.database.overview.sparklines import SparklineCatalog
 from model_checkpoint.database.saved_rows import SavedCatalog
 from model_checkpoint.database.schema.creation import create_catalog
 from model_checkpoint.database.schema.migration import Notify, ignore_change, migrate
-from model_checkpoint.database.schema.schema_version import HEAD, Standing, standing_of, stored_revision
+from model_checkpoint.database.schema.schema_version import HEAD, SchemaStatus, schema_status, stored_revision
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -115,7 +115,7 @@ class EnhancedDatabaseConnection(
     @property
     def read_only(self) -> bool:
         """Whether a newer version made this database, so that it is only read."""
-        return standing_of(self._revision) is Standing.NEWER
+        return schema_status(self._revision) is SchemaStatus.NEWER
 
     def close(self) -> None:
         """Give the connections back; also what leaving a ``with`` block does.
@@ -202,17 +202,17 @@ class EnhancedDatabaseConnection(
 
     def _brought_up_to_date(self) -> str:
         stored = self._transactions.read(stored_revision)
-        standing = standing_of(stored)
-        if standing is Standing.NEWER:
+        status = schema_status(stored)
+        if status is SchemaStatus.NEWER:
             _log.warning("%s", self._too_new("is opened read-only", stored))
-        if standing in (Standing.CURRENT, Standing.NEWER):
+        if status in (SchemaStatus.CURRENT, SchemaStatus.NEWER):
             return stored
         if not self._auto_migrate:
             raise SchemaOutdated(
-                f"{self.database_url}: has {standing.value} (revision {stored or 'none'}, needed {HEAD}). Open it with "
+                f"{self.database_url}: has {status.value} (revision {stored or 'none'}, needed {HEAD}). Open it with "
                 "auto_migrate=True, or call MigrationManager(database_url).migrate()."
             )
-        if standing is Standing.EMPTY:
+        if status is SchemaStatus.EMPTY:
             create_catalog(self._transactions)
         else:
             self._migrate()

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from model_checkpoint.coordination import Coordinator
 from model_checkpoint.distributed.calling.call_options import Duration, as_seconds
 from model_checkpoint.distributed.distributed_checkpoint import DEFAULT_TIMEOUT, DistributedCheckpoint
-from model_checkpoint.distributed.enduring.fault_tolerance import FaultToleranceHandler
-from model_checkpoint.distributed.enduring.retry_policy import RetryPolicy
+from model_checkpoint.distributed.retrying.fault_tolerance import FaultToleranceHandler
+from model_checkpoint.distributed.retrying.retry_policy import RetryPolicy
 from model_checkpoint.distributed.storing.storage_factory import StorageFactory, StorageOptions
 from model_checkpoint.distributed.validating.checkers import CompatibilityChecker, IntegrityChecker
 from model_checkpoint.distributed.validating.checkpoint_validator import CheckpointValidator

@@ -19,13 +19,13 @@ from model_checkpoint.distributed.calling.call_options import Duration, LoadOpti
 from model_checkpoint.distributed.calling.limited_coordinator import LimitedCoordinator
 from model_checkpoint.distributed.calling.pending_call import Attend, PendingCall, Turns
 from model_checkpoint.distributed.calling.told_failures import CallLogger, told_failures
-from model_checkpoint.distributed.enduring.fault_tolerance import FaultToleranceHandler
-from model_checkpoint.distributed.enduring.retried_calls import retried
 from model_checkpoint.distributed.moving.call_services import CallServices
 from model_checkpoint.distributed.moving.load_call import LoadCall, require_prefix
 from model_checkpoint.distributed.moving.prefixes import require_there
 from model_checkpoint.distributed.moving.save_call import SaveCall, parts_to_save
 from model_checkpoint.distributed.records.load_result import CheckpointLoadResult
+from model_checkpoint.distributed.retrying.fault_tolerance import FaultToleranceHandler
+from model_checkpoint.distributed.retrying.retried_calls import retried
 from model_checkpoint.distributed.storing.storage_contract import FaultHandler
 from model_checkpoint.distributed.storing.storage_factory import StorageFactory
 from model_checkpoint.distributed.storing.storage_roots import Storage, store_of

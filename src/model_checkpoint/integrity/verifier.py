@@ -149,7 +149,7 @@ class CheckpointVerifier:
 
     def _run(self, records: Iterable[Checkpoint], *, repair: bool, seconds: float | None = None) -> ScrubReport:
         start, verdicts, complete = self._clock(), list[CheckpointVerdict](), True
-        pace, copies = _Pace(seconds, self._clock), HealthyCopies()
+        pace, copies = _ReadingPace(seconds, self._clock), HealthyCopies()
         for record in records:
             if verdicts and not pace.allows(record.file_size):
                 complete = False
@@ -224,7 +224,7 @@ class CheckpointVerifier:
         return self._emit(event, checkpoint_id=record.id, experiment_id=record.experiment_id, **data)
 
 
-class _Pace:
+class _ReadingPace:
     """Learns how fast verification goes, and whether one more checkpoint fits the time that is left."""
 
     def __init__(self, seconds: float | None, clock: Callable[[], float]) -> None:

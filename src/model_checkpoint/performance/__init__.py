@@ -4,6 +4,7 @@ Knows no tensors and no SQL. The names of the stub beside this file are imported
 
 available_memory      how much this process may still take, by the machine, its control groups and its own limit.
 available_cores       how many processors this process may use.
+gc_pause              no search for cycles while millions of small objects are made.
 copying               many bytes from one place to another, past the processor's caches where that was compiled.
 parallel_checkpoints  the same work on many items in a few threads, each failure kept apart from the others.
 batches               many rows to a writer, one transaction a batch, refused rows told one by one.

@@ -161,7 +161,7 @@ class BatchProcessor:
         Raises:
             BatchInterrupted: the writer cannot be reached, or refused more than ``max_failures`` rows.
         """
-        run = _Run(total=len(rows) if isinstance(rows, Sized) else None, max_failures=self._max_failures)
+        run = _BatchRun(total=len(rows) if isinstance(rows, Sized) else None, max_failures=self._max_failures)
         workers = ParallelCheckpointProcessor(self._max_workers)
         batches = _cut(rows, self._batch_size)
         for outcome in workers.stream(batches, lambda one: _write(one, write, run.stopped), cancel=run.stopped):
@@ -228,7 +228,7 @@ def _write(batch: Batch, write: Write, stopped: threading.Event) -> _Written:
     return _Written(written=written, transactions=transactions, failures=failures, unwritten=left, cause=cause)
 
 
-class _Run:
+class _BatchRun:
     """One call: adds up what became of its batches, and ends it early where there is no point in going on."""
 
     def __init__(self, *, total: int | None, max_failures: int) -> None:

@@ -53,7 +53,7 @@ class LRUStats:
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class _CacheEntry:
     value: Any
     nbytes: int
     expires: float | None
@@ -108,7 +108,7 @@ class LRUCache:
         self._forget()
 
     def _forget(self) -> None:
-        self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
+        self._entries: OrderedDict[Hashable, _CacheEntry] = OrderedDict()
         self._tagged: defaultdict[Hashable, set[Hashable]] = defaultdict(set)
         self._dates: list[tuple[float, int, Hashable]] = []  # a heap, next to expire first
         self._nbytes = 0
@@ -120,7 +120,7 @@ class LRUCache:
         entry = self._find(key)
         return default if entry is None else self._copied(entry.value)
 
-    def _find(self, key: Hashable) -> _Entry | None:
+    def _find(self, key: Hashable) -> _CacheEntry | None:
         with self._lock:
             self._expire()
             entry = self._entries.get(key)
@@ -248,7 +248,7 @@ class LRUCache:
             return False
         seconds = self.default_ttl if ttl is None else ttl
         expires, serial = None if seconds is None else self._clock() + seconds, next(self._serial)
-        self._entries[key] = _Entry(value, nbytes, expires, tags, serial)
+        self._entries[key] = _CacheEntry(value, nbytes, expires, tags, serial)
         self._nbytes += nbytes
         for tag in tags:
             self._tagged[tag].add(key)

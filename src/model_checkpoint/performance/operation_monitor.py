@@ -42,7 +42,7 @@ class OperationStats:
     @staticmethod
     def of(durations: Iterable[float]) -> OperationStats:
         """Sum up some durations."""
-        tally = _Tally()
+        tally = _OperationTally()
         for seconds in durations:
             tally.add(seconds)
         return tally.snapshot()
@@ -84,7 +84,7 @@ def _middle(bucket: int | None) -> float:
     return 0.0 if bucket is None else 2 * math.exp(bucket * _LOG) / (_GROWTH + 1)
 
 
-class _Tally:
+class _OperationTally:
     """The counts of one operation while it is being measured."""
 
     def __init__(self) -> None:
@@ -135,7 +135,7 @@ class OperationMonitor:
     def __init__(self, *, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
         self._lock = forks.lock()
-        self._tallies: defaultdict[str, _Tally] = defaultdict(_Tally)
+        self._tallies: defaultdict[str, _OperationTally] = defaultdict(_OperationTally)
 
     @contextmanager
     def measure(self, operation: str, *, nbytes: int = 0) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""Mixed precision: train in 16 bits over FP32 masters, clip and skip correctly, and resume bit for bit.
+"""Precision: train in 16 bits over FP32 masters, clip and skip correctly, and resume bit for bit.
 
 The names of the stub beside this file are imported on first use.
 

@@ -69,16 +69,16 @@ class MixedPrecisionOptimizer(torch.optim.Optimizer):
         super().__init__([torch.zeros(())], {})  # gives us torch's hooks; groups and state are the base's, see below
         self.defaults = self._base.defaults
         self._manager = PrecisionManager(self._options)
-        self._roster = ParameterTable(self._base, model=model, manager=self._manager, options=self._options)
+        self._table = ParameterTable(self._base, model=model, manager=self._manager, options=self._options)
         self._session = Session(
-            self._roster,
+            self._table,
             scaler=scaler or self._make_scaler(),
             monitor=self._make_monitor(),
             process_group=process_group,
         )
-        self._roster.require_fits({**self._roster.unbound(), **self._roster.masters()}, frozenset())
+        self._table.require_fits({**self._table.unbound(), **self._table.masters()}, frozenset())
         self._session.scaler.join(self)
-        self._roster.use_modes(frozenset())
+        self._table.use_modes(frozenset())
         guard_base(self._base)
         self._one_map: dict[str, torch.Tensor] | None = None
 
@@ -129,9 +129,9 @@ class MixedPrecisionOptimizer(torch.optim.Optimizer):
         return self._session
 
     @property
-    def roster(self) -> ParameterTable:
+    def parameter_table(self) -> ParameterTable:
         """The trained parameters with their masters and names."""
-        return self._roster
+        return self._table
 
     @property
     def manager(self) -> PrecisionManager:
@@ -146,12 +146,12 @@ class MixedPrecisionOptimizer(torch.optim.Optimizer):
     @property
     def master_weights(self) -> dict[str, torch.Tensor]:
         """Live FP32 masters by name; the same object as :attr:`training_weights` when all groups are in FP32."""
-        return self._full_map() if self._is_all_fp32() else self._roster.masters()
+        return self._full_map() if self._is_all_fp32() else self._table.masters()
 
     @property
     def training_weights(self) -> dict[str, torch.Tensor]:
         """Live weights the model computes with, by name."""
-        return self._full_map() if self._is_all_fp32() else self._roster.training()
+        return self._full_map() if self._is_all_fp32() else self._table.training()
 
     def _is_all_fp32(self) -> bool:
         fallback = self._session.fallback
@@ -159,7 +159,7 @@ class MixedPrecisionOptimizer(torch.optim.Optimizer):
 
     def _full_map(self) -> dict[str, torch.Tensor]:
         if self._one_map is None:
-            self._one_map = self._roster.masters()
+            self._one_map = self._table.masters()
         return self._one_map
 
     @property
@@ -209,17 +209,17 @@ class MixedPrecisionOptimizer(torch.optim.Optimizer):
         fallen, shared = self._session.fallback.fp32_groups, self._is_all_fp32()
         if shared:
             require_fp32(parameters, "set_parameters in fallback")
-        if not self._roster.slots:
-            self._roster.adopt(parameters, fallen)
-        elif not self._roster.rename(parameters):
-            self._roster.set_values(parameters, fallen)
+        if not self._table.slots:
+            self._table.adopt(parameters, fallen)
+        elif not self._table.rename(parameters):
+            self._table.set_values(parameters, fallen)
         if shared:
-            self._roster.alias(parameters)
+            self._table.alias(parameters)
             self._one_map = cast(dict[str, torch.Tensor], parameters)
 
     def sync_from_model(self) -> list[str]:
         """Take over weights that ``model.load_state_dict`` or anyone else wrote; returns their names."""
-        changed = self._roster.sync_from_model()
+        changed = self._table.sync_from_model()
         self._session.use_modes()  # someone may have converted the model as well
         return changed
 
@@ -252,21 +252,21 @@ class MixedPrecisionOptimizer(torch.optim.Optimizer):
         """
         refuse_closure(gradients)
         refuse_closure(closure)
-        self._roster.require_unchanged()
+        self._table.require_unchanged()
         if gradients is None:
             self._require_known_source()
-            work = self._roster.collect()
+            work = self._table.collect()
         else:
-            work = self._roster.collect_named(gradients)
+            work = self._table.collect_named(gradients)
         result = self._session.step(work, member=self)
         self._base._opt_called = True  # type: ignore[attr-defined] # schedulers on the base ask for it
         self._one_map = self._one_map if self._is_all_fp32() else None
         return result
 
     def _require_known_source(self) -> None:
-        if not self._roster.slots:
+        if not self._table.slots:
             raise InvalidArgument("step: the optimizer has no parameters. Call set_parameters() first.")
-        if self._roster.is_by_name:
+        if self._table.is_by_name:
             raise InvalidArgument("step: gradients is None, but the parameters were given by name. Pass gradients too.")
         self._session.require_scaled()
 
@@ -281,7 +281,7 @@ class MixedPrecisionOptimizer(torch.optim.Optimizer):
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop (or zero) all gradients and forget the losses they came from; a loss not yet run backward stays."""
         came_from_losses = self._session.has_fresh_gradients
-        for slot in self._roster.slots:
+        for slot in self._table.slots:
             if set_to_none:
                 slot.param.grad = None
             elif slot.param.grad is not None:
@@ -293,21 +293,21 @@ class MixedPrecisionOptimizer(torch.optim.Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Train more parameters; they get masters and the target precision. Refused ones change nothing."""
-        if not hasattr(self, "_roster"):  # torch's constructor; the base has its groups already
+        if not hasattr(self, "_table"):  # torch's constructor; the base has its groups already
             return
         if not isinstance(param_group, dict) or "params" not in param_group:
             raise InvalidArgument("add_param_group: got no dict with 'params'. Pass {'params': [...], 'lr': ...}.")
         given = param_group["params"]
         fresh = [given] if isinstance(given, torch.Tensor) else list(given)
-        ours = {id(slot.param) for slot in self._roster.slots}
+        ours = {id(slot.param) for slot in self._table.slots}
         if any(id(one[1] if isinstance(one, tuple) else one) in ours for one in fresh):
             raise InvalidArgument("add_param_group: some parameters are in another group already. Leave them out.")
         type(self._base).add_param_group(self._base, {**param_group, "params": fresh})
         try:
-            self._roster.bind(len(self.param_groups) - 1)
-            self._roster.require_fits(self._roster.masters(), self._session.fallback.fp32_groups)
+            self._table.bind(len(self.param_groups) - 1)
+            self._table.require_fits(self._table.masters(), self._session.fallback.fp32_groups)
         except InvalidArgument:
-            self._roster.forget(len(self.param_groups) - 1)
+            self._table.forget(len(self.param_groups) - 1)
             raise
         self._session.add_group()
         self._session.use_modes()
@@ -322,7 +322,7 @@ class MixedPrecisionOptimizer(torch.optim.Optimizer):
 
         Call it after ``step()``: gradients that were not stepped yet are dropped, with a warning in the log.
         """
-        places = frozenset(range(self._roster.group_count))
+        places = frozenset(range(self._table.group_count))
         if not self._is_all_fp32():
             state, change = fall(self._session.fallback, places)
             self._session.enter(state, change)

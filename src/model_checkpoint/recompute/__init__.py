@@ -1,4 +1,4 @@
-"""Activation recomputation: what is kept, what is dropped and computed again, within a byte budget.
+"""Recompute: which activations are kept, which are dropped and computed again, within a byte budget.
 
 Two systems: `auto_checkpoint` for torch models (`auto`), and the activation classes (`manager` and what it stands on).
 The names of the stub beside this file are imported on first use; importing this package imports no framework.

@@ -83,7 +83,7 @@ class CheckpointManager(Closing):
         if config is not None:
             self._strategy = create_strategy(config, tracker)
         self._entries: dict[str, LedgerEntry] = {}
-        self._books = Ledger(counts_sharing=self._store.borrows)
+        self._ledger = Ledger(counts_sharing=self._store.borrows)
         self._flights = SingleFlight()
         self._lock = threading.Lock()
         self._closed = False
@@ -154,7 +154,7 @@ class CheckpointManager(Closing):
             self.register_checkpoint(layer_id, activation)
             return True
         with self._lock:
-            self._books.see(layer_id, size_of(activation))
+            self._ledger.see(layer_id, size_of(activation))
         return False
 
     def _keep(
@@ -169,7 +169,7 @@ class CheckpointManager(Closing):
             news: list[Callable[[], None]] = []
             if wanted:
                 self._entries[layer_id] = entry
-                self._books.add(layer_id, entry, activation)
+                self._ledger.add(layer_id, entry, activation)
                 news = [] if self._tracker is None else self._tracker.book_allocation(layer_id, nbytes)
         if not wanted:
             entry.slot.release()
@@ -250,7 +250,7 @@ class CheckpointManager(Closing):
         if self._cache is None:
             return self._adopt(layer_id, activation, flight)
         with self._lock:  # so that no clear or close comes between the question and the answer
-            self._books.see(layer_id, size_of(activation))
+            self._ledger.see(layer_id, size_of(activation))
             if not flight.abandoned and not self._closed:
                 self._cache.add(layer_id, activation, cost=cost)
         return activation
@@ -290,7 +290,7 @@ class CheckpointManager(Closing):
             cached = self._cache is not None and self._cache.remove(layer_id)
             news: list[Callable[[], None]] = []
             if entry is not None:
-                self._books.subtract(entry)
+                self._ledger.subtract(entry)
                 news = [] if self._tracker is None else self._tracker.book_deallocation(layer_id)
         if entry is not None:
             self._let_go({layer_id: entry}, news)
@@ -306,7 +306,7 @@ class CheckpointManager(Closing):
             self._closed = self._closed or close
             entries, self._entries = self._entries, {}
             self._flights.abandon_all()
-            self._books.clear()
+            self._ledger.clear()
             news = [] if self._tracker is None else [n for e in entries for n in self._tracker.book_deallocation(e)]
             if self._cache is not None:
                 with suppress(ClosedError):  # its owner closed it: it holds nothing
@@ -325,7 +325,7 @@ class CheckpointManager(Closing):
         """Let the peak start from what is stored now."""
         self._check_open()
         with self._lock:
-            self._books.peak = self._books.current
+            self._ledger.peak = self._ledger.current
 
     def get_memory_stats(self, *, ranked: int = 5, baseline_bytes: int | None = None) -> MemoryStats:
         """The figures of this moment.
@@ -339,7 +339,7 @@ class CheckpointManager(Closing):
         self._check_open()
         with self._lock:
             entries = list(self._entries.items()) if ranked else []
-            stats = self._books.stats(count=len(self._entries), spilled=self._store.spilled_bytes)
+            stats = self._ledger.stats(count=len(self._entries), spilled=self._store.spilled_bytes)
         if baseline_bytes is not None:
             stats = replace(stats, baseline_memory=baseline_bytes)
         most, least = _rank(entries, ranked)

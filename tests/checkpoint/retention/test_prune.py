@@ -5,7 +5,7 @@ from tests.checkpoint.retention.retention_ground import fill, names, steps
 
 import model_checkpoint as mc
 from model_checkpoint.checkpoint.retention.candidates import read_candidates
-from model_checkpoint.engine.root.intents import Doomed, Intent, open_intent, open_intents
+from model_checkpoint.engine.root.intents import IntendedDeletion, Intent, open_intent, open_intents
 from model_checkpoint.engine.root.shared_files import stored_bytes
 from model_checkpoint.errors import (
     DiskFull,
@@ -171,8 +171,8 @@ def test_load_and_a_reference_take_expressions_too(root):
 def cut_off(root, *doomed):
     """Leave what a kill in the middle of a prune leaves."""
     ids = {info.step: info.id for info in mc.list_checkpoints(root)}
-    marks = tuple(Doomed(f"step-{step:08d}", ids[step]) for step in doomed)
-    assert open_intent(open_store(root), Intent(plan="abc", doomed=marks))
+    marks = tuple(IntendedDeletion(f"step-{step:08d}", ids[step]) for step in doomed)
+    assert open_intent(open_store(root), Intent(plan="abc", deletions=marks))
 
 
 def test_a_plan_that_was_cut_off_is_finished_when_asked(root):

@@ -5,7 +5,7 @@ import os
 import numpy as np
 import pytest
 from tests.checkpoint.retention.retention_ground import steps
-from tests.storage.local.test_full_disk import FULL_DISKS, mounted
+from tests.storage.local.faults.test_full_disk import FULL_DISKS, mounted
 
 import model_checkpoint as mc
 from model_checkpoint.errors import DiskFull

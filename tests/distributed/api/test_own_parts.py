@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.distributed.own_parts import (
+from tests.distributed.api.own_parts import (
     OwnCoordinator,
     OwnHandler,
     OwnLogger,

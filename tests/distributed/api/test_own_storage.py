@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 import pytest
-from tests.distributed.own_parts import OwnStorage
+from tests.distributed.api.own_parts import OwnStorage
 from tests.distributed.threads import all_well, on_ranks, told
 
 import model_checkpoint as mc

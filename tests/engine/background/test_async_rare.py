@@ -54,7 +54,7 @@ def test_a_save_for_which_no_thread_is_left_fails_at_the_call_and_blocks_nobody(
     with pytest.raises(RuntimeError, match="can't start new thread"):
         save_async(tmp_path, state, step=1, **options)
 
-    assert not any(inflight._book.running.values())
+    assert not any(inflight._ledger.running.values())
     assert [info.step for info in mc.list_checkpoints(tmp_path)] == [0]
     assert list((tmp_path / ".staging").glob("*")) == []
     no_thread_left("nobody")
@@ -72,7 +72,7 @@ def test_a_lazy_save_for_which_no_thread_is_left_lets_the_step_go_on(tmp_path, n
         save_async(tmp_path, state, step=1, lazy=True, incremental=True).result(60)
     optimizer.step()
 
-    assert not any(inflight._book.running.values())
+    assert not any(inflight._ledger.running.values())
     assert list((tmp_path / ".staging").glob("*")) == []
 
 
@@ -215,8 +215,8 @@ def test_what_waits_for_the_saves_at_the_end_of_the_process_is_called_once_and_a
 
     monkeypatch.setattr(inflight, "_after_saves", [])
     monkeypatch.setattr(inflight, "_watching_exit", True)  # the real end of this process is not asked for more
-    monkeypatch.setattr(inflight._book, "ending", False)
-    monkeypatch.setattr(inflight._book, "failed", [])
+    monkeypatch.setattr(inflight._ledger, "ending", False)
+    monkeypatch.setattr(inflight._ledger, "failed", [])
     job = save_async(tmp_path, {"w": np.arange(9)}, step=1, progress=gate)
     inflight.watch_exit(then)
     inflight.watch_exit(then)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.distributed.fault_scenes import Trap, TrappedCoordinator
+from tests.distributed.faults.fault_scenes import Trap, TrappedCoordinator
 from tests.distributed.threads import all_well, on_ranks
 
 import model_checkpoint as mc

@@ -161,7 +161,7 @@ def test_parity_that_comes_too_late_for_its_version_is_not_put_there(tmp_path, m
     made = protect.make_parity
     monkeypatch.setattr(protect, "make_parity", lambda *args: begin.wait(10) and made(*args))
     mc.save(tmp_path, state(0), step=1, parity="pq")
-    monkeypatch.setattr(parity_writer._Sums, "write", _overwriting(tmp_path, parity_writer._Sums.write))
+    monkeypatch.setattr(parity_writer._ParitySums, "write", _overwriting(tmp_path, parity_writer._ParitySums.write))
     begin.set()
     mc.finish_saves()
 

@@ -5,7 +5,8 @@ import pytest
 
 import model_checkpoint as mc
 from model_checkpoint.engine.root.delete import discard_exactly
-from model_checkpoint.engine.root.intents import Doomed, Intent, close_intents, open_intent, open_intents
+from model_checkpoint.engine.root.intents import IntendedDeletion, Intent, close_intents, open_intent, open_intents
+from model_checkpoint.storage.contract.sidecars import seal
 from model_checkpoint.storage.locate import open_store
 from model_checkpoint.storage.memory import InMemoryStore
 
@@ -79,8 +80,9 @@ def test_what_another_process_deleted_meanwhile_is_not_deleted_again(root):
 
 
 def test_an_intent_is_there_until_it_is_closed(root):
-    store, intent = open_store(root), Intent(plan="p1", doomed=(Doomed("a", "1"), Doomed("b", "")))
-    other = Intent(plan="p2", doomed=())
+    store = open_store(root)
+    intent = Intent(plan="p1", deletions=(IntendedDeletion("a", "1"), IntendedDeletion("b", "")))
+    other = Intent(plan="p2", deletions=())
 
     assert open_intent(store, intent)
     assert open_intent(store, other)
@@ -89,11 +91,18 @@ def test_an_intent_is_there_until_it_is_closed(root):
     assert open_intents(store) == [other]
 
 
+def test_an_intent_is_read_as_it_has_always_been_written(root):
+    store = open_store(root)
+    store.write_sidecar("prune.p1", seal(b'{"plan":"p1","doomed":[["a","1"],["b",""]]}'))
+
+    assert open_intents(store) == [Intent(plan="p1", deletions=(IntendedDeletion("a", "1"), IntendedDeletion("b", "")))]
+
+
 @pytest.mark.parametrize(
     "damage", [lambda whole: b"", lambda whole: whole[:-1], lambda whole: whole.replace(b"p1", b"p2")]
 )
 def test_what_is_no_intent_is_left_alone(root, damage):
-    store, intent = open_store(root), Intent(plan="p1", doomed=(Doomed("a", "1"),))
+    store, intent = open_store(root), Intent(plan="p1", deletions=(IntendedDeletion("a", "1"),))
     open_intent(store, intent)
     ((key, whole),) = store.read_sidecars()
     store.write_sidecar(key, damage(whole))
@@ -103,7 +112,7 @@ def test_what_is_no_intent_is_left_alone(root, damage):
 
 
 def test_an_intent_under_the_key_of_another_is_left_alone(root):
-    store, intent = open_store(root), Intent(plan="p1", doomed=(Doomed("a", "1"),))
+    store, intent = open_store(root), Intent(plan="p1", deletions=(IntendedDeletion("a", "1"),))
     open_intent(store, intent)
     ((_, whole),) = store.read_sidecars()
     store.write_sidecar("prune.p2", whole)

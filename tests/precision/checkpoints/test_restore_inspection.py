@@ -76,7 +76,7 @@ def test_half_pending_gradients_are_widened_but_never_cast_to_another_half():
     Manager.restore_checkpoint(wide, checkpoint)
 
     refuse_and_keep(narrow, checkpoint, "pending gradient is torch.float16, torch.bfloat16 here")
-    assert wide.roster.by_name["mix.weight"].param.grad.dtype == torch.float32
+    assert wide.parameter_table.by_name["mix.weight"].param.grad.dtype == torch.float32
     result = wide.step()
     assert (result.applied, result.scale_used) == (True, 1024.0)
 
@@ -91,7 +91,7 @@ def test_half_pending_gradients_are_widened_where_a_layer_trains_in_fp32():
 
     Manager.restore_checkpoint(other, checkpoint)
 
-    slots = other.roster.by_name
+    slots = other.parameter_table.by_name
     assert [slots[f"{layer}.weight"].param.grad.dtype for layer in ("mix", "out")] == [torch.float32, torch.float16]
 
 
@@ -139,7 +139,7 @@ def test_an_excluded_layer_may_exceed_fp16_when_the_precision_changes():
 
 def test_a_run_whose_half_weight_became_inf_is_resumed_as_it_was():
     optimizer, fresh = wrap(linear()), wrap(linear())
-    slot = optimizer.roster.by_name["0.weight"]
+    slot = optimizer.parameter_table.by_name["0.weight"]
     with torch.no_grad():
         slot.master.fill_(70000.0)
     slot.cast_down()

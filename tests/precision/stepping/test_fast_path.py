@@ -236,7 +236,7 @@ def test_large_tensors_give_the_public_bits_at_the_probed_piece_size(threads, ha
                 weight.grad = gradient.half() if half_gradients else gradient
             optimizer.scale_loss(torch.ones(()))
             assert optimizer.step().applied
-        return [slot.master.detach().clone() for slot in optimizer.roster.slots]
+        return [slot.master.detach().clone() for slot in optimizer.parameter_table.slots]
 
     before = torch.get_num_threads()
     torch.set_num_threads(threads)

@@ -42,7 +42,7 @@ def test_fp32_parameters_are_their_own_master():
 
     optimizer = wrap(model)
 
-    slot = optimizer.roster.by_name["norm.weight"]
+    slot = optimizer.parameter_table.by_name["norm.weight"]
     assert slot.master is model.norm.weight
     assert any(parameter is model.norm.weight for parameter in optimizer.param_groups[0]["params"])
 
@@ -190,7 +190,7 @@ def test_tied_weights_share_one_master_and_one_fate():
 
     assert model.out.weight is model.embed.weight
     assert model.out.weight.dtype == torch.float32  # the embedding is excluded, so its twin is too
-    assert optimizer.roster.by_name["out.weight"] is optimizer.roster.by_name["embed.weight"]
+    assert optimizer.parameter_table.by_name["out.weight"] is optimizer.parameter_table.by_name["embed.weight"]
 
 
 def test_an_added_group_gets_masters_and_cannot_be_added_twice():
@@ -215,7 +215,7 @@ def test_state_made_before_wrapping_moves_to_the_masters():
 
     optimizer = MixedPrecisionOptimizer(base, options(), model=model)
 
-    assert base.state[optimizer.roster.by_name["mix.weight"].master]["exp_avg"] is moment
+    assert base.state[optimizer.parameter_table.by_name["mix.weight"].master]["exp_avg"] is moment
 
 
 def test_frozen_parameters_follow_the_precision_of_their_module():
@@ -229,7 +229,7 @@ def test_frozen_parameters_follow_the_precision_of_their_module():
 
     assert model.mix.weight.dtype == torch.float16
     assert "mix.weight" not in optimizer.master_weights
-    assert set(optimizer.roster.untrained()) == {"mix.weight", "mix.bias", "seen"}
+    assert set(optimizer.parameter_table.untrained()) == {"mix.weight", "mix.bias", "seen"}
 
 
 def test_wrapper_prefixes_are_stripped_from_names():

@@ -37,8 +37,8 @@ def test_an_optimizer_without_a_model_trains_its_parameters_and_no_others():
     model = build()
     optimizer = MixedPrecisionOptimizer(torch.optim.AdamW(model.named_parameters(), lr=1e-2), options("bf16"))
 
-    assert optimizer.roster.untrained() == {}
-    assert optimizer.roster.unbound() == {}
+    assert optimizer.parameter_table.untrained() == {}
+    assert optimizer.parameter_table.unbound() == {}
     assert Manager.create_checkpoint(optimizer).untrained_weights == {}
 
 

@@ -10,7 +10,7 @@ from model_checkpoint.api.answers.plain_values import number_of
 from model_checkpoint.api.errors import StateConflict
 from model_checkpoint.api.jobs.job_runner import JobRunner, ServerJob
 from model_checkpoint.api.jobs.tensor_work import BINS, digest_of
-from model_checkpoint.api.library.keepsakes import Keepsakes
+from model_checkpoint.api.library.result_cache import ResultCache
 from model_checkpoint.database import Checkpoint
 from model_checkpoint.engine.reading.figures.movement import movement_of
 from model_checkpoint.engine.reading.figures.number_figures import blocks_of, ends_of, histogram, is_real
@@ -25,7 +25,7 @@ _MOST_NAMES, _MOST_VALUES = 1000, 200
 
 
 def diff_document(
-    jobs: JobRunner, kept: Keepsakes, a: Checkpoint, b: Checkpoint
+    jobs: JobRunner, kept: ResultCache, a: Checkpoint, b: Checkpoint
 ) -> tuple[str, ServerJob | None, dict[str, Any] | None]:
     """``ready`` and the comparison, or ``computing`` or ``failed`` and the job; asking begins the work."""
     known = kept.get(KIND, f"{digest_of(a)} {digest_of(b)}")
@@ -42,7 +42,7 @@ def diff_document(
     return "computing", jobs.start(KIND, subject, title, lambda job: compute_diff(job, kept, a, b)), None
 
 
-def compute_diff(job: ServerJob, kept: Keepsakes, a: Checkpoint, b: Checkpoint) -> dict[str, Any]:
+def compute_diff(job: ServerJob, kept: ResultCache, a: Checkpoint, b: Checkpoint) -> dict[str, Any]:
     """Compare every tensor that both have, and keep what was found."""
     with (
         TensorReader(open_store(a.root), name=a.name) as left,

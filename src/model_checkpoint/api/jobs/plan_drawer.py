@@ -31,7 +31,7 @@ _UNDO = "undo"
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _PlanPart:
     """The plan of one run in one root."""
 
     shelf: Shelf
@@ -46,7 +46,7 @@ class _Drawn:
 
     id: str
     keepers: tuple[Keeper, ...]
-    parts: tuple[_Part, ...]
+    parts: tuple[_PlanPart, ...]
     until: float
 
 
@@ -66,7 +66,7 @@ class PlanDrawer:
         """
         keepers = tuple(parse_keeper(word) for word in words)
         parts = tuple(
-            _Part(shelf, id, root, shelf.manager(root).plan(id, keepers)) for shelf, id, root in self._runs(run)
+            _PlanPart(shelf, id, root, shelf.manager(root).plan(id, keepers)) for shelf, id, root in self._runs(run)
         )
         digest = hashlib.sha256("\n".join([*words, *(part.plan.id for part in parts)]).encode()).hexdigest()[:20]
         drawn = _Drawn(digest, keepers, parts, time.time() + PLAN_SECONDS)
@@ -104,12 +104,12 @@ class PlanDrawer:
             removed = self._removed(drawn)
             self._plans.delete(plan_id)
         undo = {"removed": [list(one) for one in removed], "until": time.time() + GRACE}
-        self._library.keepsakes.put(_UNDO, plan_id, undo)
+        self._library.result_cache.put(_UNDO, plan_id, undo)
         frees = sum(part.plan.freed_bytes for part in drawn.parts)
         ids = [id for id, _ in removed]
         return {"undo_id": plan_id, "until": undo["until"], "removed": ids, "frees": frees}
 
-    def _require_current(self, part: _Part, keepers: tuple[Keeper, ...]) -> None:
+    def _require_current(self, part: _PlanPart, keepers: tuple[Keeper, ...]) -> None:
         now = part.shelf.manager(part.root).plan(part.run, keepers)
         require_current(part.plan, [decision.candidate for decision in now.decisions])
 
@@ -135,7 +135,7 @@ class PlanDrawer:
         Raises:
             NotFoundHere: Nothing was removed under that id.
         """
-        known = self._library.keepsakes.get(_UNDO, undo_id)
+        known = self._library.result_cache.get(_UNDO, undo_id)
         if known is None:
             raise NotFoundHere(f"undo {undo_id!r}: nothing was removed under that id. Look into the trash.")
         restored, lost = list[str](), dict[str, str]()

@@ -7,7 +7,7 @@ from typing import Any
 from model_checkpoint.api.answers.plain_values import number_of
 from model_checkpoint.api.errors import StateConflict
 from model_checkpoint.api.jobs.job_runner import JobRunner, ServerJob
-from model_checkpoint.api.library.keepsakes import Keepsakes
+from model_checkpoint.api.library.result_cache import ResultCache
 from model_checkpoint.api.reading.checkpoint_detail import part_of
 from model_checkpoint.database import Checkpoint
 from model_checkpoint.database.catalog.paging import cursor_of, read_cursor
@@ -27,7 +27,7 @@ def digest_of(row: Checkpoint) -> str:
     return row.checksum or row.id
 
 
-def tensor_document(jobs: JobRunner, kept: Keepsakes, row: Checkpoint) -> tuple[str, ServerJob | None, Any]:
+def tensor_document(jobs: JobRunner, kept: ResultCache, row: Checkpoint) -> tuple[str, ServerJob | None, Any]:
     """``ready`` and the figures, or ``computing`` or ``failed`` and the job; asking begins the work."""
     known = kept.get(KIND, digest_of(row)) or kept.get(KIND, _as_damaged(row))
     if known is not None:
@@ -41,7 +41,7 @@ def tensor_document(jobs: JobRunner, kept: Keepsakes, row: Checkpoint) -> tuple[
     return "computing", jobs.start(KIND, row.id, title, lambda job: compute_tensors(job, kept, row)), None
 
 
-def compute_tensors(job: ServerJob, kept: Keepsakes, row: Checkpoint) -> dict[str, Any]:
+def compute_tensors(job: ServerJob, kept: ResultCache, row: Checkpoint) -> dict[str, Any]:
     """Read every tensor once, and keep what it is like."""
     with TensorReader(open_store(row.root), name=row.name) as tensors:
         lines = []

@@ -14,19 +14,19 @@ _DEPTH, _MOST = 3, 2000  # folders below one that is named
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class ServedPlaces:
     """Databases by URL, and roots that none of them covers for certain."""
 
     databases: tuple[str, ...] = ()
     roots: tuple[str, ...] = ()
 
 
-def discover(places: Sequence[str]) -> Found:
+def discover(places: Sequence[str]) -> ServedPlaces:
     """Look below every place; a folder may be a root, hold a catalog, or hold folders that do.
 
     Example:
         >>> discover(["s3://bucket/runs/a", "sqlite:///runs.db"])
-        Found(databases=('sqlite:///runs.db',), roots=('s3://bucket/runs/a',))
+        ServedPlaces(databases=('sqlite:///runs.db',), roots=('s3://bucket/runs/a',))
 
     Raises:
         CheckpointNotFound: There is no such folder.
@@ -35,7 +35,7 @@ def discover(places: Sequence[str]) -> Found:
     for place in places:
         for kind, found in _below(place):
             (databases if kind == "database" else roots)[found] = None
-    return Found(databases=tuple(databases), roots=tuple(roots))
+    return ServedPlaces(databases=tuple(databases), roots=tuple(roots))
 
 
 def _below(place: str) -> Iterator[tuple[str, str]]:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from model_checkpoint import forks
 from model_checkpoint.api.errors import NotFoundHere, ReadOnlyHere
-from model_checkpoint.api.library.keepsakes import Keepsakes
+from model_checkpoint.api.library.result_cache import ResultCache
 from model_checkpoint.api.library.root_mirror import RootMirror
-from model_checkpoint.api.library.served_places import Found, discover
+from model_checkpoint.api.library.served_places import ServedPlaces, discover
 from model_checkpoint.checkpoint.managed_checkpoints import ManagedCheckpoints
 from model_checkpoint.checkpoint.manager_options import ManagerOptions
 from model_checkpoint.checkpoint.opening import open_services
@@ -25,7 +25,7 @@ _LOOK_SECONDS = 5.0  # between two looks for new roots below the folders that we
 
 
 @dataclass(frozen=True, slots=True)
-class _Recorder:
+class _ShelfRecorder:
     """Where a manager records what it does: the part of a tracker it needs."""
 
     connection: EnhancedDatabaseConnection
@@ -79,7 +79,7 @@ class Shelf:
             )
         known: ManagedCheckpoints | None = self._managers.get(root)
         if known is None:
-            recorder = _Recorder(self.connection, self._spool)
+            recorder = _ShelfRecorder(self.connection, self._spool)
             services = open_services(
                 root,
                 tracker=recorder,
@@ -116,11 +116,11 @@ class Library:
         self._places, self._read_only = tuple(places), read_only
         self._database_url = database_url
         self._home = tempfile.mkdtemp(prefix="mckpt-serve-")
-        self.keepsakes = Keepsakes(cache_dir or default_cache())
+        self.result_cache = ResultCache(cache_dir or default_cache())
         self._lock = forks.lock()
         self._open: dict[str, Shelf] = {}
         self._mirror: tuple[Shelf, RootMirror] | None = None
-        self._found, self._looked = Found(), float("-inf")
+        self._found, self._looked = ServedPlaces(), float("-inf")
         try:
             self.shelves()
         except BaseException:
@@ -154,7 +154,7 @@ class Library:
                 self._open[url] = Shelf(connection, writable=not self._read_only, spool=spool)
         covered = {space.root for shelf in self._open.values() for space in shelf.connection.spaces()}
         bare = tuple(root for root in found.roots if root not in covered)
-        self._found = Found(databases=found.databases, roots=bare)
+        self._found = ServedPlaces(databases=found.databases, roots=bare)
         self._looked = time.monotonic()
 
     def _mirrored(self) -> tuple[Shelf, RootMirror]:

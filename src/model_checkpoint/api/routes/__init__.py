@@ -1,6 +1,6 @@
 """Routes: every path that is answered, one router for each noun; what they say is read or done below.
 
-desk                what every route works with.
+route_services      what every route works with.
 limits              parameters that several routes take, each with its bounds.
 server_routes       the server itself.
 run_routes          runs, their series, saves, plans.

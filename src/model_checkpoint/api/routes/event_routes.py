@@ -10,7 +10,7 @@ from fastapi.responses import StreamingResponse
 from model_checkpoint.api.answers.basics import refusals
 from model_checkpoint.api.answers.history_answers import LineageAnswer
 from model_checkpoint.api.reading.lineage_nodes import list_lineage
-from model_checkpoint.api.routes.desk import AtDesk
+from model_checkpoint.api.routes.route_services import WithServices
 
 router = APIRouter(prefix="/api", tags=["events"])
 _MESSAGE = {
@@ -37,19 +37,19 @@ _STREAM: dict[int | str, dict[str, Any]] = {
 
 @router.get("/events", response_class=Response, responses={**refusals(), **_STREAM})
 async def get_events(
-    desk: AtDesk,
+    services: WithServices,
     last_event_id: Annotated[str, Header(max_length=64)] = "",
     after: Annotated[str, Query(max_length=64, description="The same as the header Last-Event-ID.")] = "",
     seconds: Annotated[float | None, Query(ge=0, le=86_400, allow_inf_nan=False, description="When to end.")] = None,
 ) -> StreamingResponse:
     """What changes, as it does: new points, checkpoints, runs, jobs, damage."""
-    desk.hub.admit()
-    start = desk.hub.start_after(last_event_id or after)
+    services.hub.admit()
+    start = services.hub.start_after(last_event_id or after)
     headers = {"x-accel-buffering": "no"}
-    return StreamingResponse(desk.hub.stream(start, seconds), media_type="text/event-stream", headers=headers)
+    return StreamingResponse(services.hub.stream(start, seconds), media_type="text/event-stream", headers=headers)
 
 
 @router.get("/lineage", response_model=LineageAnswer, responses=refusals())
-def get_lineage(desk: AtDesk, experiment: Annotated[str, Query(max_length=250)] = "") -> Any:
+def get_lineage(services: WithServices, experiment: Annotated[str, Query(max_length=250)] = "") -> Any:
     """Where runs came from, and what each changed."""
-    return {"nodes": list_lineage(desk.library, experiment)}
+    return {"nodes": list_lineage(services.library, experiment)}

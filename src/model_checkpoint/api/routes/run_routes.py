@@ -22,7 +22,6 @@ from model_checkpoint.api.reading.series_frames import (
     packed,
     read_frames,
 )
-from model_checkpoint.api.routes.desk import AtDesk
 from model_checkpoint.api.routes.limits import (
     MOST_KEYS,
     MOST_ROWS,
@@ -34,6 +33,7 @@ from model_checkpoint.api.routes.limits import (
     Words,
     words_of,
 )
+from model_checkpoint.api.routes.route_services import WithServices
 from model_checkpoint.errors import OptionInvalid
 
 router = APIRouter(prefix="/api/runs", tags=["runs"])
@@ -48,7 +48,7 @@ _BINARY: dict[int | str, dict[str, Any]] = {
 
 @router.get("", response_model=RunPage, responses=refusals())
 def get_runs(
-    desk: AtDesk,
+    services: WithServices,
     *,
     q: Annotated[str, Query(max_length=4000, description='E.g. `val_loss < 0.3 tag:baseline -status:failed "x"`')] = "",
     sort: Annotated[str, Query(max_length=260, description=f"One of {', '.join(SORTS)}, a metric, best.metric")] = "",
@@ -61,12 +61,12 @@ def get_runs(
     columns = words_of(cols, most=MOST_KEYS, what="cols")
     chosen = words_of(ids, most=MOST_RUNS, what="ids")
     wanted = RunsWanted(text=q, sort=sort or "-heartbeat", columns=columns, ids=chosen, limit=limit, cursor=cursor)
-    return list_runs(desk.library, wanted)
+    return list_runs(services.library, wanted)
 
 
 @router.get("/series", response_class=Response, responses={**refusals(), **_BINARY})
 def get_series(
-    desk: AtDesk,
+    services: WithServices,
     *,
     ids: Annotated[str, Query(max_length=16_000, description="Runs, with commas between.")],
     keys: Annotated[str, Query(max_length=4000, description="Metrics, with commas between.")],
@@ -82,32 +82,32 @@ def get_series(
     if len(runs) * len(names) > MOST_SERIES:
         raise OptionInvalid(f"ids and keys: at most {MOST_SERIES} series at once, got {len(runs) * len(names)}.")
     wanted = SeriesWanted(runs=runs, keys=names, axis=x, low=low, high=high, columns=px)
-    series, as_of = read_frames(desk.library, wanted)
+    series, as_of = read_frames(services.library, wanted)
     if form == "json":
         return JSONResponse(as_document(series, as_of))
     return Response(packed(series, as_of, x), media_type=MEDIA_TYPE)
 
 
 @router.get("/{run_id}", response_model=RunDetail, responses=refusals(404))
-def get_run(desk: AtDesk, run_id: RunId) -> Any:
+def get_run(services: WithServices, run_id: RunId) -> Any:
     """One run, whole."""
-    return describe_run(desk.library, run_id)
+    return describe_run(services.library, run_id)
 
 
 @router.get("/{run_id}/saves", response_model=SaveList, responses=refusals(404))
-def get_saves(desk: AtDesk, run_id: RunId, limit: Limit = 50) -> Any:
+def get_saves(services: WithServices, run_id: RunId, limit: Limit = 50) -> Any:
     """What saving cost: the latest saves, stretch by stretch and hook by hook."""
-    shelf, run = desk.library.run(run_id)
+    shelf, run = services.library.run(run_id)
     return {"rows": list_saves(shelf, run, limit)}
 
 
 @router.get("/{run_id}/memory-plan", response_model=MemoryPlanAnswer, responses=refusals(404))
-def get_memory_plan(desk: AtDesk, run_id: RunId) -> Any:
+def get_memory_plan(services: WithServices, run_id: RunId) -> Any:
     """How the model of a run fits into its memory."""
-    return describe_memory_plan(*desk.library.run(run_id))
+    return describe_memory_plan(*services.library.run(run_id))
 
 
 @router.get("/{run_id}/loss-scale", response_model=LossScaleAnswer, responses=refusals(404))
-def get_loss_scale(desk: AtDesk, run_id: RunId) -> Any:
+def get_loss_scale(services: WithServices, run_id: RunId) -> Any:
     """How the loss scale of a run moved."""
-    return describe_loss_scale(*desk.library.run(run_id))
+    return describe_loss_scale(*services.library.run(run_id))

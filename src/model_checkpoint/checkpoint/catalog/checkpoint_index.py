@@ -16,7 +16,7 @@ from typing import Any
 from model_checkpoint import forks
 from model_checkpoint.checkpoint.catalog.best_choice import Beats, contests
 from model_checkpoint.checkpoint.errors import NoExperiment
-from model_checkpoint.checkpoint.troubles import Troubles
+from model_checkpoint.checkpoint.tolerated_failures import ToleratedFailures
 from model_checkpoint.database import EnhancedDatabaseConnection
 from model_checkpoint.database.errors import DatabaseUnreachable, RowRefused, SchemaOutdated, SchemaTooNew
 from model_checkpoint.database.records import Checkpoint, Experiment
@@ -40,8 +40,8 @@ class Recorded:
 class CheckpointIndex:
     """The catalog as a manager uses it."""
 
-    def __init__(self, connection: EnhancedDatabaseConnection, spool: Spool, troubles: Troubles) -> None:
-        self.connection, self._spool, self._troubles = connection, spool, troubles
+    def __init__(self, connection: EnhancedDatabaseConnection, spool: Spool, failures: ToleratedFailures) -> None:
+        self.connection, self._spool, self._failures = connection, spool, failures
         self._runs: dict[str, Experiment] = {}
         self.policies: dict[str, tuple[str, ...]] = {}  # of each run the keepers that the catalog was told of
         self._lock = forks.lock()
@@ -86,8 +86,8 @@ class CheckpointIndex:
             return Recorded(best=self._write(row, run, contests(row, best_metric) if update_best else {}, timing))
         except AWAY as error:
             self.note_away(error)
-            wish = {"best_metric": best_metric, "update_best": update_best, "timing": timing}
-            self._keep("checkpoint", {"row": dataclasses.asdict(row), "run": dataclasses.asdict(run), **wish})
+            options = {"best_metric": best_metric, "update_best": update_best, "timing": timing}
+            self._keep("checkpoint", {"row": dataclasses.asdict(row), "run": dataclasses.asdict(run), **options})
             return Recorded(waiting=True)
 
     def _write(
@@ -129,7 +129,7 @@ class CheckpointIndex:
 
     def note_away(self, error: Exception) -> None:
         """Count that the database was away, and leave it alone for a moment."""
-        self._troubles.note("database", error)
+        self._failures.note("database", error)
         if isinstance(error, AWAY):
             self._away_until = time.monotonic() + _PAUSE
 
@@ -138,7 +138,7 @@ class CheckpointIndex:
         try:
             self._spool.put(kind, payload)
         except CheckpointException as error:
-            self._troubles.note("spool", error)
+            self._failures.note("spool", error)
             log.error("a row could not be kept for the database; `mckpt reindex` will find its checkpoint: %s", error)
 
     def require_near(self) -> None:

@@ -93,5 +93,5 @@ def bring_back(services: Services, row: Checkpoint) -> Checkpoint:
 
 def forget_cached(services: Services, experiment_id: str) -> None:
     """Let nobody be told what is no longer so."""
-    with services.troubles.tolerated("cache"):
+    with services.failures.tolerated("cache"):
         services.caches.invalidate_experiment(experiment_id)

@@ -61,7 +61,7 @@ def carry_out_plan(services: Services, experiment_id: str, plan: RetentionPlan |
         result.raise_if_vetoed()
     done = () if plan is None or not plan.dropped else _removed(services, experiment_id, plan)
     if done:
-        with services.troubles.tolerated("trash"):
+        with services.failures.tolerated("trash"):
             services.sweeper.sweep_if_due()
     services.fire(HookEvent.AFTER_RETENTION_POLICY, experiment_id=experiment_id, plan=plan, removed=done)
     return None if plan is None else dataclasses.replace(plan, done=done)

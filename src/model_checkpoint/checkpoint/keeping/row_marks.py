@@ -37,7 +37,7 @@ def note_row(services: Services, row: Checkpoint, text: str) -> Checkpoint:
 
 def _update(services: Services, row: Checkpoint, action: str, **fields: Any) -> Checkpoint:
     after = services.catalog.connection.update_checkpoint(row.id, **fields)
-    with services.troubles.tolerated("cache"):
+    with services.failures.tolerated("cache"):
         services.caches.invalidate_checkpoint(row.id)
     services.catalog.audit(action, row.id, **fields)
     return after

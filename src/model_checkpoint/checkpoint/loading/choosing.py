@@ -23,7 +23,7 @@ LATEST, BEST_METRIC = "latest", "best_metric"
 def row_by_id(services: Services, checkpoint_id: str) -> Checkpoint:
     """The row of an id, from the cache if it is there."""
     if services.options.caching:
-        with services.troubles.tolerated("cache"):
+        with services.failures.tolerated("cache"):
             known = services.caches.checkpoints.get_metadata(checkpoint_id)
             if known is not None:
                 return _present(known.row)
@@ -39,7 +39,7 @@ def row_by_id(services: Services, checkpoint_id: str) -> Checkpoint:
             "has those there are; `mckpt reindex` finds those that a lost catalog had."
         )
     if services.options.caching:
-        with services.troubles.tolerated("cache"):
+        with services.failures.tolerated("cache"):
             services.caches.checkpoints.set_metadata(row.id, CachedRow(row))
     return _present(row)
 

@@ -82,5 +82,5 @@ def _note_damage(services: Services, row: Checkpoint, error: CorruptedCheckpoint
     try:
         services.catalog.connection.record_integrity(record)
     except (*AWAY, RowRefused) as second:
-        services.troubles.note("database", second)
+        services.failures.note("database", second)
     forget_cached(services, row.experiment_id)

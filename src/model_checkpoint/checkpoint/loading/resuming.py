@@ -15,8 +15,8 @@ from typing import Any
 from model_checkpoint.checkpoint.catalog.checkpoint_index import AWAY
 from model_checkpoint.checkpoint.keeping.removal import store_of
 from model_checkpoint.checkpoint.loading.choosing import rows_of_run
+from model_checkpoint.checkpoint.loading.live_filling import fill_live
 from model_checkpoint.checkpoint.loading.load_steps import parts_of, told_load
-from model_checkpoint.checkpoint.loading.pouring import pour
 from model_checkpoint.checkpoint.services import Services
 from model_checkpoint.checkpoint.storage.deposit import withdraw
 from model_checkpoint.checkpoint.storage.recompute_plan import PART, plan_of, put_in_force
@@ -150,7 +150,7 @@ def _fill(services: Services, row: Checkpoint, wanted: dict[str, Any]) -> None:
     if row.backend == "native":
         load(store, name=row.name, parts=list(wanted), into=wanted, verify="full")
         return
-    pour(withdraw(store, row.name, own=services.backend, parts=list(wanted)), wanted)
+    fill_live(withdraw(store, row.name, own=services.backend, parts=list(wanted)), wanted)
 
 
 def _plan_again(services: Services, row: Checkpoint, model: Any) -> tuple[str, ...]:
@@ -172,7 +172,7 @@ def _told(
         try:
             services.catalog.connection.add_edge(edge)
         except (*AWAY, RowRefused) as error:
-            services.troubles.note("database", error)
+            services.failures.note("database", error)
     log.info("%s", whole.summary())
     if not whole.complete:
         warnings.warn(CheckpointWarning(whole.summary(), whole), stacklevel=4)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from model_checkpoint.checkpoint.retention.candidates import Candidate
 from model_checkpoint.checkpoint.retention.retention_plan import Decision, RetentionPlan
 from model_checkpoint.engine.root.delete import discard_exactly
-from model_checkpoint.engine.root.intents import Doomed, Intent, close_intents, open_intent
+from model_checkpoint.engine.root.intents import IntendedDeletion, Intent, close_intents, open_intent
 from model_checkpoint.engine.root.marks import NO_MARKS, read_marks
 from model_checkpoint.errors import CheckpointException, PlanOutdated
 from model_checkpoint.storage.contract.store import Store
@@ -30,7 +30,7 @@ def carry_out(
     was cut off.
     """
     doomed = [one.candidate for one in reversed(plan.dropped)]
-    intent = Intent(plan=plan.id, doomed=tuple(Doomed(one.name, one.id) for one in doomed))
+    intent = Intent(plan=plan.id, deletions=tuple(IntendedDeletion(one.name, one.id) for one in doomed))
     written = not noted and len(doomed) > 1 and open_intent(store, intent)
     try:
         done = tuple(one.name for one in doomed if _drop(store, one, advance))

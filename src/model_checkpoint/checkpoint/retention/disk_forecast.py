@@ -120,7 +120,7 @@ def foresee(
     """
     found = sorted(candidates, key=lambda one: (one.created, one.name))
     pace = pace_of(found)
-    ahead = _Ahead(tuple(found), tuple(keep), pace, grace)
+    ahead = _SavesAhead(tuple(found), tuple(keep), pace, grace)
     steady = ahead.steady() if keep else (None, None, None)
     return DiskForecast(
         root=root,
@@ -166,7 +166,7 @@ def pace_of(found: Sequence[Candidate]) -> SavePace:
 
 
 @dataclass(frozen=True, slots=True)
-class _Ahead:
+class _SavesAhead:
     """Saves to come at one pace, on top of what is there."""
 
     found: tuple[Candidate, ...]

@@ -101,7 +101,7 @@ def _decide(
 
 
 def _cut_off(intent: Intent) -> str:
-    names = ", ".join(one.name for one in intent.doomed[:8])
+    names = ", ".join(one.name for one in intent.deletions[:8])
     return f"plan {intent.plan} ({names}) was cut off; prune(root) without keep= finishes it, this one gives it up"
 
 
@@ -112,7 +112,7 @@ def _finishing(store: Store, candidates: Sequence[Candidate], begun: Sequence[In
             "say what to keep, e.g. keep=[mc.last(3), mc.best('val_loss', 2)], or give a plan=; there is none to "
             "finish. Nothing was done."
         )
-    doomed = {(one.name, one.id) for intent in begun for one in intent.doomed}
+    doomed = {(one.name, one.id) for intent in begun for one in intent.deletions}
     stays = frozenset(one.name for one in candidates if (one.name, one.id) not in doomed)
     return plan_retention(candidates, [KeepNamed(stays)], damaged="drop", root=store.url)
 

@@ -87,7 +87,7 @@ class RetentionPlan:
 
 
 @dataclass(slots=True)
-class _Tally:
+class _ClaimTally:
     """What speaks for and against each checkpoint so far."""
 
     lineup: Lineup
@@ -120,7 +120,7 @@ def plan_retention(
     keepers = _checked(keep, damaged)
     lineup = Lineup.of(candidates, now or datetime.now(UTC))
     _refuse_nonsense(lineup)
-    tally = _Tally(lineup)
+    tally = _ClaimTally(lineup)
     for one, why in _protected(lineup, damaged):
         tally.firm.setdefault(one.name, []).append(why)
     for keeper in keepers:
@@ -195,7 +195,7 @@ def _why_damaged_stays(one: Candidate, damaged: str, *, alone: bool) -> Iterator
         yield f"damaged, but nothing better is left: {one.problem}"
 
 
-def _fill(tally: _Tally, budget: KeepWithin, keepers: Sequence[Keeper]) -> None:
+def _fill(tally: _ClaimTally, budget: KeepWithin, keepers: Sequence[Keeper]) -> None:
     """Keep what fits, newest first; a hard budget begins from what is kept whatever the keepers say."""
     order, cut = list(tally.lineup.usable), dict[str, list[str]]()
     if budget.hard:
@@ -215,7 +215,7 @@ def _fill(tally: _Tally, budget: KeepWithin, keepers: Sequence[Keeper]) -> None:
         tally.claims[one.name] = cut.get(one.name, [f"{budget}: fits"])
 
 
-def _by_claim(tally: _Tally, keepers: Sequence[Keeper]) -> list[Candidate]:
+def _by_claim(tally: _ClaimTally, keepers: Sequence[Keeper]) -> list[Candidate]:
     """What the first keeper claims, newest first, then the second, then what nobody claims."""
     rank = {
         name: number
@@ -227,7 +227,7 @@ def _by_claim(tally: _Tally, keepers: Sequence[Keeper]) -> list[Candidate]:
     return sorted(counted, key=lambda one: rank.get(one.name, len(keepers)))
 
 
-def _decide(tally: _Tally) -> tuple[Decision, ...]:
+def _decide(tally: _ClaimTally) -> tuple[Decision, ...]:
     kept = tally.kept()
     names = {one.name for one in kept}
     left = {key for one in kept for key, _ in one.files}
@@ -246,7 +246,7 @@ def _decide(tally: _Tally) -> tuple[Decision, ...]:
     )
 
 
-def _reasons(tally: _Tally, one: Candidate, *, kept: bool) -> tuple[str, ...]:
+def _reasons(tally: _ClaimTally, one: Candidate, *, kept: bool) -> tuple[str, ...]:
     if kept:
         return (*tally.firm.get(one.name, ()), *tally.claims.get(one.name, ()))
     if not one.healthy:
@@ -262,7 +262,7 @@ def _unranked(lineup: Lineup, keepers: Sequence[Keeper]) -> Iterator[str]:
             yield said
 
 
-def _over_budget(tally: _Tally, keepers: Sequence[Keeper]) -> Iterator[str]:
+def _over_budget(tally: _ClaimTally, keepers: Sequence[Keeper]) -> Iterator[str]:
     for keeper in keepers:
         if isinstance(keeper, KeepWithin):
             over = unique_bytes(tally.kept()) - keeper.nbytes

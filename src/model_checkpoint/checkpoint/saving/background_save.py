@@ -9,8 +9,8 @@ from concurrent.futures import Future
 from typing import Any
 
 from model_checkpoint import forks
-from model_checkpoint.checkpoint.saving.save_order import SaveOrder
-from model_checkpoint.checkpoint.saving.save_steps import announce, settle, telling_failure, wishes
+from model_checkpoint.checkpoint.saving.managed_save import ManagedSave
+from model_checkpoint.checkpoint.saving.save_steps import announce, engine_options, settle, telling_failure
 from model_checkpoint.checkpoint.saving.save_timing import SaveTiming
 from model_checkpoint.checkpoint.services import Services
 from model_checkpoint.checkpoint.storage.backend_registry import name_of
@@ -143,13 +143,13 @@ class SavesUnderWay:
 
 
 def save_in_background(
-    services: Services, order: SaveOrder, parts: Mapping[str, Any], *, lazy: bool = False
+    services: Services, order: ManagedSave, parts: Mapping[str, Any], *, lazy: bool = False
 ) -> CheckpointSave:
     """Copy the state and return; the rest of the save follows in threads."""
     timing = SaveTiming()
     order = announce(services, order, parts)
     timing.stretch("hooks")
-    wanted = wishes(services, order, parts)
+    wanted = engine_options(services, order, parts)
     if is_native(services.backend):
         with telling_failure(services, order):
             job = save_async(services.store, dict(parts), lazy=lazy, busy="queue", **wanted)
@@ -170,7 +170,7 @@ def save_in_background(
 
 def _recorded(
     services: Services,
-    order: SaveOrder,
+    order: ManagedSave,
     durable: Callable[[], CheckpointInfo],
     timing: SaveTiming,
     job: SaveJob | None = None,

@@ -14,7 +14,7 @@ from typing import Any
 from model_checkpoint.checkpoint.catalog.catalog_rows import CachedRow, row_of
 from model_checkpoint.checkpoint.keeping.removal import forget_cached
 from model_checkpoint.checkpoint.keeping.retiring import retire
-from model_checkpoint.checkpoint.saving.save_order import SaveOrder
+from model_checkpoint.checkpoint.saving.managed_save import ManagedSave
 from model_checkpoint.checkpoint.saving.save_timing import SaveTiming
 from model_checkpoint.checkpoint.services import Services
 from model_checkpoint.checkpoint.storage.backend_registry import name_of
@@ -31,19 +31,19 @@ log = logging.getLogger("model_checkpoint.manager")
 _CHANGEABLE = ("metrics", "loss", "val_loss", "notes", "tags", "metadata")  # what a hook may still change
 
 
-def save(services: Services, order: SaveOrder, parts: Mapping[str, Any]) -> str:
+def save(services: Services, order: ManagedSave, parts: Mapping[str, Any]) -> str:
     """Save ``parts`` durably and record them; return the id."""
     with services.measured("save_checkpoint"):
         timing = SaveTiming()
         order = announce(services, order, parts)
         timing.stretch("hooks")
         with telling_failure(services, order):
-            info = deposit(services.backend, services.store, parts, **wishes(services, order, parts))
+            info = deposit(services.backend, services.store, parts, **engine_options(services, order, parts))
         timing.stretch("writing")
         return settle(services, order, info, timing)
 
 
-def announce(services: Services, order: SaveOrder, parts: Mapping[str, Any]) -> SaveOrder:
+def announce(services: Services, order: ManagedSave, parts: Mapping[str, Any]) -> ManagedSave:
     """Ask the hooks; one may say no, or change what is recorded with the state."""
     asked = {name: getattr(order, name) for name in _CHANGEABLE}
     result = services.fire(
@@ -60,9 +60,9 @@ def announce(services: Services, order: SaveOrder, parts: Mapping[str, Any]) -> 
     return replace(order, **{name: result.context.get(name, before) for name, before in asked.items()})
 
 
-def wishes(services: Services, order: SaveOrder, parts: Mapping[str, Any]) -> dict[str, Any]:
+def engine_options(services: Services, order: ManagedSave, parts: Mapping[str, Any]) -> dict[str, Any]:
     """The save as the engine is asked for it."""
-    own = {} if not is_native(services.backend) else _native_wishes(services)
+    own = {} if not is_native(services.backend) else _native_options(services)
     return {
         "name": order.name,
         "id": order.id,
@@ -73,12 +73,12 @@ def wishes(services: Services, order: SaveOrder, parts: Mapping[str, Any]) -> di
     }
 
 
-def _native_wishes(services: Services) -> dict[str, Any]:
+def _native_options(services: Services) -> dict[str, Any]:
     names = ("compression", "incremental", "parity", "mirror")
     return {name: getattr(services.options, name) for name in names}
 
 
-def settle(services: Services, order: SaveOrder, info: CheckpointInfo, timing: SaveTiming) -> str:
+def settle(services: Services, order: ManagedSave, info: CheckpointInfo, timing: SaveTiming) -> str:
     """Bring what is durable into the catalog: from here on it is undone only if it is damaged or refused."""
     services.fire(
         HookEvent.AFTER_CHECKPOINT_SAVE,
@@ -107,12 +107,12 @@ def settle(services: Services, order: SaveOrder, info: CheckpointInfo, timing: S
         forget_cached(services, row.experiment_id)
         _tell_best(services, row, recorded.best)
     if not recorded.waiting:  # without the catalog nobody knows what may go
-        with services.troubles.tolerated("retention"):
+        with services.failures.tolerated("retention"):
             retire(services, row.experiment_id)
     return row.id
 
 
-def _examine(services: Services, order: SaveOrder) -> Summary:
+def _examine(services: Services, order: ManagedSave) -> Summary:
     """Look at what was committed, as the next reader will: the manifest by its digest, every file by its size.
 
     The bytes were hashed while they were written, and are not hashed again.
@@ -137,7 +137,7 @@ def _examine(services: Services, order: SaveOrder) -> Summary:
 
 def _remember(services: Services, row: Checkpoint) -> None:
     if services.options.caching:
-        with services.troubles.tolerated("cache"):
+        with services.failures.tolerated("cache"):
             services.caches.checkpoints.set_metadata(row.id, CachedRow(row))
 
 
@@ -150,13 +150,13 @@ def _tell_best(services: Services, row: Checkpoint, best: Sequence[str]) -> None
     )
 
 
-def _undo(services: Services, order: SaveOrder, error: CheckpointException) -> None:
+def _undo(services: Services, order: ManagedSave, error: CheckpointException) -> None:
     """Take file and row back; what cannot be taken back is said with the error."""
     if isinstance(error, CorruptedCheckpoint):
         services.fire(
             HookEvent.ON_INTEGRITY_FAILURE, checkpoint_id=order.id, experiment_id=order.experiment.id, error=error
         )
-    with services.troubles.tolerated("cache"):
+    with services.failures.tolerated("cache"):
         services.caches.invalidate_checkpoint(order.id)
     try:
         services.store.discard(order.name)
@@ -167,7 +167,7 @@ def _undo(services: Services, order: SaveOrder, error: CheckpointException) -> N
 
 
 @contextmanager
-def telling_failure(services: Services, order: SaveOrder) -> Iterator[None]:
+def telling_failure(services: Services, order: ManagedSave) -> Iterator[None]:
     """Let hooks and the audit trail know of a save that failed, then let it fail."""
     try:
         yield
@@ -176,7 +176,7 @@ def telling_failure(services: Services, order: SaveOrder) -> Iterator[None]:
         raise
 
 
-def tell_failure(services: Services, order: SaveOrder, error: BaseException) -> None:
+def tell_failure(services: Services, order: ManagedSave, error: BaseException) -> None:
     """One failed save is one entry of the audit trail and one event."""
     log.error("%s: save failed: %s", order.name, error)
     services.catalog.audit("save", order.id, outcome="failed", error=f"{type(error).__name__}: {error}")

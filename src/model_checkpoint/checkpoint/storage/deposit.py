@@ -30,14 +30,14 @@ def is_native(backend: Any) -> bool:
     return isinstance(backend, NativeBackend)
 
 
-def deposit(backend: Any, store: Store, parts: Mapping[str, Any], **wishes: Any) -> CheckpointInfo:
-    """Save ``parts`` durably; ``wishes`` are those of the engine's ``save``."""
+def deposit(backend: Any, store: Store, parts: Mapping[str, Any], **options: Any) -> CheckpointInfo:
+    """Save ``parts`` durably; ``options`` are those of the engine's ``save``."""
     if is_native(backend):
-        return save(store, dict(parts), **wishes)
-    return deposit_plain(backend, store, as_plain(parts), **wishes)
+        return save(store, dict(parts), **options)
+    return deposit_plain(backend, store, as_plain(parts), **options)
 
 
-def deposit_plain(backend: Any, store: Store, data: Mapping[str, Any], **wishes: Any) -> CheckpointInfo:
+def deposit_plain(backend: Any, store: Store, data: Mapping[str, Any], **options: Any) -> CheckpointInfo:
     """Let a backend write plain data where nobody sees it, and commit what it wrote."""
     write = saver_of(backend)
     return save_opaque(
@@ -45,7 +45,7 @@ def deposit_plain(backend: Any, store: Store, data: Mapping[str, Any], **wishes:
         lambda path: write(dict(data), path),
         backend=name_of(backend),
         file=f"checkpoint{extension_of(backend)}",
-        **wishes,
+        **options,
     )
 
 

@@ -99,19 +99,7 @@ def _lay_out(flat: Flat) -> FileLayout:
 
 def _entry(flat: Flat, chosen: int, bare: FileLayout, place: int) -> Entry:
     leaf, base = flat.leaves[chosen], len(bare.header)
-    return Entry(
-        name=leaf.name,
-        kind=leaf.kind,
-        dtype=leaf.dtype,
-        shape=leaf.shape,
-        stored=leaf.stored,
-        stored_shape=leaf.stored_shape,
-        file=0,
-        start=bare.starts[place] - base,
-        stop=bare.starts[place + 1] - base,
-        digest="",
-        attributes=leaf.attributes,
-    )
+    return leaf.entry(start=bare.starts[place] - base, stop=bare.starts[place + 1] - base)
 
 
 def _inside(header: bytes, path: str) -> _Inside:

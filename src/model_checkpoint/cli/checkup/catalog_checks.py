@@ -27,16 +27,16 @@ def _none(root: str) -> Diagnosis:
 def _schema(url: str, root: str) -> Diagnosis:
     from model_checkpoint.database.migration_manager import MigrationManager
     from model_checkpoint.database.opening.database_url import read_url, shown
-    from model_checkpoint.database.schema.schema_version import HEAD, Standing, standing_of
+    from model_checkpoint.database.schema.schema_version import HEAD, SchemaStatus, schema_status
 
     where = shown(read_url(url))
     with MigrationManager(url) as manager:
         revision = manager.get_current_version()
-    standing = standing_of(revision)
+    status = schema_status(revision)
     told = f"{where}: reachable, schema {revision or 'none'}"
-    if standing is Standing.CURRENT:
+    if status is SchemaStatus.CURRENT:
         return good("catalog", told)
-    if standing is Standing.NEWER:
+    if status is SchemaStatus.NEWER:
         return note("catalog", f"{told}, of a newer version; it is only read here", "pip install -U model-checkpoint")
     remedy = f"mckpt reindex {quote(root)} --database URL" if root else "open it once with auto_migrate=True"
     return note("catalog", f"{told}, this version writes {HEAD}", f"{remedy} brings it up to date, after a backup")

@@ -1,4 +1,4 @@
-"""Diagnosis: what verbs look for, as values; knows nothing of how it is printed.
+"""Finding: what verbs look for, as values; knows nothing of how it is printed.
 
 indices          part of a tensor as people write it in Python, read without running anything.
 runs             the roots below a folder, one line each.

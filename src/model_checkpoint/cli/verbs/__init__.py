@@ -1,8 +1,8 @@
 """Verbs: one function a verb; its words, and who does the work. Each imports what it needs when it runs.
 
-looking         ls, show, cat, diff.
-trusting        verify, repair, doctor, bench.
-keeping         prune, forecast, pin, unpin, tag, note.
+inspecting      ls, show, cat, diff.
+verifying       verify, repair, doctor, bench.
+retaining       prune, forecast, pin, unpin, tag, note.
 trashing        rm, trash, restore, gc.
 moving          export, convert, adopt.
 cataloging      reindex, experiments, metrics, lineage, sql.

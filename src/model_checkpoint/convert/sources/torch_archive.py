@@ -68,7 +68,7 @@ class _Arranged(NamedTuple):
     stride: tuple[int, ...]
 
 
-class _Stretch(io.RawIOBase):
+class _FileSlice(io.RawIOBase):
     """The bytes ``[start, stop)`` of a mapped file as a file of their own."""
 
     def __init__(self, file: MappedFile, start: int, stop: int) -> None:
@@ -145,7 +145,7 @@ def archived_tensor(file: MappedFile, start: int, stop: int) -> torch.Tensor:
 
 
 def _mapped(file: MappedFile, start: int, stop: int) -> torch.Tensor:
-    with zipfile.ZipFile(_Stretch(file, start, stop)) as archive:
+    with zipfile.ZipFile(_FileSlice(file, start, stop)) as archive:
         names = {name.partition("/")[2]: name for name in archive.namelist()}
         if archive.getinfo(names["data.pkl"]).file_size > _MOST_PICKLE or _is_swapped(archive, names):
             raise pickle.UnpicklingError("no plain tensor")

@@ -14,7 +14,7 @@ VERSION_TABLE = "mckpt_schema"  # not Alembic's own name: applications that shar
 _version = Table(VERSION_TABLE, MetaData(), Column("version_num", String(32), primary_key=True))
 
 
-class Standing(Enum):
+class SchemaStatus(Enum):
     """A stored revision beside ours."""
 
     EMPTY = "no catalog yet"
@@ -30,18 +30,18 @@ def stored_revision(connection: Connection) -> str:
     return str(connection.execute(select(_version.c.version_num)).scalar() or "")
 
 
-def standing_of(revision: str) -> Standing:
+def schema_status(revision: str) -> SchemaStatus:
     """What a stored revision means to us.
 
     Example:
-        >>> standing_of("0001"), standing_of("9999")
-        (<Standing.OLDER: 'of an earlier version'>, <Standing.NEWER: 'of a later version'>)
+        >>> schema_status("0001"), schema_status("9999")
+        (<SchemaStatus.OLDER: 'of an earlier version'>, <SchemaStatus.NEWER: 'of a later version'>)
     """
     if revision in ("", CREATING):
-        return Standing.EMPTY
+        return SchemaStatus.EMPTY
     if revision == HEAD:
-        return Standing.CURRENT
-    return Standing.OLDER if revision in REVISIONS else Standing.NEWER
+        return SchemaStatus.CURRENT
+    return SchemaStatus.OLDER if revision in REVISIONS else SchemaStatus.NEWER
 
 
 def store_revision(connection: Connection, revision: str) -> None:

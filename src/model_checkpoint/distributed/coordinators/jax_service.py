@@ -17,13 +17,14 @@ from jax._src import distributed  # the client of the service has no public name
 
 from model_checkpoint.coordination import PATIENCE
 from model_checkpoint.distributed.coordinators.bounded import BoundedCalls, NoAnswer, pause
+from model_checkpoint.distributed.coordinators.ranked import RankedCoordinator
 from model_checkpoint.errors import OptionInvalid
 
 _CALL_SECONDS = 5.0
 _KEPT_CALLS = 8  # several saves may be under way at once, and a rank may still be about to read the last
 
 
-class JaxCoordinator:
+class JaxCoordinator(RankedCoordinator):
     """The processes of a multi-host JAX program.
 
     Example:
@@ -40,26 +41,11 @@ class JaxCoordinator:
                 "JaxCoordinator: JAX knows of no other process. Call jax.distributed.initialize first, or leave "
                 "coordinator= out in a program of one process."
             )
-        self._rank, self._world_size = int(jax.process_index()), int(jax.process_count())
-        self._patience, self._seconds = patience, min(_CALL_SECONDS, patience / 2)
+        super().__init__(int(jax.process_index()), int(jax.process_count()), patience)
+        self._seconds = min(_CALL_SECONDS, patience / 2)
         self.scope = self._client
         self._calls = {"talk": BoundedCalls("jax"), "beat": BoundedCalls("jax-beat")}
         self._put: deque[str] = deque()
-
-    @property
-    def rank(self) -> int:
-        """Which process this is."""
-        return self._rank
-
-    @property
-    def world_size(self) -> int:
-        """How many processes there are."""
-        return self._world_size
-
-    @property
-    def patience(self) -> float:
-        """Seconds of silence after which a process is given up."""
-        return self._patience
 
     def put(self, key: str, value: bytes) -> None:
         """Set a key of the service; if it does not answer, the others will notice our silence."""

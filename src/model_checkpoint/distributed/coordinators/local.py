@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from model_checkpoint.coordination import PATIENCE
+from model_checkpoint.distributed.coordinators.ranked import RankedCoordinator
 
 
 @dataclass(slots=True, eq=False)
@@ -16,7 +17,7 @@ class _Board:
     changed: threading.Condition = field(default_factory=threading.Condition)
 
 
-class LocalCoordinator:
+class LocalCoordinator(RankedCoordinator):
     """The coordinator of a single process; :meth:`group` makes one for each of several threads.
 
     Example:
@@ -25,7 +26,7 @@ class LocalCoordinator:
     """
 
     def __init__(self, *, patience: float = PATIENCE) -> None:
-        self._rank, self._world_size, self._patience = 0, 1, patience
+        super().__init__(0, 1, patience)
         self._board = _Board()
 
     @classmethod
@@ -35,21 +36,6 @@ class LocalCoordinator:
         for rank, one in enumerate(made):
             one._rank, one._world_size, one._board = rank, world_size, made[0]._board
         return made
-
-    @property
-    def rank(self) -> int:
-        """Which of the ranks this is."""
-        return self._rank
-
-    @property
-    def world_size(self) -> int:
-        """How many ranks there are."""
-        return self._world_size
-
-    @property
-    def patience(self) -> float:
-        """Seconds of silence after which a rank is given up."""
-        return self._patience
 
     def put(self, key: str, value: bytes) -> None:
         """Let every rank find ``value`` under ``key``."""

@@ -17,6 +17,7 @@ from mpi4py import MPI
 from model_checkpoint import forks
 from model_checkpoint.coordination import PATIENCE
 from model_checkpoint.distributed.coordinators.bounded import pause
+from model_checkpoint.distributed.coordinators.ranked import RankedCoordinator
 from model_checkpoint.errors import OptionInvalid
 
 _TAG = 17
@@ -33,7 +34,7 @@ def _may_talk() -> bool:
     return _any_thread() or bool(MPI.Is_thread_main())
 
 
-class MpiCoordinator:
+class MpiCoordinator(RankedCoordinator):
     """The ranks of a communicator (default: all). The first one of a communicator is made by all ranks together.
 
     Example:
@@ -57,24 +58,9 @@ class MpiCoordinator:
         if handle not in _copies:
             _copies[handle] = _Post(base.Dup())
         self._post: _Post = _copies[handle]
+        super().__init__(int(self._post.comm.rank), int(self._post.comm.size), patience)
         self.scope = self._post
         self.attend: Callable[[], None] | None = None if _any_thread() else self._post.come_by
-        self._patience = patience
-
-    @property
-    def rank(self) -> int:
-        """Which rank of the communicator this process is."""
-        return int(self._post.comm.rank)
-
-    @property
-    def world_size(self) -> int:
-        """How many ranks the communicator has."""
-        return int(self._post.comm.size)
-
-    @property
-    def patience(self) -> float:
-        """Seconds of silence after which a rank is given up."""
-        return self._patience
 
     def put(self, key: str, value: bytes) -> None:
         """Send a value: of rank 0 to all, of any other to rank 0."""

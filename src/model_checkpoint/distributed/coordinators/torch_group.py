@@ -21,6 +21,7 @@ from torch._C._distributed_c10d import PrefixStore
 from model_checkpoint import forks
 from model_checkpoint.coordination import PATIENCE, Exchange
 from model_checkpoint.distributed.coordinators.bounded import BoundedCalls, NoAnswer, pause
+from model_checkpoint.distributed.coordinators.ranked import RankedCoordinator
 from model_checkpoint.errors import OptionInvalid
 
 T = TypeVar("T")
@@ -29,7 +30,7 @@ _CALL_SECONDS = 5.0  # what a living host answers within, however busy
 _KEPT_CALLS = 8  # whose keys stay: several saves may be under way at once, and a rank may still be about to read
 
 
-class TorchCoordinator:
+class TorchCoordinator(RankedCoordinator):
     """The ranks of a process group (default: all), whatever its backend; the group itself is left alone.
 
     With ``exchange=True`` what all ranks load is read by one of them and sent to the others, through a gloo group of
@@ -49,10 +50,9 @@ class TorchCoordinator:
                 "leave coordinator= out in a program of one process."
             )
         self._group = cast("Any", dist.group.WORLD if group is None else group)
-        self._rank, self._world_size = dist.get_rank(self._group), dist.get_world_size(self._group)
+        super().__init__(dist.get_rank(self._group), dist.get_world_size(self._group), patience)
         if self._rank < 0:
             raise OptionInvalid("TorchCoordinator: this process is not of that group. Save where it is.")
-        self._patience = patience
         self._seconds = min(_CALL_SECONDS, patience / 2)
         store: Any = self._group.get_group_store()
         self.scope = self._group
@@ -62,21 +62,6 @@ class TorchCoordinator:
         self._put: OrderedDict[str, set[str]] = OrderedDict()
         self._tidying = forks.lock()
         self.exchange: Exchange | None = self._send_around if exchange else None
-
-    @property
-    def rank(self) -> int:
-        """Which rank of the group this process is."""
-        return self._rank
-
-    @property
-    def world_size(self) -> int:
-        """How many ranks the group has."""
-        return self._world_size
-
-    @property
-    def patience(self) -> float:
-        """Seconds of silence after which a rank is given up."""
-        return self._patience
 
     def put(self, key: str, value: bytes) -> None:
         """Set a key of the group's store; if the host does not take it, the others will notice our silence."""

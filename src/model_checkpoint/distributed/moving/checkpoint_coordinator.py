@@ -44,17 +44,19 @@ class CheckpointCoordinator:
 
         Every rank makes this call. Rank 0 gets the metadata, the others None.
         """
-        wishes = self._wishes(prefix, SaveOptions() if options is None else options, progress)
-        save(self._store, self._brought(local_save_func), **wishes)
+        engine_options = self._engine_options(prefix, SaveOptions() if options is None else options, progress)
+        save(self._store, self._brought(local_save_func), **engine_options)
         return metadata_of(self._store, prefix) if self._ranks.rank == 0 else None
 
     def begin_save(
         self, prefix: str, local_save_func: LocalSave, *, options: SaveOptions, progress: Listen = None
     ) -> SaveJob:
         """Copy what ``local_save_func`` gives and return; the save goes on in the background, on every rank."""
-        return save_async(self._store, self._brought(local_save_func), **self._wishes(prefix, options, progress))
+        return save_async(
+            self._store, self._brought(local_save_func), **self._engine_options(prefix, options, progress)
+        )
 
-    def _wishes(self, prefix: str, options: SaveOptions, progress: Listen) -> dict[str, Any]:
+    def _engine_options(self, prefix: str, options: SaveOptions, progress: Listen) -> dict[str, Any]:
         return {
             "name": prefix,
             "metadata": options.custom_metadata,

@@ -61,14 +61,14 @@ class SaveCall:
             ranks = LimitedCoordinator(self.services.coordinator, self.limit)
             prefix = known[0] = self._agreed_prefix(ranks)
             self.services.say("Saving checkpoint", prefix)
-            saver, wishes = CheckpointCoordinator(ranks, self.services.store), {"options": self.options}
-            job = saver.begin_save(prefix, take, progress=self.limit.hear, **wishes) if background else None
+            saver = CheckpointCoordinator(ranks, self.services.store)
+            job = saver.begin_save(prefix, take, options=self.options, progress=self.limit.hear) if background else None
 
         def finish() -> str:
             with self._telling(known):
                 try:
                     if job is None:
-                        saver.coordinate_save(prefix, take, progress=self.limit.hear, **wishes)
+                        saver.coordinate_save(prefix, take, options=self.options, progress=self.limit.hear)
                     else:
                         job.result()
                 except BaseException:

@@ -170,9 +170,9 @@ class StagingQueue:
             self._changed.notify_all()
         for slab in slabs:
             POOL.give(slab)
-        for press in {id(run.job): run.job.press for run in self.runs}.values():
-            if press is not None:
-                press.give_up()
+        for compressor in {id(run.job): run.job.compressor for run in self.runs}.values():
+            if compressor is not None:
+                compressor.give_up()
 
     @property
     def stopped(self) -> bool:

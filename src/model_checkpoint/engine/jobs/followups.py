@@ -36,8 +36,8 @@ class FollowUp:
         except BaseException as error:  # noqa: BLE001  # kept for whoever asks; the save itself is safe
             self.error = error
             log.error("%s: saved, but what was to follow failed: %s", self.where, error)
-            with _book.lock:
-                _book.failed.append(self)
+            with _ledger.lock:
+                _ledger.failed.append(self)
         finally:
             self._over.set()
 
@@ -81,7 +81,7 @@ class _FollowUps:
         self.failed: list[FollowUp] = []
 
 
-_book = _FollowUps()
+_ledger = _FollowUps()
 
 
 def follow_up(url: str, where: str, work: Callable[[], None]) -> FollowUp:
@@ -91,11 +91,11 @@ def follow_up(url: str, where: str, work: Callable[[], None]) -> FollowUp:
         one.run()
         return one
     inflight.watch_exit(_at_exit)
-    with _book.lock:
-        _book.waiting.append(one)
-        if _book.working:
+    with _ledger.lock:
+        _ledger.waiting.append(one)
+        if _ledger.working:
             return one
-        _book.working = True
+        _ledger.working = True
     try:
         threading.Thread(target=_work, name="mckpt-follow-up", daemon=True).start()
     except RuntimeError:  # the system has no thread left: then it is done here
@@ -110,24 +110,24 @@ def _work() -> None:
 
 def _drain() -> None:
     while True:
-        with _book.lock:
-            if not _book.waiting:
-                _book.working, _book.running = False, None
+        with _ledger.lock:
+            if not _ledger.waiting:
+                _ledger.working, _ledger.running = False, None
                 return
-            one = _book.running = _book.waiting.popleft()
+            one = _ledger.running = _ledger.waiting.popleft()
         one.run()
 
 
 def _under_way(url: str | None) -> list[FollowUp]:
-    with _book.lock:
-        every = [*([_book.running] if _book.running is not None else []), *_book.waiting]
+    with _ledger.lock:
+        every = [*([_ledger.running] if _ledger.running is not None else []), *_ledger.waiting]
         return [one for one in every if url in (None, one.url)]
 
 
 def _take_unseen(url: str | None) -> list[FollowUp]:
-    with _book.lock:
-        lost = [one for one in _book.failed if not one.seen and url in (None, one.url)]
-        _book.failed = [one for one in _book.failed if not one.seen and one not in lost]
+    with _ledger.lock:
+        lost = [one for one in _ledger.failed if not one.seen and url in (None, one.url)]
+        _ledger.failed = [one for one in _ledger.failed if not one.seen and one not in lost]
         return lost
 
 
@@ -164,8 +164,8 @@ def _at_exit() -> None:
 
 def _start_anew() -> None:
     """In a forked child: what is under way is the parent's."""
-    old = [*([_book.running] if _book.running is not None else []), *_book.waiting]
-    _book.__init__()  # type: ignore[misc]  # the one object every function here holds
+    old = [*([_ledger.running] if _ledger.running is not None else []), *_ledger.waiting]
+    _ledger.__init__()  # type: ignore[misc]  # the one object every function here holds
     for one in old:
         one.abandon()
 

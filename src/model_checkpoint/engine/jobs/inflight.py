@@ -34,15 +34,15 @@ class _InFlight:
         self.ending = False  # whether the interpreter has finished what was under way, and waits for nobody else
 
 
-_book = _InFlight()
+_ledger = _InFlight()
 _watching_exit = False
 _after_saves: list[Callable[[], None]] = []  # what else the end of the interpreter waits for, once the saves are over
 
 
 def new_job(url: str, where: str, *, lane: int = 0) -> RunningSave:
     """A save of ``url`` that is not under way yet; ``lane`` is the rank where threads of this process are ranks."""
-    with _book.lock:
-        return RunningSave(where, url, _book.counts[url], leave=_leave, lane=lane)
+    with _ledger.lock:
+        return RunningSave(where, url, _ledger.counts[url], leave=_leave, lane=lane)
 
 
 def admit(job: RunningSave, busy: Busy) -> RunningSave | None:
@@ -56,12 +56,12 @@ def admit(job: RunningSave, busy: Busy) -> RunningSave | None:
     watch_exit()
     waited = False
     while True:
-        with _book.lock:
+        with _ledger.lock:
             _raise_unseen(job.url)
-            ahead = [one for one in _book.running[job.url] if one.lane == job.lane][-1:]
+            ahead = [one for one in _ledger.running[job.url] if one.lane == job.lane][-1:]
             counts = job.counts
             if not ahead or busy == "queue":
-                _book.running[job.url].append(job)
+                _ledger.running[job.url].append(job)
                 counts.queued += len(ahead)
                 return ahead[0] if ahead else None
             counts.waits += busy == "wait" and not waited
@@ -75,22 +75,22 @@ def admit(job: RunningSave, busy: Busy) -> RunningSave | None:
 
 def is_ending() -> bool:
     """Whether the interpreter is at its end, so that a save begun now must be finished by whoever began it."""
-    return _book.ending
+    return _ledger.ending
 
 
 def _leave(job: RunningSave, end: SaveState) -> None:
-    with _book.lock:
-        if job not in _book.running[job.url]:
+    with _ledger.lock:
+        if job not in _ledger.running[job.url]:
             return  # it never was under way
-        _book.running[job.url].remove(job)
+        _ledger.running[job.url].remove(job)
         if end is SaveState.FAILED:
-            _book.failed.append(job)
+            _ledger.failed.append(job)
 
 
 def raise_unseen(url: str | None = None) -> None:
     """Wait for the saves of ``url`` (of every root without one), then raise a failure nobody has learnt of."""
     while True:
-        with _book.lock:
+        with _ledger.lock:
             running = _running(url)
             if not running:
                 _raise_unseen(url)
@@ -102,7 +102,7 @@ def raise_unseen(url: str | None = None) -> None:
 def wait_over(url: str) -> list[RunningSave]:
     """Wait for the saves of ``url``; return those whose failure nobody has learnt of, which stay to be told."""
     while True:
-        with _book.lock:
+        with _ledger.lock:
             running = _running(url)
             if not running:
                 return _unseen(url)
@@ -111,13 +111,13 @@ def wait_over(url: str) -> list[RunningSave]:
 
 
 def _running(url: str | None) -> list[RunningSave]:
-    return [job for root, jobs in _book.running.items() if url in (None, root) for job in jobs]
+    return [job for root, jobs in _ledger.running.items() if url in (None, root) for job in jobs]
 
 
 def _unseen(url: str | None) -> list[RunningSave]:
     """The failures nobody has learnt of; the lock is held."""
-    _book.failed = [job for job in _book.failed if not job.seen]
-    return [job for job in _book.failed if url in (None, job.url)]
+    _ledger.failed = [job for job in _ledger.failed if not job.seen]
+    return [job for job in _ledger.failed if url in (None, job.url)]
 
 
 def _raise_unseen(url: str | None) -> None:
@@ -137,7 +137,7 @@ def _raise_unseen(url: str | None) -> None:
 def watch_exit(then: Callable[[], None] | None = None) -> None:
     """Have the end of the interpreter wait for us, while threads can still be started, and then call ``then``."""
     global _watching_exit
-    with _book.lock:
+    with _ledger.lock:
         if then is not None and then not in _after_saves:
             _after_saves.append(then)
         if _watching_exit:
@@ -149,9 +149,9 @@ def watch_exit(then: Callable[[], None] | None = None) -> None:
 
 def _at_exit() -> None:
     """Finish every save; an interrupt cancels them instead. A failure nobody has learnt of ends the process with 1."""
-    with _book.lock:
-        _book.ending = True
-        running = [job for jobs in _book.running.values() for job in jobs]
+    with _ledger.lock:
+        _ledger.ending = True
+        running = [job for jobs in _ledger.running.values() for job in jobs]
     try:
         for job in running:
             job.over()
@@ -163,7 +163,7 @@ def _at_exit() -> None:
             job.over()
     for call in _after_saves:
         call()
-    lost = [job for job in _book.failed if not job.seen]
+    lost = [job for job in _ledger.failed if not job.seen]
     if lost:
         threading.Thread(target=_end_process, args=(lost,), name="mckpt-exit").start()
 
@@ -191,8 +191,8 @@ def _end_process(lost: list[RunningSave]) -> None:
 
 def _start_anew() -> None:
     """In a forked child: the saves under way are the parent's."""
-    jobs = [job for running in _book.running.values() for job in running]
-    _book.__init__()  # type: ignore[misc]  # the one object every function here holds
+    jobs = [job for running in _ledger.running.values() for job in running]
+    _ledger.__init__()  # type: ignore[misc]  # the one object every function here holds
     for job in jobs:
         job.abandon()
 

@@ -208,7 +208,7 @@ class Conversation:
         if self._gone is not None:
             raise self._gone
         heard: dict[int, Word] = {}
-        watch = _Watch(ranks)
+        watch = _RankWatch(ranks)
         while missing := [rank for rank in ranks if rank not in heard]:
             keys = {self._key(topic, rank): rank for rank in missing}
             began = time.monotonic()
@@ -268,7 +268,7 @@ class Conversation:
         return named
 
 
-class _Watch:
+class _RankWatch:
     """When each rank last gave a sign that was new."""
 
     def __init__(self, ranks: Sequence[int]) -> None:

@@ -12,10 +12,10 @@ from model_checkpoint.errors import ExceptionType, PartlyLoaded
 from model_checkpoint.events import Emit
 from model_checkpoint.manifest import Manifest
 from model_checkpoint.performance.copying import address_of, move_bytes, stream_copy
+from model_checkpoint.performance.gc_pause import collector_paused
 from model_checkpoint.plan import ChunkRead, Piece, plan_reads
 from model_checkpoint.state import Target
 from model_checkpoint.tree import Restore
-from model_checkpoint.tree.nodes.gc_pause import collector_paused
 
 _SMALL = 1 << 16  # below this a plain slice copy beats a call that lets go of the GIL
 
@@ -50,7 +50,7 @@ def deliver(
         reads = plan_reads(plain, manifest.entries, manifest.files, subchunks=parts)
         gather = BoxGather(manifest, boxed, boxes, begin=begin, subchunks=parts)
     meter = Meter("load", gather.nbytes + sum(read.stop - read.start for read in reads), emit)
-    hand = _Delivery(manifest, targets, meter)
+    hand = _ChunkDelivery(manifest, targets, meter)
     try:
         chunks.read_chunks(reads, hand.place, hand.take)
         gather.run(chunks, meter)
@@ -78,7 +78,7 @@ def deliver(
     return sum(manifest.entries[i].nbytes for i in needed)
 
 
-class _Delivery:
+class _ChunkDelivery:
     """Puts chunks where they belong and remembers which: live leaves are touched from then on."""
 
     def __init__(self, manifest: Manifest, targets: Mapping[int, Target], meter: Meter) -> None:

@@ -67,7 +67,7 @@ class _Scattered(NamedTuple):
     cells: Cells
 
 
-class _Run(NamedTuple):
+class _ByteRun(NamedTuple):
     """Bytes ``[start, stop)`` of a piece that lie in one row where they are wanted, too."""
 
     start: int
@@ -75,13 +75,13 @@ class _Run(NamedTuple):
     room: memoryview
 
 
-class _Piece(NamedTuple):
+class _ScatteredPiece(NamedTuple):
     """What of one stored piece goes where."""
 
     shape: tuple[int, ...]  # of its bytes
     offsets: tuple[int, ...]  # in the array, as bytes
     wanted: Sequence[_Scattered]
-    runs: Sequence[_Run]  # what is copied as it lies
+    runs: Sequence[_ByteRun]  # what is copied as it lies
 
 
 def split_arrays(manifest: Manifest) -> Container[int]:
@@ -109,7 +109,7 @@ class BoxGather:
     ) -> None:
         self._whole = begin is not None
         self.touched: set[int] = set()
-        self._pieces: dict[int, _Piece] = {}
+        self._pieces: dict[int, _ScatteredPiece] = {}
         self._ranges: dict[int, list[tuple[int, int]]] = {}
         self._finishing: list[Callable[[], None]] = []
         self._owner: dict[int, int] = {}
@@ -167,7 +167,7 @@ class BoxGather:
         item = entry.nbytes // max(1, prod(entry.shape))
         for offsets, number in pieces_of(manifest, index):
             piece = manifest.entries[number]
-            scattered, straight, spans = list[_Scattered](), list[_Run](), list[tuple[int, int]]()
+            scattered, straight, spans = list[_Scattered](), list[_ByteRun](), list[tuple[int, int]]()
             for one in wanted:
                 key = (one.box, offsets, piece.shape, item)
                 if key not in self._cuts:
@@ -180,9 +180,9 @@ class BoxGather:
                 if room is None:
                     scattered.append(_Scattered(one.box, one.cells()))
                 else:
-                    straight.append(_Run(*found[0], room))
+                    straight.append(_ByteRun(*found[0], room))
             if spans:
-                self._pieces[number] = _Piece((*piece.shape, item), (*offsets, 0), scattered, straight)
+                self._pieces[number] = _ScatteredPiece((*piece.shape, item), (*offsets, 0), scattered, straight)
                 self._ranges[number] = [(0, piece.nbytes)] if self._whole else _merged(spans)
                 self._owner[number] = index
 
@@ -221,7 +221,7 @@ def _straight(wanted: _Wanted, box: ArrayBox) -> memoryview | None:
     return cells.reshape(-1).data if cells.flags.c_contiguous else None
 
 
-def _copy(run: _Run, stored: StoredRun, data: memoryview) -> None:
+def _copy(run: _ByteRun, stored: StoredRun, data: memoryview) -> None:
     """Copy what a chunk has of a run."""
     lower, upper = max(run.start, stored.into), min(run.stop, stored.into + stored.length)
     if lower >= upper:
@@ -234,7 +234,7 @@ def _copy(run: _Run, stored: StoredRun, data: memoryview) -> None:
         stream_copy(room, source)
 
 
-def _scatter(piece: _Piece, part: ArrayBox, cells: Cells) -> None:
+def _scatter(piece: _ScatteredPiece, part: ArrayBox, cells: Cells) -> None:
     """Copy the bytes of a box of a piece to whoever wants some of them."""
     here = ArrayBox(tuple(map(int.__add__, part.offsets, piece.offsets)), part.sizes)
     for wanted in piece.wanted:

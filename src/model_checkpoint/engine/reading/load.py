@@ -22,7 +22,7 @@ from model_checkpoint.engine.reading.deliver import deliver
 from model_checkpoint.engine.reading.first_healthy import first_healthy
 from model_checkpoint.engine.reading.fit import Fit, Parts, Rename, choose_leaves, fit_into
 from model_checkpoint.engine.reading.gather_boxes import local_boxes, wanted_boxes
-from model_checkpoint.engine.reading.load_ranks import Meet, PerRank, load_on_ranks, rank_view
+from model_checkpoint.engine.reading.load_ranks import LoadBarrier, PerRank, load_on_ranks, rank_view
 from model_checkpoint.engine.root.listing import ListedCheckpoint, load_manifest
 from model_checkpoint.engine.root.rank_manifests import join_ranks
 from model_checkpoint.engine.root.refs import Reference, choose
@@ -39,9 +39,9 @@ from model_checkpoint.format import check_entries, check_files
 from model_checkpoint.manifest import Manifest
 from model_checkpoint.options import MIB, ReaderLimits, Verify
 from model_checkpoint.performance.available_memory import available_bytes
+from model_checkpoint.performance.gc_pause import collector_paused
 from model_checkpoint.plan import LoadReport
 from model_checkpoint.storage.contract.store import Store
-from model_checkpoint.tree.nodes.gc_pause import collector_paused
 from model_checkpoint.tree.nodes.per_rank import RankView
 
 log = logging.getLogger("model_checkpoint.load")
@@ -69,7 +69,7 @@ class LoadRequest:
     progress: Listen
     view: RankView
     whole: bool = False  # whether stored pieces are read as a whole where only a part is wanted
-    meet: Meet | None = None  # how this rank and the others go on together, if there are others
+    barrier: LoadBarrier | None = None  # how this rank and the others go on together, if there are others
 
 
 def load(
@@ -145,7 +145,7 @@ def load(
         {'epoch': 3, 'names': ('a', 'b')}
     """
 
-    def request() -> LoadRequest:
+    def checked() -> LoadRequest:
         require(mmap=mmap, verify=verify, strict=strict, fallback=fallback, atomic=atomic, cast=cast, progress=progress)
         require(reshard=reshard)
         require_selection(parts=parts, rename=rename, types=types)
@@ -169,18 +169,20 @@ def load(
     choice = {"step": step, "id": id, "best": best, "name": name}
     if coordinator is not None:
 
-        def load_one(store: Store, found: ListedCheckpoint, wish: Any, meet: Meet) -> tuple[Any, LoadReport]:
-            return _load_named(store, found, replace(wish, meet=meet))
+        def load_one(
+            store: Store, found: ListedCheckpoint, request: Any, barrier: LoadBarrier
+        ) -> tuple[Any, LoadReport]:
+            return _load_named(store, found, replace(request, barrier=barrier))
 
-        state, told = load_on_ranks(root, choice, request, coordinator=coordinator, fallback=fallback, load=load_one)
+        state, told = load_on_ranks(root, choice, checked, coordinator=coordinator, fallback=fallback, load=load_one)
     else:
-        wish = request()
+        request = checked()
         store, choices = choose(root, **choice)
         if fallback:
-            (state, told), passed = first_healthy(store, choices, lambda found: _load_named(store, found, wish))
+            (state, told), passed = first_healthy(store, choices, lambda found: _load_named(store, found, request))
             told = replace(told, passed_over=tuple(passed))
         else:
-            state, told = _load_named(store, choices[0], wish)
+            state, told = _load_named(store, choices[0], request)
     if not told.complete:
         log.warning("%s", told.tell())
         warnings.warn(CheckpointWarning(told.tell(), told), stacklevel=2)
@@ -196,28 +198,28 @@ def _verify_mode(text: str, *, mmap: bool) -> Verify:
     return mode
 
 
-def _load_named(store: Store, found: ListedCheckpoint, wish: LoadRequest) -> tuple[Any, LoadReport]:
+def _load_named(store: Store, found: ListedCheckpoint, request: LoadRequest) -> tuple[Any, LoadReport]:
     """Load one checkpoint; when it is overwritten under our feet, its new manifest is read once more."""
     if found.error is not None:
         raise found.error
     started, where = time.monotonic(), path_of(store, found.name)
     log.info("%s: loading", where)
-    manifest = _manifest_of(store, found.name, wish)
+    manifest = _manifest_of(store, found.name, request)
     try:
-        state, told, nbytes = _load_manifest(store, manifest, wish)
+        state, told, nbytes = _load_manifest(store, manifest, request)
     except (Truncated, PartlyLoaded):
-        again = _manifest_of(store, found.name, wish)
-        if again.attempt == manifest.attempt or wish.meet is not None:  # many ranks begin again together, or not
+        again = _manifest_of(store, found.name, request)
+        if again.attempt == manifest.attempt or request.barrier is not None:  # many ranks begin again together, or not
             raise
         log.warning("%s: was overwritten during the load, reading the new one", where)
-        state, told, nbytes = _load_manifest(store, again, wish)
+        state, told, nbytes = _load_manifest(store, again, request)
     log.info("%s: loaded %d bytes in %.3f s", where, nbytes, time.monotonic() - started)
     return state, told
 
 
-def _manifest_of(store: Store, name: str, wish: LoadRequest) -> Manifest:
+def _manifest_of(store: Store, name: str, request: LoadRequest) -> Manifest:
     try:
-        return load_manifest(store, name, wish.view, join=False)
+        return load_manifest(store, name, request.view, join=False)
     except CheckpointNotFound:  # which would say that this is the first start
         where = path_of(store, name)
         raise WrongReference(
@@ -225,35 +227,35 @@ def _manifest_of(store: Store, name: str, wish: LoadRequest) -> Manifest:
         ) from None
 
 
-def _load_manifest(store: Store, manifest: Manifest, wish: LoadRequest) -> tuple[Any, LoadReport, int]:
+def _load_manifest(store: Store, manifest: Manifest, request: LoadRequest) -> tuple[Any, LoadReport, int]:
     quick = sum(entry.nbytes for entry in manifest.entries) < _QUICK
     with collector_paused() if quick else nullcontext():
-        return _load_checked(store, manifest, wish)
+        return _load_checked(store, manifest, request)
 
 
-def _load_checked(store: Store, manifest: Manifest, wish: LoadRequest) -> tuple[Any, LoadReport, int]:
+def _load_checked(store: Store, manifest: Manifest, request: LoadRequest) -> tuple[Any, LoadReport, int]:
     where = path_of(store, manifest.name)
     with ExitStack() as stack:
         preparing = stack.enter_context(tree.Preparation())
         with collector_paused():
-            fit = _fit(manifest, where, wish, preparing)
-            restore = _prepared(manifest, fit, wish, where)
+            fit = _fit(manifest, where, request, preparing)
+            restore = _prepared(manifest, fit, request, where)
             if manifest.ranks:
-                wanted = wanted_boxes(manifest, restore.needed, restore.layouts(), wish.view.program_rank)
+                wanted = wanted_boxes(manifest, restore.needed, restore.layouts(), request.view.program_rank)
                 manifest = join_ranks(store, manifest, wanted)
-        medium = stack.enter_context(ChunkReader(store, manifest, full=wish.verify is Verify.FULL))
+        medium = stack.enter_context(ChunkReader(store, manifest, full=request.verify is Verify.FULL))
         open_files = medium.prepare if manifest.ranks else medium.open_checked  # what one process wrote was checked
         with collector_paused():
             open_files(manifest.stored_of(restore.needed))  # all that can be checked without data: sizes, headers
-        if not wish.mmap:
+        if not request.mmap:
             _require_memory(restore, where)
-        nested = _agree(restore, manifest, wish, where)
-        boxes = local_boxes(wish.view.program_rank, lambda shape, layout: read_as(shape, layout, nested))
-        begin = wish.view.rank / wish.view.world_size if wish.whole else None
-        check = wish.verify is not Verify.OFF
-        with listening(wish.progress, "loading") as emit:
-            hear = emit if wish.meet is None else wish.meet.both(emit)
-            source = medium if wish.meet is None else wish.meet.shared(medium, manifest)
+        nested = _agree(restore, manifest, request, where)
+        boxes = local_boxes(request.view.program_rank, lambda shape, layout: read_as(shape, layout, nested))
+        begin = request.view.rank / request.view.world_size if request.whole else None
+        check = request.verify is not Verify.OFF
+        with listening(request.progress, "loading") as emit:
+            hear = emit if request.barrier is None else request.barrier.both(emit)
+            source = medium if request.barrier is None else request.barrier.shared(medium, manifest)
 
             def bring() -> int:
                 return deliver(
@@ -261,7 +263,7 @@ def _load_checked(store: Store, manifest: Manifest, wish: LoadRequest) -> tuple[
                     manifest,
                     restore,
                     restore.needed,
-                    mapped=wish.mmap,
+                    mapped=request.mmap,
                     check=check,
                     emit=hear,
                     boxes=boxes,
@@ -269,39 +271,39 @@ def _load_checked(store: Store, manifest: Manifest, wish: LoadRequest) -> tuple[
                     source=source,
                 )
 
-            nbytes = bring() if wish.meet is None else wish.meet.attended(bring)
+            nbytes = bring() if request.barrier is None else request.barrier.attended(bring)
         for name, saved, live in restore.casts:
             log.info("%s: %s is cast from %s to %s", where, name, saved, live)
         return restore.finish(), replace(fit.report, casts=restore.casts), nbytes
 
 
-def _agree(restore: tree.Restore, manifest: Manifest, wish: LoadRequest, where: str) -> Sequence[str]:
+def _agree(restore: tree.Restore, manifest: Manifest, request: LoadRequest, where: str) -> Sequence[str]:
     """Go on only if every rank can; return which layouts are read as FSDP2 cuts."""
     laid = restore.laid_out()
-    if wish.meet is not None:
-        return wish.meet.ready(manifest.attempt, misfits(laid, wish.view.program_rank))
+    if request.barrier is not None:
+        return request.barrier.ready(manifest.attempt, misfits(laid, request.view.program_rank))
     if laid:
         raise needs_coordinator(restore.shard_names(), where, "load into")
     return ()
 
 
-def _fit(manifest: Manifest, where: str, wish: LoadRequest, preparing: tree.Preparation) -> Fit:
-    chosen = choose_leaves(manifest, where, parts=wish.parts, rename=wish.rename)
-    if wish.into is None:
+def _fit(manifest: Manifest, where: str, request: LoadRequest, preparing: tree.Preparation) -> Fit:
+    chosen = choose_leaves(manifest, where, parts=request.parts, rename=request.rename)
+    if request.into is None:
         return chosen
     return fit_into(
         chosen,
         manifest.entries,
-        wish.into,
-        parts=wish.parts,
-        rename=wish.rename,
-        strict=wish.strict,
+        request.into,
+        parts=request.parts,
+        rename=request.rename,
+        strict=request.strict,
         preparing=preparing,
-        cast=wish.cast,
+        cast=request.cast,
     )
 
 
-def _prepared(manifest: Manifest, fit: Fit, wish: LoadRequest, where: str) -> tree.Restore:
+def _prepared(manifest: Manifest, fit: Fit, request: LoadRequest, where: str) -> tree.Restore:
     """Check whether all is there that the tree needs: places in files, classes, frameworks, live objects."""
     used = list(tree.entries_in(fit.tree, manifest.entries))
     if not manifest.ranks:  # else what is in the files is known only when the manifests of the ranks have joined it
@@ -310,12 +312,12 @@ def _prepared(manifest: Manifest, fit: Fit, wish: LoadRequest, where: str) -> tr
     return tree.prepare(
         fit.tree,
         manifest.entries,
-        into=wish.into if fit.live is None else fit.live,
-        types=wish.types,
-        framework=wish.framework,
-        device=wish.device,
-        atomic=wish.atomic,
-        cast=wish.cast,
+        into=request.into if fit.live is None else fit.live,
+        types=request.types,
+        framework=request.framework,
+        device=request.device,
+        atomic=request.atomic,
+        cast=request.cast,
     )
 
 

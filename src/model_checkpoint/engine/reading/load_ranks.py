@@ -40,8 +40,8 @@ log = logging.getLogger("model_checkpoint.load")
 
 T = TypeVar("T")
 PerRank = int | Callable[[int], int] | None
-LoadOne = Callable[[Store, ListedCheckpoint, Any, "Meet"], tuple[Any, LoadReport]]
-TryOne = Callable[[ListedCheckpoint, "Meet"], tuple[Any, LoadReport]]
+LoadOne = Callable[[Store, ListedCheckpoint, Any, "LoadBarrier"], tuple[Any, LoadReport]]
+TryOne = Callable[[ListedCheckpoint, "LoadBarrier"], tuple[Any, LoadReport]]
 
 _ASKED = 2  # how often a load reads chunks: of whole arrays, and of arrays in pieces
 _PASSED_OVER = (CorruptedCheckpoint, IncompatibleVersion, StorageFailure, PartlyLoaded, WrongReference)
@@ -59,7 +59,7 @@ def rank_view(coordinator: Coordinator | None, per_rank: PerRank, parts: str | S
     )
 
 
-class Meet:
+class LoadBarrier:
     """Where the ranks of one try to load wait for each other."""
 
     def __init__(self, talk: Conversation, turn: int) -> None:
@@ -169,7 +169,7 @@ class Meet:
 def load_on_ranks(
     root: Reference,
     choice: dict[str, Any],
-    request: Callable[[], Any],
+    make_request: Callable[[], Any],
     *,
     coordinator: Coordinator,
     fallback: bool,
@@ -178,7 +178,7 @@ def load_on_ranks(
     """Load together with all other ranks; see :func:`model_checkpoint.load`."""
     with Conversation(coordinator, "load") as talk:
         try:
-            wish = request()
+            request = make_request()
             store, choices = choose(root, **choice) if talk.leads else (resolve(root, **choice)[0], ())
         except BaseException as error:
             if talk.leads:
@@ -186,8 +186,8 @@ def load_on_ranks(
             talk.say_error("ready0", error)
             raise
 
-        def load_one(found: ListedCheckpoint, meet: Meet) -> tuple[Any, LoadReport]:
-            return load(store, found, wish, meet)
+        def load_one(found: ListedCheckpoint, barrier: LoadBarrier) -> tuple[Any, LoadReport]:
+            return load(store, found, request, barrier)
 
         return _Tries(talk, store, choices, fallback=fallback, load=load_one).run()
 
@@ -242,18 +242,18 @@ class _Tries:
         return listed or ListedCheckpoint(name, None, _not_seen(path_of(self._store, name)))
 
     def _try(self, found: ListedCheckpoint, turn: int) -> tuple[Any, LoadReport]:
-        meet = Meet(self._talk, turn)
+        barrier = LoadBarrier(self._talk, turn)
         try:
             try:
-                loaded = self._load(found, meet)
+                loaded = self._load(found, barrier)
             except Exception as error:  # told to the others, then raised
-                meet.end(error)
+                barrier.end(error)
                 raise
-            meet.end(None)
+            barrier.end(None)
         except Exception:
             raise
         except BaseException as error:  # an interrupt: the others hear of it, and are not waited for
-            meet.leave(error)
+            barrier.leave(error)
             raise
         return loaded
 

@@ -46,7 +46,7 @@ class _Twin:
 
 
 @dataclass(slots=True)
-class Patient:
+class RepairTarget:
     """A checkpoint under repair: what it should be, and which of its chunks are damaged."""
 
     store: Store
@@ -67,17 +67,17 @@ class Patient:
 
 
 class ChunkSources:
-    """Gives the chunks of one patient."""
+    """Gives the chunks of one target."""
 
-    def __init__(self, patient: Patient, second: Store | None) -> None:
-        self._patient, self._second = patient, second
-        self._chunks = {name: stored_chunks(record) for name, record in patient.records.items()}
+    def __init__(self, target: RepairTarget, second: Store | None) -> None:
+        self._target, self._second = target, second
+        self._chunks = {name: stored_chunks(record) for name, record in target.records.items()}
         self._twins: dict[str, Mapping[Key, Sequence[_Twin]]] = {}
         self._readers: dict[str, Reader] = {}
         self._elsewhere: OrderedDict[tuple[str, int], memoryview | None] = OrderedDict()
         self._rooms: dict[int, memoryview] = {}
         self.unreachable = ""  # why the second store could not be asked
-        self._parity = ParityFiles(patient.store, patient.name, patient.summary.parity_files, patient.where)
+        self._parity = ParityFiles(target.store, target.name, target.summary.parity_files, target.where)
         self._places = self._standing()
 
     def close(self) -> None:
@@ -93,11 +93,11 @@ class ChunkSources:
     def _standing(self) -> dict[str, ColumnPlace]:
         """Where each file stands in the columns of the parity; nowhere if that is of other files."""
         record = self._parity.record
-        if record is None or record.attempt != self._patient.summary.attempt:
+        if record is None or record.attempt != self._target.summary.attempt:
             return {}
         found = places(record.columns)
         fits = {name: place.size for name, place in found.items()} == {
-            name: record.size for name, record in self._patient.records.items() if record.size
+            name: record.size for name, record in self._target.records.items() if record.size
         }
         return found if fits else {}
 
@@ -119,7 +119,7 @@ class ChunkSources:
 
     def _reader(self, file: str) -> Reader:
         if file not in self._readers:
-            self._readers[file] = self._patient.store.open(self._patient.name, file)
+            self._readers[file] = self._target.store.open(self._target.name, file)
         return self._readers[file]
 
     def forget(self, file: str) -> None:
@@ -133,7 +133,7 @@ class ChunkSources:
     def find(self, file: str, number: int) -> tuple[memoryview, str] | None:
         """A damaged chunk, and where it was found; None if it is lost."""
         chunk = self._chunks[file][number]
-        found = self._from_twins(self._patient.store, chunk)
+        found = self._from_twins(self._target.store, chunk)
         if found is not None:
             return found, TWIN
         found = self._from_parity(file, chunk)
@@ -156,16 +156,16 @@ class ChunkSources:
 
     def _look_into(self, store: Store) -> Mapping[Key, Sequence[_Twin]]:
         try:
-            return _find_twins(store, self._wanted(), first=self._patient.name)
+            return _find_twins(store, self._wanted(), first=self._target.name)
         except CheckpointException as error:
-            if store is self._patient.store:
+            if store is self._target.store:
                 raise
             log.warning("%s: the second store did not answer: %s", store.url, error)
             self.unreachable = str(error)
             return {}
 
     def _wanted(self) -> set[Key]:
-        damaged = self._patient.damaged
+        damaged = self._target.damaged
         return {self._chunks[file][number].key for file, numbers in damaged.items() for number in numbers}
 
     # --- parity -------------------------------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ class ChunkSources:
             return
         step = math.gcd(record.block, _WINDOW)
         cuts = {start, stop, *range(start - start % step, stop, step)}
-        for file, numbers in self._patient.damaged.items():
+        for file, numbers in self._target.damaged.items():
             place = self._places.get(file)
             if place is None or place.column == column:
                 continue
@@ -231,7 +231,7 @@ class ChunkSources:
 
     def _file_piece(self, file: str, start: int, room: memoryview) -> memoryview | None:
         """Fill ``room`` from a file, unless what stands there is damaged and cannot be had elsewhere."""
-        for number in self._patient.damaged.get(file, ()):
+        for number in self._target.damaged.get(file, ()):
             chunk = self._chunks[file][number]
             if chunk.start <= start < chunk.stop:
                 whole = self._found_elsewhere(file, number)
@@ -245,7 +245,7 @@ class ChunkSources:
     def _found_elsewhere(self, file: str, number: int) -> memoryview | None:
         """A damaged chunk of another column that does not need parity itself."""
         if (file, number) not in self._elsewhere:
-            chunk, stores = self._chunks[file][number], (self._patient.store, self._second)
+            chunk, stores = self._chunks[file][number], (self._target.store, self._second)
             found = (self._from_twins(store, chunk) for store in stores if store is not None)
             self._elsewhere[file, number] = next((one for one in found if one is not None), None)
             while len(self._elsewhere) > _REMEMBERED:

@@ -55,7 +55,7 @@ def make_parity(store: Store, name: str) -> int:
     if not summary.parity_files:
         return 0
     check_files((*summary.files, *summary.extras), where, ReaderLimits())
-    sums = _Sums(store, name, summary, raw)
+    sums = _ParitySums(store, name, summary, raw)
     mending = store.mend(name, uuid.uuid4().hex)
     try:
         streams = [FileStream(mending.create(file, sums.file_size)) for file in summary.parity_files]
@@ -72,7 +72,7 @@ def make_parity(store: Store, name: str) -> int:
     return sums.file_size * len(summary.parity_files)
 
 
-class _Sums:
+class _ParitySums:
     """The sums of one checkpoint's columns, block by block."""
 
     def __init__(self, store: Store, name: str, summary: Summary, manifest: bytes) -> None:
@@ -138,7 +138,7 @@ class _Sums:
 class _Column:
     """Files one behind the other, read from first to last, then zeros."""
 
-    def __init__(self, sums: _Sums, files: Sequence[ColumnFile], stack: ExitStack) -> None:
+    def __init__(self, sums: _ParitySums, files: Sequence[ColumnFile], stack: ExitStack) -> None:
         self._sums, self._files, self._stack = sums, iter(files), stack
         self._file: _CheckedFile | None = self._next()
 

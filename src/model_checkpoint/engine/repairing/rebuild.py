@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from model_checkpoint.engine.reading.chunks.chunk_reader import tensors_of_chunk
-from model_checkpoint.engine.repairing.chunk_sources import ChunkSources, Patient
+from model_checkpoint.engine.repairing.chunk_sources import ChunkSources, RepairTarget
 from model_checkpoint.engine.repairing.file_stream import FileStream
 from model_checkpoint.engine.root.rank_manifests import read_summary
 from model_checkpoint.engine.root.shared_files import identity_of
@@ -46,13 +46,13 @@ class RepairedFile:
     shared_with: tuple[str, ...] = ()  # other checkpoints that got the same new copy
 
 
-def survey(sources: ChunkSources, patient: Patient, file: str) -> None:
+def survey(sources: ChunkSources, target: RepairTarget, file: str) -> None:
     """Note which chunks of a damaged file are not what they should be.
 
     Raises:
         OSError: the medium did not answer, which does not prove damage.
     """
-    patient.damaged[file] = {n for n in range(len(sources.chunks(file))) if _is_gone(sources, file, n)}
+    target.damaged[file] = {n for n in range(len(sources.chunks(file))) if _is_gone(sources, file, n)}
 
 
 def _is_gone(sources: ChunkSources, file: str, number: int) -> bool:
@@ -64,7 +64,7 @@ def _is_gone(sources: ChunkSources, file: str, number: int) -> bool:
 
 def rebuild(
     sources: ChunkSources,
-    patient: Patient,
+    target: RepairTarget,
     file: str,
     entries: Sequence[Entry],
     advance: Callable[[int], None],
@@ -75,43 +75,41 @@ def rebuild(
 
     ``advance`` is told of the bytes as they are gathered.
     """
-    record, counts = patient.records[file], Counter[str]()
+    record, counts = target.records[file], Counter[str]()
     shared: tuple[str, ...] = ()
     if dry_run:
-        lost = _gather(sources, patient, file, counts, advance)
+        lost = _gather(sources, target, file, counts, advance)
     else:
-        lost, shared = _replace(sources, patient, file, counts, advance)
+        lost, shared = _replace(sources, target, file, counts, advance)
     if lost:
-        return [_lost(patient, file, number, entries, sources.unreachable) for number in lost]
-    return RepairedFile(
-        checkpoint=patient.name, file=file, nbytes=record.size, sources=dict(counts), shared_with=shared
-    )
+        return [_lost(target, file, number, entries, sources.unreachable) for number in lost]
+    return RepairedFile(checkpoint=target.name, file=file, nbytes=record.size, sources=dict(counts), shared_with=shared)
 
 
 def _replace(
-    sources: ChunkSources, patient: Patient, file: str, counts: Counter[str], advance: Callable[[int], None]
+    sources: ChunkSources, target: RepairTarget, file: str, counts: Counter[str], advance: Callable[[int], None]
 ) -> tuple[list[int], tuple[str, ...]]:
     """Write the file anew and put it in its place; return the chunks that are lost, and who else got the new copy."""
-    store, mending = patient.store, patient.store.mend(patient.name, uuid.uuid4().hex)
+    store, mending = target.store, target.store.mend(target.name, uuid.uuid4().hex)
     try:
-        stream = FileStream(mending.create(file, patient.records[file].size))
-        lost = _gather(sources, patient, file, counts, advance, stream=stream)
+        stream = FileStream(mending.create(file, target.records[file].size))
+        lost = _gather(sources, target, file, counts, advance, stream=stream)
         if lost:
             return lost, ()
         stream.close()
-        before = identity_of(store, patient.name, file)
-        if not mending.finish(over=patient.raw):
-            raise Superseded(f"{patient.where}: was replaced or deleted while it was being repaired.", patient.where)
+        before = identity_of(store, target.name, file)
+        if not mending.finish(over=target.raw):
+            raise Superseded(f"{target.where}: was replaced or deleted while it was being repaired.", target.where)
     finally:
         mending.abort()
     sources.forget(file)
-    patient.damaged.pop(file, None)
-    return [], _share(patient, file, before) if before else ()
+    target.damaged.pop(file, None)
+    return [], _share(target, file, before) if before else ()
 
 
 def _gather(
     sources: ChunkSources,
-    patient: Patient,
+    target: RepairTarget,
     file: str,
     counts: Counter[str],
     advance: Callable[[int], None],
@@ -121,7 +119,7 @@ def _gather(
     """Fetch every chunk of a file and hand it on as long as none is missing; return the numbers of the lost ones."""
     lost: list[int] = []
     for number, chunk in enumerate(sources.chunks(file)):
-        data = _chunk(sources, patient, file, number, counts)
+        data = _chunk(sources, target, file, number, counts)
         advance(chunk.stop - chunk.start)
         if data is None:
             lost.append(number)
@@ -130,13 +128,15 @@ def _gather(
     return lost
 
 
-def _chunk(sources: ChunkSources, patient: Patient, file: str, number: int, counts: Counter[str]) -> memoryview | None:
+def _chunk(
+    sources: ChunkSources, target: RepairTarget, file: str, number: int, counts: Counter[str]
+) -> memoryview | None:
     """One chunk, right by its SHA-256, from the file itself or from wherever it can be had."""
-    if number not in patient.damaged[file]:
+    if number not in target.damaged[file]:
         data = sources.on_disk(file, number)
         if data is not None:
             return data
-        patient.damaged[file].add(number)  # it was right a moment ago
+        target.damaged[file].add(number)  # it was right a moment ago
     found = sources.find(file, number)
     if found is None:
         return None
@@ -144,8 +144,8 @@ def _chunk(sources: ChunkSources, patient: Patient, file: str, number: int, coun
     return found[0]
 
 
-def _lost(patient: Patient, file: str, number: int, entries: Sequence[Entry], unreachable: str) -> LostChunk:
-    names, ends = [record.name for record in patient.summary.files], patient.records[file].ends
+def _lost(target: RepairTarget, file: str, number: int, entries: Sequence[Entry], unreachable: str) -> LostChunk:
+    names, ends = [record.name for record in target.summary.files], target.records[file].ends
     index = names.index(file) if file in names else -1
     # without its header no tensor of a file can be read
     start, stop = (ends[number - 1], ends[number]) if number else (0, ends[-1])
@@ -153,18 +153,18 @@ def _lost(patient: Patient, file: str, number: int, entries: Sequence[Entry], un
     reason = "no other checkpoint, parity file or second store gives it back"
     if unreachable:
         reason = f"no other checkpoint or parity file gives it back, and the second store did not answer: {unreachable}"
-    return LostChunk(checkpoint=patient.name, file=file, chunk=number, tensors=tensors, reason=reason)
+    return LostChunk(checkpoint=target.name, file=file, chunk=number, tensors=tensors, reason=reason)
 
 
-def _share(patient: Patient, file: str, before: str) -> tuple[str, ...]:
+def _share(target: RepairTarget, file: str, before: str) -> tuple[str, ...]:
     """Give the new copy to every other checkpoint that had the damaged one, and say which."""
-    others = sorted({*patient.store.entries()} - {patient.name})
-    return tuple(other for other in others if _share_with(patient, file, before, other))
+    others = sorted({*target.store.entries()} - {target.name})
+    return tuple(other for other in others if _share_with(target, file, before, other))
 
 
-def _share_with(patient: Patient, file: str, before: str, other: str) -> bool:
+def _share_with(target: RepairTarget, file: str, before: str, other: str) -> bool:
     """Whether ``other`` had the copy ``before`` of a file that should be the very same, and has the new one now."""
-    store, record = patient.store, patient.records[file]
+    store, record = target.store, target.records[file]
     try:
         held = {name for name, stamp in store.stamps(other).items() if stamp.identity == before}
         raw = store.read_manifest(other) if held else b""
@@ -174,10 +174,10 @@ def _share_with(patient: Patient, file: str, before: str, other: str) -> bool:
     twins = [one for one in summary.files if one.name in held and one.digest == record.digest] if summary else []
     if not twins:
         return False
-    fresh = identity_of(store, patient.name, file)
+    fresh = identity_of(store, target.name, file)
     mending = store.mend(other, uuid.uuid4().hex)
     try:
-        links = [mending.link(one.name, source=patient.name, source_file=file, identity=fresh) for one in twins]
+        links = [mending.link(one.name, source=target.name, source_file=file, identity=fresh) for one in twins]
         return all(links) and mending.finish(over=raw)
     finally:
         mending.abort()

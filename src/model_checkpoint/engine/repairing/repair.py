@@ -18,7 +18,7 @@ from model_checkpoint.engine.common.meter import Meter
 from model_checkpoint.engine.common.option_checks import require
 from model_checkpoint.engine.common.progress import Listen, listening
 from model_checkpoint.engine.reading.verify import Damage, bytes_in, examine_content, examine_file
-from model_checkpoint.engine.repairing.chunk_sources import ChunkSources, Patient
+from model_checkpoint.engine.repairing.chunk_sources import ChunkSources, RepairTarget
 from model_checkpoint.engine.repairing.lost_manifest import find_manifest, put_manifest
 from model_checkpoint.engine.repairing.mirror import copy_checkpoint
 from model_checkpoint.engine.repairing.parity_writer import make_parity
@@ -108,7 +108,7 @@ def repair(
     store, chosen = _chosen(root, ref)
     second = None if source is None else open_store(source)
     with listening(progress, "examining") as emit:
-        tally = _Tally(store, second, Meter("repair", bytes_in(chosen), emit), dry_run=dry_run)
+        tally = _RepairTally(store, second, Meter("repair", bytes_in(chosen), emit), dry_run=dry_run)
         for found in chosen:
             tally.treat(found.name)
     return tally.report()
@@ -126,7 +126,7 @@ def _chosen(root: Reference, ref: int | str | None) -> tuple[Store, Sequence[Lis
 
 
 @dataclass(slots=True)
-class _Tally:
+class _RepairTally:
     """One repair, and what has come of it so far."""
 
     store: Store
@@ -172,8 +172,8 @@ class _Tally:
         self.unread += [one for one in damage if one.unread]
         hurt = sorted({one.file for one in damage if not one.unread} - {one.file for one in damage if one.unread})
         if hurt:
-            patient = Patient(self.store, name, raw, manifest)
-            self._treat_files(patient, manifest, hurt, second)
+            target = RepairTarget(self.store, name, raw, manifest)
+            self._treat_files(target, manifest, hurt, second)
         if not any(one.checkpoint == name for one in self.lost):
             self._treat_parity(name, manifest, parity)
             self._treat_mirror(name, manifest.mirror)
@@ -224,20 +224,20 @@ class _Tally:
         if hurt:
             known = rank_files_only(manifest)
             second = self.source or _mirror_at(manifest.mirror)
-            self._treat_files(Patient(self.store, name, raw, known), manifest, hurt, second)
+            self._treat_files(RepairTarget(self.store, name, raw, known), manifest, hurt, second)
         return not hurt or not (self.dry_run or any(one.checkpoint == name for one in self.lost))
 
     # --- the files ---------------------------------------------------------------------------------------------------
 
-    def _treat_files(self, patient: Patient, manifest: Manifest, hurt: Sequence[str], second: Store | None) -> None:
-        sources = ChunkSources(patient, second)
+    def _treat_files(self, target: RepairTarget, manifest: Manifest, hurt: Sequence[str], second: Store | None) -> None:
+        sources = ChunkSources(target, second)
         try:
-            judged = [file for file in hurt if self._survey(sources, patient, file)]
-            self.meter.expect(sum(patient.records[file].size for file in judged))
+            judged = [file for file in hurt if self._survey(sources, target, file)]
+            self.meter.expect(sum(target.records[file].size for file in judged))
             for file in judged:
-                outcome = rebuild(sources, patient, file, manifest.entries, self.meter.add, dry_run=self.dry_run)
+                outcome = rebuild(sources, target, file, manifest.entries, self.meter.add, dry_run=self.dry_run)
                 if isinstance(outcome, RepairedFile):
-                    log.info("%s/%s: rebuilt %s", patient.where, file, dict(outcome.sources))
+                    log.info("%s/%s: rebuilt %s", target.where, file, dict(outcome.sources))
                     self.repaired.append(outcome)
                     self.lost += [] if self.dry_run else list(_read_back(self.store, manifest, file))
                 else:
@@ -245,11 +245,11 @@ class _Tally:
         finally:
             sources.close()
 
-    def _survey(self, sources: ChunkSources, patient: Patient, file: str) -> bool:
+    def _survey(self, sources: ChunkSources, target: RepairTarget, file: str) -> bool:
         try:
-            survey(sources, patient, file)
+            survey(sources, target, file)
         except OSError as error:
-            patient.damaged.pop(file, None)
+            target.damaged.pop(file, None)
             self.unread.append(Damage(problem=str(error), file=file, unread=True))
             return False
         return True

@@ -19,7 +19,7 @@ log = logging.getLogger("model_checkpoint.intents")
 _PREFIX = "prune."
 
 
-class Doomed(msgspec.Struct, frozen=True, array_like=True):
+class IntendedDeletion(msgspec.Struct, frozen=True, array_like=True):
     """One checkpoint to be deleted; the id is empty if its manifest could not be read."""
 
     name: str
@@ -30,7 +30,7 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Checkpoints to be deleted together, by which plan."""
 
     plan: str
-    doomed: tuple[Doomed, ...]
+    deletions: tuple[IntendedDeletion, ...] = msgspec.field(name="doomed")  # as it stands in files
 
     @property
     def key(self) -> str:

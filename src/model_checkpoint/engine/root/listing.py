@@ -33,6 +33,7 @@ from model_checkpoint.manifest import (
     decode_summary,
     unpack,
 )
+from model_checkpoint.performance.gc_pause import collector_paused
 from model_checkpoint.plan import (
     Ranking,
     is_newer,
@@ -44,7 +45,6 @@ from model_checkpoint.plan import (
 )
 from model_checkpoint.storage.contract.store import Store, read_manifests
 from model_checkpoint.storage.locate import Root, open_store
-from model_checkpoint.tree.nodes.gc_pause import collector_paused
 from model_checkpoint.tree.nodes.per_rank import RankView, view_of
 
 

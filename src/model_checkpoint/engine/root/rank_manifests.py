@@ -51,9 +51,9 @@ def join_ranks(store: Store, manifest: Manifest, wanted: Wanted | None = None) -
     files: list[FileRecord] = []
     found: dict[int, list[tuple[tuple[int, ...], Entry]]] = {}
     beside: list[Entry] = []  # nobody wants these, but they stand in the headers of files that are read
-    wishes = None if wanted is None else _Wishes(wanted)
+    boxes = None if wanted is None else _WantedBoxes(wanted)
     for rank in _read_all(store, manifest, _needed(manifest, wanted), where):
-        chosen = [wishes is None or wishes.touch(piece) for piece in rank.pieces]
+        chosen = [boxes is None or boxes.touch(piece) for piece in rank.pieces]
         opened = {piece.file for piece, good in zip(rank.pieces, chosen, strict=True) if good}
         for piece, good in zip(rank.pieces, chosen, strict=True):
             if piece.file in opened:
@@ -64,7 +64,7 @@ def join_ranks(store: Store, manifest: Manifest, wanted: Wanted | None = None) -
     for number in range(len(entries)) if wanted is None else wanted:
         whole, rows = manifest.entries[number], found.get(number, [])
         held = tuple(ArrayBox(offsets, entry.shape) for offsets, entry in rows)
-        if not (tiles(whole.shape, held) if wishes is None else wishes.are_met(number, held)):
+        if not (tiles(whole.shape, held) if boxes is None else boxes.are_met(number, held)):
             raise _broken(where, whole.name)
         if len(rows) == 1 and rows[0][1].shape == whole.shape:  # an array in one piece is an entry like any other
             entries[number] = msgspec.structs.replace(rows[0][1], attributes=whole.attributes)
@@ -75,7 +75,7 @@ def join_ranks(store: Store, manifest: Manifest, wanted: Wanted | None = None) -
     return JoinedManifest(**fields | {"entries": (*entries, *beside), "files": tuple(files), "pieces": pieces})
 
 
-class _Wishes:
+class _WantedBoxes:
     """Which boxes of arrays are wanted. What was found of one array holds for the many that lie and are cut like it."""
 
     def __init__(self, wanted: Wanted) -> None:

@@ -39,7 +39,7 @@ def longest_chunk(jobs: Sequence[FileJob]) -> int:
 
 def scratch_bytes(jobs: Sequence[FileJob]) -> int:
     """Memory a thread takes beside the slab it compresses: planes, what became of them, and the coder's own."""
-    return 2 * longest_chunk(jobs) + _CODER_BYTES if any(job.press is not None for job in jobs) else 0
+    return 2 * longest_chunk(jobs) + _CODER_BYTES if any(job.compressor is not None for job in jobs) else 0
 
 
 class WorkerTools(threading.local):

@@ -14,7 +14,7 @@ from model_checkpoint.engine.writing.incremental import LinkedFile, Parent
 from model_checkpoint.engine.writing.request import SaveRequest
 from model_checkpoint.engine.writing.slabs import FileJob, write_files
 from model_checkpoint.events import ignore
-from model_checkpoint.manifest import COMPRESSED, INCOMPLETE, Entry, FileRecord, Manifest, pack
+from model_checkpoint.manifest import COMPRESSED, INCOMPLETE, Entry, FileRecord, Manifest, Node, pack
 from model_checkpoint.state import Flat
 from model_checkpoint.storage.contract.store import Attempt, FileStat
 
@@ -43,20 +43,20 @@ def compose(
         records.append(msgspec.structs.replace(file_record_of(name, job), identity=stamps[name].identity))
         for chosen, start, stop, digest in _places(job, order.limits.chunk_bytes):
             leaf = flat.leaves[file.leaves[chosen]]
-            entries[file.leaves[chosen]] = Entry(
-                name=file.names[chosen],
-                kind=leaf.kind,
-                dtype=leaf.dtype,
-                shape=leaf.shape,
-                stored=leaf.stored,
-                stored_shape=leaf.stored_shape,
-                file=number,
-                start=start,
-                stop=stop,
-                digest=digest,
-                attributes=leaf.attributes,
+            entries[file.leaves[chosen]] = leaf.entry(
+                name=file.names[chosen], file=number, start=start, stop=stop, digest=digest
             )
     linked = any(isinstance(job, LinkedFile) for job in jobs)
+    return msgspec.structs.replace(
+        manifest_of(order, flat.tree, [entry for entry in entries if entry is not None]),
+        features=features_of(order, compressed=any(record.frames for record in records)),
+        files=tuple(records),
+        parents=(parent.manifest.id,) if linked and parent is not None else (),
+    )
+
+
+def manifest_of(order: SaveRequest, tree: Node, entries: Sequence[Entry]) -> Manifest:
+    """What the request and the state alone tell of a checkpoint."""
     return Manifest(
         id=order.id,
         attempt=order.attempt,
@@ -65,17 +65,19 @@ def compose(
         created=datetime.now(UTC).isoformat(timespec="microseconds"),
         layout=order.layout.value,
         compression=order.compression.value,
-        features=_features(order, records),
         left_out=order.left_out,
         parity=order.parity,
         mirror="" if order.mirror is None else order.mirror.url,
         metrics=pack(dict(order.metrics)),
         metadata=pack(dict(order.metadata)),
-        tree=flat.tree,
-        entries=tuple(entry for entry in entries if entry is not None),
-        files=tuple(records),
-        parents=(parent.manifest.id,) if linked and parent is not None else (),
+        tree=tree,
+        entries=tuple(entries),
     )
+
+
+def features_of(order: SaveRequest, *, compressed: bool) -> tuple[str, ...]:
+    """What a reader must know to read the checkpoint rightly."""
+    return (*((COMPRESSED,) if compressed else ()), *((INCOMPLETE,) if order.left_out else ()))
 
 
 def _places(job: FileJob | LinkedFile, chunk_bytes: int) -> Iterator[tuple[int, int, int, str]]:
@@ -92,17 +94,11 @@ def file_record_of(name: str, job: FileJob | LinkedFile) -> FileRecord:
     """What the manifest says of a file that was written or linked."""
     if isinstance(job, LinkedFile):
         return msgspec.structs.replace(job.record, name=name)
-    frames = () if job.press is None else job.press.frames
+    frames = () if job.compressor is None else job.compressor.frames
     record = data_format.file_record(
         name, size=job.size, ends=job.layout.ends, digests=job.digests, frames=frames, subchunks=job.subchunks
     )
     return msgspec.structs.replace(record, verified=int(time.time()))
-
-
-def _features(order: SaveRequest, records: Sequence[FileRecord]) -> tuple[str, ...]:
-    """What a reader must know to read the checkpoint rightly."""
-    compressed = (COMPRESSED,) if any(record.frames for record in records) else ()
-    return (*compressed, INCOMPLETE) if order.left_out else compressed
 
 
 def write_index(stage: Attempt, manifest: Manifest) -> FileRecord:

@@ -183,8 +183,8 @@ def _lay_out(order: SaveRequest, flat: Flat, file: plan.FilePlan, tools: WorkerT
     ]
     metadata = {"format": "pt", "model_checkpoint": order.attempt}
     layout = data_format.lay_out(tensors, metadata=metadata, chunk_bytes=order.limits.chunk_bytes)
-    press = None
+    compressor = None
     if tools is not None and file.part != "model":
         layout = data_format.reserve_frames(layout, metadata=metadata, limits=ReaderLimits())
-        press = FileCompressor(layout, tools, metadata)
-    return FileJob(layout, [leaves[j].source for j in layout.order], press=press)
+        compressor = FileCompressor(layout, tools, metadata)
+    return FileJob(layout, [leaves[j].source for j in layout.order], compressor=compressor)

@@ -22,7 +22,7 @@ class SharedPages:
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._pages: dict[int, _Page] = {}
+        self._pages: dict[int, _SharedPage] = {}
         self._lock = threading.Lock()
 
     def complete(self, start: int, room: Bytes, part: slice) -> bool:
@@ -31,7 +31,7 @@ class SharedPages:
         What lies beyond the end of the file is zeros.
         """
         with self._lock:
-            page = self._pages.setdefault(start, _Page())
+            page = self._pages.setdefault(start, _SharedPage())
             page.data[part] = room[part]
             page.missing -= part.stop - part.start
             if page.missing > PAGE - min(PAGE, self._size - start):
@@ -40,7 +40,7 @@ class SharedPages:
             return True
 
 
-class _Page:
+class _SharedPage:
     """One page, as far as it has come."""
 
     __slots__ = ("data", "missing")

@@ -81,7 +81,7 @@ class FileJob:
     edges: SharedPages = field(init=False)
     open_runs: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
-    press: ChunkCompressor | None = None  # compresses the file, if it is to be compressed
+    compressor: ChunkCompressor | None = None  # compresses the file, if it is to be compressed
     subchunks: list[str] = field(default_factory=list)  # digests of parts of chunks, if those are wanted
 
     def __post_init__(self) -> None:
@@ -90,7 +90,7 @@ class FileJob:
     @property
     def size(self) -> int:
         """Bytes of the file as stored, once it is written."""
-        return self.layout.size if self.press is None else self.press.size
+        return self.layout.size if self.compressor is None else self.compressor.size
 
     def close_run(self) -> bool:
         """Count a run as done; True for the last of the file."""
@@ -108,7 +108,7 @@ class FileJob:
 
     def want_subchunks(self) -> None:
         """Have parts of chunks fingerprinted, too, where pieces are small; compressed ones are read as a whole."""
-        if self.press is None:
+        if self.compressor is None:
             self.subchunks = [""] * len(self.layout.ends)
 
 
@@ -167,16 +167,16 @@ def write_files(jobs: Sequence[FileJob], *, emit: Emit) -> None:
                     _write_run(run, slab, pace, turns)
                     meter.add(run.end - run.begin)
         except BaseException:
-            for press in [job.press for job in jobs if job.press is not None]:
-                press.give_up()  # others may wait for the run that failed
+            for compressor in [job.compressor for job in jobs if job.compressor is not None]:
+                compressor.give_up()  # others may wait for the run that failed
             raise
 
     run_all(worker, runs, pace=pace)
 
 
 def _write_run(run: ChunkRun, slab: Bytes, pace: Pace, turns: threading.Semaphore) -> None:
-    if run.job.press is not None:
-        run.job.press.put(run, slab)
+    if run.job.compressor is not None:
+        run.job.compressor.put(run, slab)
         return
     with turns:
         copy_chunk(run.job, list(run.rooms(slab)))
@@ -186,8 +186,8 @@ def _write_run(run: ChunkRun, slab: Bytes, pace: Pace, turns: threading.Semaphor
 
 def finish_run(run: ChunkRun, slab: Bytes) -> None:
     """Fingerprint and write a run that was filled before."""
-    if run.job.press is not None:
-        run.job.press.finish(run, slab)
+    if run.job.compressor is not None:
+        run.job.compressor.finish(run, slab)
         return
     digest_run(run.job, list(run.rooms(slab)))
     put_run(run, slab)
@@ -206,7 +206,7 @@ def plan_runs(jobs: Sequence[FileJob], slab: int, *, hands: int | None = None) -
         for i in range(len(ends)):
             begin = begin_of(ends, first)
             most = slab if hands is None else _most(slab, hands, len(runs), before + begin, after - begin)
-            if job.press is not None or i == len(ends) - 1 or ends[i + 1] - begin > most:
+            if job.compressor is not None or i == len(ends) - 1 or ends[i + 1] - begin > most:
                 runs.append(ChunkRun(job, first, i + 1))
                 job.open_runs += 1
                 first = i + 1
@@ -242,8 +242,8 @@ def copy_chunk(job: FileJob, rooms: Sequence[ChunkSlot]) -> None:
     for (room, source), digest in zip(whole, digests, strict=True):
         job.digests[room.chunk] = digest
         _fingerprint_small(job, room, source)
-    poured = {room.chunk for room, _ in whole}
-    gathered = [room for room in rooms if room.chunk not in poured]
+    copied = {room.chunk for room, _ in whole}
+    gathered = [room for room in rooms if room.chunk not in copied]
     for room in gathered:
         fill(job, room.start, room.data)
     digest_run(job, gathered)

@@ -1,4 +1,4 @@
-"""Hooks that come with the library. They get what they need injected; none knows a database or a framework.
+"""Builtin: hooks that come with the library. They get what they need injected; none knows a database or a framework.
 
 quaternions  rotations that are none: in a batch, in what a model gives, in what is about to be saved.
 grid         how far the experiments of a grid are, and how to go on after one died.

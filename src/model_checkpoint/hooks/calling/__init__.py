@@ -1,4 +1,4 @@
-"""From a fired event to what each hook made of it.
+"""Calling: from a fired event to what each hook made of it.
 
 firing            one event from the first hook to the last: order, veto, isolation.
 hook_call         one hook: condition, handler, time limit, error handler.

@@ -1,4 +1,4 @@
-"""What is remembered of every call, in bounded memory.
+"""Recording: what is remembered of every call, in bounded memory.
 
 hook_records     all of it in one place.
 hook_timeline    what each hook cost on each event.

@@ -21,13 +21,13 @@ class HookStatistics:
 
     def __init__(self) -> None:
         self._lock = forks.lock()
-        self._hooks: dict[str, _Sums] = {}
+        self._hooks: dict[str, _HookSums] = {}
 
     def add(self, run: HookRun) -> None:
         """Count one run."""
         with self._lock:
             if run.hook not in self._hooks:
-                self._hooks[run.hook] = _Sums()
+                self._hooks[run.hook] = _HookSums()
             self._hooks[run.hook].add(run)
 
     def of_all(self) -> dict[str, dict[str, Any]]:
@@ -36,7 +36,7 @@ class HookStatistics:
             return {name: sums.told() for name, sums in self._hooks.items()}
 
 
-class _Sums:
+class _HookSums:
     def __init__(self) -> None:
         self._outcomes: Counter[HookOutcome] = Counter()
         self._seconds = self._held = self._longest = 0.0

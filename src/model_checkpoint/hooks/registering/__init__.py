@@ -1,4 +1,4 @@
-"""From an object or a function to what is called on each event; whatever is misspelt is refused here.
+"""Registering: from an object or a function to what is called on each event; whatever is misspelt is refused here.
 
 subscriptions  one handler of one event, with all that was chosen for it.
 discovery      finds the handlers of an object or a marked function.

@@ -1,4 +1,4 @@
-"""What passes between whoever fires an event and the hooks that hear of it.
+"""Values: what passes between whoever fires an event and the hooks that hear of it.
 
 hook_event    the moments that can be heard, and the order in which hooks hear of one.
 hook_context  what a hook is handed.

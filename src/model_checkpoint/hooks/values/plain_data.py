@@ -33,7 +33,7 @@ def plain_data(data: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]
     """
     kept: dict[str, Any] = {}
     left_out = []
-    budget = _Budget(_MOST_ITEMS)
+    budget = _SizeBudget(_MOST_ITEMS)
     for key, value in list(data.items()):  # training may go on and change it
         try:
             kept[str(key)] = _plain(value, budget, 0)
@@ -55,7 +55,7 @@ def described(error: BaseException) -> str:
         return f"{type(error).__name__}: (it cannot be put into words)"
 
 
-class _Budget:
+class _SizeBudget:
     """How many values may still be kept."""
 
     def __init__(self, items: int) -> None:
@@ -67,7 +67,7 @@ class _Budget:
             raise _NotPlain
 
 
-def _plain(value: Any, budget: _Budget, depth: int) -> Any:
+def _plain(value: Any, budget: _SizeBudget, depth: int) -> Any:
     budget.spend()
     if depth > _MOST_DEPTH:
         raise _NotPlain

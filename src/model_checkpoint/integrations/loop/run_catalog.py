@@ -23,7 +23,7 @@ from model_checkpoint.checkpoint.manager_options import ManagerOptions
 from model_checkpoint.checkpoint.opening import open_services
 from model_checkpoint.checkpoint.retention.lineup import Keeper
 from model_checkpoint.checkpoint.retention.metric_keepers import KeepBest
-from model_checkpoint.checkpoint.saving.save_order import SaveOrder
+from model_checkpoint.checkpoint.saving.managed_save import ManagedSave
 from model_checkpoint.database import open_catalog
 from model_checkpoint.database.records import Checkpoint, Experiment, LineageEdge
 from model_checkpoint.engine.common.info import CheckpointInfo
@@ -85,7 +85,7 @@ class RunCatalog:
         self._following: list[threading.Event] = []  # one for each save on its way into the catalog
         self._turn = forks.lock()
         if resumed is not None:
-            with self._services.troubles.tolerated("catalog"):
+            with self._services.failures.tolerated("catalog"):
                 self._go_on(resumed)
 
     def _go_on(self, resumed: CheckpointInfo) -> None:
@@ -118,14 +118,14 @@ class RunCatalog:
             pending.append((self._step, {}))  # a step at which nothing was logged is a step, too
             self._step = None
         for step, metrics in pending:
-            with self._services.troubles.tolerated("logging of metrics"):
+            with self._services.failures.tolerated("logging of metrics"):
                 self.tracker.log_metrics(metrics, step=step)
 
     # --- checkpoints -------------------------------------------------------------------------------------------------
 
     def metadata(self, parts: Sequence[str], *, epoch: int | None = None) -> Mapping[str, Any]:
         """Which run a checkpoint is of, for its manifest."""
-        order = SaveOrder(experiment=self._run, epoch=epoch, checkpoint_type="periodic")
+        order = ManagedSave(experiment=self._run, epoch=epoch, checkpoint_type="periodic")
         return {KEY: order.remembered(backend="native", parts=list(parts))[KEY]}
 
     def follow(self, job: SaveJob) -> None:
@@ -144,7 +144,7 @@ class RunCatalog:
 
     def record(self, info: CheckpointInfo) -> None:
         """Write the row of a checkpoint, and drop what no keeper claims; nothing that fails here is raised."""
-        with self._turn, self._services.troubles.tolerated("catalog"):
+        with self._turn, self._services.failures.tolerated("catalog"):
             if self._write(info):
                 retire(self._services, self._run.id)
 

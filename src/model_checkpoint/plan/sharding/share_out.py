@@ -46,7 +46,7 @@ class _Group(NamedTuple):
     nbytes: int
 
 
-class _Stretch(NamedTuple):
+class _ByteShare(NamedTuple):
     """What one rank writes of all that its group holds, as bytes of it laid end to end."""
 
     start: int
@@ -128,9 +128,9 @@ def _levelled(groups: Sequence[_Group], world: int) -> tuple[Ints, list[Ints]]:
     return loads, shares
 
 
-def _stretches(groups: Sequence[tuple[_Group, Ints]], rank: int) -> dict[tuple[int, int], _Stretch]:
+def _stretches(groups: Sequence[tuple[_Group, Ints]], rank: int) -> dict[tuple[int, int], _ByteShare]:
     """Which bytes of what its groups hold a rank writes, by layout and, in a layout of regions, the rank's own part."""
-    mine: dict[tuple[int, int], _Stretch] = {}
+    mine: dict[tuple[int, int], _ByteShare] = {}
     counts: dict[int, int] = {}
     for group, share in sorted(groups, key=lambda pair: (pair[0].layout, pair[0].part)):
         found = np.flatnonzero(group.ranks == rank)
@@ -142,11 +142,13 @@ def _stretches(groups: Sequence[tuple[_Group, Ints]], rank: int) -> dict[tuple[i
             continue
         ends = np.cumsum(share)
         at = int(found[0])
-        mine[group.layout, part] = _Stretch(int(ends[at] - share[at]), int(ends[at]) if at < len(ends) - 1 else 1 << 62)
+        mine[group.layout, part] = _ByteShare(
+            int(ends[at] - share[at]), int(ends[at]) if at < len(ends) - 1 else 1 << 62
+        )
     return mine
 
 
-def _cut_out(number: int, held: HeldBox, itemsize: int, stretch: _Stretch, before: int) -> Iterator[Share]:
+def _cut_out(number: int, held: HeldBox, itemsize: int, stretch: _ByteShare, before: int) -> Iterator[Share]:
     """The part of a box that lies in a rank's stretch; ``before`` bytes of the group lie before the box."""
     nbytes = held.box.elements * itemsize
     unit = _unit(held.box, itemsize)

@@ -17,36 +17,36 @@ from model_checkpoint.precision.parameters.parameter_table import ParameterTable
 Leaf = Callable[[torch.Tensor], torch.Tensor]
 
 
-def capture_base(roster: ParameterTable, *, leaf: Leaf) -> dict[str, Any]:
+def capture_base(table: ParameterTable, *, leaf: Leaf) -> dict[str, Any]:
     """State and groups of the base by name; ``leaf`` copies each tensor or hands it on."""
-    base = roster.base
+    base = table.base
     extra = sorted(set(base.state_dict()) - {"state", "param_groups"})
     if extra:
         raise UnsupportedOptimizer(
             f"{type(base).__name__}: its state_dict has {extra} beside state and param_groups, which cannot be kept "
             "by parameter name. Save these yourself and pass metadata."
         )
-    names: dict[torch.Tensor, str] = {slot.master: slot.name for slot in roster.slots}
+    names: dict[torch.Tensor, str] = {slot.master: slot.name for slot in table.slots}
     state = {names[master]: _walk(dict(entries), leaf) for master, entries in base.state.items() if master in names}
-    return {"kind": type(base).__name__, "state": state, "groups": _describe_groups(roster, leaf)}
+    return {"kind": type(base).__name__, "state": state, "groups": _describe_groups(table, leaf)}
 
 
-def _describe_groups(roster: ParameterTable, leaf: Leaf) -> list[dict[str, Any]]:
+def _describe_groups(table: ParameterTable, leaf: Leaf) -> list[dict[str, Any]]:
     groups = []
-    for place, group in enumerate(roster.base.param_groups):
+    for place, group in enumerate(table.base.param_groups):
         values = {key: _walk(value, leaf) for key, value in group.items() if key not in ("params", "param_names")}
-        groups.append({"values": values, "params": [slot.name for slot in roster.slots if slot.group == place]})
+        groups.append({"values": values, "params": [slot.name for slot in table.slots if slot.group == place]})
     return groups
 
 
-def name_torch_state(given: Mapping[str, Any], roster: ParameterTable, *, leaf: Leaf) -> dict[str, Any]:
+def name_torch_state(given: Mapping[str, Any], table: ParameterTable, *, leaf: Leaf) -> dict[str, Any]:
     """A torch ``state_dict`` of the base, re-keyed from positions to names."""
     if not {"state", "param_groups"} <= set(given):
         raise InvalidArgument(
             f"base_optimizer_state: has keys {sorted(given)[:5]}, expected state and param_groups. "
             "Pass base.state_dict(), or None to have it captured."
         )
-    return rekey_by_position(given, [slot.name for slot in roster.slots], type(roster.base).__name__, leaf=leaf)
+    return rekey_by_position(given, [slot.name for slot in table.slots], type(table.base).__name__, leaf=leaf)
 
 
 def rekey_by_position(given: Mapping[str, Any], names: Sequence[str], kind: str, *, leaf: Leaf) -> dict[str, Any]:
@@ -68,19 +68,19 @@ def rekey_by_position(given: Mapping[str, Any], names: Sequence[str], kind: str,
     return {"kind": kind, "state": state, "groups": groups}
 
 
-def apply_base(roster: ParameterTable, tree: Mapping[str, Any]) -> None:
+def apply_base(table: ParameterTable, tree: Mapping[str, Any]) -> None:
     """Replace the base's state and hyper-parameters by copies of those in ``tree``."""
     staged = []
-    for slot in roster.slots:
+    for slot in table.slots:
         entries = tree["state"].get(slot.name)
         copier = _copy_beside(slot.master)
         staged.append((slot.master, None if entries is None else _walk(dict(entries), copier)))
     for master, entries in staged:
         if entries is None:
-            roster.base.state.pop(master, None)
+            table.base.state.pop(master, None)
         else:
-            roster.base.state[master] = entries
-    for group, stored in zip(roster.base.param_groups, tree["groups"], strict=True):
+            table.base.state[master] = entries
+    for group, stored in zip(table.base.param_groups, tree["groups"], strict=True):
         for key, value in stored["values"].items():
             _set_value(group, key, value)
 

@@ -34,25 +34,25 @@ def capture(
     pending: PendingPolicy = "refuse",
 ) -> MixedPrecisionCheckpoint:
     """Everything about ``optimizer`` as a value; with ``copy`` it stays as it is while training goes on."""
-    roster, session = optimizer.roster, optimizer.session
-    if not roster.slots:
+    table, session = optimizer.parameter_table, optimizer.session
+    if not table.slots:
         raise InvalidArgument("checkpoint: the optimizer has no parameters yet. Call set_parameters() first.")
     leaf = _clone if copy else _alias
-    masters = {slot.name: leaf(slot.master) for slot in roster.slots}
+    masters = {slot.name: leaf(slot.master) for slot in table.slots}
     return MixedPrecisionCheckpoint(
         master_weights={name: StoredWeight.of(tensor) for name, tensor in masters.items()},
-        training_weights={s.name: _store_training(s.param, masters[s.name], leaf) for s in roster.slots},
-        untrained_weights={name: StoredWeight.of(leaf(tensor)) for name, tensor in roster.untrained().items()},
-        aliases={slot.name: slot.names[1:] for slot in roster.slots if len(slot.names) > 1},
+        training_weights={s.name: _store_training(s.param, masters[s.name], leaf) for s in table.slots},
+        untrained_weights={name: StoredWeight.of(leaf(tensor)) for name, tensor in table.untrained().items()},
+        aliases={slot.name: slot.names[1:] for slot in table.slots if len(slot.names) > 1},
         options=optimizer.options.clone(),
         target_precision=optimizer.target_precision,
         scaler=session.scaler.state,
         fallback=session.fallback,
         counters=asdict(session.counters),
         base_optimizer_state=(
-            capture_base(roster, leaf=leaf)
+            capture_base(table, leaf=leaf)
             if base_optimizer_state is None
-            else name_torch_state(base_optimizer_state, roster, leaf=leaf)
+            else name_torch_state(base_optimizer_state, table, leaf=leaf)
         ),
         metadata=_join_metadata(metadata, optimizer),
         performance_stats=session.performance,
@@ -99,7 +99,7 @@ def _take_pending(optimizer: LiveOptimizer, policy: PendingPolicy, leaf: Any) ->
             f"checkpoint: {len(names)} parameters ({names[0]}, ...) have gradients that were not stepped. "
             "Save after step(), or pass pending='save' to keep them (4 bytes per parameter)."
         )
-    known = optimizer.roster.by_name
+    known = optimizer.parameter_table.by_name
     gradients = {name: leaf(gradient) for name in names if (gradient := known[name].param.grad) is not None}
     return PendingWindow(scale=session.loss_scale, losses_finite=session.losses_finite, gradients=gradients)
 

@@ -42,7 +42,7 @@ def inspect_fit(
 
 
 def _compare_names(checkpoint: MixedPrecisionCheckpoint, optimizer: LiveOptimizer) -> Iterator[Finding]:
-    live = {slot.name: slot for slot in optimizer.roster.slots}
+    live = {slot.name: slot for slot in optimizer.parameter_table.slots}
     stored = checkpoint.master_weights
     for name in sorted(set(live) - set(stored)):
         yield error(name, "is in the optimizer but not in the checkpoint")
@@ -59,19 +59,21 @@ def _compare_names(checkpoint: MixedPrecisionCheckpoint, optimizer: LiveOptimize
 
 def _plan(checkpoint: MixedPrecisionCheckpoint, optimizer: LiveOptimizer, *, state: bool) -> Dtypes:
     """The dtype each weight will have after the restore; modes come from the checkpoint when state is restored."""
-    roster = optimizer.roster
-    modes = spread(checkpoint.fallback, roster.group_count) if state else optimizer.session.fallback
-    return roster.plan_dtypes(modes.fp32_groups)
+    table = optimizer.parameter_table
+    modes = spread(checkpoint.fallback, table.group_count) if state else optimizer.session.fallback
+    return table.plan_dtypes(modes.fp32_groups)
 
 
 def _compare_untrained(
     checkpoint: MixedPrecisionCheckpoint, optimizer: LiveOptimizer, planned: Dtypes
 ) -> list[Finding]:
-    live: Mapping[str, torch.Tensor] = optimizer.roster.untrained()
+    live: Mapping[str, torch.Tensor] = optimizer.parameter_table.untrained()
     stored: Mapping[str, StoredWeight] = checkpoint.untrained_weights
-    if optimizer.roster.model is None:
+    if optimizer.parameter_table.model is None:
         return [warning(name, "is frozen or a buffer, and no model was given to restore it into") for name in stored]
-    parameters = {strip_wrappers(name) for name, _ in optimizer.roster.model.named_parameters(remove_duplicate=False)}
+    parameters = {
+        strip_wrappers(name) for name, _ in optimizer.parameter_table.model.named_parameters(remove_duplicate=False)
+    }
     if not stored:
         return [
             warning(name, "frozen parameter or buffer is not in the checkpoint and stays as it is") for name in live
@@ -148,8 +150,8 @@ def _compare_base(checkpoint: MixedPrecisionCheckpoint, optimizer: LiveOptimizer
     if stored["kind"] not in (kind, "unknown"):
         return [error("base_optimizer_state", f"is of {stored['kind']}, the optimizer is {kind}")]
     live = [
-        [slot.name for slot in optimizer.roster.slots if slot.group == place]
-        for place in range(optimizer.roster.group_count)
+        [slot.name for slot in optimizer.parameter_table.slots if slot.group == place]
+        for place in range(optimizer.parameter_table.group_count)
     ]
     if [sorted(group["params"]) for group in stored["groups"]] != [sorted(names) for names in live]:
         return [error("param_groups", f"hold other parameters ({len(stored['groups'])} and {len(live)} groups)")]

@@ -42,7 +42,7 @@ class LiveOptimizer(Protocol):
         ...
 
     @property
-    def roster(self) -> ParameterTable:
+    def parameter_table(self) -> ParameterTable:
         """The trained parameters with their masters and names."""
         ...
 

@@ -26,9 +26,9 @@ def take_modes(optimizer: LiveOptimizer, saved: Mapping[str, Any]) -> Callable[[
 
     Values stay: weights are the casts of their masters, or the masters themselves.
     """
-    session, roster, before = optimizer.session, optimizer.roster, optimizer.session.fallback
+    session, table, before = optimizer.session, optimizer.parameter_table, optimizer.session.fallback
     try:
-        wanted = spread(FallbackState.from_tree(saved), roster.group_count)
+        wanted = spread(FallbackState.from_tree(saved), table.group_count)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CorruptedCheckpoint(
             f"mixed-precision checkpoint: the modes of its groups cannot be read: {type(error).__name__}: {error}. "
@@ -37,8 +37,8 @@ def take_modes(optimizer: LiveOptimizer, saved: Mapping[str, Any]) -> Callable[[
         ) from error
     if wanted.fp32_groups == before.fp32_groups:
         return None
-    tensors: list[torch.Tensor] = [slot.param for slot in roster.slots]
-    tensors += [] if roster.model is None else [*roster.model.parameters(), *roster.model.buffers()]
+    tensors: list[torch.Tensor] = [slot.param for slot in table.slots]
+    tensors += [] if table.model is None else [*table.model.parameters(), *table.model.buffers()]
     present = [(tensor, tensor.data, tensor.grad) for tensor in tensors]
 
     def enter(state: FallbackState) -> None:
@@ -50,7 +50,7 @@ def take_modes(optimizer: LiveOptimizer, saved: Mapping[str, Any]) -> Callable[[
         enter(before)
         for tensor, data, gradient in present:
             tensor.data, tensor.grad = data, gradient
-        for slot in roster.slots:
+        for slot in table.slots:
             slot.mark()
 
     enter(wanted)
@@ -93,10 +93,10 @@ def _apply_state(optimizer: LiveOptimizer, checkpoint: MixedPrecisionCheckpoint)
     session.last_result = None
     if session.monitor:
         session.monitor.restore(checkpoint.performance_stats)
-    session.fallback = spread(checkpoint.fallback, optimizer.roster.group_count)
+    session.fallback = spread(checkpoint.fallback, optimizer.parameter_table.group_count)
     session.use_modes()
     if checkpoint.base_optimizer_state is not None:
-        apply_base(optimizer.roster, checkpoint.base_optimizer_state)
+        apply_base(optimizer.parameter_table, checkpoint.base_optimizer_state)
     optimizer.zero_grad()
     session.drop_window()
     if checkpoint.pending is not None:
@@ -104,7 +104,7 @@ def _apply_state(optimizer: LiveOptimizer, checkpoint: MixedPrecisionCheckpoint)
 
 
 def _apply_pending(optimizer: LiveOptimizer, pending: PendingWindow) -> None:
-    known = optimizer.roster.by_name
+    known = optimizer.parameter_table.by_name
     for name, gradient in pending.gradients.items():
         parameter = known[name].param
         wide = optimizer.options.accumulate_in_fp32 or parameter.dtype == torch.float32
@@ -114,14 +114,14 @@ def _apply_pending(optimizer: LiveOptimizer, pending: PendingWindow) -> None:
 
 
 def _apply_weights(optimizer: LiveOptimizer, checkpoint: MixedPrecisionCheckpoint) -> None:
-    for slot in optimizer.roster.slots:
+    for slot in optimizer.parameter_table.slots:
         slot.master.copy_(checkpoint.master_weights[slot.name].tensor)
         slot.cast_down()
         trained = checkpoint.training_weights[slot.name]
         if not trained.is_derived and slot.is_reduced and trained.dtype == slot.param.dtype:
             slot.param.copy_(trained.tensor)
             slot.mark()
-    live = optimizer.roster.untrained()
+    live = optimizer.parameter_table.untrained()
     for name, stored in checkpoint.untrained_weights.items():
         if name in live:
             live[name].copy_(stored.tensor)

@@ -40,7 +40,7 @@ class Offender:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Piece:
+class _GradientPiece:
     """A run of elements of one gradient, with its norm."""
 
     owner: int
@@ -54,7 +54,7 @@ class Verdict:
 
     norm: float  # of the gradients as given, still scaled; NaN or Inf when there are offenders
     bad: tuple[int, ...] = ()
-    pieces: tuple[_Piece, ...] = ()  # where the offenders broke
+    pieces: tuple[_GradientPiece, ...] = ()  # where the offenders broke
 
     @property
     def is_finite(self) -> bool:
@@ -77,7 +77,7 @@ def judge_gradients(gradients: Sequence[torch.Tensor]) -> Verdict:
     suspects = [place for place, norm in enumerate(norms) if not math.isfinite(norm)]
     if not suspects:
         return Verdict(norm=math.sqrt(math.fsum(norm * norm for norm in norms)))
-    pieces = tuple(_Piece(owners[place], parts[place], norms[place]) for place in suspects)
+    pieces = tuple(_GradientPiece(owners[place], parts[place], norms[place]) for place in suspects)
     if any(map(_is_proven, pieces)):
         worst = math.nan if any(math.isnan(piece.norm) for piece in pieces) else math.inf
         return Verdict(norm=worst, bad=tuple(sorted({piece.owner for piece in pieces})), pieces=pieces)
@@ -114,7 +114,7 @@ def _take_norms(parts: Sequence[torch.Tensor]) -> list[float]:
     return values
 
 
-def _is_proven(piece: _Piece) -> bool:
+def _is_proven(piece: _GradientPiece) -> bool:
     """A NaN norm is proof; an Inf one may be the overflow of the norm itself, so the elements there decide."""
     if math.isnan(piece.norm):
         return True
@@ -144,7 +144,7 @@ def name_offenders(names: Sequence[str], gradients: Sequence[torch.Tensor], verd
         w: nan+inf (1 NaN, 1 Inf)
     """
     budget, offenders = COUNTED_ELEMENTS, []
-    by_owner: dict[int, list[_Piece]] = {}
+    by_owner: dict[int, list[_GradientPiece]] = {}
     for piece in verdict.pieces:
         by_owner.setdefault(piece.owner, []).append(piece)
     for order, place in enumerate(verdict.bad):
@@ -154,7 +154,7 @@ def name_offenders(names: Sequence[str], gradients: Sequence[torch.Tensor], verd
     return tuple(offenders)
 
 
-def _describe(name: str, pieces: Sequence[_Piece], budget: int) -> tuple[Offender, int]:
+def _describe(name: str, pieces: Sequence[_GradientPiece], budget: int) -> tuple[Offender, int]:
     nans = infs = looked_at = 0
     exact = True
     for piece in pieces:  # elements outside these are known to be finite

@@ -45,13 +45,13 @@ class _Leave:
 
 
 @dataclass(frozen=True, slots=True)
-class _Meet:
+class _NoticeWrapper:
     """Notices the DistributedDataParallel module a model is called by; stateless, for the same reason."""
 
     def __call__(self, module: Module, args: tuple[Any, ...]) -> None:
         wrapper, caster = find_active(), _CASTERS.get(module)
         if wrapper is not None and caster is not None:
-            caster.replicas.meet(wrapper)
+            caster.replicas.notice(wrapper)
 
 
 class ModelCaster:
@@ -77,7 +77,7 @@ class ModelCaster:
         self._forced[owner] = frozenset(parameters)
 
     def find_peers(self, owner: object) -> list[Any]:
-        """The other optimizers' rosters of this model; their weights follow when a module they share changes."""
+        """The other optimizers' tables of this model; their weights follow when a module they share changes."""
         return [one for one in self._forced if one is not owner]
 
     def find_fp32(self, model: Module, manager: PrecisionManager, *, forced: Iterable[int], owner: object) -> Set[int]:
@@ -137,7 +137,7 @@ class ModelCaster:
                 self._handles.append(module.register_forward_pre_hook(_Enter(dtype), with_kwargs=True, prepend=True))
         if cast_io:
             self._hook(model, inside=flow, outside=torch.float32)
-        self._handles.append(model.register_forward_pre_hook(_Meet()))
+        self._handles.append(model.register_forward_pre_hook(_NoticeWrapper()))
         self.replicas.follow(model)
 
     def _hook(self, module: Module, *, inside: torch.dtype, outside: torch.dtype) -> None:

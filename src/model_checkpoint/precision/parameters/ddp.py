@@ -42,7 +42,7 @@ class DdpReplicas:
                 remake_reducer(wrapper)
                 self._bind(wrapper)
 
-    def meet(self, wrapper: DistributedDataParallel) -> None:
+    def notice(self, wrapper: DistributedDataParallel) -> None:
         """Take in a wrapper that was made around the model by someone else, at its first forward."""
         if wrapper in self._bonds:
             return

@@ -44,19 +44,19 @@ class Session:
 
     def __init__(
         self,
-        roster: ParameterTable,
+        table: ParameterTable,
         *,
         scaler: DynamicLossScaler,
         monitor: PerformanceMonitor | None,
         process_group: Any,
     ) -> None:
         self.scaler, self.counters = scaler, Counters()
-        self.fallback = FallbackState(groups=(GroupState(),) * roster.group_count)
-        self.timeline = ScaleTimeline(roster.options.timeline_length)
+        self.fallback = FallbackState(groups=(GroupState(),) * table.group_count)
+        self.timeline = ScaleTimeline(table.options.timeline_length)
         self.last_result: StepResult | None = None
         self.last_norm = 0.0
         self.monitor = monitor
-        self._roster, self._options, self._group = roster, roster.options, process_group
+        self._table, self._options, self._group = table, table.options, process_group
         self._window_scale: float | None = None
         self._finite_losses: list[torch.Tensor] = []
         self._seen_scalings = scaler.scalings
@@ -65,7 +65,7 @@ class Session:
     @property
     def is_parked(self) -> bool:
         """Whether no weight is in reduced precision, so that no scale is needed."""
-        return not self.scaler.is_shared and not self._roster.reduced_groups and bool(self._roster.slots)
+        return not self.scaler.is_shared and not self._table.reduced_groups and bool(self._table.slots)
 
     @property
     def loss_scale(self) -> float:
@@ -116,23 +116,23 @@ class Session:
     @property
     def has_fresh_gradients(self) -> bool:
         """Whether any gradient was computed since the last step."""
-        return any(s.param.grad is not None and self._spent.get(s.name) != _mark(s.param) for s in self._roster.slots)
+        return any(s.param.grad is not None and self._spent.get(s.name) != _mark(s.param) for s in self._table.slots)
 
     def mark_spent(self) -> None:
         """Take the gradients as they are for stepped or zeroed: none of them is pending."""
-        self._spent = {slot.name: _mark(slot.param) for slot in self._roster.slots if slot.param.grad is not None}
+        self._spent = {slot.name: _mark(slot.param) for slot in self._table.slots if slot.param.grad is not None}
 
     def _drop_gradients(self) -> None:
         """Drop gradients that were not stepped: those of weights that change their dtype are lost anyway."""
         if self.has_fresh_gradients:
             _LOG.warning("precision changes in the middle of a window: gradients that were not stepped are dropped")
-            for slot in self._roster.slots:
+            for slot in self._table.slots:
                 slot.param.grad = None
         self.drop_window()
 
     def find_pending(self) -> list[str]:
         """Names of parameters whose gradient has been computed but not stepped."""
-        with_gradient = [slot for slot in self._roster.slots if slot.param.grad is not None]
+        with_gradient = [slot for slot in self._table.slots if slot.param.grad is not None]
         open_window = self._window_scale is not None
         return [slot.name for slot in with_gradient if open_window or self._spent.get(slot.name) != _mark(slot.param)]
 
@@ -164,14 +164,14 @@ class Session:
         """This process's findings joined with those of all others."""
         bad_loss = not self.losses_finite or (not verdict.is_finite and self.scaler.saw_bad_loss)
         blamed = {work[place][0].group for place in verdict.bad}
-        flags = [not verdict.is_finite, bad_loss, *(place in blamed for place in range(self._roster.group_count))]
+        flags = [not verdict.is_finite, bad_loss, *(place in blamed for place in range(self._table.group_count))]
         device = work[0][1].device if work else torch.device("cpu")
         nonfinite, bad, *groups = agree_on(flags, group=self._group, device=device)
         return nonfinite, bad, frozenset(place for place, flag in enumerate(groups) if flag)
 
     def _apply(self, work: Work, *, scale: float) -> tuple[StepResult, ModeChange]:
         coefficient = clip_coefficient(self.last_norm, self._options.clip_norm)
-        apply_step(self._roster.base, work, scale=scale, coefficient=coefficient)
+        apply_step(self._table.base, work, scale=scale, coefficient=coefficient)
         self.counters.clip_count += coefficient < 1.0
         self.fallback, change = modes.after_applied(self.fallback, self._options)
         result = StepResult(
@@ -188,8 +188,8 @@ class Session:
     ) -> tuple[StepResult, ModeChange]:
         names, gradients = [slot.name for slot, _ in work], [gradient for _, gradient in work]
         offenders = name_offenders(names, gradients, verdict)
-        reduced = self._roster.reduced_groups
-        everyone = frozenset(range(self._roster.group_count))
+        reduced = self._table.reduced_groups
+        everyone = frozenset(range(self._table.group_count))
         skip = Skip(blamed=everyone if bad_loss else blamed, reduced=reduced)
         if bad_loss:
             reason = StepReason.BAD_LOSS
@@ -246,14 +246,14 @@ class Session:
 
     def use_modes(self) -> None:
         """Give every weight the precision its group is in."""
-        self._roster.use_modes(self.fallback.fp32_groups)
+        self._table.use_modes(self.fallback.fp32_groups)
 
     def _find_unfit(self, places: tuple[int, ...]) -> frozenset[int]:
         """Groups whose masters hold values the target precision cannot: they stay in FP32 for good."""
-        limit = torch.finfo(self._roster.manager.target_precision.dtype).max
+        limit = torch.finfo(self._table.manager.target_precision.dtype).max
         return frozenset(
             slot.group
-            for slot in self._roster.slots
+            for slot in self._table.slots
             if slot.group in places
             and slot.master.numel()
             and float(torch.linalg.vector_norm(slot.master, ord=math.inf)) > limit
@@ -288,7 +288,7 @@ class Session:
         self._drop_gradients()
         if self.monitor:
             self.monitor.reset()
-        self.fallback = FallbackState(groups=(GroupState(),) * self._roster.group_count)
+        self.fallback = FallbackState(groups=(GroupState(),) * self._table.group_count)
         self.use_modes()
 
 

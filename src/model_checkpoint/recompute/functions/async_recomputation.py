@@ -25,7 +25,7 @@ from model_checkpoint.recompute.functions.recomputation_engine import (
     RecomputationStats,
     is_computing,
 )
-from model_checkpoint.recompute.functions.replay_state import GROUND
+from model_checkpoint.recompute.functions.replay_state import REPLAY_STATE
 from model_checkpoint.recompute.functions.replay_strategy import RecomputationStrategy
 from model_checkpoint.recompute.functions.single_flight import Flight, computing, depending_on
 
@@ -170,7 +170,7 @@ class RecomputationHandle(Generic[Result]):
             if self._engine.owns_this_thread() or is_computing():
                 while self._work.step():  # workers may be waiting for the very function that waits here
                     pass
-            with GROUND.left():
+            with REPLAY_STATE.left():
                 return self._pick(self._work.future.result(timeout))
 
     def done(self) -> bool:

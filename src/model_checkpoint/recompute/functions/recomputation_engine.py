@@ -105,7 +105,7 @@ class RecomputationEvent:
 
 
 @dataclass(slots=True)
-class _Tally:
+class _LayerTally:
     """Runs and nanoseconds of a layer, or of all of them."""
 
     calls: int = 0
@@ -123,10 +123,10 @@ class _Tally:
 
 
 @dataclass(slots=True, eq=False)
-class _Entry:
+class _RegisteredFunction:
     function: Callable[[], Any]
     captured: Any
-    tally: _Tally = field(default_factory=_Tally)
+    tally: _LayerTally = field(default_factory=_LayerTally)
 
 
 class RecomputationEngine(Closing):
@@ -150,8 +150,8 @@ class RecomputationEngine(Closing):
         self.recomputation_failed: Signal[RecomputationEvent] = Signal("recomputation_failed")
         self._strategy = strategy or ExactReplay()
         self._graph = DependencyGraph()
-        self._entries: dict[str, _Entry] = {}
-        self._total = _Tally()
+        self._entries: dict[str, _RegisteredFunction] = {}
+        self._total = _LayerTally()
         self._lock = threading.Lock()
         self._closed = False
 
@@ -185,7 +185,7 @@ class RecomputationEngine(Closing):
         self._check_open()
         if layer_id in self._entries:
             raise _taken(layer_id)
-        entry = _Entry(recompute_function, self._strategy.capture(recompute_function, modules))
+        entry = _RegisteredFunction(recompute_function, self._strategy.capture(recompute_function, modules))
         with self._lock:
             self._check_open()
             if self._entries.setdefault(layer_id, entry) is not entry:
@@ -230,17 +230,17 @@ class RecomputationEngine(Closing):
         finally:
             _running.reset(token)
 
-    def _run(self, layer_id: str, entry: _Entry) -> Any:
+    def _run(self, layer_id: str, entry: _RegisteredFunction) -> Any:
         start = time.perf_counter_ns()
         try:
             value = run_checked(layer_id, lambda: self._strategy.run(entry.function, entry.captured), where=_WHERE)
         except BaseException as error:
-            self._book(layer_id, entry, time.perf_counter_ns() - start, error)
+            self._record(layer_id, entry, time.perf_counter_ns() - start, error)
             raise
-        self._book(layer_id, entry, time.perf_counter_ns() - start, None)
+        self._record(layer_id, entry, time.perf_counter_ns() - start, None)
         return value
 
-    def _book(self, layer_id: str, entry: _Entry, elapsed: int, error: BaseException | None) -> None:
+    def _record(self, layer_id: str, entry: _RegisteredFunction, elapsed: int, error: BaseException | None) -> None:
         with self._lock:
             entry.tally.add(elapsed, failed=error is not None)
             if self._entries.get(layer_id) is entry:  # else cleared meanwhile: a new count has begun
@@ -279,7 +279,7 @@ class RecomputationEngine(Closing):
         with self._lock:
             self._entries = {}
             self._graph.clear()
-            self._total = _Tally()
+            self._total = _LayerTally()
 
     def get_stats(self) -> RecomputationStats:
         """The figures of this moment."""
@@ -335,7 +335,7 @@ def run_checked(layer_id: str, function: Callable[[], Any], *, where: str) -> An
     return value
 
 
-def _layer_stats(layer_id: str, tally: _Tally) -> LayerRecomputationStats:
+def _layer_stats(layer_id: str, tally: _LayerTally) -> LayerRecomputationStats:
     return LayerRecomputationStats(
         layer_id=layer_id,
         call_count=tally.calls,

@@ -55,7 +55,7 @@ class SharedReplayState:
 
     @contextmanager
     def entered(self, run: ReplayRun) -> Iterator[None]:
-        """Run the body on prepared ground; a run around it in this thread pauses meanwhile."""
+        """Run the body with the state prepared; a run around it in this thread pauses meanwhile."""
         with self.left():
             self._join(run)
             stack = self._stack()
@@ -68,7 +68,7 @@ class SharedReplayState:
 
     @contextmanager
     def left(self) -> Iterator[None]:
-        """Step off the ground for the body: whoever waits for another run must not stand in its way."""
+        """Leave the shared state for the body: whoever waits for another run must not stand in its way."""
         stack = self._stack()
         run = stack[-1] if stack else None
         if run is not None:
@@ -160,4 +160,4 @@ class SharedReplayState:
         module._buffers.update(hold.buffers)
 
 
-GROUND = SharedReplayState()
+REPLAY_STATE = SharedReplayState()

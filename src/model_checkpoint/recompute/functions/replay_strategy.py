@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from model_checkpoint.recompute.common.context import RandomState, ThreadModes, modules_held_by, train_flags
-from model_checkpoint.recompute.functions.replay_state import GROUND, ReplayRun
+from model_checkpoint.recompute.functions.replay_state import REPLAY_STATE, ReplayRun
 
 
 @runtime_checkable
@@ -93,5 +93,5 @@ class ExactReplay:
 
 def _replay(function: Callable[[], Any], scene: CallScene, *, alone: bool = False) -> tuple[Any, ReplayRun]:
     run = ReplayRun(scene.random, scene.flags, alone=alone)
-    with scene.modes.applied(), GROUND.entered(run):
+    with scene.modes.applied(), REPLAY_STATE.entered(run):
         return function(), run

@@ -17,7 +17,7 @@ from typing import Any
 from model_checkpoint import forks
 from model_checkpoint.errors import CheckpointException
 from model_checkpoint.recompute.functions.graph import cycle_error
-from model_checkpoint.recompute.functions.replay_state import GROUND
+from model_checkpoint.recompute.functions.replay_state import REPLAY_STATE
 
 _waits = forks.lock()  # guards every Flight.needs
 
@@ -165,7 +165,7 @@ def depending_on(flight: Flight) -> Iterator[None]:
 @contextmanager
 def waiting_for(flight: Flight) -> Iterator[None]:
     """As :func:`depending_on`, for a body that only waits: it must not hold up the one it waits for."""
-    with depending_on(flight), GROUND.left():
+    with depending_on(flight), REPLAY_STATE.left():
         yield
 
 

@@ -31,7 +31,7 @@ _ENTRY = re.compile(r"([A-Za-z0-9_-]{1,64})(?:\.lock)?")
 
 
 @dataclass(slots=True)
-class _Tally:
+class _SweepTally:
     attempts: list[str] = field(default_factory=list)
     waiting: list[Waiting] = field(default_factory=list)
     nbytes: int = 0
@@ -39,7 +39,7 @@ class _Tally:
 
 def sweep(root: RootPaths, graces: Graces, *, dry_run: bool, tell: Tell) -> Swept:
     """Remove leavings; see :meth:`model_checkpoint.storage.contract.store.Store.sweep`."""
-    tally = _Tally()
+    tally = _SweepTally()
     with typed_errors(root.staging, "could not be swept"):
         for folder in (root.staging, root.trash, root.checkpoints):
             refuse_link(root.calls, folder)
@@ -70,7 +70,7 @@ def _attempts(root: RootPaths) -> list[str]:
     return sorted({match[1] for match in matches if match})
 
 
-def _sweep_attempt(root: RootPaths, attempt: str, graces: Graces, tally: _Tally, *, dry_run: bool) -> bool:
+def _sweep_attempt(root: RootPaths, attempt: str, graces: Graces, tally: _SweepTally, *, dry_run: bool) -> bool:
     """Count an attempt as dead, and remove it, or as waiting; whether it was dead."""
     try:
         held = claim(root, attempt, graces)

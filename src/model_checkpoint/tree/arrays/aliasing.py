@@ -29,7 +29,7 @@ class StoredArray:
 
 
 @dataclass(slots=True)
-class _Plan:
+class _AliasPlan:
     leaders: dict[int, list[StoredArray]] = field(default_factory=dict)  # position of a member -> what is stored there
     absorbed: set[int] = field(default_factory=set)  # positions that need no array of their own
     apart: list[ArrayRef] = field(default_factory=list)
@@ -78,7 +78,7 @@ def group_aliases(found: Sequence[ArrayRef]) -> tuple[list[StoredArray] | None, 
     groups = overlapping(found)
     if not groups:
         return None, []
-    plan = _Plan()
+    plan = _AliasPlan()
     for group in groups:
         _settle([found[p] for p in group], group, plan)
     stored: list[StoredArray] = []
@@ -100,7 +100,7 @@ def _alone(one: ArrayRef, members: Sequence[ArrayRef]) -> StoredArray:
     return StoredArray(one.kind, one.dtype, one.shape, one, members, any(m.frozen for m in members))
 
 
-def _settle(members: list[ArrayRef], positions: list[int], plan: _Plan) -> None:
+def _settle(members: list[ArrayRef], positions: list[int], plan: _AliasPlan) -> None:
     """Decide for one group of overlapping arrays how it is stored."""
     regions: dict[tuple[object, ...], list[ArrayRef]] = {}
     for one in members:

@@ -75,8 +75,8 @@ class Encoder:
         try:
             for value in values:
                 nodes.append(self.encode(value))
-        except LocatedError as trouble:
-            trouble.keys.append(labels[len(nodes)] if labels is not None else len(nodes))
+        except LocatedError as error:
+            error.keys.append(labels[len(nodes)] if labels is not None else len(nodes))
             raise
         return nodes
 
@@ -90,8 +90,8 @@ class Encoder:
                 flat.append(key if type(key) is str and key.isascii() else self.key(key))
                 handler = handlers.get(type(value))
                 flat.append(handler(self, value) if handler is not None else encode(value))
-        except LocatedError as trouble:
-            trouble.keys.append(key)
+        except LocatedError as error:
+            error.keys.append(key)
             raise
         return flat
 

@@ -8,12 +8,12 @@ from typing import Any
 
 from model_checkpoint.errors import UnsupportedType
 from model_checkpoint.manifest import Node
+from model_checkpoint.performance.gc_pause import collector_paused
 from model_checkpoint.state import Flat, Leaf, Sharding, Source
 from model_checkpoint.tree.arrays.aliasing import StoredArray, group_aliases
 from model_checkpoint.tree.arrays.array_ref import ArrayRef
 from model_checkpoint.tree.arrays.shards.sharded_ref import ShardedRef
 from model_checkpoint.tree.flattening.encode import Encoder
-from model_checkpoint.tree.nodes.gc_pause import collector_paused
 from model_checkpoint.tree.nodes.located_error import LocatedError
 from model_checkpoint.tree.nodes.rank_zero import names_of_rank_zero
 from model_checkpoint.tree.nodes.walk import arrays
@@ -35,8 +35,8 @@ def flatten(state: Any) -> Flat:
     encoder = Encoder()
     try:
         tree = encoder.encode(state)
-    except LocatedError as trouble:
-        raise trouble.located() from trouble.__cause__
+    except LocatedError as error:
+        raise error.located() from error.__cause__
     except RecursionError as error:
         raise UnsupportedType(
             "state: nested deeper than the stack has room for at this call. Save from a shallower call, or flatten it."

@@ -9,5 +9,4 @@ rename         the tree as if its leaves had been saved under other names.
 per_rank       the trees of many ranks as one, and that of one rank taken out of it.
 rank_zero      values that are nobody's own, of which those of rank 0 are kept.
 summary        what a saved tree is made of, part by part, and what a resume would lack.
-gc_pause       no search for cycles while millions of small objects are made.
 """

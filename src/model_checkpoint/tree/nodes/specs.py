@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from model_checkpoint.manifest import Entry, Node
+from model_checkpoint.performance.gc_pause import collector_paused
 from model_checkpoint.state import Spec
-from model_checkpoint.tree.nodes.gc_pause import collector_paused
 from model_checkpoint.tree.nodes.names import final
 from model_checkpoint.tree.nodes.walk import ABSENT, ARRAYS, array_nodes, arrays, children, damaged, tag_of
 

@@ -63,8 +63,8 @@ class Destinations:
         """Note that array node ``node`` fills ``live``, after comparing dtype and shape."""
         try:
             found = self._live.ref(live, find)
-        except LocatedError as trouble:
-            return self._problem(name, trouble.what)
+        except LocatedError as error:
+            return self._problem(name, error.what)
         kind, wanted = found.kind, found.dtype.name
         try:
             dtype, shape = self._builder.described(node)

@@ -33,4 +33,4 @@ def match_keras(matching: Matching, node: Node, live: Any, *, name: str) -> None
             continue
         make = matching.fill(item, variable.value, join(name, key))
         if make is not None:
-            matching.landing.assigns.append(Assign(variable.assign, make))
+            matching.destinations.assigns.append(Assign(variable.assign, make))

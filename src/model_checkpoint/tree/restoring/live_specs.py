@@ -7,9 +7,9 @@ from typing import Any
 
 from model_checkpoint.errors import StructureMismatch
 from model_checkpoint.manifest import Node
+from model_checkpoint.performance.gc_pause import collector_paused
 from model_checkpoint.state import LiveSpecs, Spec
 from model_checkpoint.tree.arrays.frameworks import finder, object_kind
-from model_checkpoint.tree.nodes.gc_pause import collector_paused
 from model_checkpoint.tree.nodes.located_error import LocatedError
 from model_checkpoint.tree.nodes.names import ROOT, final, join
 from model_checkpoint.tree.nodes.specs import with_items
@@ -48,8 +48,8 @@ def _describe(live: LiveState, name: str, value: Any, specs: list[Spec], opened:
             found = live.ref(value, find)
             specs.append(Spec(final(name), found.dtype.name, found.shape, -1, found.kind))
             return
-    except LocatedError as trouble:
-        raise StructureMismatch(f"{final(name)}: {trouble.what}") from trouble
+    except LocatedError as error:
+        raise StructureMismatch(f"{final(name)}: {error.what}") from error
     kind = object_kind(cls) or ""
     if kind == "module":
         for item in live.module(value).items:

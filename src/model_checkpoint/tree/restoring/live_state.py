@@ -159,6 +159,6 @@ def _segment(key: Any) -> str:
     node: Node
     try:
         node = key if type(key) in (str, int) else Encoder().key(key)
-    except LocatedError as trouble:
-        raise UnsupportedType(f"into: {trouble.what}") from trouble
+    except LocatedError as error:
+        raise UnsupportedType(f"into: {error.what}") from error
     return segment(node)

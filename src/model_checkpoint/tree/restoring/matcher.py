@@ -34,7 +34,7 @@ class Matcher(Matching):
     @property
     def targets(self) -> dict[int, Target | ShardTarget]:
         """Live memory that takes verified bytes directly, by stored array."""
-        return self.landing.targets
+        return self.destinations.targets
 
     def start(self, tree: Node) -> Make:
         """Match everything or raise; the function returned gives the filled live objects."""
@@ -44,7 +44,7 @@ class Matcher(Matching):
         self.parameter_names = live_parameter_names(self.live)
         make = self.match(tree, into, "")
         if not self.problems:
-            self.problems.extend(self.landing.settle())
+            self.problems.extend(self.destinations.settle())
         if self.problems:
             more = len(self.problems) - _SHOWN
             lines = "\n".join(f"  {problem}" for problem in self.problems[:_SHOWN])
@@ -64,11 +64,11 @@ class Matcher(Matching):
             return self.fresh(node, name)
         try:
             find = finder(cls)
-        except LocatedError as trouble:
-            return self.problem(name, trouble.what)
+        except LocatedError as error:
+            return self.problem(name, error.what)
         if find is not None:
             if isinstance(node, list) and tag_of(node) in ARRAYS:
-                return self.landing.match(node, live, name, find)
+                return self.destinations.match(node, live, name, find)
             return self.problem(name, f"live it is a {cls.__qualname__}, saved was {_what(node)}")
         kind = object_kind(cls)
         if kind is not None:
@@ -106,7 +106,7 @@ class Matcher(Matching):
 
     def _assign(self, put: Callable[[Any], None], make: Make | None) -> None:
         if make is not None:
-            self.landing.assigns.append(Assign(put, make))
+            self.destinations.assigns.append(Assign(put, make))
 
     def _mapping(self, node: Node, live: dict[Any, Any], name: str) -> Make | None:
         while isinstance(node, list) and tag_of(node) in ("m", "x"):  # what was a mapping with a class of its own
@@ -171,14 +171,14 @@ class Matcher(Matching):
         """Apply everything; with ``atomic`` a failing ``load_state_dict`` undoes those before it."""
         self.builder.finish(self.targets)
         self._build()
-        values: Iterable[tuple[Assign, Any]] = ((assign, assign.make()) for assign in self.landing.assigns)
+        values: Iterable[tuple[Assign, Any]] = ((assign, assign.make()) for assign in self.destinations.assigns)
         made = make() if self.atomic else None
         if self.atomic:  # else one by one, so that an array goes when its successor is there
             values = list(values)
             for load in self.loads:
                 load.remember()
         self._load_objects()
-        self.landing.land()
+        self.destinations.land()
         for assign, value in values:
             assign.put(value)
         return made if self.atomic else make()
@@ -189,7 +189,7 @@ class Matcher(Matching):
             for make in self.made:
                 make()
         except CheckpointException as error:
-            replaced = self.landing.direct_names()
+            replaced = self.destinations.direct_names()
             if not replaced:
                 raise
             raise PartlyLoaded(
@@ -211,7 +211,7 @@ class Matcher(Matching):
     def _failed(self, load: ObjectLoad, done: list[ObjectLoad], error: Exception) -> CheckpointException:
         if self.atomic:
             return _undone(load, done, error)
-        replaced = [*self.landing.direct_names(), *(one.name for one in done)]
+        replaced = [*self.destinations.direct_names(), *(one.name for one in done)]
         return PartlyLoaded(
             f"{load.name}: load_state_dict failed ({error}) after {len(replaced)} leaves and objects were replaced. "
             "Load again with atomic=True to change all or nothing.",

@@ -46,7 +46,7 @@ class Matching:
     def __init__(self, builder: Builder, live: LiveState, *, atomic: bool = False, cast: bool = False) -> None:
         self.builder, self.live, self.atomic = builder, live, atomic
         self.problems: list[str] = []
-        self.landing = Destinations(builder, live, atomic=atomic, cast=cast)
+        self.destinations = Destinations(builder, live, atomic=atomic, cast=cast)
         self.loads: list[ObjectLoad] = []
         self.parameter_names: dict[int, str] = {}
         self.made: list[Make] = []
@@ -61,7 +61,7 @@ class Matching:
         find = finder(type(live))
         if find is None or not isinstance(node, list):
             raise TypeError("only arrays land")
-        return self.landing.match(node, live, name, find)
+        return self.destinations.match(node, live, name, find)
 
     def fresh(self, node: Node, name: str) -> Make | None:
         """Build ``node`` anew; what cannot be built is a problem."""

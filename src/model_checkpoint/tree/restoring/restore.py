@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from model_checkpoint.manifest import Entry, Layout, Node
+from model_checkpoint.performance.gc_pause import collector_paused
 from model_checkpoint.state import ShardTarget, Target
 from model_checkpoint.tree.arrays.buffers import adapter, import_framework
 from model_checkpoint.tree.arrays.sharded_buffer import ShardedBuffer
-from model_checkpoint.tree.nodes.gc_pause import collector_paused
 from model_checkpoint.tree.restoring.build import Builder
 from model_checkpoint.tree.restoring.live_state import live_state
 from model_checkpoint.tree.restoring.matcher import Matcher
@@ -72,7 +72,7 @@ class Restore:
     def __init__(self, builder: Builder, make: Callable[[], Any], matcher: Matcher | None = None) -> None:
         self._builder, self._make, self._matcher = builder, make, matcher
         self.needed: Sequence[int] = tuple(builder.memories)
-        self.casts: Sequence[tuple[str, str, str]] = () if matcher is None else tuple(matcher.landing.casts)
+        self.casts: Sequence[tuple[str, str, str]] = () if matcher is None else tuple(matcher.destinations.casts)
 
     @property
     def _live(self) -> Mapping[int, Target | ShardTarget]:
@@ -113,7 +113,7 @@ class Restore:
 
     def live_names(self, entry: int) -> list[str]:
         """Return the names of the live arrays that ``entry`` goes straight into."""
-        return [] if self._matcher is None else self._matcher.landing.names_at(entry)
+        return [] if self._matcher is None else self._matcher.destinations.names_at(entry)
 
     def adopt(self, entry: int, data: memoryview) -> bool:
         """Use ``data`` as the memory of ``entry`` without copying; False if it must be copied to the target."""

@@ -44,8 +44,8 @@ def _compare(matching: Matching, both: list[tuple[Node, StateItem]], name: str) 
         where = join(name, item.name)
         dtype, shape = matching.builder.described(node)
         live, same_shape = str(item.value.dtype).removeprefix("torch."), shape == tuple(item.value.shape)
-        if dtype != live and same_shape and matching.landing.takes_cast(dtype, live):
-            matching.landing.casts.append((where, dtype, live))
+        if dtype != live and same_shape and matching.destinations.takes_cast(dtype, live):
+            matching.destinations.casts.append((where, dtype, live))
         elif dtype != live or not same_shape:
             matching.problem(where, f"saved {dtype} {list(shape)}, live {live} {list(item.value.shape)}")
 

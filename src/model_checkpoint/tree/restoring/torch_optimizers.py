@@ -20,7 +20,7 @@ from model_checkpoint.tree.values.classes import label
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Saved:
+class _SavedOptimizer:
     """What a checkpoint knows of an optimizer without its tensors."""
 
     groups: list[list[int]]  # positions of the parameters, group by group
@@ -54,7 +54,7 @@ def match_optimizer(matching: Matching, node: Node, live: torch.optim.Optimizer,
     matching.loads.append(ObjectLoad(name, make=arranged, apply=apply, present=live.state_dict))
 
 
-def _read(matching: Matching, inner: Node, node: Node) -> _Saved | None:
+def _read(matching: Matching, inner: Node, node: Node) -> _SavedOptimizer | None:
     """Return the groups of a saved optimizer, or None if it is not all there."""
     if not isinstance(inner, list) or tag_of(inner) not in MAPPINGS:
         return None
@@ -71,7 +71,7 @@ def _read(matching: Matching, inner: Node, node: Node) -> _Saved | None:
     known = node[4] if isinstance(node, list) and tag_of(node) == "m" and len(node) > 4 else [[None, None]] * count
     if [i for group in flat for i in group] != list(range(count)) or len(known) != count:
         return None
-    return _Saved(
+    return _SavedOptimizer(
         groups=flat,
         keys=[set(item) for item in items],
         names=[one[0] for one in known],
@@ -79,7 +79,7 @@ def _read(matching: Matching, inner: Node, node: Node) -> _Saved | None:
     )
 
 
-def _places(matching: Matching, saved: _Saved, live: torch.optim.Optimizer, *, name: str) -> list[int] | None:
+def _places(matching: Matching, saved: _SavedOptimizer, live: torch.optim.Optimizer, *, name: str) -> list[int] | None:
     """Return for each live parameter the saved position it takes its state from, or note why not."""
     mine = parameters(live)
     sizes = [len(group["params"]) for group in live.param_groups]
@@ -121,7 +121,7 @@ def _lay_out_like_parameters(
                 matching.builder.memory_like(node, name, found)
 
 
-def _by_name(saved: _Saved, names: list[str | None], sizes: list[int]) -> list[int] | None:
+def _by_name(saved: _SavedOptimizer, names: list[str | None], sizes: list[int]) -> list[int] | None:
     """Match parameters by name, each group with the group in the same place."""
     at = {saved_name: position for position, saved_name in enumerate(saved.names)}
     if set(at) != set(names):  # a checkpoint of a wrapped module, whose names were kept as they were
@@ -142,7 +142,9 @@ def _bare(name: str | None) -> str | None:
     return name and ".".join(part for part in name.split(".") if part not in ("module", "_orig_mod"))
 
 
-def _settings_fit(matching: Matching, saved: _Saved, live: torch.optim.Optimizer, *, name: str, node: Any) -> bool:
+def _settings_fit(
+    matching: Matching, saved: _SavedOptimizer, live: torch.optim.Optimizer, *, name: str, node: Any
+) -> bool:
     """Refuse the state of another kind of optimizer: its settings have other names."""
     recorded, kind = node[2] if tag_of(node) == "m" else None, label(type(bare_optimizer(live)))
     if recorded in (None, kind):
@@ -153,7 +155,7 @@ def _settings_fit(matching: Matching, saved: _Saved, live: torch.optim.Optimizer
     return not lacking
 
 
-def _arranged(state: Any, saved: _Saved, live: torch.optim.Optimizer, *, places: list[int]) -> dict[str, Any]:
+def _arranged(state: Any, saved: _SavedOptimizer, live: torch.optim.Optimizer, *, places: list[int]) -> dict[str, Any]:
     """Return the saved state with the positions the live optimizer gives its parameters."""
     by_place = {place: position for position, place in enumerate(places)}
     moved = {by_place.get(key, key): value for key, value in state["state"].items()}

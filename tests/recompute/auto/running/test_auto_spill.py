@@ -148,7 +148,7 @@ def test_a_forked_child_does_not_wait_for_its_parents_worker(tmp_path):
         model(x)
         group = runtime.machinery.offloader.new_group("layer", "disk", runtime.machinery.convoy())
         begun, gate = threading.Event(), threading.Event()
-        send, group.send = group.send, lambda parcel: (begun.set(), gate.wait(60), send(parcel))
+        send, group.send = group.send, lambda storage: (begun.set(), gate.wait(60), send(storage))
         number = group.put(torch.ones(4))
         assert begun.wait(60)
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
-from model_checkpoint.engine.writing.manifest_build import compose, file_record_of, write_plain
+from model_checkpoint.engine.writing.manifest_build import (
+    compose,
+    features_of,
+    file_record_of,
+    manifest_of,
+    write_plain,
+)
 from model_checkpoint.engine.writing.rank_saves.rank_plan import RankPlan
 from model_checkpoint.engine.writing.request import SaveRequest
 from model_checkpoint.engine.writing.save_plan import SavePlan
@@ -17,8 +22,6 @@ from model_checkpoint.engine.writing.slabs import FileJob
 from model_checkpoint.errors import StorageFailure
 from model_checkpoint.format.stored import tensor_bytes
 from model_checkpoint.manifest import (
-    COMPRESSED,
-    INCOMPLETE,
     RANKS,
     Entry,
     FileCopy,
@@ -29,7 +32,6 @@ from model_checkpoint.manifest import (
     RankRecord,
     StoredPiece,
     encode_rank,
-    pack,
 )
 from model_checkpoint.plan.sharding.share_out import Share
 from model_checkpoint.storage.contract.store import Attempt
@@ -99,54 +101,33 @@ def require_files(stage: Attempt, votes: Sequence[PartRecord], where: str) -> No
 
 def compose_ranks(order: SaveRequest, tree: Node, plan: RankPlan, votes: Sequence[PartRecord]) -> Manifest:
     """The manifest of the checkpoint; where bytes lie, those of the ranks say."""
-    entries = tuple(
-        [
-            Entry(
-                name=sign.name,
-                kind=sign.kind,
-                dtype=sign.dtype,
-                shape=sign.shape,
-                stored=sign.stored,
-                stored_shape=sign.stored_shape,
-                file=-1,
-                start=0,
-                stop=tensor_bytes(sign.stored, sign.shape if sign.stored_shape is None else sign.stored_shape) or 0,
-                digest="",
-                attributes=sign.attributes,
-            )
-            for sign in plan.signs
-        ]
-    )
+    entries = [
+        Entry(
+            name=sign.name,
+            kind=sign.kind,
+            dtype=sign.dtype,
+            shape=sign.shape,
+            stored=sign.stored,
+            stored_shape=sign.stored_shape,
+            file=-1,
+            start=0,
+            stop=tensor_bytes(sign.stored, sign.shape if sign.stored_shape is None else sign.stored_shape) or 0,
+            digest="",
+            attributes=sign.attributes,
+        )
+        for sign in plan.signs
+    ]
     ranks = tuple(
         RankRecord(v["name"], v["size"], v["sha256"], tuple(v["files"]), tuple(FileCopy(*copy) for copy in v["copies"]))
         for v in votes
     )
-    return Manifest(
-        id=order.id,
-        attempt=order.attempt,
-        name=order.name,
-        step=order.step,
-        created=datetime.now(UTC).isoformat(timespec="microseconds"),
-        layout=order.layout.value,
-        compression=order.compression.value,
-        features=_features(order, votes),
-        left_out=order.left_out,
+    return msgspec.structs.replace(
+        manifest_of(order, tree, entries),
+        features=(RANKS, *features_of(order, compressed=any(vote["compressed"] for vote in votes))),
         world_size=len(votes),
         parents=tuple(dict.fromkeys(parent for vote in votes for parent in vote["parents"])),
-        parity=order.parity,
-        mirror="" if order.mirror is None else order.mirror.url,
-        metrics=pack(dict(order.metrics)),
-        metadata=pack(dict(order.metadata)),
-        tree=tree,
-        entries=entries,
         layouts=tuple(plan.table.layouts),
         placed=tuple(plan.table.placed),
         ranks=ranks,
         extras=tuple(msgspec.convert(vote["record"], FileRecord) for vote in votes),
     )
-
-
-def _features(order: SaveRequest, votes: Sequence[PartRecord]) -> tuple[str, ...]:
-    """What a reader must know to read the checkpoint rightly."""
-    compressed = (RANKS, COMPRESSED) if any(vote["compressed"] for vote in votes) else (RANKS,)
-    return (*compressed, INCOMPLETE) if order.left_out else compressed

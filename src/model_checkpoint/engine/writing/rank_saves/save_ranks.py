@@ -48,11 +48,11 @@ from model_checkpoint.errors import BackgroundSaveFailed, CheckpointException, O
 from model_checkpoint.events import Emit, Progress
 from model_checkpoint.manifest import Layout
 from model_checkpoint.options import CheckpointFormat, CompressionLevel
+from model_checkpoint.performance.gc_pause import collector_paused
 from model_checkpoint.plan.sharding.holders import renamed_ranks
 from model_checkpoint.state import Flat, Leaf
 from model_checkpoint.storage.contract.shared import SharedStore
 from model_checkpoint.storage.contract.store import Store
-from model_checkpoint.tree.nodes.gc_pause import collector_paused
 
 log = logging.getLogger("model_checkpoint.save")
 
@@ -152,7 +152,7 @@ class RankSave:
             structure = structure_of(flat, talk.rank, talk.world_size)
             mine = rank_state(structure, contents)
             self._hello = {
-                "wish": _wish(order),
+                "options": _common_options(order),
                 "digests": structure.digests(contents),
                 "misfits": structure.misfits,
             }
@@ -366,7 +366,7 @@ def _fingerprinted(leaf: Leaf, world_size: int) -> Leaf | None:
     return leaf._replace(source=leaf.sharding.arrays[0].source)
 
 
-def _wish(order: SaveRequest) -> dict[str, Any]:
+def _common_options(order: SaveRequest) -> dict[str, Any]:
     """What every rank must ask for alike; a name made of the attempt is rank 0's to choose."""
     return {
         "step": order.step,
@@ -379,12 +379,12 @@ def _wish(order: SaveRequest) -> dict[str, Any]:
 
 
 def _require_same(words: list[Word]) -> None:
-    first = words[0]["wish"]
+    first = words[0]["options"]
     for rank, word in enumerate(words):
-        odd = [key for key in first if word["wish"].get(key) != first[key]]
+        odd = [key for key in first if word["options"].get(key) != first[key]]
         if odd:
             raise OptionInvalid(
-                f"rank {rank} saves with {odd[0]}={word['wish'].get(odd[0])!r}, rank 0 with "
+                f"rank {rank} saves with {odd[0]}={word['options'].get(odd[0])!r}, rank 0 with "
                 f"{first.get(odd[0])!r}. Every rank must make the same call. Nothing was done."
             )
 

@@ -1,4 +1,4 @@
-"""How far the experiments of a grid are, and how to go on after one died.
+"""Grid: how far the experiments of a grid are, and how to go on after one died.
 
 grid_progress        one experiment: a line each hundred steps, each checkpoint, each heartbeat, with the time left.
 experiment_recovery  what to resume from, on disk before it is needed.

@@ -43,8 +43,8 @@ class Forecaster:
         >>> again = tuple(Region(start=i, stop=i, body=(Keep(stage=i),)) for i in (0, 1))
         >>> Forecaster(chain).take((*again, Keep(stage=2)))
         Forecast(seconds=11.0, peak=22, least=22, late=frozenset())
-        >>> book = Forecaster(chain, Lanes(overlap=1.0, prefetch=True))
-        >>> [(takes.seconds, takes.peak) for takes in book.thin((*again, Keep(stage=2)))]
+        >>> forecaster = Forecaster(chain, Lanes(overlap=1.0, prefetch=True))
+        >>> [(takes.seconds, takes.peak) for takes in forecaster.thin((*again, Keep(stage=2)))]
         [(10.0, 28), (11.0, 22)]
     """
 
@@ -59,7 +59,7 @@ class Forecaster:
 
     def thin(self, schedule: Schedule) -> Iterator[Forecast]:
         """What ``schedule`` takes, then with fewer and fewer regions run ahead, while that means less memory."""
-        ahead = _Ahead(self.lanes, _Span(self, schedule), schedule)
+        ahead = _RegionsAhead(self.lanes, _Span(self, schedule), schedule)
         while True:
             yield ahead.forecast()
             crowded = ahead.crowded()
@@ -158,16 +158,16 @@ def _keep_costs(stage: Stage, mode: Mode) -> _Costs:
 class _Span:
     """Stages in a row: all forward, then all backward by one thread; bytes count from what is held before."""
 
-    def __init__(self, book: Forecaster, nodes: Schedule) -> None:
-        self.nodes = [book.costs(node) for node in nodes]
+    def __init__(self, forecaster: Forecaster, nodes: Schedule) -> None:
+        self.nodes = [forecaster.costs(node) for node in nodes]
         last = nodes[-1].stage if isinstance(nodes[-1], Keep) else nodes[-1].stop
-        self.gradient = book.chain.stages[last].gradient if last < len(book.chain.stages) - 1 else 0
+        self.gradient = forecaster.chain.stages[last].gradient if last < len(forecaster.chain.stages) - 1 else 0
         self.held = self.forward_peak = 0
         self.bases: list[int] = []  # per node: what is held before it
         self.returns: list[float] = []  # and the seconds of its way back
-        self.forward = self._go(book.lanes.overlap)
+        self.forward = self._go(forecaster.lanes.overlap)
         self.regions = [(at, node.again) for at, node in enumerate(self.nodes) if node.again is not None]
-        self.seconds = sum(self.returns) + self._wait_for_reads(book.lanes.overlap)  # of backward, less second runs
+        self.seconds = sum(self.returns) + self._wait_for_reads(forecaster.lanes.overlap)  # backward, less second runs
         self.backward = self.seconds + sum(again.forward for _, again in reversed(self.regions))
         self.needs = [self.way_back(at) for at in range(len(self.nodes))]
         self.backward_peak = max(self.needs)
@@ -218,7 +218,7 @@ class _Guest:
     brief: int  # bytes on top while it runs
 
 
-class _Ahead:
+class _RegionsAhead:
     """The regions of one step that run ahead of backward, by their position in the schedule."""
 
     def __init__(self, lanes: Lanes, span: _Span, schedule: Schedule) -> None:

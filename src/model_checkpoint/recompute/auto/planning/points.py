@@ -38,9 +38,9 @@ def plan_points(chain: Chain, *, budget: int, lanes: Lanes | None = None, slots:
         [(18, 12.0), (22, 11.0), (28, 10.0), (34, 9.0)]
     """
     lanes = lanes or Lanes()
-    book, front = Forecaster(chain, lanes), _Front()
+    forecaster, front = Forecaster(chain, lanes), _Front()
     for schedule in dict.fromkeys(_schedules(chain, budget, lanes, slots)):
-        for takes in book.thin(schedule):
+        for takes in forecaster.thin(schedule):
             if front.beats(takes.least, takes.seconds):
                 break  # with less prefetch it takes no less than that
             if not front.beats(takes.peak, takes.seconds):

@@ -57,7 +57,7 @@ class StageRecord:
         self.stage, self.state, self.slots, self.spec = stage, state, slots, spec
 
 
-class _Constant:
+class _KeptConstant:
     """An argument that is no tensor."""
 
     __slots__ = ("value",)
@@ -109,7 +109,7 @@ class RegionFrame:
     def enter(self, stage: StageCall, leaves: list[Any], *, spec: Spec, state: CallState | None) -> None:
         """Note a call: arguments from this region by place, others put away."""
         slots = [
-            self._place(leaf, copied=number in stage.writes) if isinstance(leaf, Tensor) else _Constant(leaf)
+            self._place(leaf, copied=number in stage.writes) if isinstance(leaf, Tensor) else _KeptConstant(leaf)
             for number, leaf in enumerate(leaves)
         ]
         if state is not None and not self.shadow:
@@ -275,7 +275,7 @@ class RegionFrame:
             return [range(len(self.inputs)), ()]
         final: dict[Any, int] = {}
         for number, call in enumerate(self.calls):
-            final.update({slot: number for slot in call.slots if not isinstance(slot, _Constant)})
+            final.update({slot: number for slot in call.slots if not isinstance(slot, _KeptConstant)})
         ends: list[Any] = [[] for _ in self.calls]
         for place, number in final.items():
             ends[number].append(place)
@@ -283,7 +283,7 @@ class RegionFrame:
 
 
 def _fetch(slot: Any, values: list[Tensor | None], made: dict[tuple[int, int], Tensor]) -> Any:
-    if isinstance(slot, _Constant):
+    if isinstance(slot, _KeptConstant):
         return slot.value
     return made[slot] if isinstance(slot, tuple) else values[slot]
 

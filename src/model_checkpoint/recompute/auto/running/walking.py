@@ -60,11 +60,11 @@ class StageWalk(Protocol):
 Rerun = Callable[[Machinery, CompiledSchedule, TensorSink], StageWalk]
 
 
-class _Local(threading.local):
+class _ThreadWalk(threading.local):
     """What this thread is doing."""
 
     walk: StageWalk | None = None
     stage: str = ""
 
 
-local = _Local()
+local = _ThreadWalk()

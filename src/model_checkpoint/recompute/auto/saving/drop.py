@@ -33,13 +33,13 @@ _CASTS = frozenset({Tensor.to, Tensor.float, Tensor.half, Tensor.bfloat16, Tenso
 _known: dict[int, Recipe | None] = {}
 
 
-class _Local(threading.local):
+class _ThreadMode(threading.local):
     """The mode this thread runs under."""
 
     mode: DropMode | None = None
 
 
-_local = _Local()
+_local = _ThreadMode()
 
 
 def _storage(tensor: Tensor) -> int:

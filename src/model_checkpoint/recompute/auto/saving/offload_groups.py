@@ -60,12 +60,12 @@ class OffloadedStorage:
 
 
 class OffloadGroup:
-    """The parcels of one stage call, in a file or (``file`` None) in host memory."""
+    """The storages of one stage call, in a file or (``file`` None) in host memory."""
 
     def __init__(self, layer: str, file: SpillFile | None, *, submit: Submit, statistics: RecomputeStatistics) -> None:
         self.layer, self._file, self._submit, self._statistics = layer, file, submit, statistics
         self._owner = os.getpid()
-        self._parcels: list[OffloadedStorage] = []
+        self._storages: list[OffloadedStorage] = []
         self._lock = threading.Lock()
         self._asked = self._early = False
         self.on_read: Callable[[], None] | None = None  # backward has come to this group
@@ -73,28 +73,28 @@ class OffloadGroup:
     @property
     def nbytes(self) -> int:
         """The size of everything put away."""
-        return sum(parcel.size for parcel in self._parcels)
+        return sum(storage.size for storage in self._storages)
 
     # -- away ---------------------------------------------------------------------------------------------------------
 
     def put(self, tensor: Tensor) -> int:
         """Send the storage of a tensor away and return its number in this group."""
-        parcel, number = OffloadedStorage(tensor), len(self._parcels)
-        self._parcels.append(parcel)
+        storage, number = OffloadedStorage(tensor), len(self._storages)
+        self._storages.append(storage)
         if self._file is None:
-            parcel.host = parcel.copy_to_host()
-            self._statistics.dropped(self.layer, parcel.size)
+            storage.host = storage.copy_to_host()
+            self._statistics.dropped(self.layer, storage.size)
             return number
-        if parcel.device.type != "cpu":  # a device is read in order with its own work: here and now
-            parcel.source = parcel.copy_to_host()
-            parcel.version = parcel.source._version
-        parcel.extent = self._file.reserve(parcel.size)
-        parcel.sent = self._submit(_sending(weakref.ref(self), parcel))  # a group whose graph is gone is not worth it
+        if storage.device.type != "cpu":  # a device is read in order with its own work: here and now
+            storage.source = storage.copy_to_host()
+            storage.version = storage.source._version
+        storage.extent = self._file.reserve(storage.size)
+        storage.sent = self._submit(_sending(weakref.ref(self), storage))  # a group whose graph is gone is not worth it
         return number
 
     def share(self, number: int) -> None:
         """Note that one more saved tensor lives in a storage."""
-        self._parcels[number].users += 1
+        self._storages[number].users += 1
 
     def settle(self) -> None:
         """Have everything written; afterwards no bytes wait in memory.
@@ -103,31 +103,31 @@ class OffloadGroup:
             StorageFailure: the file cannot be written.
             ValueChanged: a tensor was changed in place before it was written.
         """
-        for parcel in self._parcels:
-            if parcel.sent is not None:
-                future, parcel.sent = parcel.sent, None
-                self._complete(future, partial(self.send, parcel))
-                self._statistics.dropped(self.layer, parcel.size)
+        for storage in self._storages:
+            if storage.sent is not None:
+                future, storage.sent = storage.sent, None
+                self._complete(future, partial(self.send, storage))
+                self._statistics.dropped(self.layer, storage.size)
 
     def abandon(self) -> None:
         """Forget what waits: its graph will not be walked."""
-        for parcel in self._parcels:
-            if parcel.sent is not None and parcel.sent.cancel():
-                parcel.source = parcel.sent = None
+        for storage in self._storages:
+            if storage.sent is not None and storage.sent.cancel():
+                storage.source = storage.sent = None
 
-    def send(self, parcel: OffloadedStorage) -> None:
-        """Write one parcel and let its memory go."""
-        source = parcel.source
-        if source is None or parcel.extent is None or self._file is None:
+    def send(self, storage: OffloadedStorage) -> None:
+        """Write one storage and let its memory go."""
+        source = storage.source
+        if source is None or storage.extent is None or self._file is None:
             return
         try:
-            self._file.write(parcel.extent, _view(_bytes_of(source)))
+            self._file.write(storage.extent, _view(_bytes_of(source)))
         finally:
-            parcel.source = None
-        if source._version != parcel.version:
+            storage.source = None
+        if source._version != storage.version:
             raise ValueChanged(
                 f"{self.layer}: a tensor of shape {tuple(source.shape)} was changed in place after it was saved, "
-                f"version {source._version}, expected {parcel.version}. Use the out-of-place operation there."
+                f"version {source._version}, expected {storage.version}. Use the out-of-place operation there."
             )
 
     # -- back ---------------------------------------------------------------------------------------------------------
@@ -135,31 +135,31 @@ class OffloadGroup:
     def fetch_early(self) -> bool:
         """Begin to bring everything back before it is asked for; False if something is here already."""
         with self._lock:
-            if any(parcel.buffer is not None for parcel in self._parcels):
+            if any(storage.buffer is not None for storage in self._storages):
                 return False
-            self._fetch(self._parcels)
+            self._fetch(self._storages)
             self._early = True
             return True
 
     def bring(self) -> None:
         """Have everything back, here and now."""
         self.fetch_early()
-        for parcel in self._parcels:
-            if parcel.ready is not None and parcel.buffer is not None:
-                future, parcel.ready = parcel.ready, None
-                self._complete(future, partial(self.fill, parcel, parcel.buffer))
+        for storage in self._storages:
+            if storage.ready is not None and storage.buffer is not None:
+                future, storage.ready = storage.ready, None
+                self._complete(future, partial(self.fill, storage, storage.buffer))
 
     def read(self, number: int) -> Tensor:
         """Wait for the bytes of one storage; the last user takes them along."""
-        parcel = self._parcels[number]
+        storage = self._storages[number]
         begin = time.perf_counter()
         with self._lock:
             first = not self._asked
-            if parcel.buffer is None:
-                away = all(other.buffer is None for other in self._parcels)
-                self._fetch(self._parcels if away else [parcel])
+            if storage.buffer is None:
+                away = all(other.buffer is None for other in self._storages)
+                self._fetch(self._storages if away else [storage])
             self._asked = True
-            buffer = self._take(parcel)
+            buffer = self._take(storage)
         if first and self._early:
             self._early = False
             self._statistics.prefetched(self.layer, time.perf_counter() - begin)
@@ -171,48 +171,48 @@ class OffloadGroup:
         """Let go of what was read ahead and not asked for."""
         with self._lock:
             if not self._asked:
-                for parcel in self._parcels:
-                    parcel.release()
+                for storage in self._storages:
+                    storage.release()
                 self._early = False
 
-    def fill(self, parcel: OffloadedStorage, buffer: Tensor) -> None:
-        """Read one parcel into a buffer.
+    def fill(self, storage: OffloadedStorage, buffer: Tensor) -> None:
+        """Read one storage into a buffer.
 
         Raises:
             SpillDamaged: the file does not hold what was written.
             StorageFailure: it cannot be read.
         """
-        if parcel.host is not None:
-            buffer.copy_(parcel.host)
+        if storage.host is not None:
+            buffer.copy_(storage.host)
             return
         assert self._file is not None
-        assert parcel.extent is not None
-        data = buffer if buffer.device.type == "cpu" else torch.empty(parcel.size, dtype=torch.uint8)
-        self._file.read(parcel.extent, _view(data))
+        assert storage.extent is not None
+        data = buffer if buffer.device.type == "cpu" else torch.empty(storage.size, dtype=torch.uint8)
+        self._file.read(storage.extent, _view(data))
         if data is not buffer:
             buffer.copy_(data)
 
-    def _fetch(self, parcels: list[OffloadedStorage]) -> None:
+    def _fetch(self, storages: list[OffloadedStorage]) -> None:
         self.settle()
-        for parcel in parcels:
-            parcel.buffer = torch.empty(parcel.size, dtype=torch.uint8, device=parcel.device)
-            parcel.ready = self._submit(_filling(weakref.ref(self), parcel, parcel.buffer))
+        for storage in storages:
+            storage.buffer = torch.empty(storage.size, dtype=torch.uint8, device=storage.device)
+            storage.ready = self._submit(_filling(weakref.ref(self), storage, storage.buffer))
 
-    def _take(self, parcel: OffloadedStorage) -> Tensor:
+    def _take(self, storage: OffloadedStorage) -> Tensor:
         """The filled buffer; when all users have theirs it is forgotten, so that it dies with them."""
-        buffer = parcel.buffer
+        buffer = storage.buffer
         assert buffer is not None
-        if parcel.ready is not None:
-            future, parcel.ready = parcel.ready, None
+        if storage.ready is not None:
+            future, storage.ready = storage.ready, None
             try:
-                self._complete(future, partial(self.fill, parcel, buffer))
+                self._complete(future, partial(self.fill, storage, buffer))
             except BaseException:
-                parcel.release()  # a buffer that was not filled must not be taken for the tensor by a second try
+                storage.release()  # a buffer that was not filled must not be taken for the tensor by a second try
                 raise
-        parcel.opened += 1
-        if parcel.opened >= parcel.users:
-            parcel.release()
-            self._asked = any(other.buffer is not None for other in self._parcels)
+        storage.opened += 1
+        if storage.opened >= storage.users:
+            storage.release()
+            self._asked = any(other.buffer is not None for other in self._storages)
         return buffer
 
     def _complete(self, future: Future[None], errand: Errand) -> None:
@@ -223,24 +223,24 @@ class OffloadGroup:
             future.result()
 
 
-def _sending(reference: weakref.ref[OffloadGroup], parcel: OffloadedStorage) -> Errand:
-    """Write a parcel unless its graph is gone."""
+def _sending(reference: weakref.ref[OffloadGroup], storage: OffloadedStorage) -> Errand:
+    """Write a storage unless its graph is gone."""
 
     def errand() -> None:
         group = reference()
         if group is not None:
-            group.send(parcel)
+            group.send(storage)
 
     return errand
 
 
-def _filling(reference: weakref.ref[OffloadGroup], parcel: OffloadedStorage, buffer: Tensor) -> Errand:
-    """Read a parcel unless its graph is gone."""
+def _filling(reference: weakref.ref[OffloadGroup], storage: OffloadedStorage, buffer: Tensor) -> Errand:
+    """Read a storage unless its graph is gone."""
 
     def errand() -> None:
         group = reference()
         if group is not None:
-            group.fill(parcel, buffer)
+            group.fill(storage, buffer)
 
     return errand
 

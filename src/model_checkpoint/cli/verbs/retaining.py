@@ -1,0 +1,126 @@
+"""Retaining: prune, forecast, pin, unpin, tag, note."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from model_checkpoint.cli.verbs.verb_arguments import DatabaseOption, JsonOption, RefArgument, RootArgument
+from model_checkpoint.errors import OptionInvalid
+
+if TYPE_CHECKING:
+    from model_checkpoint.engine.common.info import CheckpointInfo
+
+KeepOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--keep",
+        metavar="KEEPER",
+        help="last:3, best:val_loss:2, pareto:f1,min:ms, every:1000, ladder:2x10,7xday, younger_than:7d, tagged:paper, "
+        "pinned or budget:50GB[:hard]; may be given several times.",
+    ),
+]
+GraceOption = Annotated[
+    str, typer.Option("--grace", metavar="AGE", help="How long dropped ones can be brought back; 0s frees at once.")
+]
+
+
+def prune(
+    root: RootArgument,
+    keep: KeepOption = None,
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Remove nothing; tell what would go, and why.")] = False,
+    plan: Annotated[str, typer.Option("--plan", metavar="ID", help="Only if the plan is still that of this id.")] = "",
+    resume: Annotated[bool, typer.Option("--resume", help="Finish what a killed prune has left.")] = False,
+    damaged: Annotated[bool, typer.Option("--drop-damaged", help="Drop damaged checkpoints too.")] = False,
+    grace: GraceOption = "24h",
+    database: DatabaseOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Drop what no keeper claims, and tell why each stays or goes.
+
+    The newest, what is pinned, and what is damaged stay whatever the keepers say. What goes can be brought back
+    (`mckpt restore`) until its grace is over. Ctrl-C leaves whole checkpoints only, and the same
+    command goes on; --resume finishes a plan that was killed.
+    """
+    from model_checkpoint.checkpoint.retention.keeper_words import parse_keeper
+    from model_checkpoint.checkpoint.retention.prune import prune as do
+    from model_checkpoint.cli.catalog_echo import echoing_removals
+    from model_checkpoint.cli.rendering import plan_tables
+
+    if resume and keep:
+        raise OptionInvalid("--resume finishes a plan as it was made; leave --keep out. Nothing was done.")
+    keepers = None if resume else [parse_keeper(text) for text in keep or ()]
+    with echoing_removals(root, database, idle=dry_run):
+        done = do(
+            root,
+            keepers,
+            dry_run=dry_run,
+            plan=plan or None,
+            damaged="drop" if damaged else "keep",
+            grace=grace,
+            progress=not as_json,
+        )
+    plan_tables.plan(root, done, dry_run=dry_run, as_json=as_json)
+
+
+def forecast(
+    root: RootArgument, keep: KeepOption = None, *, grace: GraceOption = "24h", as_json: JsonOption = False
+) -> None:
+    """Tell when the disk will be full, and what keepers will hold."""
+    from model_checkpoint.checkpoint.retention.disk_forecast import forecast as foresee
+    from model_checkpoint.checkpoint.retention.keeper_words import parse_keeper
+    from model_checkpoint.cli.rendering import plan_tables
+
+    plan_tables.forecast(foresee(root, [parse_keeper(text) for text in keep or ()], grace=grace), as_json=as_json)
+
+
+def pin(ref: RefArgument, database: DatabaseOption = "", as_json: JsonOption = False) -> None:
+    """Protect a checkpoint from retention."""
+    from model_checkpoint.engine.root import marking
+
+    _marked(marking.pin(ref), "pin", "pinned", database, as_json=as_json)
+
+
+def unpin(ref: RefArgument, database: DatabaseOption = "", as_json: JsonOption = False) -> None:
+    """Take the pin off a checkpoint."""
+    from model_checkpoint.engine.root import marking
+
+    _marked(marking.unpin(ref), "unpin", "no longer pinned", database, as_json=as_json)
+
+
+def tag(
+    ref: RefArgument,
+    tags: Annotated[list[str], typer.Argument(metavar="TAG...", help="Words to find and keep it by.")],
+    remove: Annotated[bool, typer.Option("--remove", help="Take them off instead.")] = False,
+    database: DatabaseOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Give a checkpoint tags, or take them off."""
+    from model_checkpoint.engine.root import marking
+
+    info = marking.untag(ref, *tags) if remove else marking.tag(ref, *tags)
+    words = f"tagged {', '.join(info.tags)}" if info.tags else "has no tags"
+    _marked(info, "untag" if remove else "tag", words, database, as_json=as_json)
+
+
+def note(
+    ref: RefArgument,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The remark; an empty one removes it.")],
+    database: DatabaseOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Write a remark on a checkpoint."""
+    from model_checkpoint.engine.root import marking
+
+    _marked(marking.note(ref, text), "note", "noted" if text else "has no note", database, as_json=as_json)
+
+
+def _marked(info: CheckpointInfo, action: str, words: str, database: str, *, as_json: bool) -> None:
+    """Tell the catalog, if there is one, and the caller."""
+    from model_checkpoint.cli.catalog_echo import echo_marks
+    from model_checkpoint.cli.rendering import checkpoint_tables
+
+    echo_marks(info, action, database)
+    checkpoint_tables.moved(info, words, as_json=as_json)

@@ -1,0 +1,105 @@
+"""Long work tells how far it has come: to programs by a callable, to people by a bar that ends where the work does."""
+
+import re
+
+import numpy as np
+import pytest
+import torch
+from tests.cli.rendering.terminals import on_terminal
+
+import model_checkpoint as mc
+from model_checkpoint.checkpoint.catalog.reindexing import reindex
+from model_checkpoint.convert import adopt, convert
+from model_checkpoint.database import EnhancedDatabaseConnection
+from model_checkpoint.engine.reading.export import export_file, export_folder
+from model_checkpoint.options import Graces
+
+STEPS = (1, 2, 3)
+
+
+@pytest.fixture
+def root(tmp_path):
+    """Three checkpoints of two parts, protected by parity."""
+    for step in STEPS:
+        model = {"a": torch.arange(3000.0) + step, "b": torch.ones(2, 7)}
+        mc.save(tmp_path / "run", {"model": model, "optimizer": {"m": np.full(40, step)}}, step=step, parity="xor")
+    mc.finish_saves()
+    return tmp_path / "run"
+
+
+def damage(root):
+    data = next((root / "checkpoints/step-00000002").glob("*.safetensors"))
+    content = bytearray(data.read_bytes())
+    content[-5] ^= 1
+    data.write_bytes(content)
+
+
+def reindexed(root, progress):
+    with EnhancedDatabaseConnection("sqlite://") as connection:
+        reindex(root, connection, progress=progress)
+
+
+def adopted(root, progress):
+    for step in STEPS:
+        torch.save({"w": torch.ones(10 * step)}, root.parent / f"step-{step}.pt")
+    adopt(root.parent, root.parent / "new", progress=progress)
+
+
+def imported(root, progress):
+    torch.save({"model": {"w": torch.ones(10)}}, root.parent / "theirs.pt")
+    convert(root.parent / "theirs.pt", root.parent / "new", progress=progress)
+
+
+def repaired(root, progress):
+    damage(root)
+    assert mc.repair(root, progress=progress).repaired
+
+
+def swept(root, progress):
+    for step in (1, 2):
+        mc.delete(root, step=step)
+    assert mc.collect_garbage(root, graces=Graces(trash=0.0), progress=progress).trashed
+
+
+WORK = {
+    "verify": lambda root, progress: mc.verify(root, progress=progress),
+    "diff": lambda root, progress: mc.diff(f"{root}@1", f"{root}@3", progress=progress),
+    "repair": repaired,
+    "export": lambda root, progress: export_file(root, root / "out.safetensors", progress=progress),
+    "export-folder": lambda root, progress: export_folder(root, root / "out", progress=progress),
+    "convert-dcp": lambda root, progress: convert(root, root / "out", to="dcp", progress=progress),
+    "convert-pt": lambda root, progress: convert(root, root / "out.pt", to="pt", progress=progress),
+    "convert-hf": lambda root, progress: convert(root, root / "out", to="hf", progress=progress),
+    "convert-native": imported,
+    "adopt": adopted,
+    "reindex": reindexed,
+    "gc": swept,
+    "prune": lambda root, progress: mc.prune(root, [mc.last(1)], progress=progress),
+}
+
+
+@pytest.mark.parametrize("work", WORK.values(), ids=WORK)
+def test_what_is_done_rises_to_all_there_is_to_do(root, work):
+    seen = []
+
+    work(root, seen.append)
+
+    assert [one.done for one in seen] == sorted(one.done for one in seen)
+    assert seen[-1].done == seen[-1].total > 0
+    assert all(one.done <= one.total for one in seen)
+
+
+def test_a_person_sees_a_bar_and_it_goes_when_the_work_is_done(root, tmp_path):
+    damage(root)
+    calls = [
+        (("repair", root), r"examining .* of [\d.]+ (kB|bytes)"),
+        (("export", root, tmp_path / "out.safetensors"), r"exporting .* of [\d.]+ (kB|bytes)"),
+        (("diff", f"{root}@1", f"{root}@3"), r"comparing .* of [\d.]+ (kB|bytes)"),
+        (("reindex", root), "reindexing .* of 3 checkpoints"),
+        (("prune", root, "--keep", "last:1"), "dropping .* of 2 checkpoints"),
+        (("gc", root, "--trash"), r"removing .*\b(\d+) of \1 leavings"),
+    ]
+    for words, bar in calls:
+        _, text = on_terminal(100, *map(str, words))
+        assert re.search(bar, text), text
+        assert "\x1b[2K" in text  # the line of the bar is taken back

@@ -1,0 +1,89 @@
+"""Killed anywhere and started again, a run ends bit-identical to one that was never interrupted."""
+
+import os
+import signal
+import time
+
+import pytest
+import torch
+from tests.integrations.killing import ended, killed_until_done, start, unbroken
+from tests.integrations.loop.loop_training import DATA, EPOCHS, batches_in, train
+
+import model_checkpoint as mc
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module", autouse=True)
+def warm():
+    """Import and compile what is done once per process, so that the children come to their first save quickly."""
+    weight = torch.nn.Parameter(torch.zeros(1))
+    weight.grad = torch.zeros(1)
+    torch.optim.AdamW([weight]).step()
+    assert all(map(callable, (mc.Run, mc.save_async, mc.load, mc.finish_saves)))
+    mc.save_async("memory://warm", {"weight": weight}, step=1).result()
+
+
+SIGNALS = [(signal.SIGTERM, 143), (signal.SIGINT, 130)]
+AT_ENDS = ("workers", "stream", "persistent workers")  # a loop of epochs differs only at their ends
+
+
+@pytest.mark.parametrize(
+    ("kind", "by_epochs"), [*((kind, False) for kind in DATA), *((kind, True) for kind in AT_ENDS)]
+)
+def test_a_killed_run_ends_as_if_it_had_not_been(tmp_path, kind, by_epochs):
+    make, options = DATA[kind], {"make": DATA[kind], "pause": 0.004, "by_epochs": by_epochs}
+    whole, seconds = unbroken(train, tmp_path, **options)
+
+    starts = killed_until_done(
+        train, tmp_path / "killed", tmp_path / "killed.out", kills=3, seconds=0.15 * seconds, seed=kind, **options
+    )
+
+    assert (tmp_path / "killed.out").read_text() == whole
+    assert max(starts) > 0
+    assert int(whole.split()[0]) == EPOCHS * batches_in(make())
+
+
+@pytest.mark.parametrize("kind", ["workers", "persistent workers", "stream, persistent workers", "several loaders"])
+def test_a_finished_run_given_more_epochs_ends_as_one_that_had_them_from_the_beginning(tmp_path, kind):
+    options = {"make": DATA[kind], "accumulate": 1}
+    whole, _ = unbroken(train, tmp_path, **options)
+    root, out = tmp_path / "longer", tmp_path / "longer.out"
+
+    for epochs in (1, EPOCHS):
+        out.unlink(missing_ok=True)
+        assert ended(start(train, root, out, epochs=epochs, **options)) == 0
+
+    assert out.read_text() == whole
+    assert whole.split()[1] == "True"
+    assert [int(step) for step in (tmp_path / "longer.out.from").read_text().split()] == [0, batches_in(DATA[kind]())]
+
+
+ENDS = [
+    *((kind, whom, *how) for kind in ("shuffled", "workers") for whom in (os.kill, os.killpg) for how in SIGNALS),
+    ("StatefulDataLoader", os.killpg, *SIGNALS[0]),
+]
+
+
+@pytest.mark.parametrize(("kind", "send", "number", "code"), ENDS)
+def test_a_run_that_is_told_to_end_saves_at_the_next_boundary_and_goes_on_from_there(
+    tmp_path, kind, send, number, code
+):
+    make = DATA[kind]
+    whole, _ = unbroken(train, tmp_path, make=make)
+    root, out = tmp_path / "told", tmp_path / "told.out"
+
+    pid = start(train, root, out, make=make, pause=0.02, every=1000)
+    while not (tmp_path / "told.out.from").exists():
+        time.sleep(0.01)
+    time.sleep(0.3)
+    send(pid, number)  # to the process, or to its group, workers and all
+    assert ended(pid) == code
+    saved = [one.step for one in mc.list_checkpoints(root)]
+    assert len(saved) == 1
+    assert ended(start(train, root, out, make=make)) == 0
+
+    assert out.read_text() == whole
+    assert (tmp_path / "told.out.from").read_text().split() == ["0", str(saved[0])]
+    assert saved[0] % 2 == 0  # where the optimizer had stepped
+    assert mc.list_checkpoints(root)[-1].metadata["run"]["step"] == saved[0]
