@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 
 import msgspec
 
@@ -34,6 +33,7 @@ def compose(
     *,
     stamps: Mapping[str, FileStat],
     parent: Parent | None,
+    created: str,
 ) -> Manifest:
     """Gather what the workers found into the record of the checkpoint."""
     entries: list[Entry | None] = [None] * len(flat.leaves)
@@ -62,7 +62,7 @@ def compose(
         attempt=order.attempt,
         name=order.name,
         step=order.step,
-        created=datetime.now(UTC).isoformat(timespec="microseconds"),
+        created=created,
         layout=order.layout.value,
         compression=order.compression.value,
         features=_features(order, records),

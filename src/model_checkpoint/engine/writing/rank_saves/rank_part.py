@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -47,7 +46,15 @@ def write_part(
         if not order.stem:  # else the parts are read once more, and go
             job.want_subchunks()
     move(planned.writing)
-    wrote = compose(order, planned.flat, planned.files, planned.jobs, stamps=stage.stamps(), parent=planned.parent)
+    wrote = compose(
+        order,
+        planned.flat,
+        planned.files,
+        planned.jobs,
+        stamps=stage.stamps(),
+        parent=planned.parent,
+        created="",  # rank 0 will say when
+    )
     pieces = tuple([_piece(share, entry) for share, entry in zip(shares, wrote.entries, strict=True)])
     manifest = RankManifest(attempt=order.attempt, rank=order.rank, files=wrote.files, pieces=pieces)
     data, name = encode_rank(manifest), f"rank-{order.rank}-{order.attempt}.json"
@@ -97,7 +104,9 @@ def require_files(stage: Attempt, votes: Sequence[PartRecord], where: str) -> No
             )
 
 
-def compose_ranks(order: SaveRequest, tree: Node, plan: RankPlan, votes: Sequence[PartRecord]) -> Manifest:
+def compose_ranks(
+    order: SaveRequest, tree: Node, plan: RankPlan, votes: Sequence[PartRecord], *, created: str
+) -> Manifest:
     """The manifest of the checkpoint; where bytes lie, those of the ranks say."""
     entries = tuple(
         [
@@ -126,7 +135,7 @@ def compose_ranks(order: SaveRequest, tree: Node, plan: RankPlan, votes: Sequenc
         attempt=order.attempt,
         name=order.name,
         step=order.step,
-        created=datetime.now(UTC).isoformat(timespec="microseconds"),
+        created=created,
         layout=order.layout.value,
         compression=order.compression.value,
         features=_features(order, votes),
