@@ -14,10 +14,12 @@ from queue import SimpleQueue
 
 from mutants.kinds import mutants_of
 from mutants.tally import Trial, render
-from mutants.workshop import Site, Workshop
+from mutants.workshop import BESIDE, Site, Workshop
 
 _ROOT = Path(__file__).resolve().parent.parent
 _PACKAGE = Path("src/model_checkpoint")
+_COUNT = 60
+_OF_EACH_NAMED = 20  # fewer tell next to nothing of a room
 _WORTH_REHEARSING = 12  # mutants of one room
 _PATIENCE = 400.0  # seconds for all tests of a room
 
@@ -27,7 +29,7 @@ def main(argv: Sequence[str] | None = None, *, root: Path = _ROOT) -> int:
     known = rooms(root)
     parser = argparse.ArgumentParser(prog="mutants", description=__doc__)
     parser.add_argument("rooms", nargs="*", help=f"which: {', '.join(known)} (default: all)")
-    parser.add_argument("--count", type=int, default=60, help="mutants in all, spread over the rooms (default: 60)")
+    parser.add_argument("--count", type=int, help="mutants in all, spread over the rooms (default: 60, or 20 of each)")
     parser.add_argument("--minutes", type=float, default=20.0, help="begin no further mutant after this (default: 20)")
     parser.add_argument("--seed", type=int, default=0, help="which to draw (default: 0)")
     parser.add_argument("--at-once", type=int, default=2, help="mutants that run side by side (default: 2)")
@@ -37,16 +39,17 @@ def main(argv: Sequence[str] | None = None, *, root: Path = _ROOT) -> int:
     if unknown:
         parser.error(f"no room {unknown[0]!r} with tests of its own; there are {', '.join(known)}")
     print(f"rooms with tests of their own: {', '.join(known)}", flush=True)
-    drawn = draw(root, wish.rooms or known, count=wish.count, seed=wish.seed)
+    count = max(_COUNT, _OF_EACH_NAMED * len(wish.rooms)) if wish.count is None else wish.count
+    drawn = draw(root, wish.rooms or known, count=count, seed=wish.seed)
     trials = list(_try_rooms(root, drawn, minutes=wish.minutes, at_once=wish.at_once, also=wish.also))
     print(render(trials, left=len(drawn) - len(trials)))
     return 0
 
 
 def rooms(root: Path) -> list[str]:
-    """The folders of the package that have a folder of tests."""
+    """The folders of the package that have a folder of tests, and the modules beside them as one more."""
     found = [path.name for path in sorted((root / _PACKAGE).iterdir()) if (path / "__init__.py").exists()]
-    return [room for room in found if (root / "tests" / room).is_dir()]
+    return [*(room for room in found if (root / "tests" / room).is_dir()), BESIDE]
 
 
 def draw(root: Path, chosen: Sequence[str], *, count: int, seed: int) -> list[tuple[str, Site]]:
@@ -55,12 +58,18 @@ def draw(root: Path, chosen: Sequence[str], *, count: int, seed: int) -> list[tu
     for number, room in enumerate(chosen):
         sites = [
             Site(path.relative_to(root), mutant)
-            for path in sorted((root / _PACKAGE / room).rglob("*.py"))
+            for path in _sources(root, room)
             for mutant in mutants_of(path.read_bytes())
         ]
         share = count // len(chosen) + (number < count % len(chosen))
         drawn += [(room, site) for site in chance.sample(sites, min(share, len(sites)))]
     return drawn
+
+
+def _sources(root: Path, room: str) -> list[Path]:
+    if room == BESIDE:
+        return sorted(path for path in (root / _PACKAGE).glob("*.py") if not path.name.startswith("__"))
+    return sorted((root / _PACKAGE / room).rglob("*.py"))
 
 
 def _try_rooms(
@@ -82,7 +91,7 @@ def _try_room(
 
         def prepare(number: int) -> None:
             shop = open_shops.enter_context(closing(Workshop(root, Path(scratch, str(number)))))
-            if (also or len(sites) >= _WORTH_REHEARSING) and time.monotonic() < until:
+            if room != BESIDE and (also or len(sites) >= _WORTH_REHEARSING) and time.monotonic() < until:
                 shop.rehearse(room, also=also)
             free.put(shop)
 

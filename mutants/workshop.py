@@ -23,6 +23,8 @@ from mutants.rehearsed_room import RehearsedRoom
 _PYTEST = (sys.executable, "-m", "pytest", "-x", "-q", "--timeout=60")
 _MEMORY = 12 << 30  # a wrong constant may ask for more than the machine has
 
+BESIDE = "beside"  # what the modules that lie beside the rooms are called together
+
 
 class Fate(Enum):
     """What became of a mutant."""
@@ -152,7 +154,17 @@ def copy_tree(root: Path, folder: Path) -> None:
 
 
 def nearest_tests(root: Path, path: Path, room: str) -> list[str]:
-    """What to run for a file, nearest first: tests that bear its name, its sub-folder's, its room's, its doctests."""
+    """What to run for a file, nearest first: tests that bear its name, its sub-folder's, its room's, its doctests.
+
+    A module beside the rooms has no tests of its own: those of any room that speak of it tell.
+    """
+    if room == BESIDE:
+        named = sorted((root / "tests").rglob(f"test_*{path.stem}*.py"))
+        words = f"model_checkpoint.{path.stem} ", f"model_checkpoint import {path.stem}\n"
+        asking = [
+            one for one in sorted((root / "tests").rglob("test_*.py")) if any(w in one.read_text() for w in words)
+        ]
+        return [str(one.relative_to(root)) for one in dict.fromkeys([*named, *asking, root / path])]
     home, cut = root / "tests" / room, path.parts.index(room) + 1
     below = path.with_suffix("").parts[cut:]
     named = sorted(home.rglob(f"test_*{below[-1]}*.py")) if below else []
@@ -161,4 +173,4 @@ def nearest_tests(root: Path, path: Path, room: str) -> list[str]:
     return [str(one.relative_to(root)) for one in dict.fromkeys(found)]
 
 
-__all__ = ["Fate", "Site", "Workshop", "copy_tree", "nearest_tests"]
+__all__ = ["BESIDE", "Fate", "Site", "Workshop", "copy_tree", "nearest_tests"]

@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.ground.power import Disk, PowerUnavailable
 from tests.ground.rank_zygote import Zygote
+from tests.ground.requirements import without_power
 
 # a busy machine is no failure: properties are judged by what they find, never by the clock
 settings.register_profile("patient", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -19,7 +20,7 @@ def disk(request, tmp_path):
     try:
         disk = Disk(tmp_path, request.param)
     except PowerUnavailable as error:
-        pytest.skip(str(error))
+        without_power(str(error))
     yield disk
     with contextlib.suppress(PowerUnavailable):
         disk.unmount()

@@ -141,11 +141,10 @@ class Safetensors(_Library):
 
 
 class Dcp(_Library):
-    """torch.distributed.checkpoint, one process; it flushes its files by default."""
+    """torch.distributed.checkpoint, one process; it flushes its files, but not the folder that names them."""
 
     name = "DCP"
     most_tensors = 200_000
-    flushes = True
 
     def write(self, folder: Path, state: State) -> None:
         from torch.distributed import checkpoint

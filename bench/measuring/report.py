@@ -14,10 +14,11 @@ _INTRO = """# Benchmarks
 
 Written by `make bench`; run it on your machine, since only ratios within one run mean anything.
 All contenders do the same work in every round, one after the other, in rotating order; the folder is emptied and the
-disk flushed before each operation. A save counts when it is durable: torch.save and safetensors are followed by fsync
-of file and folder, DCP flushes by itself, Orbax's files are flushed afterwards. Processor seconds are of all threads of
-the process; peak memory is the high-water mark of resident memory above the start, where file pages that a library maps
-count too. Each ratio in a verdict is the median of the ratios within each round.
+disk flushed before each operation. A save counts when it is durable: what torch.save, safetensors, DCP and Orbax wrote
+is flushed afterwards, files and folders (DCP flushes its files by itself, but not the folder that names them, so that a
+power cut takes them: see [the proof](proof.md)). Processor seconds are of all threads of the process; peak memory is
+the high-water mark of resident memory above the start, where file pages that a library maps count too. Each ratio in a
+verdict is the median of the ratios within each round.
 """
 
 

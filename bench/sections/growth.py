@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -25,9 +27,26 @@ from model_checkpoint.storage import ObjectStore
 
 _FEW, _MANY = 10, 5000
 _EACH = 15  # so many of each kind in one round
+_PROCESSES = 3  # that come new in one round
+_LISTDIR = "os.listdir, many"
+_AFTER_SAVE, _FIRST = "load right after a save", "first load of a process"
 _SETTLED = 0.1  # seconds after which what was listed is kept
 _AT_ONCE = 64  # requests of the peer under way
 _STATE = {"model": {"w": torch.arange(64.0)}, "epoch": 3}
+
+_FIRST_LOADS = """
+import sys, time
+import torch
+import model_checkpoint as mc
+
+known, *roots = sys.argv[1:]
+for _ in range(3):
+    mc.load(known)
+for root in roots:
+    wall, cpu = time.perf_counter(), time.process_time()
+    mc.load(root)
+    print(time.perf_counter() - wall, time.process_time() - cpu)
+"""
 
 Times = dict[str, list[tuple[float, float]]]  # what was done -> wall and processor seconds of each
 
@@ -44,10 +63,20 @@ def run(folder: Path, *, rounds: int, scale: float, say: Say) -> Section:
         say(f"round {number}")
         seen: Times = {} if number == 0 else times  # the first one imports, compiles and warms up
         _round(folder, roots, seen, at=10**6 + number * _EACH)
+        for _ in range(_PROCESSES):
+            _first_loads(roots, seen)
     listing = _list_objects(many, rounds, say)
     growth = [
         Verdict(claim=f"{what} at {many:,} / at {_FEW} checkpoints", value=_ratio(times, what), limit=1.5)
         for what in ("save", "load newest", "load by step")
+    ]
+    growth += [
+        Verdict(
+            claim=f"{what} at {many:,} / at {_FEW} and one os.listdir of {many:,} names",
+            value=_ratio_beside_listing(times, what),
+            limit=1.5,
+        )
+        for what in (_AFTER_SAVE, _FIRST)
     ]
     tiny = Verdict(claim="tiny save / torch.save", value=_ratio(times, "tiny"), limit=4)
     pairs = zip(listing["list on S3"], listing["obstore's GET"], strict=True)
@@ -58,7 +87,10 @@ def run(folder: Path, *, rounds: int, scale: float, say: Say) -> Section:
         intro=f"A state of 64 numbers in roots of {_FEW} and of {many:,} checkpoints; {rounds} rounds of {_EACH}. "
         "torch.save is followed by fsync of file and folder.",
         grid=[["what", "median ms", "processor ms"], *_rows(times | listing)],
-        notes=["Right after a save the names of a root are read anew; a folder that stays as it is is read once."],
+        notes=[
+            "A folder that stays as it is is read once; right after a save, and by a process that comes new, its names "
+            "are read anew, which is the os.listdir beside it: who may have saved meanwhile, only the folder tells."
+        ],
         verdicts=[*growth, tiny, listed],
     )
 
@@ -88,8 +120,9 @@ def _round(folder: Path, roots: dict[str, Path], times: Times, *, at: int) -> No
     for step in range(at, at + _EACH):
         for name, root in roots.items():
             info = _timed(times, f"save, {name}", lambda root=root, step=step: mc.save(root, _STATE, step=step))
-            _timed(times, f"load right after a save, {name}", lambda root=root: mc.load(root))
+            _timed(times, f"{_AFTER_SAVE}, {name}", lambda root=root: mc.load(root))
             shutil.rmtree(info.path)
+        _timed(times, _LISTDIR, lambda: os.listdir(roots["many"] / "checkpoints"))
         _timed(times, "torch.save", lambda step=step: _torch_save(folder / "torch", step))
     time.sleep(_SETTLED)
     for root in roots.values():
@@ -98,6 +131,17 @@ def _round(folder: Path, roots: dict[str, Path], times: Times, *, at: int) -> No
         for name, root in roots.items():
             _timed(times, f"load newest, {name}", lambda root=root: mc.load(root))
             _timed(times, f"load by step, {name}", lambda root=root, step=step: mc.load(root, step=step % _FEW))
+
+
+def _first_loads(roots: dict[str, Path], times: Times) -> None:
+    """The first load of each root in a process that has everything imported."""
+    known = roots["few"].with_name("known")
+    mc.save(known, _STATE, step=0, overwrite=True)
+    command = [sys.executable, "-c", _FIRST_LOADS, str(known), *map(str, roots.values())]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    for name, line in zip(roots, told, strict=True):
+        wall, cpu = map(float, line.split())
+        times.setdefault(f"{_FIRST}, {name}", []).append((wall, cpu))
 
 
 def _torch_save(folder: Path, step: int) -> None:
@@ -124,6 +168,13 @@ def _ratio(times: Times, what: str) -> float:
     """The median of the ratios of what was done side by side."""
     above, below = ("save, few", "torch.save") if what == "tiny" else (f"{what}, many", f"{what}, few")
     return median(a / b for (a, _), (b, _) in zip(times[above], times[below], strict=True))
+
+
+def _ratio_beside_listing(times: Times, what: str) -> float:
+    """The same, where the names of the folder are read beside."""
+    listing = median(wall for wall, _ in times[_LISTDIR])
+    pairs = zip(times[f"{what}, many"], times[f"{what}, few"], strict=True)
+    return median(many / (few + listing) for (many, _), (few, _) in pairs)
 
 
 def _rows(times: Times) -> Iterator[list[str]]:

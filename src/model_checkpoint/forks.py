@@ -49,6 +49,19 @@ def lock() -> threading.Lock:
     return fresh
 
 
+def rlock() -> threading.RLock:
+    """Such a lock, which the thread that holds it may take again.
+
+    Example:
+        >>> guard = rlock()
+        >>> with guard, guard:
+        ...     pass
+    """
+    fresh = threading.RLock()
+    _locks.add(fresh)
+    return fresh
+
+
 def condition() -> threading.Condition:
     """A condition on such a lock; nobody waits for it in a forked child.
 

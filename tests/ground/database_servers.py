@@ -22,6 +22,7 @@ from pathlib import Path
 import pytest
 
 from tests.ground.object_servers import free_ports
+from tests.ground.requirements import missing
 
 PASSWORD = "hush-0123456789"
 MISSING = "run tests/install_servers.sh"
@@ -235,10 +236,7 @@ def _running(server: type[DatabaseServer]) -> Iterator[DatabaseServer]:
     try:
         one = server()
     except (FileNotFoundError, KeyError) as error:
-        reason = f"no {server.kind} server ({error}): {MISSING}"
-        if os.environ.get("MCKPT_REQUIRE_SERVERS"):
-            pytest.fail(reason)
-        pytest.skip(reason)
+        missing(f"no {server.kind} server ({error}): {MISSING}")
     try:
         one.start()
         yield one

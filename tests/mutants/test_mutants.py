@@ -28,6 +28,13 @@ def test_clip(tmp_path):
     assert [clip(value, 5) for value in (4, 5, 6)] == [5, 5, 6]
 """
 
+MOST = """
+from model_checkpoint.limits import MOST
+
+def test_most():
+    assert MOST == 3
+"""
+
 
 def changes(code):
     source = code.encode()
@@ -89,7 +96,9 @@ def project(tmp_path):
         "src/model_checkpoint/__init__.py": "",
         "src/model_checkpoint/room/__init__.py": ROOM,
         "src/model_checkpoint/bare/__init__.py": "",
+        "src/model_checkpoint/limits.py": "MOST = 3\n",
         "tests/room/test_clip.py": TESTS,
+        "tests/room/test_most.py": MOST,
         "pytest.ini": "[pytest]\n",
         ".gitignore": "ignored\n__pycache__/\n",
         "ignored": "",
@@ -102,10 +111,34 @@ def project(tmp_path):
 
 
 def test_the_same_seed_draws_the_same_mutants_and_every_room_gets_its_share(project):
-    assert rooms(project) == ["room"]
+    assert rooms(project) == ["room", "beside"]
     assert draw(project, ["room"], count=3, seed=1) == draw(project, ["room"], count=3, seed=1)
     assert len(draw(project, ["room"], count=3, seed=1)) == 3
     assert len(draw(project, ["room"], count=1000, seed=1)) == len(mutants_of(ROOM.encode()))
+
+
+def test_of_each_room_that_is_named_twenty_are_drawn_unless_another_number_is_asked_for(project, capsys):
+    many = "".join(f"def f{i}(a, b):\n    return a < b\n\n\n" for i in range(40))
+    (project / "src/model_checkpoint/room/__init__.py").write_text(many)
+    (project / "src/model_checkpoint/limits.py").write_text(many)
+
+    main(["room", "beside", "--minutes", "0"], root=project)
+    assert "60 more were drawn" in capsys.readouterr().out
+    main(["room", "--count", "3", "--minutes", "0"], root=project)
+    assert "3 more were drawn" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_module_beside_the_rooms_meets_the_tests_that_speak_of_it(project, capsys):
+    path = project / "src/model_checkpoint/limits.py"
+
+    assert {site.path for _, site in draw(project, ["beside"], count=9, seed=0)} == {path.relative_to(project)}
+    assert nearest_tests(project, path.relative_to(project), "beside") == [
+        "tests/room/test_most.py",
+        "src/model_checkpoint/limits.py",
+    ]
+    main(["beside"], root=project)
+    assert capsys.readouterr().out.splitlines()[-1].split() == ["all", "2", "2", "0", "100%"]
 
 
 @pytest.mark.slow
@@ -141,7 +174,7 @@ def test_an_unknown_room_is_refused_with_the_known_ones(project, capsys):
     with pytest.raises(SystemExit, match="2"):
         main(["bare"], root=project)
 
-    assert "no room 'bare' with tests of its own; there are room" in capsys.readouterr().err
+    assert "no room 'bare' with tests of its own; there are room, beside" in capsys.readouterr().err
 
 
 def test_the_nearest_tests_run_first(tmp_path):

@@ -111,5 +111,21 @@ def test_a_name_tells_a_step_only_in_the_form_a_save_gives_it(name, number):
 def test_names_are_sorted_by_the_step_they_tell_not_by_their_text():
     names = sort_names(("step-100000000", "zz", "step-00000002", "aa", "step-99999999"))
 
-    assert names.told == ("step-00000002", "step-99999999", "step-100000000")
+    assert names.newest == "step-100000000"
+    assert list(names.falling()) == ["step-100000000", "step-99999999", "step-00000002"]
     assert names.silent == ("aa", "zz")
+
+
+odd_names = st.sampled_from(["best", "step-", "step-step-123", "1234567890123", "step-0000000x", "step-000000001", "é"])
+some_names = st.lists(st.integers(0, 2 * 10**8).map(step_name) | st.integers(0, 30).map(step_name) | odd_names)
+
+
+@given(some_names.map(lambda names: tuple(dict.fromkeys(names))))
+def test_names_looked_at_all_at_once_are_told_apart_like_each_by_itself(names):
+    told = sorted((name for name in names if told_step(name) is not None), key=told_step, reverse=True)
+
+    found = sort_names(names)
+
+    assert list(found.falling()) == told
+    assert found.newest == (told[0] if told else None)
+    assert found.silent == tuple(sorted({*names} - {*told}))

@@ -14,6 +14,7 @@ from proof.power_cut import Cut, Ending, check_harness, cut_power
 from proof.reading import CONTENDERS, Reading
 from proof.report import markdown, short_rows
 from tests.ground.power import Disk, PowerUnavailable
+from tests.ground.requirements import without_power
 
 ROOT = Path(__file__).parents[2]
 
@@ -92,7 +93,7 @@ def test_a_power_cut_leaves_our_save_and_takes_that_of_torch(tmp_path):
     try:
         disk = Disk(tmp_path, "ext4")
     except PowerUnavailable as error:
-        pytest.skip(str(error))
+        without_power(str(error))
     with contextlib.ExitStack() as after:
         after.callback(disk.unmount)
         check_harness(disk, "torch.save")

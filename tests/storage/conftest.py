@@ -4,6 +4,7 @@ import shutil
 
 import pytest
 from tests.ground import object_servers
+from tests.ground.requirements import missing
 
 
 @pytest.fixture(scope="session")
@@ -24,13 +25,13 @@ def moto(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def azurite(tmp_path_factory):
-    """The server of Azure blobs; what needs it says so and is skipped where npm could not install it."""
+    """The server of Azure blobs; what needs it says so where npm could not install it."""
     try:
         with object_servers.azurite(tmp_path_factory.mktemp("azurite")) as server:
             server.make_bucket("bucket")
             yield server
     except FileNotFoundError as error:
-        pytest.skip(f"{error}: run tests/install_servers.sh")
+        missing(f"{error}: run tests/install_servers.sh")
 
 
 @pytest.fixture

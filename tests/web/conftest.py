@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 import uvicorn
 from tests.ground.big_catalog import build_catalog
+from tests.ground.requirements import missing
 from tests.web.visitor import Visitor
 
 from model_checkpoint.api.application import make_open_app
@@ -35,14 +36,6 @@ FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
-
-
-def missing(what: str) -> None:
-    """Skip, except where everything must be there."""
-    message = f"{what} is not installed; tests/install_servers.sh does that"
-    if os.environ.get("MCKPT_REQUIRE_SERVERS"):
-        pytest.fail(message)
-    pytest.skip(message)
 
 
 @contextmanager
@@ -95,7 +88,7 @@ def small(tmp_path):
 def browser():
     """One headless Chromium; for a module at most, since no other test can run an event loop while it is driven."""
     if CHROMIUM is None:
-        missing("chromium")
+        missing("chromium is not installed; tests/install_servers.sh does that")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as driver:
@@ -108,7 +101,7 @@ def browser():
 def axe():
     """The source of axe-core."""
     if not AXE.exists():
-        missing("axe-core")
+        missing("axe-core is not installed; tests/install_servers.sh does that")
     return AXE.read_text(encoding="utf-8")
 
 

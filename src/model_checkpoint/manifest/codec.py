@@ -118,6 +118,11 @@ def _refuse_nonsense(manifest: Label) -> None:
             raise ValueError("metrics or metadata are no mapping")
     if (manifest.step is not None and manifest.step < 0) or manifest.world_size < 1:
         raise ValueError(f"step {manifest.step} of {manifest.world_size} processes")
+    if isinstance(manifest, Manifest) and manifest.placed:
+        if len(manifest.placed) != len(manifest.entries):
+            raise ValueError(f"{len(manifest.entries)} arrays, of which {len(manifest.placed)} have a layout")
+        if min(manifest.placed) < 0 or max(manifest.placed) >= len(manifest.layouts):
+            raise ValueError(f"arrays in layouts that are none of its {len(manifest.layouts)}")
 
 
 def _invalid(where: str, what: str) -> ManifestInvalid:

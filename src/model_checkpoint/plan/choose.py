@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import heapq
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import methodcaller
 from typing import Generic, Protocol, TypeVar
 
 _STEP_NAME = re.compile(r"step-(\d{8}|[1-9]\d{8,})")  # exactly what step_name makes, and nothing else
+_PLAIN_CHARS = len("step-00000000")
+_LAST = -2  # below every step, and below those without one
 
 
 # what trainers call the folders and files of their steps: step-100, global_step100, checkpoint-500, iter_0000007
@@ -74,22 +78,51 @@ def trainer_step(name: str) -> int | None:
 class SortedNames:
     """The names of a root, as far as they tell what is newest."""
 
-    told: tuple[str, ...]  # names of steps, the lowest first
+    newest: str | None  # the one of the highest step
+    told: tuple[str, ...]  # names of steps, in no order
     silent: tuple[str, ...]  # the rest, which must be read to know
+
+    def falling(self) -> Iterator[str]:
+        """The names of steps, the highest first; they are put in order only if a second is asked for."""
+        if self.newest is not None:
+            yield self.newest
+        yield from sorted(self.told, key=_by_number, reverse=True)[1:]
 
 
 @lru_cache(maxsize=8)  # a root is asked again and again, and seldom changes between
 def sort_names(names: tuple[str, ...]) -> SortedNames:
-    """Sort names by the steps they tell.
+    """Tell the names of steps from the rest, and which of them is newest.
 
     Example:
-        >>> sort_names(("step-100000000", "best", "step-00000002"))
-        SortedNames(told=('step-00000002', 'step-100000000'), silent=('best',))
+        >>> sort_names(("step-00000002", "best", "step-100000000"))
+        SortedNames(newest='step-100000000', told=('step-00000002', 'step-100000000'), silent=('best',))
     """
-    every = sorted(names)
-    told = sorted(filter(_STEP_NAME.fullmatch, every), key=len)  # by number, since equal lengths are in order already
-    silent = sorted(set(every).difference(told)) if len(told) < len(every) else ()
-    return SortedNames(tuple(told), tuple(silent))
+    told = names if _are_plain(names) else _told(names)
+    silent = {*names}.difference(told) if len(told) < len(names) else ()
+    return SortedNames(_highest(told), told, tuple(sorted(silent)))
+
+
+def _are_plain(names: tuple[str, ...]) -> bool:
+    """Whether all are names of steps of eight digits, whose order is that of their texts: asked of all at once.
+
+    No name has a slash in it, so what is left of them has none exactly if each begins as it should.
+    """
+    left = ("/" + "/".join(names)).replace("/step-", "")
+    return {*map(len, names)} == {_PLAIN_CHARS} and left.isascii() and left.isdigit()
+
+
+def _told(names: tuple[str, ...]) -> tuple[str, ...]:
+    begun = tuple(filter(methodcaller("startswith", "step-"), names))
+    return begun if _are_plain(begun) else tuple(filter(_STEP_NAME.fullmatch, begun))
+
+
+def _highest(told: tuple[str, ...]) -> str | None:
+    longest = max(map(len, told), default=0)
+    return max(told if longest == _PLAIN_CHARS else (name for name in told if len(name) == longest), default=None)
+
+
+def _by_number(name: str) -> tuple[int, str]:
+    return len(name), name
 
 
 def newest_first(
@@ -104,19 +137,24 @@ def newest_first(
     A name is a claim: what turns out to have a lower step takes its place there. ``upto`` leaves names of higher steps
     alone.
     """
-    told = list(names.told)
     ripe = [_ByAge(one) for one in read_all(names.silent)]
     heapq.heapify(ripe)
-    while told or ripe:
-        claim = told_step(told[-1]) if told else None
-        if claim is not None and upto is not None and claim > upto:
-            told.pop()
-        elif claim is not None and (not ripe or claim >= _age(ripe[0].one)[0]):
-            found = read(told.pop())
+    told, claimed = names.falling(), math.inf  # no name that is left claims more
+    waiting: str | None = None
+    while True:
+        if ripe and _age(ripe[0].one)[0] > claimed:
+            yield heapq.heappop(ripe).one
+        elif waiting is not None:
+            found, waiting, claimed = read(waiting), None, claimed - 1
             if found is not None:
                 heapq.heappush(ripe, _ByAge(found))
         else:
-            yield heapq.heappop(ripe).one
+            waiting = next(told, None)
+            if waiting is None and not ripe:
+                return
+            claimed = _LAST if waiting is None else told_step(waiting) or 0
+            if upto is not None and claimed > upto:
+                waiting = None
 
 
 def is_newer(one: Dated, other: Dated) -> bool:

@@ -7,7 +7,6 @@ for a few assignments only: never while storing, reading, computing or calling l
 from __future__ import annotations
 
 import heapq
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,6 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from model_checkpoint import forks
 from model_checkpoint.recompute.activations.activation import check_activation, check_layer_id, size_of
 from model_checkpoint.recompute.activations.cache import RecomputationCache
 from model_checkpoint.recompute.activations.config import CheckpointConfig
@@ -85,7 +85,7 @@ class CheckpointManager(Closing):
         self._entries: dict[str, LedgerEntry] = {}
         self._ledger = Ledger(counts_sharing=self._store.borrows)
         self._flights = SingleFlight()
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
         self._closed = False
         self.checkpoint_registered: Signal[str] = Signal("checkpoint_registered")
         self.checkpoint_hit: Signal[str] = Signal("checkpoint_hit")

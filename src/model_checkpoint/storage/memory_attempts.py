@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from model_checkpoint import forks
 from model_checkpoint.errors import MemoryRefused
 from model_checkpoint.storage.contract.failures import (
     attempt_over,
@@ -41,7 +42,7 @@ class Discarded:
 class MemoryBucket:
     """All that one root in memory holds."""
 
-    guard: threading.RLock = field(default_factory=threading.RLock)
+    guard: threading.RLock = field(default_factory=forks.rlock)
     published: dict[str, Files] = field(default_factory=dict)
     trash: dict[str, Discarded] = field(default_factory=dict)  # in the order of deletion
     sidecars: dict[str, bytes] = field(default_factory=dict)

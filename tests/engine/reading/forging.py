@@ -60,6 +60,21 @@ def write_manifest(folder, top):
     (Path(folder) / "manifest.json").write_bytes(line + b"\n" + hashlib.sha256(line).hexdigest().encode())
 
 
+def read_rank(folder, top, rank):
+    """The top-level object of the manifest of one rank."""
+    return json.loads((Path(folder) / top["ranks"][rank][0]).read_bytes())
+
+
+def write_rank(folder, top, rank, forged):
+    """Put the manifest of one rank in its place, and sign the one of the checkpoint for it."""
+    data = msgspec.json.encode(forged)
+    record = top["ranks"][rank]
+    (Path(folder) / record[0]).write_bytes(data)
+    signed = [record[0], len(data), hashlib.sha256(data).hexdigest(), *record[3:]]
+    ranks = [signed if number == rank else other for number, other in enumerate(top["ranks"])]
+    write_manifest(folder, {**top, "ranks": ranks})
+
+
 class Forger:
     """Makes one forgery after the other from sound parts and hostile ones, always the same for one seed."""
 
@@ -76,11 +91,40 @@ class Forger:
                 self.replace_node(forged)
             elif what == "entry" and isinstance(forged.get("entries"), list) and forged["entries"]:
                 self.change_entry(self.pick(forged["entries"]))
-            elif what in ("tree", "metadata", "files"):
+            elif what in ("tree", "metadata"):
                 forged[what] = self.junk(forged[what])
+            elif what == "files":
+                table = self.pick(("files", "extras", "ranks", "layouts", "placed"))
+                forged[table] = self.junk(forged[table])
             else:
                 forged[self.pick(list(forged))] = self.part()
         return forged
+
+    def forge_rank(self, top):
+        """Return a copy of a rank's manifest with one to three places changed."""
+        forged = json.loads(json.dumps(top))
+        for _ in range(self.pick((1, 1, 2, 3))):
+            what = self.dice.choices(("piece", "table", "top"), (60, 35, 5))[0]
+            table = self.pick(("pieces", "files"))
+            if what == "piece" and isinstance(forged["pieces"], list) and forged["pieces"]:
+                self.change_piece(self.pick(forged["pieces"]))
+            elif what == "table":
+                forged[table] = self.junk(forged[table])
+            else:
+                forged[self.pick(list(forged))] = self.part()
+        return forged
+
+    def change_piece(self, piece):
+        """Give one field of a stored piece another value of its type."""
+        if not isinstance(piece, list) or len(piece) < 8:
+            return
+        sides = [self.pick(SIDES) for _ in range(self.pick((0, 1, 2, 2, 3, 70)))]
+        made = (
+            self.pick(NUMBERS), self.pick(WORDS), sides, sides, self.pick((0, 1, -1, 1 << 40, 1 << 70)),
+            self.pick(NUMBERS), self.pick(NUMBERS), self.pick(WORDS),
+        )  # fmt: skip
+        field = self.dice.randrange(8)
+        piece[field] = made[field] if self.dice.random() < 0.5 else self.near(piece[field])
 
     def replace_node(self, top):
         """Put a hostile node where a sound one stands."""

@@ -6,20 +6,16 @@ import datetime
 import enum
 import subprocess
 import sys
-import time
-import warnings
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from tests.engine.reading.forging import Forger, read_manifest, write_manifest
+from tests.engine.reading.forging import read_manifest, write_manifest
 
 import model_checkpoint as mc
 from model_checkpoint.errors import (
-    CheckpointException,
     ClassUnavailable,
     CorruptedCheckpoint,
     LimitExceeded,
@@ -145,6 +141,9 @@ FORGED = {
     "a size beyond 64 bits": ["torch.Size", [1 << 63]],
     "an attribute of torch that is no dtype": ["torch.dtype", "_inductor"],
     "a zone that is a folder": ["zone", "Europe"],
+    "a base of enums as an enum": ["e", "enum:Flag", None, 3],
+    "a member without a name or number": ["e", f"{__name__}:Mode", None, "fast"],
+    "a sum of flags without end": ["e", f"{__name__}:Bits", None, ["i", "0x" + "f" * 9000]],
 }
 
 
@@ -161,17 +160,21 @@ def test_what_no_save_writes_is_refused_by_type_and_passed_over(tmp_path, tree):
 @pytest.mark.parametrize(
     "tree",
     [
-        ["e", "enum:Flag", None, 3],
-        ["e", f"{__name__}:Bits", None, ["i", "0x" + "f" * 9000]],
         ["e", f"{__name__}:Mode", "FAST", ["i", "0x" + "f" * 9000]],
         ["e", f"{__name__}:Arrays", "A", 1],
+        ["e", f"{__name__}:Mode", "SLOW", "slow"],
         ["dc", f"{__name__}:Shadowed", ["a"], [1]],
+        ["dc", "not.imported:Config", ["a"], [1]],
     ],
-    ids=["Flag", "huge flags", "huge value", "array value", "property"],
+    ids=["huge value", "array value", "member gone", "property", "not imported"],
 )
-def test_classes_that_changed_are_refused_by_name(tmp_path, tree):
-    with pytest.raises(ClassUnavailable, match=r"types=\[|codec"):
-        mc.load(forge(tmp_path, tree))
+def test_classes_that_changed_or_are_not_at_hand_are_refused_by_name_and_never_passed_over(tmp_path, tree):
+    """The checkpoint is sound: to step over it would lose progress for the want of an import."""
+    root = forge(tmp_path, tree)
+
+    for fallback in (False, True):
+        with pytest.raises(ClassUnavailable, match=r"types=\[|codec"):
+            mc.load(root, fallback=fallback)
 
 
 def test_metadata_without_end_is_refused_by_every_reader(tmp_path):
@@ -213,39 +216,6 @@ def test_a_view_that_torch_cannot_step_through_comes_as_a_copy(tmp_path):
     assert back.tolist() == [5.0, 4.0, 3.0, 2.0, 1.0, 0.0]
 
 
-@pytest.fixture
-def generators_kept():
-    before = mc.rng_state()
-    yield
-    before.restore()
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("generators_kept")
-def test_five_thousand_forgeries_end_by_type_or_load_within_a_second(tmp_path):
-    folder = mc.save(tmp_path, state(), step=1, metrics={"a": 0.5}, metadata={"k": [1, {"b": 2.5}]}).path
-    top, forger = read_manifest(folder), Forger(0)
-    uses = [
-        lambda: mc.load(tmp_path),
-        lambda: mc.load(tmp_path, framework="numpy"),
-        lambda: mc.load(tmp_path, into=live(), strict=False),
-        lambda: mc.describe(tmp_path),
-    ]
-    slowest = fine = 0
-
-    for case in range(5_000):
-        write_manifest(folder, forger.forge(top))
-        started = time.process_time()
-        with suppress(CheckpointException), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            uses[case % len(uses)]()
-            fine += 1
-        slowest = max(slowest, time.process_time() - started)
-
-    assert slowest < 1, slowest
-    assert fine > 500, fine
-
-
 CHILD = """
 import sys, pathlib
 import model_checkpoint as mc
@@ -274,9 +244,39 @@ print("ClassUnavailable" in kinds)
 def test_forgeries_bring_no_framework_into_a_program_that_has_none(tmp_path):
     folder = mc.save(tmp_path, state(), step=1).path
 
-    told = run_without_frameworks(CHILD, tmp_path, folder)
+    told = run_apart(CHILD, tmp_path, folder)
 
     assert told == ["[]", "True"]
+
+
+TORCH_CHILD = """
+import sys
+import torch
+import model_checkpoint as mc
+from model_checkpoint.errors import CheckpointException
+from tests.engine.reading.forging import Forger, read_manifest, write_manifest
+
+root, folder = sys.argv[1:]
+top, forger = read_manifest(folder), Forger(3)
+trees = [["torch.dtype", "_inductor"], ["dc", "torch._inductor.config:x", ["a"], [1]], ["e", "torch:_inductor", "A", 1]]
+forged = [{**top, "tree": tree} for tree in trees] + [forger.forge(top) for _ in range(500)]
+before = "torch._inductor" in sys.modules
+for one in forged:
+    write_manifest(folder, one)
+    try:
+        mc.load(root)
+    except CheckpointException:
+        pass
+print(before, "torch._inductor" in sys.modules)
+"""
+
+
+@pytest.mark.slow
+def test_forgeries_bring_no_compiler_into_a_program_that_has_torch(tmp_path):
+    """Whoever asks torch for an attribute that it does not have yet may wake hundreds of modules."""
+    folder = mc.save(tmp_path, state(), step=1).path
+
+    assert run_apart(TORCH_CHILD, tmp_path, folder) == ["False False"]
 
 
 def test_a_load_names_the_framework_to_import_instead_of_importing_it(tmp_path):
@@ -294,7 +294,7 @@ print(mc.load(sys.argv[1], parts="w", framework="numpy")["w"].tolist(), "torch" 
 print(type(mc.load(sys.argv[1], parts="w", framework="torch")["w"]).__name__)
 """
 
-    told = run_without_frameworks(script, tmp_path)
+    told = run_apart(script, tmp_path)
 
     assert told == [
         "w: saved from torch, which is not imported, and a load imports nothing by itself. Import torch first, or load "
@@ -306,7 +306,7 @@ print(type(mc.load(sys.argv[1], parts="w", framework="torch")["w"]).__name__)
     ]
 
 
-def run_without_frameworks(script, *arguments):
+def run_apart(script, *arguments):
     """Run ``script`` in a process of its own; return the lines it printed."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", script, *map(str, arguments)],

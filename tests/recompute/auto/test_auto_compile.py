@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 from tests.recompute.auto.auto_models import leanest, mlp, step, transformer
+from tests.recompute.auto.test_auto_together import mixed, trained
 from torch import nn
 
 from model_checkpoint.recompute import ModelRefused, auto_checkpoint
@@ -107,3 +108,25 @@ def test_planning_a_compiled_model_is_refused_with_the_order_that_works(executor
 
     with pytest.raises(ModelRefused, match=r"compiled by torch.compile already. Write torch.compile\(auto_checkpoint"):
         auto_checkpoint(model, 0.5, torch.randn(8, 16), executor=executor)
+
+
+@pytest.mark.parametrize("order", ["optimizer, plan", "plan, optimizer", "plan, compiler, optimizer"])
+def test_a_compiled_plan_trains_in_mixed_precision_like_the_compiled_model(order):
+    torch.manual_seed(0)
+    model, x = transformer(32, 4), torch.randn(4, 16, 32)
+    twin = copy.deepcopy(model)
+    compiler = {"backend": "aot_eager", "fullgraph": True}
+    made = {}
+    for what in order.split(", "):
+        if what == "plan":
+            auto_checkpoint(model, 0.6, x, executor="torch")
+        elif what == "compiler":
+            made["model"] = torch.compile(model, **compiler)
+        else:
+            made["optimizer"] = mixed(made.get("model", model))
+    ours = made.get("model") or torch.compile(model, **compiler)
+
+    assert set(model.plan.fates()) != {"kept"}
+    got = trained(ours, made["optimizer"], x)
+    expected = trained(torch.compile(twin, **compiler), mixed(twin), x)
+    assert all(torch.equal(a, b) for a, b in zip(got, expected, strict=True))

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from model_checkpoint import forks
 from model_checkpoint.coordination import PATIENCE
 from model_checkpoint.distributed.coordinators.ranked import RankedCoordinator
 
@@ -14,7 +15,7 @@ from model_checkpoint.distributed.coordinators.ranked import RankedCoordinator
 @dataclass(slots=True, eq=False)
 class _Board:
     values: dict[str, bytes] = field(default_factory=dict)
-    changed: threading.Condition = field(default_factory=threading.Condition)
+    changed: threading.Condition = field(default_factory=forks.condition)
 
 
 class LocalCoordinator(RankedCoordinator):

@@ -119,10 +119,12 @@ def _info(store: Store, manifest: Manifest) -> CheckpointInfo:
 
 
 def _of_state(store: Store, manifest: Manifest) -> Description:
-    summary = tree.summary(manifest.tree, manifest.entries)
+    # behind as many as have a layout come their pieces, which no tree names
+    entries = manifest.entries[: len(manifest.placed) or None]
+    summary = tree.summary(manifest.tree, entries)
     lines = []
-    for spec in tree.specs(manifest.tree, manifest.entries):
-        entry = manifest.entries[spec.entry]
+    for spec in tree.specs(manifest.tree, entries):
+        entry = entries[spec.entry]
         itemsize = entry.nbytes // max(1, prod(entry.shape))
         lines.append(
             TensorLine(

@@ -114,6 +114,11 @@ def _read_all(store: Store, names: Sequence[str]) -> list[ListedCheckpoint]:
     return [found for name, start in heads if (found := _listed(store, name, start)) is not None]
 
 
+def read_silent(store: Store) -> list[ListedCheckpoint]:
+    """Read the summary of every checkpoint whose name does not tell its step."""
+    return _read_all(store, sort_names(tuple(store.entries())).silent)
+
+
 def read_listed(store: Store, name: str) -> ListedCheckpoint | None:
     """Read the summary of one checkpoint; None if there is none of that name."""
     ((_, start),) = read_manifests(store, [name], limit=HEAD_BYTES)

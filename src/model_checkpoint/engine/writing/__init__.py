@@ -1,6 +1,7 @@
 """Writing: from a flat state to a committed checkpoint.
 
 request         what a caller asked to save, checked before anything is touched.
+commit_time     when a checkpoint was saved, in an order that no clock set back turns round.
 incremental     find the checkpoint to build on, learn what changed since, and repeat whole files that did not.
 save_plan       a save planned to the last byte: which files, what in each, where every tensor lies.
 slabs           move the bytes of many leaves into files, hashing each chunk on the way.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 
 import msgspec
 
@@ -34,6 +33,7 @@ def compose(
     *,
     stamps: Mapping[str, FileStat],
     parent: Parent | None,
+    created: str,
 ) -> Manifest:
     """Gather what the workers found into the record of the checkpoint."""
     entries: list[Entry | None] = [None] * len(flat.leaves)
@@ -48,21 +48,21 @@ def compose(
             )
     linked = any(isinstance(job, LinkedFile) for job in jobs)
     return msgspec.structs.replace(
-        manifest_of(order, flat.tree, [entry for entry in entries if entry is not None]),
+        manifest_of(order, flat.tree, [entry for entry in entries if entry is not None], created=created),
         features=features_of(order, compressed=any(record.frames for record in records)),
         files=tuple(records),
         parents=(parent.manifest.id,) if linked and parent is not None else (),
     )
 
 
-def manifest_of(order: SaveRequest, tree: Node, entries: Sequence[Entry]) -> Manifest:
+def manifest_of(order: SaveRequest, tree: Node, entries: Sequence[Entry], *, created: str) -> Manifest:
     """What the request and the state alone tell of a checkpoint."""
     return Manifest(
         id=order.id,
         attempt=order.attempt,
         name=order.name,
         step=order.step,
-        created=datetime.now(UTC).isoformat(timespec="microseconds"),
+        created=created,
         layout=order.layout.value,
         compression=order.compression.value,
         left_out=order.left_out,

@@ -12,7 +12,6 @@ import stat
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -23,6 +22,7 @@ from model_checkpoint.engine.common.info import CheckpointInfo, info_of, path_of
 from model_checkpoint.engine.common.workers import Pace, cores, run_all
 from model_checkpoint.engine.jobs import inflight
 from model_checkpoint.engine.root.recover import recover_once
+from model_checkpoint.engine.writing.commit_time import commit_time
 from model_checkpoint.engine.writing.request import SaveRequest, request_save
 from model_checkpoint.engine.writing.slabs import FileJob, write_files
 from model_checkpoint.errors import CheckpointException, NothingWritten, UnsafeName
@@ -91,7 +91,8 @@ def save_opaque(
             found = _written(folder, where)
             _require_bytes(found, where, backend, file)
             records = _take(stage, folder, found)
-        manifest = _compose(order, records, stage, inside=_inside(backend, file, found))
+        created = commit_time(store, order)
+        manifest = _compose(order, records, stage, inside=_inside(backend, file, found), created=created)
         stage.publish(encode(manifest))
     except BaseException:
         with suppress(CheckpointException):  # the first error is the one to tell; recovery sweeps what is left
@@ -222,7 +223,7 @@ def _record(name: str, size: int, digests: Sequence[ChunkDigest]) -> FileRecord:
 
 
 def _compose(
-    order: SaveRequest, records: Sequence[FileRecord], stage: Attempt, *, inside: Mapping[str, Any]
+    order: SaveRequest, records: Sequence[FileRecord], stage: Attempt, *, inside: Mapping[str, Any], created: str
 ) -> Manifest:
     stamps = stage.stamps()
     layout = CheckpointFormat.SINGLE_FILE if len(records) == 1 else CheckpointFormat.MULTI_SHARD
@@ -231,7 +232,7 @@ def _compose(
         attempt=order.attempt,
         name=order.name,
         step=order.step,
-        created=datetime.now(UTC).isoformat(timespec="microseconds"),
+        created=created,
         layout=layout.value,
         compression=order.compression.value,
         features=(OPAQUE,),

@@ -28,6 +28,7 @@ from model_checkpoint.engine.repairing.protect import protect
 from model_checkpoint.engine.root.recover import recover_once, tell_of_trash
 from model_checkpoint.engine.root.shared_files import share_of
 from model_checkpoint.engine.writing import bandwidth
+from model_checkpoint.engine.writing.commit_time import commit_time
 from model_checkpoint.engine.writing.incremental import find_parent
 from model_checkpoint.engine.writing.manifest_build import compose, write_index
 from model_checkpoint.engine.writing.rank_saves.save_ranks import RankRequest, save_on_ranks
@@ -232,7 +233,13 @@ def _write(planned: SavePlan, move: Move) -> Manifest:
             job.writer = stage.create(name, job.layout.size)  # a full disk is known before the first byte
         move(planned.writing)
         manifest = compose(
-            order, planned.flat, planned.files, planned.jobs, stamps=stage.stamps(), parent=planned.parent
+            order,
+            planned.flat,
+            planned.files,
+            planned.jobs,
+            stamps=stage.stamps(),
+            parent=planned.parent,
+            created=commit_time(store, order),
         )
         if order.layout is CheckpointFormat.CONSOLIDATED:
             manifest = msgspec.structs.replace(manifest, extras=(write_index(stage, manifest),))

@@ -5,10 +5,10 @@ What goes first when it is full is a policy's choice; no lookup and no eviction 
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
 from typing import Any
 
+from model_checkpoint import forks
 from model_checkpoint.recompute.activations.activation import check_activation, check_layer_id, size_of
 from model_checkpoint.recompute.activations.policies import CachePolicy, LRUPolicy
 from model_checkpoint.recompute.common.closing import Closing
@@ -62,7 +62,7 @@ class RecomputationCache(Closing):
         self._policy: CachePolicy = LRUPolicy() if policy is None else policy
         self._items: dict[str, tuple[Any, int]] = {}
         self._size = self._hits = self._misses = self._evictions = 0
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
         self._closed = False
 
     def get(self, layer_id: str) -> Any:

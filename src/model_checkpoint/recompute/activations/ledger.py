@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
+from model_checkpoint import forks
 from model_checkpoint.recompute.activations.activation import storages_of
 from model_checkpoint.recompute.activations.memory_stats import MemoryStats
 from model_checkpoint.recompute.activations.stores import ActivationSlot
@@ -18,7 +18,7 @@ class LedgerEntry:
     def __init__(self, slot: ActivationSlot, nbytes: int, accesses: int) -> None:
         self.slot, self.nbytes, self.accesses = slot, nbytes, accesses
         self.storages: tuple[tuple[tuple[str, int], int], ...] = ()
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
 
     def count_access(self) -> None:
         """Count one retrieval; the only thing a hit has to lock for."""

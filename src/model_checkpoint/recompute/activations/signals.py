@@ -6,9 +6,10 @@ A listener runs in the thread that caused the event, after every lock has been l
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
+
+from model_checkpoint import forks
 
 log = logging.getLogger("model_checkpoint.recompute")
 
@@ -34,7 +35,7 @@ class Signal(Generic[Event]):
     def __init__(self, name: str) -> None:
         self.name = name
         self._listeners: tuple[Callable[[Event], None], ...] = ()
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
 
     def __bool__(self) -> bool:
         return bool(self._listeners)

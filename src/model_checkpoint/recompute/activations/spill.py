@@ -7,10 +7,10 @@ ends.
 from __future__ import annotations
 
 import os
-import threading
 from collections import OrderedDict
 from typing import Any
 
+from model_checkpoint import forks
 from model_checkpoint.recompute.activations.activation import size_of
 from model_checkpoint.recompute.activations.packing import Restore, pack_activation
 from model_checkpoint.recompute.common.closing import Closing
@@ -50,7 +50,7 @@ class _DiskSlot:
         self._activation: Any = activation
         self._spilled: _Spilled | None = None
         self.nbytes = size_of(activation)
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
         self._released = False
 
     def read(self) -> Any:
@@ -112,7 +112,7 @@ class DiskStore(Closing):
         self._live: set[_DiskSlot] = set()
         self._in_memory: OrderedDict[_DiskSlot, None] = OrderedDict()  # least recently used first
         self._held = self._spilled = 0
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
         self._closed = False
 
     @property

@@ -7,9 +7,9 @@ at different times are different slots, so a late release never hits a new activ
 from __future__ import annotations
 
 import sys
-import threading
 from typing import Any, Protocol, runtime_checkable
 
+from model_checkpoint import forks
 from model_checkpoint.recompute.activations.activation import size_of
 from model_checkpoint.recompute.common.closing import Closing
 from model_checkpoint.recompute.errors import ActivationInvalid
@@ -130,7 +130,7 @@ class DeviceStore(Closing):
     def __init__(self, device: str = "cpu") -> None:
         self.device = device
         self._moved = 0
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
         self._closed = False
 
     @property

@@ -6,12 +6,12 @@ A strategy answers one question per layer and forward pass. Those that learn do 
 from __future__ import annotations
 
 import os
-import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol, runtime_checkable
 
+from model_checkpoint import forks
 from model_checkpoint.recompute.activations.activation import check_activation, check_layer_id, size_of
 from model_checkpoint.recompute.activations.config import CheckpointConfig, CheckpointStrategy
 from model_checkpoint.recompute.activations.tracker import MemoryTracker
@@ -156,7 +156,7 @@ class MemoryAwareStrategy(CheckpointStrategyBase):
     ) -> None:
         super().__init__(exclude=exclude)
         self._usage, self._limit, self._clock = usage, limit, clock
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
         self._interval, self._moved_at = self.start, -float("inf")
 
     @property
@@ -200,7 +200,7 @@ class SmartStrategy(CheckpointStrategyBase):
 
     def __init__(self, *, exclude: Iterable[str] = ()) -> None:
         super().__init__(exclude=exclude)
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
         self.reset()
 
     def reset(self) -> None:

@@ -5,12 +5,12 @@ All figures are running totals: no call walks over the layers. Listeners run out
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 
+from model_checkpoint import forks
 from model_checkpoint.recompute.activations.activation import check_layer_id
 from model_checkpoint.recompute.activations.memory_stats import (
     LayerMemoryStats,
@@ -58,7 +58,7 @@ class MemoryTracker:
         self.memory_deallocated: Signal[MemoryEvent] = Signal("memory_deallocated")
         self.peak_memory_exceeded: Signal[MemoryEvent] = Signal("peak_memory_exceeded")
         self.memory_limit_exceeded: Signal[MemoryLimitEvent] = Signal("memory_limit_exceeded")
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
         self._layers: dict[str, _Layer] = {}
         self._limit: int | None = None
         self._current = self._peak = self._live_count = 0

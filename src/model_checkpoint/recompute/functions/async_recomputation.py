@@ -15,6 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar, copy_context
 from typing import Any, Generic, TypeVar
 
+from model_checkpoint import forks
 from model_checkpoint.recompute.activations.activation import check_layer_id
 from model_checkpoint.recompute.common.closing import Closing
 from model_checkpoint.recompute.errors import RecomputationCancelled
@@ -91,6 +92,12 @@ class _Batch:
             self._ready.clear()
             self._fail(RecomputationCancelled(_cancelled(self._wanted), layer_id=self._wanted[0]))
             return True
+
+    def stay_behind(self) -> None:
+        """In a forked child: fail as cancelled, since only the parent has the threads that were at it."""
+        self._lock, self.future = threading.Lock(), Future()  # either may be held by a thread that is not here
+        self._ready.clear()
+        self._fail(RecomputationCancelled(_cancelled(self._wanted), layer_id=next(iter(self._wanted), "")))
 
     def step(self) -> bool:
         """Recompute one ready layer; False when there was none."""
@@ -219,15 +226,26 @@ class AsyncRecomputationEngine(Closing):
         engine: RecomputationEngine | None = None,
         strategy: RecomputationStrategy | None = None,
     ) -> None:
-        parallel = max_degree_of_parallelism if max_degree_of_parallelism > 0 else os.cpu_count() or 1
-        self._parallel = parallel
+        self._parallel = max_degree_of_parallelism if max_degree_of_parallelism > 0 else os.cpu_count() or 1
         self._owns_engine = engine is None
         self._engine = RecomputationEngine(strategy=strategy) if engine is None else engine
         self._worker = threading.local()
-        self._pool = ThreadPoolExecutor(parallel, "recompute", initializer=self._mark_worker)
+        self._pool = self._new_pool()
         self._batches: set[_Batch] = set()
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
         self._closed = False
+        forks.in_child(self._begin_anew)
+
+    def _new_pool(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(self._parallel, "recompute", initializer=self._mark_worker)
+
+    def _begin_anew(self) -> None:
+        """A forked child has workers of its own; what its parent's are at is not for it to wait for."""
+        batches, self._batches = self._batches, set()
+        for batch in batches:
+            batch.stay_behind()
+        if not self._closed:
+            self._pool = self._new_pool()
 
     def _mark_worker(self) -> None:
         self._worker.ours = True

@@ -5,9 +5,9 @@ Walks are iterative, so a chain of any length will do.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Iterator, Mapping
 
+from model_checkpoint import forks
 from model_checkpoint.recompute.activations.activation import check_layer_id
 from model_checkpoint.recompute.errors import DependencyCycle, SettingInvalid
 
@@ -27,7 +27,7 @@ class DependencyGraph:
 
     def __init__(self) -> None:
         self._needs: dict[str, dict[str, None]] = {}  # inner dict: an ordered set
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
 
     def add_dependency(self, layer_id: str, depends_on: Iterable[str]) -> None:
         """Say that ``layer_id`` needs every layer of ``depends_on``, besides what it needed before."""

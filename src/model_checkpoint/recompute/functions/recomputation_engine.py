@@ -5,7 +5,6 @@ Functions run outside every lock and may call back into the engine or a manager.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
@@ -13,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from model_checkpoint import forks
 from model_checkpoint.recompute.activations.activation import check_layer_id
 from model_checkpoint.recompute.activations.memory_stats import timestamp
 from model_checkpoint.recompute.activations.signals import Signal
@@ -152,7 +152,7 @@ class RecomputationEngine(Closing):
         self._graph = DependencyGraph()
         self._entries: dict[str, _RegisteredFunction] = {}
         self._total = _LayerTally()
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
         self._closed = False
 
     @property

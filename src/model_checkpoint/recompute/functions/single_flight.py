@@ -62,7 +62,12 @@ class SingleFlight:
 
     def __init__(self) -> None:
         self._flights: dict[str, Flight] = {}
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
+        forks.in_child(self._begin_anew)
+
+    def _begin_anew(self) -> None:
+        """In a forked child nobody computes what its parent has under way: whoever asks computes it."""
+        self._flights = {}
 
     def run(self, key: str, compute: Callable[[Flight], Any] | None) -> tuple[Any, bool]:
         """Give what ``compute`` gives, and True; or what a caller ahead of us computed, and False; or (None, False).

@@ -28,7 +28,7 @@ def folder_entries(calls: Syscalls, path: str) -> tuple[str, ...]:
         if known is not None and known[0] == times:
             return known[1]
         names = tuple(calls.listdir(path))
-        if _is_local(calls, path) and _has_settled(info, now):
+        if _has_settled(info, now) and _is_local(calls, path):
             _remember(calls, path, (times, names))
     except FileNotFoundError:
         return ()

@@ -90,6 +90,7 @@ class Resolver:
         cls = self.find(recorded)
         if not issubclass(cls, Enum):
             raise ClassUnavailable(f"class {recorded}: saved as an enum, now it is none. Pass types=[...].")
+        _refuse_impossible(cls, recorded, name, value)
         member = cls.__members__.get(name or "")
         if member is None and issubclass(cls, Flag) and isinstance(value, int):
             member = _flags(cls, value)
@@ -100,6 +101,27 @@ class Resolver:
                 "Pass types=[...] with the enum as it was."
             )
         return member
+
+
+def _refuse_impossible(cls: type[Enum], recorded: str, name: str | None, value: Any) -> None:
+    """Raise for what no member of any enum can have been, however the class has changed since."""
+    if cls.__module__ == "enum" and not cls.__members__:
+        odd = "is a base of enums and has no members"
+    elif name is None and type(value) is not int:
+        odd = f"a member without a name is a number, got {brief(value)}"
+    elif issubclass(cls, Flag) and type(value) is int and not _can_be_written(value):
+        odd = f"a number of {value.bit_length()} bits is no sum of flags"
+    else:
+        return
+    raise ManifestInvalid(f"enum {recorded}: {odd}. The manifest is damaged; load another step.")
+
+
+def _can_be_written(value: int) -> bool:
+    """Whether Python writes the number in digits, as it does to name a sum of flags."""
+    try:
+        return bool(str(value))
+    except ValueError:
+        return False
 
 
 def _is_same(one: Any, other: Any) -> bool:

@@ -6,6 +6,7 @@ import os
 
 import pytest
 from tests.ground.power import Disk, PowerUnavailable
+from tests.ground.requirements import without_power
 
 import model_checkpoint as mc
 from model_checkpoint.errors import DiskFull, DurabilityUnknown
@@ -27,7 +28,7 @@ def mounted(folder, kind, **options):
     try:
         disk = Disk(folder, kind, **options)
     except PowerUnavailable as error:
-        pytest.skip(str(error))
+        without_power(str(error))
     try:
         yield disk.mount_point
     finally:

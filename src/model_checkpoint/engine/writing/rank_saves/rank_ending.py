@@ -14,6 +14,7 @@ from model_checkpoint.engine.jobs.followups import FollowUp
 from model_checkpoint.engine.ranks.conversation import Conversation
 from model_checkpoint.engine.repairing.protect import protect
 from model_checkpoint.engine.writing import bandwidth
+from model_checkpoint.engine.writing.commit_time import commit_time
 from model_checkpoint.engine.writing.rank_saves.rank_part import PartRecord, compose_ranks, require_files, write_part
 from model_checkpoint.engine.writing.rank_saves.rank_plan import RankPlan
 from model_checkpoint.engine.writing.rank_saves.unsharded import unshard
@@ -117,7 +118,8 @@ class RankEnding:
     def _composed(self, votes: Sequence[PartRecord]) -> Manifest:
         if self._plan is None:
             raise AssertionError("a save is planned before it is written")
-        manifest = compose_ranks(self.order, self._tree(), self._plan, votes)
+        created = commit_time(self._store, self.order)
+        manifest = compose_ranks(self.order, self._tree(), self._plan, votes, created=created)
         if self.order.layout is CheckpointFormat.MULTI_SHARD:
             return manifest
         emit: Emit = self._talk.moved

@@ -49,7 +49,15 @@ def write_part(
         if not order.stem:  # else the parts are read once more, and go
             job.want_subchunks()
     move(planned.writing)
-    wrote = compose(order, planned.flat, planned.files, planned.jobs, stamps=stage.stamps(), parent=planned.parent)
+    wrote = compose(
+        order,
+        planned.flat,
+        planned.files,
+        planned.jobs,
+        stamps=stage.stamps(),
+        parent=planned.parent,
+        created="",  # rank 0 will say when
+    )
     pieces = tuple([_piece(share, entry) for share, entry in zip(shares, wrote.entries, strict=True)])
     manifest = RankManifest(attempt=order.attempt, rank=order.rank, files=wrote.files, pieces=pieces)
     data, name = encode_rank(manifest), f"rank-{order.rank}-{order.attempt}.json"
@@ -99,7 +107,9 @@ def require_files(stage: Attempt, votes: Sequence[PartRecord], where: str) -> No
             )
 
 
-def compose_ranks(order: SaveRequest, tree: Node, plan: RankPlan, votes: Sequence[PartRecord]) -> Manifest:
+def compose_ranks(
+    order: SaveRequest, tree: Node, plan: RankPlan, votes: Sequence[PartRecord], *, created: str
+) -> Manifest:
     """The manifest of the checkpoint; where bytes lie, those of the ranks say."""
     entries = [
         Entry(
@@ -122,7 +132,7 @@ def compose_ranks(order: SaveRequest, tree: Node, plan: RankPlan, votes: Sequenc
         for v in votes
     )
     return msgspec.structs.replace(
-        manifest_of(order, tree, entries),
+        manifest_of(order, tree, entries, created=created),
         features=(RANKS, *features_of(order, compressed=any(vote["compressed"] for vote in votes))),
         world_size=len(votes),
         parents=tuple(dict.fromkeys(parent for vote in votes for parent in vote["parents"])),

@@ -62,7 +62,15 @@ def unshard(
         for name, job in planned.named_jobs():
             job.writer = stage.create(name, job.layout.size)
         write_files(planned.writing, emit=emit)
-    made = compose(order, planned.flat, planned.files, planned.jobs, stamps=stage.stamps(), parent=None)
+    made = compose(
+        order,
+        planned.flat,
+        planned.files,
+        planned.jobs,
+        stamps=stage.stamps(),
+        parent=None,
+        created=parts.created,
+    )
     if order.layout is CheckpointFormat.CONSOLIDATED:
         made = msgspec.structs.replace(made, extras=(write_index(stage, made),))
     stage.drop([name for rank in parts.ranks for name in (rank.name, *rank.files)])

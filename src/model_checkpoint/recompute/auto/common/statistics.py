@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections import deque
 from dataclasses import asdict, dataclass
 from typing import Any
+
+from model_checkpoint import forks
 
 
 @dataclass(slots=True, kw_only=True)
@@ -43,7 +44,7 @@ class RecomputeStatistics:
     """
 
     def __init__(self, *, events: int = 4096) -> None:
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
         self._layers: dict[str, LayerRecord] = {}
         self._events: deque[tuple[float, str, str, float]] = deque(maxlen=events)
         self._start = time.perf_counter()

@@ -6,13 +6,13 @@ model is a plain model.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
+from model_checkpoint import forks
 from model_checkpoint.recompute.auto.common.determinism import Determinism, fingerprint_of
 from model_checkpoint.recompute.auto.common.errors import ModelRefused
 from model_checkpoint.recompute.auto.common.statistics import RecomputeStatistics
@@ -55,7 +55,7 @@ class Runtime:
             self._by_module.setdefault(id(stage.module), []).append(stage)
         self._patches: list[Patch] = []
         self._kinds: list[tuple[str, nn.Module, type]] = []
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
 
     def use(self, schedule: Schedule) -> None:
         """Run by this schedule from the next forward pass on."""

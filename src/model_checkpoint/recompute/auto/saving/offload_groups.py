@@ -9,7 +9,6 @@ workers: it reads what is written, and never waits for what its parent's worker 
 from __future__ import annotations
 
 import os
-import threading
 import time
 import weakref
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from model_checkpoint import forks
 from model_checkpoint.recompute.auto.common.errors import ValueChanged
 from model_checkpoint.recompute.auto.common.statistics import RecomputeStatistics
 from model_checkpoint.recompute.auto.saving.saved import Saved
@@ -66,7 +66,7 @@ class OffloadGroup:
         self.layer, self._file, self._submit, self._statistics = layer, file, submit, statistics
         self._owner = os.getpid()
         self._storages: list[OffloadedStorage] = []
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
         self._asked = self._early = False
         self.on_read: Callable[[], None] | None = None  # backward has come to this group
 

@@ -97,7 +97,7 @@ class Bucket:
     client: Any  # a store of obstore, rooted at the bucket
     term: float = TERM_SECONDS  # whoever was silent for so long on another machine may be dead, never before
     proven: bool = False  # preconditions were seen to be honoured
-    proving: threading.Lock = field(default_factory=threading.Lock)
+    proving: threading.Lock = field(default_factory=forks.lock)
 
     def where(self, key: str) -> str:
         """The full URL of a key, for messages."""
