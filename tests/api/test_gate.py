@@ -1,16 +1,19 @@
 """One gate for all: every attack gets the answer it is meant to get."""
 
 import asyncio
+import json
 import logging
+import re
 
 import pytest
 from starlette.routing import Route
+from starlette.websockets import WebSocketDisconnect
 from tests.ground.served import TOKEN, Server
 
 from model_checkpoint.api.application import ROUTERS
 from model_checkpoint.api.gate.admission import MOST_BODY, MOST_QUERY, Admission, RequestHead, hosts_of
 from model_checkpoint.api.gate.body_guard import read_body
-from model_checkpoint.api.gate.gatekeeper import WRONG_TOKENS
+from model_checkpoint.api.gate.gatekeeper import REQUESTS, WRONG_TOKENS
 
 PROBLEM = {"error", "code", "at", "length", "suggestion"}
 
@@ -186,8 +189,38 @@ def test_a_body_that_cannot_be_used_is_refused_in_words(reader, body):
 
 
 def test_nobody_speaks_websockets_here(reader):
-    with pytest.raises(Exception, match=r".*"), reader.websocket_connect("/api/events"):
+    with pytest.raises(WebSocketDisconnect, match=r"^$") as ended, reader.websocket_connect("/api/events"):
         pass
+
+    assert ended.value.code == 1008
+
+
+def test_who_asks_too_often_waits(reader):
+    app = Server(reader.library).app
+    first, *rest = asyncio.run(knocked(app, [(b"host", b"evil.example")], REQUESTS + 1))
+
+    assert {status for status, _ in (first, *rest[:-1])} == {403}
+    assert rest[-1][0] == 429
+    assert re.fullmatch(r"wait for \d+ seconds\.", rest[-1][1]["error"])
+
+
+async def knocked(app, headers, times):
+    """So many requests of one client, as a server hands them over; the status and document of each."""
+    scope = {"type": "http", "method": "GET", "path": "/api/jobs", "headers": headers, "client": ("10.0.0.9", 1)}
+    told = []
+
+    async def receive():
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    for _ in range(times):
+        sent = []
+
+        async def send(message, sent=sent):
+            sent.append(message)
+
+        await app(dict(scope), receive, send)
+        told.append((sent[0]["status"], json.loads(sent[1]["body"])))
+    return told
 
 
 def test_a_failure_tells_the_client_nothing_and_the_log_everything(reader, monkeypatch, caplog):
@@ -222,11 +255,12 @@ def test_text_from_a_catalog_stays_text(server, made):
     assert answer.json()["note"] == note
 
 
-def test_two_hosts_are_none():
-    admission = Admission(hosts=hosts_of("127.0.0.1"), token="t")
-    head = RequestHead(method="GET", path="/", raw_path="/", query="", headers={"host": ""})
+@pytest.mark.parametrize("hosts", [(b"testserver", b"evil.example"), (b"testserver", b"testserver")])
+def test_two_hosts_are_none(reader, hosts):
+    """What stands before us may have gone by the other one."""
+    (answer,) = asyncio.run(knocked(reader.app, [(b"host", host) for host in hosts], 1))
 
-    assert admission.refusal(head).code == "HostNotAllowed"
+    assert (answer[0], answer[1]["code"]) == (403, "HostNotAllowed")
 
 
 @pytest.mark.parametrize(

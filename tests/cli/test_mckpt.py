@@ -72,6 +72,20 @@ def test_diff_tells_what_changed_and_by_how_much(root):
     assert invoke("diff", f"{root}@1", f"{root}@1").exit_code == 0
 
 
+def test_diff_begins_with_what_is_no_number_any_more_in_table_and_json(tmp_path):
+    mc.save(tmp_path, {"a": np.ones(3), "b": np.zeros(3), "c": np.ones(3)}, step=1)
+    mc.save(tmp_path, {"a": np.full(3, 1.5), "b": np.ones(3), "c": np.array([1, np.nan, np.inf])}, step=2)
+
+    told = invoke("diff", f"{tmp_path}@1", f"{tmp_path}@2").output
+    data = json.loads(invoke("diff", f"{tmp_path}@1", f"{tmp_path}@2", "--json").output)
+
+    words = ["2 not finite", "from zero", "50.000%"]
+    assert sorted(words, key=told.index) == words
+    assert [change["name"] for change in data["changed"]] == ["c", "b", "a"]
+    assert [change["relative"] for change in data["changed"]] == [0.0, "inf", 0.5]
+    assert [change["spoiled"] for change in data["changed"]] == [2, 0, 0]
+
+
 def test_rm_undo_and_gc(root):
     assert "moved to the trash" in invoke("rm", f"{root}@2").output
     assert [info.step for info in mc.list_checkpoints(root)] == [1]
@@ -85,6 +99,16 @@ def test_rm_undo_and_gc(root):
     assert "1 old deletions" in invoke("gc", root, "--trash").output
     assert "grace" not in invoke("gc", root).output
     assert not list((root / ".trash").iterdir())
+
+
+def test_a_dry_run_of_rm_moves_nothing(root, mckpt):
+    told = mckpt("rm", f"{root}@1", f"{root}@2", "--dry-run")
+    data = json.loads(mckpt("rm", f"{root}@1", f"{root}@2", "--dry-run", "--json").out)
+
+    assert (told.code, told.out.replace("\n", "").count("would go to the trash")) == (0, 2)
+    assert [one["step"] for one in data] == [1, 2]
+    assert [info.step for info in mc.list_checkpoints(root)] == [2, 1]
+    assert mckpt("rm", f"{root}@1", f"{root}@9", "--dry-run").code == 3
 
 
 def test_a_dry_run_of_gc_removes_nothing(root):

@@ -1,5 +1,6 @@
 """Ctrl-C: the command ends with 130, says nothing of Python, and leaves nothing half-done."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import model_checkpoint as mc
+from model_checkpoint.database import open_catalog
 
 # the command, interrupted as by a person at the moment it calls a named function for the nth time
 PROBE = """
@@ -109,6 +111,70 @@ def test_an_adoption_has_whole_checkpoints_only_and_the_same_command_goes_on(tmp
     assert all(health.ok for health in mc.verify(tmp_path / "new"))
     assert mckpt("adopt", tmp_path, tmp_path / "new").code == 0
     assert len(mc.list_checkpoints(tmp_path / "new")) == 3
+
+
+def test_a_removal_of_several_moves_whole_checkpoints_and_tells_the_catalog_of_them(root, mckpt):
+    assert mckpt("reindex", root).code == 0
+
+    interrupted("model_checkpoint.engine.root.delete.delete", 3, "rm", *(f"{root}@{step}" for step in (1, 2, 3)))
+
+    assert [info.step for info in mc.list_checkpoints(root)] == [5, 4, 3]
+    assert all(health.ok for health in mc.verify(root))
+    with open_catalog(f"sqlite:///{root}/catalog.db") as db:
+        (run,) = db.list_experiments().items
+        assert sorted(row.step for row in db.get_checkpoints_by_experiment(run.id)) == [3, 4, 5]
+
+
+def test_a_restoration_happened_or_not(root, mckpt):
+    mckpt("rm", f"{root}@2")
+
+    interrupted("model_checkpoint.engine.root.delete.undelete", 1, "restore", f"{root}@2")
+
+    assert [info.step for info in mc.list_checkpoints(root)] == [5, 4, 3, 1]
+    assert mckpt("restore", f"{root}@2").code == 0
+    assert all(health.ok for health in mc.verify(root))
+
+
+def test_of_a_clearing_that_was_broken_off_nothing_half_comes_back_and_the_same_command_goes_on(root, mckpt):
+    for step in (1, 2, 3):
+        mckpt("rm", f"{root}@{step}")
+
+    interrupted("model_checkpoint.storage.local.trash.remove_tree", 2, "gc", root, "--trash")
+
+    assert mckpt("trash", root, "--json").out == "[]\n"
+    assert len(list((root / ".trash").iterdir())) == 2
+    assert [info.step for info in mc.list_checkpoints(root)] == [5, 4]
+    assert mckpt("gc", root, "--trash").code == 0
+    assert not list((root / ".trash").iterdir())
+
+
+def test_a_reindexing_that_was_broken_off_is_made_whole_by_the_next(root, mckpt):
+    interrupted("model_checkpoint.checkpoint.catalog.reindexing.row_of", 3, "reindex", root)
+
+    assert json.loads(mckpt("reindex", root, "--json").out)["checkpoints"] == 5
+    with open_catalog(f"sqlite:///{root}/catalog.db") as db:
+        (run,) = db.list_experiments().items
+        assert sorted(row.step for row in db.get_checkpoints_by_experiment(run.id)) == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("where", "to"),
+    [
+        ("model_checkpoint.engine.writing.save.compose", "native"),
+        ("model_checkpoint.convert.targets.torch_export.typed_errors", "pt"),
+        ("model_checkpoint.engine.reading.export.load_slice", "safetensors"),
+    ],
+)
+def test_a_conversion_is_there_or_not(root, tmp_path, mckpt, where, to):
+    torch = pytest.importorskip("torch")
+    torch.save({"w": torch.ones(2)}, tmp_path / "step-7.pt")
+    words = ("convert", tmp_path / "step-7.pt" if to == "native" else f"{root}@2", tmp_path / "out", "--to", to)
+
+    interrupted(where, 1, *words)
+
+    assert not [path for path in everything(tmp_path) if path.parts[0].startswith("out") and path.suffix]
+    assert mckpt(*words).code == 0
+    assert (tmp_path / "out").exists()
 
 
 @pytest.mark.slow

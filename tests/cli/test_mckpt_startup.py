@@ -1,6 +1,7 @@
 """`mckpt` starts quickly: what a call does not need it does not import. Torch is never needed."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -70,6 +71,33 @@ def test_a_call_imports_what_it_needs_and_nothing_else(root, words, needed):
     assert heavy <= needed
     homes = [name for name in modules if name.startswith("model_checkpoint.cli.verbs.")]
     assert "--help" in words or len(homes) <= 2  # the verb's own module, and what verbs share
+
+
+STARTS = 7
+BARE_PYTHONS = 16  # 200 ms where a bare Python takes 12.5 ms of the processor
+
+
+def cost_of_start(env, *words):
+    """Seconds of the processor that one start takes."""
+    process = subprocess.Popen([sys.executable, *map(str, words)], env=env, stdout=subprocess.DEVNULL)
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    return used.ru_utime + used.ru_stime
+
+
+@pytest.mark.parametrize("words", [("--version",), ("ls", "{}"), ("ls", "{}", "--json")], ids=" ".join)
+def test_a_start_takes_no_more_than_some_bare_pythons(root, words, tmp_path_factory):
+    """By turns, and the least of each: whatever else runs makes a start dearer, never cheaper."""
+    compiled = str(tmp_path_factory.getbasetemp() / "compiled")  # as an installed package is
+    env = {**os.environ, "PYTHONPYCACHEPREFIX": compiled, "PYTHONDONTWRITEBYTECODE": ""}
+    call = ["-m", "model_checkpoint", *(word.format(root) for word in words)]
+
+    costs = [(cost_of_start(env, "-c", "pass"), cost_of_start(env, *call)) for _ in range(STARTS)]
+
+    bare, cost = (min(column) for column in zip(*costs, strict=True))
+    print(f"\n{cost * 1e3:.0f} ms, {cost / bare:.1f} bare Pythons of {bare * 1e3:.0f} ms")
+    assert cost <= BARE_PYTHONS * bare
 
 
 NO_TORCH = """

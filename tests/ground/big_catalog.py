@@ -234,7 +234,10 @@ def _checkpoint(number: int, place: int, step: int, at: float, loss: float, each
 
 
 def _audit_details(at: float) -> str:
-    segments = [("stall", 0.0, 0.012), ("staging", 0.012, 0.2), ("writing", 0.212, 0.9), ("commit", 1.112, 0.03)]
+    segments = [
+        ("stall", 0.0, 0.212), ("hooks", 0.0, 0.002), ("staging", 0.002, 0.21), ("writing", 0.212, 0.93),
+        ("hooks", 1.142, 0.218), ("checking", 1.36, 0.03),
+    ]  # fmt: skip
     hooks = [
         {"hook": "best-model", "event": "AFTER_CHECKPOINT_SAVE", "priority": "HIGH", "began_at": at + 1.15,
          "seconds": 0.004, "outcome": "done"},

@@ -27,7 +27,7 @@ def test_a_point_is_on_the_page_soon_after_it_is_written_and_only_the_tail_is_fe
         series = [url for url in visitor.asked[asked:] if "/series" in url]
         assert shown.inner_text() == "0.1234"
         assert series
-        assert all("from=" in url and "to=" not in url for url in series)
+        assert all("since=" in url for url in series)
 
 
 def test_without_the_token_the_page_asks_for_it_and_then_keeps_it_out_of_the_address(served, visit):
@@ -254,3 +254,67 @@ def test_a_server_that_ended_is_told_and_the_figures_stay(small, tmp_path, visit
 
     assert rows == 13
     assert visitor.tab.get_by_role("button", name="Try again").count() == 1
+
+
+def test_tags_and_a_note_are_put_on_taken_back_and_stand_in_the_root(small, tmp_path, visit):
+    id = small.real_checkpoints[0]
+
+    def marks():
+        (info,) = [one for one in mc.list_checkpoints(small.root) if one.id == id]
+        return info.tags, info.note
+
+    with serving([str(small.folder)], tmp_path / "cache") as address:
+        tab = visit(address).open(f"/checkpoint/{id}").settle().tab
+        for verb, label, words in (("Tags", "Tags", "paper table-3"), ("Note", "Note", "numbers of table 3")):
+            tab.get_by_role("button", name="More").click()
+            tab.get_by_role("button", name=verb, exact=True).click()
+            tab.locator("dialog[open]").get_by_label(label).fill(words)
+            tab.locator("dialog[open]").get_by_role("button", name="Save").click()
+            tab.get_by_text(f"{verb} saved.").wait_for()
+        tab.locator(".answer", has_text="numbers of table 3").wait_for()
+        assert (sorted(marks()[0]), marks()[1]) == (["paper", "table-3"], "numbers of table 3")
+
+        tab.locator(".toast", has_text="Note saved.").get_by_role("button", name="Undo").click()
+        tab.locator(".answer:not(:has-text('table 3'))").wait_for()
+        assert marks()[1] == ""
+
+
+def test_one_of_the_trash_is_restored_by_its_button(small, tmp_path, visit):
+    with serving([str(small.folder)], tmp_path / "cache") as address:
+        visitor = visit(address).open(f"/checkpoint/{small.real_checkpoints[2]}").settle()
+        tab = visitor.tab
+        before = len(mc.list_checkpoints(small.root))
+        tab.get_by_role("button", name="More").click()
+        tab.get_by_role("button", name="Move to trash").click()
+        tab.locator("dialog[open]").get_by_role("button", name="Move to trash").click()
+        tab.get_by_text("1 checkpoint moved to trash").wait_for()
+        assert len(mc.list_checkpoints(small.root)) == before - 1
+        visitor.go("/storage").settle()
+        tab.get_by_role("button", name="Trash 1").click()
+        tab.get_by_role("button", name="Restore", exact=True).click()
+        tab.get_by_text("1 checkpoint restored").wait_for()
+
+        assert len(mc.list_checkpoints(small.root)) == before
+
+
+def test_lineage_says_what_each_child_changed(served, visit):
+    visitor = visit(served).open("/lineage?exp=gpt2-124m").settle()
+    row = visitor.tab.locator("tr.r", has_text="swiglu-4")
+
+    assert "seed 0 \u2192 4" in row.inner_text()
+    assert "step" in row.inner_text()
+
+
+def test_of_the_list_of_runs_only_rows_that_changed_are_asked_for_again(small, tmp_path, visit):
+    with serving([str(small.folder)], tmp_path / "cache") as address:
+        visitor = visit(address).open("/runs").settle()
+        shown = visitor.tab.locator("tr.r", has_text="baseline-0")
+        asked = len(visitor.asked)
+        with EnhancedDatabaseConnection(small.url) as connection:
+            step = connection.get_experiment(small.alive).step + 1
+            connection.save_metric(Metric(small.alive, "val_loss", 0.1234, step=step))
+        shown.get_by_text("0.1234").wait_for()
+
+        runs = [url for url in visitor.asked[asked:] if "/api/runs" in url]
+        assert runs
+        assert all(f"ids={small.alive}&" in url for url in runs)

@@ -2,9 +2,11 @@
 
 import time
 
+import numpy as np
 import pytest
 
 import model_checkpoint as mc
+from model_checkpoint import EnhancedCheckpointManager, ExperimentTracker
 from model_checkpoint.api.library.result_cache import ResultCache
 from model_checkpoint.database import EnhancedDatabaseConnection
 
@@ -61,6 +63,7 @@ def test_a_checkpoint_says_what_a_resume_gets_and_lacks(reader, built):
     assert "learning rate" in parts["scheduler"]["without"]
     assert told["lacking"] == ["scheduler"]
     assert (told["prev"], told["next"]) == (built.real_checkpoints[1], built.real_checkpoints[3])
+    assert told["ref"] == f"{built.root}@{told['name']}"
     assert told["cli"]["show"] == f"mckpt show {built.root}@{told['name']}"
     assert len(told["files"]) == 1
 
@@ -108,6 +111,45 @@ def test_a_diff_ranks_what_moved_most(server, made):
     assert [name for name in told["same"] if name != "rng.torch.cpu"] == ["rng.python.1", "rng.numpy.state.key"]
     assert sum(told["rows"][0]["hist_a"]) == 512
     assert server.get(f"{address}&by=max_abs").json()["state"] == "ready"
+
+
+@pytest.fixture
+def spoilt(server, made):
+    """Two checkpoints of the copy, the second one with NaN, and with a tensor that left zero."""
+    before = {"moved": np.ones(4), "zero": np.zeros(4), "bad": np.ones(4)}
+    after = {"moved": np.full(4, 1.5), "zero": np.ones(4), "bad": np.full(4, np.nan)}
+    with (
+        ExperimentTracker("spoilt", "digits", database_url=made.url) as run,
+        EnhancedCheckpointManager(run, str(made.folder / "spoilt"), max_checkpoints=None) as manager,
+    ):
+        return [manager.save_checkpoint(one, step=step) for step, one in ((1, before), (2, after))]
+
+
+@pytest.mark.parametrize("by", ["rel", "max_abs", "cos", "changed"])
+def test_a_diff_begins_with_what_is_no_number_any_more(server, spoilt, by):
+    told = server.ready(f"/api/diff?a={spoilt[0]}&b={spoilt[1]}&by={by}")
+
+    rows = {row["name"].rpartition(".")[2]: row for row in told["rows"]}
+    assert told["rows"][0]["name"].endswith("bad")
+    assert {name: row["spoiled"] for name, row in rows.items()} == {"bad": 4, "zero": 0, "moved": 0}
+    assert {name: row["rel"] for name, row in rows.items()} == {"bad": None, "zero": "Infinity", "moved": 0.5}
+    assert rows["bad"]["max_abs"] == "NaN"
+
+
+def test_only_a_run_that_says_so_is_said_to_go_on_bit_for_bit(server, made, tmp_path):
+    torch = pytest.importorskip("torch")
+    plain = server.get(f"/api/checkpoints/{made.real_checkpoints[2]}").json()
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in mc.Run(tmp_path / "loop", data=[1, 2, 3, 4], every=2, catalog=made.url, model=model, optimizer=optimizer):
+        model(torch.ones(2)).sum().backward()
+        optimizer.step()
+    newest = mc.list_checkpoints(tmp_path / "loop")[0]
+    told = server.get(f"/api/checkpoints/{newest.id}").json()
+
+    assert plain["run_position"] is None
+    assert told["run_position"] == {**told["run_position"], "step": 4, "exact": True, "reasons": []}
+    assert told["stall"] >= 0.0
 
 
 def test_a_diff_with_what_is_damaged_fails_in_words_and_may_be_asked_again(server, made):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from sqlalchemy import event
 
+from model_checkpoint import EnhancedCheckpointManager, ExperimentTracker
 from model_checkpoint.api.reading.run_status import judge
 from model_checkpoint.database import EnhancedDatabaseConnection, Experiment, Metric, RunOverview
 from model_checkpoint.database.records import CheckpointMark
@@ -60,6 +61,20 @@ def test_a_run_whose_checkpoints_are_all_damaged_risks_everything():
     run = Experiment(id="r", name="r", start_time=0.0, step=130, last_seen=995.0, last_step_at=995.0)
 
     assert judge(RunOverview(experiment=run), 1000.0).risk_seconds == 1000.0
+
+
+def test_a_run_that_lives_without_a_safe_checkpoint_is_counted_until_it_saves_one(server, made, tmp_path):
+    """A fresh run needs no attention yet, but all of its work would be lost."""
+    before = server.get("/api/runs").json()["unsafe"]
+    with ExperimentTracker("fresh", "digits", database_url=made.url) as run:
+        run.flush()
+        page = server.get("/api/runs").json()
+        with EnhancedCheckpointManager(run, str(tmp_path / "fresh")) as manager:
+            manager.save_checkpoint({"w": np.zeros(4)}, step=1)
+        saved = server.get("/api/runs").json()
+
+    assert (before, page["unsafe"], saved["unsafe"]) == (0, 1, 0)
+    assert "fresh" not in {row["name"] for row in page["attention"]}
 
 
 def test_a_line_has_sparkline_best_newest_and_who_runs_it(reader, built):
@@ -180,6 +195,19 @@ def test_the_tail_of_a_series_is_what_came_after(server, made):
     tail = server.get(f"/api/runs/series?ids={made.alive}&keys=val_loss&form=json&from={before['last_id'] + 1}").json()
 
     assert tail["series"][0]["x"] == [before["last_id"] + 1]
+
+
+def test_the_tail_of_a_series_over_time_is_asked_for_by_its_step(server, made):
+    path = f"/api/runs/series?ids={made.alive}&keys=val_loss&form=json&x=time"
+    before = server.get(path).json()["series"][0]
+    with EnhancedDatabaseConnection(made.url) as connection:
+        later = before["x"][-1] + 1.0
+        connection.write_metrics([Metric(made.alive, "val_loss", 1.0, before["last_id"] + 1, later)])
+
+    tail = server.get(f"{path}&since={before['last_id']}").json()["series"][0]
+
+    assert tail["x"] == [before["x"][-1], later]
+    assert tail["last"][-1] == 1.0
 
 
 def test_series_over_time_are_in_the_order_of_time(reader, built):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import model_checkpoint as mc
 from model_checkpoint.cli.verb_table import VERBS
@@ -22,7 +23,7 @@ SCALARS = {
     "bool": lambda value: isinstance(value, bool),
     "any": lambda value: True,
 }
-WITHOUT = {"convert", "adopt", "serve"}  # the first two print another room's report
+WITHOUT = {"serve"}
 
 
 class Shape:
@@ -124,6 +125,10 @@ def world(tmp_path_factory):
     mc.save(folder / "runs/c", {"w": np.zeros(3)}, step=1)
     (lost,) = (folder / "runs/c/checkpoints/step-00000001").glob("*.safetensors")
     lost.unlink()
+    (folder / "theirs").mkdir()
+    torch.save({"net": {"w": torch.ones(2)}, "epoch": 3}, folder / "theirs/step-12.pt")
+    (folder / "theirs/torn.pt").write_bytes(b"PK\x03\x04")
+    (folder / "theirs/log.txt").write_text("no checkpoint")
     return folder
 
 
@@ -151,6 +156,9 @@ CALLS = [
     ("gc", "{0}/runs/a"),
     ("restore", "{0}/runs/a@1"),
     ("export", "{0}/runs/a@1", "{0}/out.safetensors", "--parts", "model"),
+    ("convert", "{0}/theirs/step-12.pt", "{0}/made"),
+    ("convert", "{0}/runs/a@2", "{0}/out.pt", "--to", "pt"),
+    ("adopt", "{0}/theirs"),
     ("reindex", "{0}/runs/a"),
     ("experiments", "{0}/experiments.db"),
     ("metrics", "{0}/experiments.db"),

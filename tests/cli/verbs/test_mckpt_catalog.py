@@ -133,6 +133,22 @@ def test_a_query_is_limited_and_says_so(catalog, mckpt):
     assert "experiment_metrics" in mckpt("sql", catalog, "--tables").out
 
 
+ENDLESS = "with recursive n(i) as (select 1 union all select i + 1 from n) select count(*) from n"
+HUGE = "select count(*) from {0} a, {0} b, {0} c, {0} d".format("information_schema.columns")
+
+
+def test_a_query_without_an_end_is_ended(catalog):
+    with pytest.raises(QueryRefused, match=r"took longer than 0\.05 s and was ended"):
+        run_query(f"sqlite:///{catalog}", ENDLESS, limit=1, seconds=0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("server", ["postgres_url", "mariadb_url"])
+def test_a_query_without_an_end_is_ended_on_servers_too(server, request):
+    with pytest.raises(QueryRefused, match=r"took longer than 0\.2 s and was ended"):
+        run_query(request.getfixturevalue(server), HUGE, limit=1, seconds=0.2)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("server", ["postgres_url", "mariadb_url"])
 def test_a_query_only_reads_on_servers_too(server, request):

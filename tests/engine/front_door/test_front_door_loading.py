@@ -253,6 +253,19 @@ def test_diff_tells_new_nan_shapes_and_dtypes(tmp_path):
     assert found.added == ["new"]
 
 
+def test_diff_has_what_is_spoiled_first_then_what_moved_most_relative_to_its_norm(tmp_path):
+    before = {"far": np.ones(4), "near": np.full(4, 1e6), "zero": np.zeros(4), "nan": np.ones(4), "shape": np.ones(2)}
+    after = {"far": np.full(4, 1.5), "near": np.full(4, 1e6 + 9), "zero": np.full(4, 1e-9), "shape": np.ones(3)}
+    mc.save(tmp_path, before, step=1)
+    mc.save(tmp_path, {**after, "nan": np.array([1, math.nan, math.nan, 1])}, step=2)
+
+    found = mc.diff(f"{tmp_path}@1", f"{tmp_path}@2").changed
+
+    assert [change.name for change in found] == ["nan", "zero", "far", "near", "shape"]
+    assert [change.spoiled for change in found] == [2, 0, 0, 0, 0]
+    assert [change.relative for change in found] == [0.0, math.inf, 0.5, pytest.approx(9e-6), None]
+
+
 def test_diff_of_views_goes_by_what_they_show(tmp_path):
     base = np.arange(20.0)
     mc.save(tmp_path, {"left": base[:10], "right": base[10:], "all": base}, step=1)

@@ -1,5 +1,7 @@
 """How the values of tensors lie and how far they moved, compared with NumPy's own words."""
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -112,3 +114,35 @@ def test_a_turned_phase_and_the_last_digit_of_a_large_number_are_movement():
 
     assert (turned.gap, turned.cos) == (pytest.approx(2**0.5), pytest.approx(0.0))
     assert counted.changed == 1
+
+
+def test_what_is_finite_no_more_is_counted_and_left_out_of_norms():
+    a, b = np.array([3.0, 4.0, np.nan, 1.0, np.inf]), np.array([3.0, 8.0, np.nan, -np.inf, 0.0])
+
+    found = movement_of(a, b)
+    gone = movement_of(np.ones(3), np.full(3, np.nan))
+
+    assert (found.spoiled, found.changed, found.compared) == (1, 3, 2)
+    assert (found.gap, found.before, found.rel) == (4.0, 5.0, 0.8)
+    assert found.max_abs == math.inf
+    assert (gone.spoiled, gone.changed, gone.rel) == (3, 3, None)
+    assert math.isnan(gone.max_abs)
+    assert math.isnan(gone.mean_abs)
+
+
+def test_from_zero_every_movement_is_infinite_and_none_is_none():
+    assert movement_of(np.zeros(2), np.ones(2)).rel == math.inf
+    assert movement_of(np.zeros(2), np.zeros(2)).rel == 0.0
+    assert movement_of(np.ones((0, 3)), np.ones((0, 3))).mean_abs == 0.0
+
+
+def test_blocks_of_a_tensor_sum_up_to_the_whole():
+    a, b = np.random.default_rng(7).normal(size=(2, (1 << 20) + 5)).astype(np.float32)
+    b[-1] = np.nan
+
+    found = movement_of(a, b)
+
+    gap = (b[:-1] - a[:-1].astype(np.float64)).astype(np.float64)
+    assert found.gap == pytest.approx(np.linalg.norm(gap))
+    assert found.spoiled == 1
+    assert math.isnan(found.max_abs)

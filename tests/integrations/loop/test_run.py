@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import model_checkpoint as mc
-from model_checkpoint.cli.finding.run_position import run_position
+from model_checkpoint.engine.root.run_position import run_position
 from model_checkpoint.errors import OptionInvalid, StructureMismatch
 
 DATA = [1.0, 2.0, 3.0, 4.0]

@@ -13,9 +13,9 @@ import pytest
 from tests.distributed.threads import all_well, on_ranks
 
 import model_checkpoint as mc
-from model_checkpoint.cli.finding.run_position import run_position
 from model_checkpoint.database import EnhancedDatabaseConnection
 from model_checkpoint.distributed import LocalCoordinator
+from model_checkpoint.engine.root.run_position import run_position
 from model_checkpoint.errors import RankLost, StructureMismatch
 from model_checkpoint.integrations.loop.rank_boundary import RankBoundary
 

@@ -26,6 +26,7 @@ class CheckpointLine(Answer):
     run_name: str
     experiment: str
     name: str
+    ref: str = Field(description="How a command line names it, quoted for a shell; empty if it cannot.")
     step: int
     at: float
     bytes: int
@@ -78,6 +79,16 @@ class CommandLines(Answer):
     restore: str
 
 
+class PositionAnswer(Answer):
+    """Where a run was when it saved, and whether a resume repeats an unbroken run bit for bit, or why not."""
+
+    step: int
+    epoch: int
+    batch: int
+    exact: bool
+    reasons: list[str]
+
+
 class CheckpointDetail(CheckpointLine):
     """One checkpoint, whole."""
 
@@ -88,6 +99,8 @@ class CheckpointDetail(CheckpointLine):
     metadata: dict[str, Any]
     parts: list[PartAnswer]
     lacking: list[str]
+    run_position: PositionAnswer | None = Field(description="Where the `mc.Run` was that saved it; null if none did.")
+    stall: float | None = Field(description="Seconds for which training waited; null if nobody timed the save.")
     problem: str = Field(description="Why its files cannot be looked at here and now; empty if they can.")
     files: list[FileAnswer]
     damage: list[DamageAnswer]
@@ -137,10 +150,11 @@ class MovedTensor(Answer):
     name: str
     shape: list[int]
     dtype: str
-    rel: Number = Field(description="Norm of the difference over the norm before.")
+    rel: Number = Field(description="Norm of the difference over the norm before; infinite from zero.")
     cos: Number = Field(description="Cosine of the angle between both.")
     max_abs: Number
     changed: int = Field(description="Elements that differ.")
+    spoiled: int = Field(description="Elements that were finite and are not any more.")
     norm_a: Number
     norm_b: Number
     hist_a: list[int]
@@ -156,7 +170,7 @@ class DiffSummary(Answer):
 
 
 class DiffAnswer(Answer):
-    """What moved between two checkpoints, most first."""
+    """What moved between two checkpoints: what has new NaN or infinities first, then most first."""
 
     state: JobStateWord
     job: str | None

@@ -94,6 +94,7 @@ class RunPage(Answer):
     all_counts: dict[str, int] = Field(description="Of all runs, whatever was searched for.")
     attention: list[ListedRun] = Field(description="Runs that stalled or died, the latest first; at most 5.")
     worst_at_risk: RiskiestRun | None
+    unsafe: int = Field(description="How many that are alive, stalled or dead have no safe checkpoint.")
     metric_names: list[str] = Field(description="All metrics there are, for the choice of columns; at most 1000.")
     names: list[str] = Field(description="What a search can compare: metrics, best.metrics, settings; at most 1000.")
     next: str | None

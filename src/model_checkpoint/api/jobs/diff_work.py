@@ -12,7 +12,7 @@ from model_checkpoint.api.jobs.job_runner import JobRunner, ServerJob
 from model_checkpoint.api.jobs.tensor_work import BINS, digest_of
 from model_checkpoint.api.library.result_cache import ResultCache
 from model_checkpoint.database import Checkpoint
-from model_checkpoint.engine.reading.figures.movement import movement_of
+from model_checkpoint.engine.reading.figures.movement import movement_of, rank
 from model_checkpoint.engine.reading.figures.number_figures import blocks_of, ends_of, histogram, is_real
 from model_checkpoint.engine.reading.tensor_reader import TensorReader
 from model_checkpoint.errors import UnsupportedType
@@ -20,6 +20,7 @@ from model_checkpoint.storage.locate import open_store
 from model_checkpoint.tree.values.plain import plain_values, shorten
 
 KIND = "diff"
+_KEPT = "movements"  # the name of the documents, another one whenever their fields are
 By = Literal["rel", "cos", "max_abs", "changed"]
 _MOST_NAMES, _MOST_VALUES = 1000, 200
 
@@ -28,7 +29,7 @@ def diff_document(
     jobs: JobRunner, kept: ResultCache, a: Checkpoint, b: Checkpoint
 ) -> tuple[str, ServerJob | None, dict[str, Any] | None]:
     """``ready`` and the comparison, or ``computing`` or ``failed`` and the job; asking begins the work."""
-    known = kept.get(KIND, f"{digest_of(a)} {digest_of(b)}")
+    known = kept.get(_KEPT, f"{digest_of(a)} {digest_of(b)}")
     if known is not None:
         return "ready", None, known
     for row in (a, b):
@@ -71,7 +72,7 @@ def compute_diff(job: ServerJob, kept: ResultCache, a: Checkpoint, b: Checkpoint
             "same": [name for name in both if name not in moved][:_MOST_NAMES],
             "values": _values(left, right),
         }
-    kept.put(KIND, f"{digest_of(a)} {digest_of(b)}", document)
+    kept.put(_KEPT, f"{digest_of(a)} {digest_of(b)}", document)
     return {"changed": len(changed), "compared": len(both)}
 
 
@@ -79,7 +80,7 @@ def _row(job: ServerJob, left: TensorReader, right: TensorReader, name: str) -> 
     job.advance(0, name)
     spec = right.specs[name]
     row: dict[str, Any] = {"name": name, "shape": list(spec.shape), "dtype": spec.dtype}
-    none = {"rel": None, "cos": None, "max_abs": None, "changed": 0, "norm_a": None, "norm_b": None, "gap": 0.0}
+    none = dict.fromkeys(("rel", "cos", "max_abs", "norm_a", "norm_b")) | {"changed": 0, "spoiled": 0, "gap": 0.0}
     empty = {"hist_a": [0] * BINS, "hist_b": [0] * BINS}
     try:
         a, b = left.array(name), right.array(name)
@@ -95,6 +96,7 @@ def _row(job: ServerJob, left: TensorReader, right: TensorReader, name: str) -> 
         "cos": number_of(moved.cos),
         "max_abs": number_of(moved.max_abs),
         "changed": moved.changed,
+        "spoiled": moved.spoiled,
         "norm_a": number_of(moved.before),
         "norm_b": number_of(moved.after),
         **_histograms(a, b),
@@ -126,13 +128,10 @@ def _values(left: TensorReader, right: TensorReader) -> list[dict[str, str | Non
 
 
 def ranked(rows: list[dict[str, Any]], by: By) -> list[dict[str, Any]]:
-    """Most moved first: the smallest cosine, or the largest of the others; what cannot be compared last."""
+    """New NaN or infinities first, then the smallest cosine, or the largest of the others; without a distance last."""
 
     def key(row: dict[str, Any]) -> tuple[int, float]:
-        value = row[by]
-        if value is None or value == "NaN":
-            return 1, 0.0
-        number = math.inf if value == "Infinity" else float(value)
-        return 0, number if by == "cos" else -number
+        value = None if row[by] is None else float(row[by])  # a word of JSON is one of Python
+        return rank(row["spoiled"], None if value is None else -value if by == "cos" else value)
 
     return sorted(rows, key=key)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from model_checkpoint import tree
 from model_checkpoint.api.answers.plain_values import plain_of
 from model_checkpoint.api.library.shelves import Shelf
-from model_checkpoint.api.reading.checkpoint_lines import lines_of
+from model_checkpoint.api.reading.checkpoint_lines import lines_of, reference
 from model_checkpoint.api.reading.damage_lines import damage_of
+from model_checkpoint.api.reading.save_timeline import stall_of
 from model_checkpoint.database import Checkpoint
 from model_checkpoint.engine.root.listing import read_any_manifest
+from model_checkpoint.engine.root.run_position import position_in
 from model_checkpoint.errors import CheckpointException
 from model_checkpoint.manifest import OPAQUE, Manifest
 from model_checkpoint.storage.locate import open_store
@@ -46,6 +48,8 @@ def describe_checkpoint(shelf: Shelf, row: Checkpoint) -> dict[str, Any]:
         "metadata": plain_of(row.metadata),
         "parts": parts,
         "lacking": lacking,
+        "run_position": _position(manifest),
+        "stall": stall_of(shelf, row),
         "problem": problem,
         "files": [] if manifest is None else _files(manifest),
         "damage": damage_of(connection, row),
@@ -63,6 +67,13 @@ def _manifest(row: Checkpoint) -> tuple[Manifest | None, str]:
         return read_any_manifest(open_store(row.root), row.name), ""
     except CheckpointException as error:
         return None, str(error)
+
+
+def _position(manifest: Manifest | None) -> dict[str, Any] | None:
+    if manifest is None or OPAQUE in manifest.features:
+        return None
+    found = position_in(manifest)
+    return None if found is None else asdict(found)
 
 
 def _files(manifest: Manifest) -> list[dict[str, Any]]:
@@ -94,8 +105,7 @@ def _has(part: tree.PartSummary) -> str:
 
 def command_lines(row: Checkpoint) -> dict[str, str]:
     """What to type for the same."""
-    ref = f"{row.root}@{row.name}"
-    word = shlex.quote(ref)
+    ref, word = f"{row.root}@{row.name}", reference(row)
     return {
         "show": f"mckpt show {word}",
         "load": f"mc.load({ref!r})",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -101,6 +102,7 @@ def _line(shelf: Shelf, row: Checkpoint, head: RunHead, reasons: Sequence[KeptRe
         "run_name": head.name,
         "experiment": head.project_name,
         "name": row.name,
+        "ref": reference(row),
         "step": row.step,
         "at": row.created_at,
         "bytes": row.file_size,
@@ -115,6 +117,16 @@ def _line(shelf: Shelf, row: Checkpoint, head: RunHead, reasons: Sequence[KeptRe
         "deleted_at": row.deleted_at,
         "writable": shelf.writable,
     }
+
+
+def reference(row: Checkpoint) -> str:
+    """How a command line names a checkpoint, quoted for a shell; empty for a bare file of another tool.
+
+    Example:
+        >>> reference(Checkpoint(id="c", experiment_id="r", root="my runs/a", name="step-00000010"))
+        "'my runs/a@step-00000010'"
+    """
+    return shlex.quote(f"{row.root}@{row.name}") if row.root and row.name else ""
 
 
 def _numbers(measures: Mapping[str, Any]) -> dict[str, float]:

@@ -25,6 +25,7 @@ _HEADLINES = ("val_loss", "eval_loss", "loss", "train_loss")
 _STEPS = ("total_steps", "max_steps", "num_training_steps", "steps")
 _TROUBLED = (StatusWord.STALLED, StatusWord.DEAD)
 _LIVING = (StatusWord.ALIVE, StatusWord.STALLED)
+_UNENDED = (*_LIVING, StatusWord.DEAD)
 _ORDER = {word: place for place, word in enumerate((*_TROUBLED, *(one for one in StatusWord if one not in _TROUBLED)))}
 _MOST_ATTENTION = 5
 _MOST_NAMES = 1000
@@ -99,6 +100,7 @@ def list_runs(library: Library, wanted: RunsWanted) -> dict[str, Any]:
         "all_counts": _counted(candidates),
         "attention": lines_of(_troubled(candidates), (), as_of),
         "worst_at_risk": _riskiest(candidates),
+        "unsafe": len(_unsafe(candidates)),
         "metric_names": measured[:_MOST_NAMES],
         "names": names[:_MOST_NAMES],
         "next": following,
@@ -114,6 +116,11 @@ def _troubled(runs: Iterable[RunCandidate]) -> list[RunCandidate]:
     """Runs somebody should look at, the latest first."""
     found = [one for one in runs if one.verdict.status in _TROUBLED]
     return sorted(found, key=lambda one: one.heard, reverse=True)[:_MOST_ATTENTION]
+
+
+def _unsafe(runs: Iterable[RunCandidate]) -> list[RunCandidate]:
+    """Runs that would begin anew, or have to: none of their checkpoints is safe."""
+    return [one for one in runs if one.verdict.status in _UNENDED and one.overview.safe is None]
 
 
 def _riskiest(runs: Iterable[RunCandidate]) -> dict[str, Any] | None:

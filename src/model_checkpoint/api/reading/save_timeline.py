@@ -16,8 +16,19 @@ def list_saves(shelf: Shelf, run: RunOverview, limit: int) -> list[dict[str, Any
     return [_save(row, entries.get(row.id)) for row in rows]
 
 
+def stall_of(shelf: Shelf, row: Checkpoint) -> float | None:
+    """Seconds for which training waited for one save; None if nobody timed it."""
+    entry = shelf.connection.save_entries([row.id]).get(row.id)
+    waits = [one["dur"] for one in _timing(entry).get("segments", ()) if one["kind"] == "stall"]
+    return float(sum(waits)) if waits else None
+
+
+def _timing(entry: AuditEntry | None) -> dict[str, Any]:
+    return {} if entry is None else entry.details.get("timing", {})
+
+
 def _save(row: Checkpoint, entry: AuditEntry | None) -> dict[str, Any]:
-    timing: dict[str, Any] = {} if entry is None else entry.details.get("timing", {})
+    timing = _timing(entry)
     began = float(timing.get("began_at", row.created_at))
     return {
         "checkpoint": row.id,

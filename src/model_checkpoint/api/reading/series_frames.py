@@ -33,6 +33,7 @@ class SeriesWanted:
     axis: Axis = "step"
     low: float | None = None
     high: float | None = None
+    since: int | None = None  # step below which nothing is wanted
     columns: int = 900
 
 
@@ -64,7 +65,13 @@ def _of_shelf(shelf: Shelf, wanted: SeriesWanted) -> Iterator[ReadSeries]:
             if summary is None:
                 continue
             window = connection.series_window(
-                run, key, columns=wanted.columns, axis=wanted.axis, low=wanted.low, high=wanted.high
+                run,
+                key,
+                columns=wanted.columns,
+                axis=wanted.axis,
+                low=wanted.low,
+                high=wanted.high,
+                since=wanted.since,
             )
             yield ReadSeries(run, key, summary.last_step, window)
 

@@ -37,6 +37,7 @@ from model_checkpoint.api.routes.route_services import WithServices
 from model_checkpoint.errors import OptionInvalid
 
 router = APIRouter(prefix="/api/runs", tags=["runs"])
+_FARTHEST = 2**53  # the last step of which a page can tell the next one
 _BINARY: dict[int | str, dict[str, Any]] = {
     200: {
         "model": SeriesAnswer,
@@ -73,6 +74,7 @@ def get_series(
     x: Literal["step", "time"] = "step",
     low: Annotated[float | None, Query(alias="from", allow_inf_nan=False)] = None,
     high: Annotated[float | None, Query(alias="to", allow_inf_nan=False)] = None,
+    since: Annotated[int | None, Query(ge=-_FARTHEST, le=_FARTHEST, description="Only from this step on.")] = None,
     px: Annotated[int, Query(ge=1, le=4000, description="Columns of pixels.")] = 900,
     form: Literal["binary", "json"] = "binary",
 ) -> Response:
@@ -81,7 +83,7 @@ def get_series(
     names = words_of(keys, most=MOST_KEYS, what="keys")
     if len(runs) * len(names) > MOST_SERIES:
         raise OptionInvalid(f"ids and keys: at most {MOST_SERIES} series at once, got {len(runs) * len(names)}.")
-    wanted = SeriesWanted(runs=runs, keys=names, axis=x, low=low, high=high, columns=px)
+    wanted = SeriesWanted(runs=runs, keys=names, axis=x, low=low, high=high, since=since, columns=px)
     series, as_of = read_frames(services.library, wanted)
     if form == "json":
         return JSONResponse(as_document(series, as_of))

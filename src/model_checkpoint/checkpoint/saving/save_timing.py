@@ -14,6 +14,8 @@ _MOST_HOOKS = 100
 class SaveTiming:
     """The stretches of one save in seconds from its beginning; during ``stall`` the training waited.
 
+    The save began ``ago`` seconds before this is made.
+
     Example:
         >>> timing = SaveTiming()
         >>> timing.stretch("writing")
@@ -21,9 +23,9 @@ class SaveTiming:
         ['stall', 'writing']
     """
 
-    def __init__(self) -> None:
-        self.began_at = time.time()
-        self._start = self._last = time.perf_counter()
+    def __init__(self, *, ago: float = 0.0) -> None:
+        self.began_at = time.time() - ago
+        self._start = self._last = time.perf_counter() - ago
         self._segments: list[dict[str, Any]] = []
         self._stall: float | None = None
 

@@ -2,7 +2,6 @@
 
 indices          part of a tensor as people write it in Python, read without running anything.
 runs             the roots below a folder, one line each.
-run_position     where in its data a run was when it saved.
 value_spread     how the values of each tensor lie: extremes, mean, histogram, NaN.
 metric_history   the metrics of all checkpoints of a root, by step.
 row_query        which checkpoints or runs a search means.

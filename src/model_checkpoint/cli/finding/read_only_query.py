@@ -11,7 +11,7 @@ import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote
 
@@ -23,6 +23,11 @@ _SQLITE = "sqlite:///"
 _READING = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 _STEPS = 10_000  # of SQLite's machine between two looks at the clock
 _QUERIES = ("select", "with", "values", "table")
+_TOO_LONG = (
+    "statement timeout",
+    "max_statement_time",
+    "maximum statement execution time",
+)  # PostgreSQL, MariaDB, MySQL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,11 +39,24 @@ class QueryResult:
     more: bool
 
 
-def run_query(url: str, sql: str, *, limit: int) -> QueryResult:
-    """Run one query on the database of ``url`` and take at most ``limit`` rows of it.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """One query, where it is asked, and what it may take."""
+
+    where: str
+    sql: str
+    limit: int
+    seconds: float
+
+    def took_too_long(self) -> QueryRefused:
+        return QueryRefused(f"{self.where}: the query took longer than {self.seconds:g} s and was ended.")
+
+
+def run_query(url: str, sql: str, *, limit: int, seconds: float = SECONDS) -> QueryResult:
+    """Run one query on the database of ``url``, for at most ``seconds``, and take at most ``limit`` rows of it.
 
     Raises:
-        QueryRefused: It is no query, or reaches for what it may not.
+        QueryRefused: It is no query, reaches for what it may not, or takes too long.
         QueryInvalidSQL: The database does not understand it.
     """
     if limit < 1:
@@ -47,19 +65,20 @@ def run_query(url: str, sql: str, *, limit: int) -> QueryResult:
     if not text:
         raise QueryInvalidSQL("the query is empty. Write one, e.g. select name, status from experiments.")
     if url.startswith(_SQLITE):
-        return _on_sqlite(url.removeprefix(_SQLITE), text, limit)
-    return _on_server(url, text, limit)
+        return _on_sqlite(_Asked(where=url.removeprefix(_SQLITE), sql=text, limit=limit, seconds=seconds))
+    return _on_server(url, _Asked(where="", sql=text, limit=limit, seconds=seconds))
 
 
-def _on_sqlite(path: str, sql: str, limit: int) -> QueryResult:
-    deadline = time.monotonic() + SECONDS
-    with closing(sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True)) as connection, _told(path, deadline):
+def _on_sqlite(asked: _Asked) -> QueryResult:
+    deadline = time.monotonic() + asked.seconds
+    file = f"file:{quote(asked.where)}?mode=ro"
+    with closing(sqlite3.connect(file, uri=True)) as connection, _told(asked, deadline):
         connection.execute("PRAGMA trusted_schema=OFF")
         connection.set_authorizer(_only_reading)
         connection.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS)
-        cursor = connection.execute(sql)
-        rows = cursor.fetchmany(limit + 1)
-        return _result([column[0] for column in cursor.description or ()], rows, limit)
+        cursor = connection.execute(asked.sql)
+        rows = cursor.fetchmany(asked.limit + 1)
+        return _result([column[0] for column in cursor.description or ()], rows, asked.limit)
 
 
 def _only_reading(action: int, first: str | None, second: str | None, *_: Any) -> int:
@@ -68,8 +87,9 @@ def _only_reading(action: int, first: str | None, second: str | None, *_: Any) -
 
 
 @contextmanager
-def _told(path: str, deadline: float) -> Iterator[None]:
+def _told(asked: _Asked, deadline: float) -> Iterator[None]:
     """What SQLite says, in our words."""
+    path = asked.where
     try:
         yield
     except (sqlite3.Warning, sqlite3.DatabaseError) as error:
@@ -83,15 +103,15 @@ def _told(path: str, deadline: float) -> Iterator[None]:
         if said == "interrupted":
             if time.monotonic() <= deadline:
                 raise KeyboardInterrupt from None
-            raise QueryRefused(f"{path}: the query took longer than {SECONDS} s and was ended.") from error
+            raise asked.took_too_long() from error
         raise QueryInvalidSQL(f"{path}: {said}. `mckpt sql CATALOG --tables` lists tables and columns.") from error
 
 
-def _on_server(url: str, sql: str, limit: int) -> QueryResult:
+def _on_server(url: str, asked: _Asked) -> QueryResult:
     from model_checkpoint.database.opening.database_url import read_url
     from model_checkpoint.database.opening.pool import DatabasePool
 
-    if sql.split(None, 1)[0].lower().lstrip("(") not in _QUERIES:
+    if asked.sql.split(None, 1)[0].lower().lstrip("(") not in _QUERIES:
         raise QueryRefused(f"only a query is run here, one that begins with {', '.join(_QUERIES)}. Nothing was done.")
     pool = DatabasePool(read_url(url))
     kind = pool.url.get_backend_name()
@@ -100,7 +120,7 @@ def _on_server(url: str, sql: str, limit: int) -> QueryResult:
         raise OptionInvalid(f"{pool.where}: queries are run on SQLite, PostgreSQL, MySQL and MariaDB, not on {kind}.")
     try:
         with _connected(pool) as driver:
-            return runs[kind](driver, sql, limit, pool.where)
+            return runs[kind](driver, replace(asked, where=pool.where))
     finally:
         pool.close()
 
@@ -122,40 +142,51 @@ def _connected(pool: Any) -> Iterator[Any]:
         raw.invalidate()  # whatever the query has set goes with its connection
 
 
-def _on_postgresql(driver: Any, sql: str, limit: int, where: str) -> QueryResult:
+def _on_postgresql(driver: Any, asked: _Asked) -> QueryResult:
     from psycopg import Error
 
-    with driver.cursor() as cursor, _answered(Error, where):
+    with driver.cursor() as cursor, _answered(Error, asked):
         cursor.execute("SET TRANSACTION READ ONLY")
-        cursor.execute(f"SET LOCAL statement_timeout = '{SECONDS}s'")
+        cursor.execute(f"SET LOCAL statement_timeout = '{asked.seconds * 1000:.0f}ms'")
         # prepared: the server takes one statement, so that nothing can follow a semicolon
-        cursor.execute(f"DECLARE mckpt_query NO SCROLL CURSOR FOR {sql}", prepare=True)
-        cursor.execute(f"FETCH {limit + 1} FROM mckpt_query")
+        cursor.execute(f"DECLARE mckpt_query NO SCROLL CURSOR FOR {asked.sql}", prepare=True)
+        cursor.execute(f"FETCH {asked.limit + 1} FROM mckpt_query")
         columns, rows = [column.name for column in cursor.description], cursor.fetchall()
         driver.rollback()
-    return _result(columns, rows, limit)
+    return _result(columns, rows, asked.limit)
 
 
-def _on_mysql(driver: Any, sql: str, limit: int, where: str) -> QueryResult:
+def _on_mysql(driver: Any, asked: _Asked) -> QueryResult:
     from pymysql import MySQLError  # type: ignore[import-untyped]
 
-    with driver.cursor() as cursor, _answered(MySQLError, where):
+    is_mariadb = "mariadb" in driver.get_server_info().lower()
+    seconds = (
+        f"max_statement_time = {asked.seconds}" if is_mariadb else f"max_execution_time = {asked.seconds * 1000:.0f}"
+    )
+    with driver.cursor() as cursor, _answered(MySQLError, asked):
+        cursor.execute(f"SET SESSION {seconds}")
         cursor.execute("START TRANSACTION READ ONLY")
-        cursor.execute(f"SELECT * FROM (\n{sql}\n) AS mckpt_query LIMIT {limit + 1}")
+        cursor.execute(f"SELECT * FROM (\n{asked.sql}\n) AS mckpt_query LIMIT {asked.limit + 1}")
         columns, rows = [column[0] for column in cursor.description], cursor.fetchall()
         driver.rollback()
-    return _result(columns, rows, limit)
+    return _result(columns, rows, asked.limit)
 
 
 @contextmanager
-def _answered(failure: type[Exception], where: str) -> Iterator[None]:
+def _answered(failure: type[Exception], asked: _Asked) -> Iterator[None]:
     try:
         yield
     except failure as error:
         said = str(error.args[-1] if error.args else error).strip().splitlines()[0]
+        if any(words in said for words in _TOO_LONG):
+            raise asked.took_too_long() from error
         if "read-only" in said or "READ ONLY" in said:
-            raise QueryRefused(f"{where}: the query would do more than read ({said}). Nothing was done.") from error
-        raise QueryInvalidSQL(f"{where}: {said}. `mckpt sql CATALOG --tables` lists tables and columns.") from error
+            raise QueryRefused(
+                f"{asked.where}: the query would do more than read ({said}). Nothing was done."
+            ) from error
+        raise QueryInvalidSQL(
+            f"{asked.where}: {said}. `mckpt sql CATALOG --tables` lists tables and columns."
+        ) from error
 
 
 def _result(columns: Sequence[str], rows: Sequence[Sequence[Any]], limit: int) -> QueryResult:

@@ -18,9 +18,9 @@ from model_checkpoint.plan import step_name
 if TYPE_CHECKING:  # some bring NumPy or SQLAlchemy, which a listing does without
     from model_checkpoint.checkpoint.keeping.kept_reasons import KeptReason
     from model_checkpoint.cli.finding.metric_history import MetricHistory
-    from model_checkpoint.cli.finding.run_position import RunPosition
     from model_checkpoint.cli.finding.value_spread import TensorSpread
     from model_checkpoint.engine.root.describe import Description, LayoutLine, TensorLine
+    from model_checkpoint.engine.root.run_position import RunPosition
 
 _SHOWN = 8
 _CONSEQUENCES = {

@@ -63,18 +63,19 @@ def leaf(value: Any, *, as_json: bool) -> None:
 
 
 def difference(found: Diff, *, as_json: bool) -> None:
-    """The table of `mckpt diff`: what moved most first."""
+    """The table of `mckpt diff`: what has new NaN or infinities first, then what moved most."""
     if as_json:
         print_json(found)
         return
-    table = table_of("tensor", "change", "dtype and shape", "max", "mean", right=("max", "mean"))
+    table = table_of("tensor", "change", "dtype and shape", "moved", "max", "mean", right=("moved", "max", "mean"))
     for name in found.added:
-        table.add_row(clean(name), "[green]added[/]", "", "", "")
+        table.add_row(clean(name), "[green]added[/]", "", "", "", "")
     for name in found.removed:
-        table.add_row(clean(name), "[red]removed[/]", "", "", "")
-    for change in sorted(found.changed, key=_least_moved_last):
+        table.add_row(clean(name), "[red]removed[/]", "", "", "", "")
+    for change in found.changed:
         kind = change.before if change.before == change.after else f"{change.before} -> {change.after}"
-        table.add_row(clean(change.name), "changed", clean(kind), number(change.max_change), number(change.mean_change))
+        figures = (_moved(change), number(change.max_change), number(change.mean_change))
+        table.add_row(clean(change.name), "changed", clean(kind), *figures)
     if table.row_count:
         lay(table)
     if found.values:
@@ -84,9 +85,13 @@ def difference(found: Diff, *, as_json: bool) -> None:
     say(f"{counts}, {found.unchanged} unchanged{plain}")
 
 
-def _least_moved_last(change: TensorChange) -> float:
-    moved = change.mean_change
-    return -math.inf if moved is None or math.isnan(moved) else -moved
+def _moved(change: TensorChange) -> str:
+    """How far, relative to the norm before; of what is spoiled, how much."""
+    if change.spoiled:
+        return f"[red]{change.spoiled} not finite[/]"
+    if change.relative is None:
+        return ""
+    return "from zero" if math.isinf(change.relative) else f"{change.relative:.3%}"
 
 
 def _value_table(found: Diff) -> Table:

@@ -84,10 +84,10 @@ def show(  # noqa: PLR0917  # options of a command line
     """
     from model_checkpoint.cli.finding.catalog_reasons import catalog_reasons
     from model_checkpoint.cli.finding.metric_history import metric_histories
-    from model_checkpoint.cli.finding.run_position import run_position
     from model_checkpoint.cli.rendering import checkpoint_tables, tensor_tables
     from model_checkpoint.engine.root.describe import describe
     from model_checkpoint.engine.root.refs import parse_ref
+    from model_checkpoint.engine.root.run_position import run_position
     from model_checkpoint.plan import matcher
 
     told = describe(ref)

@@ -33,8 +33,11 @@ class SeriesWindowCatalog(CatalogPart):
         axis: Axis = "step",
         low: float | None = None,
         high: float | None = None,
+        since: int | None = None,
     ) -> SeriesWindow:
         """One series from ``low`` to ``high``, both included, thinned where it has more than two points a column.
+
+        With ``since`` only points of that step and later ones, also where the axis is time.
 
         Example:
             >>> from model_checkpoint.database import EnhancedDatabaseConnection, Experiment, Metric
@@ -47,7 +50,9 @@ class SeriesWindowCatalog(CatalogPart):
         """
         series = (self._number_of(experiment_id), self._key_of(name) or 0)
         return self._read(
-            lambda connection: _read_window(connection, series, columns=columns, axis=axis, low=low, high=high)
+            lambda connection: _read_window(
+                connection, series, columns=columns, axis=axis, low=low, high=high, since=since
+            )
         )
 
 
@@ -59,11 +64,13 @@ def _read_window(
     axis: Axis,
     low: float | None,
     high: float | None,
+    since: int | None,
 ) -> SeriesWindow:
     column: ColumnElement[Any] = _points.step if axis == "step" else _points.at
     within = [_points.experiment == series[0], _points.key == series[1]]
     within += [] if low is None else [column >= low]
     within += [] if high is None else [column <= high]
+    within += [] if since is None else [_points.step >= since]
     first, last, count = connection.execute(
         select(func.min(column), func.max(column), func.count()).where(*within)
     ).one()

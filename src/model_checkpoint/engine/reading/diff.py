@@ -5,23 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 from model_checkpoint.engine.common.info import CheckpointInfo
 from model_checkpoint.engine.common.meter import Meter
 from model_checkpoint.engine.common.option_checks import require, require_selection
 from model_checkpoint.engine.common.progress import Listen, listening
+from model_checkpoint.engine.reading.figures.movement import Movement, movement_of, rank
 from model_checkpoint.engine.reading.tensor_reader import TensorReader
 from model_checkpoint.engine.root.refs import Reference
 from model_checkpoint.errors import StructureMismatch, UnsupportedType
 from model_checkpoint.manifest import Node
 from model_checkpoint.plan import matcher
 from model_checkpoint.tree.values.plain import plain_values, shorten
-
-_BLOCK = 1 << 20  # elements compared at a time, so that wide temporaries stay small
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,8 +26,10 @@ class TensorChange:
     name: str
     before: str  # dtype and shape
     after: str
-    max_change: float | None
+    max_change: float | None  # NaN, or infinite, if elements are that are not so on the other side
     mean_change: float | None
+    relative: float | None  # norm of the difference over the norm before, of what is finite on both sides
+    spoiled: int  # elements that were finite and are not any more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +43,10 @@ class ValueChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diff:
-    """How checkpoint ``b`` differs from ``a``: tensors added, removed, changed, and plain values that differ."""
+    """How checkpoint ``b`` differs from ``a``: tensors added, removed, changed, and plain values that differ.
+
+    What has new NaN or infinities is first among the changed ones, then what moved most relative to its norm.
+    """
 
     a: CheckpointInfo
     b: CheckpointInfo
@@ -136,50 +136,25 @@ def _changes(both: Sequence[str], left: _Side, right: _Side, progress: Listen) -
             change = _change(name, left, right)
             found += [] if change is None else [change]
             meter.add(sizes[name])
-    return found
+    return sorted(found, key=lambda change: rank(change.spoiled, change.relative))
 
 
 def _change(name: str, left: _Side, right: _Side) -> TensorChange | None:
     """How one tensor changed; None if it did not, and only its neighbours in the storage did."""
-    worst = mean = None
+    moved: Movement | None = None
     if left.specs[name].shape == right.specs[name].shape:
         with suppress(UnsupportedType):  # NumPy has no such dtype, so no difference can be told
             a, b = left.array(name), right.array(name)
             views = left.is_view(name) or right.is_view(name)
             if views and left.label(name) == right.label(name) and a.tobytes() == b.tobytes():
                 return None  # other parts of the storage changed
-            worst, mean = _distance(a, b)
-    return TensorChange(name=name, before=left.label(name), after=right.label(name), max_change=worst, mean_change=mean)
-
-
-def _distance(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> tuple[float, float] | tuple[None, None]:
-    """Largest and mean absolute difference, block by block; none where no difference is defined."""
-    if not (_is_number(a.dtype) and _is_number(b.dtype)):
-        return None, None
-    worst = total = 0.0
-    flat_a, flat_b = a.reshape(-1), b.reshape(-1)
-    for start in range(0, flat_a.size, _BLOCK):
-        gap = _gap(flat_a[start : start + _BLOCK], flat_b[start : start + _BLOCK])
-        worst = float(np.maximum(worst, gap.max()))  # a NaN stays
-        total += float(gap.sum(dtype=np.float64))
-    return worst, total / max(1, flat_a.size)
-
-
-def _is_number(dtype: np.dtype[Any]) -> bool:
-    return dtype.kind in "biufc" or dtype.isbuiltin == 2  # 2: a number another library taught NumPy, such as bfloat16
-
-
-def _gap(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Absolute differences; those of whole numbers are exact, equal infinities and NaN in both places are none."""
-    if a.dtype == b.dtype and a.dtype.kind in "iu":
-        whole: npt.NDArray[Any] = np.maximum(a, b).astype(np.uint64) - np.minimum(a, b).astype(np.uint64)
-        return whole  # wrapped to the right value
-    wide_a, wide_b = _wide(a), _wide(b)
-    with np.errstate(invalid="ignore", over="ignore"):
-        gap = np.abs(wide_a - wide_b)
-    alike = (wide_a == wide_b) | (np.isnan(wide_a) & np.isnan(wide_b))
-    return np.where(alike, 0.0, gap)
-
-
-def _wide(block: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    return block.astype(np.complex128 if block.dtype.kind in "cW" else np.float64)
+            moved = movement_of(a, b)
+    return TensorChange(
+        name=name,
+        before=left.label(name),
+        after=right.label(name),
+        max_change=None if moved is None else moved.max_abs,
+        mean_change=None if moved is None else moved.mean_abs,
+        relative=None if moved is None else moved.rel,
+        spoiled=0 if moved is None else moved.spoiled,
+    )

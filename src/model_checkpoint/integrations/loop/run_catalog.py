@@ -24,6 +24,7 @@ from model_checkpoint.checkpoint.opening import open_services
 from model_checkpoint.checkpoint.retention.lineup import Keeper
 from model_checkpoint.checkpoint.retention.metric_keepers import KeepBest
 from model_checkpoint.checkpoint.saving.managed_save import ManagedSave
+from model_checkpoint.checkpoint.saving.save_timing import SaveTiming
 from model_checkpoint.database import open_catalog
 from model_checkpoint.database.records import Checkpoint, Experiment, LineageEdge
 from model_checkpoint.engine.common.info import CheckpointInfo
@@ -130,32 +131,40 @@ class RunCatalog:
 
     def follow(self, job: SaveJob) -> None:
         """Record a checkpoint as soon as it is durable, in the thread that made it so."""
-        over = threading.Event()
+        over, timing = threading.Event(), SaveTiming(ago=job.stall)
+        timing.stretch("staging")
         self._following = [one for one in self._following if not one.is_set()] + [over]
 
         def record() -> None:
             try:
                 if job.state is SaveState.DURABLE:
-                    self.record(job.result())
+                    timing.stretch("writing")
+                    timing.stalled(job.stall)
+                    self.record(job.result(), timing)
             finally:
                 over.set()
 
         job.at_end(record)
 
-    def record(self, info: CheckpointInfo) -> None:
+    def record(self, info: CheckpointInfo, timing: SaveTiming | None = None) -> None:
         """Write the row of a checkpoint, and drop what no keeper claims; nothing that fails here is raised."""
         with self._turn, self._services.failures.tolerated("catalog"):
-            if self._write(info):
+            if self._write(info, timing):
                 retire(self._services, self._run.id)
 
-    def _write(self, info: CheckpointInfo) -> bool:
+    def _write(self, info: CheckpointInfo, timing: SaveTiming | None = None) -> bool:
         """Write a row; False if it waits for the database, or what it is of was replaced meanwhile."""
         services = self._services
         summary = decode_summary(services.store.read_manifest(info.prefix), info.path)
         if summary.id != info.id:
             return False
         row = row_of(info, summary, root=services.store.url, run=self._run)
-        recorded = services.catalog.record(row, self._run, best_metric=services.options.best_metric)
+        recorded = services.catalog.record(
+            row,
+            self._run,
+            best_metric=services.options.best_metric,
+            timing=None if timing is None else timing.told(()),
+        )
         if not recorded.waiting:
             self._forget_replaced(row)
         return not recorded.waiting

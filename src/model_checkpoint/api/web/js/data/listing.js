@@ -60,9 +60,10 @@ export function useListing(path, options) {
       .finally(() => (busy.current = false));
   }, [first, state.next]);
   const reload = useCallback(() => setTurn((n) => n + 1), []);
-  const patchRows = useCallback((fresh) => {
+  // Some rows as they are now, and what the list says of all.
+  const patchRows = useCallback((fresh, ofAll) => {
     const by = new Map(fresh.map((row) => [row.id, row]));
-    set((old) => ({ ...old, rows: old.rows.map((row) => by.get(row.id) || row) }));
+    set((old) => ({ ...old, rows: old.rows.map((row) => by.get(row.id) || row), data: { ...old.data, ...ofAll } }));
   }, []);
   // The newest few are fetched again, changed in place or put in front; for lists with the newest first.
   const freshen = useCallback(async () => {

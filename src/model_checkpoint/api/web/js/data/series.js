@@ -26,13 +26,14 @@ const load = async (path, signal) => parseSeries(await getBinary(path, signal));
 
 // Of a time the server knows the clock only. "Run time" counts from each run's own beginning, so a zoom into it asks for
 // the range that holds it in every run.
-const ask = ({ ids, keys, x, zoom, px, started = [0] }) =>
+const ask = ({ ids, keys, x, zoom, since, px, started = [0] }) =>
   url('/api/runs/series', {
     ids: ids.join(','),
     keys: keys.join(','),
     x: x === 'step' ? 'step' : 'time',
     from: zoom ? zoom[0] + (x === 'time' ? Math.min(...started) : 0) : null,
-    to: zoom && zoom[1] != null ? zoom[1] + (x === 'time' ? Math.max(...started) : 0) : null,
+    to: zoom ? zoom[1] + (x === 'time' ? Math.max(...started) : 0) : null,
+    since,
     px,
   });
 
@@ -43,16 +44,17 @@ const join = (a, b) => {
   return out;
 };
 
-// From x on, what is here is replaced by what came.
-function extend(one, tail, from) {
-  let keep = one.x.findIndex((x) => x >= from);
-  if (keep < 0) keep = one.x.length;
-  const column = (name) => join(one[name].subarray(0, keep), tail[name]);
+// Behind the last x that is here comes what is new.
+function extend(one, tail) {
+  const end = one.x.at(-1) ?? -Infinity;
+  const from = tail.x.findIndex((x) => x > end);
+  if (from < 0) return one;
+  const column = (name) => join(one[name], tail[name].subarray(from));
   return { ...one, x: column('x'), min: column('min'), max: column('max'), last: column('last') };
 }
 
 async function fetchTail(question, run, since) {
-  const came = await load(ask({ ...question, ids: [run], zoom: [since, null] }));
+  const came = await load(ask({ ...question, ids: [run], since }));
   return new Map(came.map((one) => [one.key, one]));
 }
 
@@ -78,18 +80,17 @@ export function useSeries(question) {
       const wanted = [...since];
       since.clear();
       if (now.zoom) return; // a zoom into the past does not grow
-      if (now.x !== 'step' || ++tails > TAILS || wanted.some(([, from]) => from == null)) {
+      if (++tails > TAILS || wanted.some(([, from]) => from == null)) {
         tails = 0;
         first.reload();
         return;
       }
       for (const [run, from] of wanted) {
         const came = await fetchTail(now, run, from).catch(() => null);
-        if (came)
+        if (came && latest.current.question.x === now.x)
           set(
             (old) =>
-              old &&
-              old.map((one) => (one.run === run && came.get(one.key)?.x.length ? extend(one, came.get(one.key), from) : one)),
+              old && old.map((one) => (one.run === run && came.has(one.key) ? extend(one, came.get(one.key)) : one)),
           );
       }
     };

@@ -24,6 +24,15 @@ const RANKS = [
   ['name', 'name'],
 ];
 const count = (one) => one.shape.reduce((all, n) => all * n, 1);
+const finite = (value) => (Number.isFinite(value) ? value : 0);
+
+// How far in words: what is spoiled has no distance, and from zero there is no share.
+function howFar(one) {
+  if (one.spoiled) return `${int(one.spoiled)} NaN/Inf`;
+  if (one.rel === 'Infinity') return 'from zero';
+  if (!Number.isFinite(one.rel)) return '–';
+  return one.rel === 0 && one.changed === 0 ? 'same' : pct(one.rel, 1);
+}
 
 function Side({ row, which, others, pair }) {
   const options = others.some((one) => one.id === row.id) ? others : [row, ...others];
@@ -56,22 +65,25 @@ function Details({ one, a, b }) {
     </div>
     <dl class="kv small">
       ${one.shape && html`<dt>Shape</dt><dd class="mono">${shape(one.shape)} ${one.dtype}</dd>`}
-      <dt>Norm</dt><dd class="mono">${num(one.norm_a)} to ${num(one.norm_b)}</dd>
+      ${one.rel != null && html`<dt>${one.spoiled ? 'Norm of what is finite' : 'Norm'}</dt><dd class="mono">${num(one.norm_a)} to ${num(one.norm_b)}</dd>`}
       <dt>Elements changed</dt><dd>${int(one.changed)} of ${int(count(one))}</dd>
-      <dt>Cosine</dt><dd class="mono">${num(one.cos, 5)}</dd>
+      ${one.spoiled > 0 && html`<dt>Not finite any more</dt><dd>${int(one.spoiled)} of ${int(count(one))}</dd>`}
+      ${one.cos != null && html`<dt>Cosine</dt><dd class="mono">${num(one.cos, 5)}</dd>`}
     </dl>
   </div>`;
 }
 
 function Moved({ one, i, most, a, b }) {
   const [open, setOpen] = useState(i === 0);
+  const wild = one.spoiled > 0 || one.rel === 'Infinity'; // further than any bar can show
+  const look = one.spoiled ? 'bad' : one.rel === 0 ? 'idle' : '';
   return html`<li>
     <details open=${open} onToggle=${(event) => setOpen(event.target.open)}>
       <summary>
         <span class="subtle h-s">${i + 1}</span><span class="mono ell" title=${one.name}>${one.name}</span>
-        <span><${Meter} share=${one.rel / most} look=${one.rel === 0 ? 'idle' : ''} label=${one.name + ' moved'} /></span>
-        <span class="num mono h-s">${one.cos == null ? '' : one.cos.toFixed(3)}</span><span class="num mono muted h-s">${num(one.max_abs, 2)}</span>
-        <span class="num mono strong">${one.rel === 0 ? 'same' : one.rel == null ? '–' : pct(one.rel, 1)}</span><span class="h-s subtle"><${Icon} name="chev" small /></span>
+        <span><${Meter} share=${wild ? 1 : finite(one.rel) / most} look=${look} label=${one.name + ' moved'} /></span>
+        <span class="num mono h-s">${Number.isFinite(one.cos) ? one.cos.toFixed(3) : ''}</span><span class="num mono muted h-s">${num(one.max_abs, 2)}</span>
+        <span class=${'num mono strong' + (one.spoiled ? ' t-bad' : '')}>${howFar(one)}</span><span class="h-s subtle"><${Icon} name="chev" small /></span>
       </summary>
       ${open && html`<${Details} one=${one} a=${a} b=${b} />`}
     </details>
@@ -81,10 +93,10 @@ function Moved({ one, i, most, a, b }) {
 function Ranked({ data, by, setBy }) {
   const [more, setMore] = useState(false);
   const rows = useMemo(
-    () => [...data.rows].sort((x, y) => (by === 'name' ? (x.name < y.name ? -1 : 1) : (y[by] ?? -1) - (x[by] ?? -1))),
+    () => (by === 'name' ? [...data.rows].sort((x, y) => (x.name < y.name ? -1 : 1)) : data.rows), // ranked by the server
     [data, by],
   );
-  const most = Math.max(...data.rows.map((one) => one.rel || 0)) || 1;
+  const most = Math.max(...data.rows.map((one) => finite(one.rel))) || 1;
   if (!rows.length)
     return html`<div class="panel"><${Blank} icon="check" title="No tensor is in both">They share no tensor name, so there is nothing to rank.<//></div>`;
   return html`<section class="panel">
@@ -104,16 +116,21 @@ function Figures({ data }) {
       : 'no metric in both';
   return html`<dl class="stats">
     <${Stat} label="Steps between" value=${int(Math.abs(b.step - a.step))} note=${metric} />
-    <${Stat} label="Whole model moved" value=${summary.moved == null ? '–' : pct(summary.moved, 1)} note="of its norm" />
+    <${Stat} label="Whole model moved" value=${Number.isFinite(summary.moved) ? pct(summary.moved, 1) : '–'} note="of its norm" />
     <${Stat} label="Changed" value=${int(summary.changed)} unit=${'of ' + int(summary.compared)} note=${`added ${added.length}, removed ${removed.length}`} />
     <${Stat} label="Plain values" value=${int(data.values.length)} note="that differ, beside the tensors" />
   </dl>`;
 }
 
 function answer({ a, summary, same, rows }) {
-  const most = rows.reduce((best, one) => ((one.rel ?? 0) > (best?.rel ?? 0) ? one : best), null);
+  const spoiled = rows.filter((one) => one.spoiled);
+  const most = rows.reduce((best, one) => (Number(one.rel ?? 0) > Number(best?.rel ?? 0) ? one : best), null);
+  const rest = same.length ? plural(same.length, 'tensor') + ' did not change at all' : 'everything changed a little';
+  if (spoiled.length)
+    return `${fullName(a)}: ${spoiled[0].name} has ${plural(spoiled[0].spoiled, 'value')} that ${spoiled[0].spoiled === 1 ? 'is' : 'are'} not finite any more${spoiled.length > 1 ? `, and so have ${int(spoiled.length - 1)} others` : ''}; ${rest}.`;
   if (!most) return `${fullName(a)}: nothing moved in ${plural(summary.compared, 'tensor')}.`;
-  return `${fullName(a)}: ${most.name} moved most, by ${pct(most.rel, 1)} of its norm; ${same.length ? plural(same.length, 'tensor') + ' did not change at all' : 'everything changed a little'}.`;
+  const far = most.rel === 'Infinity' ? 'away from zero' : `by ${pct(most.rel, 1)} of its norm`;
+  return `${fullName(a)}: ${most.name} moved most, ${far}; ${rest}.`;
 }
 
 const Choose = () =>
@@ -129,7 +146,7 @@ export default function Diff() {
   useEffect(() => {
     if (!a && alone.data?.prev) setOptions({ a: alone.data.prev });
   }, [alone.data]);
-  const asked = useResource(a && b ? url('/api/diff', { a, b }) : null);
+  const asked = useResource(a && b ? url('/api/diff', { a, b, by: by === 'name' ? null : by }) : null);
   const one = useResource(asked.data?.a && '/api/checkpoints/' + part(asked.data.a));
   const other = useResource(asked.data?.b && '/api/checkpoints/' + part(asked.data.b));
   const job = asked.data?.state === 'computing' ? asked.data.job : null;

@@ -138,6 +138,11 @@ function answer({ damage, ages }) {
   return `${int(ages.damaged)} of ${plural(total, 'checkpoint')} ${ages.damaged === 1 ? 'is' : 'are'} damaged; ${int(fixable)} can be rebuilt bit for bit. ${int(ages.never)} were never read back.`;
 }
 
+function wholeness(read) {
+  if (!read) return 'Nothing was read back yet, so nobody knows.';
+  return read === 1 ? 'One checkpoint was read back, and it is whole.' : `${int(read)} checkpoints were read back, and all of them are whole.`;
+}
+
 export default function Integrity() {
   const asked = useResource('/api/integrity', { watch: (event) => CHANGES.includes(event.type), pause: 1000 });
   const waiting = pending(asked, { title: 'Integrity' });
@@ -159,7 +164,7 @@ export default function Integrity() {
           ? damage.map(
               (one) => html`<${Damage} key=${one.checkpoint + one.file + one.from} damage=${one} after=${asked.reload} />`,
             )
-          : html`<${Blank} icon="shield" title="No damage found">${int(total - ages.never)} checkpoints were read back, and all of them are whole.<//>`
+          : html`<${Blank} icon="shield" title="No damage found">${wholeness(total - ages.never)}<//>`
       }
     <//>
     <${Events} events=${events} />

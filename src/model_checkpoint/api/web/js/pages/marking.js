@@ -26,7 +26,7 @@ export function ConfirmTrash({ rows, onClose, after }) {
   return html`<${Confirm}
     title=${`Move ${plural(free.length, 'checkpoint')} to trash?`}
     verb="Move to trash"
-    cli=${free.length === 1 ? free[0].cli?.delete : null}
+    cli=${free.length > 0 && free.every((row) => row.ref) && ['mckpt rm', ...free.map((row) => row.ref)].join(' ')}
     onYes=${() => moveToTrash(free, after)}
     onClose=${onClose}
   >

@@ -25,6 +25,8 @@ const FRESH_EVERY = 500; // ms: one question for all rows that changed meanwhile
 
 if (here().parts[0] === 'runs') askAhead('/api/runs', { q: here().q.q, sort: here().q.sort ?? SORT });
 
+const ofAll = ({ all_counts, attention, worst_at_risk, unsafe }) => ({ all_counts, attention, worst_at_risk, unsafe });
+
 // Only the rows events speak of are fetched again; a run nobody knew yet asks for the list.
 function useFreshRows(list) {
   const latest = useRef();
@@ -40,7 +42,7 @@ function useFreshRows(list) {
       if (ids.some((id) => !here.has(id))) latest.current.reload();
       else {
         const fresh = await getJson(url('/api/runs', { ids: ids.join(','), limit: ids.length })).catch(() => null);
-        if (fresh) latest.current.patchRows(fresh.rows);
+        if (fresh) latest.current.patchRows(fresh.rows, ofAll(fresh));
       }
     };
     const stop = on((event) => {
@@ -74,18 +76,20 @@ const Attention = ({ run }) => {
   </div>`;
 };
 
+function safety(unsafe, all) {
+  if (!unsafe) return 'every one of them can resume from a safe checkpoint';
+  if (unsafe === all) return 'none of them has a safe checkpoint';
+  return `${int(unsafe)} of them ${unsafe === 1 ? 'has' : 'have'} no safe checkpoint`;
+}
+
 function Answer({ data }) {
-  const { all_counts: counts, worst_at_risk: worst, attention } = data;
+  const { all_counts: counts, worst_at_risk: worst, unsafe } = data;
   const all = sum(counts);
-  const alone = attention.filter((run) => !run.safe).length;
-  const safe = alone
-    ? `${plural(alone, 'of them')} has no safe checkpoint`
-    : 'every one of them can resume from a safe checkpoint';
   const living = counts.alive + counts.stalled;
   if (!all) return html`No run has been recorded yet.`;
   if (!living && !counts.dead)
     return html`Nothing is running. ${plural(all, 'run')} ended: ${int(counts.finished)} finished, ${int(counts.failed)} failed, ${int(counts.stopped)} stopped${counts.unknown ? `, ${int(counts.unknown)} without a tracker` : ''}.`;
-  return html`${int(counts.alive)} alive, ${int(counts.stalled)} stalled, ${int(counts.dead)} dead; ${safe}.${worst ? ` The most work at risk in a living run is ${dur(worst.seconds)} (${worst.name}).` : ''}`;
+  return html`${int(counts.alive)} alive, ${int(counts.stalled)} stalled, ${int(counts.dead)} dead; ${safety(unsafe, living + counts.dead)}.${worst ? ` The most work at risk in a living run is ${dur(worst.seconds)} (${worst.name}).` : ''}`;
 }
 
 const NoRuns = () =>

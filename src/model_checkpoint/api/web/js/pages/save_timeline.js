@@ -14,11 +14,9 @@ const KINDS = {
   stall: 'Stall (training waits)',
   staging: 'Staging copy',
   writing: 'Writing',
-  commit: 'Commit',
+  checking: 'Checking',
   hooks: 'Hooks',
-  mirror: 'Mirror (behind)',
 };
-const BEHIND = ['hooks', 'mirror']; // after the commit
 const TICKS = [0, 0.25, 0.5, 0.75, 1];
 const OUTLIER = 4; // times the median
 const look = (kind) => `k-${kind}${kind === 'stall' ? ' pat' : ''}`;
@@ -29,10 +27,14 @@ export const stallOf = (save) =>
     save.segments.filter((one) => one.kind === 'stall'),
     (one) => one.dur,
   );
-const safeAfter = (save) =>
-  Math.max(0, ...save.segments.filter((one) => !BEHIND.includes(one.kind)).map((one) => one.from + one.dur));
+// Seconds until the bytes were durable; nothing of a save that nobody timed.
+const safeAfter = (save) => save.segments.filter((one) => one.kind === 'writing').map((one) => one.from + one.dur);
+const medianOf = (list) => (list.length ? dur(median(list)) : '–');
 
-export function inOneSentence(saves) {
+const timed = (rows) => rows.filter((save) => save.segments.length);
+
+export function inOneSentence(rows) {
+  const saves = timed(rows);
   if (!saves.length) return 'No save was timed yet.';
   const stalls = saves.map(stallOf);
   const worst = saves.reduce((most, one) => (stallOf(one) > stallOf(most) ? one : most));
@@ -45,23 +47,22 @@ function Figures({ saves, run }) {
   return html`<dl class="stats">
     <${Stat} label="Median stall" value=${dur(median(stalls))} note=${`p95 ${dur(quantile(stalls, 0.95))}, worst ${dur(Math.max(...stalls))}`} />
     <${Stat} label="Share of training time" value=${spent > 0 ? pct(sum(stalls, (s) => s) / spent, 3) : '–'} note=${`over the last ${saves.length} saves`} />
-    <${Stat} label="Safe after" value=${dur(median(saves.map(safeAfter)))} note="median, from the call to the commit" />
+    <${Stat} label="Safe after" value=${medianOf(saves.flatMap(safeAfter))} note="median, from the call until its bytes are durable" />
     <${Stat} label="Written" value=${bytes(sum(saves, (one) => one.written))} note=${`of ${bytes(sum(saves, (one) => one.bytes))}; the rest was linked`} />
   </dl>`;
 }
 
-function Waterfall({ saves, mirror, on, setOn }) {
-  const seen = (save) => save.segments.filter((one) => mirror || one.kind !== 'mirror');
-  const end = Math.max(...saves.flatMap((save) => seen(save).map((one) => one.from + one.dur)), 1e-6);
+function Waterfall({ saves, on, setOn }) {
+  const end = Math.max(...saves.flatMap((save) => save.segments.map((one) => one.from + one.dur)), 1e-6);
   const usual = median(saves.map(stallOf));
   const bar = (one) =>
     html`<i class=${look(one.kind)} title=${`${KINDS[one.kind]}: ${dur(one.dur)}`} style=${{ left: share(one.from / end), width: `max(3px, ${share(one.dur / end)})` }}></i>`;
   const row = (save, i) =>
     html`<button type="button" key=${save.checkpoint} class=${'r' + (i === on ? ' on' : '')} aria-pressed=${String(i === on)} onClick=${() => setOn(i)}>
       <span class="mono">${int(save.step)}</span>
-      <span class="lane" role="img" aria-label=${seen(save)
+      <span class="lane" role="img" aria-label=${save.segments
         .map((one) => `${one.kind} ${dur(one.dur)}`)
-        .join(', ')}>${seen(save).map(bar)}</span>
+        .join(', ')}>${save.segments.map(bar)}</span>
       <span class=${'num' + (stallOf(save) > usual * OUTLIER ? ' t-warn strong' : '')}>${dur(stallOf(save))}</span>
       <span class="num muted">${bytes(save.written)}</span>
     </button>`;
@@ -84,7 +85,7 @@ const Hook = ({ hook }) =>
 
 const OneSave = ({ save }) =>
   html`<${Panel} title=${'Step ' + int(save.step)} sub=${ago(save.at)}>
-      <dl class="kv">${save.segments.map((one) => html`<dt><${Key} look=${'k-' + one.kind}>${KINDS[one.kind] || one.kind}<//></dt><dd class="num mono">${dur(one.dur)}</dd>`)}</dl>
+      <dl class="kv">${save.segments.map((one) => html`<dt><${Key} look=${'k-' + one.kind}>${KINDS[one.kind]}<//></dt><dd class="num mono">${dur(one.dur)}</dd>`)}</dl>
       <p class="after"><a href=${checkpointLink(save.checkpoint)}>Open the checkpoint</a></p>
     <//>
     <${Panel} flush title="Hooks on this save">
@@ -93,23 +94,17 @@ const OneSave = ({ save }) =>
 
 function Timeline({ saves, run }) {
   const [on, setOn] = useState(0);
-  const [mirror, setMirror] = useState(false);
   const series = useMemo(() => {
     const old = [...saves].reverse();
     return [{ id: 'stall', label: 'stall', x: old.map((one) => one.step), last: old.map(stallOf), color: '--c2', plain: true }];
   }, [saves]);
-  const mirrored = saves.some((save) => save.segments.some((one) => one.kind === 'mirror'));
-  const kinds = Object.entries(KINDS).filter(([kind]) => mirror || kind !== 'mirror');
-  const toggle =
-    mirrored &&
-    html`<label class="ctl"><input type="checkbox" checked=${mirror} onChange=${(event) => setMirror(event.target.checked)} />with the mirror</label>`;
   return html`<div class="stack">
     <${Figures} saves=${saves} run=${run} />
     <div class="grid">
       <div class="c8">
-        <${Panel} flush title="Saves" sub="newest first" end=${toggle}>
-          <div class="keys pad">${kinds.map(([kind, text]) => html`<${Key} look=${look(kind)}>${text}<//>`)}</div>
-          <${Waterfall} saves=${saves} mirror=${mirror} on=${on} setOn=${setOn} />
+        <${Panel} flush title="Saves" sub="newest first">
+          <div class="keys pad">${Object.entries(KINDS).map(([kind, text]) => html`<${Key} look=${look(kind)}>${text}<//>`)}</div>
+          <${Waterfall} saves=${saves} on=${on} setOn=${setOn} />
         <//>
       </div>
       <div class="c4 stack">
@@ -131,7 +126,8 @@ export function SaveTimeline({ run, asked }) {
   const { data, error, reload } = asked || own;
   if (error && !data) return html`<div class="panel"><${Failure} error=${error} retry=${reload} /></div>`;
   if (!data) return html`<div class="panel"><${Skeleton} /></div>`;
-  if (!data.rows.length)
-    return html`<div class="panel"><${Blank} icon="clock" title="No save was timed">Saves made through the manager or <code>mc.Run</code> leave their times in the catalog; the first shows up here as soon as it is committed.<//></div>`;
-  return html`<${Timeline} saves=${data.rows} run=${run} />`;
+  const saves = timed(data.rows);
+  if (!saves.length)
+    return html`<div class="panel"><${Blank} icon="clock" title="No save was timed">Saves made through the manager, or by <code>mc.Run</code> with <code>catalog=</code>, leave their times in the catalog; the first shows up here as soon as it is committed.<//></div>`;
+  return html`<${Timeline} saves=${saves} run=${run} />`;
 }

@@ -11,7 +11,7 @@ import { jobs, noteOf, shareOf } from '../data/jobs.js';
 export const Blank = ({ icon, title, children, code, action }) =>
   html`<div class="blank">
     <${Icon} name=${icon} />
-    <h3>${title}</h3>
+    <h2>${title}</h2>
     <p>${children}</p>
     ${code && html`<${Code} text=${code} />`}${action}
   </div>`;
@@ -76,7 +76,7 @@ export function Computing({ id, what }) {
   const note = noteOf(job);
   return html`<div class="blank" role="status">
     <${Icon} name="clock" />
-    <h3>Computing ${what}</h3>
+    <h2>Computing ${what}</h2>
     <p>Every byte is read once and the answer is kept under its digest; the next visit shows it at once.</p>
     <div class="computing"><${Meter} share=${shareOf(job)} label=${'Computing ' + what} /></div>
     <p class="small">${pct(shareOf(job))}${note ? ', ' + note : ''}</p>

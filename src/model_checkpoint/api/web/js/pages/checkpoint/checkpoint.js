@@ -127,7 +127,7 @@ export default function Checkpoint({ route }) {
       p: () => writable(row) && pin(row, asked.reload),
     });
   }, [row]);
-  const waiting = pending(asked, { back: ['#/checkpoints', 'All checkpoints'] });
+  const waiting = pending(asked, { title: 'Checkpoint', back: ['#/checkpoints', 'All checkpoints'] });
   if (waiting) return waiting;
   const { files } = row;
   const tabs = [

@@ -30,16 +30,20 @@ function Part({ one, hurt }) {
   </li>`;
 }
 
-export function ResumeReport({ row }) {
+// Only a run that noted its place and what its numbers hang on can say that they go on as they were.
+function verdictOn({ damage, run_position: run, ...row }) {
   const missing = lacking(row).length;
+  if (damage.length) return html`<span class="t-bad">not used while it is damaged</span>`;
+  if (run && !run.exact) return html`<span class="t-warn">not bit for bit: ${run.reasons.join('; ')}</span>`;
+  if (missing) return html`<span class="t-warn">${missing} missing${run ? '; what its run has continues bit for bit' : ''}</span>`;
+  if (run) return 'complete: continues bit for bit';
+  return row.parts.length ? 'every part is there' : '';
+}
+
+export function ResumeReport({ row }) {
   const { damage } = row;
   const hurts = (one) => damage.filter((spot) => (spot.tensor || '').split('.')[0] === one.name).length;
-  const verdict = damage.length
-    ? html`<span class="t-bad">not used while it is damaged</span>`
-    : missing
-      ? html`<span class="t-warn">${missing} missing</span>`
-      : 'complete: continues bit for bit';
-  return html`<${Panel} flush title="What a resume gets" sub=${verdict}>
+  return html`<${Panel} flush title="What a resume gets" sub=${verdictOn(row)}>
     ${
       row.parts.length
         ? html`<ul class="report">${row.parts.map((one) => html`<${Part} key=${one.name} one=${one} hurt=${hurts(one)} />`)}</ul>`

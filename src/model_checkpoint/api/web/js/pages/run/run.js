@@ -109,7 +109,7 @@ export default function Run({ route }) {
       [run.name],
     ],
   );
-  const waiting = pending(asked, { back: ['#/runs', 'All runs'] });
+  const waiting = pending(asked, { title: 'Run', back: ['#/runs', 'All runs'] });
   if (waiting) return waiting;
   const buttons = html`<a class="btn" href=${href('/compare', { runs: [id, run.parent?.run].filter(Boolean).join(',') })}>Compare</a>
     ${run.safe && html`<a class="btn" href=${checkpointLink(run.safe.id)}>Newest checkpoint</a>`}

@@ -28,6 +28,7 @@ function full(disks) {
 }
 
 function answer({ disks, trash }, plan) {
+  if (!disks.length) return 'No checkpoint takes a byte yet.';
   const known = disks.filter((disk) => disk.size);
   const size = known.length === disks.length && known.length ? ' of ' + bytes(sum(known, (disk) => disk.size)) : '';
   const told = `Checkpoints take ${bytes(sum(disks, (disk) => disk.used))}${size}; ${full(disks)}.`;

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from model_checkpoint.engine.root.listing import load_manifest
 from model_checkpoint.engine.root.refs import Reference, choose_one
-from model_checkpoint.manifest import unpack
+from model_checkpoint.manifest import Manifest, unpack
 from model_checkpoint.tree.values.plain import plain_values
 
 _PLACE = ("step", "epoch", "batch")
@@ -35,10 +35,16 @@ def run_position(ref: Reference) -> RunPosition | None:
         True
     """
     store, found = choose_one(ref)
-    values = plain_values(load_manifest(store, found.name).tree)
+    return position_in(load_manifest(store, found.name))
+
+
+def position_in(manifest: Manifest) -> RunPosition | None:
+    """The same of a manifest that is here already."""
+    values = plain_values(manifest.tree)
     place = [number for word in _PLACE if isinstance(number := values.get(f"run.place.{word}"), int)]
     if len(place) < len(_PLACE):
         return None
-    reasons = tuple(str(unpack(node)) for name, node in values.items() if name.startswith(_REASONS))
+    reasons = [str(unpack(node)) for name, node in values.items() if name.startswith(_REASONS)]
+    reasons += [f"{part} was left out by an emergency save" for part in manifest.left_out]
     step, epoch, batch = place
-    return RunPosition(step=step, epoch=epoch, batch=batch, exact=not reasons, reasons=reasons)
+    return RunPosition(step=step, epoch=epoch, batch=batch, exact=not reasons, reasons=tuple(reasons))

@@ -1,0 +1,163 @@
+"""What the pages say is so: sentences, verdicts, legends and commands, held against what really happened."""
+
+import shlex
+import time
+
+import numpy as np
+import pytest
+from tests.web.conftest import serving
+from typer.testing import CliRunner
+
+import model_checkpoint as mc
+from model_checkpoint.cli.main import app
+from model_checkpoint.database import EnhancedDatabaseConnection, Metric
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def place(tmp_path):
+    """A folder with a catalog to be, and its address."""
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    return folder, f"sqlite:///{folder}/experiments.db"
+
+
+def manager_of(run, folder):
+    return mc.EnhancedCheckpointManager(run, folder / "root", max_checkpoints=None)
+
+
+def test_a_living_run_without_a_checkpoint_is_not_called_safe(place, tmp_path, visit):
+    folder, url = place
+    with (
+        mc.ExperimentTracker("first", "a", database_url=url) as first,
+        mc.ExperimentTracker("second", "a", database_url=url) as second,
+        serving([str(folder)], tmp_path / "cache") as address,
+    ):
+        first.log_metrics({"loss": 1.0}, step=1)
+        second.log_metrics({"loss": 1.0}, step=1)
+        first.flush(), second.flush()
+        visitor = visit(address).open("/runs").settle()
+        said = [visitor.text(".answer")]
+        for run, words in ((first, "1 of them has no safe"), (second, "every one of them can resume")):
+            with mc.EnhancedCheckpointManager(run, folder / run.experiment.name) as manager:
+                manager.save_checkpoint({"w": np.zeros(4)}, step=1)
+            visitor.tab.locator(".answer").get_by_text(words).wait_for()  # by itself, as it happens
+            said.append(visitor.text(".answer"))
+
+    assert said[0].startswith("2 alive, 0 stalled, 0 dead; none of them has a safe checkpoint.")
+
+
+def test_a_diff_shows_new_nan_first_and_bars_by_what_is_finite(place, tmp_path, visit):
+    folder, url = place
+    with mc.ExperimentTracker("a", "b", database_url=url) as run, manager_of(run, folder) as manager:
+        before = {"half": np.ones(8), "quarter": np.ones(8), "left_zero": np.zeros(8), "bad": np.ones(8)}
+        after = {"half": np.full(8, 1.5), "quarter": np.full(8, 1.25), "left_zero": np.ones(8)}
+        a = manager.save_checkpoint(before, step=1)
+        b = manager.save_checkpoint({**after, "bad": np.full(8, np.nan)}, step=2)
+    with serving([str(folder)], tmp_path / "cache") as address:
+        for width in (360, 1280):
+            visitor = visit(address, width=width).open(f"/diff?a={a}&b={b}").settle()
+            visitor.tab.locator("ol.moved li").first.wait_for()
+            rows = visitor.tab.locator("ol.moved li summary").all_inner_texts()
+            bars = visitor.tab.locator("ol.moved [role=progressbar]")
+            shares = [bar.get_attribute("aria-valuenow") for bar in bars.all()]
+            visitor.shoot("diff-spoiled")
+            visitor.flip_theme()
+            visitor.shoot("diff-spoiled")
+
+            assert [row.replace("\n", " ").split()[-2:] for row in rows[:2]] == [["8", "NaN/Inf"], ["from", "zero"]]
+            assert shares == ["100", "100", "100", "50"]
+            assert ".bad has 8 values that are not finite any more" in visitor.text(".answer")
+            assert visitor.sideways() <= 0
+            assert not [row for row in rows if "same" in row or "Infinity" in row]
+
+
+def test_only_what_its_run_calls_exact_is_said_to_continue_bit_for_bit(small, tmp_path, visit):
+    torch = pytest.importorskip("torch")
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    parts = {"model": model, "optimizer": optimizer, "schedule": torch.optim.lr_scheduler.StepLR(optimizer, 2)}
+    for _ in mc.Run(tmp_path / "loop", data=[1, 2, 3, 4], every=2, catalog=small.url, **parts):
+        model(torch.ones(2)).sum().backward()
+        optimizer.step()
+        parts["schedule"].step()
+    newest = mc.list_checkpoints(tmp_path / "loop")[0]
+    with serving([str(small.folder)], tmp_path / "cache") as address:
+        visitor = visit(address).open(f"/checkpoint/{newest.id}").settle()
+        report = visitor.tab.locator(".panel", has_text="What a resume gets").locator(".sub").first
+        assert report.inner_text() == "complete: continues bit for bit"
+        visitor.shoot("checkpoint-exact")
+        assert "ms" in visitor.text(".stat:has-text('Training stalled')")
+        visitor.go(f"/checkpoint/{small.real_checkpoints[2]}").settle()
+
+        assert "bit for bit" not in report.inner_text()
+
+
+def test_the_save_timeline_knows_all_that_saves_record_and_nothing_else(place, tmp_path, visit):
+    folder, url = place
+    with mc.ExperimentTracker("a", "b", database_url=url) as run, manager_of(run, folder) as manager:
+        manager.save_checkpoint({"w": np.zeros(1 << 16)}, step=1)
+        manager.save_checkpoint({"w": np.zeros(1 << 16)}, step=2, blocking=False).result()
+    with serving([str(folder)], tmp_path / "cache") as address:
+        visitor = visit(address).open(f"/run/{run.experiment_id}/saves").settle()
+        tab = visitor.tab
+        kinds = (
+            "(all) => [...new Set(all.flatMap((one) => [...one.classList].filter((word) => word.startsWith('k-'))))]"
+        )
+        legend = tab.locator(".keys .swatch").evaluate_all(kinds)
+        drawn = tab.locator(".wf .lane i").evaluate_all(kinds)
+        titles = tab.locator(".wf .lane i").evaluate_all("(all) => all.map((one) => one.title)")
+        colours = tab.locator(".keys .swatch").evaluate_all(
+            "(all) => all.map((i) => getComputedStyle(i).backgroundColor)"
+        )
+        visitor.shoot("saves-real")
+
+        assert sorted(legend) == sorted(drawn)
+        assert not [title for title in titles if "undefined" in title]
+        assert len(set(colours)) == len(legend)
+        assert "until its bytes are durable" in tab.locator(".stats").last.inner_text()
+
+
+def test_a_save_that_nobody_timed_is_not_called_free(tmp_path, visit):
+    mc.save(tmp_path / "runs/a", {"w": np.zeros(4)}, step=1)
+    with serving([str(tmp_path / "runs")], tmp_path / "cache") as address:
+        visitor = visit(address).open("/saves").settle()
+
+        assert "No save was timed yet" in visitor.text(".answer")
+        assert visitor.tab.get_by_text("No save was timed", exact=True).count() == 1
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_the_trash_dialog_of_a_list_shows_the_command_that_does_the_same(small, tmp_path, visit, count):
+    with serving([str(small.folder)], tmp_path / "cache") as address:
+        visitor = visit(address).open(f"/run/{small.real}/checkpoints").settle()
+        tab = visitor.tab
+        for box in tab.locator("tr.r input[type=checkbox]").all()[:count]:
+            box.check()
+        tab.locator(".selbar").get_by_role("button", name="Trash").click()
+        told = tab.locator("dialog[open] code").inner_text()
+        visitor.shoot(f"trash-dialog-{count}")
+        before = len(mc.list_checkpoints(small.root))
+        done = CliRunner().invoke(app, shlex.split(told)[1:])
+
+        assert told.startswith("mckpt rm ")
+        assert done.exit_code == 0
+        assert before - len(mc.list_checkpoints(small.root)) == count
+
+
+@pytest.mark.parametrize("axis", ["time", "wall"])
+def test_a_curve_over_time_grows_by_its_tail_alone(small, tmp_path, visit, axis):
+    with serving([str(small.folder)], tmp_path / "cache") as address:
+        visitor = visit(address).open(f"/run/{small.alive}?x={axis}").settle()
+        shown = visitor.tab.locator(".legend tr", has_text="val_loss").locator("td.v")
+        asked = len(visitor.asked)
+        with EnhancedDatabaseConnection(small.url) as connection:
+            step = connection.get_experiment(small.alive).step + 1
+            later = time.time() + 7200.0  # its points reach into the next hour
+            connection.save_metric(Metric(small.alive, "val_loss", 0.1234, step, later))
+        shown.get_by_text("0.1234").wait_for()
+
+        series = [url for url in visitor.asked[asked:] if "/series" in url]
+        assert series
+        assert all("x=time" in url and "since=" in url for url in series)
