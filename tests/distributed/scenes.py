@@ -239,36 +239,72 @@ def save_lazily(rank, world, folder, *, root):
     return True
 
 
-MESHES = {3: [(3,)], 4: [(4,), (2, 2)], 8: [(8,), (2, 4), (2, 2, 2)]}
+MESHES = {
+    2: [(2,)],
+    3: [(3,)],
+    4: [(4,), (2, 2)],
+    6: [(6,), (2, 3), (3, 2)],
+    8: [(8,), (2, 4), (2, 2, 2)],
+}
+EVEN = 24  # rows that every mesh of two sides divides, so that strided shards are what their placements say
 
 
-def random_layouts(rank, world, folder, *, root, seed, turns):
-    """Save tensors on meshes and placements drawn at random, load each on others; bytes must be the truth's."""
-    coordinator = join()
-    draw = random.Random(seed)
-    meshes = [init_device_mesh("cpu", sides) for sides in MESHES[world]]
+def random_truths(seed, turn):
+    """Whole tensors, the same for everybody who knows the seed; the last ones are cut evenly by every mesh."""
+    draw = random.Random(f"{seed} {turn}")
+    shapes = [[draw.randint(1, 9) for _ in range(draw.randint(1, 3))] for _ in range(4)]
+    shapes += [[EVEN, draw.randint(1, 5)], [draw.randint(1, 5), EVEN]]
+    kinds = [draw.choice([torch.float32, torch.bfloat16, torch.int8, torch.float64]) for _ in shapes]
+    return {
+        f"x{i}": torch.arange(torch.Size(shape).numel()).reshape(shape).to(kind)
+        for i, (shape, kind) in enumerate(zip(shapes, kinds, strict=True))
+    }
 
-    def laid(values):
-        mesh = draw.choice(meshes)
-        placements = [draw.choice([Replicate(), *map(Shard, range(values.dim()))]) for _ in range(mesh.ndim)]
+
+def drawn_layout(draw, meshes, shape):
+    """A mesh, and placements on it: any shards and replicas, or the strided shards of FSDP2 over tensor parallelism."""
+    mesh, even = draw.choice(meshes), [dim for dim, side in enumerate(shape) if side == EVEN]
+    if mesh.ndim == 2 and even and draw.random() < 0.7:
+        return mesh, [_StridedShard(even[0], split_factor=mesh.size(1)), Shard(even[0])]
+    return mesh, [draw.choice([Replicate(), *map(Shard, range(len(shape)))]) for _ in range(mesh.ndim)]
+
+
+def laid_out(values, mesh, placements):
+    """The values as a DTensor; strided shards are cut by the second side of the mesh, then by the first."""
+    if not isinstance(placements[0], _StridedShard):
         return distribute_tensor(values.clone(), mesh, placements)
+    local = values
+    for side in (1, 0):
+        local = local.chunk(mesh.size(side), placements[0].dim)[mesh.get_local_rank(side)]
+    whole = {"shape": values.shape, "stride": values.stride()}
+    return DTensor.from_local(local.clone().contiguous(), mesh, placements, run_check=False, **whole)
 
+
+def save_random_layouts(rank, world, folder, *, root, seed, turns):
+    """Save tensors on meshes and placements drawn at random."""
+    coordinator, draw = join(), random.Random(f"{seed} saves")
+    meshes = [init_device_mesh("cpu", sides) for sides in MESHES[world]]
     for turn in range(turns):
-        shapes = [[draw.randint(1, 9) for _ in range(draw.randint(1, 3))] for _ in range(4)]
-        kinds = [draw.choice([torch.float32, torch.bfloat16, torch.int8, torch.float64]) for _ in shapes]
-        truths = [
-            torch.arange(torch.Size(shape).numel()).reshape(shape).to(kind)
-            for shape, kind in zip(shapes, kinds, strict=True)
-        ]
-        mc.save(root, {f"x{i}": laid(truth) for i, truth in enumerate(truths)}, step=turn, coordinator=coordinator)
-        into = {f"x{i}": laid(torch.zeros_like(truth)) for i, truth in enumerate(truths)}
+        truths = random_truths(seed, turn)
+        state = {name: laid_out(truth, *drawn_layout(draw, meshes, truth.shape)) for name, truth in truths.items()}
+        mc.save(root, state, step=turn, coordinator=coordinator)
+    return True
+
+
+def load_random_layouts(rank, world, folder, *, root, seed, turns):
+    """Load each on others; bytes must be the truth's."""
+    coordinator, draw = join(), random.Random(f"{seed} loads")
+    meshes = [init_device_mesh("cpu", sides) for sides in MESHES[world]]
+    for turn in range(turns):
+        truths = random_truths(seed, turn)
+        layouts = {name: drawn_layout(draw, meshes, truth.shape) for name, truth in truths.items()}
+        into = {name: laid_out(torch.zeros_like(truth), *layouts[name]) for name, truth in truths.items()}
         mc.load(root, step=turn, into=into, coordinator=coordinator)
         alone = mc.load(root, step=turn)
-        for i, truth in enumerate(truths):
-            live = into[f"x{i}"]
-            want = distribute_tensor(truth, live.device_mesh, live.placements).to_local()
-            assert torch.equal(live.to_local(), want), (seed, turn, i)
-            assert torch.equal(alone[f"x{i}"], truth), (seed, turn, i)
+        for name, truth in truths.items():
+            want = laid_out(truth, *layouts[name]).to_local()
+            assert torch.equal(into[name].to_local(), want), (seed, turn, name, layouts[name])
+            assert torch.equal(alone[name], truth), (seed, turn, name)
     return True
 
 

@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file
+from tests.distributed.own_parts import OwnStorage
 from tests.distributed.threads import all_well, on_ranks
 
 import model_checkpoint as mc
 from model_checkpoint.distributed import Shard
+from model_checkpoint.distributed.storing.storage_roots import store_of
 from model_checkpoint.errors import OptionInvalid
 
 FROZEN = np.arange(3 << 20, dtype=np.uint8)
@@ -142,6 +144,23 @@ def test_a_consolidated_model_opens_with_plain_tools(tmp_path):
     assert np.array_equal(found["a.weight"], whole)
     with safe_open(folder / index["weight_map"]["b"], "np") as file:
         assert np.array_equal(file.get_tensor("b"), whole[:5] + 1)
+
+
+@pytest.mark.parametrize("where", ["folder", "memory", "keys"])
+def test_a_consolidated_model_of_many_ranks_is_replaced_with_its_index(tmp_path, where):
+    root = {"folder": tmp_path, "memory": f"memory://{tmp_path.name}", "keys": store_of(OwnStorage())}[where]
+    for fill in (1, 2):
+        whole = np.full((70, 130), fill, np.float32)
+        save_all(root, 2, lambda r, whole=whole: nested_state(r, 2, whole), step=1, format=CONSOLIDATED, overwrite=True)
+
+    assert [health.ok for health in mc.verify(root)] == [True]
+    loaded = all_well(on_ranks(2, lambda c: mc.load(root, coordinator=c)))
+    assert all((state["model"]["a"]["weight"] == 2).all() for state in loaded)
+    if where == "folder":
+        folder = tmp_path / "checkpoints/step-00000001"
+        index = json.loads((folder / "model.safetensors.index.json").read_text())
+        assert (load_file(folder / index["weight_map"]["a.weight"])["a.weight"] == 2).all()
+        assert list((tmp_path / ".staging").iterdir()) == []
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.distributed.threads import all_well, on_ranks
+from tests.distributed.threads import all_well, on_ranks, told
 
 import model_checkpoint as mc
 from model_checkpoint.distributed import LocalCoordinator, NeedsCoordinator, RankLost, Shard
@@ -210,6 +210,36 @@ def test_a_load_that_fails_on_one_rank_changes_nothing_on_any(tmp_path):
 
     outcomes = all_well(on_ranks(2, load))
     assert all("saved [3145728], live [7]" in text and changed == 0 for text, changed in outcomes)
+
+
+@pytest.mark.parametrize("fallback", [False, True])
+def test_a_load_that_one_rank_cannot_even_ask_for_is_one_error_on_all(tmp_path, fallback):
+    """An option that only one rank got wrong, or a root that only one rank cannot name."""
+    save_all(tmp_path, 3, lambda rank: {"seed": rank}, step=1)
+
+    def bad_option(ranks):
+        return mc.load(tmp_path, coordinator=ranks, per_rank=-1 if ranks.rank == 1 else None, fallback=fallback)
+
+    def bad_root(ranks):
+        return mc.load("ftp://nowhere/runs" if ranks.rank == 2 else tmp_path, coordinator=ranks, fallback=fallback)
+
+    option, root = told(on_ranks(3, bad_option)), told(on_ranks(3, bad_root))
+
+    assert type(option) is OptionInvalid
+    assert str(option).startswith("rank 1 of 3: per_rank= gives -1 for rank 1")
+    assert str(root).startswith("rank 2 of 3: ")
+
+
+def test_a_rank_that_is_interrupted_before_it_asks_is_named_by_the_others(tmp_path):
+    save_all(tmp_path, 3, lambda rank: {"seed": rank}, step=1)
+
+    def interrupted(rank):
+        raise KeyboardInterrupt
+
+    outcomes = on_ranks(3, lambda c: mc.load(tmp_path, coordinator=c, per_rank=interrupted if c.rank == 1 else None))
+
+    assert isinstance(outcomes.pop(1), KeyboardInterrupt)
+    assert str(told(outcomes)).startswith("rank 1 of 3: KeyboardInterrupt")
 
 
 def test_damage_that_one_rank_meets_lets_all_fall_back_together(tmp_path):

@@ -219,6 +219,13 @@ class ModelDisk(Syscalls):
         self._set(old, old_name, None, self._set(new, new_name, node))
         self._changed()
 
+    def exchange(self, one: str, other: str) -> None:
+        first, first_name = self._place(one)
+        second, second_name = self._place(other)
+        node, there = self._find(one), self._find(other)
+        self._set(first, first_name, there, self._set(second, second_name, node))
+        self._changed()
+
     def link(self, source: str, target: str, *, into: int) -> None:
         if not self.links:
             raise OSError(errno.EPERM, "no links here")

@@ -14,11 +14,13 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from model_checkpoint.coordination import Coordinator
+from model_checkpoint.distributed.calling.bounded_call import within
 from model_checkpoint.distributed.calling.call_limit import CallLimit
 from model_checkpoint.distributed.calling.call_options import Duration, LoadOptions, SaveOptions, as_seconds
 from model_checkpoint.distributed.calling.limited_coordinator import LimitedCoordinator
 from model_checkpoint.distributed.calling.pending_call import Attend, PendingCall, Turns
 from model_checkpoint.distributed.calling.told_failures import CallLogger, told_failures
+from model_checkpoint.distributed.errors import CallTimeout
 from model_checkpoint.distributed.moving.call_services import CallServices
 from model_checkpoint.distributed.moving.load_call import LoadCall, require_prefix
 from model_checkpoint.distributed.moving.prefixes import require_there
@@ -125,8 +127,12 @@ class DistributedCheckpoint:
         """
         options = SaveOptions() if options is None else options
         call, turn = self._save_call(options, cancel), self._turns.ask()
-        with self._turns.have(turn):
-            return call.run(parts_to_save(model, optimizer, options))
+
+        def work() -> str:
+            with self._turns.have(turn):
+                return call.run(parts_to_save(model, optimizer, options))
+
+        return self._within(call.limit, work, attend=self._attend)
 
     def save_async(self, model: Any, optimizer: Any, options: SaveOptions | None = None) -> PendingCall[str]:
         """Copy model and optimizer, return, and save meanwhile; both may change as soon as this returns."""
@@ -160,7 +166,7 @@ class DistributedCheckpoint:
             CorruptedCheckpoint: what is stored is not what was saved; nothing was changed.
             StructureMismatch: checkpoint and live objects differ; nothing was changed.
         """
-        return self._load(model, optimizer, options, cancel, self._turns.ask())
+        return self._load(model, optimizer, options, cancel, self._turns.ask(), attend=self._attend)
 
     def load_async(
         self, model: Any, optimizer: Any, options: LoadOptions | None = None
@@ -188,54 +194,87 @@ class DistributedCheckpoint:
         Raises:
             WrongReference: there is no checkpoint of that prefix.
         """
-        self._delete(checkpoint_prefix, cancel, self._turns.ask())
+        self._delete(checkpoint_prefix, cancel, self._turns.ask(), attend=self._attend)
 
     def delete_checkpoint_async(self, checkpoint_prefix: str) -> PendingCall[None]:
         """Delete in the background."""
         turn, cancel = self._turns.ask(), threading.Event()
         return PendingCall("delete", lambda: self._delete(checkpoint_prefix, cancel, turn), cancel, self._attend)
 
-    def _limit(self, what: str, timeout: Duration | None, cancel: threading.Event | None) -> CallLimit:
+    def _limit(self, what: str, timeout: Duration | None, cancel: threading.Event | None, prefix: object) -> CallLimit:
         seconds = self._default_timeout if timeout is None else as_seconds(timeout, "timeout")
-        return CallLimit(what, seconds=seconds, cancel=cancel)
+        where = self._services.where(prefix) if isinstance(prefix, str) else ""
+        return CallLimit(what, seconds=seconds, cancel=cancel, where=where)
+
+    def _within(
+        self,
+        limit: CallLimit,
+        work: Callable[[], T],
+        *,
+        attend: Attend = None,
+        late: Callable[[T], object] | None = None,
+    ) -> T:
+        """Wait for ``work`` no longer than it may take, and tell of one that hangs as of any other failure."""
+
+        def tell(error: CallTimeout) -> None:
+            error.checkpoint_path = error.checkpoint_path or self._services.where(None)
+            self._services.logger.error("%s: %s", error.checkpoint_path, error)
+
+        return within(limit, work, tell=tell, attend=attend, late=late)
 
     def _save_call(self, options: SaveOptions, cancel: threading.Event | None) -> SaveCall:
-        return SaveCall(self._services, options, self._limit("the save", options.timeout, cancel))
+        return SaveCall(
+            self._services, options, self._limit("the save", options.timeout, cancel, options.checkpoint_prefix)
+        )
 
     def _save_in_background(self, options: SaveOptions, parts: Callable[[SaveOptions], Any]) -> PendingCall[str]:
-        """Begin here, so that the state may change; the turn is over when the save is."""
+        """Begin before this returns, so that the state may change; the turn is over when the save is."""
         cancel = threading.Event()
         call, turn = self._save_call(options, cancel), self._turns.have(self._turns.ask())
-        turn.__enter__()
-        try:
-            finish = call.begin(parts(options))
-        except BaseException:
-            turn.__exit__(None, None, None)
-            raise
 
-        def end() -> str:
+        def begin() -> Callable[[], str]:
+            turn.__enter__()
+            try:
+                return call.begin(parts(options))
+            except BaseException:
+                turn.__exit__(None, None, None)
+                raise
+
+        def end(finish: Callable[[], str]) -> str:
             try:
                 return finish()
             finally:
                 turn.__exit__(None, None, None)
 
-        return PendingCall("save", end, cancel, self._attend)
+        finish = self._within(call.limit, begin, attend=self._attend, late=end)
+        return PendingCall("save", lambda: self._within(call.limit, lambda: end(finish)), cancel, self._attend)
 
     def _load(
-        self, model: Any, optimizer: Any, options: LoadOptions | None, cancel: threading.Event | None, turn: int
+        self,
+        model: Any,
+        optimizer: Any,
+        options: LoadOptions | None,
+        cancel: threading.Event | None,
+        turn: int,
+        *,
+        attend: Attend = None,
     ) -> CheckpointLoadResult:
         options = LoadOptions() if options is None else options
-        limit = self._limit("the load", options.timeout, cancel)
-        with self._turns.have(turn):
-            require_prefix(options)
-            return LoadCall(self._services, options, limit).run(model, optimizer)
+        limit = self._limit("the load", options.timeout, cancel, options.checkpoint_prefix)
+
+        def work() -> CheckpointLoadResult:
+            with self._turns.have(turn):
+                require_prefix(options)
+                return LoadCall(self._services, options, limit).run(model, optimizer)
+
+        return self._within(limit, work, attend=attend)
 
     def _listed(self) -> list[CheckpointInfo]:
         store = self._services.store
         return list_checkpoints(store) if store.exists() else []
 
-    def _delete(self, prefix: str, cancel: threading.Event | None, turn: int) -> None:
-        services, limit = self._services, self._limit("the deletion", None, cancel)
+    def _delete(self, prefix: str, cancel: threading.Event | None, turn: int, attend: Attend = None) -> None:
+        services, limit = self._services, self._limit("the deletion", None, cancel, prefix)
 
         def mine() -> Word:
             limit.check()
@@ -248,19 +287,25 @@ class DistributedCheckpoint:
             try:
                 if not services.store.has(prefix):
                     require_there(services.store, prefix)
+                limit.check()  # whoever asked may have gone meanwhile
                 delete(services.store, name=prefix)
             except WrongReference as error:
                 error.type = ExceptionType.STORAGE_ERROR
                 raise
             return {}
 
-        with (
-            self._turns.have(turn),
-            told_failures("delete", lambda: services.where(str(prefix)), ExceptionType.STORAGE_ERROR, services.logger),
-        ):
-            services.logger.info("Deleting checkpoint: %s", prefix)
-            agree(LimitedCoordinator(self._coordinator, limit), "delete", mine, remove)
-            services.logger.info("Checkpoint deleted: %s", prefix)
+        def work() -> None:
+            with (
+                self._turns.have(turn),
+                told_failures(
+                    "delete", lambda: services.where(str(prefix)), ExceptionType.STORAGE_ERROR, services.logger
+                ),
+            ):
+                services.logger.info("Deleting checkpoint: %s", prefix)
+                agree(LimitedCoordinator(self._coordinator, limit), "delete", mine, remove)
+                services.logger.info("Checkpoint deleted: %s", prefix)
+
+        self._within(limit, work, attend=attend)
 
 
 def _model_only(options: SaveOptions | None) -> SaveOptions:

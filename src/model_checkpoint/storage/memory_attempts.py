@@ -23,7 +23,6 @@ from model_checkpoint.storage.contract.names import (
     TrashToken,
     check_name,
     check_new_file,
-    check_own_files,
 )
 from model_checkpoint.storage.contract.store import FileStat
 
@@ -163,8 +162,6 @@ class MemoryAttempt:
         self._require_alive()
         if loose := [file for file, writer in self._writers.items() if not writer.sealed]:
             raise not_sealed(self._where, loose)
-        if replace:
-            check_own_files((*self._writers, *self._linked), self._attempt, self._where)
         new = {file: writer.content.toreadonly() for file, writer in self._writers.items()} | self._linked
         gone = {check_name(file, self._where) for file in obsolete} - set(new)
         with self._bucket.guard:

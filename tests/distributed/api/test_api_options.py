@@ -1,5 +1,6 @@
 """Every option of a save and a load has an effect."""
 
+import errno
 import random
 from datetime import UTC, datetime, timedelta
 
@@ -125,6 +126,41 @@ def test_a_used_prefix_is_refused_unless_it_may_be_overwritten(tmp_path):
 
     assert all_well(on_ranks(2, save)) == [(ExceptionType.SAVE_FAILED, str(folder(tmp_path)))] * 2
     assert np.all(mc.load(tmp_path)["model"]["w"] == 3)
+
+
+@pytest.mark.parametrize("format", list(CheckpointFormat))
+def test_a_used_prefix_may_be_overwritten_in_every_format(tmp_path, format):
+    def save(ranks):
+        for fill in (1.0, 2.0):
+            options = SaveOptions(checkpoint_prefix="x", format=format, overwrite=True)
+            DistributedCheckpoint(ranks, tmp_path).save(*states(fill), options)
+
+    all_well(on_ranks(2, save))
+
+    assert np.all(mc.load(tmp_path, parts=["model", "optimizer"])["optimizer"]["m"] == 4)
+    assert [health.ok for health in mc.verify(tmp_path)] == [True]
+
+
+def test_a_consolidated_prefix_is_not_overwritten_where_folders_cannot_change_places(tmp_path):
+    """As on NFS; told before a byte is written, and the old one stays."""
+
+    class Network(Syscalls):
+        def exchange(self, one, other):
+            raise OSError(errno.EINVAL, "Invalid argument")
+
+    def save(ranks):
+        checkpoint = DistributedCheckpoint(ranks, LocalStore(tmp_path, calls=Network()))
+        options = SaveOptions(checkpoint_prefix="x", format=CheckpointFormat.CONSOLIDATED, overwrite=True)
+        for fill in (1.0, 2.0):
+            checkpoint.save(*states(fill), options)
+
+    error = told(on_ranks(2, save))
+
+    assert type(error) is StepExists
+    assert "index of a consolidated model has a fixed name" in str(error)
+    assert "Delete the old one first" in str(error)
+    assert np.all(mc.load(tmp_path, parts="model")["model"]["w"] == 1)
+    assert list((tmp_path / ".staging").iterdir()) == []
 
 
 def test_what_is_damaged_may_be_replaced_and_nothing_else(tmp_path):

@@ -17,16 +17,24 @@ from model_checkpoint.storage.local.syscalls import Syscalls
 
 PATIENCE = 8.0
 BUCKET_PATIENCE = 16.0  # a small server answers all trials at once
+BESIDE = ("save", "async", "consolidated")  # ways that save a second checkpoint; others replace or load the first one
+WHOLE = ("consolidated", "replaced whole")  # ways in which rank 0 makes files of whole tensors from the parts of all
 SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "term": signal.SIGTERM}
 # What may be going on in a rank, by what it does: words it is about to say or has just said, calls to its disk.
 FOLLOWER = {
     "save": ["hello", "detail", "write", "flush", "vote said"],
+    "async": ["write", "vote said"],
+    "consolidated": ["vote said"],
     "overwrite": ["write", "vote said"],
+    "replaced whole": ["vote said"],
     "load": ["ready0", "done0"],
 }
 LEADER = {
     "save": ["open", "pooled", "write", "flush", "publish", "published"],
+    "async": ["write", "publish", "published"],
+    "consolidated": ["index", "publish"],
     "overwrite": ["write", "publish", "published"],
+    "replaced whole": ["index", "publish", "published"],
     "load": ["open0", "go0", "end0"],
 }
 
@@ -70,6 +78,11 @@ class TrappedCalls(Syscalls):
         super().__init__()
         self.trap = trap
 
+    def open(self, path, flags, *, folder=None):
+        if flags & os.O_CREAT and path.endswith("model.safetensors.index.json"):
+            self.trap.at("index")
+        return super().open(path, flags, folder=folder)
+
     def pwrite(self, fd, data, offset):
         self.trap.at("write")
         return super().pwrite(fd, data, offset)
@@ -84,6 +97,14 @@ class TrappedCalls(Syscalls):
         if publishing:
             self.trap.at("publish")
         super().rename(source, target, **folders)
+        if publishing:
+            self.trap.at("published")
+
+    def exchange(self, one, other):
+        publishing = "checkpoints" in other
+        if publishing:
+            self.trap.at("publish")
+        super().exchange(one, other)
         if publishing:
             self.trap.at("published")
 
@@ -157,8 +178,13 @@ def outcome_of(rank, store, coordinator, way):
         if way == "load":
             mc.load(store, parts=["all"], into={"all": live}, coordinator=coordinator)
         else:
-            step = {"save": 2, "overwrite": 1}[way]
-            mc.save(store, state_of(rank, 2), step=step, overwrite=way == "overwrite", coordinator=coordinator)
+            options = {"step": 2 if way in BESIDE else 1, "overwrite": way not in BESIDE, "coordinator": coordinator}
+            if way in WHOLE:
+                options["format"] = mc.CheckpointFormat.CONSOLIDATED
+            if way == "async":
+                mc.save_async(store, state_of(rank, 2), **options).result()
+            else:
+                mc.save(store, state_of(rank, 2), **options)
         made = {"done": True}
     except BaseException as error:  # noqa: BLE001 - told to the test
         ranks = list(getattr(error, "ranks", ()))

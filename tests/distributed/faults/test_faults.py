@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 from tests.distributed.faults.fault_scenes import (
+    BESIDE,
     BUCKET_PATIENCE,
     PATIENCE,
     Trap,
@@ -45,7 +46,7 @@ def is_second(root, way):
     assert all(health.ok for health in mc.verify(root)), root
     newest = mc.load(root, parts=["all", "step"])
     assert np.array_equal(newest["all"], state_of(0, newest["step"])["all"]), root
-    if way != "save":
+    if way not in BESIDE:
         assert steps == [1], root
         return newest["step"] == 2
     assert steps in ([1], [2, 1]), root
@@ -155,6 +156,8 @@ def test_a_rank_whose_disk_is_slow_but_moves_is_waited_for(zygote, tmp_path):
 def test_a_rank_that_is_interrupted_in_any_phase_takes_the_others_along_at_once(tmp_path, world):
     for victim in range(world):
         for way, phase in trials(victim):
+            if way == "async":
+                continue  # an interrupt comes to the thread of the program, never to one of ours
             root = tmp_path / f"{victim} {way} {phase}"
             first_saved(tmp_path, [root.name])
 
@@ -171,7 +174,7 @@ def test_a_rank_that_is_interrupted_in_any_phase_takes_the_others_along_at_once(
             check_told(told, root, way, phase, victim, ["RankFailed"], heard=False)
 
 
-@pytest.mark.parametrize("way", ["save", "overwrite"])
+@pytest.mark.parametrize("way", ["save", "overwrite", "load"])
 @pytest.mark.parametrize("world", [2, 4])
 def test_whichever_call_to_the_disk_of_a_rank_fails_all_ranks_tell_the_same(tmp_path, world, way):
     """Every call fails in one of three ways, in turn."""
@@ -186,7 +189,7 @@ def test_whichever_call_to_the_disk_of_a_rank_fails_all_ranks_tell_the_same(tmp_
         return all_well(on_ranks(world, work)), [len(one.trace) for one in calls]
 
     counts = attempt("counted", None, None)[1]
-    assert min(counts) > 20
+    assert min(counts) > (8 if way == "load" else 20)
     errors = set()
     for victim, count in enumerate(counts):
         for at in range(1, count + 1):
@@ -197,7 +200,7 @@ def test_whichever_call_to_the_disk_of_a_rank_fails_all_ranks_tell_the_same(tmp_
             one = told[0]
             errors.add(one.get("error"))
             if one["done"]:
-                assert committed, trial
+                assert committed or way == "load", trial
             elif one["error"] != "DurabilityUnknown":
                 assert not committed, trial
                 assert f"rank {victim} of {world}: " in one["message"], trial

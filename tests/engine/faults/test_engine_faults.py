@@ -17,6 +17,7 @@ from tests.engine.faults.fault_ground import (
     SMALL,
     WAYS,
     Ground,
+    Way,
     name_of,
     quick_folder,
 )
@@ -30,6 +31,7 @@ pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
 PLAIN = WAYS[0]
 LINKING = [way for way in WAYS if "incremental" in way.options]
+CONSOLIDATED = Way(name="consolidated", options={"format": mc.CheckpointFormat.CONSOLIDATED})
 UNLINKED = [way for way in WAYS if way not in LINKING]
 NO_LINKS = [errno.EPERM, errno.EMLINK, errno.EXDEV, errno.ENOTSUP]
 
@@ -76,6 +78,14 @@ def test_no_fault_at_any_call_loses_what_was_acknowledged(folder, way, operation
     points, _ = check_every_call(Ground(folder, way, operation), fault)
 
     assert points > {"save": 45, "overwrite": 75, "delete": 12, "recover": 60}[operation.name]
+
+
+@pytest.mark.parametrize("fault", [*KILLS, *FAILURES[::3]], ids=name_of)
+def test_no_fault_tears_a_consolidated_model_that_is_replaced(folder, fault):
+    """Its index has a fixed name, so that both versions change places as wholes."""
+    points, _ = check_every_call(Ground(folder, CONSOLIDATED, OVERWRITE), fault)
+
+    assert points > 75
 
 
 @pytest.mark.parametrize("fault", [*KILLS, FAILURES[0], FAILURES[-1]], ids=name_of)

@@ -1,6 +1,8 @@
 """What is loaded is what was saved, to the last bit, on every store and in every format."""
 
+import json
 import math
+import shutil
 from collections import OrderedDict
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -140,15 +142,39 @@ def test_a_consolidated_model_opens_by_its_index_under_its_own_names(tmp_path):
 
     info = mc.save(tmp_path, {"model": model, "other": torch.zeros(2)}, step=1, format=CheckpointFormat.CONSOLIDATED)
 
-    import json
-
     index = json.loads((Path(info.path) / "model.safetensors.index.json").read_text())
     assert set(index["weight_map"]) == {"weight", "bias"}
     with safe_open(Path(info.path) / index["weight_map"]["weight"], "pt") as file:
         assert torch.equal(file.get_tensor("weight"), model.weight)
     assert all(health.ok for health in mc.verify(tmp_path))
-    with pytest.raises(FileExistsError, match="fixed name"):
-        mc.save(tmp_path, {"model": model}, step=1, format=CheckpointFormat.CONSOLIDATED, overwrite=True)
+
+
+def index_of(info):
+    """What a tool finds that goes by the index: each tensor of the model."""
+    index = json.loads((Path(info.path) / "model.safetensors.index.json").read_text())
+    return {
+        name: safe_open(Path(info.path) / file, "pt").get_tensor(name) for name, file in index["weight_map"].items()
+    }
+
+
+@pytest.mark.parametrize("before", list(CheckpointFormat))
+@pytest.mark.parametrize("after", list(CheckpointFormat))
+def test_a_checkpoint_of_any_format_is_replaced_by_one_of_any_other(tmp_path, before, after):
+    old, new = nn.Linear(3, 4), nn.Linear(3, 5)
+    mc.save(tmp_path, {"model": old}, step=1, format=before)
+
+    info = mc.save(tmp_path, {"model": new}, step=1, format=after, overwrite=True)
+
+    assert same(mc.load(tmp_path)["model"], new.state_dict())
+    assert all(health.ok for health in mc.verify(tmp_path))
+    if after is CheckpointFormat.CONSOLIDATED:
+        assert torch.equal(index_of(info)["weight"], new.weight)
+    else:
+        assert not (Path(info.path) / "model.safetensors.index.json").exists()
+    shutil.rmtree(info.path)
+    mc.undelete(tmp_path)
+    assert same(mc.load(tmp_path)["model"], old.state_dict())
+    assert all(health.ok for health in mc.verify(tmp_path))
 
 
 def test_tied_weights_are_stored_once_and_shared_again(tmp_path):

@@ -166,3 +166,19 @@ def test_ranks_that_all_save_alone_are_told_of_each_other(monkeypatch):
     assert group(1) == group(2, available=False) == group(2, initialized=False) == ""
     monkeypatch.delitem(sys.modules, "torch.distributed")
     assert hint_at_ranks() == ""
+
+
+def test_ranks_of_jax_and_mpi_that_save_alone_are_told_which_coordinator_they_need(monkeypatch):
+    def programs(jax, mpi):
+        state = SimpleNamespace(client=object() if jax else None, num_processes=jax or None)
+        world = SimpleNamespace(
+            Is_initialized=lambda: True, Is_finalized=lambda: not mpi, COMM_WORLD=SimpleNamespace(size=mpi)
+        )
+        monkeypatch.setitem(sys.modules, "jax._src.distributed", SimpleNamespace(global_state=state))
+        monkeypatch.setitem(sys.modules, "mpi4py.MPI", world)
+        return hint_at_ranks()
+
+    assert "This program has 2 ranks" in programs(2, 0)
+    assert "coordinator=JaxCoordinator()" in programs(2, 1)
+    assert "coordinator=MpiCoordinator()" in programs(0, 3)
+    assert programs(0, 0) == programs(1, 1) == ""

@@ -6,6 +6,7 @@ from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
+import zstandard
 
 from model_checkpoint.engine.ranks import conversation
 from model_checkpoint.engine.ranks.conversation import Conversation, decode_word, encode_word, program_places
@@ -75,6 +76,21 @@ def test_a_word_that_is_too_long_is_refused_by_who_would_say_it(monkeypatch):
 
     with pytest.raises(LimitExceeded, match="takes 12 bytes to tell the others, the limit is 11"):
         encode_word({"a": "wxyz"})
+
+
+def test_a_word_that_is_too_long_is_not_read_whatever_it_says_of_itself(monkeypatch):
+    monkeypatch.setattr(conversation, "LONGEST_WORD", 1000)
+    monkeypatch.setattr(conversation, "_UNPACKED", 100_000)
+    long = {"a": "x" * 99_000}
+    assert decode_word(encode_word(long)) == long
+
+    with pytest.raises(LimitExceeded, match="takes 1008 bytes, 1008 unpacked; at most 1000"):
+        decode_word(b'{"a":"%s"}' % (b"x" * 1000))
+    with pytest.raises(LimitExceeded, match="100008 unpacked; at most 1000 and 100000"):
+        decode_word(zstandard.compress(b'{"a":"%s"}' % (b"x" * 100_000)))
+    stream = zstandard.ZstdCompressor(write_content_size=False).compress(b'{"a":1}')
+    with pytest.raises(LimitExceeded, match="-1 unpacked"):
+        decode_word(stream)
 
 
 def test_a_word_is_never_an_object():

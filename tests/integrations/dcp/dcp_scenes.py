@@ -14,6 +14,7 @@ from tests.distributed import scenes
 from torch.distributed.checkpoint import DefaultSavePlanner
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
@@ -89,6 +90,9 @@ def save(rank, world, folder, *, root, how="plain"):
     made = state(mesh)
     if how == "async":
         dcp.async_save(made, storage_writer=writer(root, step=1)).result()
+    elif how == "process":
+        kind = AsyncCheckpointerType.PROCESS
+        dcp.async_save(made, storage_writer=writer(root, step=1), async_checkpointer_type=kind).result()
     elif how == "uncollected":
         dcp.save(made, storage_writer=writer(root, step=1), use_collectives=False)
     elif how == "id":

@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.distributed]
 SCENES = "tests.integrations.dcp.dcp_scenes"
 
 
-@pytest.mark.parametrize(("world", "how"), [(1, "plain"), (2, "async"), (4, "uncollected")])
+@pytest.mark.parametrize(("world", "how"), [(1, "plain"), (2, "async"), (2, "process"), (4, "uncollected")])
 def test_what_dcp_saves_comes_back_through_dcp_in_any_layout(zygote, tmp_path, world, how):
     back = zygote.run(f"{SCENES}:save", world, tmp_path / "scene", root=str(tmp_path), how=how)
 

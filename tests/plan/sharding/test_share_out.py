@@ -115,38 +115,50 @@ def test_replicas_are_balanced_against_what_only_one_rank_has():
     assert written == [0, 8 * MIB, 8 * MIB, 8 * MIB]
 
 
-@pytest.mark.slow
-def test_four_thousand_ranks_and_a_hundred_thousand_arrays_are_planned_in_seconds():
-    """HSDP of 64 by 64 with small replicated arrays among them, every shape its own: the hardest to count."""
-    world = 4096
+def hsdp(world, count):
+    """Arrays of as many shapes on a square mesh, small replicated ones among them: the hardest to count."""
+    side = int(world**0.5)
     layouts = [
         replicated(range(world)),
-        Layout(mesh=(64, 64), ranks=tuple(range(world)), placements=(Placement(), Placement(0))),
+        Layout(mesh=(side, side), ranks=tuple(range(world)), placements=(Placement(), Placement(0))),
         Layout(mesh=(world,), ranks=tuple(range(world)), placements=(Placement(0),)),
     ]
-    rng = np.random.default_rng(0)
-    sides = rng.integers(256, 8192, 100_000)
+    sides = np.random.default_rng(0).integers(256, 8192, count)
     arrays = [PlannedArray((int(side), 1024), 4, 1 + number % 2) for number, side in enumerate(sides)]
     arrays[::10] = [PlannedArray((int(side),), 4, 0) for side in sides[::10]]
-    few = [array for array in arrays if array.layout][:1000]
-    small, began = share_out(few, layouts, 1234), time.process_time()
-    share_out(few, layouts, 1234)
-    one = time.process_time() - began
+    return arrays, layouts
+
+
+def cpu_of(arrays, layouts, rank):
     began = time.process_time()
-    mine = share_out(arrays, layouts, 1234)
-    cost = time.process_time() - began
+    share_out(arrays, layouts, rank)
+    return time.process_time() - began
+
+
+def peak_of(arrays, layouts, rank):
     tracemalloc.start()
-    share_out(arrays[:20_000], layouts, 1234)
-    _, peak = tracemalloc.get_traced_memory()
+    share_out(arrays, layouts, rank)
+    peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    planned = written_bytes(arrays, layouts, world)
+    return peak
+
+
+@pytest.mark.slow
+def test_four_thousand_ranks_and_a_hundred_thousand_arrays_are_planned_in_seconds():
+    """Told as ratios: `python -m bench ranks` prints the seconds."""
+    arrays, layouts = hsdp(4096, 100_000)
+    mine, planned = share_out(arrays, layouts, 1234), written_bytes(arrays, layouts, 4096)
     assert planned.max() <= 1.05 * planned.mean()
     wrote = sum(share.box.elements * arrays[share.array].itemsize for share in mine)
     assert abs(wrote - planned[1234]) <= 0.05 * planned[1234]
     assert sum(prod(array.shape) * array.itemsize for array in arrays) == planned.sum()
-    assert small
-    assert cost < 300 * one  # a hundred times as many arrays
-    assert peak < 100 * MIB
+
+    worlds = {world: hsdp(world, 20_000) for world in (64, 1024, 4096)}
+    cost = {world: min(cpu_of(*case, world // 3) for _ in range(3)) for world, case in worlds.items()}
+    assert cost[4096] < 8 * cost[64]  # for 64 times as many ranks
+    assert cpu_of(arrays, layouts, 1234) < 15 * cost[4096]  # for five times as many arrays
+    peak = {world: peak_of(*case, world // 3) for world, case in worlds.items()}
+    assert peak[4096] < 1.5 * peak[1024] < 100 * MIB  # flat, however many ranks there are
 
 
 @given(st.lists(st.integers(0, 40), min_size=18, max_size=40, unique=True), st.data())

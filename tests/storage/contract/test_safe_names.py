@@ -11,7 +11,6 @@ from model_checkpoint.storage.contract.names import (
     check_attempt,
     check_name,
     check_new_file,
-    check_own_files,
     is_name,
 )
 from model_checkpoint.storage.objects.requests.keys import (
@@ -60,13 +59,6 @@ def test_a_file_that_a_mac_would_mix_up_is_refused(file):
     with pytest.raises(UnsafeName, match="is reserved, or differs from another one only in case"):
         check_new_file(file.upper(), {"weights"}, "here")
     assert check_new_file("weights2", {"weights"}, "here") == "weights2"
-
-
-def test_every_file_of_a_replacement_has_the_attempt_id():
-    check_own_files(["x-a1", "a1.bin"], "a1", "here")
-
-    with pytest.raises(UnsafeName, match="'x-a2' lacks the attempt id 'a1'"):
-        check_own_files(["x-a1", "x-a2"], "a1", "here")
 
 
 @given(tokens)

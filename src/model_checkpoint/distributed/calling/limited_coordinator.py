@@ -50,6 +50,5 @@ class LimitedCoordinator:
 
     def collect(self, keys: Sequence[str], until: float) -> dict[str, bytes]:
         """What is known of ``keys`` when all are there, or at ``until``."""
-        if self._inner.rank == 0:
-            self._limit.check()
+        self._limit.check() if self._inner.rank == 0 else self._limit.check_interrupt()
         return self._inner.collect(keys, until)

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Generic, TypeVar
 
 from model_checkpoint import forks
@@ -67,7 +67,7 @@ class Turns:
 
 
 class PendingCall(Generic[T]):
-    """A call under way; the process waits for it before it ends. May be awaited.
+    """A call under way; the process waits for it before it ends, unless it is a ``daemon``. May be awaited.
 
     Example:
         >>> call = PendingCall("an example", lambda: 1 + 1, threading.Event())
@@ -75,10 +75,18 @@ class PendingCall(Generic[T]):
         (2, True)
     """
 
-    def __init__(self, what: str, work: Callable[[], T], cancel: threading.Event, attend: Attend = None) -> None:
+    def __init__(
+        self,
+        what: str,
+        work: Callable[[], T],
+        cancel: threading.Event,
+        attend: Attend = None,
+        *,
+        daemon: bool = False,
+    ) -> None:
         self._what, self._cancel, self._attend = what, cancel, attend
         self._future: Future[T] = Future()
-        self._thread = threading.Thread(target=self._run, args=(work,), name=f"mckpt-{what}", daemon=False)
+        self._thread = threading.Thread(target=self._run, args=(work,), name=f"mckpt-{what}", daemon=daemon)
         self._thread.start()
 
     def _run(self, work: Callable[[], T]) -> None:
@@ -113,6 +121,16 @@ class PendingCall(Generic[T]):
             wait([self._future], _COME_BY)
         attend()
         return None if end is None else max(0.0, end - time.monotonic())
+
+    def wait(self, timeout: float) -> None:
+        """Wait for the end, or for ``timeout`` seconds."""
+        with suppress(BaseException):
+            self.result(timeout)
+
+    def at_end(self, call: Callable[[T], object] | None) -> None:
+        """Have ``call`` called with what it returned, in its thread, or now if it is over; never if it failed."""
+        if call is not None:
+            self._future.add_done_callback(lambda done: None if done.exception() else call(done.result()))
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Wait for the end and return what went wrong, or None."""

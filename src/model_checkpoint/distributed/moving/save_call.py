@@ -9,6 +9,7 @@ from typing import Any
 
 from model_checkpoint.distributed.calling.call_limit import CallLimit
 from model_checkpoint.distributed.calling.call_options import SaveOptions
+from model_checkpoint.distributed.calling.limited_calls import limited
 from model_checkpoint.distributed.calling.limited_coordinator import LimitedCoordinator
 from model_checkpoint.distributed.calling.told_failures import told_failures
 from model_checkpoint.distributed.moving.call_services import CallServices
@@ -61,7 +62,7 @@ class SaveCall:
             ranks = LimitedCoordinator(self.services.coordinator, self.limit)
             prefix = known[0] = self._agreed_prefix(ranks)
             self.services.say("Saving checkpoint", prefix)
-            saver = CheckpointCoordinator(ranks, self.services.store)
+            saver = CheckpointCoordinator(ranks, limited(self.services.store, self.limit))
             job = saver.begin_save(prefix, take, options=self.options, progress=self.limit.hear) if background else None
 
         def finish() -> str:

@@ -21,7 +21,7 @@ from model_checkpoint.distributed.storing.keyed_files import (
     trash_path,
 )
 from model_checkpoint.storage.contract.failures import attempt_over, name_taken, not_sealed
-from model_checkpoint.storage.contract.names import TrashToken, check_name, check_new_file, check_own_files
+from model_checkpoint.storage.contract.names import TrashToken, check_name, check_new_file
 from model_checkpoint.storage.contract.store import FileStat
 
 GIVEN_UP = b"given up"
@@ -114,7 +114,6 @@ class KeyedAttempt:
             raise not_sealed(self._where, loose)
         files, old = self._files(), None
         if replace:
-            check_own_files((*self._writers, *self._linked), self._attempt, self._where)
             old, gone = _current(self._calls, self._name), {check_name(file, self._where) for file in obsolete}
             files = {file: at for file, at in (old.files if old else {}).items() if file not in gone} | files
         record = KeyedRecord(attempt=self._attempt, files=files, manifest=bytes(manifest), replace=replace)

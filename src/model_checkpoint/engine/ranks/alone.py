@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 
 from model_checkpoint.errors import NeedsCoordinator
 from model_checkpoint.state import Flat
@@ -29,17 +30,23 @@ def needs_coordinator(names: list[str], where: str, verb: str) -> NeedsCoordinat
 
 def hint_at_ranks() -> str:
     """What to add to an error that ranks get who all save the same without knowing of each other; often nothing."""
-    count = _group_size()
+    count, coordinator = max(_programs(), default=(1, ""))
     if count < 2:
         return ""
     return (
         f" This program has {count} ranks: if each of them saves, all save one checkpoint together only with "
-        "coordinator=TorchCoordinator() (from model_checkpoint.distributed)."
+        f"coordinator={coordinator}() (from model_checkpoint.distributed)."
     )
 
 
-def _group_size() -> int:
+def _programs() -> Iterator[tuple[int, str]]:
+    """How many ranks there are by each transport that the program has begun to use, and the coordinator for it."""
     dist = sys.modules.get("torch.distributed")
-    if dist is None or not dist.is_available() or not dist.is_initialized():
-        return 1
-    return int(dist.get_world_size())
+    if dist is not None and dist.is_available() and dist.is_initialized():
+        yield int(dist.get_world_size()), "TorchCoordinator"
+    jax = sys.modules.get("jax._src.distributed")  # to ask jax itself would start its devices
+    if jax is not None and jax.global_state.client is not None:
+        yield int(jax.global_state.num_processes), "JaxCoordinator"
+    mpi = sys.modules.get("mpi4py.MPI")
+    if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized():
+        yield int(mpi.COMM_WORLD.size), "MpiCoordinator"

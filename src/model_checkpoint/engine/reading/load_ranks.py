@@ -41,7 +41,7 @@ log = logging.getLogger("model_checkpoint.load")
 T = TypeVar("T")
 PerRank = int | Callable[[int], int] | None
 LoadOne = Callable[[Store, ListedCheckpoint, Any, "LoadBarrier"], tuple[Any, LoadReport]]
-TryOne = Callable[[ListedCheckpoint, "LoadBarrier"], tuple[Any, LoadReport]]
+TryOne = Callable[[str, "LoadBarrier"], tuple[Any, LoadReport]]
 
 _ASKED = 2  # how often a load reads chunks: of whole arrays, and of arrays in pieces
 _PASSED_OVER = (CorruptedCheckpoint, IncompatibleVersion, StorageFailure, PartlyLoaded, WrongReference)
@@ -63,7 +63,7 @@ class LoadBarrier:
     """Where the ranks of one try to load wait for each other."""
 
     def __init__(self, talk: Conversation, turn: int) -> None:
-        self._talk, self._turn = talk, turn
+        self._talk, self.turn = talk, turn
         self._exchanges, self._asked = False, 0
 
     def both(self, emit: Emit) -> Emit:
@@ -77,11 +77,11 @@ class LoadBarrier:
 
     def ready(self, attempt: str, odd: dict[str, list[str]]) -> Sequence[str]:
         """Wait until every rank is ready to change its state; return which layouts are read as FSDP2 cuts."""
-        talk, topic = self._talk, f"ready{self._turn}"
+        talk, topic = self._talk, f"ready{self.turn}"
         word: Word = {"attempt": attempt, "misfits": odd, "exchanges": talk.exchange is not None}
         if not talk.leads:
             talk.say(topic, word)
-            go = talk.hear_leader(f"go{self._turn}")
+            go = talk.hear_leader(f"go{self.turn}")
             self._exchanges = go["exchange"]
             nested: list[str] = go["nested"]
             return nested
@@ -90,7 +90,7 @@ class LoadBarrier:
             raise WrongReference("the checkpoint was replaced while the ranks were opening it. Load again.")
         made = agreed(words)
         self._exchanges = talk.world_size > 1 and all(one["exchanges"] for one in words)
-        talk.say(f"go{self._turn}", {"nested": made, "exchange": self._exchanges})
+        talk.say(f"go{self.turn}", {"nested": made, "exchange": self._exchanges})
         return made
 
     def shared(self, medium: ChunkReader, manifest: Manifest) -> ChunkReader | ExchangedChunks:
@@ -108,11 +108,11 @@ class LoadBarrier:
         )
 
     def _wanted_by_all(self, wanted: Wanted) -> Wanted:
-        talk, topic = self._talk, f"want{self._turn}.{self._asked}"
+        talk, topic = self._talk, f"want{self.turn}.{self._asked}"
         self._asked += 1
         if not talk.leads:
             talk.say(topic, {"want": wanted})
-            found: Wanted = talk.hear_leader(f"all-{topic}", end=f"end{self._turn}")["want"]
+            found: Wanted = talk.hear_leader(f"all-{topic}", end=f"end{self.turn}")["want"]
             return found
         made = in_common([one["want"] for one in talk.hear_all(topic, {"want": wanted})])
         talk.say(f"all-{topic}", {"want": made})
@@ -124,7 +124,7 @@ class LoadBarrier:
 
     def end(self, error: BaseException | None) -> None:
         """Say how it ended here; raise what ended it elsewhere."""
-        talk, turn = self._talk, self._turn
+        talk, turn = self._talk, self.turn
         if talk.leads:
             self._lead_end(error)
             return
@@ -141,7 +141,7 @@ class LoadBarrier:
 
     def leave(self, error: BaseException) -> None:
         """Tell the others that this rank goes no further, wherever they wait for it."""
-        talk, turn = self._talk, self._turn
+        talk, turn = self._talk, self.turn
         if talk.leads:
             talk.fail(f"go{turn}", error)
             talk.fail(f"end{turn}", error)
@@ -152,7 +152,7 @@ class LoadBarrier:
         talk.say_error(f"done{turn}", error)
 
     def _lead_end(self, error: BaseException | None) -> None:
-        talk, turn = self._talk, self._turn
+        talk, turn = self._talk, self.turn
         try:
             if error is not None:
                 raise error
@@ -183,36 +183,53 @@ def load_on_ranks(
         except BaseException as error:
             if talk.leads:
                 raise talk.fail("open0", error) from error
-            talk.say_error("ready0", error)
-            raise
+            if not isinstance(error, Exception):  # an interrupt: the others hear of it, and are not waited for
+                talk.say_error("ready0", error)
+                raise
+            return _Tries(talk, (), fallback=fallback, where=str, load=_refusing(error)).run()
 
-        def load_one(found: ListedCheckpoint, barrier: LoadBarrier) -> tuple[Any, LoadReport]:
-            return load(store, found, request, barrier)
+        def load_one(name: str, barrier: LoadBarrier) -> tuple[Any, LoadReport]:
+            return load(store, choices[barrier.turn] if talk.leads else _seen(store, name), request, barrier)
 
-        return _Tries(talk, store, choices, fallback=fallback, load=load_one).run()
+        return _Tries(talk, choices, fallback=fallback, where=lambda name: path_of(store, name), load=load_one).run()
+
+
+def _refusing(error: Exception) -> TryOne:
+    """What a rank does that cannot even ask: it goes along, so that it raises what all others raise."""
+
+    def refuse(name: str, barrier: LoadBarrier) -> tuple[Any, LoadReport]:
+        raise error
+
+    return refuse
 
 
 class _Tries:
     """One checkpoint after the other, until one can be used on every rank."""
 
     def __init__(
-        self, talk: Conversation, store: Store, choices: Sequence[ListedCheckpoint], *, fallback: bool, load: TryOne
+        self,
+        talk: Conversation,
+        choices: Sequence[ListedCheckpoint],
+        *,
+        fallback: bool,
+        where: Callable[[str], str],
+        load: TryOne,
     ) -> None:
-        self._talk, self._store, self._choices = talk, store, choices
-        self._fallback, self._load = fallback, load
+        self._talk, self._choices = talk, choices
+        self._fallback, self._where, self._load = fallback, where, load
 
     def run(self) -> tuple[Any, LoadReport]:
         passed: list[tuple[str, str]] = []
         turn = 0
         while True:
-            found = self._opened(turn)
+            name = self._opened(turn)
             try:
-                state, told = self._try(found, turn)
+                state, told = self._try(name, turn)
             except _PASSED_OVER as error:
                 if not self._fallback or not self._has_next(turn):
                     raise
-                log.warning("%s: not usable: %s", path_of(self._store, found.name), error)
-                passed.append((path_of(self._store, found.name), f"{type(error).__name__}: {error}"))
+                log.warning("%s: not usable: %s", self._where(name), error)
+                passed.append((self._where(name), f"{type(error).__name__}: {error}"))
                 turn += 1
                 continue
             return state, replace(told, passed_over=(*told.passed_over, *passed))
@@ -228,24 +245,23 @@ class _Tries:
         self._talk.say(f"next{turn}", {"more": more})
         return more
 
-    def _opened(self, turn: int) -> ListedCheckpoint:
+    def _opened(self, turn: int) -> str:
+        """The name of the checkpoint to try; rank 0 says it."""
         topic = f"open{turn}"
-        if self._talk.leads:
-            try:
-                found = self._choices[turn]
-                self._talk.say(topic, {"name": found.name})
-            except BaseException as error:
-                raise self._talk.fail(topic, error) from error
-            return found
-        name = str(self._talk.hear_leader(topic)["name"])
-        listed = read_listed(self._store, name)
-        return listed or ListedCheckpoint(name, None, _not_seen(path_of(self._store, name)))
+        if not self._talk.leads:
+            return str(self._talk.hear_leader(topic)["name"])
+        try:
+            name = self._choices[turn].name
+            self._talk.say(topic, {"name": name})
+        except BaseException as error:
+            raise self._talk.fail(topic, error) from error
+        return name
 
-    def _try(self, found: ListedCheckpoint, turn: int) -> tuple[Any, LoadReport]:
+    def _try(self, name: str, turn: int) -> tuple[Any, LoadReport]:
         barrier = LoadBarrier(self._talk, turn)
         try:
             try:
-                loaded = self._load(found, barrier)
+                loaded = self._load(name, barrier)
             except Exception as error:  # told to the others, then raised
                 barrier.end(error)
                 raise
@@ -256,6 +272,11 @@ class _Tries:
             barrier.leave(error)
             raise
         return loaded
+
+
+def _seen(store: Store, name: str) -> ListedCheckpoint:
+    """What this rank sees of the checkpoint that rank 0 has named."""
+    return read_listed(store, name) or ListedCheckpoint(name, None, _not_seen(path_of(store, name)))
 
 
 def _not_seen(where: str) -> RankFailed:

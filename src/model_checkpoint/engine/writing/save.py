@@ -38,7 +38,7 @@ from model_checkpoint.engine.writing.slabs import FileJob, write_files
 from model_checkpoint.errors import CheckpointException, CheckpointNotFound, NeedsCoordinator, StepExists
 from model_checkpoint.manifest import Manifest, decode_summary, encode
 from model_checkpoint.options import CheckpointFormat, CompressionLevel
-from model_checkpoint.storage.contract.store import Store
+from model_checkpoint.storage.contract.store import Store, Swapping
 from model_checkpoint.storage.locate import Root, open_store
 
 log = logging.getLogger("model_checkpoint.save")
@@ -168,11 +168,17 @@ def _may_replace(store: Store, order: SaveRequest, overwrite: Overwrite) -> bool
     """Decide before a byte is staged whether the name is free, or what has it, now or at the end, may be replaced."""
     name = order.name
     if not store.has(name):
-        return overwrite is True and order.layout is not CheckpointFormat.CONSOLIDATED
-    if overwrite and order.layout is CheckpointFormat.CONSOLIDATED:
+        return overwrite is True
+    if (
+        overwrite
+        and order.layout is CheckpointFormat.CONSOLIDATED
+        and isinstance(store, Swapping)
+        and not store.can_swap()
+    ):
         raise StepExists(
-            f"{path_of(store, name)}: the index of a consolidated model has a fixed name, so it cannot be replaced "
-            "in one step with its data. Delete the old one first, or save under another step.",
+            f"{path_of(store, name)}: the index of a consolidated model has a fixed name, so the old version and the "
+            "new one must change places as whole folders, which this file system cannot do in one step. Delete the old "
+            "one first, or save under another step. Nothing was written.",
             path_of(store, name),
         )
     damage = damage_of(store, name) if overwrite == "damaged" else ()

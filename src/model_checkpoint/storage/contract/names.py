@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -73,22 +72,6 @@ def check_new_file(file: str, taken: set[str], where: str) -> str:
             file=file,
         )
     return file
-
-
-def check_own_files(files: Iterable[str], attempt: str, where: str) -> None:
-    """Refuse a replacement whose file names lack the attempt id: two versions in one folder must never share a name.
-
-    Example:
-        >>> check_own_files(["r0-0-a1.safetensors"], "a1", "runs/a")
-    """
-    for file in files:
-        if attempt not in file:
-            raise UnsafeName(
-                f"{where}: the file name {file!r} lacks the attempt id {attempt!r}, so it may collide with the version "
-                "to be replaced. Put the attempt id into the name of every file of a replacement.",
-                where,
-                file=file,
-            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

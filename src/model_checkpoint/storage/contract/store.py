@@ -129,9 +129,10 @@ class Attempt(Protocol):
         """Make the checkpoint visible and durable; the manifest appears last.
 
         Without ``replace`` an existing name is ``StepExists``. With it the new files join the existing folder, the
-        manifest is swapped at once, and ``obsolete`` files leave the checkpoint afterwards; every new file's name
-        must then contain the attempt id, so that no two versions share a name. A failure after the switch is
-        ``DurabilityUnknown``; before it, the old checkpoint is untouched.
+        manifest is swapped at once, and ``obsolete`` files leave the checkpoint afterwards. If the name of a new file
+        lacks the attempt id, the old version may have a file of that name: then the new one takes its place as a whole
+        (see :class:`Swapping`). A failure after the switch is ``DurabilityUnknown``; before it, the old checkpoint is
+        untouched.
         """
         ...
 
@@ -268,6 +269,15 @@ class FolderStore(Protocol):
 
     def place(self, name: str) -> str:
         """The folder of a checkpoint, for programs that open files by path."""
+        ...
+
+
+@runtime_checkable
+class Swapping(Protocol):
+    """A store that cannot replace a checkpoint by one with files of the same names wherever it lies."""
+
+    def can_swap(self) -> bool:
+        """Whether it can do so here."""
         ...
 
 

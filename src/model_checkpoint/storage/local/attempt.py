@@ -6,9 +6,17 @@ from collections.abc import Sequence
 
 from model_checkpoint.errors import StepExists, StorageFailure
 from model_checkpoint.storage.contract.failures import attempt_over, not_sealed, typed_errors
-from model_checkpoint.storage.contract.names import REPLACED_MANIFEST, check_name, check_new_file, check_own_files
+from model_checkpoint.storage.contract.names import REPLACED_MANIFEST, check_name, check_new_file
 from model_checkpoint.storage.contract.store import FileStat
-from model_checkpoint.storage.local.commit import Staged, commit_new, commit_over, draft_name, link_copy, write_manifest
+from model_checkpoint.storage.local.commit import (
+    Staged,
+    commit_new,
+    commit_over,
+    commit_swap,
+    draft_name,
+    link_copy,
+    write_manifest,
+)
 from model_checkpoint.storage.local.data_files.files import (
     DirectIO,
     LocalReader,
@@ -28,6 +36,7 @@ from model_checkpoint.storage.local.paths import (
     stamped_files,
 )
 from model_checkpoint.storage.local.replaced_files import keep_manifest, retire_files
+from model_checkpoint.storage.local.trash import throw_version
 
 _TRIES = 16
 _ROOM = "written"  # no name of a file that is adopted: those lie beside it
@@ -42,6 +51,7 @@ class LocalAttempt:
         self._writers: dict[str, LocalWriter] = {}
         self._linked: list[str] = []
         self._joined, self._obsolete = False, tuple[str, ...]()
+        self._swapped = False  # whether the stage is, or may be, what was replaced
         self._over = self._has_room = False
         with typed_errors(self._path, "could not begin an attempt"):
             device = self._begin()
@@ -113,8 +123,6 @@ class LocalAttempt:
         """Make the checkpoint visible and durable."""
         self._require_open()
         self._require_sealed()
-        if replace:
-            check_own_files(self._files, self._attempt, self._path)
         old = tuple(check_name(file, self._path) for file in obsolete)
         staged = Staged(root=self._root, name=self._name, attempt=self._attempt, files=self._files)
         if self._has_room:
@@ -145,6 +153,10 @@ class LocalAttempt:
     def _replace(self, staged: Staged, obsolete: tuple[str, ...]) -> bool:
         if not self._is_published():
             return False
+        if any(self._attempt not in file for file in staged.files):  # the old version may have a file of that name
+            self._swapped = True  # if it raises, it may be
+            self._swapped = commit_swap(staged)
+            return self._swapped
         with typed_errors(self._path, "could not note what will be replaced"):
             self._obsolete = self._unclaimed(*self._replaced(obsolete))
             # durable before the first file joins: recovery must know where to look for strays
@@ -183,6 +195,8 @@ class LocalAttempt:
     def _tidy(self) -> None:
         """Clean up behind a commit; whatever fails is recovery's to finish, the checkpoint is safe."""
         try:
+            if self._swapped:
+                throw_version(self._root, self._name, self._path)
             retire_files(self._root, self._name, self._obsolete, kept=self._path)
             remove_tree(self._root.calls, self._path)
         except OSError as error:
@@ -200,7 +214,8 @@ class LocalAttempt:
             writer.give_up()
         try:
             clean = self._withdraw()
-            remove_tree(self._root.calls, self._path)
+            if clean or not self._swapped:
+                remove_tree(self._root.calls, self._path)
         except OSError as error:
             log.warning("%s: leavings stay until the next recovery (%s)", self._path, error)
             clean = False
@@ -214,11 +229,11 @@ class LocalAttempt:
 
         Then both versions stay where they are, and recovery decides which one goes.
         """
-        if not self._joined:
+        if not self._joined and not self._swapped:
             return True
         if attempt_of(self._root.calls, self._root.checkpoint(self._name)) in (self._attempt, ""):
             return False
-        for file in (*self._files, draft_name(self._attempt)):
+        for file in () if self._swapped else (*self._files, draft_name(self._attempt)):
             remove_tree(self._root.calls, f"{self._root.checkpoint(self._name)}/{file}")
         return True
 

@@ -2,9 +2,10 @@
 
 New: the manifest appears in the stage, the stage is flushed, one rename puts it in place, both parents are flushed,
 the new one first: the old name may vanish only when the new one cannot. Over an existing one: the new files get a
-second name in its folder, the folder is flushed, one rename switches the manifest, the folder is flushed. Nothing old
-is removed before the new is committed, nothing is flushed twice after a failure, and when an answer of the system
-leaves doubt, the attempt id in the manifest in place decides.
+second name in its folder, the folder is flushed, one rename switches the manifest, the folder is flushed. Where a new
+file has a name that the old version may have too, stage and checkpoint change places as wholes, by one exchange of
+their names. Nothing old is removed before the new is committed, nothing is flushed twice after a failure, and when an
+answer of the system leaves doubt, the attempt id in the manifest in place decides.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import secrets
 import stat
 from dataclasses import dataclass
 
@@ -31,8 +33,10 @@ from model_checkpoint.storage.local.paths import (
     attempt_of,
     flush_folder,
     free_bytes,
+    is_published,
     let_go,
     log,
+    remove_tree,
     stamp_of,
     write_whole,
 )
@@ -41,6 +45,7 @@ from model_checkpoint.storage.local.trash import clear_the_way
 
 _TAKEN = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
 _NO_FOLDER_LOCKS = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.EISDIR, *UNSUPPORTED)
+_NO_SWAP = (errno.EINVAL, *UNSUPPORTED)
 _TRIES = 16
 
 
@@ -259,3 +264,55 @@ def _switched(staged: Staged, folder: int) -> bool:
     with in_doubt(staged.target, "the checkpoint is replaced"):
         calls.fsync(folder)
         return _is_still(staged, folder)
+
+
+def can_swap(root: RootPaths) -> bool:
+    """Whether two folders can change places on this file system, as far as two that are made for it can."""
+    calls, one = root.calls, f"{root.staging}/swap-{secrets.token_hex(8)}"
+    with typed_errors(one, "could not find out whether folders can change places"):
+        try:
+            for folder in (one, f"{one}-too"):
+                calls.mkdir(folder)
+            calls.exchange(one, f"{one}-too")
+        except OSError as error:
+            if error.errno not in _NO_SWAP:
+                raise
+            return False
+        finally:
+            for folder in (one, f"{one}-too"):
+                remove_tree(calls, folder)
+    return True
+
+
+def commit_swap(staged: Staged) -> bool:
+    """Let stage and checkpoint change places; False if there is none any more. The stage then is what was replaced."""
+    calls = staged.root.calls
+    with typed_errors(staged.path, "could not be flushed to the medium"):
+        flush_folder(calls, staged.path)
+    with typed_errors(staged.target, "could not open the checkpoint to replace"):
+        try:
+            folder = calls.open(staged.target, os.O_RDONLY | os.O_DIRECTORY)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+    try:
+        return _exchanged(staged, folder)
+    finally:
+        let_go(calls, folder)
+
+
+def _exchanged(staged: Staged, folder: int) -> bool:
+    """The point of no return of a replacement as a whole; False if the checkpoint is gone."""
+    root = staged.root
+    try:
+        hold_still(root.calls, folder, alone=False)  # who mends the old version must not do so in what is now ours
+        root.calls.exchange(staged.path, staged.target)
+    except OSError as error:
+        if not _is_in_place(staged, error):
+            with typed_errors(staged.target, "could not look at the checkpoint to replace"):
+                if isinstance(error, FileNotFoundError) and not is_published(root, staged.name):
+                    return False
+            raise typed(error, staged.target, "could not change places with the new version") from error
+    with in_doubt(staged.target, "the checkpoint is replaced"):
+        flush_folder(root.calls, root.checkpoints)
+        flush_folder(root.calls, root.staging)
+    return True

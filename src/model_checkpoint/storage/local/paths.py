@@ -322,6 +322,11 @@ def attempt_of(calls: Syscalls, folder: str) -> str | None:
     return manifest.attempt if manifest is not None else ""
 
 
+def is_of_another(calls: Syscalls, folder: str, attempt: str) -> bool:
+    """Whether what lies in the folder of an attempt is what it has changed places with."""
+    return attempt_of(calls, folder) not in (attempt, None, "")
+
+
 def filesystem_time(calls: Syscalls, folder: str) -> float:
     """What the clock of the file system says, unix time: a folder of ours is stamped and looked at.
 

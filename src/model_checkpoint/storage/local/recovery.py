@@ -18,6 +18,7 @@ from model_checkpoint.storage.local.paths import (
     RootPaths,
     decode_manifest,
     flush_folder,
+    is_of_another,
     list_folder,
     log,
     refuse_link,
@@ -25,7 +26,7 @@ from model_checkpoint.storage.local.paths import (
     remove_tree,
 )
 from model_checkpoint.storage.local.replaced_files import retire_files
-from model_checkpoint.storage.local.trash import overdue, purge
+from model_checkpoint.storage.local.trash import overdue, purge, throw_version
 
 _ENTRY = re.compile(r"([A-Za-z0-9_-]{1,64})(?:\.lock)?")
 
@@ -102,10 +103,19 @@ def _weigh(root: RootPaths, attempt: str) -> int:
 def _bury(root: RootPaths, attempt: str, owner: Owner | None) -> int:
     """Remove all traces of a dead attempt, its lock last."""
     clear = owner is None or not is_name(owner.name) or _clear_strays(root, attempt, owner)
+    if owner is not None and is_name(owner.name):
+        _keep_replaced(root, attempt, owner.name)
     nbytes = remove_tree(root.calls, root.stage(attempt))
     if clear:
         remove_tree(root.calls, root.lock(attempt))
     return nbytes
+
+
+def _keep_replaced(root: RootPaths, attempt: str, name: str) -> None:
+    """Bring to the trash what a dead attempt has changed places with."""
+    if is_of_another(root.calls, root.stage(attempt), attempt):
+        flush_folder(root.calls, root.checkpoints)  # it may have died before it could
+        throw_version(root, name, root.stage(attempt))
 
 
 def _clear_strays(root: RootPaths, attempt: str, owner: Owner) -> bool:

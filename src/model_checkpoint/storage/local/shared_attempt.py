@@ -2,7 +2,8 @@
 
 Rank 0 begins the attempt and publishes it by a rename of its folder; whoever loses patience renames the same folder
 away. Exactly one of them finds it. Over an existing checkpoint, the draft of the manifest in its folder is what both
-reach for: once the stage is gone no draft can appear any more.
+reach for: once the stage is gone no draft can appear any more. Where stage and checkpoint change places, what lies in
+the stage afterwards is the old version: whoever takes it away finds the new one in place, and reports success.
 """
 
 from __future__ import annotations
@@ -21,10 +22,12 @@ from model_checkpoint.storage.local.paths import (
     RootPaths,
     attempt_of,
     flush_folder,
+    is_of_another,
     log,
     regular_files,
     remove_tree,
 )
+from model_checkpoint.storage.local.trash import throw_version
 
 _SEEN_WITHIN = 10.0  # seconds in which a file system on the network shows what another machine has made
 _LOOK_AGAIN = 0.1
@@ -108,12 +111,12 @@ def settle(root: RootPaths, name: str, attempt: str) -> bool:
         said = attempt_of(root.calls, target)
     if said == "":
         raise doubt(OSError(f"the manifest of {name} cannot be read"), target, "the checkpoint may be in place")
-    if mine:
-        _remove(root, aside)
     if said == attempt:
         with in_doubt(target, "the checkpoint is in place"):  # who published it may have died before it could
             flush_folder(root.calls, root.checkpoints)
             flush_folder(root.calls, root.staging)
+    if mine:
+        _clear_away(root, name, attempt, aside)
     return said == attempt
 
 
@@ -126,8 +129,11 @@ def _moved_aside(root: RootPaths, attempt: str, aside: str) -> bool:
     return True
 
 
-def _remove(root: RootPaths, aside: str) -> None:
+def _clear_away(root: RootPaths, name: str, attempt: str, aside: str) -> None:
+    """Remove what was given up; what the attempt has changed places with goes to the trash."""
     try:
+        if is_of_another(root.calls, aside, attempt):
+            throw_version(root, name, aside)
         remove_tree(root.calls, aside)
     except OSError as error:
         log.warning("%s: leavings stay until the next recovery (%s)", aside, error)

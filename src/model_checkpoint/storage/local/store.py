@@ -19,6 +19,7 @@ from model_checkpoint.storage.contract.sidecars import SidecarRead
 from model_checkpoint.storage.contract.store import FileStat, ManifestRead, Swept, Tell, Trashed, nobody
 from model_checkpoint.storage.local import sidecar_files, trash
 from model_checkpoint.storage.local.attempt import LocalAttempt
+from model_checkpoint.storage.local.commit import can_swap
 from model_checkpoint.storage.local.data_files.files import LocalReader, open_reader
 from model_checkpoint.storage.local.folder_entries import folder_entries
 from model_checkpoint.storage.local.mending import LocalMending
@@ -137,6 +138,11 @@ class LocalStore:
         check_attempt(attempt, self.url)
         self._prepare()
         return LocalAttempt(self._root, name, attempt, direct=self._direct)
+
+    def can_swap(self) -> bool:
+        """Whether a version can take the place of another as a whole."""
+        self._prepare()
+        return can_swap(self._root)
 
     def mend(self, name: str, attempt: str) -> LocalMending:
         """Begin to put files into a published checkpoint."""

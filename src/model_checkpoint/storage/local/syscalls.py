@@ -24,6 +24,8 @@ DIRECT = getattr(os, "O_DIRECT", 0)
 _libc = ctypes.CDLL(None, use_errno=True)
 _SYNC_FILE_RANGE_WRITE = 2
 _CACHE_PROBES = 64
+_HERE = -100  # AT_FDCWD
+_EXCHANGE = 2  # RENAME_EXCHANGE
 
 
 def _foreign(name: str, *types: type[Any]) -> Callable[..., int] | None:
@@ -41,6 +43,7 @@ _fallocate = _foreign("fallocate", ctypes.c_int, ctypes.c_int, ctypes.c_int64, c
 _sync_file_range = _foreign("sync_file_range", ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
 _mincore = _foreign("mincore", ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
 _fstatfs = _foreign("fstatfs", ctypes.c_int, ctypes.c_void_p) if os.uname().sysname == "Linux" else None
+_renameat2 = _foreign("renameat2", ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint)
 
 
 def _checked(result: int, name: str) -> None:
@@ -174,6 +177,12 @@ class Syscalls:
     def rename(self, source: str, target: str, *, out_of: int | None = None, into: int | None = None) -> None:
         """Rename; ``out_of`` and ``into`` are open folders that hold the old and the new name."""
         os.rename(source, target, src_dir_fd=out_of, dst_dir_fd=into)
+
+    def exchange(self, one: str, other: str) -> None:
+        """Let two names change places, both at once; raises EINVAL or ENOSYS where that is impossible."""
+        if _renameat2 is None:
+            raise OSError(errno.ENOSYS, "renameat2: this system has none")
+        _checked(_renameat2(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _EXCHANGE), "renameat2")
 
     def link(self, source: str, target: str, *, into: int) -> None:
         """Give the file ``source`` a second name ``target`` in the open folder ``into``."""

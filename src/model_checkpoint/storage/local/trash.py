@@ -333,3 +333,20 @@ def _doom(root: RootPaths, token: TrashToken, place: str) -> str | None:
         root.calls.unlink(f"{path}/{MANIFEST}")
         flush_folder(root.calls, path)
     return path
+
+
+def throw_version(root: RootPaths, name: str, folder: str) -> None:
+    """Move a version of ``name`` that another one has changed places with to the trash, durably; it may be gone.
+
+    On a disk that has no room for that, it is removed.
+    """
+    try:
+        place = _put_away(root, folder, _last_token(root, name))
+    except FileNotFoundError:
+        log.debug("%s: gone already", folder)
+        return
+    if place is not None:
+        _flush_move(root, source=root.staging, target=place)
+        return
+    log.warning("%s: the version it replaced is removed at once; the disk has no room to keep it", name)
+    remove_tree(root.calls, folder)

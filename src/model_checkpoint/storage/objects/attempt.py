@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from model_checkpoint.errors import CheckpointException, DurabilityUnknown, StepExists, StorageFailure
 from model_checkpoint.storage.contract.failures import attempt_over, misused, not_sealed
-from model_checkpoint.storage.contract.names import MANIFEST, check_name, check_new_file, check_own_files
+from model_checkpoint.storage.contract.names import MANIFEST, check_name, check_new_file
 from model_checkpoint.storage.contract.store import FileStat
 from model_checkpoint.storage.objects.commit import CurrentManifest, ManifestPut, commit, find
 from model_checkpoint.storage.objects.folder import files_of
@@ -72,9 +72,7 @@ class ObjectAttempt:
             raise not_sealed(self._where, loose)
         if not manifest:
             raise misused(self._where, "a manifest of no bytes means a deleted checkpoint")
-        if replace:
-            check_own_files(self._writers, self._attempt, self._where)
-        gone = tuple(check_name(file, self._where) for file in obsolete if file not in (*self._writers, MANIFEST))
+        gone = tuple(check_name(file, self._where) for file in obsolete if file != MANIFEST)
         try:
             self._commit(bytes(manifest), replace=replace, obsolete=gone)
         except DurabilityUnknown:
@@ -84,6 +82,11 @@ class ObjectAttempt:
         self._over = True
         self._lease.release()
 
+    @property
+    def _whole(self) -> bool:
+        """Whether a file is kept with the attempt id behind its name: then no such file of an older attempt counts."""
+        return any(stored_name(file, self._attempt) != file for file in self._writers)
+
     def _commit(self, manifest: bytes, *, replace: bool, obsolete: tuple[str, ...]) -> None:
         """Commit as new or over the old, whichever the name turns out to be; the old one can be brought back."""
         for _ in range(_TRIES):
@@ -91,7 +94,7 @@ class ObjectAttempt:
             aside = (
                 None if found is None else set_aside(self._bucket, self._name, found, self._outdated(found, obsolete))
             )
-            home = found.home if found is not None else self._attempt
+            home = found.home if found is not None and not self._whole else self._attempt
             draft = ManifestPut(data=manifest, attempt=self._attempt, home=home)
             try:
                 return commit(self._bucket, self._name, draft, over=found)

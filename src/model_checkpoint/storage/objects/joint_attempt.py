@@ -35,6 +35,7 @@ class AttemptVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
     manifest: bytes
     replace: bool
+    whole: bool = False  # whether no file of an older version belongs to it
 
 
 _VERDICTS = msgspec.msgpack.Decoder(AttemptVerdict)  # made once: msgspec crashes where two threads meet a class first
@@ -70,7 +71,7 @@ class JointObjectAttempt(ObjectAttempt):
     def publish(self, manifest: bytes, *, replace: bool = False, obsolete: Sequence[str] = ()) -> None:
         """Decide, unless the others have decided already, then make the checkpoint visible."""
         self._require_open()
-        decided = msgspec.msgpack.encode(AttemptVerdict(manifest=bytes(manifest), replace=replace))
+        decided = msgspec.msgpack.encode(AttemptVerdict(manifest=bytes(manifest), replace=replace, whole=self._whole))
         if _decide(self._bucket, self._attempt, decided) != decided:
             raise StorageFailure(
                 f"{self._where}: other ranks have given this attempt up. Begin a new one.",
@@ -160,7 +161,7 @@ def settle(bucket: Bucket, name: str, attempt: str) -> bool:
         found = find(bucket, name)
         if found is not None and found.attempt == attempt:
             return True
-        home = found.home if found is not None else attempt
+        home = found.home if found is not None and not verdict.whole else attempt
         draft = ManifestPut(data=verdict.manifest, attempt=attempt, home=home)
         try:
             commit(bucket, name, draft, over=found if verdict.replace else None)
