@@ -1,7 +1,11 @@
 """Killed anywhere and started again, a run ends bit-identical to one that was never interrupted."""
 
+import json
 import os
 import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -82,3 +86,18 @@ def test_a_run_that_is_told_to_end_saves_at_the_next_boundary_and_goes_on_from_t
     assert starts_of(out) == [0, *saved]
     assert saved[0] % 2 == 0  # where the optimizer had stepped
     assert mc.list_checkpoints(root)[-1].metadata["run"]["step"] == saved[0]
+
+
+def test_a_killed_loop_over_arrays_ends_as_if_it_had_not_been(tmp_path):
+    """In a process of its own, in which JAX has not begun to compute."""
+    kinds = ["numpy", "jax"]
+    command = [sys.executable, "-W", "ignore", "-m", "tests.integrations.array_training", tmp_path, *kinds]
+    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr[-3000:]
+    trials = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
+    assert [kind for kind, *_ in trials] == kinds
+    for kind, whole, killed, starts in trials:
+        assert killed == whole, kind
+        assert whole.startswith("39 True "), kind
+        assert max(starts) > 0, kind
