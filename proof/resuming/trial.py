@@ -9,20 +9,17 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
-import os
 import random
 import shutil
-import signal
 import sys
 import tempfile
-import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from tests.integrations.killing import ended, start, unbroken
+from tests.integrations.killing import ended, killed_in, start, starts_of, unbroken
 
 from proof.resuming.way import Way
 
@@ -70,8 +67,7 @@ def _whole(way: Way, kind: str, folder: Path) -> tuple[str, int]:
     for number in range(1 if way.ours else 2):  # that ours ends alike is what the kills must show
         own = folder / f"whole-{number}"
         own.mkdir()
-        text, _ = unbroken(way.train, own, kind=kind, pause=PAUSE)
-        found.append((text, _size(own / "whole.out.batches")))
+        found.append(unbroken(way.train, own, kind=kind, pause=PAUSE))
         shutil.rmtree(own)
     if found[0] != found[-1]:
         raise TrialBroken(f"{way.name}, {kind}: two unbroken trainings end differently: {found}. Mend the trial first.")
@@ -84,24 +80,17 @@ def _killed(way: Way, kind: str, folder: Path, whole: str, *, moment: float) -> 
     shutil.rmtree(own, ignore_errors=True)
     own.mkdir()
     root, out = own / "run", own / "out"
-    pid = start(way.train, root, out, kind=kind, pause=PAUSE)
-    while not (way.saved(root) and _size(Path(f"{out}.batches")) >= moment) and not out.exists():
-        time.sleep(0.002)
-    time.sleep((moment % 1) * PAUSE)
-    over = out.exists()
-    os.killpg(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
-    if over:
+    options = {"kind": kind, "pause": PAUSE}
+    code = killed_in(way.train, root, out, batch=moment, saved=lambda: way.saved(root), **options)
+    if code is not None:
+        if code:
+            raise TrialBroken(f"{way.name}, {kind}: ended with code {code} before anybody killed it. Mend it first.")
         return None
-    if ended(start(way.train, root, out, kind=kind, pause=PAUSE)):
+    if ended(start(way.train, root, out, **options)):
         return Ending.FAILED
-    if Path(f"{out}.from").read_text().split()[-1] == "0":
+    if starts_of(out)[-1] == 0:
         return None
     return Ending.SAME if out.read_text() == whole else Ending.OTHER
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Trainings in children of a warm process: started, killed at random moments, started again until they end."""
+"""Trainings in children of a warm process: started, killed in random batches, started again until they end."""
 
 import os
 import random
@@ -48,35 +48,75 @@ def ended(pid):
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def unbroken(train, folder, **options):
-    """What the whole training ends with, and how long it takes."""
-    began = time.monotonic()
-    assert ended(start(train, folder / "whole", folder / "whole.out", **options)) == 0
-    return (folder / "whole.out").read_text(), time.monotonic() - began
+def until(pid, ready):
+    """Wait until something is so; the exit code of the child if that ends first, else None."""
+    while not ready():
+        found, status = os.waitpid(pid, os.WNOHANG)
+        if found:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.002)
+    return None
 
 
-def killed_until_done(train, root, out, *, kills, seconds, seed, **options):
-    """Kill the training at random moments, start it again each time; returns the steps it resumed from.
+def batches_done(out):
+    """How many batches were trained on so far, in all processes together."""
+    counted = Path(f"{out}.batches")
+    return counted.stat().st_size if counted.exists() else 0
 
-    The first kill and every other one come after a new save: before the first they would prove nothing.
-    """
-    chance, left = random.Random(seed), kills
-    while not Path(out).exists():
-        pid, saved = start(train, root, out, **options), checkpoints(root)
-        if not left:
-            assert ended(pid) == 0
-            break
-        while (kills - left) % 2 == 0 and checkpoints(root) == saved and not Path(out).exists():
-            time.sleep(0.01)
-        time.sleep(chance.uniform(0.02, seconds))
-        if Path(out).exists():
-            assert ended(pid) == 0
-        else:
-            os.killpg(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-            left -= 1
+
+def starts_of(out):
+    """The steps that the processes of a training went on from, one after the other."""
     return [int(step) for step in Path(f"{out}.from").read_text().split()]
 
 
+def unbroken(train, folder, **options):
+    """What the whole training ends with, and how many batches that takes."""
+    out = folder / "whole.out"
+    assert ended(start(train, folder / "whole", out, **options)) == 0
+    return out.read_text(), batches_done(out)
+
+
+def killed_in(train, root, out, *, batch, saved, **options):
+    """Kill a training ``batch`` batches after its start, once ``saved()``; its exit code if it was over by then."""
+    before, pid = batches_done(out), start(train, root, out, **options)
+    code = until(pid, lambda: saved() and batches_done(out) - before >= batch)
+    if code is not None:
+        return code
+    time.sleep(batch % 1 * options["pause"])  # anywhere in the batch
+    os.killpg(pid, signal.SIGKILL)
+    code = ended(pid)
+    return None if code == -signal.SIGKILL else code
+
+
+def killed_until_done(train, root, out, *, kills, batches, seed, **options):
+    """Kill the training in random batches, start it again each time; returns the steps it resumed from.
+
+    The first kill and every other one come after a new save: before the first they would prove nothing.
+    """
+    chance = random.Random(seed)
+    moments, last = sorted(chance.uniform(0.1, 0.75) * batches for _ in range(kills)), 0.0
+    for number, moment in enumerate(moments):
+        known = checkpoints(root) if number % 2 == 0 else None
+        code = killed_in(
+            train, root, out, batch=moment - last, saved=lambda known=known: checkpoints(root) != known, **options
+        )
+        assert code is None, f"it ended by itself with code {code}, before it was killed for time {number + 1}"
+        last = moment
+    assert ended(start(train, root, out, **options)) == 0
+    starts = starts_of(out)
+    assert len(starts) == kills + 1
+    assert starts[0] == 0 < starts[1]
+    return starts
+
+
+def told_to_end(train, root, out, *, number, batches, send=os.killpg, **options):
+    """Send a signal to a training that has trained on so many batches; returns its exit code."""
+    pid = start(train, root, out, **options)
+    assert until(pid, lambda: batches_done(out) >= batches) is None
+    send(pid, number)
+    return ended(pid)
+
+
 def checkpoints(root):
+    """The names of those that are whole."""
     return {path.name for path in Path(root).glob("checkpoints/*")}

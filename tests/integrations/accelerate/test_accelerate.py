@@ -26,11 +26,11 @@ def warm(tmp_path_factory):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_killed_run_ends_as_if_it_had_not_been(tmp_path, kind):
-    whole, seconds = unbroken(train, tmp_path, kind=kind, pause=0.01)
+    whole, batches = unbroken(train, tmp_path, kind=kind, pause=0.01)
 
     starts = killed_until_done(
         train, tmp_path / "killed", tmp_path / "killed.out",
-        kills=3, seconds=0.15 * seconds, seed=kind, kind=kind, pause=0.01,
+        kills=3, batches=batches, seed=kind, kind=kind, pause=0.01,
     )  # fmt: skip
 
     assert (tmp_path / "killed.out").read_text() == whole

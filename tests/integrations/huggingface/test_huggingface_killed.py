@@ -1,13 +1,11 @@
 """A Trainer of transformers, killed anywhere and started again, ends as if it had never been interrupted."""
 
-import os
 import signal
-import time
 import warnings
 
 import pytest
 from tests.integrations.huggingface.hf_training import KINDS, STEPS, train
-from tests.integrations.killing import ended, killed_until_done, start, unbroken
+from tests.integrations.killing import ended, killed_until_done, start, starts_of, told_to_end, unbroken
 
 import model_checkpoint as mc
 
@@ -28,10 +26,10 @@ def warm(tmp_path_factory):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_killed_trainer_ends_as_if_it_had_not_been(tmp_path, kind):
     options = {"kind": kind, "pause": 0.01}
-    whole, seconds = unbroken(train, tmp_path, **options)
+    whole, batches = unbroken(train, tmp_path, **options)
 
     starts = killed_until_done(
-        train, tmp_path / "killed", tmp_path / "killed.out", kills=3, seconds=0.15 * seconds, seed=kind, **options
+        train, tmp_path / "killed", tmp_path / "killed.out", kills=3, batches=batches, seed=kind, **options
     )
 
     assert (tmp_path / "killed.out").read_text() == whole
@@ -46,16 +44,12 @@ def test_a_trainer_that_is_told_to_end_saves_after_the_step_and_goes_on_from_the
     kind, root, out = "persistent workers", tmp_path / "told", tmp_path / "told.out"
     whole, _ = unbroken(train, tmp_path, kind=kind)
 
-    pid = start(train, root, out, kind=kind, pause=0.05, save_strategy="no")
-    while not (tmp_path / "told.out.from").exists():
-        time.sleep(0.01)
-    time.sleep(0.3)
-    os.killpg(pid, number)
-    assert ended(pid) == code
+    options = {"kind": kind, "pause": 0.02, "save_strategy": "no"}
+    assert told_to_end(train, root, out, number=number, batches=5, **options) == code
     saved = [one.step for one in mc.list_checkpoints(root)]
     assert len(saved) == 1
     assert ended(start(train, root, out, kind=kind)) == 0
 
     assert out.read_text() == whole
-    assert (tmp_path / "told.out.from").read_text().split() == ["0", str(saved[0])]
+    assert starts_of(out) == [0, *saved]
     assert 0 < saved[0] < STEPS[kind]

@@ -1,7 +1,7 @@
 """A small training under Keras with everything its own resume gets wrong; the backend is what KERAS_BACKEND says.
 
 As a program, ``python -m tests.integrations.keras.keras_training FOLDER KIND...``, it trains each kind unbroken, then
-killed at random moments, and prints for each what both ended with and the batches that were resumed from.
+killed in random batches, and prints for each what both ended with and the batches that were resumed from.
 """
 
 import hashlib
@@ -149,10 +149,10 @@ def main(folder, kinds):
     for kind in kinds:
         own = Path(folder, kind.replace(" ", "-"))
         own.mkdir()
-        whole, seconds = unbroken(train, own, kind=kind, pause=0.02)
+        whole, batches = unbroken(train, own, kind=kind, pause=0.02)
         out = own / "killed.out"
         starts = killed_until_done(
-            train, own / "killed", out, kills=2, seconds=0.3 * seconds, seed=kind, kind=kind, pause=0.02
+            train, own / "killed", out, kills=2, batches=batches, seed=kind, kind=kind, pause=0.02
         )
         print(json.dumps([kind, whole, out.read_text(), starts]), flush=True)
 

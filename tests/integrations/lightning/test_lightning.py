@@ -1,15 +1,13 @@
 """The callback for Lightning: what it says, keeps, resumes and refuses."""
 
-import os
 import signal
-import time
 
 import pytest
 import torch
 
 pl = pytest.importorskip("lightning.pytorch")
 
-from tests.integrations.killing import ended, start, unbroken  # noqa: E402
+from tests.integrations.killing import ended, start, starts_of, told_to_end, unbroken  # noqa: E402
 from tests.integrations.lightning.lightning_training import quiet, train  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
@@ -211,17 +209,13 @@ def test_a_fit_that_is_told_to_end_saves_at_the_next_boundary_and_goes_on_from_t
     whole, _ = unbroken(train, tmp_path, kind="persistent workers")
     root, out = tmp_path / "told", tmp_path / "told.out"
 
-    pid = start(train, root, out, kind="persistent workers", pause=0.05, every=1000)
-    while not (tmp_path / "told.out.from").exists():
-        time.sleep(0.01)
-    time.sleep(0.4)
-    os.killpg(pid, number)
-    assert ended(pid) == code  # Lightning itself turns Ctrl-C into an exit code of 1
+    options = {"kind": "persistent workers", "pause": 0.02, "every": 1000}
+    assert told_to_end(train, root, out, number=number, batches=8, **options) == code
     [saved] = [one.step for one in mc.list_checkpoints(root)]
     assert ended(start(train, root, out, kind="persistent workers")) == 0
 
     assert out.read_text() == whole
-    assert (tmp_path / "told.out.from").read_text().split() == ["0", str(saved)]
+    assert starts_of(out) == [0, saved]
 
 
 @pytest.mark.slow

@@ -13,11 +13,11 @@ from tests.integrations.lightning.lightning_training import DATA, EPOCHS, STEPS,
 @pytest.mark.parametrize("kind", DATA)
 def test_a_killed_fit_ends_as_if_it_had_not_been(tmp_path, kind):
     """Two kills for each kind of data, one of them after the first save."""
-    whole, seconds = unbroken(train, tmp_path, kind=kind, pause=0.01)
+    whole, batches = unbroken(train, tmp_path, kind=kind, pause=0.01)
 
     starts = killed_until_done(
         train, tmp_path / "killed", tmp_path / "killed.out",
-        kills=2, seconds=0.4 * seconds, seed=kind, kind=kind, pause=0.01,
+        kills=2, batches=batches, seed=kind, kind=kind, pause=0.01,
     )  # fmt: skip
 
     assert (tmp_path / "killed.out").read_text() == whole

@@ -188,7 +188,7 @@ def test_gradients_that_a_finished_run_left_are_named_when_it_is_given_more_epoc
                 optimizer.zero_grad()
         return run.exact
 
-    lost = ("the run had ended with gradients that were not stepped, and they are lost",)
+    lost = ("it was saved with gradients that were not stepped, and they are lost",)
     assert train(1) is True
     assert train(2) == (True if accumulate == 2 else lost)
 
@@ -256,32 +256,13 @@ def test_a_run_in_another_thread_hears_no_signals_and_says_so(tmp_path, caplog):
     assert "signals are not heard" in caplog.text
 
 
-def test_what_was_logged_comes_back_with_the_rest(tmp_path):
-    def train(stop):
-        run = mc.Run(tmp_path, data=DATA, epochs=2, every=3, state={"a": 1})
-        for _ in run:
-            if run.step == stop:
-                break
-            if run.step == 1:
-                run.log(val_loss=0.25)
-            run.log(loss=run.step)
-        mc.finish_saves(tmp_path)
-
-    train(stop=4)
-    train(stop=None)
-
-    assert [one.metrics for one in mc.list_checkpoints(tmp_path)] == [
-        {"val_loss": 0.25, "loss": 7.0}, {"val_loss": 0.25, "loss": 5.0}, {"val_loss": 0.25, "loss": 2.0},
-    ]  # fmt: skip
-
-
 def test_a_tensor_is_logged_without_its_graph(tmp_path):
     weight = torch.nn.Parameter(torch.ones(1))
     run = mc.Run(tmp_path, data=DATA, weight=weight)
     for _ in run:
         run.log(loss=weight.sum() * 2)
 
-    assert isinstance(run._metrics["loss"], float)
+    assert isinstance(run._metrics.newest["loss"], float)
     assert run.metrics == {"loss": 2.0}
 
 
@@ -352,3 +333,25 @@ def test_another_number_of_generators_in_the_data_is_refused(tmp_path):
             break
     with pytest.raises(StructureMismatch, match="saved with 1 generators of its own, now it has 0"):
         list(mc.Run(tmp_path, data=make(None), state={"a": 1}))
+
+
+def test_a_run_that_is_told_to_end_replaces_a_damaged_save_of_that_step(tmp_path):
+    with pytest.raises(KeyError, match="a bug"):
+        go(tmp_path, epochs=3, every=3, stop=8)
+    assert steps(tmp_path) == [3, 6]
+    [data] = (tmp_path / "checkpoints" / "step-00000006").glob("*.safetensors")
+    data.write_bytes(data.read_bytes()[:-1] + b"?")
+    total = {"sum": np.zeros(())}
+    with pytest.warns(mc.CheckpointWarning, match="step-00000006"):
+        run = mc.Run(tmp_path, data=DATA, epochs=3, every=None, total=total)
+
+    def told():
+        for batch in run:
+            total["sum"] += batch
+            if run.step == 5:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(SystemExit, match="143"):
+        told()
+    assert [(one.info.step, one.ok) for one in mc.verify(tmp_path)] == [(6, True), (3, True)]
+    assert mc.load(tmp_path)["total"]["sum"] == 13.0

@@ -1,12 +1,15 @@
 """Killed anywhere and started again, a run ends bit-identical to one that was never interrupted."""
 
+import json
 import os
 import signal
-import time
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
-from tests.integrations.killing import ended, killed_until_done, start, unbroken
+from tests.integrations.killing import ended, killed_until_done, start, starts_of, told_to_end, unbroken
 from tests.integrations.loop.loop_training import DATA, EPOCHS, batches_in, train
 
 import model_checkpoint as mc
@@ -33,10 +36,10 @@ AT_ENDS = ("workers", "stream", "persistent workers")  # a loop of epochs differ
 )
 def test_a_killed_run_ends_as_if_it_had_not_been(tmp_path, kind, by_epochs):
     make, options = DATA[kind], {"make": DATA[kind], "pause": 0.004, "by_epochs": by_epochs}
-    whole, seconds = unbroken(train, tmp_path, **options)
+    whole, batches = unbroken(train, tmp_path, **options)
 
     starts = killed_until_done(
-        train, tmp_path / "killed", tmp_path / "killed.out", kills=3, seconds=0.15 * seconds, seed=kind, **options
+        train, tmp_path / "killed", tmp_path / "killed.out", kills=3, batches=batches, seed=kind, **options
     )
 
     assert (tmp_path / "killed.out").read_text() == whole
@@ -56,7 +59,7 @@ def test_a_finished_run_given_more_epochs_ends_as_one_that_had_them_from_the_beg
 
     assert out.read_text() == whole
     assert whole.split()[1] == "True"
-    assert [int(step) for step in (tmp_path / "longer.out.from").read_text().split()] == [0, batches_in(DATA[kind]())]
+    assert starts_of(out) == [0, batches_in(DATA[kind]())]
 
 
 ENDS = [
@@ -73,17 +76,28 @@ def test_a_run_that_is_told_to_end_saves_at_the_next_boundary_and_goes_on_from_t
     whole, _ = unbroken(train, tmp_path, make=make)
     root, out = tmp_path / "told", tmp_path / "told.out"
 
-    pid = start(train, root, out, make=make, pause=0.02, every=1000)
-    while not (tmp_path / "told.out.from").exists():
-        time.sleep(0.01)
-    time.sleep(0.3)
-    send(pid, number)  # to the process, or to its group, workers and all
-    assert ended(pid) == code
+    options = {"make": make, "pause": 0.01, "every": 1000}
+    assert told_to_end(train, root, out, number=number, batches=9, send=send, **options) == code
     saved = [one.step for one in mc.list_checkpoints(root)]
     assert len(saved) == 1
     assert ended(start(train, root, out, make=make)) == 0
 
     assert out.read_text() == whole
-    assert (tmp_path / "told.out.from").read_text().split() == ["0", str(saved[0])]
+    assert starts_of(out) == [0, *saved]
     assert saved[0] % 2 == 0  # where the optimizer had stepped
     assert mc.list_checkpoints(root)[-1].metadata["run"]["step"] == saved[0]
+
+
+def test_a_killed_loop_over_arrays_ends_as_if_it_had_not_been(tmp_path):
+    """In a process of its own, in which JAX has not begun to compute."""
+    kinds = ["numpy", "jax"]
+    command = [sys.executable, "-W", "ignore", "-m", "tests.integrations.array_training", tmp_path, *kinds]
+    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr[-3000:]
+    trials = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
+    assert [kind for kind, *_ in trials] == kinds
+    for kind, whole, killed, starts in trials:
+        assert killed == whole, kind
+        assert whole.startswith("39 True "), kind
+        assert max(starts) > 0, kind

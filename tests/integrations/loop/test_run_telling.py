@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 
+import numpy as np
 import pytest
 from torch.utils.data import DataLoader, IterableDataset
 
@@ -61,3 +62,16 @@ def test_a_bar_shows_step_loss_time_to_the_next_save_and_stall(tmp_path):
     assert b"run: a new run" in shown
     assert re.search(rb"loss 0\.125  save in \d+ s  stall \d+ ms", shown)
     assert re.search(rb"\d\d/40", shown)
+
+
+def test_another_version_is_named_as_a_reason(tmp_path, monkeypatch):
+    for _ in (run := mc.Run(tmp_path, data=DATA, every=1, state={"a": 1})):
+        if run.step == 1:
+            break
+    mc.finish_saves(tmp_path)
+    before = np.__version__
+    monkeypatch.setattr(np, "__version__", "9.1")
+
+    run = mc.Run(tmp_path, data=DATA, every=1, state={"a": 1})
+    assert run.exact == (f"the version of NumPy was {before}, is 9.1",)
+    assert f"not bit for bit: the version of NumPy was {before}, is 9.1" in run.opening

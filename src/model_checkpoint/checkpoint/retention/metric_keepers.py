@@ -5,6 +5,7 @@ As long as nothing can be ranked, all are kept: nobody knows which is best. What
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from model_checkpoint.checkpoint.retention.candidates import Candidate
@@ -22,6 +23,10 @@ class KeepBest:
     count: int
     tie: Tie = "newest"
     nan: NanPolicy = "never"
+
+    def names(self, known: Collection[str]) -> tuple[str, ...]:
+        """The metrics it looks at, read with those there are."""
+        return Ranking.parse(self.criteria, known=known).names
 
     def ranking(self, lineup: Lineup) -> Ranking:
         """The criteria, read with the metrics there are."""
@@ -63,6 +68,10 @@ class KeepPareto:
 
     first: str
     second: str
+
+    def names(self, known: Collection[str]) -> tuple[str, ...]:
+        """The metrics it looks at, read with those there are."""
+        return tuple(name for text in (self.first, self.second) for name in KeepBest(text, 1).names(known))
 
     def judge(self, lineup: Lineup) -> Claims:
         """Whether it is on the front."""

@@ -148,11 +148,13 @@ class Preemption:
         metrics: Mapping[str, float] | None = None,
         metadata: Mapping[str, Any] | None = None,
         coordinator: Coordinator | None = None,
+        overwrite: bool = False,
     ) -> CheckpointInfo:
         """Save all of ``state`` if there is time, else the declared parts that fit, at least the first.
 
         An incomplete checkpoint names the parts it lacks in ``left_out``. It is never the newest or the best one;
-        load it by ``name=``, ``id=`` or ``step=`` with ``parts=[...]``. If ``step`` is already saved, that is it.
+        load it by ``name=``, ``id=`` or ``step=`` with ``parts=[...]``. If ``step`` is already saved, that is it,
+        unless ``overwrite`` says that it is not as it should be.
         Earlier background saves that failed never keep this one from being made; their failures are told afterwards.
         With ``coordinator`` every rank makes this call (see :meth:`should_save`); what one has no time for, all leave
         out.
@@ -163,18 +165,19 @@ class Preemption:
         try:
             if coordinator is not None:
                 return self._save_with_others(store, order, state, coordinator)
-            if step is not None and (there := read_listed(store, order.name)) is not None:
+            if step is not None and not overwrite and (there := read_listed(store, order.name)) is not None:
                 return to_info(store, there)
-            return self._save_in_time(store, order, tree.flatten(state))
+            return self._save_in_time(store, order, tree.flatten(state), overwrite=overwrite)
         finally:  # after the save, which is the last chance; the next save, finish_saves or the exit raises them too
             for job in lost:
                 log.error("%s: an earlier background save failed: %s", job.where, job.failure())
 
-    def _save_in_time(self, store: Store, order: SaveRequest, flat: Flat) -> CheckpointInfo:
+    def _save_in_time(self, store: Store, order: SaveRequest, flat: Flat, *, overwrite: bool) -> CheckpointInfo:
         refuse_shards(flat, path_of(store, order.name))
         kept, left_out = choose_parts(flat, self._parts, self._budget(store, flat))
         order = _renamed(store, order, left_out)
-        planned = plan_flat(store, order, kept, replacing=bool(left_out) and store.has(order.name))
+        replacing = (overwrite or bool(left_out)) and store.has(order.name)
+        planned = plan_flat(store, order, kept, replacing=replacing)
         return commit_plan(planned, lambda jobs: write_files(jobs, emit=ignore))[0]
 
     def _save_with_others(

@@ -9,7 +9,7 @@ import accelerate
 from accelerate import Accelerator
 
 from model_checkpoint.errors import OptionInvalid
-from model_checkpoint.integrations.feeding.prepared_loader import KNOWN_ACCELERATE, require_one_process
+from model_checkpoint.integrations.feeding.prepared_loader import require_one_process
 from model_checkpoint.integrations.known_versions import require_known
 
 
@@ -45,7 +45,7 @@ def prepared_objects(accelerator: Accelerator) -> dict[str, Any]:
         >>> sorted(prepared_objects(accelerator))
         ['accelerator', 'model']
     """
-    require_known("accelerate", accelerate.__version__, KNOWN_ACCELERATE)
+    require_known("accelerate", accelerate.__version__)
     require_one_process()
     found = {
         **_named("model", accelerator._models),

@@ -8,5 +8,6 @@ loader_workers   they outlive signals meant for the process that will save, and 
 seeded_datasets  datasets whose randomness depends on the place in the run, not on a worker's past.
 stateful_data    data that knows its own place.
 replayed_data    data that knows no place: read again up to it.
+taken_generators  the global generators of a program, taken and set as they are.
 seeding          one seed out of several numbers; generators found, seeded, taken down and set back.
 """

@@ -6,6 +6,7 @@ workers keeps the sampler it was made with: it is rewound, never replaced.
 
 from __future__ import annotations
 
+import sys
 import zlib
 from array import array
 from collections import deque
@@ -43,11 +44,22 @@ class IndexStream:
 
     def begin(self, *, base: int, epoch: int, skip: int) -> None:
         """Start an epoch at batch ``skip``; the generators must be as they were at its start."""
-        self._source = iter(self._whole() if self._draws_late() else self._sampler)
         self._base, self._epoch, self._at, self._order = base, epoch, skip, 0
-        for at in range(0, skip, _AT_ONCE):
-            self._order = _joined(self._order, list(islice(self._source, min(_AT_ONCE, skip - at))))
         self._ahead.clear()
+        source: Any = self._whole() if self._draws_late() else self._sampler
+        if _only_cuts(source):  # then only indices are drawn for what is skipped, and batches not even made
+            indices = iter(source.sampler)
+            self._skip(indices, skip, size=source.batch_size)
+            self._source = _cut(indices, source.batch_size, drop_last=source.drop_last)
+        else:
+            self._source = iter(source)
+            self._skip(self._source, skip, size=None)
+
+    def _skip(self, source: Iterator[Any], count: int, *, size: int | None) -> None:
+        """Pass over ``count`` batches, each an item of ``source``, or ``size`` of them."""
+        for at in range(0, count, _AT_ONCE):
+            passed = list(islice(source, (size or 1) * min(_AT_ONCE, count - at)))
+            self._order = _joined(self._order, passed, size=size)
 
     def _draws_late(self) -> bool:
         """Whether it may draw from a global generator between two batches: only these are known not to."""
@@ -84,12 +96,25 @@ class IndexStream:
         return self._order
 
 
-def _joined(order: int, batches: Sequence[Any]) -> int:
-    """The checksum with some more batches; the same whether they come one by one or many at once."""
-    single = not isinstance(batches[0], (list, tuple)) if batches else True
+def _only_cuts(sampler: Any) -> bool:
+    """Whether it is torch's own way to cut an order into batches, which can be done without it."""
+    torch = sys.modules.get("torch.utils.data")
+    return torch is not None and type(sampler) is torch.BatchSampler
+
+
+def _cut(indices: Iterator[Any], size: int, *, drop_last: bool) -> Iterator[list[Any]]:
+    while batch := list(islice(indices, size)):
+        if len(batch) == size or not drop_last:
+            yield batch
+
+
+def _joined(order: int, items: Sequence[Any], *, size: int | None = None) -> int:
+    """The checksum with some more batches, or indices of which ``size`` are one; the same however many come at once."""
+    single = size is not None or not items or not isinstance(items[0], (list, tuple))
     try:
-        return zlib.crc32(array("q", batches if single else chain.from_iterable(batches)).tobytes(), order)
+        return zlib.crc32(array("q", items if single else chain.from_iterable(items)).tobytes(), order)
     except (TypeError, OverflowError):  # a sampler may give anything: strings, pairs
+        batches = items if size is None else [items[at : at + size] for at in range(0, len(items), size)]
         for one in batches:
             order = zlib.crc32(repr(one).encode(), order)
         return order

@@ -22,7 +22,6 @@ from model_checkpoint.integrations.errors import TrainerUnknown
 from model_checkpoint.integrations.feeding.torch_loader import TorchLoader
 from model_checkpoint.integrations.known_versions import require_known
 
-KNOWN_ACCELERATE = ("1.15",)
 _END = object()
 
 
@@ -37,7 +36,7 @@ class PreparedLoader:
     """
 
     def __init__(self, loader: Any) -> None:
-        require_known("accelerate", accelerate.__version__, KNOWN_ACCELERATE)
+        require_known("accelerate", accelerate.__version__)
         require_one_process()
         _require_plain(loader)
         self._feed = TorchLoader(loader.base_dataloader, apart=True)

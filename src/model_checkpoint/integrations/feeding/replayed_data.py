@@ -7,10 +7,10 @@ in between.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Self
 
 from model_checkpoint.integrations.feeding.seeding import mix, seed_all
-from model_checkpoint.tree import rng_state
+from model_checkpoint.integrations.feeding.taken_generators import set_generators, take_generators
 
 
 class Isolated(Iterator[Any]):
@@ -26,19 +26,31 @@ class Isolated(Iterator[Any]):
     """
 
     def __init__(self, inner: Iterator[Any], *, seed: int, owner: Any) -> None:
-        self._inner, outer = inner, rng_state()
+        self._inner, outer = inner, take_generators()
         seed_all(seed, owner)
-        self._own = rng_state()
-        outer.restore()
+        self._own = take_generators()
+        set_generators(outer)
 
     def __next__(self) -> Any:
-        outer = rng_state()
-        self._own.restore()
+        outer = take_generators()
+        set_generators(self._own)
         try:
             return next(self._inner)
         finally:
-            self._own = rng_state()
-            outer.restore()
+            self._own = take_generators()
+            set_generators(outer)
+
+    def skip(self, count: int) -> Self:
+        """Read so many and forget them."""
+        outer = take_generators()
+        set_generators(self._own)
+        try:
+            for _ in range(count):
+                next(self._inner)
+        finally:
+            self._own = take_generators()
+            set_generators(outer)
+        return self
 
 
 class Apart(Iterator[Any]):
@@ -58,11 +70,11 @@ class Apart(Iterator[Any]):
         self._inner = inner
 
     def __next__(self) -> Any:
-        outer = rng_state()
+        outer = take_generators()
         try:
             return next(self._inner)
         finally:
-            outer.restore()
+            set_generators(outer)
 
 
 class ReplayedData:
@@ -98,10 +110,7 @@ class ReplayedData:
         """Batches from ``skip`` on."""
         if isinstance(self._data, (list, tuple, range)):
             return iter(self._data[skip:])
-        batches = Isolated(iter(self._data), seed=mix(base, epoch), owner=self._data)
-        for _ in range(skip):
-            next(batches)
-        return batches
+        return Isolated(iter(self._data), seed=mix(base, epoch), owner=self._data).skip(skip)
 
     def consumed(self) -> None:
         """Nothing is counted."""

@@ -22,7 +22,9 @@ from model_checkpoint.integrations.feeding.index_stream import IndexStream, tell
 from model_checkpoint.integrations.feeding.loader_workers import DeafWorker, end_at_exit, end_workers, signals_held
 from model_checkpoint.integrations.feeding.replayed_data import Apart, Isolated
 from model_checkpoint.integrations.feeding.seeded_datasets import SeededMap, SeededStream
-from model_checkpoint.integrations.feeding.seeding import mix, own_generators
+from model_checkpoint.integrations.feeding.seeding import is_searched, mix, own_generators
+
+_UNSEARCHED = "the dataset has too many parts to look for generators in all of them"
 
 
 class TorchLoader:
@@ -69,10 +71,11 @@ class TorchLoader:
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """Workers that may overtake each other."""
+        """Workers that may overtake each other, generators that were not found."""
+        found: tuple[str, ...] = ()
         if self._loader.num_workers and not getattr(self._loader, "in_order", True):
-            return ("in_order=False: batches come in the order in which workers finish",)
-        return ()
+            found = ("in_order=False: batches come in the order in which workers finish",)
+        return found if is_searched(self._loader.dataset) else (*found, _UNSEARCHED)
 
     @property
     def order(self) -> int:
@@ -106,7 +109,7 @@ class TorchLoader:
             clone.dataset.base, clone.dataset.epoch = base, epoch  # persistent workers count on by themselves
         batches = self._iterate(clone)
         if not clone.num_workers:
-            batches = Isolated(batches, seed=mix(base, epoch), owner=self._loader.dataset)
+            return Isolated(batches, seed=mix(base, epoch), owner=self._loader.dataset).skip(skip)
         for _ in range(skip):
             next(batches)
         return batches

@@ -19,7 +19,6 @@ from model_checkpoint.integrations.errors import TrainerUnknown
 from model_checkpoint.integrations.feeding.prepared_loader import require_one_process
 from model_checkpoint.integrations.known_versions import require_known
 
-KNOWN_TRANSFORMERS = ("5.22",)
 # replaced without calling what was there: a class that has its own would lose it
 TAKEN_OVER = (
     "_inner_training_loop", "_run_epoch", "_save_checkpoint", "_load_from_checkpoint", "_load_best_model",
@@ -37,7 +36,7 @@ _REFUSED = {
 
 def require_resumable(trainer: Trainer) -> None:
     """Refuse by name whatever would not resume exactly."""
-    require_known("transformers", transformers.__version__, KNOWN_TRANSFORMERS)
+    require_known("transformers", transformers.__version__)
     if not isinstance(trainer, Trainer):
         raise OptionInvalid(f"trainer: a transformers.Trainer is needed, got a {type(trainer).__qualname__}.")
     require_one_process()

@@ -7,7 +7,6 @@ import keras
 from model_checkpoint.integrations.errors import TrainerUnknown
 from model_checkpoint.integrations.known_versions import require_known
 
-_VERSIONS = ("3.15",)
 _BACKENDS = ("torch", "jax")
 
 
@@ -18,7 +17,7 @@ def require_keras() -> str:
         >>> require_keras() in ("torch", "jax")
         True
     """
-    require_known("keras", keras.__version__, _VERSIONS)
+    require_known("keras", keras.__version__)
     backend = str(keras.backend.backend())
     if backend not in _BACKENDS:
         raise TrainerUnknown(

@@ -187,6 +187,7 @@ class FitSession:
         """Between two batches, everything of the one before done."""
         self._averages.after_batch()
         if not self._watch.is_clean:
+            self._saves.tell_overdue(self._trainer.global_step, self._watch)
             return
         step, notice = self._trainer.global_step, self._notice
         if notice is not None and notice.should_save():

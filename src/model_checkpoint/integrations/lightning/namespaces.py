@@ -14,14 +14,13 @@ from types import ModuleType
 from model_checkpoint.integrations.known_versions import require_known
 
 _NAMES = ("lightning.pytorch", "pytorch_lightning")
-_KNOWN = ("2.6",)
 
 
 def callback_class(own: type) -> type:
     """``own`` as a checkpoint callback of every Lightning this program has imported."""
     found = [sys.modules[name] for name in _NAMES if name in sys.modules] or [import_module(_NAMES[0])]
     for one in found:
-        require_known(one.__name__.partition(".")[0], one.__version__, _KNOWN)
+        require_known(one.__name__.partition(".")[0], one.__version__)
     return _joined(own, *found)
 
 

@@ -3,6 +3,7 @@
 run              the loop itself: ``for batch in Run(...)``.
 place            where in its data a run is.
 several_loaders  one batch of each at a time, each loader with a place of its own.
+run_metrics      the numbers a run logged, the step each is of, and whether a keeper waits for them.
 saved_run        all a run must bring back beside the caller's objects, and the order in which it comes back.
 boundary         at which boundaries between two bodies a run may save, saves, or leaves.
 rank_boundary    all ranks of a run leave at the same boundary, whichever of them was told to end.

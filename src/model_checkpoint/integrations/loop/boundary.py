@@ -1,7 +1,7 @@
 """Boundary: at which boundaries between two bodies a run may save, saves, or leaves.
 
 Between two bodies, never inside one: what follows a save in a body would be lost. And only where an optimizer stepped
-in the body just ended, else gradients are being accumulated that no checkpoint holds.
+in the body just ended and none holds gradients that wait for its step, since no checkpoint holds those.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import signal
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NoReturn, Protocol
 
@@ -26,9 +27,15 @@ from model_checkpoint.storage.locate import Root
 
 log = logging.getLogger("model_checkpoint.run")
 
+_DEEPEST = 8  # optimizers are looked for in dicts and lists of objects that have one
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+
 
 class StepWatch:
-    """Sees whether any of the optimizers stepped since it was last asked.
+    """Sees whether optimizers stepped in the body just ended, and whether gradients wait in any that did not.
+
+    They are found in dicts, lists and whatever has an ``optimizer``. At least one must have stepped; another one may
+    have had nothing to do.
 
     Example:
         >>> StepWatch([]).is_clean  # where nothing steps, every boundary is a good one
@@ -36,39 +43,83 @@ class StepWatch:
     """
 
     def __init__(self, objects: Iterable[Any]) -> None:
-        self._handles = [handle for one in objects if (handle := self._watch(one)) is not None]
-        self._stepped = True
-
-    def _watch(self, one: Any) -> Any:
-        if "torch" not in sys.modules:
-            return None
-        from model_checkpoint.tree.arrays.torch_types import bare_optimizer
-
-        optimizer = bare_optimizer(one)
-        register = getattr(optimizer, "register_step_post_hook", None)
-        return None if register is None else register(self._note)
-
-    def _note(self, *_: object) -> None:
-        self._stepped = True
+        found = {id(one): one for one in _optimizers_in(list(objects), _DEEPEST)}
+        self._seen = [_Stepping(one, alone=len(found) == 1) for one in found.values()]
 
     def begin_body(self) -> None:
         """A body begins."""
-        self._stepped = False
+        for one in self._seen:
+            one.stepped = False
 
     @property
     def sees_optimizers(self) -> bool:
         """Whether there is anything that steps."""
-        return bool(self._handles)
+        return bool(self._seen)
 
     @property
     def is_clean(self) -> bool:
         """Whether no gradient waits to be stepped."""
-        return self._stepped or not self._handles
+        idle = [one for one in self._seen if not one.stepped]
+        return not idle or (len(idle) < len(self._seen) and not any(one.waits() for one in idle))
+
+    @property
+    def hindrance(self) -> str:
+        """Why a boundary is not clean."""
+        idle = [one for one in self._seen if not one.stepped]
+        if len(idle) == len(self._seen):
+            return f"{' and '.join(one.name for one in idle)} did not step in the body just ended"
+        return f"gradients wait in {' and '.join(one.name for one in idle if one.waits())}"
 
     def close(self) -> None:
         """Watch no more."""
-        for handle in self._handles:
-            handle.remove()
+        for one in self._seen:
+            one.handle.remove()
+
+
+class _Stepping:
+    """One optimizer: whether it stepped in this body, and what gradients were there when it last did."""
+
+    def __init__(self, optimizer: Any, *, alone: bool) -> None:
+        self._optimizer, self._alone = optimizer, alone
+        self.name, self.stepped = type(optimizer).__name__, True
+        self._known: dict[int, tuple[weakref.ref[Any], int]] = {}
+        self._take_down()
+        self.handle = optimizer.register_step_post_hook(self._note)
+
+    def _note(self, *_: object) -> None:
+        self.stepped = True
+        self._take_down()
+
+    def _take_down(self) -> None:
+        """Which gradients are there, and how often each was written to."""
+        if not self._alone:  # else nobody will ask
+            self._known = {key: (weakref.ref(one), one._version) for key, one in self._gradients().items()}
+
+    def _gradients(self) -> dict[int, Any]:
+        """The gradients there are, by their parameters."""
+        parameters = (one for group in self._optimizer.param_groups for one in group["params"])
+        return {id(one): one.grad for one in parameters if one.grad is not None}
+
+    def waits(self) -> bool:
+        """Whether gradients came since the last step; those it left lying there wait for nothing."""
+        for key, gradient in self._gradients().items():
+            known, version = self._known.get(key, (None, 0))
+            if version != gradient._version or known is None or known() is not gradient:
+                return True
+        return False
+
+
+def _optimizers_in(one: Any, depth: int) -> Iterator[Any]:
+    """The optimizers that step, out of whatever holds or wraps them."""
+    if "torch" not in sys.modules or depth == 0 or isinstance(one, _PLAIN):
+        return
+    from model_checkpoint.tree.arrays.torch_types import bare_optimizer
+
+    if hasattr(optimizer := bare_optimizer(one), "register_step_post_hook"):
+        yield optimizer
+    elif isinstance(one, (Mapping, list, tuple)):
+        for item in one.values() if isinstance(one, Mapping) else one:
+            yield from _optimizers_in(item, depth - 1)
 
 
 class Recorder(Protocol):
@@ -116,12 +167,23 @@ class Saves:
         drops = recorder is None and (coordinator is None or coordinator.rank == 0)
         self._keep, self._grace = tuple(keep) if drops else (), grace
         self._job: SaveJob | None = None
-        self.stall = 0.0
+        self.stall, self._told = 0.0, False
         self.newest: int | None = None  # the step of the newest save
 
     def is_due(self, step: int) -> bool:
         """Whether it is time."""
         return self._every is not None and step - (self.newest or 0) >= self._every
+
+    def tell_overdue(self, step: int, watch: StepWatch) -> None:
+        """Say once that no boundary is clean enough to save at."""
+        if self._told or self._every is None or step - (self.newest or 0) < 2 * self._every:
+            return
+        self._told = True
+        log.warning(
+            "%s: no save since step %d, although every=%d, because %s, and no checkpoint holds gradients that wait. "
+            "Step every optimizer in the bodies whose ends are to be saved, or set its gradients to None there.",
+            self._root, self.newest or 0, self._every, watch.hindrance,
+        )  # fmt: skip
 
     def steps_left(self, step: int) -> int | None:
         """Bodies until the next save."""
@@ -192,9 +254,10 @@ class Saves:
     ) -> None:
         """Save for the last time; alone in the time that is left, on many ranks also if another one got the notice."""
         _finish_quietly(self._root)
+        done, self.newest = self.newest == step, step  # what else lies there was fallen back over
         saved: dict[str, Any] = {"step": step, "metrics": metrics, "metadata": self._metadata(state, about)}
         if self._ranks is None and notice is not None:
-            info = notice.save(self._root, state, **saved)
+            info = notice.save(self._root, state, **saved, overwrite=not done)
         else:
             info = save(self._root, state, **saved, overwrite=True, coordinator=self._ranks)
         if self._recorder is not None:

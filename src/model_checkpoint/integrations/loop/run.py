@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from model_checkpoint.integrations.loop.fillable import require_fillable, unfill
 from model_checkpoint.integrations.loop.opening_line import opening
 from model_checkpoint.integrations.loop.place import RunPlace
 from model_checkpoint.integrations.loop.rank_boundary import RankBoundary, require_as_many
+from model_checkpoint.integrations.loop.run_metrics import RunMetrics
 from model_checkpoint.integrations.loop.saved_run import SavedRun
 from model_checkpoint.integrations.loop.several_loaders import batches_of, feed_of
 from model_checkpoint.integrations.loop.training_bar import TrainingBar
@@ -96,12 +98,15 @@ class Run:
         _require(epochs=epochs, every=every, catalog=catalog, objects=objects)
         self._root, self._epochs, self._deadline, self._progress = root, epochs, deadline, progress
         self._objects, self._data, self._ranks = objects, data, coordinator
-        self._run = SavedRun(feed := feed_of(data))
-        self._feed, self._metrics = feed, dict[str, Any]()
+        self._meeting = None if coordinator is None or coordinator.world_size == 1 else RankBoundary(coordinator)
+        metrics = RunMetrics(keep if self._meeting is None else ())  # one rank may judge what others know nothing of
+        self._run = SavedRun(feed := feed_of(data), metrics=metrics)
+        self._feed, self._metrics = feed, metrics
         self._watch = StepWatch(objects.values())
         self._ended_at: RunPlace | None = None
-        self._in_body = False
-        self._meeting = None if coordinator is None or coordinator.world_size == 1 else RankBoundary(coordinator)
+        self._in_body = self._asked = False
+        self._turn = 0  # loops over this run so far
+        self._loop: weakref.ref[Generator[Any]] | None = None  # a loop that is left for good must end
         self.resumed_from: int | None = None
         self.opening, resumed = self._resume()
         self._catalog: RunCatalog | None = None
@@ -144,7 +149,7 @@ class Run:
     @property
     def metrics(self) -> dict[str, float]:
         """What was logged last under each name."""
-        return {name: float(value) for name, value in self._metrics.items()}
+        return self._metrics.values
 
     @property
     def exact(self) -> bool | tuple[str, ...]:
@@ -158,16 +163,29 @@ class Run:
 
     def log(self, **metrics: Any) -> None:
         """Record numbers; nothing is saved here, since what the body does after it would be lost."""
-        taken = {name: _taken(value) for name, value in metrics.items()}
-        self._metrics.update(taken)
+        taken, step = {name: _taken(value) for name, value in metrics.items()}, self.step + self._in_body
+        self._metrics.log(taken, step=step)
         if self._catalog is not None:
-            self._catalog.log(taken, step=self.step + self._in_body)
+            self._catalog.log(taken, step=step)
 
-    def save(self) -> SaveJob:
-        """Save now, in the background. Between two bodies only: at the end of one, more is lost than won."""
-        return self._saves.start(self._state(), step=self.step, metrics=self.metrics, about=self._about())
+    def save(self) -> SaveJob | None:
+        """Save in the background: between two bodies at once, in a body at the next boundary where a run may save.
+
+        Returns:
+            The save; None in a body, which is half done: what it does next would be lost.
+        """
+        if self._in_body:
+            self._asked = True
+            return None
+        return self._save()
+
+    def _save(self) -> SaveJob:
+        self._asked, self._metrics.judged = False, None
+        measured = self._metrics.of(self.step)
+        return self._saves.start(self._state(), step=self.step, metrics=measured, about=self._about())
 
     def _state(self) -> dict[str, Any]:
+        self._run.pending = not self._watch.is_clean
         return {**self._objects, _OWN: self._run}
 
     def _about(self) -> dict[str, Any]:
@@ -189,6 +207,15 @@ class Run:
             >>> run.metrics
             {'seen': 2.0}
         """
+        left = None if self._loop is None else self._loop()
+        if left is not None:
+            left.close()  # an exception may still hold it
+        loop = self._all_epochs()
+        self._loop = weakref.ref(loop)
+        return loop
+
+    def _all_epochs(self) -> Generator[Iterator[Any]]:
+        self._turn += 1
         total = batches_of(self._data)
         shown = self._progress if self._leads else False
         bar = TrainingBar(total=None if total is None else total * self._epochs, shown=shown)
@@ -200,23 +227,28 @@ class Run:
                     self._run.stay()
                 while self.epoch < self._epochs:
                     yield self._batches(bar, notice)
+                    self._in_body = False  # an epoch may be left before its end
                     self._run.place = self._run.place.after_epoch()
                 if self._ended_at != self._run.place:
                     self._ended_at = self._run.place
-                    self._run.pending = not self._watch.is_clean
-                    self.save()
+                    self._save()
                 self._saves.finish()
         finally:
+            if self.epoch < self._epochs and not sys.is_finalizing():
+                self._run.put_down(in_body=self._in_body)
+                self._in_body = False
             if notice is not None:
                 notice.close()
             bar.close()
             self._feed.close()
 
     def _batches(self, bar: TrainingBar, notice: Any) -> Iterator[Any]:
-        batches = self._run.open_epoch()
+        batches, turn = self._run.open_epoch(), self._turn
         while True:
             if self._watch.is_clean:
                 self._at_boundary(notice)
+            else:
+                self._saves.tell_overdue(self.step, self._watch)
             batch = next(batches, _END)
             if batch is _END:
                 return
@@ -224,20 +256,28 @@ class Run:
             self._watch.begin_body()
             self._in_body = True
             yield batch
+            if turn != self._turn:
+                raise OptionInvalid(
+                    f"{self._root}: another loop over this run began in a body of this one, and went on where it was. "
+                    "Loop over a run once at a time."
+                )
             self._in_body = False
             self._run.place = self._run.place.after_batch()
             if self._catalog is not None:
                 self._catalog.reached(self.step)
-            bar.update(self.step, self._metrics, to_save=self._saves.steps_left(self.step), stall=self._saves.stall)
+            bar.update(
+                self.step, self._metrics.newest, to_save=self._saves.steps_left(self.step), stall=self._saves.stall
+            )
 
     def _at_boundary(self, notice: Preemption | None) -> None:
         number = self._told_to_end(notice)
         if number:
+            measured = self._metrics.of(self.step)
             with self._catalog or nullcontext():
-                self._saves.leave(notice, self._state(), step=self.step, metrics=self.metrics, about=self._about())
+                self._saves.leave(notice, self._state(), step=self.step, metrics=measured, about=self._about())
                 end_by(number)
-        if self._saves.is_due(self.step):
-            self.save()
+        if self._asked or self._metrics.judged == self.step or self._saves.is_due(self.step):
+            self._save()
 
     def _told_to_end(self, notice: Preemption | None) -> int:
         """The signal by which the program is to end here, on all ranks alike; 0 if there is none."""
@@ -264,7 +304,6 @@ class Run:
         found = read_listed(store := open_store(self._root), told[0].checkpoint.rpartition("/")[2])
         if found is None:
             return line, None
-        self._metrics |= found.metrics
         return line, to_info(store, found)
 
 

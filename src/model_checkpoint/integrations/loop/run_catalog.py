@@ -67,19 +67,12 @@ class RunCatalog:
         keep: Sequence[Keeper],
         grace: float,
     ) -> None:
-        store = open_store(root)
-        self._owned, self._closed = isinstance(catalog, str), False
-        self.tracker = _tracker_of(catalog, store, resumed, settings) if isinstance(catalog, str) else catalog
-        self._run: Experiment = self.tracker.experiment
-        options = ManagerOptions(
+        self._store, self._url = open_store(root), catalog if isinstance(catalog, str) else None
+        self._options = ManagerOptions(
             keep=list(keep) or None, max_checkpoints=None, best_metric=_ranked_by(keep), hooks=False, caching=False,
             grace=grace,
         )  # fmt: skip
-        self._services = open_services(
-            store, tracker=self.tracker, backend="native", database_url=None, options=options, cache_size=1,
-            cache_ttl=None,
-        )  # fmt: skip
-        self._services.catalog.know(self._run)
+        self._open(_tracker_of(catalog, self._store, resumed, settings) if isinstance(catalog, str) else catalog)
         self._pending: list[tuple[int, dict[str, Any]]] = []
         self._step: int | None = None  # reached, and not told yet
         self._gathered_since = time.monotonic()
@@ -88,6 +81,15 @@ class RunCatalog:
         if resumed is not None:
             with self._services.failures.tolerated("catalog"):
                 self._go_on(resumed)
+
+    def _open(self, tracker: ExperimentTracker) -> None:
+        self.tracker, self._closed = tracker, False
+        self._run: Experiment = tracker.experiment
+        self._services = open_services(
+            self._store, tracker=tracker, backend="native", database_url=None, options=self._options, cache_size=1,
+            cache_ttl=None,
+        )  # fmt: skip
+        self._services.catalog.know(self._run)
 
     def _go_on(self, resumed: CheckpointInfo) -> None:
         """Note a checkpoint whose row was never written, and where the run branched off its past."""
@@ -189,6 +191,8 @@ class RunCatalog:
     # --- the end -----------------------------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
+        if self._closed and self._url is not None:  # a loop that was interrupted goes on in the same program
+            self._open(ExperimentTracker.resume(self._run.id, self._url))
         return self
 
     def __exit__(
@@ -199,7 +203,7 @@ class RunCatalog:
         Where the loop was left before its end, only the end of the program will tell whether that was a failure.
         """
         self._hand_on()
-        if self._closed or not self._owned:
+        if self._closed or self._url is None:
             return
         if isinstance(error, GeneratorExit):
             _left[self.tracker.experiment_id] = self.tracker

@@ -16,34 +16,48 @@ from model_checkpoint.integrations.feeding.feed import Feed
 from model_checkpoint.integrations.feeding.seeding import set_back, states_of
 from model_checkpoint.integrations.loop.environment import differences, environment
 from model_checkpoint.integrations.loop.place import RunPlace
+from model_checkpoint.integrations.loop.run_metrics import RunMetrics
 from model_checkpoint.tree import RngState, rng_state
 
 Generators = dict[str, Any]
 
 
 class SavedRun:
-    """The part ``run`` of a checkpoint: place, generators, the data's own state, what the numbers depend on."""
+    """The part ``run`` of a checkpoint: place, generators, the data's own state, metrics, what numbers depend on."""
 
-    def __init__(self, feed: Feed) -> None:
-        self._feed = feed
+    def __init__(self, feed: Feed, *, metrics: RunMetrics | None = None) -> None:
+        self._feed, self.metrics = feed, metrics or RunMetrics()
         self.place = RunPlace()
-        self.pending = False  # whether the run ended with gradients that were not stepped
+        self.pending = False  # whether it is saved with gradients that wait to be stepped
         self.reasons: list[str] = list(feed.doubts)
         self._start = self._generators()
         self._loaded: Mapping[str, Any] | None = None
 
     def state_dict(self) -> dict[str, Any]:
-        """All of it, as it is now."""
+        """All of it, as it is now; before the epoch is opened, generators and data are still those it goes on from."""
+        taken = self._loaded
         return {
             "place": asdict(self.place),
-            "start": self._start,
-            "now": self._generators(),
-            "data": self._feed.place(),
-            "order": self._feed.order,
+            "start": self._start if taken is None else taken["start"],
+            "now": self._generators() if taken is None else taken["now"],
+            "data": self._feed.place() if taken is None else taken["data"],
+            "order": self._feed.order if taken is None else taken["order"],
             "environment": environment(),
             "reasons": list(self.reasons),
             "pending": self.pending,
+            "metrics": self.metrics.state_dict(),
         }
+
+    def put_down(self, *, in_body: bool) -> None:
+        """The loop was left before its end: the next one goes on from here as a new process would.
+
+        Of a body that was left nobody knows how much was done: it counts as done, which is said.
+        """
+        if in_body:
+            self.place = self.place.after_batch()
+            self.reasons.append(f"the loop was left in the body of step {self.place.step}, which counts as done")
+        self.pending = False  # gradients that wait are still there
+        self._loaded = self.state_dict()
 
     def prepare_to_load(self, saved: Callable[[str], Any]) -> None:
         """Refuse what is no state of a run before anything changes."""
@@ -59,19 +73,23 @@ class SavedRun:
         self.place = RunPlace(**state["place"])
         known = [*state["reasons"], *differences(state["environment"], environment()), *self.reasons]
         self._loaded, self.reasons = state, list(dict.fromkeys(known))
+        self.pending = bool(state.get("pending"))
+        if "metrics" in state:  # not in what was saved before they were kept here
+            self.metrics.load_state_dict(state["metrics"])
 
     def open_epoch(self) -> Iterator[Any]:
         """The batches of the present epoch from the present place on."""
-        loaded, self._loaded = self._loaded, None
+        loaded = self._loaded
         if loaded is None:
             return self._begin()
         if loaded["data"] is not None:
             self._feed.go_to(loaded["data"])
+        if self.pending:
+            self.reasons.append("it was saved with gradients that were not stepped, and they are lost")
         if not self.place.begun:  # the run had ended, and was given more epochs
             self._restore(loaded["now"])
             self._recall()
-            if loaded.get("pending"):
-                self.reasons.append("the run had ended with gradients that were not stepped, and they are lost")
+            self._loaded = None
             return self._begin()
         self._restore(loaded["start"])
         self._start = self._generators()
@@ -79,6 +97,7 @@ class SavedRun:
         if self._feed.order != loaded["order"]:
             self.reasons.append("the order of the data is another: the dataset, its sampler or the batch size changed")
         self._restore(loaded["now"])  # last: what finding the place drew does not count
+        self._loaded = None
         return batches
 
     def take_up(self, state: Mapping[str, Any]) -> Iterator[Any] | None:

@@ -1,0 +1,137 @@
+"""Generators wherever a dataset keeps them, streams read apart, and orders cut into batches."""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import BatchSampler, ConcatDataset, DataLoader, Dataset, RandomSampler, SequentialSampler, Subset
+
+import model_checkpoint as mc
+from model_checkpoint.integrations.feeding.index_stream import IndexStream
+from model_checkpoint.integrations.feeding.replayed_data import Isolated
+from model_checkpoint.integrations.feeding.seeding import own_generators
+
+
+class Noise:
+    def __init__(self):
+        self.rng = np.random.default_rng(3)
+
+    def __call__(self, x):
+        return x + float(self.rng.random())
+
+
+class Compose:
+    def __init__(self, parts):
+        self.parts = parts
+
+    def __call__(self, x):
+        for part in self.parts.values() if isinstance(self.parts, dict) else self.parts:
+            x = part(x)
+        return x
+
+
+class Transformed(Dataset):
+    def __init__(self, transform):
+        self.transform = transform
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        return self.transform(torch.tensor(float(index)))
+
+
+KINDS = {
+    "in a list of transforms": lambda: Transformed(Compose([Noise(), Noise()])),
+    "by name": lambda: Transformed(Compose({"a": Compose({"b": Noise()}), "c": Noise()})),
+    "under datasets": lambda: ConcatDataset([Subset(Transformed(Compose([Compose([Noise()]), Noise()])), range(8))]),
+}
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_generator_that_a_transform_keeps_goes_on_where_it_was(tmp_path, kind, workers):
+    def go(root, stop=None):
+        seen, run = [], mc.Run(root, data=DataLoader(KINDS[kind](), 2, num_workers=workers), epochs=2, every=3, a={})
+        for batch in run:
+            if run.step == stop:
+                break
+            seen.append(batch.tolist())
+        mc.finish_saves(root)
+        return seen
+
+    torch.manual_seed(0)
+    whole = go(tmp_path / "whole")
+    torch.manual_seed(0)
+    go(tmp_path / "cut", stop=5)
+
+    assert go(tmp_path / "cut") == whole[3:]
+
+
+def test_generators_are_found_once_even_in_a_circle():
+    dataset = KINDS["under datasets"]()
+    dataset.again = dataset
+
+    assert len(own_generators(dataset)) == 2
+
+
+def test_a_dataset_of_too_many_parts_is_named(tmp_path):
+    class Part:
+        def __init__(self, parts):
+            self.parts = parts
+
+    dataset = Transformed(Noise())
+    dataset.parts = [Part([Part([]) for _ in range(60)]) for _ in range(60)]
+
+    run = mc.Run(tmp_path, data=DataLoader(dataset), a={})
+    assert run.exact == ("the dataset has too many parts to look for generators in all of them",)
+
+
+def test_what_a_stream_draws_is_apart_from_the_program_in_both_directions():
+    def noisy():
+        while True:
+            yield random.random(), np.random.randn(), torch.rand(1).item()
+
+    def draws():
+        return random.random(), np.random.randn(), torch.rand(1).item()
+
+    for seed in (random.seed, np.random.seed, torch.manual_seed):
+        seed(5)
+    alone = [draws() for _ in range(4)]
+    for seed in (random.seed, np.random.seed, torch.manual_seed):
+        seed(5)
+    stream, between, read = Isolated(noisy(), seed=3, owner=None), [], []
+    for _ in range(4):
+        read.append(next(stream))
+        between.append(draws())
+
+    assert between == alone
+    assert next(Isolated(noisy(), seed=3, owner=None).skip(3)) == read[3]
+
+
+@pytest.mark.parametrize("drop_last", [True, False])
+@pytest.mark.parametrize("skip", [0, 1, 3, 6])
+@pytest.mark.parametrize("kind", ["random", "words", "pairs"])
+def test_an_order_is_cut_as_torch_cuts_it(skip, drop_last, kind):
+    words = [chr(97 + number) for number in range(20)]
+    order = {"words": words, "pairs": [(number, number) for number in range(20)]}.get(kind)
+
+    def sampler():
+        inner = RandomSampler(range(20), generator=torch.Generator().manual_seed(3)) if order is None else Words(order)
+        return BatchSampler(inner, 3, drop_last)
+
+    class Words(SequentialSampler):
+        def __iter__(self):
+            return iter(self.data_source)
+
+    Words.__module__ = "torch.utils.data"  # one that draws nothing
+    whole, stream, walked = list(sampler()), *(IndexStream(sampler(), batched=True, seeded=False) for _ in range(2))
+    stream.begin(base=0, epoch=0, skip=skip)
+    walked.begin(base=0, epoch=0, skip=0)
+    for _ in range(skip):
+        next(walked)
+        walked.consumed()
+
+    assert stream.order == walked.order
+    assert list(stream) == list(walked) == whole[skip:]
