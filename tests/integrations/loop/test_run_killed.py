@@ -91,7 +91,7 @@ def test_a_run_that_is_told_to_end_saves_at_the_next_boundary_and_goes_on_from_t
 def test_a_killed_loop_over_arrays_ends_as_if_it_had_not_been(tmp_path):
     """In a process of its own, in which JAX has not begun to compute."""
     kinds = ["numpy", "jax"]
-    command = [sys.executable, "-W", "ignore", "-m", "tests.integrations.array_training", tmp_path, *kinds]
+    command = [sys.executable, "-W", "ignore", "-m", "tests.integrations.loop.array_training", tmp_path, *kinds]
     done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stderr[-3000:]

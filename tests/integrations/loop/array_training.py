@@ -1,6 +1,6 @@
 """A small training of arrays, without torch: NumPy or JAX under ``mc.Run``, over data that nobody can number.
 
-As a program, ``python -m tests.integrations.array_training FOLDER KIND...``, it trains each kind unbroken, then killed
+As a program, ``python -m tests.integrations.loop.array_training FOLDER KIND...``, it trains each kind unbroken, then killed
 in random batches, and prints for each what both ended with and the steps that were resumed from.
 """
 
