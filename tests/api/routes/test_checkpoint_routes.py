@@ -136,6 +136,24 @@ def test_a_diff_begins_with_what_is_no_number_any_more(server, spoilt, by):
     assert rows["bad"]["max_abs"] == "NaN"
 
 
+def test_a_view_whose_neighbours_moved_did_not_move_itself(server, made):
+    base = np.arange(20.0)
+    with (
+        ExperimentTracker("views", "digits", database_url=made.url) as run,
+        EnhancedCheckpointManager(run, str(made.folder / "views"), max_checkpoints=None) as manager,
+    ):
+        ids = []
+        for step in (1, 2):
+            base[15] += step
+            ids.append(manager.save_checkpoint({"left": base[:10], "right": base[10:], "all": base}, step=step))
+
+    told = server.ready(f"/api/diff?a={ids[0]}&b={ids[1]}")
+
+    assert {row["name"] for row in told["rows"]} == {"model.right", "model.all"}
+    assert told["summary"]["changed"] == 2
+    assert "model.left" in told["same"]
+
+
 def test_only_a_run_that_says_so_is_said_to_go_on_bit_for_bit(server, made, tmp_path):
     torch = pytest.importorskip("torch")
     plain = server.get(f"/api/checkpoints/{made.real_checkpoints[2]}").json()

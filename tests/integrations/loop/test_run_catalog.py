@@ -71,6 +71,16 @@ def test_a_run_is_an_experiment_with_its_metrics_checkpoints_and_best(tmp_path, 
     assert set(rows[0].parts) == {"total", "run"}
 
 
+def test_what_each_save_of_a_run_cost_is_in_the_catalog(tmp_path, url, catalog):
+    run = go(tmp_path / "a", url)
+
+    rows = catalog.get_checkpoints_by_experiment(run.tracker.experiment_id)
+    told = [catalog.save_entries([row.id])[row.id].details["timing"]["segments"] for row in rows]
+    assert [[one["kind"] for one in segments] for segments in told] == [["stall", "staging", "writing"]] * 4
+    assert all(one["dur"] >= 0.0 for segments in told for one in segments)
+    assert all(writing["from"] >= staging["dur"] for _, staging, writing in told)
+
+
 def test_work_at_the_end_of_an_epoch_is_logged_at_the_step_it_follows(tmp_path, url, catalog):
     for batches in (run := mc.Run(tmp_path / "a", data=DATA, epochs=2, catalog=url, state={"a": 1})).epochs():
         for _ in batches:

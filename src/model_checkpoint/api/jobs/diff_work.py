@@ -12,6 +12,7 @@ from model_checkpoint.api.jobs.job_runner import JobRunner, ServerJob
 from model_checkpoint.api.jobs.tensor_work import BINS, digest_of
 from model_checkpoint.api.library.result_cache import ResultCache
 from model_checkpoint.database import Checkpoint
+from model_checkpoint.engine.reading.diff import is_untouched
 from model_checkpoint.engine.reading.figures.movement import movement_of, rank
 from model_checkpoint.engine.reading.figures.number_figures import blocks_of, ends_of, histogram, is_real
 from model_checkpoint.engine.reading.tensor_reader import TensorReader
@@ -50,20 +51,16 @@ def compute_diff(job: ServerJob, kept: ResultCache, a: Checkpoint, b: Checkpoint
         TensorReader(open_store(b.root), name=b.name) as right,
     ):
         both = [name for name in left.specs if name in right.specs]
-        changed = [name for name in both if left.fingerprint(name) != right.fingerprint(name)]
-        moved = set(changed)
-        job.total = sum(side.nbytes(name) for name in changed for side in (left, right))
-        gaps = norms = 0.0
-        rows = []
-        for name in changed:
-            row = _row(job, left, right, name)
-            gaps += row.pop("gap") ** 2
-            rows.append(row)
-            norms += row["norm_a"] ** 2 if isinstance(row["norm_a"], float) else 0.0
+        differing = [name for name in both if left.fingerprint(name) != right.fingerprint(name)]
+        job.total = sum(side.nbytes(name) for name in differing for side in (left, right))
+        rows = [row for name in differing if (row := _row(job, left, right, name)) is not None]
+        gaps = sum(row.pop("gap") ** 2 for row in rows)
+        norms = sum(row["norm_a"] ** 2 for row in rows if isinstance(row["norm_a"], float))
+        moved = {row["name"] for row in rows}
         document = {
             "summary": {
                 "compared": len(both),
-                "changed": len(changed),
+                "changed": len(rows),
                 "moved": number_of(math.sqrt(gaps / norms) if norms else None),
             },
             "rows": rows,
@@ -73,10 +70,11 @@ def compute_diff(job: ServerJob, kept: ResultCache, a: Checkpoint, b: Checkpoint
             "values": _values(left, right),
         }
     kept.put(_KEPT, f"{digest_of(a)} {digest_of(b)}", document)
-    return {"changed": len(changed), "compared": len(both)}
+    return {"changed": len(rows), "compared": len(both)}
 
 
-def _row(job: ServerJob, left: TensorReader, right: TensorReader, name: str) -> dict[str, Any]:
+def _row(job: ServerJob, left: TensorReader, right: TensorReader, name: str) -> dict[str, Any] | None:
+    """How far one tensor moved; None if it did not, and only its neighbours in the storage did."""
     job.advance(0, name)
     spec = right.specs[name]
     row: dict[str, Any] = {"name": name, "shape": list(spec.shape), "dtype": spec.dtype}
@@ -86,6 +84,8 @@ def _row(job: ServerJob, left: TensorReader, right: TensorReader, name: str) -> 
         a, b = left.array(name), right.array(name)
     except UnsupportedType:  # NumPy has no such dtype
         return {**row, **none, **empty}
+    if is_untouched(name, left, right, a, b):
+        return None
     moved = movement_of(a, b, lambda nbytes: job.advance(nbytes))
     if moved is None:
         return {**row, **none, **empty}

@@ -67,15 +67,16 @@ def difference(found: Diff, *, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    table = table_of("tensor", "change", "dtype and shape", "moved", "max", "mean", right=("moved", "max", "mean"))
+    figures = ("moved", "max", "mean") if is_wide() else ("moved", "max")
+    table = table_of("tensor", "change", "dtype and shape", *figures, right=figures)
     for name in found.added:
-        table.add_row(clean(name), "[green]added[/]", "", "", "", "")
+        table.add_row(clean(name), "[green]added[/]")
     for name in found.removed:
-        table.add_row(clean(name), "[red]removed[/]", "", "", "", "")
+        table.add_row(clean(name), "[red]removed[/]")
     for change in found.changed:
         kind = change.before if change.before == change.after else f"{change.before} -> {change.after}"
-        figures = (_moved(change), number(change.max_change), number(change.mean_change))
-        table.add_row(clean(change.name), "changed", clean(kind), *figures)
+        told = (_moved(change), number(change.max_change), number(change.mean_change))
+        table.add_row(clean(change.name), "changed", clean(kind), *told[: len(figures)])
     if table.row_count:
         lay(table)
     if found.values:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
 
 from model_checkpoint.engine.common.info import CheckpointInfo
 from model_checkpoint.engine.common.meter import Meter
@@ -139,15 +142,21 @@ def _changes(both: Sequence[str], left: _Side, right: _Side, progress: Listen) -
     return sorted(found, key=lambda change: rank(change.spoiled, change.relative))
 
 
+def is_untouched(name: str, left: TensorReader, right: TensorReader, a: npt.NDArray[Any], b: npt.NDArray[Any]) -> bool:
+    """Whether a tensor that is a part of a storage is as it was, and only other parts of that changed."""
+    one, other = left.specs[name], right.specs[name]
+    is_view = left.is_view(name) or right.is_view(name)
+    return is_view and (one.dtype, one.shape) == (other.dtype, other.shape) and a.tobytes() == b.tobytes()
+
+
 def _change(name: str, left: _Side, right: _Side) -> TensorChange | None:
     """How one tensor changed; None if it did not, and only its neighbours in the storage did."""
     moved: Movement | None = None
     if left.specs[name].shape == right.specs[name].shape:
         with suppress(UnsupportedType):  # NumPy has no such dtype, so no difference can be told
             a, b = left.array(name), right.array(name)
-            views = left.is_view(name) or right.is_view(name)
-            if views and left.label(name) == right.label(name) and a.tobytes() == b.tobytes():
-                return None  # other parts of the storage changed
+            if is_untouched(name, left, right, a, b):
+                return None
             moved = movement_of(a, b)
     return TensorChange(
         name=name,
