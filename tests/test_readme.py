@@ -25,8 +25,9 @@ def test_the_example_runs_and_resumes(tmp_path):
     first = run_example(tmp_path)
     again = run_example(tmp_path)
 
-    assert (first.returncode, first.stderr) == (0, "")
-    assert (again.returncode, again.stderr) == (0, "")
+    assert (first.returncode, first.stderr) == (0, "runs/a: a new run\n")
+    assert again.returncode == 0
+    assert re.fullmatch(r"runs/a: resumed at step 100 \(epoch 5, batch 0\) from .*step-00000100\n", again.stderr)
     assert len(list((tmp_path / "runs/a/checkpoints").iterdir())) == 5
 
 

@@ -205,3 +205,17 @@ def test_a_loader_asked_for_besides_the_training_is_the_trainers_own(tmp_path):
     TrainerRun(trainer, tmp_path / "a")
 
     assert len(list(trainer.get_train_dataloader())) == 13
+
+
+@pytest.mark.parametrize("level", ["warning", "error"])
+def test_what_it_goes_on_from_is_said_unless_errors_alone_are_logged(tmp_path, capsys, level):
+    said = ""
+    for steps_in_all in (3, 4):
+        trainer = make(tmp_path / "a", "stream", max_steps=steps_in_all, save_steps=3, log_level=level)
+        run = TrainerRun(trainer, tmp_path / "a")
+        trainer.train()
+        said += f"{run.opening}\n"
+
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith(str(tmp_path))]
+    assert "resumed at step 3 " in said
+    assert lines == ([] if level == "error" else said.splitlines())

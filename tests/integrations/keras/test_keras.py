@@ -210,3 +210,15 @@ def test_arrays_come_as_keras_would_have_them():
     assert (batch["a"][:, 0] == batch["b"]).all()
     with pytest.raises(OptionInvalid, match=r"must be of one length, got \[11, 12\]"):
         batches_of(X, X[1:], {}, seed=0)
+
+
+@pytest.mark.parametrize("verbose", [0, 2])
+def test_what_it_goes_on_from_is_said_unless_nothing_is_to_be(tmp_path, capsys, verbose):
+    said = ""
+    for epochs in (1, 2):
+        run = KerasRun(tmp_path)
+        run.fit(small(), X, 2 * X, batch_size=2, epochs=epochs, verbose=verbose)
+        said += f"{run.opening}\n"
+
+    assert "resumed at step 6 " in said
+    assert capsys.readouterr().err == ("" if verbose == 0 else said)

@@ -75,3 +75,17 @@ def test_another_version_is_named_as_a_reason(tmp_path, monkeypatch):
     run = mc.Run(tmp_path, data=DATA, every=1, state={"a": 1})
     assert run.exact == (f"the version of NumPy was {before}, is 9.1",)
     assert f"not bit for bit: the version of NumPy was {before}, is 9.1" in run.opening
+
+
+@pytest.mark.parametrize("progress", [None, False])
+def test_a_run_says_what_it_goes_on_from_where_there_is_no_terminal_either(tmp_path, capsys, progress):
+    for _ in range(2):
+        run = mc.Run(tmp_path, data=DATA, epochs=2, every=3, progress=progress, state={"a": 1})
+        for batch in run:
+            if batch == 4.0:
+                break
+        mc.finish_saves(tmp_path)
+
+    said = f"{tmp_path}: a new run\n{run.opening}\n"
+    assert capsys.readouterr().err == ("" if progress is False else said)
+    assert "resumed at step 3 (epoch 0, batch 3) from " in run.opening

@@ -30,7 +30,7 @@ class AcceleratedRun(Run):
         catalog: The URL of a database, or an ExperimentTracker: what is logged and every checkpoint goes there.
         grace: Seconds for which a dropped checkpoint can be brought back.
         deadline: Seconds between SIGTERM and the end of the process.
-        progress: Show a bar; by default where there is a terminal.
+        progress: Show a bar; by default where there is a terminal, else only the line that says what it goes on from.
         **objects: Whatever else has a state and was neither prepared nor registered.
 
     Raises:

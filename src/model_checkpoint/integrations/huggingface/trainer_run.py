@@ -27,7 +27,7 @@ from model_checkpoint.integrations.huggingface.trainer_rules import keepers_for,
 from model_checkpoint.integrations.loop.boundary import Saves, listen, obey
 from model_checkpoint.integrations.loop.fillable import require_fillable
 from model_checkpoint.integrations.loop.newest_whole import WholeCheckpoint, newest_whole
-from model_checkpoint.integrations.loop.opening_line import opening
+from model_checkpoint.integrations.loop.opening_line import opening, tell
 from model_checkpoint.integrations.loop.place import RunPlace
 from model_checkpoint.integrations.loop.saved_run import SavedRun
 from model_checkpoint.integrations.trainer_catalog import open_run_catalog, plain_numbers, require_catalog
@@ -38,7 +38,6 @@ if TYPE_CHECKING:  # brings SQLAlchemy
     from model_checkpoint.integrations.loop.run_catalog import RunCatalog
     from model_checkpoint.tracking import ExperimentTracker
 
-log = logging.getLogger("model_checkpoint.run")
 
 _OWN = ("model", "optimizer", "scheduler", "scaler", "run", "trainer")
 
@@ -174,7 +173,7 @@ class TrainerRun:
         self._whole = newest_whole(self._root)
         if self._whole is None:
             self.opening = f"{self._root}: a new run"
-            log.info("%s", self.opening)
+            self._tell()
             yield None
             return
         self._progress.load_state_dict(load(self._root, name=self._whole.name, parts="trainer")["trainer"])
@@ -219,7 +218,11 @@ class TrainerRun:
         run, feed = self._running, self._feeding
         place = replace(run.place, step=self.step)
         self.opening = opening(self._root, place, self._chosen.report, notes=feed.notes, reasons=run.reasons)
-        log.info("%s", self.opening)
+        self._tell()
+
+    def _tell(self) -> None:
+        """Say the opening line, unless the Trainer is to log nothing but errors."""
+        tell(self.opening, quiet=self._trainer.args.get_process_log_level() > logging.WARNING)
 
     def begin(self, control: TrainerControl) -> None:
         """After the Trainer has set its sums to zero."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,7 @@ from model_checkpoint.integrations.keras.exact_batches import BY_EPOCHS, batches
 from model_checkpoint.integrations.keras.known_backends import require_keras
 from model_checkpoint.integrations.loop.boundary import listen
 from model_checkpoint.integrations.loop.environment import differences, environment
-from model_checkpoint.integrations.loop.opening_line import opening
+from model_checkpoint.integrations.loop.opening_line import opening, tell
 from model_checkpoint.integrations.loop.place import RunPlace
 from model_checkpoint.integrations.trainer_catalog import open_run_catalog, require_catalog
 from model_checkpoint.plan import LoadReport
@@ -27,8 +26,6 @@ from model_checkpoint.storage.locate import Root
 if TYPE_CHECKING:  # brings SQLAlchemy
     from model_checkpoint.integrations.loop.run_catalog import RunCatalog
     from model_checkpoint.tracking import ExperimentTracker
-
-log = logging.getLogger("model_checkpoint.keras")
 
 _SAME_EPOCHS = "whether an epoch of this data depends on its number alone is not known"
 _INSTEAD = {
@@ -106,6 +103,7 @@ class KerasRun:
         _refuse(options, callbacks)
         batches = batches_of(x, y, options, seed=self._options.seed)
         resumed = self._load({"backend": backend, "keras": keras.__version__}, batches)
+        tell(self.opening, quiet=not options.get("verbose", True))
         begin = options.pop("initial_epoch", 0) if resumed is None else self._go_to(resumed["run"], batches)
         if resumed is None and batches is not None:
             batches.begin_epoch(begin)
@@ -162,7 +160,6 @@ class KerasRun:
             state: dict[str, Any] = load(root, fallback=True, report=told.append)
         except CheckpointNotFound:
             self.opening = f"{root}: a new run" + (f"; {BY_EPOCHS}" if batches is None else "")
-            log.info("%s", self.opening)
             return None
         own = state.get("run", {})
         if own.get("kind") != type(batches).__name__:
@@ -176,7 +173,6 @@ class KerasRun:
         place = RunPlace(**own["place"])
         self.resumed_from, self._checkpoint = place.step, told[0].checkpoint
         self.opening = opening(root, place, told[0], notes=own["notes"], reasons=self._reasons)
-        log.info("%s", self.opening)
         return state
 
     def _go_to(self, own: Mapping[str, Any], batches: Any) -> int:

@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 from collections.abc import Sequence
 
 from model_checkpoint.integrations.loop.place import RunPlace
 from model_checkpoint.plan import LoadReport
 from model_checkpoint.storage.locate import Root
+
+log = logging.getLogger("model_checkpoint.run")
+
+
+def tell(line: str, *, quiet: bool) -> None:
+    """Say it in the log, and to whoever looks at stderr, unless a program is to be ``quiet``.
+
+    Example:
+        >>> tell("runs/a: a new run", quiet=True)
+    """
+    log.info("%s", line)
+    if not quiet and sys.stderr is not None:
+        sys.stderr.write(f"{line}\n")
 
 
 def opening(

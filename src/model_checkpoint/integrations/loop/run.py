@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 import weakref
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
     from model_checkpoint.integrations.loop.run_catalog import RunCatalog
     from model_checkpoint.tracking import ExperimentTracker
 
-log = logging.getLogger("model_checkpoint.run")
-
 _OWN = "run"  # the name of our part
 _END = object()
 _OPTIONS = ("data", "epochs", "every", "keep", "catalog", "coordinator", "grace", "deadline", "progress")
@@ -59,7 +56,8 @@ class Run:
             boundary, and each goes on at its own place in the data. Rank 0 alone logs to the catalog.
         grace: Seconds for which a dropped checkpoint can be brought back; until then it takes room.
         deadline: Seconds between SIGTERM and the end of the process, as the scheduler grants them.
-        progress: Show a bar; by default where there is a terminal.
+        progress: Show a bar; by default where there is a terminal, else only the line that says what it goes on from.
+            False shows nothing.
         **objects: What is trained: modules, optimizers, schedulers, arrays, dicts of anything a checkpoint can hold; a
             resume fills them in place.
 
@@ -125,7 +123,6 @@ class Run:
             recorder=self._catalog,
         )
         self._saves.newest = self.resumed_from
-        log.info("%s", self.opening)
 
     @property
     def _leads(self) -> bool:
@@ -219,7 +216,8 @@ class Run:
         total = batches_of(self._data)
         shown = self._progress if self._leads else False
         bar = TrainingBar(total=None if total is None else total * self._epochs, shown=shown)
-        bar.say(self.opening)
+        if self._turn == 1:
+            bar.say(self.opening)
         notice = listen(self._deadline)
         try:
             with self._catalog or nullcontext():

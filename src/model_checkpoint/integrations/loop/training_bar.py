@@ -6,14 +6,17 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from model_checkpoint.integrations.loop.opening_line import tell
+
 _EVERY = 0.1  # seconds between two looks of the bar
 
 
 class TrainingBar:
-    """Step, metrics, time until the next save and the time saves have cost; silent where there is no terminal."""
+    """Step, metrics, time until the next save and the time saves have cost; only lines where there is no terminal."""
 
     def __init__(self, *, total: int | None, shown: bool | None) -> None:
         self._bar: Any = None
+        self._quiet = shown is False
         self._next = 0.0
         self._looked: tuple[float, int] | None = None  # when the bar was last looked at, and the step it was then
         if shown is False:
@@ -29,7 +32,8 @@ class TrainingBar:
             self._bar.start()
 
     def say(self, text: str) -> None:
-        """A line above the bar."""
+        """A line above the bar, or where there is none."""
+        tell(text, quiet=self._quiet or self._bar is not None)
         if self._bar is not None:
             self._bar.console.print(text, markup=False, highlight=False)
 
