@@ -220,10 +220,8 @@ class ModelDisk(Syscalls):
         self._changed()
 
     def exchange(self, one: str, other: str) -> None:
-        first, first_name = self._place(one)
-        second, second_name = self._place(other)
-        node, there = self._find(one), self._find(other)
-        self._set(first, first_name, there, self._set(second, second_name, node))
+        (first, name), (second, place) = self._place(one), self._place(other)
+        self._set(first, name, self._find(other), self._set(second, place, self._find(one)))
         self._changed()
 
     def link(self, source: str, target: str, *, into: int) -> None:
@@ -236,10 +234,7 @@ class ModelDisk(Syscalls):
         self._changed()
 
     def listdir(self, path: str) -> list[str]:
-        node = self._find(path)
-        if not isinstance(node, Folder):
-            raise OSError(errno.ENOTDIR, path)
-        return list(node.entries)
+        return list(self._place(f"{path}/")[0].entries)
 
     def stat(self, path: str) -> os.stat_result:
         return self._look(self._find(path))  # type: ignore[no-any-return]

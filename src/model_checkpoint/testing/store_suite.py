@@ -265,19 +265,6 @@ class StoreSuite(TrashSuite, MendSuite):
         assert load_blobs(store, "step-1") == {"x-1": b"old"}
         assert set(store.files("step-1")) == {"x-1", "manifest.json"}
 
-    def test_a_replacement_may_have_files_of_the_same_names(self, store: Store) -> None:
-        """Then it takes the place of the old version as a whole, which can be brought back as it was."""
-        save_blobs(store, "step-1", {"x": b"old", "y-a1": b"old too"}, attempt="a1")
-
-        save_blobs(
-            store, "step-1", {"x": b"new", "z-a2": b"new too"}, attempt="a2", replace=True, obsolete=["x", "y-a1"]
-        )
-
-        assert load_blobs(store, "step-1") == {"x": b"new", "z-a2": b"new too"}
-        store.discard("step-1")
-        store.bring_back(store.trash()[0].token)
-        assert load_blobs(store, "step-1") == {"x": b"old", "y-a1": b"old too"}
-
     def test_replacements_by_many_threads_leave_one_whole_version(self, store: Store) -> None:
         """The last switch wins, and everything its manifest lists is there."""
         save_blobs(store, "step-1", {"x-old": b"old"})
