@@ -16,9 +16,7 @@ def by_keras(root: str | Path, out: str | Path, *, kind: str, pause: float, save
     """Train as the documentation of Keras has it: seeds set, the backup written twice so that a kill cannot tear it."""
     model = keras_training.build(kind)
     backup = keras.callbacks.BackupAndRestore(str(root), save_freq=save_freq, double_checkpoint=True)
-    keras_training.fit(
-        model.fit, kind, out, pause, place=lambda: int(model.optimizer.iterations), first=[backup]
-    )
+    keras_training.fit(model.fit, kind, out, pause, place=lambda: int(model.optimizer.iterations), first=[backup])
     Path(out).write_text(keras_training.weights(model.variables).hexdigest())
 
 

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import model_checkpoint as mc
 from model_checkpoint import EnhancedCheckpointManager, ExperimentTracker
 from model_checkpoint.database import EnhancedDatabaseConnection, Experiment, register_connection
 from model_checkpoint.database.errors import DatabaseUnreachable
+from model_checkpoint.tracking import TrackerOptions
 
 ROOT = Path(__file__).parents[3]
 CROWD, SAVES = 8, 64
@@ -145,6 +147,34 @@ def test_a_database_that_is_away_costs_nothing_and_rows_follow_when_it_is_back(a
     assert len(late) == 3
 
 
+def test_what_waited_is_recorded_as_of_its_own_moment_and_process(away, tmp_path):
+    """The trail says when something was done and by whom, not when the database was back."""
+    AwayConnection.away = True
+    begun = time.time()
+    id = away.save_checkpoint(STATE, step=1)
+    away.load_checkpoint(id)
+    ended = time.time()
+    away._services.catalog._spool.close()  # as if its process had ended
+    AwayConnection.away = False
+
+    script = "import sys; from tests.checkpoint.catalog.test_catalog_away import *; replay(*sys.argv[1:])"
+    arguments = [f"away:///{tmp_path}/c.db", away._tracker.spool_folder, away.root, away._tracker.experiment_id]
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}/src:{ROOT}"}
+    subprocess.run([sys.executable, "-c", script, *arguments], cwd=ROOT, env=environment, check=True)
+
+    entries = away.audit(id).items
+    assert [(one.action, one.details["late"]) for one in entries] == [("load", True), ("save", True)]
+    assert all(begun <= one.at <= ended and one.actor.endswith(f":{os.getpid()}") for one in entries)
+
+
+def replay(url, spool_folder, root, run):
+    """In another process: record what waits."""
+    register_connection("away", AwayConnection)
+    options = TrackerOptions(spool_folder=spool_folder)
+    with ExperimentTracker.join(run, url, options=options) as tracker:
+        EnhancedCheckpointManager(tracker, root).save_checkpoint(STATE, step=2)
+
+
 def test_a_run_begun_without_its_database_is_recorded_with_its_first_checkpoint(tmp_path):
     register_connection("away", AwayConnection)
     AwayConnection.away = True
@@ -171,7 +201,7 @@ def test_rows_that_a_dead_process_left_behind_are_recorded_by_the_next_one(tmp_p
         assert id in {row.id for row in other.list_checkpoints()}
 
 
-def test_a_spool_that_cannot_be_written_costs_the_row_and_not_the_checkpoint(away, monkeypatch):
+def test_a_spool_that_cannot_be_written_costs_no_checkpoint_and_no_row_while_the_process_lives(away, monkeypatch):
     def full(*args):
         raise mc.CheckpointException("the spool is full")
 
@@ -182,6 +212,9 @@ def test_a_spool_that_cannot_be_written_costs_the_row_and_not_the_checkpoint(awa
 
     assert [info.id for info in mc.list_checkpoints(away.root)] == [id]
     assert away.get_performance_statistics()["troubles"]["spool"] == 1
+    AwayConnection.away = False
+    last = away.save_checkpoint(STATE, step=2)
+    assert [row.id for row in away.list_checkpoints()] == [last, id]
 
 
 def test_a_database_that_is_away_is_not_waited_for_at_every_save(away, monkeypatch):

@@ -175,7 +175,7 @@ manager.delete_checkpoint(ids[0])
 
 @pytest.mark.slow
 @pytest.mark.fault
-@pytest.mark.parametrize("method", ["record_intent", "discard", "delete_checkpoint", "finish_intent"])
+@pytest.mark.parametrize("method", ["record_intent", "discard", "mark_deleted", "finish_intent"])
 def test_a_deletion_that_was_killed_is_finished_by_the_next_manager(tmp_path, method, make):
     command = [sys.executable, "-c", CHILD, f"{tmp_path}/root", method]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ})

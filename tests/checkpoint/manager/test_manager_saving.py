@@ -178,7 +178,7 @@ def test_a_torch_checkpoint_is_a_pt_file_that_torch_loads_safely(make):
     manager = make(storage_backend="pytorch")
     row = manager.get_checkpoint(manager.save_checkpoint(torch.nn.Linear(2, 2), step=1))
 
-    found = torch.load(f"{row.file_path}/checkpoint.pt", weights_only=False)
+    found = torch.load(f"{row.file_path}/checkpoint.pt")
 
     assert sorted(found) == ["model_state_dict", "rng_state_dict"]
 
