@@ -20,12 +20,12 @@ CROWD, SAVES = 8, 64
 STATE = {"w": np.ones(3)}
 
 
-def savers(url, folder, *, crowd, saves):
+def savers(url, folder, *, crowd, saves, kept=()):
     module = "tests.checkpoint.catalog.crowd_of_savers"
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}/src:{ROOT}"}
     return [
         subprocess.Popen(
-            [sys.executable, "-m", module, url, folder, "shared", str(number), str(saves)],
+            [sys.executable, "-m", module, url, folder, "shared", str(number), str(saves), *map(str, kept)],
             cwd=ROOT,
             env=environment,
             stdout=subprocess.PIPE,
@@ -52,12 +52,35 @@ def test_eight_processes_of_sixty_four_saves_lose_nothing(database_url, tmp_path
     assert [row.val_loss for row in rows if row.is_best_val_loss] == [0.0]
 
 
-def pages(db):
-    page = db.audit(action="save", limit=500)
+def pages(db, action="save"):
+    page = db.audit(action=action, limit=500)
     yield page.items
     while page.next:
-        page = db.audit(action="save", limit=500, after=page.next)
+        page = db.audit(action=action, limit=500, after=page.next)
         yield page.items
+
+
+@pytest.mark.slow
+def test_a_crowd_that_makes_room_for_itself_drops_each_once_and_never_the_best(database_url, tmp_path):
+    """Every saver prunes the run that all of them save to."""
+    crowd, saves = (CROWD, 34) if database_url.startswith("sqlite") else (4, 34)  # servers share the processors with us
+    with EnhancedDatabaseConnection(database_url) as db:
+        db.save_experiment(Experiment(id="shared", name="shared"))
+        works = savers(database_url, f"{tmp_path}/r", crowd=crowd, saves=saves, kept=[10])
+        ends = [one.communicate(timeout=280) for one in works]
+        rows = db.get_checkpoints_by_experiment("shared")
+        gone = [row.id for row in db.get_checkpoints_by_experiment("shared", state="deleted")]
+        dropped = [one.subject for page in pages(db, "retention") for one in page]
+        open_intents = db.open_intents()
+
+    acknowledged = [id for out, _ in ends for id in out.split()]
+    assert [error for _, error in ends] == [""] * crowd
+    assert sorted(acknowledged) == sorted([*gone, *(row.id for row in rows)])
+    assert sorted(dropped) == sorted(gone)
+    assert {info.id for info in mc.list_checkpoints(f"{tmp_path}/r")} == {row.id for row in rows}
+    assert [row.val_loss for row in rows if row.is_best_val_loss] == [0.0]
+    assert [row.step for row in rows][:crowd] == [saves - 1] * crowd
+    assert (len(gone) >= crowd * (saves - 20), open_intents) == (True, [])
 
 
 def said_by(process):
@@ -92,10 +115,10 @@ def test_a_database_killed_under_savers_costs_no_checkpoint_and_no_row(request, 
 class AwayConnection(EnhancedDatabaseConnection):
     """A catalog that can be taken away."""
 
-    away = False
+    away, real = False, ""
 
     def __init__(self, database_url, auto_migrate=True, **options):
-        super().__init__(str(database_url).replace("away:", "sqlite:"), auto_migrate, **options)
+        super().__init__(type(self).real or str(database_url).replace("away:", "sqlite:"), auto_migrate, **options)
 
     def _write(self, work, *, durable=True):
         if type(self).away:
@@ -115,10 +138,12 @@ def no_pause(monkeypatch):
 
 
 @pytest.fixture
-def away(tmp_path):
+def away(tmp_path, request, monkeypatch):
     """A manager of a run whose registered connection class can be told to be away."""
     register_connection("away", AwayConnection)
     AwayConnection.away = False
+    if "database_url" in request.fixturenames:
+        monkeypatch.setattr(AwayConnection, "real", request.getfixturevalue("database_url"))
     run = ExperimentTracker("baseline", database_url=f"away:///{tmp_path}/c.db")
     with EnhancedCheckpointManager(run, f"{tmp_path}/root", max_checkpoints=2, save_best=False) as manager:
         yield manager
@@ -127,6 +152,7 @@ def away(tmp_path):
         run.connection.close()
 
 
+@pytest.mark.usefixtures("database_url")
 def test_a_database_that_is_away_costs_nothing_and_rows_follow_when_it_is_back(away):
     kept = away.save_checkpoint(STATE, step=0, val_loss=0.9)
     AwayConnection.away = True

@@ -66,6 +66,7 @@ def test_the_best_of_each_kind_is_flagged_and_loaded(served):
     assert [row.id for row in served.list_checkpoints(best_only=True)] == [ids[1]]
 
 
+@pytest.mark.usefixtures("database_url")
 def test_the_best_survives_a_restart_and_a_worse_one_does_not_take_its_place(make):
     first = make()
     ids = saved(first, [{"val_loss": 0.3}, {"val_loss": 0.5}])
@@ -77,6 +78,7 @@ def test_the_best_survives_a_restart_and_a_worse_one_does_not_take_its_place(mak
     assert [row.id for row in second.list_checkpoints() if row.is_best_val_loss] == [ids[0]]
 
 
+@pytest.mark.usefixtures("database_url")
 def test_nan_is_never_the_best_and_of_equals_the_newest_is(manager):
     ids = saved(manager, [{"val_loss": math.nan}, {"val_loss": 0.5}, {"val_loss": 0.5}, {"val_loss": math.nan}])
 
@@ -84,6 +86,7 @@ def test_nan_is_never_the_best_and_of_equals_the_newest_is(manager):
     assert [row.id for row in manager.list_checkpoints(best_only=True)] == [ids[2]]
 
 
+@pytest.mark.usefixtures("database_url")
 def test_an_expression_can_be_the_metric_that_is_flagged(make):
     manager = make(best_metric="val_f1 - 0.1*latency")
 
@@ -115,6 +118,7 @@ def test_whoever_gets_worse_news_first_hears_of_a_new_best_only_when_there_is_on
     assert heard == [(("val_loss",), 0.5), (("val_loss",), 0.4)]
 
 
+@pytest.mark.usefixtures("database_url")
 def test_cached_rows_follow_the_flags(manager):
     ids = saved(manager, [{"val_loss": 0.5}])
     assert manager.get_checkpoint(ids[0]).is_best_val_loss
@@ -124,6 +128,7 @@ def test_cached_rows_follow_the_flags(manager):
     assert not manager.get_checkpoint(ids[0]).is_best_val_loss
 
 
+@pytest.mark.usefixtures("database_url")
 def test_what_another_manager_changed_is_not_undone_by_what_was_cached(make):
     here, elsewhere = make(cache_ttl=3600.0), make()
     (id,) = saved(here, [{}])
@@ -158,6 +163,7 @@ def test_cache_ttl_is_how_long_a_row_is_believed(make):
 # --- damage ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("database_url")
 def test_a_damaged_checkpoint_is_never_loaded_and_the_catalog_learns_of_it(manager):
     (id,) = saved(manager, [{}])
     damage(manager, id)
@@ -168,6 +174,7 @@ def test_a_damaged_checkpoint_is_never_loaded_and_the_catalog_learns_of_it(manag
     assert next((one.action, one.outcome) for one in manager.audit(id).items) == ("load", "failed")
 
 
+@pytest.mark.usefixtures("database_url")
 def test_verification_finds_what_is_damaged_and_only_that(manager):
     ids, heard = saved(manager, [{}, {}, {}]), []
     manager.register_hook("told", lambda c: heard.append(c.checkpoint_id), events=[HookEvent.ON_INTEGRITY_FAILURE])
@@ -239,3 +246,11 @@ def test_every_checkpoint_of_the_manager_is_one_of_the_front_door_too(manager):
 
     assert mc.load(manager.root, best="val_loss")["model"]["w"].tolist() == [1.0, 1.0]
     assert [info.id for info in mc.list_checkpoints(manager.root)] == ids[::-1]
+
+
+def test_an_id_nobody_has_is_refused(manager):
+    with pytest.raises(CheckpointUnknown, match="is not in"):
+        manager.load_checkpoint("nothing")
+    with pytest.raises(ValueError, match="no checkpoint that is 'latest'"):
+        manager.load_checkpoint()
+    assert issubclass(CheckpointUnknown, mc.CheckpointException)

@@ -62,6 +62,7 @@ def test_a_plan_that_no_longer_holds_is_refused_by_name_and_nothing_goes(manager
     assert there(manager) == before
 
 
+@pytest.mark.usefixtures("database_url")
 def test_a_plan_made_anew_stands_on_what_lies_in_the_root(manager):
     """The catalog has not heard of what went or broke there; the last that is whole stays all the same."""
     ids = saved(manager, 4)
@@ -136,6 +137,7 @@ def test_a_retention_that_was_cut_off_gives_up_what_was_marked_since(make, mark)
     assert next((one.action, one.outcome) for one in manager.audit(ids[1]).items) == ("retention", "finished later")
 
 
+@pytest.mark.usefixtures("database_url")
 def test_a_retention_that_was_cut_off_never_takes_what_a_resume_would_start_from(make):
     manager = make()
     ids = saved(manager, 3)
@@ -160,6 +162,7 @@ def test_what_somebody_asked_to_have_deleted_goes_though_it_was_pinned(make):
     assert there(manager) == {ids[1], last}
 
 
+@pytest.mark.usefixtures("database_url")
 def test_a_deletion_is_one_entry_of_the_audit_trail_however_many_carry_it_out(make):
     manager = make()
     ids = saved(manager, 3)

@@ -43,6 +43,7 @@ def test_a_resumed_run_goes_on_bit_for_bit(make, backend):
     assert (report.step, report.restored, report.complete) == (3, ("model", "optimizer", "rng"), True)
 
 
+@pytest.mark.usefixtures("database_url")
 def test_a_resume_falls_back_to_the_newest_healthy_one_and_says_so(manager):
     ids = saved(manager, [{}, {}, {}])
     for id in ids[1:]:
@@ -58,6 +59,7 @@ def test_a_resume_falls_back_to_the_newest_healthy_one_and_says_so(manager):
 
 
 @pytest.mark.parametrize("wanted", ["best_val_loss", "best_metric", "max:accuracy - val_loss"])
+@pytest.mark.usefixtures("database_url")
 def test_a_damaged_best_is_passed_over_for_the_next_best_in_order(manager, wanted):
     """Whoever goes on from the best means the best that can be had."""
     rows = [{"val_loss": loss, "metrics": {"accuracy": 1 - loss}} for loss in (0.4, 0.3, 0.1, 0.2, 0.5)]
@@ -117,10 +119,11 @@ def test_a_state_that_does_not_fit_is_refused_and_changes_nothing(manager):
     np.testing.assert_array_equal(live["w"], np.full(3, 7.0))
 
 
-def test_a_run_that_goes_on_from_another_one_remembers_where_it_branched(make, sqlite_url, run):
+@pytest.mark.usefixtures("database_url")
+def test_a_run_that_goes_on_from_another_one_remembers_where_it_branched(make, catalog_url, run):
     ids = saved(make(), [{"val_loss": 0.5}, {"val_loss": 0.2}, {"val_loss": 0.4}])
 
-    with ExperimentTracker("branch", database_url=sqlite_url) as other:
+    with ExperimentTracker("branch", database_url=catalog_url) as other:
         manager = make(tracker=other)
         live = {"w": np.zeros(2)}
         manager.resume(live, experiment_id=run.experiment_id, checkpoint_type="best_val_loss")

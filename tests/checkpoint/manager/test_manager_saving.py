@@ -10,9 +10,9 @@ import torch
 
 import model_checkpoint as mc
 from model_checkpoint import EnhancedCheckpointManager
-from model_checkpoint.checkpoint import CheckpointUnknown, NoExperiment
+from model_checkpoint.checkpoint import NoExperiment
 from model_checkpoint.database.errors import RowRefused
-from model_checkpoint.errors import BackgroundSaveFailed, CheckpointException, ChunkMismatch, OptionInvalid, Truncated
+from model_checkpoint.errors import BackgroundSaveFailed, ChunkMismatch, OptionInvalid, Truncated
 from model_checkpoint.hooks import BaseHook, HookEvent, HookVetoed
 from model_checkpoint.manifest import decode_summary
 from model_checkpoint.storage.local.store import LocalStore
@@ -90,6 +90,7 @@ def test_every_event_of_a_checkpoint_s_life_is_fired_in_its_turn(make):
     assert heard() == ["BEFORE_CHECKPOINT_LOAD", "ON_INTEGRITY_FAILURE", "ON_ERROR"]
 
 
+@pytest.mark.usefixtures("database_url")
 def test_what_is_saved_is_recorded_whole(manager, run):
     id = manager.save_checkpoint(
         torch.nn.Linear(2, 3),
@@ -241,6 +242,7 @@ def test_without_a_run_nothing_is_saved(tmp_path, make):
     assert LocalStore(manager.root).names() == []
 
 
+@pytest.mark.usefixtures("database_url")
 def test_a_refused_row_takes_the_files_back(manager, monkeypatch):
     def refuse(*args, **options):
         raise RowRefused("no")
@@ -254,6 +256,7 @@ def test_a_refused_row_takes_the_files_back(manager, monkeypatch):
     assert [(one.action, one.outcome) for one in manager.audit().items] == [("save", "failed")]
 
 
+@pytest.mark.usefixtures("database_url")
 def test_a_checkpoint_that_is_not_what_was_saved_is_taken_back_with_its_row(manager, monkeypatch):
     listener = Listener()
     manager.register_hook(listener)
@@ -389,11 +392,3 @@ with ExperimentTracker("x", database_url="sqlite:///{tmp_path}/c.db") as run:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
     assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_an_id_nobody_has_is_refused(manager):
-    with pytest.raises(CheckpointUnknown, match="is not in"):
-        manager.load_checkpoint("nothing")
-    with pytest.raises(ValueError, match="no checkpoint that is 'latest'"):
-        manager.load_checkpoint()
-    assert issubclass(CheckpointUnknown, CheckpointException)
