@@ -6,8 +6,14 @@ from model_checkpoint import EnhancedCheckpointManager, ExperimentTracker
 
 
 @pytest.fixture
-def run(sqlite_url):
-    with ExperimentTracker("baseline", project_name="tests", tags=["a"], database_url=sqlite_url) as tracker:
+def catalog_url(request, sqlite_url):
+    """Where the run is recorded: a SQLite file, or each of the three databases for who asks for ``database_url``."""
+    return request.getfixturevalue("database_url") if "database_url" in request.fixturenames else sqlite_url
+
+
+@pytest.fixture
+def run(catalog_url):
+    with ExperimentTracker("baseline", project_name="tests", tags=["a"], database_url=catalog_url) as tracker:
         yield tracker
     tracker.connection.close()
 

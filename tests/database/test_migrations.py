@@ -1,16 +1,11 @@
-"""Migrations: forward and back, with a backup before; killed at any point they are carried on; newer is read-only."""
+"""Migrations: forward and back, with a backup before; a newer schema is read-only."""
 
 import logging
-import multiprocessing
-import os
-import shutil
-import signal
 import sqlite3
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine, event, inspect, text
-from sqlalchemy.engine import Engine
+from sqlalchemy import create_engine, inspect, text
 
 from model_checkpoint.database import (
     Checkpoint,
@@ -285,87 +280,8 @@ def test_a_migration_that_fails_changes_nothing_and_names_the_backup(sqlite_url)
     assert "metric_summaries" not in tables(sqlite_url)
 
 
-def writes(url, *, die_at=None):
-    """Open a database in a child that counts what it changes there, and is killed before one of these changes."""
-    context = multiprocessing.get_context("fork")
-    count = context.Value("i", 0)
-
-    def note():
-        count.value += 1
-        if count.value == die_at:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    def run():
-        changes = ("CREATE", "DROP", "INSERT", "UPDATE", "DELETE")
-        event.listen(
-            Engine, "before_cursor_execute", lambda c, _, sql, *rest: sql.lstrip().startswith(changes) and note()
-        )
-        event.listen(Engine, "commit", lambda connection: note())
-        opened(url)
-
-    child = context.Process(target=run)
-    child.start()
-    child.join(120)
-    assert child.exitcode == (0 if die_at is None else -signal.SIGKILL)
-    return count.value
-
-
 def opened(url):
     EnhancedDatabaseConnection(url).close()
-
-
-class Copies:
-    """As many copies of one database as are asked for."""
-
-    def __init__(self, request, folder, kind, old):
-        self.kind, self._folder = kind, folder
-        self._server = None if kind == "sqlite" else request.getfixturevalue(kind)
-        self._old = old
-        self._first = self._empty("first")
-        if old:
-            fill(self._first)
-            with MigrationManager(self._first) as manager:
-                manager.rollback("0001", backup=False)
-
-    def _empty(self, name):
-        return f"sqlite:///{self._folder}/{name}.db" if self.kind == "sqlite" else self._server.new_database()
-
-    def another(self, name):
-        if self.kind == "postgres":
-            url = self._server.url(f"copy{os.getpid()}_{id(self)}_{name}")
-            self._server.admin(f"CREATE DATABASE {url.rpartition('/')[2]} TEMPLATE {self._first.rpartition('/')[2]}")
-            return url
-        url = self._empty(name)
-        if self._old and self.kind == "sqlite":
-            shutil.copyfile(self._folder / "first.db", self._folder / f"{name}.db")
-        elif self._old:
-            fill(url)
-            with MigrationManager(url) as manager:
-                manager.rollback("0001", backup=False)
-        return url
-
-
-@pytest.mark.slow
-@pytest.mark.fault
-@pytest.mark.parametrize(("kind", "every"), [("sqlite", 2), ("postgres", 15), ("mariadb", 4)])
-@pytest.mark.parametrize("old", [True, False], ids=["migrating", "creating"])
-def test_killed_before_any_change_it_is_carried_on_by_the_next(request, tmp_path, kind, every, old):
-    copies = Copies(request, tmp_path, kind, old)
-    url = copies.another("whole")
-    total, good = writes(url), shape(url)
-    assert total > 20
-
-    for die_at in [*range(1, total, every), total]:
-        url = copies.another(die_at)
-        writes(url, die_at=die_at)
-        with EnhancedDatabaseConnection(url) as db:
-            assert (db.revision, shape(url)) == (HEAD, good)
-            if old:
-                assert len(db.get_metrics("r1")) == len(POINTS) + 1
-                assert [one.id for one in db.best("r1", "acc", "max", 1)] == ["c2"]
-            db.record_audit("save")
-            with pytest.raises(Exception, match="append-only"), db._pool.engine().begin() as connection:
-                connection.execute(text("DELETE FROM audit_log"))
 
 
 def test_the_log_of_a_migration_says_from_where_to_where(old_url, caplog):

@@ -288,7 +288,9 @@ def test_a_class_registered_for_a_scheme_serves_it(tmp_path):
         assert isinstance(db, Ours)
     with open_catalog(f"sqlite:///{tmp_path}/plain.db") as db:
         assert type(db) is EnhancedDatabaseConnection
-    with pytest.raises(OptionInvalid, match=r"StringIO cannot serve other: it lacks add_edge, audit, beginnings, best"):
+    with pytest.raises(
+        OptionInvalid, match=r"StringIO cannot serve other: it lacks add_audit, add_edge, audit, beginnings, best"
+    ):
         register_connection("other", io.StringIO)
 
 

@@ -43,7 +43,7 @@ class EnhancedCheckpointManager(ManagedCheckpoints):
         max_checkpoints: How many of a run are kept beside the best; None keeps all.
         database_url: Where to record them without a tracker; by default ``catalog.db`` beside the checkpoints.
         enable_hooks: Whether hooks are called.
-        cache_ttl: Seconds a row is believed without asking the database.
+        cache_ttl: Seconds a row is believed without asking the database, though others may change it; 2 by default.
         best_metric: What ``best_metric`` means: a metric (``"accuracy"``), or an expression (``"f1 - 0.1*latency"``).
         keep: Keepers such as ``mc.last(3)``, instead of those that follow from the choices above.
         incremental: Repeat files that did not change by link; native backend only, like ``parity`` and ``mirror``.
@@ -290,6 +290,7 @@ class EnhancedCheckpointManager(ManagedCheckpoints):
         try:
             self.finish_saves()
         finally:
+            self._services.catalog.catch_up()
             self.hook_manager.close()
             if self._tracker is None:
                 self.connection.close()

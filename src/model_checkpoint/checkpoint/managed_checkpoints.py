@@ -8,15 +8,17 @@ from typing import Any
 from model_checkpoint.checkpoint.catalog.best_choice import all_rows
 from model_checkpoint.checkpoint.errors import CheckpointUnknown, NoExperiment
 from model_checkpoint.checkpoint.keeping.inspection import inspect_run
-from model_checkpoint.checkpoint.keeping.removal import bring_back, finish_removals, remove
-from model_checkpoint.checkpoint.keeping.retiring import carry_out_plan, plan_run
+from model_checkpoint.checkpoint.keeping.removal import bring_back, remove
+from model_checkpoint.checkpoint.keeping.retiring import carry_out_plan, plan_run, require_plan_holds
 from model_checkpoint.checkpoint.keeping.row_marks import note_row, pin_row, tag_row, untag_row
+from model_checkpoint.checkpoint.keeping.unfinished import finish_removals
 from model_checkpoint.checkpoint.loading.choosing import row_by_id
 from model_checkpoint.checkpoint.retention.lineup import Keeper
 from model_checkpoint.checkpoint.retention.retention_plan import RetentionPlan
 from model_checkpoint.checkpoint.services import Services
 from model_checkpoint.database import EnhancedDatabaseConnection
 from model_checkpoint.database.records import AuditEntry, Checkpoint, ExperimentStatistics, LineageEdge, Page
+from model_checkpoint.errors import OptionInvalid, WrongReference
 from model_checkpoint.hooks import HookInfo, HookManager
 from model_checkpoint.integrity import ScrubReport
 
@@ -78,7 +80,7 @@ class ManagedCheckpoints:
     def delete_checkpoint(self, checkpoint_id: str) -> Checkpoint:
         """Move a checkpoint to the trash, row and files; :meth:`restore_checkpoint` undoes it within its grace."""
         self._begin()
-        return remove(self._services, row_by_id(self._services, checkpoint_id))
+        return remove(self._services, self._row(checkpoint_id))
 
     delete = delete_checkpoint
 
@@ -91,23 +93,23 @@ class ManagedCheckpoints:
 
     def pin(self, checkpoint_id: str) -> Checkpoint:
         """Protect a checkpoint from retention."""
-        return pin_row(self._services, row_by_id(self._services, checkpoint_id), pinned=True)
+        return pin_row(self._services, self._row(checkpoint_id), pinned=True)
 
     def unpin(self, checkpoint_id: str) -> Checkpoint:
         """Let it go like any other."""
-        return pin_row(self._services, row_by_id(self._services, checkpoint_id), pinned=False)
+        return pin_row(self._services, self._row(checkpoint_id), pinned=False)
 
     def tag(self, checkpoint_id: str, *tags: str) -> Checkpoint:
         """Give a checkpoint words to be found and kept by."""
-        return tag_row(self._services, row_by_id(self._services, checkpoint_id), tags)
+        return tag_row(self._services, self._row(checkpoint_id), tags)
 
     def untag(self, checkpoint_id: str, *tags: str) -> Checkpoint:
         """Take words off a checkpoint."""
-        return untag_row(self._services, row_by_id(self._services, checkpoint_id), tags)
+        return untag_row(self._services, self._row(checkpoint_id), tags)
 
     def note(self, checkpoint_id: str, text: str) -> Checkpoint:
         """Write a remark on a checkpoint, in place of the former; an empty one removes it."""
-        return note_row(self._services, row_by_id(self._services, checkpoint_id), text)
+        return note_row(self._services, self._row(checkpoint_id), text)
 
     def plan(self, experiment_id: str | None = None, keep: Sequence[Keeper] | None = None) -> RetentionPlan:
         """Which checkpoints of a run would go and which would stay, each with its reasons; nothing is removed."""
@@ -120,9 +122,22 @@ class ManagedCheckpoints:
         *,
         plan: RetentionPlan | None = None,
     ) -> RetentionPlan:
-        """Carry out a plan that was looked at, or plan by ``keep`` and carry that out."""
+        """Carry out a plan that was looked at, or plan by ``keep`` and carry that out.
+
+        Raises:
+            PlanOutdated: What the plan stands on has changed since; nothing was removed.
+            WrongReference: A keeper asks for a metric that no checkpoint has; nothing was removed.
+        """
         run = self._run_id(experiment_id)
-        told = plan or plan_run(self._services, run, keep)
+        if plan is None:
+            told = plan_run(self._services, run, keep)
+            if told.unranked:  # a slip of the pen must not decide what is best
+                raise WrongReference(f"{self.root}: {told.unranked[0]} Nothing was removed.", self.root)
+        elif keep is not None:
+            raise OptionInvalid("a plan says already what to keep; give keep= or plan=, not both. Nothing was done.")
+        else:
+            require_plan_holds(self._services, run, plan)
+            told = plan
         return carry_out_plan(self._services, run, told) or told
 
     def verify_experiment_integrity(self, experiment_id: str | None = None, repair: bool = False) -> ScrubReport:
@@ -158,6 +173,10 @@ class ManagedCheckpoints:
         return self.hook_manager.list_hooks()
 
     # --- which run ---------------------------------------------------------------------------------------------------
+
+    def _row(self, checkpoint_id: str) -> Checkpoint:
+        """The row of one that is about to be changed, as it is now, whoever changed it last."""
+        return row_by_id(self._services, checkpoint_id, fresh=True)
 
     def _begin(self) -> None:
         """Carry on, once, with what a manager that died had begun to remove."""

@@ -15,14 +15,16 @@ from model_checkpoint.checkpoint.tolerated_failures import ToleratedFailures
 from model_checkpoint.checkpoint.trash_sweeper import TrashSweeper
 from model_checkpoint.database import EnhancedDatabaseConnection, open_catalog
 from model_checkpoint.errors import OptionInvalid
-from model_checkpoint.hooks import HookEvent, HookManager
+from model_checkpoint.hooks import HookManager
 from model_checkpoint.options import CompressionLevel
 from model_checkpoint.performance import CacheManager, OperationMonitor
 from model_checkpoint.storage.contract.store import FolderStore, Store
 from model_checkpoint.storage.locate import Root, open_store
+from model_checkpoint.tracking.migration_hooks import migration_teller
 from model_checkpoint.tracking.spool import Spool
 
 CATALOG = "catalog.db"
+ROW_SECONDS = 2.0  # for which a row is believed unless told otherwise: other processes change them too
 
 
 def open_services(
@@ -45,7 +47,7 @@ def open_services(
         backend=made,
         catalog=CheckpointIndex(connection, Spool(_spool_folder(store, tracker)), failures),
         hooks=hooks,
-        caches=CacheManager(cache_size, cache_ttl=cache_ttl),
+        caches=CacheManager(cache_size, cache_ttl=ROW_SECONDS if cache_ttl is None else cache_ttl),
         monitor=OperationMonitor(),
         options=options,
         failures=failures,
@@ -92,8 +94,10 @@ def _connection(store: Store, tracker: Any, database_url: str | None, hooks: Hoo
                 f"the tracker keeps its runs in {connection.database_url}, so its checkpoints are recorded there too; "
                 f"leave database_url={database_url!r} out."
             )
+        connection.tell_changes_to(migration_teller(hooks))
         return connection
-    return open_catalog(default_url(store) if database_url is None else database_url, lazy=True, notify=_teller(hooks))
+    url = default_url(store) if database_url is None else database_url
+    return open_catalog(url, lazy=True, notify=migration_teller(hooks))
 
 
 def default_url(store: Store) -> str:
@@ -105,19 +109,6 @@ def default_url(store: Store) -> str:
         )
     os.makedirs(store.url, exist_ok=True)
     return f"sqlite:///{os.path.abspath(store.url)}/{CATALOG}"
-
-
-def _teller(hooks: HookManager) -> Any:
-    """Let hooks hear of migrations."""
-
-    def tell(change: Any) -> None:
-        event = HookEvent.BEFORE_MIGRATION if change.moment == "before" else HookEvent.AFTER_MIGRATION
-        told = {"database": change.database, "from_revision": change.from_revision, "to_revision": change.to_revision}
-        result = hooks.fire_hook(event, None, **told, backup=change.backup)
-        if event.may_be_vetoed:
-            result.raise_if_vetoed()
-
-    return tell
 
 
 def _spool_folder(store: Store, tracker: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from model_checkpoint.checkpoint.trash_sweeper import TrashSweeper
 from model_checkpoint.hooks import HookContext, HookEvent, HookManager, HookResult
 from model_checkpoint.performance import CacheManager, OperationMonitor
 from model_checkpoint.storage.contract.store import Store
+
+log = logging.getLogger("model_checkpoint.manager")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +46,26 @@ class Services:
             for failure in result.errors:
                 self.failures.note(f"hook {failure.hook}", failure.error)
         return result
+
+    @contextmanager
+    def telling_failure(self, operation: str, checkpoint_id: str, experiment_id: str) -> Iterator[None]:
+        """Let the audit trail and the hooks know of what fails, then let it fail."""
+        try:
+            yield
+        except Exception as error:
+            self.tell_failure(operation, checkpoint_id, experiment_id, error)
+            raise
+
+    def tell_failure(self, operation: str, checkpoint_id: str, experiment_id: str, error: Exception) -> None:
+        """One failure is one entry of the audit trail and one event."""
+        log.error("%s: %s failed: %s", checkpoint_id, operation, error)
+        self.catalog.audit(operation, checkpoint_id, outcome="failed", error=f"{type(error).__name__}: {error}")
+        self.fire(
+            HookEvent.ON_ERROR,
+            checkpoint_id=checkpoint_id,
+            experiment_id=experiment_id,
+            **{"operation": operation, "error": error},
+        )
 
     @contextmanager
     def measured(self, operation: str) -> Iterator[None]:

@@ -5,6 +5,7 @@ from .connection_classes import open_catalog as open_catalog
 from .connection_classes import register_connection as register_connection
 from .errors import DatabaseBusy as DatabaseBusy
 from .errors import DatabaseClosed as DatabaseClosed
+from .errors import DatabaseFull as DatabaseFull
 from .errors import DatabaseUnreachable as DatabaseUnreachable
 from .errors import MigrationFailed as MigrationFailed
 from .errors import RowRefused as RowRefused

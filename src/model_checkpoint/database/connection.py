@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from sqlalchemy import URL, Connection
 
 from model_checkpoint import forks
-from model_checkpoint.database.catalog.audit_rows import AuditCatalog
+from model_checkpoint.database.catalog.audit_rows import AuditCatalog, noting_failed_migration
 from model_checkpoint.database.catalog.best_rows import BestCatalog
 from model_checkpoint.database.catalog.experiment_rows import ExperimentCatalog
 from model_checkpoint.database.catalog.integrity_rows import IntegrityCatalog
@@ -31,6 +31,7 @@ from model_checkpoint.database.overview.run_overviews import RunOverviewCatalog
 from model_checkpoint.database.overview.series_windows import SeriesWindowCatalog
 from model_checkpoint.database.overview.space_rows import SpaceCatalog
 from model_checkpoint.database.overview.sparklines import SparklineCatalog
+from model_checkpoint.database.records import SchemaChange
 from model_checkpoint.database.saved_rows import SavedCatalog
 from model_checkpoint.database.schema.creation import create_catalog
 from model_checkpoint.database.schema.migration import Notify, ignore_change, migrate
@@ -87,7 +88,7 @@ class EnhancedDatabaseConnection(
         url = read_url(database_url)
         self._pool = DatabasePool(url)
         self._transactions = Transactions(self._pool)
-        self._auto_migrate, self._notify = auto_migrate, notify
+        self._auto_migrate, self._listeners = auto_migrate, [notify]
         self._experiment_numbers: dict[str, int] = {}
         self._key_ids: dict[str, int] = {}
         self._current = threading.local()
@@ -137,6 +138,21 @@ class EnhancedDatabaseConnection(
     def __reduce__(self) -> tuple[Any, ...]:
         """Another process opens the database for itself."""
         return _reopened, (type(self), self._pool.url, self._auto_migrate)
+
+    def tell_changes_to(self, notify: Notify) -> None:
+        """Let one more be told before and after a migration, should it still come to one.
+
+        Example:
+            >>> with EnhancedDatabaseConnection("sqlite://", lazy=True) as db:
+            ...     db.tell_changes_to(lambda change: print(change.from_revision))
+            ...     db.list_experiments().items
+            []
+        """
+        self._listeners.append(notify)
+
+    def _tell_change(self, change: SchemaChange) -> None:
+        for listener in self._listeners:
+            listener(change)
 
     def together(self, work: Callable[[], T], *, durable: bool = True) -> T:
         """Run calls of this connection as one transaction: all or none, one flush; ``work`` may run several times.
@@ -220,8 +236,10 @@ class EnhancedDatabaseConnection(
 
     def _migrate(self) -> None:
         pool = DatabasePool(self._pool.url, patient=True)
+        transactions = Transactions(pool)
         try:
-            done = migrate(Transactions(pool), HEAD, notify=self._notify)
+            with noting_failed_migration(transactions, HEAD):
+                done = migrate(transactions, HEAD, notify=self._tell_change)
         finally:
             pool.close()
         if done is not None:

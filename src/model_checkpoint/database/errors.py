@@ -17,6 +17,10 @@ class DatabaseBusy(DatabaseUnreachable, TimeoutError):
     default_type = ExceptionType.TIMEOUT
 
 
+class DatabaseFull(DatabaseUnreachable):
+    """The disk that the database lies on takes no more; nothing was written."""
+
+
 class RowRefused(CheckpointException, ValueError):
     """The row breaks a rule of the catalog; nothing was written, and trying again does not help."""
 

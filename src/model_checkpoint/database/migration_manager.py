@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from sqlalchemy import URL, Connection, inspect
+from sqlalchemy import URL, Connection
 
-from model_checkpoint.database.catalog.audit_rows import add_entry, new_entry
-from model_checkpoint.database.models import AuditRow, Base
+from model_checkpoint.database.catalog.audit_rows import note_migration, noting_failed_migration
+from model_checkpoint.database.models import Base
 from model_checkpoint.database.opening.database_url import read_url
 from model_checkpoint.database.opening.pool import DatabasePool
 from model_checkpoint.database.opening.transactions import Transactions
@@ -115,17 +115,10 @@ class MigrationManager:
         """
         current = self.get_current_version()
         if target in REVISIONS and target < current:
-            self._tell("begun", {"from": current, "to": target})
-        done = migrate(self._transactions, target, notify=self._notify, backup=backup)
+            note_migration(self._transactions, "begun", {"from": current, "to": target})
+        with noting_failed_migration(self._transactions, target):
+            done = migrate(self._transactions, target, notify=self._notify, backup=backup)
         if done is not None:
-            self._tell("ok", {"from": done.from_revision, "to": done.to_revision, "backup": done.backup})
+            details = {"from": done.from_revision, "to": done.to_revision, "backup": done.backup}
+            note_migration(self._transactions, "ok", details)
         return done
-
-    def _tell(self, outcome: str, details: dict[str, str]) -> None:
-        entry = new_entry("migrate", "schema", outcome=outcome, details=details)
-
-        def work(connection: Connection) -> None:
-            if inspect(connection).has_table(AuditRow.__tablename__):
-                add_entry(connection, entry)
-
-        self._transactions.write(work)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
-import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -12,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import CompoundSelect, Connection, Update, bindparam, false, select, true, union_all
 
-from model_checkpoint.database.catalog.audit_rows import whoami
+from model_checkpoint.database.catalog.audit_rows import new_entry
 from model_checkpoint.database.catalog.best_rows import KINDS
 from model_checkpoint.database.catalog.catalog_part import CatalogPart
 from model_checkpoint.database.catalog.checkpoint_columns import (
@@ -24,7 +22,7 @@ from model_checkpoint.database.catalog.checkpoint_columns import (
 )
 from model_checkpoint.database.models import AuditRow, CheckpointRow, EdgeRow, ExperimentRow, table_of
 from model_checkpoint.database.opening.prepared_statements import ask, change, insert_rows
-from model_checkpoint.database.records import Checkpoint, Comparable
+from model_checkpoint.database.records import AuditEntry, Checkpoint, Comparable
 from model_checkpoint.database.values.exact_numbers import joined
 
 _experiments, _checkpoints = table_of(ExperimentRow), table_of(CheckpointRow)
@@ -55,6 +53,7 @@ class SavedCatalog(CatalogPart):
         *,
         beats: Mapping[str, Beats] | None = None,
         details: Mapping[str, Any] | None = None,
+        entry: AuditEntry | None = None,
     ) -> tuple[str, ...]:
         """Store a checkpoint that was just saved, with its edge, its audit entry and the best flags it wins.
 
@@ -66,6 +65,7 @@ class SavedCatalog(CatalogPart):
             beats: Of each kind of flag (``loss``, ``val_loss``, ``metric``) whether the new one beats the one that has
                 it; one that does not even beat itself, since it was not measured, never gets the flag.
             details: For the audit entry.
+            entry: Who saved it and when, for one that waited; without it, whoever calls, now.
 
         Returns:
             The kinds of flags it won.
@@ -84,6 +84,7 @@ class SavedCatalog(CatalogPart):
         """
         keys = self._keys_of(scores_of(checkpoint))
         contests = {kind: better for kind, better in (beats or {}).items() if better(checkpoint, checkpoint)}
+        noted = new_entry("save", checkpoint.id) if entry is None else entry
 
         def work(connection: Connection) -> tuple[str, ...]:
             _take_turns(connection, checkpoint)
@@ -96,7 +97,7 @@ class SavedCatalog(CatalogPart):
                 store_checkpoints(connection, [dataclasses.replace(checkpoint, **flags)], keys)
             else:
                 insert_checkpoint(connection, checkpoint, keys, flags)
-                _note(connection, checkpoint, {**(details or {}), "best": list(won)})
+                _note(connection, checkpoint, noted, {**noted.details, **(details or {}), "best": list(won)})
             return won
 
         return self._write(work)
@@ -159,9 +160,8 @@ def _taking(kinds: tuple[str, ...]) -> Update:
     return _checkpoints.update().where(_checkpoints.c.id == bindparam("holder")).values(values)
 
 
-def _note(connection: Connection, new: Checkpoint, details: Mapping[str, Any]) -> None:
-    now = time.time()
-    edge = {"parent": new.experiment_id, "child": new.id, "kind": "saved", "step": new.step, "created_at": now}
+def _note(connection: Connection, new: Checkpoint, entry: AuditEntry, details: Mapping[str, Any]) -> None:
+    edge = {"parent": new.experiment_id, "child": new.id, "kind": "saved", "step": new.step, "created_at": entry.at}
     insert_rows(connection, _edges, [edge])
-    entry = {"id": uuid.uuid4().hex, "at": now, "actor": whoami(), "action": "save", "outcome": "ok"}
-    insert_rows(connection, _audits, [{**entry, "subject": new.id, "details": dict(details)}])
+    row = {name: getattr(entry, name) for name in AuditEntry.__dataclass_fields__}
+    insert_rows(connection, _audits, [{**row, "details": dict(details)}])

@@ -20,7 +20,8 @@ from model_checkpoint.manifest import decode
 from model_checkpoint.storage import Store, open_store
 
 NATIVE = "native"  # the backend whose files the engine itself has written
-Loader = Callable[[Checkpoint], object]  # makes sense of a checkpoint, given its record, or raises, or returns False
+# makes sense of a checkpoint, given its record, or raises, or returns False; NotImplementedError: nobody here can tell
+Loader = Callable[[Checkpoint], object]
 
 _STATES = {
     FileState.VERIFIED: None,
@@ -155,6 +156,8 @@ def _judge_loading(record: Checkpoint, load: Loader | None, answers: _Answers) -
         return
     try:
         refused = load(record) is False
+    except NotImplementedError:
+        return
     except CorruptedCheckpoint as error:
         answers.fail(CheckName.LOADABLE, str(error))
     except (OSError, MemoryError) as error:

@@ -18,7 +18,7 @@ import pytest
 
 from model_checkpoint.backend import loader_of, saver_of
 from model_checkpoint.checkpoint.storage.backend_registry import extension_of, find_backend, name_of
-from model_checkpoint.checkpoint.storage.deposit import deposit_plain, withdraw
+from model_checkpoint.checkpoint.storage.deposit import deposit, withdraw
 from model_checkpoint.engine.reading.verify import verify
 from model_checkpoint.engine.root.delete import delete, undelete
 from model_checkpoint.engine.root.listing import list_checkpoints
@@ -86,7 +86,7 @@ class BackendSuite:
 
     def test_a_checkpoint_of_it_comes_back_and_is_listed_and_healthy(self, backend: Any, store: LocalStore) -> None:
         """It is a checkpoint like any other."""
-        info = deposit_plain(backend, store, self.make_state(), step=7, metrics={"loss": 0.5})
+        info = deposit(backend, store, self.make_state(), step=7, metrics={"loss": 0.5})
 
         self.assert_equal(withdraw(store, info.prefix, own=backend), self.make_state())
         assert [(one.step, one.metrics) for one in list_checkpoints(store)] == [(7, {"loss": 0.5})]
@@ -94,7 +94,7 @@ class BackendSuite:
 
     def test_a_deleted_checkpoint_can_be_brought_back(self, backend: Any, store: LocalStore) -> None:
         """Through the same trash as every other."""
-        info = deposit_plain(backend, store, self.make_state(), step=7)
+        info = deposit(backend, store, self.make_state(), step=7)
         delete(store, step=7)
 
         undelete(store, step=7)
@@ -103,7 +103,7 @@ class BackendSuite:
 
     def test_a_changed_byte_is_refused_before_the_backend_sees_it(self, backend: Any, store: LocalStore) -> None:
         """Wherever in its files it is."""
-        info = deposit_plain(backend, store, self.make_state(), step=7)
+        info = deposit(backend, store, self.make_state(), step=7)
         for path in sorted(Path(store.place(info.prefix)).iterdir()):
             before = path.read_bytes()
             if path.name == "manifest.json":
@@ -117,7 +117,7 @@ class BackendSuite:
 
     def test_a_missing_file_is_refused(self, backend: Any, store: LocalStore) -> None:
         """Nothing loads by half."""
-        info = deposit_plain(backend, store, self.make_state(), step=7)
+        info = deposit(backend, store, self.make_state(), step=7)
         largest = max(Path(store.place(info.prefix)).glob("[!m]*"), key=lambda path: path.stat().st_size)
         largest.unlink()
 
@@ -136,5 +136,5 @@ class BackendSuite:
                 return None
 
         with pytest.raises(OSError, match="no more"):
-            deposit_plain(Failing(), store, self.make_state(), step=7)
+            deposit(Failing(), store, self.make_state(), step=7)
         assert list_checkpoints(store) == []

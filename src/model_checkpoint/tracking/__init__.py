@@ -10,6 +10,7 @@ run_change          what is said about a run.
 delivery            to the database, or to the spool while that is away.
 spool               records on disk until they can go where they belong.
 spool_lines         one record as one line that proves itself whole.
+migration_hooks     whoever registered for it hears of a migration of the catalog.
 bridges             what is logged here is written through to other trackers.
 reporting           what people read: whether a run lives, one run as a page, runs side by side.
 exit_watch          a last word for what is on its way when the program ends.

@@ -170,7 +170,7 @@ class ExperimentTracker:
         place = url.render_as_string() if is_file(url) else database_url
         self.spool_folder = options.spool_home(place)
         spool = Spool(f"{self.spool_folder}/runs", limit=options.spool_bytes)
-        self._delivery = Delivery(open_catalog(place, lazy=True), spool)
+        self._delivery = Delivery(open_catalog(place, lazy=True, notify=options.notify), spool)
         self._options, self._reader, self._steps = options, MetricReader(), forks.lock()
 
     def _begin(self, others: Sequence[OtherTracker], *, first_step: int) -> None:

@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import get_args
 
 from model_checkpoint.database.opening.database_url import is_file, read_url, shown
+from model_checkpoint.database.schema.migration import Notify, ignore_change
 from model_checkpoint.errors import OptionInvalid
+from model_checkpoint.hooks import HookManager
 from model_checkpoint.tracking.metric_queue import CAPACITY, WhenFull
+from model_checkpoint.tracking.migration_hooks import migration_teller
 from model_checkpoint.tracking.reporting.vitals import BEAT_SECONDS
 from model_checkpoint.tracking.spool import LIMIT
 
@@ -30,10 +33,16 @@ class TrackerOptions:
     spool_bytes: int = LIMIT
     beat_seconds: float = BEAT_SECONDS  # how often the run says that it lives
     bridge_seconds: float = 10.0  # how long the end of a run waits for each other tracker, at most
+    hooks: HookManager | None = None  # who hears of a migration, which may come with the first word of a run
 
     def __post_init__(self) -> None:
         if self.when_full not in get_args(WhenFull):
             raise OptionInvalid(f"when_full must be 'block' or 'drop', got {self.when_full!r}. Nothing was done.")
+
+    @property
+    def notify(self) -> Notify:
+        """What the database tells of a migration."""
+        return ignore_change if self.hooks is None else migration_teller(self.hooks)
 
     def spool_home(self, database_url: str) -> str:
         """Where what the database did not take waits, so that the next start finds it.

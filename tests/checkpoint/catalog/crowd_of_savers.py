@@ -1,6 +1,7 @@
-"""A crowd of savers: ``python -m tests.checkpoint.catalog.crowd_of_savers URL FOLDER RUN NUMBER COUNT``.
+"""A crowd of savers: ``python -m tests.checkpoint.catalog.crowd_of_savers URL FOLDER RUN NUMBER COUNT [KEPT]``.
 
-Each saves COUNT checkpoints of one run through a manager and prints an id once its save has returned.
+Each saves COUNT checkpoints of one run through a manager, which keeps KEPT or all, and prints an id once its save has
+returned.
 """
 
 import sys
@@ -10,9 +11,9 @@ import numpy as np
 from model_checkpoint.checkpoint import EnhancedCheckpointManager
 
 
-def main(url, folder, run, number, count):
+def main(url, folder, run, number, count, kept):
     """Save, and tell."""
-    with EnhancedCheckpointManager(None, folder, database_url=url, max_checkpoints=None) as manager:
+    with EnhancedCheckpointManager(None, folder, database_url=url, max_checkpoints=kept) as manager:
         for save in range(count):
             loss = abs(save - 30) + number / 100
             state = {"w": np.full(4, loss)}
@@ -20,4 +21,5 @@ def main(url, folder, run, number, count):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5]))
+    number, count, *kept = map(int, sys.argv[4:])
+    main(*sys.argv[1:4], number, count, kept[0] if kept else None)

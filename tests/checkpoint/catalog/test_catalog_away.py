@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -12,18 +13,19 @@ import model_checkpoint as mc
 from model_checkpoint import EnhancedCheckpointManager, ExperimentTracker
 from model_checkpoint.database import EnhancedDatabaseConnection, Experiment, register_connection
 from model_checkpoint.database.errors import DatabaseUnreachable
+from model_checkpoint.tracking import TrackerOptions
 
 ROOT = Path(__file__).parents[3]
 CROWD, SAVES = 8, 64
 STATE = {"w": np.ones(3)}
 
 
-def savers(url, folder, *, crowd, saves):
+def savers(url, folder, *, crowd, saves, kept=()):
     module = "tests.checkpoint.catalog.crowd_of_savers"
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}/src:{ROOT}"}
     return [
         subprocess.Popen(
-            [sys.executable, "-m", module, url, folder, "shared", str(number), str(saves)],
+            [sys.executable, "-m", module, url, folder, "shared", str(number), str(saves), *map(str, kept)],
             cwd=ROOT,
             env=environment,
             stdout=subprocess.PIPE,
@@ -50,12 +52,35 @@ def test_eight_processes_of_sixty_four_saves_lose_nothing(database_url, tmp_path
     assert [row.val_loss for row in rows if row.is_best_val_loss] == [0.0]
 
 
-def pages(db):
-    page = db.audit(action="save", limit=500)
+def pages(db, action="save"):
+    page = db.audit(action=action, limit=500)
     yield page.items
     while page.next:
-        page = db.audit(action="save", limit=500, after=page.next)
+        page = db.audit(action=action, limit=500, after=page.next)
         yield page.items
+
+
+@pytest.mark.slow
+def test_a_crowd_that_makes_room_for_itself_drops_each_once_and_never_the_best(database_url, tmp_path):
+    """Every saver prunes the run that all of them save to."""
+    crowd, saves = (CROWD, 34) if database_url.startswith("sqlite") else (4, 34)  # servers share the processors with us
+    with EnhancedDatabaseConnection(database_url) as db:
+        db.save_experiment(Experiment(id="shared", name="shared"))
+        works = savers(database_url, f"{tmp_path}/r", crowd=crowd, saves=saves, kept=[10])
+        ends = [one.communicate(timeout=280) for one in works]
+        rows = db.get_checkpoints_by_experiment("shared")
+        gone = [row.id for row in db.get_checkpoints_by_experiment("shared", state="deleted")]
+        dropped = [one.subject for page in pages(db, "retention") for one in page]
+        open_intents = db.open_intents()
+
+    acknowledged = [id for out, _ in ends for id in out.split()]
+    assert [error for _, error in ends] == [""] * crowd
+    assert sorted(acknowledged) == sorted([*gone, *(row.id for row in rows)])
+    assert sorted(dropped) == sorted(gone)
+    assert {info.id for info in mc.list_checkpoints(f"{tmp_path}/r")} == {row.id for row in rows}
+    assert [row.val_loss for row in rows if row.is_best_val_loss] == [0.0]
+    assert [row.step for row in rows][:crowd] == [saves - 1] * crowd
+    assert (len(gone) >= crowd * (saves - 20), open_intents) == (True, [])
 
 
 def said_by(process):
@@ -90,10 +115,10 @@ def test_a_database_killed_under_savers_costs_no_checkpoint_and_no_row(request, 
 class AwayConnection(EnhancedDatabaseConnection):
     """A catalog that can be taken away."""
 
-    away = False
+    away, real = False, ""
 
     def __init__(self, database_url, auto_migrate=True, **options):
-        super().__init__(str(database_url).replace("away:", "sqlite:"), auto_migrate, **options)
+        super().__init__(type(self).real or str(database_url).replace("away:", "sqlite:"), auto_migrate, **options)
 
     def _write(self, work, *, durable=True):
         if type(self).away:
@@ -113,10 +138,12 @@ def no_pause(monkeypatch):
 
 
 @pytest.fixture
-def away(tmp_path):
+def away(tmp_path, request, monkeypatch):
     """A manager of a run whose registered connection class can be told to be away."""
     register_connection("away", AwayConnection)
     AwayConnection.away = False
+    if "database_url" in request.fixturenames:
+        monkeypatch.setattr(AwayConnection, "real", request.getfixturevalue("database_url"))
     run = ExperimentTracker("baseline", database_url=f"away:///{tmp_path}/c.db")
     with EnhancedCheckpointManager(run, f"{tmp_path}/root", max_checkpoints=2, save_best=False) as manager:
         yield manager
@@ -125,6 +152,7 @@ def away(tmp_path):
         run.connection.close()
 
 
+@pytest.mark.usefixtures("database_url")
 def test_a_database_that_is_away_costs_nothing_and_rows_follow_when_it_is_back(away):
     kept = away.save_checkpoint(STATE, step=0, val_loss=0.9)
     AwayConnection.away = True
@@ -143,6 +171,34 @@ def test_a_database_that_is_away_costs_nothing_and_rows_follow_when_it_is_back(a
     assert {row.id for row in away.list_checkpoints()} == {ids[-1], last}  # and retention had its turn
     late = [one.subject for one in away.audit(action="load").items if one.details.get("late")]
     assert len(late) == 3
+
+
+def test_what_waited_is_recorded_as_of_its_own_moment_and_process(away, tmp_path):
+    """The trail says when something was done and by whom, not when the database was back."""
+    AwayConnection.away = True
+    begun = time.time()
+    id = away.save_checkpoint(STATE, step=1)
+    away.load_checkpoint(id)
+    ended = time.time()
+    away._services.catalog._spool.close()  # as if its process had ended
+    AwayConnection.away = False
+
+    script = "import sys; from tests.checkpoint.catalog.test_catalog_away import *; replay(*sys.argv[1:])"
+    arguments = [f"away:///{tmp_path}/c.db", away._tracker.spool_folder, away.root, away._tracker.experiment_id]
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}/src:{ROOT}"}
+    subprocess.run([sys.executable, "-c", script, *arguments], cwd=ROOT, env=environment, check=True)
+
+    entries = away.audit(id).items
+    assert [(one.action, one.details["late"]) for one in entries] == [("load", True), ("save", True)]
+    assert all(begun <= one.at <= ended and one.actor.endswith(f":{os.getpid()}") for one in entries)
+
+
+def replay(url, spool_folder, root, run):
+    """In another process: record what waits."""
+    register_connection("away", AwayConnection)
+    options = TrackerOptions(spool_folder=spool_folder)
+    with ExperimentTracker.join(run, url, options=options) as tracker:
+        EnhancedCheckpointManager(tracker, root).save_checkpoint(STATE, step=2)
 
 
 def test_a_run_begun_without_its_database_is_recorded_with_its_first_checkpoint(tmp_path):
@@ -171,7 +227,7 @@ def test_rows_that_a_dead_process_left_behind_are_recorded_by_the_next_one(tmp_p
         assert id in {row.id for row in other.list_checkpoints()}
 
 
-def test_a_spool_that_cannot_be_written_costs_the_row_and_not_the_checkpoint(away, monkeypatch):
+def test_a_spool_that_cannot_be_written_costs_no_checkpoint_and_no_row_while_the_process_lives(away, monkeypatch):
     def full(*args):
         raise mc.CheckpointException("the spool is full")
 
@@ -182,6 +238,9 @@ def test_a_spool_that_cannot_be_written_costs_the_row_and_not_the_checkpoint(awa
 
     assert [info.id for info in mc.list_checkpoints(away.root)] == [id]
     assert away.get_performance_statistics()["troubles"]["spool"] == 1
+    AwayConnection.away = False
+    last = away.save_checkpoint(STATE, step=2)
+    assert [row.id for row in away.list_checkpoints()] == [last, id]
 
 
 def test_a_database_that_is_away_is_not_waited_for_at_every_save(away, monkeypatch):

@@ -54,6 +54,7 @@ def test_a_catalog_built_anew_equals_the_one_that_was_lost(make, run, tmp_path, 
     assert trail == [("reindex", 3)]
 
 
+@pytest.mark.usefixtures("database_url")
 def test_reindexing_a_catalog_that_is_there_changes_only_what_is_not_so(manager, run):
     ids = [manager.save_checkpoint({"w": np.ones(2)}, step=step, val_loss=float(step)) for step in range(3)]
     manager.verify_experiment_integrity()

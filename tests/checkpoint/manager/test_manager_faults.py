@@ -1,4 +1,4 @@
-"""A manager that is killed anywhere, or whose power goes: nothing healthy is lost, and the next one finishes it."""
+"""A manager that is killed anywhere, whose power goes or whose helpers are dead: nothing healthy is lost."""
 
 import os
 import shutil
@@ -12,7 +12,7 @@ import pytest
 import model_checkpoint as mc
 from model_checkpoint import EnhancedCheckpointManager
 from model_checkpoint.database import EnhancedDatabaseConnection, Experiment, MigrationManager
-from model_checkpoint.hooks import HookEvent, HookVetoed
+from model_checkpoint.hooks import HookEvent, HookVetoed, WebhookNotifierHook
 from model_checkpoint.storage.local.store import LocalStore
 from model_checkpoint.testing import Fault, Kind, each_call
 
@@ -152,3 +152,29 @@ def test_a_hook_may_prevent_the_migration_of_a_catalog(outdated):
 
     with MigrationManager(f"sqlite:///{outdated}/catalog.db") as migrations:
         assert migrations.get_current_version() == "0001"
+
+
+def test_dead_helpers_are_logged_and_counted_and_the_save_succeeds(manager, monkeypatch, caplog):
+    """A cache, a hook manager, a notifier and a hook that fail are no reason to lose a checkpoint."""
+
+    def fail(*args, **options):
+        raise OSError("dead")
+
+    manager.register_hook("broken", fail, events=[HookEvent.AFTER_CHECKPOINT_SAVE])
+    nobody = WebhookNotifierHook("http://127.0.0.1:9/nobody", max_attempts=1, private_network=True)
+    manager.register_hook(nobody)
+    monkeypatch.setattr(type(manager._services.caches.checkpoints), "set_metadata", fail)
+
+    id = manager.save_checkpoint(STATE, step=1)
+
+    monkeypatch.setattr(type(manager.hook_manager), "fire_hook", fail)
+    other = manager.save_checkpoint(STATE, step=2)
+    troubles = manager.get_performance_statistics()["troubles"]
+    assert [row.id for row in manager.list_checkpoints()] == [other, id]
+    assert troubles["hook broken"] == 1
+    assert "the cache failed, going on without it: dead" in caplog.text
+    assert "the hook broken failed, going on without it: dead" in caplog.text
+    manager.close()
+    assert nobody.statistics()["failed"] == 1
+    assert troubles["cache"] >= 2
+    assert troubles["hook manager"] == 1  # it is asked only where a hook would hear

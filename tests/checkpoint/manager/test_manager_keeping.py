@@ -63,6 +63,7 @@ def test_a_hook_may_prevent_a_deletion(manager):
     assert there(manager) == {id}
 
 
+@pytest.mark.usefixtures("database_url")
 def test_the_newest_and_the_best_are_kept_and_files_and_rows_go_together(make):
     manager = make(max_checkpoints=3)
 
@@ -83,6 +84,7 @@ def test_save_best_and_save_last_mean_what_they_say(make, tmp_path):
     assert there(only_best) == {second[2], second[4]}
 
 
+@pytest.mark.usefixtures("database_url")
 def test_pinned_checkpoints_stay_whoever_pinned_them(make):
     manager = make(max_checkpoints=1, save_best=False)
     first = manager.save_checkpoint({"w": np.zeros(2)}, step=0)
@@ -98,6 +100,7 @@ def test_pinned_checkpoints_stay_whoever_pinned_them(make):
     assert there(manager) == {second, last}
 
 
+@pytest.mark.usefixtures("database_url")
 def test_a_plan_tells_why_and_what_is_carried_out_is_what_was_looked_at(manager):
     ids = saved(manager, 5)
 
@@ -175,7 +178,7 @@ manager.delete_checkpoint(ids[0])
 
 @pytest.mark.slow
 @pytest.mark.fault
-@pytest.mark.parametrize("method", ["record_intent", "discard", "delete_checkpoint", "finish_intent"])
+@pytest.mark.parametrize("method", ["record_intent", "discard", "mark_deleted", "finish_intent"])
 def test_a_deletion_that_was_killed_is_finished_by_the_next_manager(tmp_path, method, make):
     command = [sys.executable, "-c", CHILD, f"{tmp_path}/root", method]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ})
@@ -194,6 +197,7 @@ def test_a_deletion_that_was_killed_is_finished_by_the_next_manager(tmp_path, me
         assert manager.load_checkpoint(id)["step"] == 0
 
 
+@pytest.mark.usefixtures("database_url")
 def test_every_deed_is_one_entry_of_the_audit_trail(manager):
     ids = saved(manager, 2)
     manager.load_checkpoint(ids[0])
@@ -228,6 +232,7 @@ def test_a_grace_that_is_no_time_is_refused(make, grace):
         make(grace=grace)
 
 
+@pytest.mark.usefixtures("database_url")
 def test_the_catalog_knows_by_which_keepers_a_run_is_pruned_and_can_say_why_each_stays(make, run, tmp_path):
     saved(make(max_checkpoints=3), 5)
     manager = make(keep=[mc.last(1), mc.best("val_loss", 2), mc.younger_than("1.5s"), mc.budget(10**9)])

@@ -10,12 +10,13 @@ import torch
 
 import model_checkpoint as mc
 from model_checkpoint import EnhancedCheckpointManager
-from model_checkpoint.checkpoint import CheckpointUnknown, NoExperiment
+from model_checkpoint.checkpoint import NoExperiment
 from model_checkpoint.database.errors import RowRefused
-from model_checkpoint.errors import BackgroundSaveFailed, CheckpointException, ChunkMismatch, OptionInvalid, Truncated
+from model_checkpoint.errors import BackgroundSaveFailed, ChunkMismatch, OptionInvalid, Truncated
 from model_checkpoint.hooks import BaseHook, HookEvent, HookVetoed
 from model_checkpoint.manifest import decode_summary
 from model_checkpoint.storage.local.store import LocalStore
+from model_checkpoint.testing import FaultyCalls
 
 STATE = {"w": np.arange(6.0)}
 
@@ -90,6 +91,7 @@ def test_every_event_of_a_checkpoint_s_life_is_fired_in_its_turn(make):
     assert heard() == ["BEFORE_CHECKPOINT_LOAD", "ON_INTEGRITY_FAILURE", "ON_ERROR"]
 
 
+@pytest.mark.usefixtures("database_url")
 def test_what_is_saved_is_recorded_whole(manager, run):
     id = manager.save_checkpoint(
         torch.nn.Linear(2, 3),
@@ -129,7 +131,7 @@ def test_the_checksum_stands_for_every_byte(manager):
     assert [record.digest for record in summary.files] != []
 
 
-def test_each_saved_byte_is_hashed_once(manager, monkeypatch):
+def test_each_saved_byte_is_hashed_once_and_not_read_back(make, tmp_path, monkeypatch):
     from model_checkpoint.engine.writing import slabs
 
     hashed, real = [], slabs.digest_chunks
@@ -139,10 +141,14 @@ def test_each_saved_byte_is_hashed_once(manager, monkeypatch):
         return real(chunks, rooms)
 
     monkeypatch.setattr(slabs, "digest_chunks", counting)
+    calls = FaultyCalls()
+    manager = make(folder=LocalStore(tmp_path / "root", calls=calls))
 
     id = manager.save_checkpoint({"w": np.zeros(3 << 20, np.uint8)}, step=1)
 
     assert sum(hashed) == manager.get_checkpoint(id).file_size
+    read = {call.path.rpartition(".")[2] for call in calls.trace if call.name in ("preadv", "mmap")}
+    assert read == {"json"}  # the manifest alone: what is not read back is not hashed again
 
 
 @pytest.mark.parametrize("backend", ["native", "pytorch", "safetensors"])
@@ -178,7 +184,7 @@ def test_a_torch_checkpoint_is_a_pt_file_that_torch_loads_safely(make):
     manager = make(storage_backend="pytorch")
     row = manager.get_checkpoint(manager.save_checkpoint(torch.nn.Linear(2, 2), step=1))
 
-    found = torch.load(f"{row.file_path}/checkpoint.pt", weights_only=False)
+    found = torch.load(f"{row.file_path}/checkpoint.pt")
 
     assert sorted(found) == ["model_state_dict", "rng_state_dict"]
 
@@ -241,6 +247,7 @@ def test_without_a_run_nothing_is_saved(tmp_path, make):
     assert LocalStore(manager.root).names() == []
 
 
+@pytest.mark.usefixtures("database_url")
 def test_a_refused_row_takes_the_files_back(manager, monkeypatch):
     def refuse(*args, **options):
         raise RowRefused("no")
@@ -254,6 +261,7 @@ def test_a_refused_row_takes_the_files_back(manager, monkeypatch):
     assert [(one.action, one.outcome) for one in manager.audit().items] == [("save", "failed")]
 
 
+@pytest.mark.usefixtures("database_url")
 def test_a_checkpoint_that_is_not_what_was_saved_is_taken_back_with_its_row(manager, monkeypatch):
     listener = Listener()
     manager.register_hook(listener)
@@ -283,26 +291,6 @@ def test_a_failing_backend_is_told_and_leaves_nothing(make):
         manager.save_checkpoint(STATE, step=1)
     assert listener.heard[-1] is HookEvent.ON_ERROR
     assert LocalStore(manager.root).names() == []
-
-
-def test_dead_helpers_are_counted_and_the_save_succeeds(manager, monkeypatch):
-    """A cache, a hook manager and a hook that fail are no reason to lose a checkpoint."""
-
-    def fail(*args, **options):
-        raise OSError("dead")
-
-    manager.register_hook("broken", fail, events=[HookEvent.AFTER_CHECKPOINT_SAVE])
-    monkeypatch.setattr(type(manager._services.caches.checkpoints), "set_metadata", fail)
-
-    id = manager.save_checkpoint(STATE, step=1)
-
-    monkeypatch.setattr(type(manager.hook_manager), "fire_hook", fail)
-    other = manager.save_checkpoint(STATE, step=2)
-    troubles = manager.get_performance_statistics()["troubles"]
-    assert [row.id for row in manager.list_checkpoints()] == [other, id]
-    assert troubles["hook broken"] == 1
-    assert troubles["cache"] >= 2
-    assert troubles["hook manager"] == 1  # it is asked only where a hook would hear
 
 
 def test_parts_have_names_of_their_own(manager):
@@ -389,11 +377,3 @@ with ExperimentTracker("x", database_url="sqlite:///{tmp_path}/c.db") as run:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
     assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_an_id_nobody_has_is_refused(manager):
-    with pytest.raises(CheckpointUnknown, match="is not in"):
-        manager.load_checkpoint("nothing")
-    with pytest.raises(ValueError, match="no checkpoint that is 'latest'"):
-        manager.load_checkpoint()
-    assert issubclass(CheckpointUnknown, CheckpointException)

@@ -46,6 +46,11 @@ class TestSafeTensorsFiles(BackendSuite):
         return SafeTensorsBackend
 
 
+class TestTheEngineItself(BackendSuite):
+    def make_backend(self):
+        return NativeBackend
+
+
 class FolderBackend(BaseStorageBackend):
     """Writes a folder with folders in it, an empty file and one that is called like ours."""
 
@@ -98,14 +103,15 @@ def test_the_contract_is_one_class_under_all_its_names():
     assert {contract, by_path, by_path_too, StorageBackend} == {BaseStorageBackend}
 
 
-def test_a_backend_is_found_by_name_class_instance_and_entry_point(monkeypatch):
-    class Point:
-        name = "installed"
-
-        def load(self):
-            return Duck
-
-    monkeypatch.setattr("model_checkpoint.checkpoint.storage.backend_registry.entry_points", lambda group: [Point()])
+def test_a_backend_is_found_by_name_class_instance_and_entry_point(tmp_path, monkeypatch):
+    installed = tmp_path / "somebodys_backend-1.0.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: somebodys-backend\nVersion: 1.0\n")
+    (installed / "entry_points.txt").write_text("[model_checkpoint.backends]\ninstalled = somebodys_backend:Sound\n")
+    (tmp_path / "somebodys_backend.py").write_text(
+        "from model_checkpoint.checkpoint.storage import SafeTensorsBackend\n\n\nclass Sound(SafeTensorsBackend): ...\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
     instance = TorchBackend()
     register_backend("by-name", Duck)
 
@@ -115,7 +121,7 @@ def test_a_backend_is_found_by_name_class_instance_and_entry_point(monkeypatch):
     assert isinstance(find_backend(), NativeBackend)
     assert isinstance(find_backend(SafeTensorsBackend), SafeTensorsBackend)
     assert find_backend(instance) is instance
-    assert isinstance(find_backend("installed"), Duck)
+    assert type(find_backend("installed")).__module__ == "somebodys_backend"
     assert isinstance(find_backend("by-name"), Duck)
 
 

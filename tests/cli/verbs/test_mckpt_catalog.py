@@ -204,6 +204,36 @@ def test_marks_and_removals_reach_the_catalog_of_a_root(root, mckpt):
     assert row(root).state == "deleted"
 
 
+def trail(root):
+    with open_catalog(f"sqlite:///{root}/catalog.db") as db:
+        return [(one.action, one.outcome, one.details) for one in db.audit().items if one.details.get("by") == "mckpt"]
+
+
+def test_a_prune_is_a_retention_in_the_audit_trail_with_its_plan(root, mckpt):
+    told = json.loads(mckpt("prune", root, "--keep", "last:1", "--json").out)
+
+    ((action, outcome, details),) = trail(root)
+    assert (action, outcome, details["plan"]) == ("retention", "ok", told["plan"])
+
+
+def test_a_repair_reaches_the_audit_trail_and_says_what_it_could_not_mend(root, mckpt):
+    mc.save(root, {"w": np.ones(3)}, step=3, parity="xor")
+    mc.save(root, {"w": np.full(3, 7.0)}, step=4)
+    mc.finish_saves()
+    mckpt("reindex", root)
+    for step in (3, 4):
+        (path,) = (root / f"checkpoints/step-{step:08d}").glob("r*.safetensors")
+        path.write_bytes(path.read_bytes()[:-1] + b"\x01")
+
+    assert mckpt("repair", root, "--dry-run").code == 1
+    assert trail(root) == []
+    assert mckpt("repair", root).code == 1
+
+    said = {details["name"]: (action, outcome) for action, outcome, details in trail(root)}
+    assert said == {"step-00000004": ("repair", "failed"), "step-00000003": ("repair", "ok")}
+    assert row(root, 3).health == "healthy"
+
+
 def test_a_catalog_that_cannot_be_told_is_remarked_on_and_the_root_is_right(root, mckpt, caplog):
     (root / "catalog.db").write_bytes(b"noise" * 1000)
 

@@ -1,7 +1,7 @@
 """A small training of arrays, without torch: NumPy or JAX under ``mc.Run``, over data that nobody can number.
 
-As a program, ``python -m tests.integrations.loop.array_training FOLDER KIND...``, it trains each kind unbroken, then killed
-in random batches, and prints for each what both ended with and the steps that were resumed from.
+As a program, ``python -m tests.integrations.loop.array_training FOLDER KIND...``, it trains each kind unbroken, then
+killed in random batches, and prints for each what both ended with and the steps that were resumed from.
 """
 
 import hashlib
@@ -13,10 +13,10 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
-
-import model_checkpoint as mc
 from tests.integrations.killing import killed_until_done, unbroken
 from tests.integrations.trainer_data import take_time, tell_start
+
+import model_checkpoint as mc
 
 EPOCHS, BATCHES, WIDTH = 3, 13, 6
 

@@ -7,11 +7,11 @@ import signal
 import numpy as np
 import pytest
 import torch
+from tests.integrations.loop_training import Counting, Noisy, Shuffled
 from torch.utils.data import DataLoader, TensorDataset
 
 import model_checkpoint as mc
 from model_checkpoint.errors import OptionInvalid
-from tests.integrations.loop_training import Counting, Noisy, Shuffled
 
 DATA = [1.0, 2.0, 3.0, 4.0]
 

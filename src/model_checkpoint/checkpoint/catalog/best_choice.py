@@ -14,7 +14,7 @@ from model_checkpoint.database import EnhancedDatabaseConnection
 from model_checkpoint.database.records import Checkpoint, Comparable
 from model_checkpoint.plan.metric_expressions import MetricExpression, MetricName
 
-_PAGE = 500
+_PAGE, _GROWTH = 500, 32
 _LOSSES = ("loss", "val_loss")
 
 Beats = Callable[[Comparable, Comparable], bool]
@@ -67,15 +67,32 @@ def rank_of(expression: MetricExpression, row: Comparable) -> tuple[float, int, 
 
 def find_best(
     connection: EnhancedDatabaseConnection, experiment_id: str, expression: MetricExpression
-) -> list[Checkpoint]:
-    """The best checkpoint of a run by an expression, then the others that it ranks; the first is cheap to ask for."""
+) -> Iterator[Checkpoint]:
+    """The checkpoints of a run that an expression ranks, best first; the first by a metric is cheap to ask for."""
     if isinstance(expression.formula, MetricName):
-        direction = "min" if expression.minimise else "max"
-        return connection.best(experiment_id, expression.formula.name, direction, k=1)
+        yield from _by_metric(
+            connection, experiment_id, expression.formula.name, "min" if expression.minimise else "max"
+        )
+        return
     ranked = [
         (rank, row) for row in all_rows(connection, experiment_id) if (rank := rank_of(expression, row)) is not None
     ]
-    return [row for _, row in sorted(ranked, key=lambda pair: pair[0], reverse=True)]
+    yield from (row for _, row in sorted(ranked, key=lambda pair: pair[0], reverse=True))
+
+
+def _by_metric(
+    connection: EnhancedDatabaseConnection, experiment_id: str, metric: str, direction: str
+) -> Iterator[Checkpoint]:
+    """One, and if that is not enough the next ones, more of them each time."""
+    wanted, seen = 1, set[str]()
+    while True:
+        found = connection.best(experiment_id, metric, direction, k=wanted)
+        fresh = [row for row in found if row.id not in seen]
+        yield from fresh
+        if len(found) < wanted:
+            return
+        seen |= {row.id for row in fresh}
+        wanted *= _GROWTH
 
 
 def all_rows(connection: EnhancedDatabaseConnection, experiment_id: str) -> Iterator[Checkpoint]:
@@ -92,6 +109,5 @@ def flag_anew(
 ) -> None:
     """Let each flag be where it belongs, whatever was deleted or brought back."""
     for kind, expression in kinds.items():
-        connection.flag_best(
-            experiment_id, kind, [row.id for row in find_best(connection, experiment_id, expression)[:1]]
-        )
+        best = next(find_best(connection, experiment_id, expression), None)
+        connection.flag_best(experiment_id, kind, [] if best is None else [best.id])

@@ -9,7 +9,10 @@ from typing import Any
 
 from model_checkpoint.database.records import Checkpoint, Experiment
 from model_checkpoint.engine.common.info import CheckpointInfo
+from model_checkpoint.engine.root.listing import list_checkpoints
+from model_checkpoint.errors import CheckpointNotFound
 from model_checkpoint.manifest import Summary
+from model_checkpoint.storage.contract.store import Store
 
 KEY = "catalog"  # in the metadata of a manifest: what the manager remembers there
 _LOSSES = ("loss", "val_loss")
@@ -64,6 +67,15 @@ def row_of(info: CheckpointInfo, summary: Summary | None, *, root: str, run: Exp
         tags=tuple(known.get("tags", ())),
         unique_bytes=info.size_bytes - info.shared_bytes,
     )
+
+
+def rows_of_root(store: Store) -> list[Checkpoint]:
+    """What the manifests say, newest first; the truth is always at hand."""
+    try:
+        found = list_checkpoints(store)
+    except CheckpointNotFound:
+        return []
+    return [row_of(info, None, root=store.url) for info in found if not info.problem]
 
 
 def run_of(info: CheckpointInfo) -> Experiment | None:

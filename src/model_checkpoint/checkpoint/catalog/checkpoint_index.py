@@ -9,17 +9,27 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from model_checkpoint import forks
 from model_checkpoint.checkpoint.catalog.best_choice import Beats, contests
+from model_checkpoint.checkpoint.catalog.removed_rows import Removal, record_removal
 from model_checkpoint.checkpoint.errors import NoExperiment
 from model_checkpoint.checkpoint.tolerated_failures import ToleratedFailures
 from model_checkpoint.database import EnhancedDatabaseConnection
-from model_checkpoint.database.errors import DatabaseUnreachable, RowRefused, SchemaOutdated, SchemaTooNew
-from model_checkpoint.database.records import Checkpoint, Experiment
+from model_checkpoint.database.catalog.audit_rows import new_entry
+from model_checkpoint.database.errors import (
+    DatabaseClosed,
+    DatabaseFull,
+    DatabaseUnreachable,
+    RowRefused,
+    SchemaOutdated,
+    SchemaTooNew,
+)
+from model_checkpoint.database.records import AuditEntry, Checkpoint, Experiment
 from model_checkpoint.errors import CheckpointException
 from model_checkpoint.tracking.spool import Spool
 
@@ -46,6 +56,7 @@ class CheckpointIndex:
         self.policies: dict[str, tuple[str, ...]] = {}  # of each run the keepers that the catalog was told of
         self._lock = forks.lock()
         self._behind = True  # something may wait in the spool
+        self._unkept: deque[tuple[str, dict[str, Any]]] = deque()  # what not even the spool had room for
         self._away_until = 0.0
 
     def run(self, experiment_id: str) -> Experiment | None:
@@ -81,27 +92,40 @@ class CheckpointIndex:
         timing: Mapping[str, Any] | None = None,
     ) -> Recorded:
         """Write the row of a save, its flags, edge and audit entry; keep it on disk if the database is away."""
+        details = {"name": row.name, "step": row.step, "bytes": row.file_size, "timing": dict(timing or {})}
+        entry = new_entry("save", row.id, details=details)
         try:
             self.require_near()
-            return Recorded(best=self._write(row, run, contests(row, best_metric) if update_best else {}, timing))
+            return Recorded(best=self._write(row, run, contests(row, best_metric) if update_best else {}, entry))
         except AWAY as error:
             self.note_away(error)
-            options = {"best_metric": best_metric, "update_best": update_best, "timing": timing}
+            options = {"best_metric": best_metric, "update_best": update_best, "entry": dataclasses.asdict(entry)}
             self._keep("checkpoint", {"row": dataclasses.asdict(row), "run": dataclasses.asdict(run), **options})
             return Recorded(waiting=True)
 
     def _write(
-        self, row: Checkpoint, run: Experiment, beats: Mapping[str, Beats], timing: Mapping[str, Any] | None
+        self, row: Checkpoint, run: Experiment, beats: Mapping[str, Beats], entry: AuditEntry
     ) -> tuple[str, ...]:
         """Write it; a run that waits in a spool itself, since the database was away when it began, is written first."""
-        details = {"name": row.name, "step": row.step, "bytes": row.file_size, "timing": dict(timing or {})}
         try:
-            return self.connection.record_saved(row, beats=beats, details=details)
+            return self.connection.record_saved(row, beats=beats, entry=entry)
         except RowRefused:
             if self.connection.get_experiment(run.id) is not None or run.id not in self._runs:
                 raise
             self.connection.save_experiment(run)
-            return self.connection.record_saved(row, beats=beats, details=details)
+            return self.connection.record_saved(row, beats=beats, entry=entry)
+
+    def record_removal(self, removal: Removal, *, durable: bool = True) -> None:
+        """Let the catalog know what went; kept for later if it was not written down before, or there is no room."""
+        try:
+            if not removal.intent:
+                self.require_near()
+            record_removal(self.connection, removal, durable=durable)
+        except AWAY as error:
+            if removal.intent and not isinstance(error, DatabaseFull):  # it is found open, and carried on with
+                raise
+            self.note_away(error)
+            self._keep("removal", removal.as_record())
 
     def know(self, run: Experiment) -> None:
         """Take a run from its tracker, which knows it even if the database does not yet."""
@@ -109,12 +133,13 @@ class CheckpointIndex:
 
     def audit(self, action: str, subject: str, *, outcome: str = "ok", **details: Any) -> None:
         """Add one entry to the audit trail."""
+        entry = new_entry(action, subject, outcome=outcome, details=details)
         try:
             self.require_near()
-            self.connection.record_audit(action, subject, outcome=outcome, details=details)
+            self.connection.add_audit(entry)
         except AWAY as error:
             self.note_away(error)
-            self._keep("audit", {"action": action, "subject": subject, "outcome": outcome, "details": details})
+            self._keep("audit", dataclasses.asdict(entry))
 
     def forget(self, checkpoint_id: str) -> None:
         """Remove a row that must not be there; it is not there if the database is away."""
@@ -139,7 +164,8 @@ class CheckpointIndex:
             self._spool.put(kind, payload)
         except CheckpointException as error:
             self._failures.note("spool", error)
-            log.error("a row could not be kept for the database; `mckpt reindex` will find its checkpoint: %s", error)
+            self._unkept.append((kind, payload))
+            log.error("a row could not be kept on disk, only in memory; else `mckpt reindex` makes it right: %s", error)
 
     def require_near(self) -> None:
         """Raise at once if the database was away a moment ago; bring along what waits for it."""
@@ -150,21 +176,52 @@ class CheckpointIndex:
                 if self._behind:
                     self._replay()
 
+    def catch_up(self) -> None:
+        """Ask the database again at once: what was in its way may be gone."""
+        if not self._unkept:
+            return
+        self._away_until = 0.0
+        try:
+            self.require_near()
+        except (*AWAY, DatabaseClosed) as error:
+            self.note_away(error)
+
     def _replay(self) -> int:
-        done = self._spool.replay(self._apply, refusals=(RowRefused,))
+        done = self._spool.replay(self._apply, refusals=(RowRefused,)) + self._replay_unkept()
         self._behind = False
         if done:
             log.info("%s: recorded %d rows that had waited", self.connection.database_url, done)
         return done
 
+    def _replay_unkept(self) -> int:
+        done = 0
+        while self._unkept:
+            kind, payload = self._unkept[0]
+            try:
+                self._apply(kind, payload)
+            except RowRefused as error:
+                log.error("a row that waited in memory is refused: %s", error)
+            self._unkept.popleft()
+            done += 1
+        return done
+
     def _apply(self, kind: str, payload: Mapping[str, Any]) -> None:
         if kind == "audit":
-            details = {**payload["details"], "late": True}
-            self.connection.record_audit(
-                payload["action"], payload["subject"], outcome=payload["outcome"], details=details
-            )
+            self.connection.add_audit(_late(payload))
+            return
+        if kind == "removal":
+            removal = Removal.of_record(payload)
+            record_removal(self.connection, dataclasses.replace(removal, entry=_late(payload["entry"])))
             return
         run, row = Experiment(**payload["run"]), Checkpoint(**payload["row"])
         self.know(run)
         beats = contests(row, payload["best_metric"]) if payload["update_best"] else {}
-        self._write(row, run, beats, payload.get("timing"))
+        self._write(
+            row, run, beats, _late(payload.get("entry") or {"action": "save", "subject": row.id, "details": {}})
+        )
+
+
+def _late(entry: Mapping[str, Any]) -> AuditEntry:
+    """An entry that waited, of its own moment and process; one that an earlier version kept does not know these."""
+    now = dataclasses.asdict(new_entry(entry["action"], entry["subject"]))
+    return AuditEntry(**{**now, **entry, "details": {**entry["details"], "late": True}})

@@ -66,6 +66,32 @@ def reindex(
         (1, 'doc-reindex', 0.5)
     """
     store = open_store(root)
+    try:
+        report = _reindexed(store, connection, best_metric, names, progress)
+    except Exception as error:
+        _note_failure(store, connection, error)
+        raise
+    told = {"checkpoints": report.checkpoints, "runs": report.runs, "gone": report.gone}
+    connection.record_audit("reindex", store.url, details=told)
+    log.info("%s: reindexed %d checkpoints of %d runs", store.url, report.checkpoints, report.runs)
+    return report
+
+
+def _note_failure(store: Store, connection: EnhancedDatabaseConnection, error: Exception) -> None:
+    details = {"error": f"{type(error).__name__}: {error}"}
+    try:
+        connection.record_audit("reindex", store.url, outcome="failed", details=details)
+    except CheckpointException as second:  # what failed first is what must be told
+        log.warning("%s: the audit trail could not be told that it was not reindexed: %s", store.url, second)
+
+
+def _reindexed(
+    store: Store,
+    connection: EnhancedDatabaseConnection,
+    best_metric: str | None,
+    names: Collection[str] | None,
+    progress: Listen,
+) -> ReindexReport:
     require_root(store)
     marks, unreadable = read_marks(store), list[tuple[str, str]]()
     seen: dict[str, set[str]] = {}
@@ -82,10 +108,7 @@ def reindex(
     for run in seen:
         _flag(connection, run, best_metric)
     count = sum(map(len, seen.values()))
-    report = ReindexReport(root=store.url, checkpoints=count, runs=len(seen), gone=gone, unreadable=tuple(unreadable))
-    connection.record_audit("reindex", store.url, details={"checkpoints": count, "runs": len(seen), "gone": gone})
-    log.info("%s: reindexed %d checkpoints of %d runs", store.url, count, len(seen))
-    return report
+    return ReindexReport(root=store.url, checkpoints=count, runs=len(seen), gone=gone, unreadable=tuple(unreadable))
 
 
 def _found(

@@ -8,25 +8,27 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 
-from model_checkpoint.checkpoint.catalog.best_choice import criteria_of, measures_of, rank_of
+from model_checkpoint.checkpoint.catalog.best_choice import criteria_of, rank_of
+from model_checkpoint.checkpoint.catalog.catalog_rows import rows_of_root
+from model_checkpoint.checkpoint.keeping.lying_rows import candidate_of, lying_now, lying_rows
 from model_checkpoint.checkpoint.keeping.removal import RETENTION, remove
 from model_checkpoint.checkpoint.keeping.run_policies import declare_policy
 from model_checkpoint.checkpoint.manager_options import ManagerOptions
 from model_checkpoint.checkpoint.retention.candidates import Candidate, read_candidates
+from model_checkpoint.checkpoint.retention.carry_out import require_current
 from model_checkpoint.checkpoint.retention.keepers import KeepWithin, best, last
 from model_checkpoint.checkpoint.retention.lineup import Keeper
 from model_checkpoint.checkpoint.retention.retention_plan import RetentionPlan, plan_retention
 from model_checkpoint.checkpoint.services import Services
 from model_checkpoint.database.catalog.checkpoint_columns import COMMITTED
+from model_checkpoint.database.errors import DatabaseFull
 from model_checkpoint.database.records import Checkpoint
 from model_checkpoint.engine.root.marks import NO_MARKS, Marks, read_marks
+from model_checkpoint.errors import PlanOutdated
 from model_checkpoint.hooks import HookEvent
 
 log = logging.getLogger("model_checkpoint.manager")
-
-_DAMAGED = ("damaged", "missing")
 
 
 def retire(services: Services, experiment_id: str) -> RetentionPlan | None:
@@ -40,12 +42,14 @@ def retire(services: Services, experiment_id: str) -> RetentionPlan | None:
 
 
 def plan_run(services: Services, experiment_id: str, keep: Sequence[Keeper] | None = None) -> RetentionPlan:
-    """What would go and what would stay, and why; nothing is removed."""
-    rows = _rows_here(services, experiment_id)
-    return _plan(services, rows, _keepers(services.options, rows) if keep is None else keep)
+    """What would go and what would stay, and why, by what is in the catalog and in the root; nothing is removed."""
+    rows = _known_here(services, experiment_id)
+    keepers = _keepers(services.options, rows) if keep is None else keep
+    return plan_retention(lying_rows(services.store, rows), keepers, root=services.store.url)
 
 
 def _plan(services: Services, rows: Sequence[Checkpoint], keepers: Sequence[Keeper]) -> RetentionPlan:
+    """By the rows alone, since every save asks: what was just saved is there, whatever became of others."""
     marks = read_marks(services.store)
     candidates = [candidate_of(row, marks.get(row.id, NO_MARKS)) for row in rows]
     if any(isinstance(keeper, KeepWithin) for keeper in keepers):  # bytes count once, however many share them
@@ -54,8 +58,17 @@ def _plan(services: Services, rows: Sequence[Checkpoint], keepers: Sequence[Keep
     return plan_retention(candidates, keepers, root=services.store.url)
 
 
+def require_plan_holds(services: Services, experiment_id: str, plan: RetentionPlan) -> None:
+    """Refuse a plan that was looked at and stands on what is no longer so, in the catalog or in the root."""
+    root = services.store.url
+    if plan.root != root:
+        raise PlanOutdated(f"{root}: the plan {plan.id} is of {plan.root}. Nothing was removed.", root)
+    rows = _known_here(services, experiment_id)
+    require_current(plan, lying_now(services.store, [one.name for one in plan.decisions], rows))
+
+
 def carry_out_plan(services: Services, experiment_id: str, plan: RetentionPlan | None) -> RetentionPlan | None:
-    """Remove what ``plan`` drops, oldest first, unless it was pinned since."""
+    """Remove what ``plan`` drops, oldest first, unless it was marked since."""
     result = services.fire(HookEvent.BEFORE_RETENTION_POLICY, experiment_id=experiment_id, plan=plan)
     if result is not None:
         result.raise_if_vetoed()
@@ -63,16 +76,19 @@ def carry_out_plan(services: Services, experiment_id: str, plan: RetentionPlan |
     if done:
         with services.failures.tolerated("trash"):
             services.sweeper.sweep_if_due()
+        services.catalog.catch_up()
     services.fire(HookEvent.AFTER_RETENTION_POLICY, experiment_id=experiment_id, plan=plan, removed=done)
     return None if plan is None else dataclasses.replace(plan, done=done)
 
 
 def _removed(services: Services, experiment_id: str, plan: RetentionPlan) -> tuple[str, ...]:
-    found = [services.catalog.connection.get_checkpoint(one.candidate.id) for one in reversed(plan.dropped)]
-    doomed = [one for one in found if one is not None and _is_here(services, one, experiment_id)]
+    doomed = {one.candidate.id: one.candidate for one in reversed(plan.dropped)}
+    rows = _rows_by_id(services, [*doomed])
     marks = read_marks(services.store)
     return tuple(
-        remove(services, row, action=RETENTION, plan_id=plan.id).name for row in doomed if not _is_held(row, marks)
+        remove(services, row, action=RETENTION, plan_id=plan.id, tags=doomed[row.id].tags).name
+        for row in rows
+        if _is_here(services, row, experiment_id) and not _is_marked(row, doomed[row.id], marks)
     )
 
 
@@ -85,12 +101,31 @@ def _rows_here(services: Services, experiment_id: str, *, beyond: int = 0) -> li
     return services.catalog.connection.crowd(experiment_id, services.store.url, beyond=beyond)
 
 
-def _is_held(row: Checkpoint, marks: Mapping[str, Marks]) -> bool:
+def _known_here(services: Services, experiment_id: str) -> list[Checkpoint]:
+    """The rows of a run, by the manifests where the disk is so full that a catalog on it cannot even be read."""
+    try:
+        return _rows_here(services, experiment_id)
+    except DatabaseFull as error:
+        services.catalog.note_away(error)
+        return [row for row in rows_of_root(services.store) if row.experiment_id == experiment_id]
+
+
+def _rows_by_id(services: Services, ids: Sequence[str]) -> list[Checkpoint]:
+    try:
+        return services.catalog.connection.get_checkpoints(ids)
+    except DatabaseFull as error:
+        services.catalog.note_away(error)
+        known = {row.id: row for row in rows_of_root(services.store)}
+        return [known[id] for id in ids if id in known]
+
+
+def _is_marked(row: Checkpoint, then: Candidate, marks: Mapping[str, Marks]) -> bool:
+    """Whether somebody has pinned or tagged it since the plan was made."""
     mine = marks.get(row.id, NO_MARKS)
-    held = row.pinned or mine.pinned or bool(mine.unreadable)
-    if held:
-        log.warning("%s: is pinned, so it stays", row.file_path)
-    return held
+    marked = row.pinned or mine.pinned or bool(mine.unreadable) or not {*row.tags, *mine.tags} <= {*then.tags}
+    if marked:
+        log.warning("%s: was marked since the plan was made, so it stays", row.file_path)
+    return marked
 
 
 def _room(options: ManagerOptions) -> int | None:
@@ -111,21 +146,3 @@ def _keepers(options: ManagerOptions, rows: Sequence[Checkpoint]) -> list[Keeper
         measured = [text for text, one in kinds.items() if any(rank_of(one, row) is not None for row in rows)]
         keepers += [best(text) for text in sorted(measured)]
     return keepers
-
-
-def candidate_of(row: Checkpoint, marks: Marks = NO_MARKS) -> Candidate:
-    """A row as retention looks at it, with what is marked in the root."""
-    nbytes = row.file_size if row.unique_bytes is None else row.unique_bytes
-    return Candidate(
-        id=row.id,
-        name=row.name,
-        step=row.step,
-        committed_at=datetime.fromtimestamp(row.created_at, UTC),
-        metrics=measures_of(row),
-        tags=tuple(dict.fromkeys((*row.tags, *marks.tags))),
-        pinned=row.pinned or marks.pinned,
-        healthy=row.health not in _DAMAGED,
-        files=((row.id, nbytes),),
-        problem=row.health if row.health in _DAMAGED else "",
-        held="its marks cannot be read" if marks.unreadable else "",
-    )

@@ -8,21 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from model_checkpoint.checkpoint.catalog.best_choice import all_rows, criteria_of, find_best, measures_of, rank_of
-from model_checkpoint.checkpoint.catalog.catalog_rows import CachedRow, row_of
+from model_checkpoint.checkpoint.catalog.catalog_rows import CachedRow, rows_of_root
 from model_checkpoint.checkpoint.catalog.checkpoint_index import AWAY
 from model_checkpoint.checkpoint.errors import CheckpointUnknown
 from model_checkpoint.checkpoint.services import Services
 from model_checkpoint.database.records import Checkpoint
-from model_checkpoint.engine.root.listing import list_checkpoints
-from model_checkpoint.errors import CheckpointNotFound
 from model_checkpoint.plan.metric_expressions import MetricExpression
 
 LATEST, BEST_METRIC = "latest", "best_metric"
 
 
-def row_by_id(services: Services, checkpoint_id: str) -> Checkpoint:
-    """The row of an id, from the cache if it is there."""
-    if services.options.caching:
+def row_by_id(services: Services, checkpoint_id: str, *, fresh: bool = False) -> Checkpoint:
+    """The row of an id, from the cache if it is there; ``fresh`` for who is about to change it."""
+    if services.options.caching and not fresh:
         with services.failures.tolerated("cache"):
             known = services.caches.checkpoints.get_metadata(checkpoint_id)
             if known is not None:
@@ -32,7 +30,7 @@ def row_by_id(services: Services, checkpoint_id: str) -> Checkpoint:
         row = services.catalog.connection.get_checkpoint(checkpoint_id)
     except AWAY as error:
         services.catalog.note_away(error)
-        row = next((one for one in _rows_of_root(services) if one.id == checkpoint_id), None)
+        row = next((one for one in rows_of_root(services.store) if one.id == checkpoint_id), None)
     if row is None:
         raise CheckpointUnknown(
             f"checkpoint {checkpoint_id!r} is not in {services.catalog.connection.database_url}. list_checkpoints() "
@@ -58,7 +56,7 @@ def rows_of_run(services: Services, experiment_id: str, wanted: str = LATEST) ->
     except AWAY as error:
         services.catalog.note_away(error)
         yield from _ranked(
-            services, [one for one in _rows_of_root(services) if one.experiment_id == experiment_id], wanted
+            services, [one for one in rows_of_root(services.store) if one.experiment_id == experiment_id], wanted
         )
 
 
@@ -69,7 +67,7 @@ def _rows(services: Services, experiment_id: str, wanted: str) -> Iterator[Check
     newest = connection.latest(experiment_id)
     if newest is None:
         return iter(())
-    return iter(find_best(connection, experiment_id, expression_of(services, newest, wanted)))
+    return find_best(connection, experiment_id, expression_of(services, newest, wanted))
 
 
 def expression_of(services: Services, row: Checkpoint, wanted: str) -> MetricExpression:
@@ -92,12 +90,3 @@ def _ranked(services: Services, rows: list[Checkpoint], wanted: str) -> list[Che
     expression = expression_of(services, rows[0], wanted)
     ranked = [(rank, row) for row in rows if (rank := rank_of(expression, row)) is not None]
     return [row for _, row in sorted(ranked, key=lambda pair: pair[0], reverse=True)]
-
-
-def _rows_of_root(services: Services) -> list[Checkpoint]:
-    """What the manifests say, newest first; the truth is always at hand."""
-    try:
-        found = list_checkpoints(services.store)
-    except CheckpointNotFound:
-        return []
-    return [row_of(info, None, root=services.store.url) for info in found if not info.problem]

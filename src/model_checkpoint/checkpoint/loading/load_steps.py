@@ -16,7 +16,7 @@ from model_checkpoint.checkpoint.storage.deposit import as_plain, withdraw
 from model_checkpoint.database.errors import RowRefused
 from model_checkpoint.database.records import Checkpoint, IntegrityRecord
 from model_checkpoint.engine.root.listing import load_manifest
-from model_checkpoint.errors import CheckpointException, CorruptedCheckpoint
+from model_checkpoint.errors import CorruptedCheckpoint
 from model_checkpoint.hooks import HookEvent
 
 
@@ -61,14 +61,12 @@ def told_load(services: Services, row: Checkpoint) -> Iterator[None]:
     result = services.fire(HookEvent.BEFORE_CHECKPOINT_LOAD, **own, path=row.file_path)
     if result is not None:
         result.raise_if_vetoed()
-    try:
-        yield
-    except CheckpointException as error:
-        services.catalog.audit("load", row.id, outcome="failed", error=f"{type(error).__name__}: {error}")
-        if isinstance(error, CorruptedCheckpoint):
+    with services.telling_failure("load", row.id, row.experiment_id):
+        try:
+            yield
+        except CorruptedCheckpoint as error:
             _note_damage(services, row, error)
-        services.fire(HookEvent.ON_ERROR, **own, operation="load", error=error)
-        raise
+            raise
     services.catalog.audit("load", row.id, name=row.name)
     services.fire(HookEvent.AFTER_CHECKPOINT_LOAD, **own, path=row.file_path)
 

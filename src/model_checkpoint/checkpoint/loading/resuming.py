@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -146,18 +146,32 @@ def _restored(services: Services, row: Checkpoint, live: Mapping[str, Any], *, r
 
 
 def _fill(services: Services, row: Checkpoint, wanted: dict[str, Any]) -> None:
-    store = store_of(services, row)
     if row.backend == "native":
-        load(store, name=row.name, parts=list(wanted), into=wanted, verify="full")
+        load(store_of(services, row), name=row.name, parts=list(wanted), into=wanted, verify="full")
         return
-    fill_live(withdraw(store, row.name, own=services.backend, parts=list(wanted)), wanted)
+    fill_live(_withdrawn(services, row, list(wanted)), wanted)
+
+
+def _withdrawn(services: Services, row: Checkpoint, parts: Sequence[str]) -> dict[str, Any]:
+    """Parts as their backend reads them; whatever that raises means that this checkpoint cannot be used here."""
+    try:
+        return withdraw(store_of(services, row), row.name, own=services.backend, parts=parts)
+    except (CheckpointException, MemoryError):
+        raise
+    except Exception as error:
+        raise StorageFailure(
+            f"{row.file_path}: the storage backend {row.backend!r} could not read what it wrote "
+            f"({type(error).__name__}: {error}). Is it of the same version?",
+            row.file_path,
+            inner_exception=error,
+        ) from error
 
 
 def _plan_again(services: Services, row: Checkpoint, model: Any) -> tuple[str, ...]:
     """Put the plan that was saved with a model in force, unless it has one already."""
     if model is None or plan_of(model) is not None:
         return ()
-    data = withdraw(store_of(services, row), row.name, own=services.backend, parts=[PART])
+    data = _withdrawn(services, row, [PART])
     put_in_force(model, data[PART])
     return (PART,)
 

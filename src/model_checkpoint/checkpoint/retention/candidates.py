@@ -7,7 +7,7 @@ and every file it lists is there in its size. What bytes say, `mckpt verify` tel
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -77,10 +77,13 @@ def unique_bytes(candidates: Iterable[Candidate]) -> int:
     return sum({key: nbytes for one in candidates for key, nbytes in one.files}.values())
 
 
-def read_candidates(store: Store) -> list[Candidate]:
-    """Look at every checkpoint of a root; marks are read first, so that a pin set meanwhile is at worst too young."""
+def read_candidates(store: Store, names: Collection[str] | None = None) -> list[Candidate]:
+    """Look at every checkpoint of a root, or at those of ``names`` that are there.
+
+    Marks are read first, so that a pin set meanwhile is at worst too young.
+    """
     marks = read_marks(store)
-    found = scan(store)
+    found = scan(store, names)
     known = {one.summary.id for one in found if one.summary is not None}
     loose = any(one.pinned or one.unreadable for id, one in marks.items() if id not in known)
     stamps = dict(stamp_all(store, [one.name for one in found]))

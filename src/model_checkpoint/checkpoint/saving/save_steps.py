@@ -5,13 +5,13 @@ pre-save hooks -> storage backend -> post-save hooks -> integrity -> cache -> ro
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
 from model_checkpoint.checkpoint.catalog.catalog_rows import CachedRow, row_of
+from model_checkpoint.checkpoint.catalog.checkpoint_index import Recorded
 from model_checkpoint.checkpoint.keeping.removal import forget_cached
 from model_checkpoint.checkpoint.keeping.retiring import retire
 from model_checkpoint.checkpoint.saving.managed_save import ManagedSave
@@ -22,11 +22,15 @@ from model_checkpoint.checkpoint.storage.deposit import deposit, is_native
 from model_checkpoint.database.errors import RowRefused
 from model_checkpoint.database.records import Checkpoint
 from model_checkpoint.engine.common.info import CheckpointInfo
-from model_checkpoint.errors import CheckpointException, CorruptedCheckpoint, ManifestMismatch, Truncated
+from model_checkpoint.errors import (
+    CheckpointException,
+    CorruptedCheckpoint,
+    ManifestMismatch,
+    StorageFailure,
+    Truncated,
+)
 from model_checkpoint.hooks import HookEvent
 from model_checkpoint.manifest import Summary, decode_summary
-
-log = logging.getLogger("model_checkpoint.manager")
 
 _CHANGEABLE = ("metrics", "loss", "val_loss", "notes", "tags", "metadata")  # what a hook may still change
 
@@ -88,12 +92,27 @@ def settle(services: Services, order: ManagedSave, info: CheckpointInfo, timing:
         **{"epoch": order.epoch, "step": order.step, "loss": order.loss, "val_loss": order.val_loss},
     )
     timing.stretch("hooks")
+    with telling_failure(services, order):
+        row, recorded = _recorded(services, order, info, timing)
+    if recorded.best:
+        forget_cached(services, row.experiment_id)
+        _tell_best(services, row, recorded.best)
+    if not recorded.waiting:  # without the catalog nobody knows what may go
+        with services.failures.tolerated("retention"):
+            retire(services, row.experiment_id)
+    return row.id
+
+
+def _recorded(
+    services: Services, order: ManagedSave, info: CheckpointInfo, timing: SaveTiming
+) -> tuple[Checkpoint, Recorded]:
+    """Check what is durable and write its row; undo it if it is damaged or refused."""
     try:
         summary = _examine(services, order) if services.options.integrity and order.compute_checksum else None
         row = row_of(info, summary, root=services.store.url)
         _remember(services, row)
         timing.stretch("checking")
-        recorded = services.catalog.record(
+        return row, services.catalog.record(
             row,
             order.experiment,
             best_metric=services.options.best_metric,
@@ -103,13 +122,9 @@ def settle(services: Services, order: ManagedSave, info: CheckpointInfo, timing:
     except (CorruptedCheckpoint, RowRefused) as error:
         _undo(services, order, error)
         raise
-    if recorded.best:
-        forget_cached(services, row.experiment_id)
-        _tell_best(services, row, recorded.best)
-    if not recorded.waiting:  # without the catalog nobody knows what may go
-        with services.failures.tolerated("retention"):
-            retire(services, row.experiment_id)
-    return row.id
+    except StorageFailure as error:  # which is no proof of damage
+        error.add_note(f"its files stay in {info.path}; `mckpt reindex` takes it into the catalog")
+        raise
 
 
 def _examine(services: Services, order: ManagedSave) -> Summary:
@@ -163,23 +178,8 @@ def _undo(services: Services, order: ManagedSave, error: CheckpointException) ->
     except CheckpointException as second:
         error.add_note(f"its files could not be taken back and stay: {second}")
     services.catalog.forget(order.id)
-    tell_failure(services, order, error)
 
 
-@contextmanager
-def telling_failure(services: Services, order: ManagedSave) -> Iterator[None]:
+def telling_failure(services: Services, order: ManagedSave) -> AbstractContextManager[None]:
     """Let hooks and the audit trail know of a save that failed, then let it fail."""
-    try:
-        yield
-    except Exception as error:
-        tell_failure(services, order, error)
-        raise
-
-
-def tell_failure(services: Services, order: ManagedSave, error: BaseException) -> None:
-    """One failed save is one entry of the audit trail and one event."""
-    log.error("%s: save failed: %s", order.name, error)
-    services.catalog.audit("save", order.id, outcome="failed", error=f"{type(error).__name__}: {error}")
-    services.fire(
-        HookEvent.ON_ERROR, checkpoint_id=order.id, experiment_id=order.experiment.id, operation="save", error=error
-    )
+    return services.telling_failure("save", order.id, order.experiment.id)

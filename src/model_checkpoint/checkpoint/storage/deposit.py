@@ -19,6 +19,7 @@ from model_checkpoint.engine.writing.opaque_save import save_opaque
 from model_checkpoint.engine.writing.save import save
 from model_checkpoint.storage.contract.store import Store
 from model_checkpoint.tree.arrays.frameworks import object_kind, state_of
+from model_checkpoint.tree.generators.rng import RngState
 
 KNOWN_PARTS = ("model", "optimizer", "scheduler", "scaler", "dataloader", "rng")
 _KEYS = {name: f"{name}_state_dict" for name in KNOWN_PARTS}
@@ -82,4 +83,6 @@ def as_plain(parts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain(part: Any) -> Any:
+    if isinstance(part, RngState):  # the safe loader of torch refuses NumPy arrays
+        return part.plain_state_dict()
     return state_of(part) if object_kind(type(part)) is not None else part

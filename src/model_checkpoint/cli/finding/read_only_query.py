@@ -129,13 +129,12 @@ def _on_server(url: str, asked: _Asked) -> QueryResult:
 def _connected(pool: Any) -> Iterator[Any]:
     from sqlalchemy.exc import SQLAlchemyError
 
-    from model_checkpoint.database.opening.database_url import secrets_of
     from model_checkpoint.database.opening.failures import meaning_of, typed
 
     try:
         raw = pool.engine().raw_connection()
     except SQLAlchemyError as error:
-        raise typed(error, meaning_of(error), pool.where, secrets_of(pool.url)) from error
+        raise typed(error, meaning_of(error), pool.where, pool.url) from error
     try:
         yield raw.driver_connection
     finally:

@@ -46,13 +46,13 @@ def prune(
     """
     from model_checkpoint.checkpoint.retention.keeper_words import parse_keeper
     from model_checkpoint.checkpoint.retention.prune import prune as do
-    from model_checkpoint.cli.catalog_echo import echoing_removals
+    from model_checkpoint.cli.catalog_echo import echoing_retention
     from model_checkpoint.cli.rendering import plan_tables
 
     if resume and keep:
         raise OptionInvalid("--resume finishes a plan as it was made; leave --keep out. Nothing was done.")
     keepers = None if resume else [parse_keeper(text) for text in keep or ()]
-    with echoing_removals(root, database, idle=dry_run):
+    with echoing_retention(root, database, idle=dry_run) as told:
         done = do(
             root,
             keepers,
@@ -62,6 +62,7 @@ def prune(
             grace=grace,
             progress=not as_json,
         )
+        told["plan"] = done.id
     plan_tables.plan(root, done, dry_run=dry_run, as_json=as_json)
 
 

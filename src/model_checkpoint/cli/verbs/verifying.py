@@ -34,16 +34,20 @@ def repair(
         str | None, typer.Option("--source", help="Another root that holds the same checkpoints.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing; tell what could be done.")] = False,
+    database: DatabaseOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Bring damaged files back, bit-exactly, or say what is lost.
 
     From equal chunks of other checkpoints, parity files, a mirror, or --source. Leaves with 1 if something is lost.
     """
+    from model_checkpoint.cli.catalog_echo import echo_repair
     from model_checkpoint.cli.rendering import trust_tables
     from model_checkpoint.engine.repairing.repair import repair as bring_back
 
     found = bring_back(ref, source=source, dry_run=dry_run, progress=not as_json)
+    if not dry_run:
+        echo_repair(found, database)
     trust_tables.repair(found, as_json=as_json)
     raise typer.Exit(ExitCode.FINE if found.ok else ExitCode.FOUND)
 

@@ -7,17 +7,20 @@ import os
 import socket
 import time
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, select
+from sqlalchemy import Connection, bindparam, inspect, select
 
 from model_checkpoint.database.catalog.catalog_part import CatalogPart, in_lists
 from model_checkpoint.database.catalog.paging import cursor_of, page_of
 from model_checkpoint.database.models import AuditRow, table_of
 from model_checkpoint.database.opening.prepared_statements import ask, insert_rows
+from model_checkpoint.database.opening.transactions import Transactions
 from model_checkpoint.database.records import AuditEntry, Page
+from model_checkpoint.errors import CheckpointException
 
 _table = table_of(AuditRow)
 _WRITTEN = select(_table.c.id).where(_table.c.id == bindparam("entry"))
@@ -46,8 +49,22 @@ class AuditCatalog(CatalogPart):
             [('ann', 'pin', 'ok')]
         """
         entry = new_entry(action, subject, outcome=outcome, details=details, actor=actor)
-        self._write(lambda connection: add_entry(connection, entry), durable=durable)
+        self.add_audit(entry, durable=durable)
         return entry
+
+    def add_audit(self, entry: AuditEntry, *, durable: bool = True) -> None:
+        """Add an entry as it was made, also one of an earlier moment; added twice it is there once.
+
+        Example:
+            >>> from model_checkpoint.database import EnhancedDatabaseConnection
+            >>> entry = new_entry("pin", "c1", actor="ann")
+            >>> with EnhancedDatabaseConnection("sqlite://") as db:
+            ...     for _ in range(2):
+            ...         db.add_audit(entry)
+            ...     db.audit().items == [entry]
+            True
+        """
+        self._write(lambda connection: add_entry(connection, entry), durable=durable)
 
     def audit(
         self, *, subject: str | None = None, action: str | None = None, limit: int = 100, after: str = ""
@@ -126,6 +143,29 @@ def add_entry(connection: Connection, entry: AuditEntry) -> None:
     """Write an entry, once."""
     if not ask(connection, _WRITTEN, {"entry": entry.id}):
         insert_rows(connection, _table, [{name: getattr(entry, name) for name in AuditEntry.__dataclass_fields__}])
+
+
+def note_migration(transactions: Transactions, outcome: str, details: Mapping[str, Any]) -> None:
+    """Let the log tell of a migration; before revision 0003 there is none."""
+    entry = new_entry("migrate", "schema", outcome=outcome, details=details)
+
+    def work(connection: Connection) -> None:
+        if inspect(connection).has_table(_table.name):
+            add_entry(connection, entry)
+
+    transactions.write(work)
+
+
+@contextmanager
+def noting_failed_migration(transactions: Transactions, to_revision: str) -> Iterator[None]:
+    """Let the log tell of a migration that ended early, if it still can, then let it fail."""
+    try:
+        yield
+    except Exception as error:
+        said = {"to": to_revision, "error": f"{type(error).__name__}: {error}"}
+        with suppress(CheckpointException):  # what failed first is what must be told
+            note_migration(transactions, "failed", said)
+        raise
 
 
 @cache

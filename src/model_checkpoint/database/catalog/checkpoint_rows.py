@@ -271,17 +271,30 @@ class CheckpointCatalog(CatalogPart):
         Raises:
             WrongReference: There is no such checkpoint.
         """
-        gone = {"one": checkpoint_id, "now": time.time(), "there": COMMITTED, "gone": DELETED}
+        now = time.time()
 
         def work(connection: Connection) -> Checkpoint:
-            if change(connection, _DELETING, gone):
-                change(connection, _UNINDEXING, {"one": checkpoint_id})
+            _delete(connection, checkpoint_id, now)
             after = _found(connection, checkpoint_id)
             if after is None:
                 raise WrongReference(f"checkpoint {checkpoint_id!r} is not in the catalog.")
             return after
 
         return self._write(work)
+
+    def mark_deleted(self, checkpoint_id: str, *, at: float | None = None) -> bool:
+        """Mark a checkpoint deleted as :meth:`delete_checkpoint` does; says whether it was this call that did.
+
+        Example:
+            >>> from model_checkpoint.database import EnhancedDatabaseConnection, Experiment
+            >>> with EnhancedDatabaseConnection("sqlite://") as db:
+            ...     _ = db.save_experiment(Experiment(id="r1", name="baseline"))
+            ...     _ = db.save_checkpoint(Checkpoint(id="c1", experiment_id="r1"))
+            ...     db.mark_deleted("c1"), db.mark_deleted("c1")
+            (True, False)
+        """
+        when = time.time() if at is None else at
+        return self._write(lambda connection: _delete(connection, checkpoint_id, when))
 
     def undelete_checkpoint(self, checkpoint_id: str) -> Checkpoint:
         """Bring a deleted checkpoint back into the lists; its best flags are for whoever knows.
@@ -301,6 +314,14 @@ class CheckpointCatalog(CatalogPart):
         """
         remove = delete(_table).where(_table.c.id == checkpoint_id)
         return self._write(lambda connection: connection.execute(remove).rowcount > 0)
+
+
+def _delete(connection: Connection, checkpoint_id: str, at: float) -> bool:
+    gone = {"one": checkpoint_id, "now": at, "there": COMMITTED, "gone": DELETED}
+    met = change(connection, _DELETING, gone) > 0
+    if met:
+        change(connection, _UNINDEXING, {"one": checkpoint_id})
+    return met
 
 
 def _of_run(experiment_id: str, checkpoint_type: str | None, state: str) -> Select[Any]:

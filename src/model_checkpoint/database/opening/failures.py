@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sqlite3
-from collections.abc import Sequence
+import tempfile
 from enum import Enum
 
+from sqlalchemy import URL
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError, StatementError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from model_checkpoint.database.errors import DatabaseBusy, DatabaseUnreachable, RowRefused
+from model_checkpoint.database.errors import DatabaseBusy, DatabaseFull, DatabaseUnreachable, RowRefused
+from model_checkpoint.database.opening.database_url import is_file, secrets_of
 from model_checkpoint.errors import CheckpointException
 
 
@@ -22,7 +26,9 @@ class Meaning(Enum):
     FINAL = "no use in trying again"
 
 
-_SQLITE_BUSY, _SQLITE_LOCKED = 5, 6
+_SQLITE_BUSY, _SQLITE_LOCKED, _SQLITE_FULL = 5, 6, 13
+_SQLITE_DOUBTFUL = {8, 10, 14}  # read-only, input and output, cannot open: what else it says of files it cannot grow
+_GROWTH = 65536  # bytes that SQLite may want at once beside its file, for the log and the index of that
 # serialization, deadlock, lock timeout
 _POSTGRESQL_PASSING = {"40001", "40P01", "55P03"}
 _FULL = ("too many clients", "too many connections for role", "remaining connection slots")  # has no code yet
@@ -30,6 +36,7 @@ _FULL = ("too many clients", "too many connections for role", "remaining connect
 _MYSQL_PASSING = {1213, 1205, 1040, 1203, 1020}
 _MYSQL_LOST = {2006, 2013, 2014, 2055, 1053, 1927}
 _MYSQL_REFUSED = {1264, 1366, 1406, 1644}
+_POSTGRESQL_FULL, _MYSQL_FULL = {"53100"}, {1021, 1114}
 
 
 def told_alike(error: SQLAlchemyError | sqlite3.Error) -> SQLAlchemyError:
@@ -63,16 +70,38 @@ def meaning_of(error: SQLAlchemyError) -> Meaning:
     return Meaning.LOST if error.connection_invalidated or number in _MYSQL_LOST else Meaning.FINAL
 
 
-def typed(error: SQLAlchemyError, meaning: Meaning, where: str, secrets: Sequence[str]) -> CheckpointException:
+def typed(error: SQLAlchemyError, meaning: Meaning, where: str, url: URL) -> CheckpointException:
     """Our error for a failure that is not tried again; nothing secret is in its text."""
     said = _said(error)
-    for secret in secrets:
+    for secret in secrets_of(url):
         said = said.replace(secret, "***")
     if meaning is Meaning.REFUSED:
         return RowRefused(f"{where}: the database refused the row ({said}). Nothing was written.")
     if meaning is Meaning.PASSING:
         return DatabaseBusy(f"{where}: others held it for too long ({said}). Nothing was written; try again.")
+    if _is_full(error, url):
+        return DatabaseFull(f"{where}: its disk takes no more ({said}). Nothing was written; free some room.")
     return DatabaseUnreachable(f"{where}: cannot be used ({said}). Check that it runs and that the URL is right.")
+
+
+def _is_full(error: SQLAlchemyError, url: URL) -> bool:
+    """Whether there is no room; where SQLite may mean that and does not say so, the disk itself is asked."""
+    orig = error.orig if isinstance(error, DBAPIError) else None
+    code = getattr(orig, "sqlite_errorcode", None)
+    if code is not None:
+        doubtful = code & 0xFF in _SQLITE_DOUBTFUL and is_file(url)
+        return code & 0xFF == _SQLITE_FULL or (doubtful and _takes_no_more(os.path.dirname(str(url.database)) or "."))
+    number = orig.args[0] if orig is not None and orig.args else None
+    return getattr(orig, "sqlstate", None) in _POSTGRESQL_FULL or number in _MYSQL_FULL
+
+
+def _takes_no_more(folder: str) -> bool:
+    try:
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            os.posix_fallocate(probe.fileno(), 0, _GROWTH)
+    except OSError as error:
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return False
 
 
 def own_error(error: SQLAlchemyError) -> CheckpointException | None:

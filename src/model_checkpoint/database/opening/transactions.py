@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from model_checkpoint import forks
-from model_checkpoint.database.opening.database_url import is_sqlite, secrets_of
+from model_checkpoint.database.opening.database_url import is_sqlite
 from model_checkpoint.database.opening.failures import Meaning, meaning_of, own_error, told_alike, typed
 from model_checkpoint.database.opening.pool import DatabasePool
 from model_checkpoint.database.opening.sqlite_files import READ, RELAXED, WRITE, transact
@@ -58,8 +58,7 @@ class Transactions:
                 meaning = meaning_of(error)
                 tries[meaning] += 1
                 if tries[meaning] >= _TRIES.get(meaning, tries[meaning] + 1) or time.monotonic() > deadline:
-                    url = self.pool.url
-                    raise typed(error, meaning, self.pool.where, secrets_of(url)) from error
+                    raise typed(error, meaning, self.pool.where, self.pool.url) from error
             time.sleep(wait * _chance.random())
             wait = min(2 * wait, _LONGEST_WAIT)
 

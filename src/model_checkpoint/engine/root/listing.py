@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import islice
@@ -104,9 +104,9 @@ class Choices(Sequence[ListedCheckpoint]):
         self._known.extend(islice(self._source, missing))
 
 
-def scan(store: Store) -> list[ListedCheckpoint]:
-    """Read the summary of every committed checkpoint."""
-    return _read_all(store, sorted(store.entries()))
+def scan(store: Store, names: Collection[str] | None = None) -> list[ListedCheckpoint]:
+    """Read the summary of every committed checkpoint, or of those of ``names`` that there are."""
+    return _read_all(store, sorted(store.entries() if names is None else names))
 
 
 def _read_all(store: Store, names: Sequence[str]) -> list[ListedCheckpoint]:

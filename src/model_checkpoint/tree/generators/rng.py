@@ -38,6 +38,17 @@ class RngState:
         """Return the snapshot as plain data and arrays."""
         return dict(self._state)
 
+    def plain_state_dict(self) -> dict[str, Any]:
+        """Return the snapshot without NumPy arrays: their numbers in lists, which readers of other files believe.
+
+        Example:
+            >>> snapshot = RngState({"python": (3, np.array([7, 9], np.uint32), None)})
+            >>> snapshot.plain_state_dict()
+            {'python': (3, [7, 9], None)}
+        """
+        plain: dict[str, Any] = _without_arrays(self._state)
+        return plain
+
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over a snapshot and set the generators to it."""
         taken = RngState(state)
@@ -60,6 +71,14 @@ class RngState:
             from model_checkpoint.tree.generators import torch_rng
 
             torch_rng.restore_generators(self._state["torch"])
+
+
+def _without_arrays(value: Any) -> Any:
+    if isinstance(value, (np.ndarray, np.generic)):
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return {key: _without_arrays(one) for key, one in value.items()}
+    return tuple(map(_without_arrays, value)) if isinstance(value, tuple) else value
 
 
 def rng_state() -> RngState:
