@@ -57,8 +57,8 @@ def test_a_page_shows_how_far_its_work_is_and_then_what_was_found(two, tmp_path,
         seen.append(share.get_attribute("aria-valuenow"))
         visitor.shoot(f"computing-{page}")
         reads.release(1000)
+        visitor.tab.locator(".computing").wait_for(state="detached")  # which names the tensor it is at
         visitor.tab.get_by_text("w3").first.wait_for()
 
         assert seen == ["0", "33"]
-        assert visitor.tab.locator(".computing").count() == 0
         assert all(visitor.tab.get_by_text(name).count() for name in ("w1", "w2"))
