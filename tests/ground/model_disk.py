@@ -3,7 +3,8 @@
 A flush of a file saves its bytes, a flush of a folder the names in it; nothing else is promised. Every other change of
 a name may be lost or may have reached the medium, each by itself and in any order, and so may the bytes of a file. One
 thing a rename does promise, as on every file system there is: of itself, the old name goes only when the new one is
-there. (A flush of the folder with the old name makes that one go for sure.)
+there. (A flush of the folder with the old name makes that one go for sure.) An exchange promises that both names
+change, or neither.
 """
 
 from __future__ import annotations
@@ -15,43 +16,12 @@ import os
 import random
 import stat
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
 from model_checkpoint.storage.contract.host import Moment
 from model_checkpoint.storage.local.syscalls import Syscalls
-
-
-@dataclass(eq=False)
-class File:
-    """Bytes as programs see them, and as they are on the medium."""
-
-    number: int
-    data: bytearray = field(default_factory=bytearray)
-    safe: bytes = b""
-    stamp: float = 0.0
-
-
-@dataclass(eq=False)
-class Folder:
-    """Names as programs see them, and as they are on the medium."""
-
-    number: int
-    entries: dict[str, File | Folder] = field(default_factory=dict)
-    safe: dict[str, File | Folder] = field(default_factory=dict)
-    stamp: float = 0.0
-
-
-@dataclass(eq=False)
-class Change:
-    """One name that now means something else, or nothing; ``needs`` is the change without which it does not come."""
-
-    folder: Folder
-    name: str
-    node: File | Folder | None
-    needs: Change | None = None
-
+from tests.ground.disk_nodes import Change, File, Folder, picture, show_medium
 
 Keep = Callable[[Change], bool]
 
@@ -96,7 +66,7 @@ class ModelDisk(Syscalls):
     def settle(self) -> None:
         """Let everything reach the medium."""
         for change in self.pending:
-            _apply(change)
+            change.apply()
         for file in self.dirty:
             file.safe = bytes(file.data)
         self.pending, self.dirty = [], []
@@ -115,14 +85,14 @@ class ModelDisk(Syscalls):
             met = change.needs is None or change.needs not in twin.pending or id(change.needs) in kept
             if keep(mine) and met:
                 kept.add(id(change))
-                _apply(change)
+                change.apply()
         for place, file in enumerate(twin.dirty):
             if keep_bytes(place):
                 file.safe = bytes(file.data)
             elif len(file.safe) < len(file.data):
                 file.safe += bytes(len(file.data) - len(file.safe))
         twin.pending, twin.dirty = [], []
-        _show_medium(twin.root)
+        show_medium(twin.root)
         twin.boots += 1
         return twin
 
@@ -145,7 +115,7 @@ class ModelDisk(Syscalls):
 
     def picture(self) -> tuple[Any, ...]:
         """What is on it, to be compared: two names of one folder are seen as such."""
-        return tuple(_picture(self.root, "", {}))
+        return tuple(picture(self.root, "", {}))
 
     # names -----------------------------------------------------------------------------------------------------------
 
@@ -221,7 +191,10 @@ class ModelDisk(Syscalls):
 
     def exchange(self, one: str, other: str) -> None:
         (first, name), (second, place) = self._place(one), self._place(other)
-        self._set(first, name, self._find(other), self._set(second, place, self._find(one)))
+        there = self._find(other)
+        change = self._set(second, place, self._find(one))
+        change.also = self._set(first, name, there)
+        self.pending.remove(change.also)
         self._changed()
 
     def link(self, source: str, target: str, *, into: int) -> None:
@@ -323,9 +296,9 @@ class ModelDisk(Syscalls):
             self.dirty = [file for file in self.dirty if file is not node]
             return
         for change in self.pending:
-            if change.folder is node:
-                _apply(change)
-        self.pending = [change for change in self.pending if change.folder is not node]
+            if change.is_in(node):
+                change.apply()
+        self.pending = [change for change in self.pending if not change.is_in(node)]
 
     def fallocate(self, fd: int, size: int) -> None:
         raise OSError(errno.EOPNOTSUPP, "cannot reserve")
@@ -364,37 +337,3 @@ class ModelDisk(Syscalls):
     def now(self) -> Moment:
         ticks = self._tick()
         return Moment(boot=f"{self.boots:08x}", since_boot=ticks, wall=int(ticks * 1e9))
-
-
-def _apply(change: Change) -> None:
-    if change.node is None:
-        change.folder.safe.pop(change.name, None)
-    else:
-        change.folder.safe[change.name] = change.node
-
-
-def _show_medium(node: File | Folder, seen: set[int] | None = None) -> None:
-    """What programs see is what is on the medium."""
-    seen = set() if seen is None else seen
-    if node.number in seen:
-        return
-    seen.add(node.number)
-    if isinstance(node, File):
-        node.data = bytearray(node.safe)
-        return
-    node.entries = dict(node.safe)
-    for below in node.entries.values():
-        _show_medium(below, seen)
-
-
-def _picture(node: File | Folder, path: str, seen: dict[int, str]) -> Iterator[tuple[str, Any]]:
-    if isinstance(node, File):
-        yield path, bytes(node.data)
-        return
-    if node.number in seen:
-        yield path, seen[node.number]
-        return
-    seen[node.number] = path
-    yield path, None
-    for name in sorted(node.entries):
-        yield from _picture(node.entries[name], f"{path}/{name}", seen)

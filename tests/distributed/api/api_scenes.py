@@ -116,32 +116,30 @@ def fail_on_one(rank, world, folder, *, root):
     return "loaded"
 
 
+def fsdp1_states(world, *, mesh, seed):
+    """A model under FSDP1 that was trained a little, and the states of it and its optimizer."""
+    over = init_device_mesh("cpu", (world,)) if mesh else None
+    model = FSDP(network(seed=seed), use_orig_params=True, device_mesh=over, device_id=torch.device("cpu"))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    FSDP.set_state_dict_type(
+        model,
+        StateDictType.SHARDED_STATE_DICT,
+        ShardedStateDictConfig(_use_dtensor=mesh),
+        ShardedOptimStateDictConfig(_use_dtensor=mesh),
+    )
+    for step in range(2):
+        inputs, wanted = batch(step)
+        nn.functional.mse_loss(model(inputs), wanted).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return model, {"model": model.state_dict(), "optimizer": FSDP.optim_state_dict(model, optimizer)}
+
+
 def fsdp1(rank, world, folder, *, root, mesh):
     """FSDP1: its ShardedTensors (or DTensors, over a mesh) are saved, changed and loaded again."""
     coordinator = join()
-
-    def made(seed):
-        over = init_device_mesh("cpu", (world,)) if mesh else None
-        model = FSDP(network(seed=seed), use_orig_params=True, device_mesh=over, device_id=torch.device("cpu"))
-        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
-        FSDP.set_state_dict_type(
-            model,
-            StateDictType.SHARDED_STATE_DICT,
-            ShardedStateDictConfig(_use_dtensor=mesh),
-            ShardedOptimStateDictConfig(_use_dtensor=mesh),
-        )
-        for step in range(2):
-            inputs, wanted = batch(step)
-            nn.functional.mse_loss(model(inputs), wanted).backward()
-            optimizer.step()
-            optimizer.zero_grad()
-        return model, optimizer
-
-    def states(model, optimizer):
-        return {"model": model.state_dict(), "optimizer": FSDP.optim_state_dict(model, optimizer)}
-
-    model, optimizer = made(0)
-    saved, live = states(model, optimizer), states(*made(5))
+    model, saved = fsdp1_states(world, mesh=mesh, seed=0)
+    _, live = fsdp1_states(world, mesh=mesh, seed=5)
     kinds = sorted({type(value).__name__ for value in saved["model"].values()})
     mc.save(root, saved, step=1, coordinator=coordinator)
     mc.load(root, into=live, coordinator=coordinator)
@@ -157,6 +155,24 @@ def fsdp1(rank, world, folder, *, root, mesh):
     alone = mc.load(root, parts="model")["model"]
     assert not wrong({name: value.clone() for name, value in whole.items()}, dict(alone))
     return kinds
+
+
+def fsdp1_elsewhere(rank, world, folder, *, root):
+    """ShardedTensors of another number of ranks are filled each with its part of what was saved."""
+    coordinator = join()
+    _, live = fsdp1_states(world, mesh=False, seed=5)
+    mc.load(root, into=live, coordinator=coordinator)
+    alone = mc.load(root)
+    pairs = [(value, alone["model"][name]) for name, value in live["model"].items()]
+    for name, state in live["optimizer"]["state"].items():
+        pairs += [(value, alone["optimizer"]["state"][name][key]) for key, value in state.items()]
+    shards = [
+        (shard, whole) for value, whole in pairs if hasattr(value, "local_shards") for shard in value.local_shards()
+    ]
+    for shard, whole in shards:
+        place = zip(shard.metadata.shard_offsets, shard.metadata.shard_sizes, strict=True)
+        assert torch.equal(shard.tensor, whole[tuple(slice(start, start + size) for start, size in place)])
+    return sum(shard.tensor.numel() for shard, _ in shards)
 
 
 def _locals(value):

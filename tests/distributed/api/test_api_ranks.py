@@ -67,6 +67,15 @@ def test_states_of_fsdp1_come_back_as_they_were(zygote, tmp_path, mesh, kinds):
     assert told == [kinds] * 2
 
 
+def test_sharded_tensors_of_fsdp1_go_to_another_number_of_ranks(zygote, tmp_path):
+    zygote.run(f"{SCENES}:fsdp1", 2, tmp_path / "two", root=str(tmp_path / "root"), mesh=False)
+
+    numbers = zygote.run(f"{SCENES}:fsdp1_elsewhere", 3, tmp_path / "three", root=str(tmp_path / "root"))
+
+    model = mc.load(tmp_path / "root", parts="model", framework="numpy")["model"]
+    assert sum(numbers) == 3 * sum(value.size for value in model.values())  # and two moments of each
+
+
 @pytest.mark.parametrize(("kind", "world"), [("ddp", 2), ("fsdp", 3), ("fsdp+tp", 4)])
 def test_what_get_state_dict_of_torch_gives_is_saved_and_loaded(zygote, tmp_path, kind, world):
     told = zygote.run(f"{SCENES}:dcp_states", world, tmp_path / "scene", root=str(tmp_path / "root"), kind=kind)

@@ -7,12 +7,14 @@ from datetime import timedelta
 
 import numpy as np
 import pytest
+from tests.distributed.threads import all_well, on_ranks
 
 import model_checkpoint as mc
 from model_checkpoint.distributed import (
     CallTimeout,
     DistributedCheckpoint,
     FaultToleranceHandler,
+    LoadOptions,
     LocalCoordinator,
     RetryPolicy,
     SaveOptions,
@@ -136,3 +138,46 @@ def test_a_flush_is_never_repeated_whatever_the_policy(tmp_path):
 
     assert "pwrite" in repeated
     assert repeated <= {"open", "pwrite", "preadv", "fstat", "stat", "lstat", "listdir", "statvfs"}
+
+
+def test_a_fault_handler_is_never_asked_around_a_word_to_other_ranks(tmp_path):
+    """A rank that said something twice would wait for others who are elsewhere by then."""
+    inside, asked, said = threading.local(), [], []
+
+    class Handler(FaultToleranceHandler):
+        def execute_with_retry(self, operation):
+            inside.depth = getattr(inside, "depth", 0) + 1
+            asked.append(inside.depth)
+            try:
+                return super().execute_with_retry(operation)
+            finally:
+                inside.depth -= 1
+
+    class Watched:
+        def __init__(self, ranks):
+            self._ranks = ranks
+
+        def __getattr__(self, name):
+            return getattr(self._ranks, name)
+
+        def put(self, key, value):
+            said.append(getattr(inside, "depth", 0))
+            self._ranks.put(key, value)
+
+        def collect(self, keys, until):
+            said.append(getattr(inside, "depth", 0))
+            return self._ranks.collect(keys, until)
+
+    def work(ranks):
+        checkpoint = DistributedCheckpoint(Watched(ranks), tmp_path, Handler(tmp_path))
+        model = {"w": np.ones(1000), "own": ranks.rank}
+        checkpoint.save(model, {"m": 1}, SaveOptions(checkpoint_prefix="x"))
+        checkpoint.save_async(model, {"m": 1}, SaveOptions(checkpoint_prefix="y")).result(60)
+        checkpoint.load(model, {"m": 0}, LoadOptions(checkpoint_prefix="x"))
+        checkpoint.list_checkpoints()
+        checkpoint.delete_checkpoint("x")
+
+    all_well(on_ranks(2, work))
+
+    assert len(asked) > 20
+    assert set(said) == {0}

@@ -1,4 +1,4 @@
-"""What torchrun starts: ranks that train and save; in the first start some of them die in the middle of a step."""
+"""What torchrun starts: ranks that train and save; in the first start some die in a step, or wait for more to come."""
 
 import contextlib
 import os
@@ -27,6 +27,9 @@ def main(root):
         if ranks.rank == 0:
             with open(root / f"losses-{os.environ['TORCHELASTIC_RESTART_COUNT']}", "a") as stream:
                 stream.write(f"{step} {loss!r}\n")
+        if (step, os.environ.get("NODE"), ranks.world_size) == (4, "grows", 2):
+            (root / "alone").touch()
+            signal.pause()  # until torchrun ends this start, because a node has come
         if (step, os.environ["TORCHELASTIC_RESTART_COUNT"]) == (4, "0"):
             die(ranks.rank)
         mc.save(root, run | {"step": step}, step=step, coordinator=ranks)

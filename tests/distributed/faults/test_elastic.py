@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import warnings
 from contextlib import contextmanager
 from pathlib import Path
@@ -70,3 +71,25 @@ def test_a_job_that_has_lost_a_node_goes_on_with_the_ranks_that_are_left(tmp_pat
         assert (kept.wait(300), lost.wait(10)) == (0, -signal.SIGKILL)
 
     check_training(tmp_path, [2] * 3 + [3] * 3)
+
+
+def test_a_job_to_which_a_node_comes_goes_on_with_all_ranks(tmp_path):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        place = f"--rdzv-endpoint=127.0.0.1:{probe.getsockname()[1]}"
+    job = ["--nnodes=1:2", "--rdzv-backend=c10d", "--rdzv-id=job", "--local-addr=127.0.0.1", place]
+    patience = "last_call_timeout=6,keep_alive_interval=2,keep_alive_max_attempt=5"
+
+    with torchrun(tmp_path, *job, f"--rdzv-conf=is_host=true,{patience}", "--nproc-per-node=2", NODE="grows") as first:
+        end = time.monotonic() + 200
+        while not (tmp_path / "alone").exists():
+            assert first.poll() is None
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        come = [*job, f"--rdzv-conf=is_host=false,{patience}", "--nproc-per-node=1"]
+        with torchrun(tmp_path, *come, NODE="grows") as second:
+            assert (first.wait(200), second.wait(60)) == (0, 0)
+
+    saved = [(info.step, info.world_size) for info in mc.list_checkpoints(tmp_path)]
+    assert saved == list(zip(range(6, 0, -1), [3] * 3 + [2] * 3, strict=True))
+    assert all(health.ok for health in mc.verify(tmp_path))

@@ -138,7 +138,7 @@ def _require_trainable(name: str, parameter: Parameter) -> None:
     if hasattr(parameter, "placements"):
         raise InvalidArgument(
             f"{name}: is sharded over processes ({type(parameter.data).__name__}), expected a whole tensor. "
-            "Use the sharding library's own mixed precision, or replicate the model."
+            "Use the mixed precision of what shards it (mp_policy= of fully_shard), or replicate the model as DDP does."
         )
 
 

@@ -289,6 +289,7 @@ def commit_swap(staged: Staged) -> bool:
     calls = staged.root.calls
     with typed_errors(staged.path, "could not be flushed to the medium"):
         flush_folder(calls, staged.path)
+        flush_folder(calls, staged.root.staging)  # its name there, too: what an exchange saves is that both change
     with typed_errors(staged.target, "could not open the checkpoint to replace"):
         try:
             folder = calls.open(staged.target, os.O_RDONLY | os.O_DIRECTORY)
@@ -314,5 +315,4 @@ def _exchanged(staged: Staged, folder: int) -> bool:
             raise typed(error, staged.target, "could not change places with the new version") from error
     with in_doubt(staged.target, "the checkpoint is replaced"):
         flush_folder(root.calls, root.checkpoints)
-        flush_folder(root.calls, root.staging)
     return True

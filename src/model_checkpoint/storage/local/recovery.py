@@ -138,7 +138,8 @@ def _clear_strays(root: RootPaths, attempt: str, owner: Owner) -> bool:
         return False
     kept = {*manifest.file_names, MANIFEST}
     if manifest.attempt == attempt:
-        flush_folder(root.calls, folder)  # it died before it could: the new must be durable before the old goes
+        if old:
+            flush_folder(root.calls, folder)  # it died before it could: the new must be durable before the old goes
         retire_files(root, owner.name, [file for file in old if file not in kept], kept=root.stage(attempt))
     else:
         for file in own:

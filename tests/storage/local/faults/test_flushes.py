@@ -14,6 +14,7 @@ from model_checkpoint.testing.blobs import load_blobs, save_blobs
 ROOT = "/data/runs"
 OLD = {"x-a1": b"old" * 10, "y-a1": b"o"}
 NEW = {"x-a2": b"new" * 20, "y-a2": b"n"}
+SAME = {"x-a1": b"new" * 20, "y-a2": b"n"}  # a name that the old version has, too
 OTHER = {"x-a0": b"other"}
 KEEP_TRASH = Graces(local=0.0, foreign=0.0)
 AT_ONCE = Graces(local=0.0, foreign=0.0, trash=0.0)
@@ -96,12 +97,12 @@ def left_by_dead_maker():
     return disk
 
 
-def killed_behind_the_switch():
-    """A replacement died after the rename of its manifest, before it was flushed."""
+def killed_behind_the_switch(replace, new):
+    """A replacement died after the rename that makes it visible, before that was flushed."""
     disk = with_both()
     disk.watch()
-    replace_old(on(disk))
-    return next(moment for moment in disk.moments if load_blobs(on(moment), "step-1") == NEW)
+    replace(on(disk))
+    return next(moment for moment in disk.moments if load_blobs(on(moment), "step-1") == new)
 
 
 def save_new(store):
@@ -110,6 +111,10 @@ def save_new(store):
 
 def replace_old(store):
     save_blobs(store, "step-1", NEW, attempt="a2", replace=True, obsolete=list(OLD))
+
+
+def swap_with_old(store):
+    save_blobs(store, "step-1", SAME, attempt="a2", replace=True, obsolete=list(OLD))
 
 
 def discard(store):
@@ -148,6 +153,7 @@ OPERATIONS = [
         after=(NEW,),
         tidy=True,
     ),
+    Operation(name="change places", prepare=with_both, work=swap_with_old, before=(OLD, SAME), after=(SAME,), kept=OLD),
     Operation(name="delete", prepare=with_both, work=discard, before=(OLD, None), after=(None,), kept=OLD),
     Operation(name="first delete", prepare=without_trash, work=discard, before=(OLD, None), after=(None,), kept=OLD),
     Operation(
@@ -158,7 +164,21 @@ OPERATIONS = [
         after=(None,),
     ),
     Operation(name="bring back", prepare=deleted, work=bring_back, before=(None, OLD), after=(OLD,)),
-    Operation(name="recover", prepare=killed_behind_the_switch, work=recover, before=(OLD, NEW), after=(OLD, NEW)),
+    Operation(
+        name="recover",
+        prepare=lambda: killed_behind_the_switch(replace_old, NEW),
+        work=recover,
+        before=(OLD, NEW),
+        after=(OLD, NEW),
+    ),
+    Operation(
+        name="recover behind an exchange",
+        prepare=lambda: killed_behind_the_switch(swap_with_old, SAME),
+        work=recover,
+        before=(OLD, SAME),
+        after=(SAME,),
+        kept=OLD,
+    ),
     Operation(name="purge", prepare=deleted, work=purge, before=(None,), after=(None,)),
     Operation(
         name="purge without room",
@@ -268,7 +288,7 @@ def each_flush():
     """All but that of a root that happens to be flushed: a save cannot know, and after a dead maker it is needed."""
     for operation in OPERATIONS:
         for number, path in enumerate(flushes(operation)):
-            if path == "runs" and operation.others and operation.work in (save_new, replace_old):
+            if path == "runs" and operation.others and operation.work in (save_new, replace_old, swap_with_old):
                 continue
             yield pytest.param(operation, number, id=f"{operation}-{number}-{path}")
 
