@@ -1,19 +1,21 @@
 """A small training under Keras with everything its own resume gets wrong; the backend is what KERAS_BACKEND says.
 
 As a program, ``python -m tests.integrations.keras.keras_training FOLDER KIND...``, it trains each kind unbroken, then
-killed in random batches, and prints for each what both ended with and the batches that were resumed from.
+killed in random batches, and prints for each what both ended with and the batches that were resumed from; on torch the
+last kind is also told to end, by either signal. A start with JAX takes seconds, so there is one kill of each kind.
 """
 
 import hashlib
 import json
 import random
+import signal
 import sys
 from functools import partial
 from pathlib import Path
 
 import keras
 import numpy as np
-from tests.integrations.killing import killed_until_done, unbroken
+from tests.integrations.killing import ended, killed_until_done, start, starts_of, told_to_end, unbroken
 from tests.integrations.trainer_data import take_time, tell_start
 
 from model_checkpoint.integrations.keras import KerasRun
@@ -144,17 +146,21 @@ def weights(variables):
 
 def main(folder, kinds):
     """Print a line of JSON for each kind."""
-    if keras.backend.backend() == "torch":
+    warm = keras.backend.backend() == "torch"
+    if warm:
         build()  # imports what is imported late, before the children are forked; JAX must not have begun to compute
     for kind in kinds:
         own = Path(folder, kind.replace(" ", "-"))
         own.mkdir()
-        whole, batches = unbroken(train, own, kind=kind, pause=0.02)
-        out = own / "killed.out"
-        starts = killed_until_done(
-            train, own / "killed", out, kills=2, batches=batches, seed=kind, kind=kind, pause=0.02
-        )
+        whole, batches = unbroken(train, own, kind=kind, pause=0.01)
+        out, options = own / "killed.out", {"kind": kind, "pause": 0.01}
+        starts = killed_until_done(train, own / "killed", out, kills=1 + warm, batches=batches, seed=kind, **options)
         print(json.dumps([kind, whole, out.read_text(), starts]), flush=True)
+    for number in (signal.SIGTERM, signal.SIGINT) if warm else ():
+        root, out = own / number.name, own / f"{number.name}.out"
+        code = told_to_end(train, root, out, number=number, batches=5, every=1000, **options)
+        assert ended(start(train, root, out, **options)) == 0
+        print(json.dumps([number.name, whole, out.read_text(), [code, *starts_of(out)]]), flush=True)
 
 
 if __name__ == "__main__":
