@@ -6,7 +6,7 @@ from model_checkpoint.errors import CheckpointException, ExceptionType
 
 
 class CallTimeout(CheckpointException, TimeoutError):
-    """A call took longer than it was given; a save that raises it has left nothing behind."""
+    """A call took longer than it was given, or hangs and is left behind; nothing half-done of it is ever visible."""
 
     default_type = ExceptionType.TIMEOUT
 
