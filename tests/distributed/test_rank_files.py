@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file
-from tests.distributed.own_parts import OwnStorage
+from tests.distributed.api.own_parts import OwnStorage
 from tests.distributed.threads import all_well, on_ranks
 
 import model_checkpoint as mc

@@ -96,3 +96,9 @@ def test_any_text_is_read_or_refused_with_a_place_in_it(text):
         assert found.length >= 0
     else:
         assert found.matches({"a": 1.0, "b": "x"}) in (True, False)
+
+
+def test_a_search_has_at_most_fifty_terms():
+    assert len(parse_query("a " * 50).terms) == 50
+    with pytest.raises(QueryInvalid, match="at most 50 terms"):
+        parse_query("a " * 51)

@@ -60,9 +60,7 @@ def decode_rank(data: bytes, where: str, *, sha256: str, attempt: str) -> RankMa
         raise _invalid(where, f"it is of another save ({manifest.attempt[:40]!r}, expected {attempt!r})")
     odd = next((piece for piece in manifest.pieces if len(piece.offsets) != len(piece.shape)), None)
     if odd is not None:
-        raise _invalid(
-            where, f"its piece {odd.name[:40]!r} begins at {odd.offsets[:8]} and has the shape {odd.shape[:8]}"
-        )
+        raise _invalid(where, f"its piece {odd.name[:40]!r} lies at {odd.offsets[:8]}, of shape {odd.shape[:8]}")
     return manifest
 
 

@@ -4,7 +4,7 @@ import os
 
 import numpy as np
 import pytest
-from tests.storage.local.test_full_disk import FULL_DISKS, fill_blocks, fill_inodes, mounted
+from tests.storage.local.faults.test_full_disk import FULL_DISKS, fill_blocks, fill_inodes, mounted
 
 import model_checkpoint as mc
 from model_checkpoint import EnhancedCheckpointManager

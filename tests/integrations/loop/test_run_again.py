@@ -7,7 +7,7 @@ import signal
 import numpy as np
 import pytest
 import torch
-from tests.integrations.loop_training import Counting, Noisy, Shuffled
+from tests.integrations.loop.loop_training import Counting, Noisy, Shuffled
 from torch.utils.data import DataLoader, TensorDataset
 
 import model_checkpoint as mc

@@ -46,3 +46,13 @@ def test_a_rank_that_loads_what_it_saved_needs_no_other():
     arrays = [PlannedArray((6, 8), 4, 0)] * 5
 
     assert writers(arrays, LAYOUTS, {i: [ArrayBox((2, 0), (1, 8))] for i in range(5)}) == {2}
+
+
+def test_of_many_that_hold_the_same_only_those_that_wrote_it_are_named():
+    arrays = [PlannedArray((8, 8), 4, 1)] * 6
+    wrote = {rank for rank in range(6) if any(share.array == 0 for share in share_out(arrays, LAYOUTS, rank))}
+
+    named = writers(arrays, LAYOUTS, {0: [ArrayBox((0, 0), (8, 8))]})
+
+    assert named == wrote
+    assert len(named) < 6
