@@ -92,7 +92,7 @@ def test_a_killed_loop_over_arrays_ends_as_if_it_had_not_been(tmp_path):
     """In a process of its own, in which JAX has not begun to compute."""
     kinds = ["numpy", "jax"]
     command = [sys.executable, "-W", "ignore", "-m", "tests.integrations.loop.array_training", tmp_path, *kinds]
-    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=Path(__file__).parents[3], capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stderr[-3000:]
     trials = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
