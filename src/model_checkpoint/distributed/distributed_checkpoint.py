@@ -220,7 +220,9 @@ class DistributedCheckpoint:
             error.checkpoint_path = error.checkpoint_path or self._services.where(None)
             self._services.logger.error("%s: %s", error.checkpoint_path, error)
 
-        return within(limit, work, tell=tell, attend=attend, late=late)
+        ranks = self._services.coordinator
+        patience = LimitedCoordinator(ranks, limit).patience if ranks.world_size > 1 else 0.0
+        return within(limit, work, patience=patience, tell=tell, attend=attend, late=late)
 
     def _save_call(self, options: SaveOptions, cancel: threading.Event | None) -> SaveCall:
         return SaveCall(

@@ -26,12 +26,15 @@ def within(
     limit: CallLimit,
     work: Callable[[], T],
     *,
+    patience: float = 0.0,
     tell: Callable[[CallTimeout], object] = lambda error: None,
     attend: Attend = None,
     late: Callable[[T], object] | None = None,
 ) -> T:
     """What ``work`` returns or raises; if it hangs, ``tell`` is told and the error raised that it took too long.
 
+    A rank that waits for another may notice only after ``patience`` seconds of silence, and must then still decide
+    with it what has become of the call: whoever left before would tell another end than the others.
     What it returns all the same, when nobody waits any more, is for ``late``.
 
     Example:
@@ -40,7 +43,7 @@ def within(
     """
     call = PendingCall(limit.what, _as_here(work), threading.Event(), attend, daemon=True)
     try:
-        return call.result(min(limit.left + LAST_WORDS, threading.TIMEOUT_MAX))
+        return call.result(min(limit.left + patience + LAST_WORDS, threading.TIMEOUT_MAX))
     except CallTimeout:
         if call.done():
             return call.result()
