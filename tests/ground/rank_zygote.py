@@ -36,7 +36,8 @@ class RankGroup:
         ranks = range(len(self.pids)) if ranks is None else ranks
         while any(self.result(rank) is None for rank in ranks):
             silent = [rank for rank in ranks if self.result(rank) is None]
-            assert time.monotonic() < end, f"no word from {silent} in {self.folder}"
+            heard = {rank: self.result(rank) for rank in ranks if rank not in silent}
+            assert time.monotonic() < end, f"no word from {silent} in {self.folder}, others said {heard}"
             time.sleep(0.01)
         return [self.result(rank) for rank in ranks]
 

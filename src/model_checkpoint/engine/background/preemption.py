@@ -126,8 +126,9 @@ class Preemption:
         """
         if coordinator is not None and coordinator.world_size > 1:
             left = least_left(coordinator, None if self._received is None else self.seconds_left())
-            if left is not None:
-                self._received = time.monotonic() - (self._deadline - left)
+            if left is None:
+                return False  # also if it came here meanwhile: then all hear of it at the next boundary
+            self._received = time.monotonic() - (self._deadline - left)
         return self._received is not None
 
     @property
