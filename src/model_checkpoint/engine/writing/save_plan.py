@@ -16,6 +16,7 @@ from model_checkpoint.engine.writing.manifest_build import file_name
 from model_checkpoint.engine.writing.request import SaveRequest
 from model_checkpoint.engine.writing.slabs import FileJob
 from model_checkpoint.options import CompressionLevel, ReaderLimits
+from model_checkpoint.performance.gc_pause import collector_paused
 from model_checkpoint.state import Flat, Leaf, Source
 from model_checkpoint.storage.contract.store import Attempt, Store
 
@@ -168,6 +169,7 @@ def _jobs(planned: SavePlan) -> list[FileJob | LinkedFile]:
     return jobs
 
 
+@collector_paused()
 def _lay_out(order: SaveRequest, flat: Flat, file: plan.FilePlan, tools: WorkerTools | None) -> FileJob:
     """Decide where each tensor of one file lies."""
     leaves = [flat.leaves[j] for j in file.leaves]
