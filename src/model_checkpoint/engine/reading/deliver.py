@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from model_checkpoint.engine.common.meter import Meter
 from model_checkpoint.engine.reading.chunks.chunk_reader import ChunkReader
-from model_checkpoint.engine.reading.gather_boxes import Boxes, BoxGather, ChunkMedium, split_arrays
+from model_checkpoint.engine.reading.gather_boxes import Boxes, BoxGather, ChunkMedium, begun_at, split_arrays
 from model_checkpoint.errors import ExceptionType, PartlyLoaded
 from model_checkpoint.events import Emit
 from model_checkpoint.manifest import Manifest
@@ -31,12 +31,14 @@ def deliver(
     emit: Emit,
     boxes: Boxes,
     begin: float | None = None,
+    whole_pieces: bool = False,
     source: ChunkMedium | None = None,
 ) -> int:
     """Bring the bytes of ``needed`` entries to their targets; return how many.
 
-    With ``begin`` stored pieces are read as a whole, beginning at that share of them. Chunks that are copied come from
-    ``source``, which may have them from elsewhere than the medium.
+    Chunks that are copied come from ``source``, which may have them from elsewhere than the medium. Where other ranks
+    load beside this one, it reads what they want, too, from the share ``begin`` of it on, and leaves it in the page
+    cache for them. With ``whole_pieces`` stored pieces are read as a whole.
     """
     chunks = medium if source is None else source
     left = list(needed)
@@ -48,7 +50,10 @@ def deliver(
         boxed = {index: targets[index] for index in left if index in split or index in on_ranks}
         plain = [index for index in left if index not in boxed] if boxed else left
         reads = plan_reads(plain, manifest.entries, manifest.files, subchunks=parts)
-        gather = BoxGather(manifest, boxed, boxes, begin=begin, subchunks=parts)
+        gather = BoxGather(manifest, boxed, boxes, begin=begin or 0.0, whole=whole_pieces, subchunks=parts)
+        if begin is not None and chunks is medium:  # else each chunk is read by one of the ranks
+            reads = begun_at(reads, begin)
+            medium.share([*reads, *gather.shared])
     meter = Meter("load", gather.nbytes + sum(read.stop - read.start for read in reads), emit)
     hand = _ChunkDelivery(manifest, targets, meter)
     try:

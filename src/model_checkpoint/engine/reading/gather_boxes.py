@@ -41,6 +41,7 @@ _Cut = tuple[ArrayBox | None, Sequence[tuple[int, int]], bool]  # see _common_ru
 NOTHING_HELD: Boxes = lambda shape, layout: ()  # noqa: E731  # for loads of whole arrays
 _SMALL = 1 << 16  # below this a plain slice copy beats a call that lets go of the GIL
 _GAP = 1 << 18  # bytes between two runs that are cheaper read than left out
+_SHARED = 1.25  # times what is wanted: who must read more than that has ranks beside it that want the rest
 
 
 class _Wanted(NamedTuple):
@@ -84,6 +85,12 @@ class _ScatteredPiece(NamedTuple):
     runs: Sequence[_ByteRun]  # what is copied as it lies
 
 
+def begun_at(reads: Sequence[ChunkRead], share: float) -> list[ChunkRead]:
+    """The same reads from another one on: of ranks that want the same, each brings others into the page cache."""
+    first = int(len(reads) * share)
+    return [*reads[first:], *reads[:first]]
+
+
 def split_arrays(manifest: Manifest) -> Container[int]:
     """The arrays that were saved in pieces."""
     return manifest.pieces if isinstance(manifest, JoinedManifest) else ()
@@ -96,7 +103,10 @@ def pieces_of(manifest: Manifest, index: int) -> Sequence[tuple[tuple[int, ...],
 
 
 class BoxGather:
-    """All arrays of one load that are gathered box by box; ``touched`` are the live ones that have begun to change."""
+    """All arrays of one load that are gathered box by box; ``touched`` are the live ones that have begun to change.
+
+    ``shared`` are its reads if much of them is wanted by others. Such ones begin at ``begin``, a share of them all.
+    """
 
     def __init__(
         self,
@@ -104,10 +114,12 @@ class BoxGather:
         targets: Mapping[int, Target | ShardTarget],
         boxes: Boxes,
         *,
-        begin: float | None = None,
+        begin: float = 0.0,
+        whole: bool = False,
         subchunks: bool = False,
     ) -> None:
-        self._whole = begin is not None
+        self._whole = whole
+        self._wanted_bytes = 0
         self.touched: set[int] = set()
         self._pieces: dict[int, _ScatteredPiece] = {}
         self._ranges: dict[int, list[tuple[int, int]]] = {}
@@ -118,9 +130,9 @@ class BoxGather:
         for index, target in targets.items():
             self._plan(manifest, index, manifest.entries[index], self._wanted(manifest.entries[index], target, boxes))
         reads = plan_reads(self._pieces, manifest.entries, manifest.files, ranges=self._ranges, subchunks=subchunks)
-        first = int(len(reads) * (begin or 0.0))  # each rank begins elsewhere, so that not all read one file
-        self._reads = [*reads[first:], *reads[:first]]
-        self.nbytes = sum(read.stop - read.start for read in self._reads)
+        self.nbytes = sum(read.stop - read.start for read in reads)
+        self.shared: Sequence[ChunkRead] = begun_at(reads, begin) if self.nbytes > _SHARED * self._wanted_bytes else ()
+        self._reads = self.shared or reads
 
     @classmethod
     def of_runs(cls, manifest: Manifest, index: int, runs: Sequence[tuple[int, int]]) -> tuple[BoxGather, list[Cells]]:
@@ -175,6 +187,7 @@ class BoxGather:
                 common, found, dense = self._cuts[key]
                 if common is None:
                     continue
+                self._wanted_bytes += common.elements * item
                 room = _straight(one, common) if dense else None
                 spans += found
                 if room is None:

@@ -251,7 +251,7 @@ def _load_checked(store: Store, manifest: Manifest, request: LoadRequest) -> tup
             _require_memory(restore, where)
         nested = _agree(restore, manifest, request, where)
         boxes = local_boxes(request.view.program_rank, lambda shape, layout: read_as(shape, layout, nested))
-        begin = request.view.rank / request.view.world_size if request.whole else None
+        begin = None if request.barrier is None else request.view.rank / request.view.world_size
         check = request.verify is not Verify.OFF
         with listening(request.progress, "loading") as emit:
             hear = emit if request.barrier is None else request.barrier.both(emit)
@@ -268,6 +268,7 @@ def _load_checked(store: Store, manifest: Manifest, request: LoadRequest) -> tup
                     emit=hear,
                     boxes=boxes,
                     begin=begin,
+                    whole_pieces=request.whole,
                     source=source,
                 )
 

@@ -45,6 +45,15 @@ class Reader(Protocol):
 
 
 @runtime_checkable
+class CachedReader(Protocol):
+    """A reader that may go around a cache which the readers of this machine have in common."""
+
+    def go_through_cache(self) -> None:
+        """Leave what is read from now on in that cache."""
+        ...
+
+
+@runtime_checkable
 class Writer(Protocol):
     """One data file being written, slab by slab, in any order and from many threads."""
 

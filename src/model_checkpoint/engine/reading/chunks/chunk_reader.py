@@ -33,7 +33,7 @@ from model_checkpoint.format import (
 from model_checkpoint.manifest import Entry, FileRecord, Manifest
 from model_checkpoint.options import ReaderLimits
 from model_checkpoint.plan import ChunkRead
-from model_checkpoint.storage.contract.store import Reader, Store
+from model_checkpoint.storage.contract.store import CachedReader, Reader, Store
 
 _LIMITS = ReaderLimits()
 _MOST_READERS = 16  # one chunk of memory each
@@ -157,6 +157,13 @@ class ChunkReader:
             tensor="" if chunk == 0 or not names else names[0],
             chunk=chunk,
         )
+
+    def share(self, reads: Iterable[ChunkRead]) -> None:
+        """Say that others on this machine want what ``reads`` bring, so that it is not read from the medium again."""
+        for index in sorted({read.file for read in reads}):
+            reader = self.open(index)
+            if isinstance(reader, CachedReader):
+                reader.go_through_cache()
 
     def read_chunks(
         self,

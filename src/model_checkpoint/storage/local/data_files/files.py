@@ -280,8 +280,7 @@ class LocalReader:
                 if error.errno not in NO_DIRECT:
                     raise
                 log.debug("%s/%s: direct reads are refused, reading through the page cache", self._folder, self._file)
-                self._calls.set_direct(self._fd, False)
-                self._around_cache = False
+                self.go_through_cache()
         done = 0
         while done < len(view):
             count = self._calls.preadv(self._fd, view[done:], offset + done)
@@ -290,6 +289,13 @@ class LocalReader:
             done += count
         return done
 
+    def go_through_cache(self) -> None:
+        """Leave what is read from now on in the page cache."""
+        if self._around_cache:
+            with typed_errors(self._folder, f"could not read {self._file}"):
+                self._calls.set_direct(self._fd, False)
+            self._around_cache = False
+
     def map(self) -> memoryview | None:
         """The whole file as a private map; None where another machine could cut the file under it."""
         if self._size == 0:
@@ -297,9 +303,7 @@ class LocalReader:
         with typed_errors(self._folder, f"could not read {self._file}"):
             if not is_local(self._calls, self._fd):
                 return None
-            if self._around_cache:  # the map reads through the page cache: what is read besides shall fill it
-                self._calls.set_direct(self._fd, False)
-                self._around_cache = False
+            self.go_through_cache()  # as the map does: what is read besides shall fill it
             return self._calls.mmap(self._fd, self._size)
 
     def close(self) -> None:

@@ -1,0 +1,87 @@
+"""What several ranks of one machine want of a cold file is read from the medium by one of them."""
+
+import threading
+
+import numpy as np
+from tests.distributed.test_save_on_ranks import marked, save_all
+from tests.distributed.threads import all_well, on_ranks
+
+import model_checkpoint as mc
+from model_checkpoint.storage import LocalStore
+from model_checkpoint.storage.local.syscalls import Syscalls
+
+MIB = 1 << 20
+ROWS = (np.arange(48 * MIB) % 251).astype(np.uint8).reshape(24, 2 * MIB)
+
+
+class ColdReads(Syscalls):
+    """A system whose page cache is always empty, and which notes how each large read goes."""
+
+    def __init__(self):
+        super().__init__()
+        self.direct, self.reads, self._guard = {}, [], threading.Lock()
+
+    def resident(self, fd, size):
+        return 0.0
+
+    def set_direct(self, fd, on):
+        super().set_direct(fd, on)
+        self.direct[fd] = on
+
+    def preadv(self, fd, buffer, offset):
+        if len(buffer) >= MIB:
+            with self._guard:
+                self.reads.append((self.direct.get(fd, False), offset))
+        return super().preadv(fd, buffer, offset)
+
+
+def load_cold(root, live, coordinator=None):
+    calls = ColdReads()
+    mc.load(LocalStore(root, calls=calls), into=live, coordinator=coordinator)
+    return calls.reads
+
+
+def test_who_loads_alone_reads_a_cold_file_around_the_page_cache(tmp_path):
+    mc.save(tmp_path, {"w": ROWS}, step=1)
+    live = {"w": np.zeros_like(ROWS)}
+
+    reads = load_cold(tmp_path, live)
+
+    assert reads and all(direct for direct, _ in reads)
+    assert np.array_equal(live["w"], ROWS)
+
+
+def test_what_all_ranks_want_goes_through_the_page_cache_and_each_begins_elsewhere(tmp_path):
+    mc.save(tmp_path, {"w": ROWS}, step=1)
+
+    def load(coordinator):
+        live = {"w": np.zeros_like(ROWS)}
+        reads = load_cold(tmp_path, live, coordinator)
+        return reads, np.array_equal(live["w"], ROWS)
+
+    (first, well), (second, also_well) = all_well(on_ranks(2, load))
+
+    assert well and also_well
+    assert not any(direct for direct, _ in first + second)
+    assert min(offset for _, offset in second[:2]) >= 16 * MIB > max(offset for _, offset in first[:2])
+
+
+def test_ranks_that_cut_every_row_share_what_they_read_and_those_that_cut_none_do_not(tmp_path):
+    save_all(tmp_path, 2, lambda rank: {"w": marked(ROWS, (12 * rank, 0), (12, 2 * MIB))}, step=1)
+
+    def load(offsets, sizes):
+        def work(coordinator):
+            box = tuple(coordinator.rank * one for one in offsets), sizes
+            live = {"w": marked(np.zeros_like(ROWS), *box)}
+            reads = load_cold(tmp_path, live, coordinator)
+            window = tuple(slice(at, at + size) for at, size in zip(*box, strict=True))
+            return reads, np.array_equal(live["w"].array, ROWS[window])
+
+        found = all_well(on_ranks(2, work))
+        assert all(well for _, well in found)
+        return [direct for reads, _ in found for direct, _ in reads]
+
+    columns, rows = load((0, MIB), (24, MIB)), load((12, 0), (12, 2 * MIB))
+
+    assert columns and not any(columns)
+    assert rows and all(rows)
