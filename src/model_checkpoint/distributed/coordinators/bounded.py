@@ -1,16 +1,25 @@
-"""Bounded: calls that come back in time. A store whose host is stopped ignores every timeout it was given."""
+"""Bounded: calls that come back in time. A store whose host is stopped ignores every timeout it was given.
+
+A program that ends waits a moment for a call under way: one that returns from foreign code into an interpreter that is
+being taken down aborts the whole process.
+"""
 
 from __future__ import annotations
 
+import atexit
 import queue
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from model_checkpoint import forks
 
 T = TypeVar("T")
+
+_LAST_WAIT = 2.0  # seconds that the end of a program waits for its calls: a store that answers does so in less
+_in_use: weakref.WeakSet[BoundedCalls] = weakref.WeakSet()
 
 
 class NoAnswer(Exception):
@@ -30,19 +39,22 @@ class BoundedCalls:
         self._name = name
         self._begin()
         forks.in_child(self._begin)
+        _in_use.add(self)
 
     def _begin(self) -> None:
         self._work: queue.SimpleQueue[tuple[Callable[[], Any], queue.SimpleQueue[Any]]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._guard = forks.lock()
+        self._guard, self._busy = forks.lock(), forks.lock()
 
     def run(self, call: Callable[[], T], *, seconds: float) -> T:
         """Return what ``call`` returns, or raise what it raises, or :class:`NoAnswer` after ``seconds``."""
         answer: queue.SimpleQueue[Any] = queue.SimpleQueue()
         with self._guard:
             if self._thread is None:
-                work = self._work
-                self._thread = threading.Thread(target=lambda: _serve(work), name=f"mckpt-{self._name}", daemon=True)
+                work, busy = self._work, self._busy
+                self._thread = threading.Thread(
+                    target=lambda: _serve(work, busy), name=f"mckpt-{self._name}", daemon=True
+                )
                 self._thread.start()
             self._work.put((call, answer))
         try:
@@ -58,16 +70,28 @@ class BoundedCalls:
     def _leave_behind(self) -> None:
         """The next call gets a thread of its own; the old one ends when, and if, its call does."""
         with self._guard:
-            self._work, self._thread = queue.SimpleQueue(), None
+            self._work, self._thread, self._busy = queue.SimpleQueue(), None, forks.lock()
+
+    def end(self, until: float) -> None:
+        """Wait for the call under way, if there is one, and let no other begin."""
+        self._busy.acquire(timeout=max(0.0, until - time.monotonic()))
 
 
-def _serve(work: queue.SimpleQueue[Any]) -> None:
+@atexit.register
+def _end_all() -> None:
+    until = time.monotonic() + _LAST_WAIT
+    for calls in list(_in_use):
+        calls.end(until)
+
+
+def _serve(work: queue.SimpleQueue[Any], busy: threading.Lock) -> None:
     while True:
         call, answer = work.get()
-        try:
-            answer.put((True, call()))
-        except BaseException as error:  # noqa: BLE001  # carried to the caller
-            answer.put((False, error))
+        with busy:
+            try:
+                answer.put((True, call()))
+            except BaseException as error:  # noqa: BLE001  # carried to the caller
+                answer.put((False, error))
 
 
 def pause(nap: float, until: float, world_size: int = 64) -> float:
