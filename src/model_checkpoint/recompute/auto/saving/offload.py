@@ -38,6 +38,11 @@ class Offloader:
         self._pool: ThreadPoolExecutor | None = None
         self._early: weakref.ref[OffloadGroup] | None = None
         self._lock = forks.lock()
+        forks.in_child(self._begin_anew)
+
+    def _begin_anew(self) -> None:
+        """In a forked child: the worker stayed behind, and the files are the parent's."""
+        self._pool = self._folder = None
 
     def convoy(self, statistics: RecomputeStatistics, *, background: bool = True) -> OffloadRun:
         """The groups of one run through the stages; without ``background`` all is done when it must be."""
@@ -51,7 +56,7 @@ class Offloader:
     def new_group(self, layer: str, mode: str, convoy: OffloadRun) -> OffloadGroup:
         """A group for one stage call; its folder stays as long as it does."""
         with self._lock:
-            if self._folder is None or not self._folder.ours:  # a forked child has no worker, and no right to the files
+            if self._folder is None:
                 self._folder = SpillFolder(self._given)
                 self._pool = ThreadPoolExecutor(1, thread_name_prefix="recompute-offload")
             folder = self._folder
