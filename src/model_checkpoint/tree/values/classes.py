@@ -15,6 +15,8 @@ from model_checkpoint.errors import ClassUnavailable, ManifestInvalid
 from model_checkpoint.tree.nodes.located_error import no_codec
 from model_checkpoint.tree.nodes.names import brief
 
+_MOST_BITS = 14_000  # of a number that a class may have lost since; Python writes no longer one in digits
+
 
 def label(cls: type) -> str:
     """Return how a class is recorded: ``module:qualified.name``."""
@@ -109,19 +111,16 @@ def _refuse_impossible(cls: type[Enum], recorded: str, name: str | None, value: 
         odd = "is a base of enums and has no members"
     elif name is None and type(value) is not int:
         odd = f"a member without a name is a number, got {brief(value)}"
-    elif issubclass(cls, Flag) and type(value) is int and not _can_be_written(value):
-        odd = f"a number of {value.bit_length()} bits is no sum of flags"
+    elif type(value) is int and value.bit_length() > _MOST_BITS and not _has(cls, name, value):
+        odd = f"a number of {value.bit_length()} bits is the value of no member"
     else:
         return
     raise ManifestInvalid(f"enum {recorded}: {odd}. The manifest is damaged; load another step.")
 
 
-def _can_be_written(value: int) -> bool:
-    """Whether Python writes the number in digits, as it does to name a sum of flags."""
-    try:
-        return bool(str(value))
-    except ValueError:
-        return False
+def _has(cls: type[Enum], name: str | None, value: Any) -> bool:
+    member = cls.__members__.get(name or "")
+    return member is not None and _is_same(member.value, value)
 
 
 def _is_same(one: Any, other: Any) -> bool:
