@@ -74,7 +74,8 @@ def _id(found: ListedCheckpoint) -> str:
 def undelete(root: Reference, *, step: int | None = None, name: str | None = None) -> CheckpointInfo:
     """Bring back the latest deletion, or the latest of a step or name, which may be given as a reference."""
     store, choice = resolve(root, step=step, name=name)
-    require_root(store)
+    if not any(value is not None for value in choice.values()):
+        require_root(store)
     step, name = choice.get("step"), choice.get("name")
     if step is not None and name is not None:
         raise OptionInvalid("choose what to bring back by step= or name=, not by both")

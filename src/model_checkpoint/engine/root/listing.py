@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import islice
@@ -21,6 +22,7 @@ from model_checkpoint.errors import (
     OptionInvalid,
     UnsafeName,
     WrittenByBackend,
+    WrongReference,
 )
 from model_checkpoint.manifest import (
     HEAD_BYTES,
@@ -44,7 +46,7 @@ from model_checkpoint.plan import (
     told_step,
 )
 from model_checkpoint.storage.contract.store import Store, read_manifests
-from model_checkpoint.storage.locate import Root, open_store
+from model_checkpoint.storage.locate import Root, UnknownScheme, open_store
 from model_checkpoint.tree.nodes.per_rank import RankView, view_of
 
 
@@ -215,7 +217,26 @@ def to_info(store: Store, found: ListedCheckpoint) -> CheckpointInfo:
 
 
 def require_root(store: Store) -> None:
-    """Raise when there is no such root, naming the nearest thing a caller may have meant."""
+    """Raise where no root is, or where a root is asked for and one of its checkpoints is named."""
+    above = _root_above(store)
+    if above:
+        raise WrongReference(f"{store.url}: names one checkpoint, give its root: {above}.", store.url)
+    _require_there(store)
+
+
+def _root_above(store: Store) -> str:
+    """The root of the one checkpoint that the place of a store names; empty if it names none."""
+    root, mark, choice = store.url.rpartition("@")
+    folder, below, name = store.url.rpartition("/checkpoints/")
+    with suppress(UnknownScheme):  # a store of the caller's own
+        if below and "/" not in name and open_store(folder).has(name):
+            return folder
+        if mark and "/" not in choice and not store.exists() and open_store(root).names():
+            return root
+    return ""
+
+
+def _require_there(store: Store) -> None:
     if not store.exists():
         raise CheckpointNotFound(
             f"{store.url}: no such checkpoint root. Check the path, or save there first with mc.save.",
@@ -311,7 +332,7 @@ def _ranked(store: Store) -> list[ListedCheckpoint]:
 
 
 def _nothing(store: Store) -> CheckpointNotFound:
-    require_root(store)
+    _require_there(store)
     return CheckpointNotFound(
         f"{store.url}: no committed checkpoint. A save that was killed leaves none; save again, or check the path.",
         store.url,
