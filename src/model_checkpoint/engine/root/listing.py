@@ -35,6 +35,7 @@ from model_checkpoint.manifest import (
     decode_summary,
     unpack,
 )
+from model_checkpoint.name_lists import some_of
 from model_checkpoint.performance.gc_pause import collector_paused
 from model_checkpoint.plan import (
     Ranking,
@@ -176,7 +177,7 @@ def load_manifest(store: Store, name: str, view: RankView = _TO_LOOK_AT, *, join
 
 def _listing(manifest: Manifest) -> str:
     names = [record.name for record in manifest.extras]
-    return f"{', '.join(names[:4])}{', ...' if len(names) > 4 else ''}"
+    return some_of(names, most=4)
 
 
 def list_checkpoints(root: Root) -> list[CheckpointInfo]:
@@ -307,7 +308,7 @@ def _newest(store: Store) -> Iterator[ListedCheckpoint]:
     if not passed:
         raise _nothing(store)
     raise CheckpointNotFound(
-        f"{store.url}: only incomplete emergency checkpoints: {', '.join(passed[:8])}. "
+        f"{store.url}: only incomplete emergency checkpoints: {some_of(passed)}. "
         "Load one by name=, with parts=[...] for what it has.",
         store.url,
     )
@@ -343,10 +344,9 @@ def _with_id(store: Store, ranked: Sequence[ListedCheckpoint], start: str) -> li
     """Those with an id of that beginning; one that fits several chooses nothing."""
     hits = [f for f in ranked if f.summary is not None and f.summary.id.startswith(start)]
     if len(hits) > 1:
-        names = ", ".join(f.name for f in hits[:8])
         raise CheckpointNotFound(
-            f"{store.url}: {len(hits)} checkpoints have an id that begins with {start!r}: {names}"
-            f"{', ...' if len(hits) > 8 else ''}. Give more of the id.",
+            f"{store.url}: {len(hits)} checkpoints have an id that begins with {start!r}: "
+            f"{some_of([f.name for f in hits])}. Give more of the id.",
             store.url,
         )
     return hits
@@ -363,9 +363,9 @@ def _from(
 
 
 def _no_such(store: Store, ranked: Sequence[ListedCheckpoint], what: str) -> CheckpointNotFound:
-    steps = ", ".join(f.name if f.step is None else str(f.step) for f in ranked[:8])
+    steps = some_of([f.name if f.step is None else f.step for f in ranked])
     return CheckpointNotFound(
-        f"{store.url}: no {what}; there are {len(ranked)}: {steps}{', ...' if len(ranked) > 8 else ''}. "
+        f"{store.url}: no {what}; there are {len(ranked)}: {steps}. "
         "Choose one of them, or leave the choice out for the newest.",
         store.url,
     )
@@ -389,4 +389,4 @@ def unmeasured(ranking: Ranking, metrics: Sequence[Mapping[str, Any]]) -> str:
         return f"no checkpoint has a number for {ranking.criteria[0].text}; NaN is never best."
     near = get_close_matches(missing[0], known, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else " Save with metrics={...} to choose by them."
-    return f"no checkpoint has a metric {missing[0]!r}; known: {', '.join(known) or 'none'}.{hint}"
+    return f"no checkpoint has a metric {missing[0]!r}; known: {some_of(known)}.{hint}"

@@ -12,6 +12,7 @@ from types import BuiltinFunctionType
 from typing import Any
 
 from model_checkpoint.errors import ClassUnavailable, ManifestInvalid
+from model_checkpoint.name_lists import some_of
 from model_checkpoint.tree.nodes.located_error import no_codec
 from model_checkpoint.tree.nodes.names import brief
 
@@ -46,8 +47,8 @@ def dataclass_values(value: Any) -> list[tuple[str, Any]]:
         if name not in names and not isinstance(getattr(type(value), name, None), cached_property)
     ]
     if unset or extra:
-        odd = f"fields that are not set: {unset}" if unset else f"attributes that are no fields: {extra}"
-        raise no_codec(type(value), f"the dataclass {type(value).__qualname__} has {odd}")
+        kind = "fields that are not set" if unset else "attributes that are no fields"
+        raise no_codec(type(value), f"the dataclass {type(value).__qualname__} has {kind}: {some_of(unset or extra)}")
     return [(name, getattr(value, name)) for name in names]
 
 
@@ -82,7 +83,8 @@ class Resolver:
         actual = fields_of(cls)
         if actual != list(names):
             raise ClassUnavailable(
-                f"class {recorded}: its fields changed, the checkpoint has {list(names)}, the class has {actual}. "
+                f"class {recorded}: its fields changed, the checkpoint has {some_of(names)}, the class has "
+                f"{some_of(actual)}. "
                 "Pass types=[...] with a class that has the saved fields, or register a codec."
             )
         return cls
