@@ -10,6 +10,7 @@ from model_checkpoint.errors import CheckpointException
 from model_checkpoint.options import Graces
 from model_checkpoint.storage import LocalStore
 from model_checkpoint.testing.blobs import load_blobs, save_blobs
+from model_checkpoint.testing.trash_suite import AT_ONCE
 
 ROOT = "/data/runs"
 OLD = {"x-a1": b"old" * 10, "y-a1": b"o"}
@@ -17,7 +18,6 @@ NEW = {"x-a2": b"new" * 20, "y-a2": b"n"}
 SAME = {"x-a1": b"new" * 20, "y-a2": b"n"}  # a name that the old version has, too
 OTHER = {"x-a0": b"other"}
 KEEP_TRASH = Graces(local=0.0, foreign=0.0)
-AT_ONCE = Graces(local=0.0, foreign=0.0, trash=0.0)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
