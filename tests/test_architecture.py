@@ -24,7 +24,10 @@ MOST_TESTS = 16  # modules of a folder of tests or benchmarks
 # one idea, told again in each room, or in each kind of store
 SAME_IDEA = {"__init__", "errors", "names", "store", "attempt", "commit", "trash", "recovery", "failures", "mending"}
 # words for which the field has better ones: nothing in the package is called by them
-RETIRED_WORDS = {"wish", "landing", "trouble", "ground", "books", "roster", "parcel", "press", "squeeze", "pour"}
+RETIRED_WORDS = {
+    *{"wish", "landing", "trouble", "ground", "books", "roster", "parcel", "press", "squeeze", "pour"},
+    *{"convoy", "errand", "machinery"},
+}
 RETIRED_CLASSES = {"Found"}
 CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
 LAYERS = {room: one for one in CONTRACTS if one["type"] == "layers" for room in one["containers"]}
