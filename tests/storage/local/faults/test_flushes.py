@@ -5,6 +5,7 @@ from functools import cache
 
 import pytest
 from tests.ground.model_disk import ModelDisk
+from tests.storage.local.faults.crash_ground import bring_back, discard
 
 from model_checkpoint.errors import CheckpointException
 from model_checkpoint.options import Graces
@@ -115,14 +116,6 @@ def replace_old(store):
 
 def swap_with_old(store):
     save_blobs(store, "step-1", SAME, attempt="a2", replace=True, obsolete=list(OLD))
-
-
-def discard(store):
-    store.discard("step-1")
-
-
-def bring_back(store):
-    store.bring_back(store.trash()[0].token)
 
 
 def recover(store):

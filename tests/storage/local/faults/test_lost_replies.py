@@ -5,24 +5,12 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.storage.local.faults.failing_calls import FailingCalls, left
+from tests.storage.local.faults.failing_calls import left
 
 from model_checkpoint.errors import DurabilityUnknown, LimitExceeded, StorageFailure, UnsafeName
 from model_checkpoint.storage.contract.sidecars import SIDECAR_BYTES, sidecars_of
-from model_checkpoint.storage.local.store import LocalStore
 from model_checkpoint.testing.blobs import blob_manifest, load_blobs, write_blob
 from model_checkpoint.testing.trash_suite import AT_ONCE
-
-
-@pytest.fixture
-def calls():
-    return FailingCalls()
-
-
-@pytest.fixture
-def store(tmp_path, calls):
-    return LocalStore(tmp_path, calls=calls)
-
 
 # --- small values ----------------------------------------------------------------------------------------------------
 

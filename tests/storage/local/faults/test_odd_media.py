@@ -17,16 +17,6 @@ from model_checkpoint.testing.trash_suite import AT_ONCE
 FILES = {"x-a1": b"one" * 50, "y-a1": b"two"}
 
 
-@pytest.fixture
-def calls():
-    return FailingCalls()
-
-
-@pytest.fixture
-def store(tmp_path, calls):
-    return LocalStore(tmp_path, calls=calls)
-
-
 # --- a disk without room for a name ----------------------------------------------------------------------------------
 
 
