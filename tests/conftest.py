@@ -5,6 +5,7 @@ import contextlib
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.ground import object_servers
 from tests.ground.power import Disk, PowerUnavailable
 from tests.ground.rank_zygote import Zygote
 from tests.ground.requirements import without_power
@@ -24,6 +25,14 @@ def disk(request, tmp_path):
     yield disk
     with contextlib.suppress(PowerUnavailable):
         disk.unmount()
+
+
+@pytest.fixture(scope="session")
+def moto(tmp_path_factory):
+    """A quick S3 server with an empty bucket; each test keeps to a root of its own in it."""
+    with object_servers.moto(tmp_path_factory.mktemp("moto")) as server:
+        server.make_bucket("bucket")
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -4,11 +4,17 @@ Real servers, kills and deadlines on a busy machine: what failed gets a second g
 beside it, and must pass all three. What needed one is printed at the end and kept in ``second_go.txt``, a file of the
 repository: a test that stands there gets no second go, since the same test failing now and then is a bug in it or in
 what it tests. Who mends it takes its line out.
+
+A clean clone goes with all that is written in it, so there the same is kept in a file beside it as well, which the
+environment names (``MCKPT_SECOND_GO``; ``.ci/run`` does). A line of that file counts as long as the file of the test is
+as it was: a test that was changed since is another one.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -17,6 +23,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORD = ROOT / "tests" / "second_go.txt"
+BESIDE = "MCKPT_SECOND_GO"  # the environment says by it where the record is that outlives a clone
 # These fork at every call to the medium: in processes that have loaded no framework that takes half the time.
 FORKING = (
     "tests/engine/faults/test_engine_faults.py",
@@ -33,11 +40,13 @@ class Broken(Exception):
     """A run of pytest ended in neither passes nor failures; the message says how."""
 
 
-def main(groups: Sequence[Sequence[str]], *, record: Path = RECORD, folder: Path = ROOT) -> int:
+def main(
+    groups: Sequence[Sequence[str]], *, record: Path = RECORD, folder: Path = ROOT, beside: Path | None = None
+) -> int:
     """Run every group, give what failed its second go, print what needed one; 0 if in the end all passed."""
     try:
         failed = [test for group in groups for test in failures(["--dist", "worksteal", *group], folder)]
-        known = _recorded(record)
+        known = _recorded(record) | {test for test in failed if _as_it_is(test, folder) in _recorded(beside)}
         unsteady = [test for test in failed if test in known]
         red = [*unsteady, *_red_again([test for test in failed if test not in known], folder)]
     except Broken as error:
@@ -45,6 +54,7 @@ def main(groups: Sequence[Sequence[str]], *, record: Path = RECORD, folder: Path
         return 2
     saved = [test for test in failed if test not in red]
     _keep(record, saved)
+    _keep(beside, [_as_it_is(test, folder) for test in saved])
     print(summary(saved, unsteady, red))
     return 1 if red else 0
 
@@ -84,29 +94,39 @@ def _red_again(failed: Sequence[str], folder: Path) -> list[str]:
     return red
 
 
-def _recorded(record: Path) -> set[str]:
-    lines = record.read_text(encoding="utf-8").splitlines() if record.exists() else []
+def _as_it_is(test: str, folder: Path) -> str:
+    """The line of a test in the record beside the clone, with a digest of the file it stands in."""
+    source = folder / test.partition("::")[0]
+    return f"{hashlib.sha256(source.read_bytes()).hexdigest()[:16] if source.exists() else 'gone'} {test}"
+
+
+def _recorded(record: Path | None) -> set[str]:
+    lines = record.read_text(encoding="utf-8").splitlines() if record is not None and record.exists() else []
     return {line for line in lines if line and not line.startswith("#")}
 
 
-def _keep(record: Path, tests: Sequence[str]) -> None:
-    if tests:
+def _keep(record: Path | None, tests: Sequence[str]) -> None:
+    if not tests or record is None:
+        return
+    try:
         with record.open("a", encoding="utf-8") as file:
             file.writelines(f"{test}\n" for test in tests)
+    except OSError as error:
+        print(f"== {record}: not kept ({error})")
 
 
 def summary(saved: Sequence[str], unsteady: Sequence[str], red: Sequence[str]) -> str:
-    """The closing lines: what needed a second go, and what is red."""
-    lines = [f"\n== needed a second go: {len(saved)}", *(f"   {test}" for test in saved)]
-    if saved:
-        lines.append(f"   commit {RECORD.name}, where they now stand: their next failure is red at once")
+    """The closing lines: what is red, and last what needed a second go."""
+    lines = [""]
     if unsteady:
         lines += ["== failed again after an earlier second go: a bug", *(f"   {test}" for test in unsteady)]
     others = [test for test in red if test not in unsteady]
     if others:
         lines += ["== red", *(f"   {test}" for test in others)]
-    return "\n".join(lines)
+    if saved:
+        lines.append(f"== commit {RECORD.name}, where these now stand: their next failure is red at once")
+    return "\n".join([*lines, f"== needed a second go: {len(saved)}", *(f"   {test}" for test in saved)])
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(GROUPS))
+    raise SystemExit(main(GROUPS, beside=Path(os.environ[BESIDE]) if os.environ.get(BESIDE) else None))

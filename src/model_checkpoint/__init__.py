@@ -30,6 +30,7 @@ backend        how somebody else than the engine writes a state.
 coordination   what lets ranks talk.
 events         how lower rooms report.
 forks          what a forked child must find fresh.
+name_lists     how many names a message tells.
 notebook_html  how values look in a notebook.
 errors         what can go wrong, where, and the next step.
 """

@@ -1,36 +1,18 @@
 """Digests of several chunks at once are those of hashlib, side by side or one by one, and the copies are exact."""
 
 import hashlib
-import importlib.util
-import sys
 import threading
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.ground.extensions import without_extension
 
 from model_checkpoint.format import sha256
 
 LANES = "model_checkpoint.format._sha256_lanes"
 EDGES = [0, 1, 55, 56, 57, 63, 64, 65, 119, 120, 127, 128, 129, 1000]
-
-
-def without_the_extension():
-    """The module as it is where nothing was compiled."""
-    compiled = sys.modules.pop(LANES, None)
-    sys.modules[LANES] = None
-    try:
-        spec = importlib.util.spec_from_file_location("sha256_without_extension", sha256.__file__)
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    finally:
-        del sys.modules[LANES]
-        if compiled is not None:
-            sys.modules[LANES] = compiled
-    return module
-
-
-PLAIN = without_the_extension()
+PLAIN = without_extension(sha256, LANES)
 WAYS = [
     pytest.param(PLAIN, id="one-by-one"),
     pytest.param(

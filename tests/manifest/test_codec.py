@@ -285,6 +285,24 @@ def test_a_compressed_bomb_is_refused_before_it_unfolds():
         decode(encode(big), "here", limits=ReaderLimits(manifest_bytes=1000))
 
 
+@pytest.mark.parametrize("place", ["tree", "metadata", "attributes"])
+def test_nesting_is_granted_to_the_depth_of_the_limits(place):
+    def nested(depth):
+        node = ["l", []]
+        for _ in range(depth // 2 - 2):
+            node = ["l", [node]]
+        node = ["d", ["k", node]]
+        if place != "attributes":
+            return manifest(**{place: node})
+        return manifest(entries=(msgspec.structs.replace(manifest().entries[0], attributes=node),))
+
+    for depth in (12, 40):
+        limits = ReaderLimits(depth=depth)
+        assert decode(encode(nested(depth)), "here", limits=limits) == nested(depth)
+        with pytest.raises(errors.LimitExceeded, match=f"^here: the manifest has more than {depth} arrays inside"):
+            decode(encode(nested(depth + 2)), "here", limits=limits)
+
+
 # --- heads -----------------------------------------------------------------------------------------------------------
 
 

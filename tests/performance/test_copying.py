@@ -1,34 +1,16 @@
 """Copies past the caches are exact at any place and touch nothing else, compiled or not."""
 
-import importlib.util
-import sys
 import threading
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.ground.extensions import without_extension
 
 from model_checkpoint.performance import copying
 
 COMPILED = "model_checkpoint.performance._stream_copy"
-
-
-def without_the_extension():
-    """The module as it is where nothing was compiled."""
-    compiled = sys.modules.pop(COMPILED, None)
-    sys.modules[COMPILED] = None
-    try:
-        spec = importlib.util.spec_from_file_location("copying_without_extension", copying.__file__)
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    finally:
-        del sys.modules[COMPILED]
-        if compiled is not None:
-            sys.modules[COMPILED] = compiled
-    return module
-
-
-PLAIN = without_the_extension()
+PLAIN = without_extension(copying, COMPILED)
 WAYS = [
     pytest.param(PLAIN, id="plain"),
     pytest.param(

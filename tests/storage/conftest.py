@@ -17,13 +17,6 @@ def seaweed(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def moto(tmp_path_factory):
-    with object_servers.moto(tmp_path_factory.mktemp("moto")) as server:
-        server.make_bucket("bucket")
-        yield server
-
-
-@pytest.fixture(scope="session")
 def azurite(tmp_path_factory):
     """The server of Azure blobs; what needs it says so where npm could not install it."""
     try:

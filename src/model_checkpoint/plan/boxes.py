@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from math import prod
 from operator import index as as_int
+from reprlib import repr as brief
 from types import EllipsisType
 from typing import NamedTuple
 
@@ -70,11 +71,22 @@ def _expand(index: Index, rank: int) -> list[int | slice]:
 
 
 def _basic(part: object) -> int | slice:
-    if isinstance(part, slice):
-        return part
-    if isinstance(part, bool) or not hasattr(part, "__index__"):
-        raise IndexInvalid(f"index {part!r}: only whole numbers, slices and one ellipsis; load it and index that")
-    return as_int(part)
+    try:
+        if isinstance(part, slice):
+            part.indices(0)  # asks each of its numbers
+            return part
+        if not _is_mask_or_list(part):
+            return as_int(part)  # type: ignore[arg-type]
+        why = ""
+    except (TypeError, ValueError) as error:
+        why = f" ({error})"
+    raise IndexInvalid(f"index {brief(part)}: only whole numbers, slices and one ellipsis{why}; load it and index that")
+
+
+def _is_mask_or_list(part: object) -> bool:
+    """Whether an index means something else than one number, though one could be made of it: True, a list of one."""
+    is_mask = isinstance(part, bool) or str(getattr(part, "dtype", "")).endswith("bool")
+    return is_mask or bool(getattr(part, "shape", ()))
 
 
 def parts_of(box: Box, gap: int) -> Iterator[Part]:

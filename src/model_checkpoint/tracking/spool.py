@@ -20,6 +20,7 @@ from typing import Any
 from model_checkpoint import forks
 from model_checkpoint.options import MIB
 from model_checkpoint.storage.contract.failures import UNSUPPORTED, typed_errors
+from model_checkpoint.storage.local.locks import take_lock
 from model_checkpoint.storage.local.paths import (
     flush_folder,
     free_bytes,
@@ -322,7 +323,7 @@ def _begin_segment(calls: Syscalls, folder: str, suffix: str) -> _Segment:
         path = f"{folder}/{time.time_ns():020d}-{os.getpid()}-{secrets.token_hex(4)}{suffix}"
         fd = calls.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         try:
-            _take(calls, fd, path)
+            take_lock(calls, fd, path, otherwise="only this process replays it, others after a day")
             if is_at(calls, fd, path):
                 flush_folder(calls, folder)
                 return _Segment(calls, fd, path)
@@ -330,12 +331,3 @@ def _begin_segment(calls: Syscalls, folder: str, suffix: str) -> _Segment:
             let_go(calls, fd)
             raise
         let_go(calls, fd)
-
-
-def _take(calls: Syscalls, fd: int, path: str) -> None:
-    try:
-        calls.flock(fd, fcntl.LOCK_EX)
-    except OSError as error:
-        if error.errno not in UNSUPPORTED:
-            raise
-        log.warning("%s: this file system has no locks; only this process replays it, others after a day", path)

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 from tests.checkpoint.retention.retention_ground import fill, steps
-from tests.engine.faults.fault_ground import KILLS, NOW, NOW_BUT_KEEP_TRASH, name_of, quick_folder
+from tests.engine.faults.fault_ground import AT_ONCE, KILLS, NOW_BUT_KEEP_TRASH, name_of, quick_folder
 from tests.ground.scenes import Album, link_tree
 
 import model_checkpoint as mc
@@ -96,7 +96,7 @@ class Ground:
             assert mc.undelete(self.root, step=step).step == step
         assert self.check() == sorted({*STAY, *GO})
         mc.prune(self.root, keep=KEEP, grace=0)
-        mc.collect_garbage(self.root, graces=NOW)
+        mc.collect_garbage(self.root, graces=AT_ONCE)
         assert steps(self.root) == STAY
         assert [path for name in (".staging", ".trash") for path in (self.root / name).iterdir()] == []
         assert [path.name.partition(".")[0] for path in (self.root / ".sidecars").iterdir()] == ["pin"]

@@ -30,14 +30,20 @@ def loss_of(net):
     return net(torch.randn(4, WIDTH)).square().mean()
 
 
+def train(state, steps):
+    for _ in range(steps):
+        loss_of(state["model"]).backward()
+        state["optimizer"].step()
+        state["optimizer"].zero_grad()
+
+
 def make(optimizer=torch.optim.Adam, **options):
     torch.manual_seed(0)
     net = Net()
     one = optimizer(net.parameters(), **options)
-    loss_of(net).backward()
-    one.step()
-    one.zero_grad()
-    return {"model": net, "optimizer": one, "step": 1}
+    state = {"model": net, "optimizer": one, "step": 1}
+    train(state, steps=1)
+    return state
 
 
 def frozen_copy(state):

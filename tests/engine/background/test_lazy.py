@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tests.engine.background.lazy_training import MIB, TIGHT, WIDTH, frozen_copy, hooks, loss_of, make, same  # noqa: E402
+from tests.engine.background.lazy_training import MIB, TIGHT, WIDTH, frozen_copy, hooks, loss_of, make, same, train  # noqa: E402
 
 import model_checkpoint as mc  # noqa: E402
 from model_checkpoint.engine.background.save_async import save_async  # noqa: E402
@@ -35,10 +35,7 @@ def test_the_state_at_the_call_is_saved_while_training_goes_on(tmp_path, gate, n
     job = save_async(tmp_path, state, step=1, lazy=True, memory_limit=TIGHT, progress=gate)
     assert job.state is SaveState.STAGING
     gate.open_soon()
-    for _ in range(3):
-        loss_of(state["model"]).backward()
-        state["optimizer"].step()
-        state["optimizer"].zero_grad()
+    train(state, steps=3)
     job.result()
 
     assert same(mc.load(tmp_path), expected)

@@ -1,7 +1,7 @@
 """An optimizer inside another object guards a lazy save, and is saved and loaded, as the bare one does."""
 
 import pytest
-from tests.engine.background.lazy_training import TIGHT, frozen_copy, loss_of, make, same
+from tests.engine.background.lazy_training import TIGHT, frozen_copy, loss_of, make, same, train
 
 torch = pytest.importorskip("torch")
 import model_checkpoint as mc  # noqa: E402
@@ -57,10 +57,7 @@ def test_a_wrapped_optimizer_in_the_state_guards_a_lazy_save(tmp_path, gate, wra
     gate.guards = [inner]
     job = mc.save_async(tmp_path, state, step=1, lazy=True, memory_limit=TIGHT, progress=gate)
     gate.open_soon()
-    for _ in range(2):
-        loss_of(state["model"]).backward()
-        state["optimizer"].step()
-        state["optimizer"].zero_grad()
+    train(state, steps=2)
     job.result()
 
     assert same(mc.load(tmp_path), expected)

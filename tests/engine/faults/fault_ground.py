@@ -21,8 +21,8 @@ from model_checkpoint.manifest import decode
 from model_checkpoint.options import Graces, LayoutLimits
 from model_checkpoint.storage.local.store import LocalStore
 from model_checkpoint.testing import Ended, Fault, Kind, run_here, run_in_child
+from model_checkpoint.testing.trash_suite import AT_ONCE
 
-NOW = Graces(local=0.0, foreign=0.0, trash=0.0)
 NOW_BUT_KEEP_TRASH = Graces(local=0.0, foreign=0.0)
 SMALL = LayoutLimits(chunk_bytes=1 << 14, file_bytes=1 << 16)  # several files and chunks of a state that costs little
 
@@ -112,7 +112,7 @@ OVERWRITE = Operation(
 )
 OVERWRITE_FIRST = Operation(name="overwrite", work=lambda way, store: way.save(store, 3, step=1, overwrite=True))
 DELETE = Operation(name="delete", work=lambda way, store: mc.delete(store, step=2), step=2, before=2)
-RECOVER = Operation(name="recover", work=lambda way, store: store.sweep(NOW))  # of what others left
+RECOVER = Operation(name="recover", work=lambda way, store: store.sweep(AT_ONCE))  # of what others left
 OPERATIONS = [SAVE, OVERWRITE, DELETE, RECOVER]
 
 
@@ -201,7 +201,7 @@ class Ground:
         if 2 not in seen:
             mc.undelete(self.root, step=2)
             seen[2] = 2
-        mc.collect_garbage(self.root, graces=NOW)
+        mc.collect_garbage(self.root, graces=AT_ONCE)
         assert self.seen() == seen
         folders = [path for path in self.root.glob("checkpoints/*") if (path / "manifest.json").exists()]
         kept = {str(folder / name) for folder in folders for name in listed(folder)}

@@ -11,6 +11,7 @@ import pytest
 
 import model_checkpoint as mc
 from model_checkpoint.options import Graces
+from model_checkpoint.testing.trash_suite import AT_ONCE
 
 pytestmark = [pytest.mark.slow, pytest.mark.fault]
 CUTS = 50
@@ -88,7 +89,7 @@ def test_no_acknowledged_checkpoint_is_lost_when_power_goes(disk, way):
             shared += len(info.shared_with)
             mc.delete(root, step=info.step)
         if root.exists():
-            mc.collect_garbage(root, graces=Graces(local=0.0, foreign=0.0, trash=0.0))
+            mc.collect_garbage(root, graces=AT_ONCE)
 
     assert acknowledged > CUTS
     assert (shared > 5) == ("incremental" in way)  # files of which power loss could take all links at once

@@ -1,6 +1,5 @@
 """A process may fork at any moment: the child finds every lock free, saves and loads, and the parent's save goes on."""
 
-import ast
 import itertools
 import os
 import signal
@@ -10,9 +9,11 @@ from pathlib import Path
 
 import pytest
 from tests.engine.faults.fault_ground import WAYS, epoch_of, quick_folder
+from tests.engine.faults.made_by_hand import made_by_hand
 
 import model_checkpoint as mc
 from model_checkpoint import forks
+from model_checkpoint.api.jobs.job_runner import JobRunner
 from model_checkpoint.recompute import AsyncRecomputationEngine
 from model_checkpoint.recompute.errors import RecomputationCancelled
 from model_checkpoint.recompute.functions.single_flight import SingleFlight
@@ -127,37 +128,54 @@ def test_a_method_is_called_in_children_as_long_as_its_object_lives():
 
 # each lives for one save, load, file, task or pass, whose threads a child does not have either
 FOR_ONE_CALL = {
-    "distributed/storing/keyed_files.py", "engine/background/lazy.py", "engine/background/staging_queue.py",
-    "engine/common/meter.py", "engine/common/workers.py", "engine/jobs/running_save.py", "engine/writing/compress.py",
-    "engine/writing/rank_saves/unsharded.py", "engine/writing/shared_pages.py", "engine/writing/slabs.py",
-    "hooks/calling/lost_threads.py", "recompute/auto/running/region_frame.py",
-    "recompute/functions/async_recomputation.py", "storage/local/data_files/files.py", "storage/memory_attempts.py",
-    "storage/objects/leases.py", "storage/objects/reader.py", "storage/objects/writer.py",
+    ("distributed/storing/keyed_files.py", "KeyedWriter"), ("engine/background/lazy.py", "Lazy"),
+    ("engine/background/staging_queue.py", "StagingQueue"), ("engine/common/meter.py", "Meter"),
+    ("engine/common/workers.py", "Pace"), ("engine/common/workers.py", "_Queue"),
+    ("engine/common/workers.py", "_Seat"), ("engine/jobs/running_save.py", "RunningSave"),
+    ("engine/writing/compress.py", "FileCompressor"), ("engine/writing/rank_saves/unsharded.py", "_ChunksAtHand"),
+    ("engine/writing/shared_pages.py", "SharedPages"), ("engine/writing/slabs.py", "FileJob"),
+    ("hooks/calling/lost_threads.py", "_Task"), ("hooks/calling/lost_threads.py", "_Thread"),
+    ("recompute/auto/running/region_frame.py", "RegionFrame"),
+    ("recompute/functions/async_recomputation.py", "_Batch"), ("storage/local/data_files/files.py", "LocalWriter"),
+    ("storage/memory_attempts.py", "MemoryWriter"), ("storage/objects/leases.py", "Lease"),
+    ("storage/objects/reader.py", "ObjectReader"), ("storage/objects/writer.py", "ObjectWriter"),
+    ("storage/objects/writer.py", "_Stream"),
 }  # fmt: skip
 
 
-def test_every_lock_that_outlives_a_call_is_of_the_registry():
+def test_every_lock_and_pool_that_outlives_a_call_is_of_the_registry():
     """None is made by hand, for a module, a class or an object: a child forked while it is held would wait for ever."""
     package = Path(mc.__file__).parent
     made = {
-        path.relative_to(package).as_posix(): places
+        (path.relative_to(package).as_posix(), holder): lines
         for path in package.rglob("*.py")
-        if path.name != "forks.py" and (places := locks_made_in(path.read_text()))
+        if path.name != "forks.py"
+        for holder, lines in made_by_hand(path.read_text()).items()
     }
 
-    assert {name: places for name, places in made.items() if name not in FOR_ONE_CALL} == {}
+    assert {place: lines for place, lines in made.items() if place not in FOR_ONE_CALL} == {}
     assert made.keys() >= FOR_ONE_CALL
 
 
-def locks_made_in(text):
-    """The lines that make a lock by hand, or hand on what makes one; a condition on another lock is that lock."""
-    kinds = ("threading.Lock", "threading.RLock", "threading.Condition")
-    return [
-        node.lineno
-        for node in ast.walk(ast.parse(text))
-        if (isinstance(node, ast.Call) and not node.args and ast.unparse(node.func) in kinds)
-        or (isinstance(node, ast.keyword) and ast.unparse(node.value) in kinds)
-    ]
+@pytest.mark.parametrize(
+    ("source", "lines"),
+    [
+        ("import threading\nguard = threading.Lock()", {"": [2]}),
+        ("from threading import Lock as L\ndef work():\n    guard = L()", {"": [3]}),
+        ("import threading as t\nclass A:\n    turn: t.RLock = field(default_factory=t.RLock)", {"A": [3]}),
+        ("import threading\nclass A:\n    def __init__(self, lock):\n        self.c = threading.Condition(lock)", {}),
+        ("import concurrent.futures\npool = concurrent.futures.ThreadPoolExecutor(2)", {"": [2]}),
+        ("from concurrent.futures import ThreadPoolExecutor as T\nclass A:\n def f(s):\n  s.a, b = T(), 1", {"A": [4]}),
+        ("from concurrent.futures import ThreadPoolExecutor\ndef f():\n    with ThreadPoolExecutor(2): pass", {}),
+        ("from concurrent.futures import ThreadPoolExecutor\ndef f():\n    return ThreadPoolExecutor(2)", {"": [3]}),
+        ("from queue import SimpleQueue\nclass A:\n def f(s):\n  s.a = SimpleQueue()\n  forks.in_child(s.g)", {}),
+        ("import threading\nclass A:\n def f(s):\n  s.a = threading.Lock()\n  forks.in_child(s.g)", {"A": [4]}),
+        ("import threading, queue\nturns, inbox = threading.Semaphore(2), queue.Queue()", {"": [2, 2]}),
+        ("from threading import Event\nover = Event()\ndef f():\n    mine = Event()", {"": [2]}),
+    ],
+)
+def test_what_a_source_makes_by_hand_is_found_under_whichever_name(source, lines):
+    assert made_by_hand(source) == lines
 
 
 def test_a_root_in_memory_is_of_use_in_a_child_forked_while_another_thread_is_in_it():
@@ -225,3 +243,25 @@ def test_a_child_computes_what_its_parent_has_under_way():
         assert flights.run("a", lambda _: 5) == (5, True)
 
     assert ended_in_child_while(lambda: flights.run("a", slow), held, over, work) == 0
+
+
+def test_a_job_started_in_a_child_runs_and_knows_nothing_of_its_parent_s():
+    """The threads of the parent are not there; the same work, under way there, would be waited for without end."""
+    held, over = threading.Event(), threading.Event()
+    runner = JobRunner()
+
+    def slow(_):
+        held.set()
+        over.wait()
+
+    def work():
+        again = runner.start("count", "a", "counting", lambda job: {"sum": 3})
+        assert runner.wait(again.id, timeout=10).result == {"sum": 3}
+        runner.close()
+
+    job = runner.start("count", "a", "counting", slow)
+    ended = ended_in_child_while(lambda: None, held, over, work)
+
+    assert ended == 0
+    assert runner.wait(job.id, timeout=10).state == "done"
+    runner.close()

@@ -173,9 +173,7 @@ def test_missing_and_unexpected_leaves_come_with_the_nearest_name_and_the_cures(
 def test_an_idle_part_pattern_is_an_error(tmp_path):
     mc.save(tmp_path, {"model": 1, "epoch": 2}, step=1)
 
-    with pytest.raises(
-        errors.StructureMismatch, match=r"parts \['modle'\] name nothing in it; its parts are epoch, model"
-    ):
+    with pytest.raises(errors.StructureMismatch, match=r"parts modle name nothing in it; its parts are epoch, model"):
         mc.load(tmp_path, parts=["modle"])
 
 

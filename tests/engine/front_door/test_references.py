@@ -37,6 +37,9 @@ def test_every_verb_takes_every_reference(root):
         assert mc.describe(ref).info.step == 2
         assert mc.diff(ref, ref).same
         assert [health.info.step for health in mc.verify(ref)] == [2]
+        assert [info.step for info in mc.repair(ref).examined] == [2]
+        assert (mc.pin(ref).pinned, mc.tag(ref, "good").tags, mc.note(ref, "hm").note) == (True, ("good",), "hm")
+        assert (mc.unpin(ref).pinned, mc.untag(ref, "good").tags) == (False, ())
         assert mc.delete(ref).step == 2
         mc.undelete(root)
 
@@ -61,9 +64,15 @@ def test_a_wrong_reference_is_no_first_start(root, tmp_path):
     """A `try` around the first start must not swallow it and train from nothing."""
     wrong = [f"{root}@80", f"{root}@best:los", f"{root}@id:zz", f"{root}@typo", f"{root}/checkpoints/step-00000009"]
     wrong += [f"{tmp_path}/none@80", f"{tmp_path}/none@name", f"{root}@", f"{root}@best:", f"{root}@id:"]
-    for verb in (mc.load, mc.describe, mc.verify, mc.delete, lambda ref: mc.load_slice(ref, "w", 0)):
-        for ref in wrong:
-            with pytest.raises(mc.WrongReference, match=r"no |not a reference") as caught:
+    verbs = [
+        mc.load, mc.describe, mc.verify, mc.delete, mc.repair, mc.pin, mc.unpin, lambda ref: mc.load_slice(ref, "w", 0),
+        lambda ref: mc.tag(ref, "good"), lambda ref: mc.untag(ref, "good"), lambda ref: mc.note(ref, "hm"),
+        lambda ref: mc.diff(ref, root), lambda ref: mc.diff(root, ref),
+    ]  # fmt: skip
+    searched = [ref for ref in wrong if "best:" not in str(ref) and "id:" not in str(ref)]  # as the trash is
+    for verb in (*verbs, mc.undelete):
+        for ref in searched if verb is mc.undelete else wrong:
+            with pytest.raises(mc.WrongReference, match=r"no |not a reference|nothing ") as caught:
                 verb(ref)
             assert not isinstance(caught.value, FileNotFoundError)
             assert isinstance(caught.value, (LookupError, mc.CheckpointException))
@@ -72,6 +81,22 @@ def test_a_wrong_reference_is_no_first_start(root, tmp_path):
             mc.load(root, **choice)
     with pytest.raises(mc.WrongReference, match="no step 80"):
         mc.delete(root, step=80)
+
+
+def test_where_a_root_is_meant_one_checkpoint_of_it_is_a_wrong_reference(root):
+    """It is none of the roots that are not there, and what lies in it is no list of checkpoints."""
+    named = (f"{root}@77", f"{root}@2", f"{root}@best:loss", f"{root}@latest", root / "checkpoints/step-00000002")
+    for verb in (mc.list_checkpoints, mc.collect_garbage, mc.prune, mc.forecast):
+        for ref in named:
+            with pytest.raises(mc.WrongReference, match=f"{ref}: names one checkpoint, give its root: {root}"):
+                verb(ref)
+
+
+def test_a_root_may_lie_in_a_folder_called_checkpoints_and_have_a_mark_in_its_name(tmp_path):
+    for place in (tmp_path / "checkpoints/one", tmp_path / "checkpoints/one@home"):
+        mc.save(f"{place}/", {"a": 1}, step=1)
+
+        assert [info.step for info in mc.list_checkpoints(place)] == [1]
 
 
 def test_no_root_or_an_empty_one_is_the_first_start(tmp_path, monkeypatch):

@@ -29,6 +29,10 @@ class Mode(enum.Enum):
     FAST = "fast"
 
 
+class Vast(enum.Enum):
+    MOST = 1 << 40_000
+
+
 class Bits(enum.IntFlag):
     A = 1
     B = 2
@@ -144,6 +148,7 @@ FORGED = {
     "a base of enums as an enum": ["e", "enum:Flag", None, 3],
     "a member without a name or number": ["e", f"{__name__}:Mode", None, "fast"],
     "a sum of flags without end": ["e", f"{__name__}:Bits", None, ["i", "0x" + "f" * 9000]],
+    "a member of a value without end": ["e", f"{__name__}:Mode", "FAST", ["i", "0x" + "f" * 9000]],
 }
 
 
@@ -160,13 +165,13 @@ def test_what_no_save_writes_is_refused_by_type_and_passed_over(tmp_path, tree):
 @pytest.mark.parametrize(
     "tree",
     [
-        ["e", f"{__name__}:Mode", "FAST", ["i", "0x" + "f" * 9000]],
+        ["e", f"{__name__}:Mode", "FAST", ["i", "0x" + "f" * 32]],
         ["e", f"{__name__}:Arrays", "A", 1],
         ["e", f"{__name__}:Mode", "SLOW", "slow"],
         ["dc", f"{__name__}:Shadowed", ["a"], [1]],
         ["dc", "not.imported:Config", ["a"], [1]],
     ],
-    ids=["huge value", "array value", "member gone", "property", "not imported"],
+    ids=["another value", "array value", "member gone", "property", "not imported"],
 )
 def test_classes_that_changed_or_are_not_at_hand_are_refused_by_name_and_never_passed_over(tmp_path, tree):
     """The checkpoint is sound: to step over it would lose progress for the want of an import."""
@@ -175,6 +180,12 @@ def test_classes_that_changed_or_are_not_at_hand_are_refused_by_name_and_never_p
     for fallback in (False, True):
         with pytest.raises(ClassUnavailable, match=r"types=\[|codec"):
             mc.load(root, fallback=fallback)
+
+
+def test_a_member_of_a_vast_value_that_is_its_own_comes_back(tmp_path):
+    mc.save(tmp_path, {"vast": Vast.MOST}, step=1)
+
+    assert mc.load(tmp_path) == {"vast": Vast.MOST}
 
 
 def test_metadata_without_end_is_refused_by_every_reader(tmp_path):
@@ -260,23 +271,24 @@ root, folder = sys.argv[1:]
 top, forger = read_manifest(folder), Forger(3)
 trees = [["torch.dtype", "_inductor"], ["dc", "torch._inductor.config:x", ["a"], [1]], ["e", "torch:_inductor", "A", 1]]
 forged = [{**top, "tree": tree} for tree in trees] + [forger.forge(top) for _ in range(500)]
-before = "torch._inductor" in sys.modules
+unwanted = {"torch._inductor", "jax", "jaxlib", "tensorflow", "keras"}
+before = unwanted & set(sys.modules)
 for one in forged:
     write_manifest(folder, one)
     try:
         mc.load(root)
     except CheckpointException:
         pass
-print(before, "torch._inductor" in sys.modules)
+print(sorted(before), sorted(unwanted & set(sys.modules)))
 """
 
 
 @pytest.mark.slow
-def test_forgeries_bring_no_compiler_into_a_program_that_has_torch(tmp_path):
+def test_forgeries_bring_no_compiler_and_no_other_framework_into_a_program_that_has_torch(tmp_path):
     """Whoever asks torch for an attribute that it does not have yet may wake hundreds of modules."""
     folder = mc.save(tmp_path, state(), step=1).path
 
-    assert run_apart(TORCH_CHILD, tmp_path, folder) == ["False False"]
+    assert run_apart(TORCH_CHILD, tmp_path, folder) == ["[] []"]
 
 
 def test_a_load_names_the_framework_to_import_instead_of_importing_it(tmp_path):

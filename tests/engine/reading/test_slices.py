@@ -174,3 +174,27 @@ def test_an_index_the_tensor_does_not_have_is_a_typed_index_error(tmp_path):
         with pytest.raises(errors.IndexInvalid, match=why) as caught:
             mc.load_slice(tmp_path, "w", index)
         assert isinstance(caught.value, IndexError)
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        np.array([1, 2]), np.array([1]), np.array([True, False]), np.array(True), np.True_, True, [0, 1], 1.0, "a",
+        torch.tensor([1, 2]), torch.tensor([1]), torch.tensor(True), np.s_[0.5:], np.s_[::0], (0, np.array([1])),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_an_index_by_a_list_or_a_mask_is_refused_with_the_way_round(tmp_path, index):
+    """It would be another array than the caller means, or an error of the library the index comes from."""
+    mc.save(tmp_path, {"w": np.zeros((2, 3))}, step=1)
+
+    with pytest.raises(errors.IndexInvalid, match=r"only whole numbers, slices and one ellipsis.*; load it and index"):
+        mc.load_slice(tmp_path, "w", index)
+
+
+@pytest.mark.parametrize("index", [np.int64(1), np.array(1), torch.tensor(1), np.s_[np.int8(1) :]], ids=repr)
+def test_an_index_by_a_number_of_a_library_is_that_number(tmp_path, index):
+    saved = np.arange(6).reshape(2, 3)
+    mc.save(tmp_path, {"w": saved}, step=1)
+
+    assert mc.load_slice(tmp_path, "w", index).tolist() == saved[index].tolist()

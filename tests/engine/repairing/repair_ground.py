@@ -9,7 +9,6 @@ from model_checkpoint.manifest import decode
 from model_checkpoint.options import Graces
 
 CHUNK = 1 << 14  # as the fixture small_chunks cuts them
-NOW = Graces(local=0.0, foreign=0.0, trash=0.0)
 NOW_BUT_KEEP_TRASH = Graces(local=0.0, foreign=0.0)
 
 

@@ -5,7 +5,6 @@ import threading
 
 import pytest
 from tests.engine.repairing.repair_ground import content, data_files, equal, flip, folder, save, state
-from tests.ground import object_servers
 
 import model_checkpoint as mc
 from model_checkpoint import CheckpointFormat, CompressionLevel, errors
@@ -16,16 +15,9 @@ from model_checkpoint.storage.local.store import LocalStore
 pytestmark = pytest.mark.usefixtures("small_chunks")
 
 
-@pytest.fixture(scope="session")
-def bucket(tmp_path_factory):
-    with object_servers.moto(tmp_path_factory.mktemp("moto")) as server:
-        server.make_bucket("bucket")
-        yield server
-
-
 @pytest.fixture
-def s3(bucket, monkeypatch, tmp_path):
-    for name, value in bucket.environment().items():
+def s3(moto, monkeypatch, tmp_path):
+    for name, value in moto.environment().items():
         monkeypatch.setenv(name, value)
     return f"s3://bucket/repair/{tmp_path.name}"
 
@@ -180,9 +172,9 @@ def test_a_bucket_mirrors_a_folder_and_brings_it_back(tmp_path, s3):
 
 @pytest.mark.slow
 @pytest.mark.s3
-def test_a_checkpoint_in_a_bucket_has_parity_and_is_repaired_from_it(s3, bucket):
+def test_a_checkpoint_in_a_bucket_has_parity_and_is_repaired_from_it(s3, moto):
     save(s3, state(), parity="pq")
-    store = bucket.client("bucket")
+    store = moto.client("bucket")
     keys = [item["path"] for batch in store.list(s3.removeprefix("s3://bucket/")) for item in batch]
     data = sorted(key for key in keys if key.endswith(".safetensors"))
     before = {key: bytes(store.get(key).bytes()) for key in keys}
@@ -202,10 +194,10 @@ def test_a_checkpoint_in_a_bucket_has_parity_and_is_repaired_from_it(s3, bucket)
 
 
 @pytest.mark.s3
-def test_a_damaged_manifest_in_a_bucket_comes_back(s3, bucket):
+def test_a_damaged_manifest_in_a_bucket_comes_back(s3, moto):
     save(s3, state(), parity="xor")
     key = f"{s3.removeprefix('s3://bucket/')}/checkpoints/step-00000001/manifest.json"
-    store = bucket.client("bucket")
+    store = moto.client("bucket")
     before = bytes(store.get(key).bytes())
     store.put(key, before[:100] + b"?" + before[101:])
     assert mc.list_checkpoints(s3)[0].problem

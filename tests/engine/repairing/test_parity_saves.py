@@ -9,12 +9,13 @@ import threading
 
 import numpy as np
 import pytest
-from tests.engine.repairing.repair_ground import NOW, content, data_files, equal, flip, folder, manifest_of, save, state
+from tests.engine.repairing.repair_ground import content, data_files, equal, flip, folder, manifest_of, save, state
 
 import model_checkpoint as mc
 from model_checkpoint import CheckpointFormat, CompressionLevel, errors
 from model_checkpoint.engine.jobs import followups
 from model_checkpoint.engine.repairing import parity_writer, protect
+from model_checkpoint.testing.trash_suite import AT_ONCE
 
 pytestmark = pytest.mark.usefixtures("small_chunks")
 
@@ -152,7 +153,7 @@ def test_an_overwritten_checkpoint_leaves_no_parity_of_the_old_one(tmp_path):
     assert not {*parity_files(tmp_path)} & {*old}
     save(tmp_path, state(2), overwrite=True)
     assert parity_files(tmp_path) == []
-    mc.collect_garbage(tmp_path, graces=NOW)
+    mc.collect_garbage(tmp_path, graces=AT_ONCE)
     assert equal(mc.load(tmp_path, verify="full"), state(2))
 
 
@@ -167,7 +168,7 @@ def test_parity_that_comes_too_late_for_its_version_is_not_put_there(tmp_path, m
 
     assert parity_files(tmp_path) == []
     assert equal(mc.load(tmp_path, verify="full"), state(1))
-    mc.collect_garbage(tmp_path, graces=NOW)
+    mc.collect_garbage(tmp_path, graces=AT_ONCE)
     assert sorted(content(tmp_path)) == sorted(["manifest.json", *data_files(tmp_path)])
 
 

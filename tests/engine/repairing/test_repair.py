@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from tests.engine.repairing.repair_ground import (
     CHUNK,
-    NOW,
     NOW_BUT_KEEP_TRASH,
     content,
     data_files,
@@ -28,6 +27,7 @@ from model_checkpoint import CheckpointFormat, CompressionLevel, errors
 from model_checkpoint.manifest import encode
 from model_checkpoint.storage.local.store import LocalStore
 from model_checkpoint.storage.local.syscalls import Syscalls
+from model_checkpoint.testing.trash_suite import AT_ONCE
 
 pytestmark = pytest.mark.usefixtures("small_chunks")
 
@@ -229,7 +229,7 @@ def test_the_damaged_file_is_in_the_trash_until_its_grace_is_over(tmp_path):
     assert kept.read_bytes() == damaged
     mc.collect_garbage(tmp_path, graces=NOW_BUT_KEEP_TRASH)
     assert kept.exists()
-    assert len(mc.collect_garbage(tmp_path, graces=NOW).trashed) == 1
+    assert len(mc.collect_garbage(tmp_path, graces=AT_ONCE).trashed) == 1
     assert not kept.exists()
 
 

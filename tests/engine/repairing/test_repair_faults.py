@@ -11,7 +11,6 @@ import pytest
 from tests.engine.faults.fault_ground import name_of, quick_folder
 from tests.engine.repairing.repair_ground import (
     CHUNK,
-    NOW,
     NOW_BUT_KEEP_TRASH,
     content,
     data_files,
@@ -29,6 +28,7 @@ from model_checkpoint.engine.repairing.parity_writer import make_parity
 from model_checkpoint.storage.local.store import LocalStore
 from model_checkpoint.testing import Fault, Kind, each_call, flushes_retried, run_here, run_in_child
 from model_checkpoint.testing.faults import KILLS
+from model_checkpoint.testing.trash_suite import AT_ONCE
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.usefixtures("small_chunks")]
 
@@ -88,7 +88,7 @@ class Ground:
         mc.collect_garbage(self.root, graces=NOW_BUT_KEEP_TRASH)
         self.check_unharmed()
         assert mc.repair(self.root).ok
-        mc.collect_garbage(self.root, graces=NOW)
+        mc.collect_garbage(self.root, graces=AT_ONCE)
         assert {step: content(self.root, step) for step in (1, 2)} == self.right
         assert list((self.root / ".staging").iterdir()) == []
         assert list((self.root / ".trash").iterdir()) == []
@@ -192,7 +192,7 @@ def test_no_fault_at_any_call_of_a_mirror_shows_half_a_copy(tmp_path, fault):
             whole += bool(seen)
             assert not seen or is_whole(base / "b", right)
             if at % 7 == 0:
-                mc.collect_garbage(base / "b", graces=NOW)
+                mc.collect_garbage(base / "b", graces=AT_ONCE)
                 copy_checkpoint(LocalStore(base / "a"), "step-00000001", LocalStore(base / "b"))
                 assert is_whole(base / "b", right)
                 assert list((base / "b" / ".staging").iterdir()) == []

@@ -22,12 +22,10 @@ from model_checkpoint.errors import (
     UnsafeName,
     WrongReference,
 )
-from model_checkpoint.options import Graces
 from model_checkpoint.storage import LocalStore, open_store
 from model_checkpoint.storage.contract.sidecars import seal
 from model_checkpoint.testing import Ended, Fault, Kind, each_call
-
-AT_ONCE = Graces(local=0.0, foreign=0.0, trash=0.0)
+from model_checkpoint.testing.trash_suite import AT_ONCE
 
 
 @pytest.fixture(params=["folder", "memory"])

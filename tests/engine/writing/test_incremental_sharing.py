@@ -12,11 +12,9 @@ from tests.engine.writing.linked_files import MIB, equal, folder, inode_of, inod
 import model_checkpoint as mc
 from model_checkpoint import CompressionLevel, errors
 from model_checkpoint.engine.root.shared_files import stored_bytes
-from model_checkpoint.options import Graces
 from model_checkpoint.storage.local.store import LocalStore
 from model_checkpoint.testing.faults import FaultyCalls
-
-NOW = Graces(local=0.0, foreign=0.0, trash=0.0)
+from model_checkpoint.testing.trash_suite import AT_ONCE
 
 
 @pytest.mark.parametrize("level", [CompressionLevel.NONE, CompressionLevel.FAST])
@@ -26,7 +24,7 @@ def test_each_checkpoint_outlives_the_others(tmp_path, level):
 
     shutil.rmtree(folder(tmp_path, 2))
     mc.delete(tmp_path, step=3)
-    mc.collect_garbage(tmp_path, graces=NOW)
+    mc.collect_garbage(tmp_path, graces=AT_ONCE)
 
     assert equal(mc.load(tmp_path, step=1), state(moving=1))
     assert equal(mc.load(tmp_path, step=4, verify="full"), state(moving=4))
@@ -49,7 +47,7 @@ def test_replacing_a_checkpoint_links_from_the_one_replaced(tmp_path):
     save(tmp_path, state(moving=1), 1, overwrite=True)
     before = inodes(tmp_path, 1)
     save(tmp_path, state(moving=2), 1, overwrite=True)
-    mc.collect_garbage(tmp_path, graces=NOW)
+    mc.collect_garbage(tmp_path, graces=AT_ONCE)
 
     assert equal(mc.load(tmp_path), state(moving=2))
     assert len(list(folder(tmp_path, 1).iterdir())) == len(manifest_of(tmp_path, 1).files) + 1

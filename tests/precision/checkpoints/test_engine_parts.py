@@ -5,7 +5,6 @@ import uuid
 
 import pytest
 import torch
-from tests.ground import object_servers
 from tests.precision.precision_models import assert_same, bits, build, loss_of, options, train, wrap
 from tests.precision.precision_ranks import run_ranks
 from torch.nn.parallel import DistributedDataParallel
@@ -17,13 +16,6 @@ from model_checkpoint.precision import from_tree, to_tree
 
 MIB = 1 << 20
 FALLING = {"max_consecutive_overflows": 2, "recovery_steps": 6}  # in FP32 after step 4, on probation after step 10
-
-
-@pytest.fixture(scope="module")
-def moto(tmp_path_factory):
-    with object_servers.moto(tmp_path_factory.mktemp("moto")) as server:
-        server.make_bucket("bucket")
-        yield server
 
 
 @pytest.fixture(params=["folder", "memory", pytest.param("s3", marks=pytest.mark.slow)])

@@ -34,6 +34,14 @@ def test_weights_are_the_same_by_their_bits_however_they_lie(layout, dtype):
     assert not same_bits(lay(one), lay(one).transpose(0, 1))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_a_lone_weight_has_its_bytes_whatever_its_stride_says(dtype):
+    lone = torch.arange(15.0, dtype=dtype).reshape(3, 5)[1:2, 2:3].t()
+
+    assert same_bits(lone, torch.full((1, 1), 7, dtype=dtype))
+    assert StoredWeight.of(lone).data == StoredWeight.of(torch.full((1, 1), 7, dtype=dtype)).data
+
+
 @pytest.mark.parametrize("shape", [(0,), (3, 0), (2, 3), ()])
 def test_a_weight_comes_back_from_its_bytes(shape):
     weight = StoredWeight.of(torch.randn(shape).half())

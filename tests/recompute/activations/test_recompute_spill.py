@@ -39,6 +39,12 @@ def test_up_to_a_limit_activations_stay_in_memory_as_the_same_object(tmp_path):
         assert store.spilled_bytes == 0
 
 
+def test_a_lone_element_is_spilled_whatever_its_stride_says(store):
+    lone = torch.arange(15.0).reshape(3, 5)[1:2, 2:3].t()
+
+    assert store.put("a", lone).read().tolist() == [[7.0]]
+
+
 def test_beyond_it_the_least_recently_used_is_spilled(tmp_path):
     with DiskStore(tmp_path, memory_bytes=100) as store:
         one, two, three = (np.full(50, value, np.uint8) for value in (1, 2, 3))

@@ -230,7 +230,7 @@ class Held:
     def __init__(self, runtime, model, x):
         self._runtime, self._gate, self._begun = runtime, threading.Event(), threading.Event()
         model(x)  # the worker starts with the first group
-        self._task = runtime.machinery.offloader.submit(self._wait)
+        self._task = runtime.resources.offloader.submit(self._wait)
         assert self._begun.wait(60)
 
     def _wait(self):

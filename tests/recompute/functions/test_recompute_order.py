@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from tests.ground.held_call import HeldCall
 from tests.recompute.functions.engines import recording_engine
 
 from model_checkpoint.recompute import (
@@ -123,17 +124,17 @@ def test_the_error_of_a_nested_function_keeps_both_layers():
 
 def test_a_slow_function_holds_up_no_other():
     engine = RecomputationEngine()
-    go_on, started = threading.Event(), threading.Event()
-    engine.register_recompute_function("slow", lambda: (started.set(), go_on.wait(30)) and b"slow")
+    slow = HeldCall(b"slow")
+    engine.register_recompute_function("slow", slow)
     engine.register_recompute_function("quick", lambda: b"quick")
 
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(engine.recompute, "slow")
-        assert started.wait(30)
+        assert slow.started.wait(30)
         assert engine.recompute("quick") == b"quick"
         engine.register_recompute_function("more", lambda: b"more")
         assert engine.get_stats().total_recomputations == 1
-        go_on.set()
+        slow.go_on.set()
 
         assert waiting.result(30) == b"slow"
 

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from tests.ground.held_call import HeldCall
 
 from model_checkpoint.recompute import (
     AsyncRecomputationEngine,
@@ -81,39 +82,29 @@ def test_of_threads_that_miss_one_layer_one_computes_and_all_get_its_result():
 def test_a_slow_layer_holds_up_no_other():
     manager = CheckpointManager()
     manager.register_checkpoint("stored", b"s")
-    go_on, started = threading.Event(), threading.Event()
-
-    def slow():
-        started.set()
-        assert go_on.wait(30)
-        return b"slow"
+    slow = HeldCall(b"slow")
 
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(manager.retrieve_or_recompute, "slow", slow)
-        assert started.wait(30)
+        assert slow.started.wait(30)
         assert manager.retrieve_or_recompute("stored") == b"s"
         assert manager.retrieve_or_recompute("quick", lambda: b"q") == b"q"
         manager.register_checkpoint("more", b"m")
         assert manager.get_memory_stats().checkpoint_count == 3
-        go_on.set()
+        slow.go_on.set()
 
         assert waiting.result(30) == b"slow"
 
 
 def test_a_caller_without_a_function_joins_a_computation_under_way():
     manager = CheckpointManager()
-    go_on, started = threading.Event(), threading.Event()
-
-    def slow():
-        started.set()
-        assert go_on.wait(30)
-        return b"slow"
+    slow = HeldCall(b"slow")
 
     with ThreadPoolExecutor(2) as pool:
         leader = pool.submit(manager.retrieve_or_recompute, "a", slow)
-        assert started.wait(30)
+        assert slow.started.wait(30)
         follower = pool.submit(manager.retrieve_or_recompute, "a")
-        go_on.set()
+        slow.go_on.set()
 
         assert leader.result(30) is follower.result(30)
 
@@ -261,18 +252,13 @@ def test_two_managers_that_need_each_other_are_told():
 @pytest.mark.parametrize("drop", ["clear_checkpoints", "close", "remove"])
 def test_what_is_dropped_while_it_is_computed_is_handed_out_but_not_stored(drop):
     manager = CheckpointManager()
-    go_on, started = threading.Event(), threading.Event()
-
-    def slow():
-        started.set()
-        assert go_on.wait(30)
-        return b"slow"
+    slow = HeldCall(b"slow")
 
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(manager.retrieve_or_recompute, "a", slow)
-        assert started.wait(30)
+        assert slow.started.wait(30)
         getattr(manager, drop)(*["a"] if drop == "remove" else [])
-        go_on.set()
+        slow.go_on.set()
 
         assert waiting.result(30) == b"slow"
 

@@ -18,8 +18,7 @@ from model_checkpoint.storage.local.paths import RootPaths
 from model_checkpoint.storage.local.syscalls import Syscalls
 from model_checkpoint.testing import Fault, Kind, run_in_child
 from model_checkpoint.testing.blobs import blob_manifest, load_blobs, save_blobs, stage_blobs
-
-AT_ONCE = Graces(local=0.0, foreign=0.0, trash=0.0)
+from model_checkpoint.testing.trash_suite import AT_ONCE
 
 
 @pytest.fixture

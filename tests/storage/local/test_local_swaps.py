@@ -6,12 +6,10 @@ import stat
 import pytest
 
 from model_checkpoint.errors import StorageFailure, UnsafeName
-from model_checkpoint.options import Graces
 from model_checkpoint.storage import LocalStore
 from model_checkpoint.storage.local.syscalls import Syscalls
 from model_checkpoint.testing.blobs import load_blobs, save_blobs
-
-AT_ONCE = Graces(local=0.0, foreign=0.0, trash=0.0)
+from model_checkpoint.testing.trash_suite import AT_ONCE
 
 
 @pytest.fixture

@@ -23,11 +23,6 @@ def store(moto, root):
 
 
 @pytest.fixture
-def bucket(moto, root):
-    return Bucket(Address.parse(root), moto.client("bucket"))
-
-
-@pytest.fixture
 def proxy(moto):
     with FaultProxy(moto.endpoint) as proxy:
         yield proxy

@@ -17,11 +17,6 @@ NAME, ATTEMPT = "step-1", "0123456789abcdef0123456789abcdef"
 MANIFEST = blob_manifest(NAME, ATTEMPT, {})
 
 
-@pytest.fixture
-def store(moto, root):
-    return ObjectStore(root, store=moto.client("bucket"), term=0.0)
-
-
 def save_all(store, world, **options):
     state = options.pop("state", lambda rank: {"w": WEIGHTS, "own": rank})
     return all_well(on_ranks(world, lambda c: mc.save(store, state(c.rank), coordinator=c, **options)))

@@ -16,16 +16,6 @@ from model_checkpoint.testing.trash_suite import AT_ONCE
 pytestmark = pytest.mark.s3
 
 
-@pytest.fixture
-def store(moto, root):
-    return ObjectStore(root, store=moto.client("bucket"), term=0.0)
-
-
-@pytest.fixture
-def bucket(moto, root):
-    return Bucket(Address.parse(root), moto.client("bucket"))
-
-
 def test_recovery_reads_no_manifest_of_a_folder_that_holds_files_of_one_attempt(moto, root, store):
     for step in range(5):
         mc.save(store, {"w": np.ones(3)}, step=step)

@@ -25,17 +25,6 @@ from model_checkpoint.testing.trash_suite import AT_ONCE
 pytestmark = pytest.mark.s3
 
 KEEP_TRASH = Graces(local=0.0, foreign=0.0, trash=3600.0)
-DAY = int(timedelta(days=1).total_seconds() * 1e9)
-
-
-@pytest.fixture
-def store(moto, root):
-    return ObjectStore(root, store=moto.client("bucket"), term=0.0)
-
-
-@pytest.fixture
-def bucket(moto, root):
-    return Bucket(Address.parse(root), moto.client("bucket"))
 
 
 # --- versions --------------------------------------------------------------------------------------------------------
@@ -167,18 +156,6 @@ def test_any_sequence_of_operations_leaves_what_a_dictionary_would(moto):
 
 
 # --- time ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    """A function that sets this machine's clock so many days ahead."""
-    true = {name: getattr(time, name) for name in ("time", "time_ns")}
-
-    def shift(days):
-        monkeypatch.setattr("time.time", lambda: true["time"]() + days * DAY / 1e9)
-        monkeypatch.setattr("time.time_ns", lambda: true["time_ns"]() + days * DAY)
-
-    return shift
 
 
 def test_the_last_deletion_is_undone_first_whatever_the_clock_said(store, clock):

@@ -20,9 +20,9 @@ from model_checkpoint.storage.objects.folder import DeletedFiles
 from model_checkpoint.storage.objects.joint_attempt import AttemptVerdict
 from model_checkpoint.storage.objects.requests.keys import RECORD, deleted_key
 from model_checkpoint.testing.blobs import blob_manifest, load_blobs, save_blobs, write_blob
+from model_checkpoint.testing.trash_suite import AT_ONCE
 
 FILES = {"x-a1": b"one" * 50, "y-a1": b"two"}
-AT_ONCE = Graces(local=0.0, foreign=0.0, trash=0.0)
 LATER = Graces(local=0.0, foreign=0.0, trash=3600.0)
 
 

@@ -36,6 +36,19 @@ def raw_tensor(dtype, shape):
 
 
 @pytest.mark.parametrize("dtype", TORCH, ids=str)
+def test_a_lone_element_comes_back_whatever_its_stride_says(dtype):
+    """It counts as contiguous, and a stride of five elements is in no way of its bytes."""
+    lone = raw_tensor(dtype, (3, 5))[1:2, 2:3]
+
+    back = trip({"lone": lone.t()})["lone"]
+
+    assert (back.dtype, back.shape) == (dtype, (1, 1))
+    assert bytes(back.view(_same_size(dtype)).untyped_storage()) == bytes(
+        lone.view(_same_size(dtype)).clone().untyped_storage()
+    )
+
+
+@pytest.mark.parametrize("dtype", TORCH, ids=str)
 def test_every_torch_dtype_comes_back_bit_for_bit(dtype):
     state = {"m": raw_tensor(dtype, (2, 3)), "s": raw_tensor(dtype, ()), "t": raw_tensor(dtype, (4, 2)).t()}
 

@@ -86,6 +86,12 @@ class JobRunner:
         self._threads: ThreadPoolExecutor | None = None
         self._changed = forks.condition()
         self._closed = False
+        forks.in_child(self._begin_anew)
+
+    def _begin_anew(self) -> None:
+        """In a forked child: the threads stayed behind, and with them what was under way."""
+        self._threads = None
+        self._jobs = {job.id: job for job in self._jobs.copy().values() if job.over}
 
     def start(self, kind: str, subject: str, title: str, work: Work) -> ServerJob:
         """Begin work, or return the job that does it already.

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from model_checkpoint.coordination import Coordinator
-from model_checkpoint.engine.background.begun import Begun, BegunAlone, BegunOnRanks, begin_either, excused
 from model_checkpoint.engine.background.lazy import Lazy
+from model_checkpoint.engine.background.planned_save import PlannedSave, SaveAlone, SaveOnRanks, begin_either, excused
 from model_checkpoint.engine.background.staging_pool import POOL
 from model_checkpoint.engine.background.staging_queue import StagingQueue, fit_buffers, plan_budget
 from model_checkpoint.engine.common.info import path_of
@@ -24,7 +24,7 @@ from model_checkpoint.engine.jobs.running_save import RunningSave, SaveState
 from model_checkpoint.engine.writing.rank_saves.save_ranks import RankSave
 from model_checkpoint.engine.writing.request import SaveRequest, refuse_own_mirror, request_save
 from model_checkpoint.engine.writing.save import Overwrite, Parity, rank_request
-from model_checkpoint.engine.writing.slabs import SHELF, FileJob, plan_runs
+from model_checkpoint.engine.writing.slabs import SLAB_POOL, FileJob, plan_runs
 from model_checkpoint.errors import OptionInvalid, StateChanged
 from model_checkpoint.events import Emit
 from model_checkpoint.options import CheckpointFormat, CompressionLevel
@@ -119,8 +119,8 @@ def save_async(
 
     store = open_store(root)
 
-    def on_ranks(ranks: Coordinator, entered: BegunAlone | None = None) -> BegunOnRanks:
-        return BegunOnRanks(RankSave(store, rank_request(store, request, overwrite), ranks), entered=entered)
+    def on_ranks(ranks: Coordinator, entered: SaveAlone | None = None) -> SaveOnRanks:
+        return SaveOnRanks(RankSave(store, rank_request(store, request, overwrite), ranks), entered=entered)
 
     many = coordinator if coordinator is not None and coordinator.world_size > 1 else None
     with excused(None if many is None else lambda: on_ranks(many)):
@@ -129,19 +129,19 @@ def save_async(
         store = fit_buffers(store, limit)
         refuse_own_mirror(store, order)
     followups.warn_unseen(store.url)
-    alone = BegunAlone(store, order, overwrite)
-    begun: Begun = alone if many is None else on_ranks(many)
+    alone = SaveAlone(store, order, overwrite)
+    planned_save: PlannedSave = alone if many is None else on_ranks(many)
     mesh_of_one = None if coordinator is None else lambda: on_ranks(coordinator, alone)
     worker = None
     lane = coordinator.rank if coordinator is not None else 0
     job = inflight.new_job(store.url, path_of(store, order.name), lane=lane)
     job.attend = getattr(coordinator, "attend", None)
     try:
-        begun, ahead = begin_either(begun, mesh_of_one, job, state, busy)
+        planned_save, ahead = begin_either(planned_save, mesh_of_one, job, state, busy)
         if job.done():
             return SaveJob(job)
-        guarding = begun.guard(guard) if lazy else None
-        worker = _Worker(job, begun, limit=limit, ahead=ahead, guard=guarding, progress=progress)
+        guarding = planned_save.guard(guard) if lazy else None
+        worker = _Worker(job, planned_save, limit=limit, ahead=ahead, guard=guarding, progress=progress)
         if ahead is not None:
             ahead.copied()  # its copy has the first claim on memory
         worker.stage()
@@ -149,7 +149,7 @@ def save_async(
         if worker is None or not worker.begun:  # from there on the worker ends the job itself
             job.seen = True  # raised right here
             job.fail(error)
-            begun.abandon(error)
+            planned_save.abandon(error)
         raise
     job.stall += time.monotonic() - started
     if inflight.is_ending():
@@ -184,7 +184,7 @@ def finish_saves(root: Root | None = None) -> None:
             followups.finish(url)
     finally:
         POOL.release()
-        SHELF.release()
+        SLAB_POOL.release()
 
 
 class _Worker:
@@ -193,15 +193,15 @@ class _Worker:
     def __init__(
         self,
         job: RunningSave,
-        begun: Begun,
+        planned_save: PlannedSave,
         *,
         limit: int | None,
         ahead: RunningSave | None,
         guard: Guard | None,
         progress: Listen,
     ) -> None:
-        planned = begun.planned
-        self._job, self._begun, self._planned, self._ahead, self._progress = job, begun, planned, ahead, progress
+        planned = planned_save.planned
+        self._job, self._save, self._planned, self._ahead, self._progress = job, planned_save, planned, ahead, progress
         self.begun = False
         most = min(cores(), _WRITE_THREADS)
         self._budget = plan_budget(planned, limit, threads=most)
@@ -260,7 +260,7 @@ class _Worker:
             self._conveyor.stop(error)
             self._job.copy_failed(error)
             if self._thread.ident is None:
-                self._begun.abandon(error)
+                self._save.abandon(error)
                 self._job.fail(error)
         else:
             self._job.staged()
@@ -274,7 +274,7 @@ class _Worker:
         if self._thread.ident is not None:
             self._thread.join()
         else:
-            self._begun.abandon(error)
+            self._save.abandon(error)
             self._job.fail(error)
         if own:
             raise error
@@ -286,10 +286,10 @@ class _Worker:
                 self._ahead.over()
             self._conveyor.check()
             with listening(self._progress, "saving") as emit:
-                info, self._job.follow_up = self._begun.finish(lambda jobs: self._move(jobs, self._begun.heard(emit)))
+                info, self._job.follow_up = self._save.finish(lambda jobs: self._move(jobs, self._save.heard(emit)))
         except BaseException as error:  # noqa: BLE001  # kept for the handle, the next save or the exit
             self._conveyor.stop(error)
-            self._begun.abandon(error)
+            self._save.abandon(error)
             self._job.fail(error)
         else:
             self._job.succeed(info)

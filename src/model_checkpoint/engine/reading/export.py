@@ -26,6 +26,7 @@ from model_checkpoint.engine.root.describe import TensorLine, describe_state
 from model_checkpoint.engine.root.refs import Reference
 from model_checkpoint.errors import OptionInvalid, StepExists, UnsupportedType
 from model_checkpoint.format import FileLayout, Tensor, lay_out
+from model_checkpoint.name_lists import some_of
 from model_checkpoint.options import MIB, LayoutLimits
 from model_checkpoint.plan import Index, matcher
 from model_checkpoint.storage.contract.failures import typed_errors
@@ -113,7 +114,7 @@ def _chosen(ref: Reference, parts: str | Sequence[str] | None) -> tuple[Checkpoi
     found, wanted = describe_state(ref), matcher(parts)
     lines = [line for line in found.tensors if wanted(line.name)]
     if not lines:
-        known = ", ".join(part.name for part in found.parts)
+        known = some_of([part.name for part in found.parts])
         raise OptionInvalid(f"{found.info.path}: no tensor in {parts!r}; its parts are {known}. Nothing was written.")
     for line in lines:
         dtype = number(line.dtype)

@@ -18,6 +18,7 @@ from model_checkpoint.errors import (
     StorageFailure,
     WrongReference,
 )
+from model_checkpoint.name_lists import some_of
 from model_checkpoint.storage.contract.store import Store
 
 log = logging.getLogger("model_checkpoint.load")
@@ -26,6 +27,7 @@ Passed = list[tuple[str, str]]  # where a checkpoint lies, and why it was passed
 Loaded = TypeVar("Loaded")
 
 _PASSED_OVER = (CorruptedCheckpoint, IncompatibleVersion, StorageFailure, PartlyLoaded, WrongReference)
+_SHOWN = 20
 _SAME_COPY = "passed over, it holds the very copy of a file that was found damaged"
 
 
@@ -88,7 +90,8 @@ def _nothing_healthy(
     """The error of a load that has nothing left to fall back to, with advice that is left."""
     if not any(isinstance(_cause(error), CorruptedCheckpoint) for error in failures):
         return failures[-1]  # nothing is known to be damaged; the medium may answer later
-    rows = "\n".join(f"  {where}: {why}" for where, why in passed)
+    rows = "\n".join(f"  {where}: {why}" for where, why in passed[:_SHOWN])
+    rows += f"\n  and {len(passed) - _SHOWN} more" if len(passed) > _SHOWN else ""
     message = (
         f"{store.url}: none of {len(passed)} checkpoints is healthy, nothing is left to fall back to:\n{rows}\n"
         "Load the parts that are whole with parts=[...]; `mckpt verify` lists all damage, `mckpt trash` what can be "
@@ -100,8 +103,8 @@ def _nothing_healthy(
         return error
     replaced, partial = (sorted({name for one in partly for name in getattr(one, kind)}) for kind in _TOUCHED)
     return PartlyLoaded(
-        f"{message} The live objects hold parts of them: replaced {', '.join(replaced) or 'none'}; "
-        f"partly replaced {', '.join(partial) or 'none'}. Use atomic=True to change all or nothing.",
+        f"{message} The live objects hold parts of them: replaced {some_of(replaced)}; "
+        f"partly replaced {some_of(partial)}. Use atomic=True to change all or nothing.",
         store.url,
         replaced=replaced,
         partial=partial,

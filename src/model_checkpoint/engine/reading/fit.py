@@ -13,6 +13,7 @@ from typing import Any
 from model_checkpoint import plan, tree
 from model_checkpoint.errors import StructureMismatch
 from model_checkpoint.manifest import Entry, Manifest, Node
+from model_checkpoint.name_lists import some_of
 from model_checkpoint.plan import LoadReport
 from model_checkpoint.state import LiveSpecs
 from model_checkpoint.tree.nodes.names import ROOT
@@ -43,7 +44,8 @@ def choose_leaves(manifest: Manifest, where: str, *, parts: Parts, rename: Renam
         if idle:
             tops = sorted({name.split(".")[0] for name in names})
             raise StructureMismatch(
-                f"{where}: parts {idle} name nothing in it; its parts are {', '.join(tops[:20])}. See `mckpt show`.",
+                f"{where}: parts {some_of(idle)} name nothing in it; its parts are {some_of(tops, most=20)}. "
+                "See `mckpt show`.",
                 where,
             )
     new_name, unused = plan.renamer(rename), list[str]()

@@ -74,7 +74,12 @@ def _id(found: ListedCheckpoint) -> str:
 def undelete(root: Reference, *, step: int | None = None, name: str | None = None) -> CheckpointInfo:
     """Bring back the latest deletion, or the latest of a step or name, which may be given as a reference."""
     store, choice = resolve(root, step=step, name=name)
-    require_root(store)
+    try:
+        require_root(store)
+    except CheckpointNotFound as error:
+        if all(value is None for value in choice.values()):
+            raise
+        raise WrongReference(error.message, error.checkpoint_path) from None
     step, name = choice.get("step"), choice.get("name")
     if step is not None and name is not None:
         raise OptionInvalid("choose what to bring back by step= or name=, not by both")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import islice
@@ -21,6 +22,7 @@ from model_checkpoint.errors import (
     OptionInvalid,
     UnsafeName,
     WrittenByBackend,
+    WrongReference,
 )
 from model_checkpoint.manifest import (
     HEAD_BYTES,
@@ -33,6 +35,7 @@ from model_checkpoint.manifest import (
     decode_summary,
     unpack,
 )
+from model_checkpoint.name_lists import some_of
 from model_checkpoint.performance.gc_pause import collector_paused
 from model_checkpoint.plan import (
     Ranking,
@@ -44,7 +47,7 @@ from model_checkpoint.plan import (
     told_step,
 )
 from model_checkpoint.storage.contract.store import Store, read_manifests
-from model_checkpoint.storage.locate import Root, open_store
+from model_checkpoint.storage.locate import Root, UnknownScheme, open_store
 from model_checkpoint.tree.nodes.per_rank import RankView, view_of
 
 
@@ -174,7 +177,7 @@ def load_manifest(store: Store, name: str, view: RankView = _TO_LOOK_AT, *, join
 
 def _listing(manifest: Manifest) -> str:
     names = [record.name for record in manifest.extras]
-    return f"{', '.join(names[:4])}{', ...' if len(names) > 4 else ''}"
+    return some_of(names, most=4)
 
 
 def list_checkpoints(root: Root) -> list[CheckpointInfo]:
@@ -215,7 +218,26 @@ def to_info(store: Store, found: ListedCheckpoint) -> CheckpointInfo:
 
 
 def require_root(store: Store) -> None:
-    """Raise when there is no such root, naming the nearest thing a caller may have meant."""
+    """Raise where no root is, or where a root is asked for and one of its checkpoints is named."""
+    above = _root_above(store)
+    if above:
+        raise WrongReference(f"{store.url}: names one checkpoint, give its root: {above}.", store.url)
+    _require_there(store)
+
+
+def _root_above(store: Store) -> str:
+    """The root of the one checkpoint that the place of a store names; empty if it names none."""
+    root, mark, choice = store.url.rpartition("@")
+    folder, below, name = store.url.rpartition("/checkpoints/")
+    with suppress(UnknownScheme):  # a store of the caller's own
+        if below and "/" not in name and open_store(folder).has(name):
+            return folder
+        if mark and "/" not in choice and not store.exists() and open_store(root).names():
+            return root
+    return ""
+
+
+def _require_there(store: Store) -> None:
     if not store.exists():
         raise CheckpointNotFound(
             f"{store.url}: no such checkpoint root. Check the path, or save there first with mc.save.",
@@ -286,7 +308,7 @@ def _newest(store: Store) -> Iterator[ListedCheckpoint]:
     if not passed:
         raise _nothing(store)
     raise CheckpointNotFound(
-        f"{store.url}: only incomplete emergency checkpoints: {', '.join(passed[:8])}. "
+        f"{store.url}: only incomplete emergency checkpoints: {some_of(passed)}. "
         "Load one by name=, with parts=[...] for what it has.",
         store.url,
     )
@@ -311,7 +333,7 @@ def _ranked(store: Store) -> list[ListedCheckpoint]:
 
 
 def _nothing(store: Store) -> CheckpointNotFound:
-    require_root(store)
+    _require_there(store)
     return CheckpointNotFound(
         f"{store.url}: no committed checkpoint. A save that was killed leaves none; save again, or check the path.",
         store.url,
@@ -322,10 +344,9 @@ def _with_id(store: Store, ranked: Sequence[ListedCheckpoint], start: str) -> li
     """Those with an id of that beginning; one that fits several chooses nothing."""
     hits = [f for f in ranked if f.summary is not None and f.summary.id.startswith(start)]
     if len(hits) > 1:
-        names = ", ".join(f.name for f in hits[:8])
         raise CheckpointNotFound(
-            f"{store.url}: {len(hits)} checkpoints have an id that begins with {start!r}: {names}"
-            f"{', ...' if len(hits) > 8 else ''}. Give more of the id.",
+            f"{store.url}: {len(hits)} checkpoints have an id that begins with {start!r}: "
+            f"{some_of([f.name for f in hits])}. Give more of the id.",
             store.url,
         )
     return hits
@@ -342,9 +363,9 @@ def _from(
 
 
 def _no_such(store: Store, ranked: Sequence[ListedCheckpoint], what: str) -> CheckpointNotFound:
-    steps = ", ".join(f.name if f.step is None else str(f.step) for f in ranked[:8])
+    steps = some_of([f.name if f.step is None else f.step for f in ranked])
     return CheckpointNotFound(
-        f"{store.url}: no {what}; there are {len(ranked)}: {steps}{', ...' if len(ranked) > 8 else ''}. "
+        f"{store.url}: no {what}; there are {len(ranked)}: {steps}. "
         "Choose one of them, or leave the choice out for the newest.",
         store.url,
     )
@@ -368,4 +389,4 @@ def unmeasured(ranking: Ranking, metrics: Sequence[Mapping[str, Any]]) -> str:
         return f"no checkpoint has a number for {ranking.criteria[0].text}; NaN is never best."
     near = get_close_matches(missing[0], known, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else " Save with metrics={...} to choose by them."
-    return f"no checkpoint has a metric {missing[0]!r}; known: {', '.join(known) or 'none'}.{hint}"
+    return f"no checkpoint has a metric {missing[0]!r}; known: {some_of(known)}.{hint}"

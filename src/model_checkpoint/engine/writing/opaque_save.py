@@ -29,6 +29,7 @@ from model_checkpoint.errors import CheckpointException, NothingWritten, UnsafeN
 from model_checkpoint.events import ignore
 from model_checkpoint.format import ChunkDigest, digest_chunks, file_record, opaque_layout
 from model_checkpoint.manifest import OPAQUE, FileRecord, Manifest, encode, pack
+from model_checkpoint.name_lists import some_of
 from model_checkpoint.options import CheckpointFormat, LayoutLimits
 from model_checkpoint.storage.contract.failures import name_taken
 from model_checkpoint.storage.contract.names import MANIFEST, MANIFEST_DRAFT, is_name
@@ -131,7 +132,7 @@ def _written(folder: str, where: str) -> dict[str, int]:
 
 def _require_bytes(found: Mapping[str, int], where: str, backend: str, file: str) -> None:
     if not any(found.values()):
-        made = f"only empty files: {', '.join(found)}" if found else "nothing"
+        made = f"only empty files: {some_of(list(found))}" if found else "nothing"
         raise NothingWritten(
             f"{where}: the storage backend {backend} wrote {made} at the path it was given (.../{file}); nothing was "
             "committed. Let its save method write to that very path.",

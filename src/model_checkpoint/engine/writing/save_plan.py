@@ -15,6 +15,7 @@ from model_checkpoint.engine.writing.incremental import LinkedFile, Parent, link
 from model_checkpoint.engine.writing.manifest_build import file_name
 from model_checkpoint.engine.writing.request import SaveRequest
 from model_checkpoint.engine.writing.slabs import FileJob
+from model_checkpoint.name_lists import some_of
 from model_checkpoint.options import CompressionLevel, ReaderLimits
 from model_checkpoint.performance.gc_pause import collector_paused
 from model_checkpoint.state import Flat, Leaf, Source
@@ -97,7 +98,7 @@ def plan_flat(
 ) -> SavePlan:
     """Plan the save of a state that is taken apart already; into ``stage``, if one is open."""
     if flat.unshared:
-        names = ", ".join(flat.unshared[:8])
+        names = some_of(flat.unshared)
         log.warning("%s: these views share memory but are stored apart: %s", path_of(store, order.name), names)
     order = _spread(order, flat)
     files = plan_files(store, order, flat, parent)

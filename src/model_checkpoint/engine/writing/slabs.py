@@ -17,7 +17,7 @@ import xxhash
 
 from model_checkpoint.engine.common.meter import Meter
 from model_checkpoint.engine.common.pages import PAGE, Bytes
-from model_checkpoint.engine.common.slab_shelf import SlabShelf
+from model_checkpoint.engine.common.slab_pool import SlabPool
 from model_checkpoint.engine.common.workers import Pace, cores, run_all
 from model_checkpoint.engine.writing.shared_pages import SharedPages
 from model_checkpoint.events import Emit
@@ -40,7 +40,7 @@ _PER_CORE = 3  # one that hashes, two that wait for the medium
 _TINY = MIB  # to start threads for so little takes longer than the work
 _SMALL = 1 << 16  # below this a plain slice copy beats a call that lets go of the GIL
 
-SHELF = SlabShelf(most=SLABS_BYTES)
+SLAB_POOL = SlabPool(most=SLABS_BYTES)
 
 
 class ChunkCompressor(Protocol):
@@ -162,7 +162,7 @@ def write_files(jobs: Sequence[FileJob], *, emit: Emit) -> None:
 
     def worker(items: Iterator[ChunkRun]) -> None:
         try:
-            with SHELF.lent(room) as slab:
+            with SLAB_POOL.lent(room) as slab:
                 for run in items:
                     _write_run(run, slab, pace, turns)
                     meter.add(run.end - run.begin)

@@ -62,7 +62,7 @@ class StoredWeight:
     @property
     def data(self) -> bytes:
         """Its elements in row order, little-endian."""
-        flat = self.tensor.detach().cpu().contiguous().reshape(-1)
+        flat = _in_a_row(self.tensor.cpu())
         return _native(flat.view(torch.uint8).numpy().tobytes(), self.dtype.itemsize)
 
 
@@ -82,8 +82,13 @@ def same_bits(first: torch.Tensor, second: torch.Tensor) -> bool:
 
 def _integers(tensor: torch.Tensor) -> torch.Tensor:
     """The bits as integers, in row order."""
-    flat = tensor.detach().contiguous().reshape(-1)
+    flat = _in_a_row(tensor)
     return flat.view({2: torch.int16, 4: torch.int32}.get(flat.dtype.itemsize, torch.uint8))
+
+
+def _in_a_row(tensor: torch.Tensor) -> torch.Tensor:
+    """The elements in row order, one behind the other; a lone one counts as contiguous with any stride and keeps it."""
+    return tensor.detach().contiguous().as_strided((tensor.numel(),), (1,))
 
 
 def _native(data: bytes, width: int) -> bytes:

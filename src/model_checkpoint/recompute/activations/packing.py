@@ -91,7 +91,8 @@ def _pack_tensor(torch: Any, value: Any, buffers: list[memoryview]) -> Restore:
         )
     dtype, shape, device, wants_grad = value.dtype, value.shape, value.device, value.requires_grad
     is_parameter = type(value) is torch.nn.Parameter
-    flat = value.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
+    whole = value.detach().resolve_conj().resolve_neg().cpu().contiguous()
+    flat = whole.as_strided((whole.numel(),), (1,))  # a lone element counts as contiguous with any stride
     buffers.append(memoryview(flat.view(torch.uint8).numpy()) if flat.numel() else memoryview(b""))
 
     def restore(source: Iterator[bytearray]) -> Any:

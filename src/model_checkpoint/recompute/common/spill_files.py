@@ -48,13 +48,7 @@ class SpillFolder:
             if parent is not None:
                 Path(parent).mkdir(parents=True, exist_ok=True)
             self.path = Path(tempfile.mkdtemp(prefix="spill-", dir=parent))  # mode 0700
-        self._owner = os.getpid()
-        self.remove = weakref.finalize(self, _remove_folder, self.path, self._owner)
-
-    @property
-    def ours(self) -> bool:
-        """Whether this process made it, and did not inherit it."""
-        return os.getpid() == self._owner
+        self.remove = weakref.finalize(self, _remove_folder, self.path, os.getpid())
 
     def new_file(self, label: str) -> SpillFile:
         """Make an empty file; ``label`` names what it holds in messages."""

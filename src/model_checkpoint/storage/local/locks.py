@@ -107,7 +107,7 @@ def _locked_file(calls: Syscalls, path: str) -> int:
     for _ in range(_TRIES):
         fd = calls.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         try:
-            _take(calls, fd, path)
+            take_lock(calls, fd, path, otherwise="recovery goes by the file's time")
             if is_at(calls, fd, path):
                 return fd
         except BaseException:
@@ -119,13 +119,14 @@ def _locked_file(calls: Syscalls, path: str) -> int:
     raise StorageFailure(f"{path}: the lock was taken away {_TRIES} times. Stop whatever cleans this folder.", path)
 
 
-def _take(calls: Syscalls, fd: int, path: str) -> None:
+def take_lock(calls: Syscalls, fd: int, path: str, *, otherwise: str) -> None:
+    """Lock an open file; where the file system has no locks, log what is done ``otherwise``."""
     try:
         calls.flock(fd, fcntl.LOCK_EX)
     except OSError as error:
         if error.errno not in UNSUPPORTED:
             raise
-        log.warning("%s: this file system has no locks; recovery goes by the file's time", path)
+        log.warning("%s: this file system has no locks; %s", path, otherwise)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -129,12 +129,13 @@ def host_bytes(tensor: Tensor) -> memoryview:
         return bare.numpy().data.cast("B")
     if bare.dtype in _IN_NUMPY:
         return bare.numpy().reshape(-1).view(np.uint8).data
-    return bare.view(-1).view(torch.uint8).numpy().data
+    return flat_bytes(bare).numpy().data
 
 
 def flat_bytes(tensor: Tensor) -> Tensor:
     """Return the bytes of a contiguous tensor on any device as a tensor over the same memory."""
-    return tensor.detach().view(-1).view(torch.uint8)
+    # a lone element counts as contiguous with any stride, and keeps it in a view(-1), which view(dtype) refuses
+    return tensor.detach().as_strided((tensor.numel(),), (1,)).view(torch.uint8)
 
 
 def _strided_bytes(tensor: Tensor, start: int, stop: int) -> memoryview:

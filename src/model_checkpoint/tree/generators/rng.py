@@ -10,7 +10,7 @@ import numpy as np
 
 from model_checkpoint.errors import StructureMismatch
 from model_checkpoint.tree.arrays.frameworks import loaded
-from model_checkpoint.tree.values.standard_codecs import numpy_state
+from model_checkpoint.tree.values.standard_codecs import numpy_state, random_state, set_random_state
 
 
 class RngState:
@@ -64,8 +64,7 @@ class RngState:
             raise StructureMismatch(
                 "rng: the snapshot has the generators of torch, which is not imported. Import torch first."
             )
-        version, words, gauss = self._state["python"]
-        random.setstate((version, tuple(int(word) for word in words), gauss))
+        set_random_state(random, self._state["python"])
         np.random.set_state(numpy_state(self._state["numpy"]))
         if "torch" in self._state:
             from model_checkpoint.tree.generators import torch_rng
@@ -90,9 +89,8 @@ def rng_state() -> RngState:
         >>> sorted(rng_state().state_dict())[:2]
         ['numpy', 'python']
     """
-    version, words, gauss = random.getstate()
     state: dict[str, Any] = {
-        "python": (version, np.array(words, np.uint32), gauss),
+        "python": random_state(random),
         "numpy": np.random.get_state(legacy=False),
     }
     if loaded("torch"):

@@ -15,6 +15,7 @@ import msgspec
 
 from model_checkpoint.errors import StructureMismatch
 from model_checkpoint.manifest import Node
+from model_checkpoint.name_lists import some_of
 from model_checkpoint.tree.nodes.specs import with_items
 from model_checkpoint.tree.nodes.walk import (
     ABSENT,
@@ -135,9 +136,8 @@ def view_of(tree: Node, saved: int, view: RankView) -> Node:
     made = _viewed(tree, "", _chooser(saved, own, view.lenient), open_names)
     open_names = open_names if view.wanted is None else [name for name in open_names if view.wanted(name)]
     if open_names:
-        more = f" and {len(open_names) - _SHOWN} more" if len(open_names) > _SHOWN else ""
         raise StructureMismatch(
-            f"{', '.join(open_names[:_SHOWN])}{more}: the {saved} ranks that saved have values of their own there, and "
+            f"{some_of(open_names, most=_SHOWN)}: the {saved} ranks that saved have values of their own there, and "
             f"now there are {view.world_size}, so nobody knows whose this rank is to take. Pass per_rank= (a rank of "
             "the save, or a function from a rank of now to one of the save), or leave these out with parts=[...]."
         )

@@ -13,6 +13,7 @@ from typing import Any
 
 from model_checkpoint.errors import CheckpointException, PartlyLoaded, StructureMismatch
 from model_checkpoint.manifest import Node
+from model_checkpoint.name_lists import some_of
 from model_checkpoint.state import ShardTarget, Target
 from model_checkpoint.tree.arrays.frameworks import finder, object_kind
 from model_checkpoint.tree.nodes.located_error import LocatedError
@@ -161,7 +162,9 @@ class Matcher(Matching):
     def _dataclass(self, node: Any, live: Any, name: str) -> Make | None:
         names = fields_of(type(live))
         if names != node[2]:
-            return self.problem(name, f"saved with fields {node[2]}, {type(live).__qualname__} has {names}")
+            return self.problem(
+                name, f"saved with fields {some_of(node[2])}, {type(live).__qualname__} has {some_of(names)}"
+            )
         for field, item in zip(names, node[3], strict=True):
             make = self.match(item, getattr(live, field), join(name, segment(field)))
             self._assign(_attribute(live, field), make)
@@ -233,7 +236,7 @@ def _undone(load: ObjectLoad, done: list[ObjectLoad], error: Exception) -> Check
     if not stuck:
         return StructureMismatch(f"{what} The live objects are as before.")
     return PartlyLoaded(
-        f"{what} It failed again for the earlier state of {', '.join(stuck)}, which may be changed in part; all else "
+        f"{what} It failed again for the earlier state of {some_of(stuck)}, which may be changed in part; all else "
         "is as before. Make a new object before you load again.",
         partial=stuck,
         inner_exception=error,

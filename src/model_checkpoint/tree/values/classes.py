@@ -12,8 +12,11 @@ from types import BuiltinFunctionType
 from typing import Any
 
 from model_checkpoint.errors import ClassUnavailable, ManifestInvalid
+from model_checkpoint.name_lists import some_of
 from model_checkpoint.tree.nodes.located_error import no_codec
 from model_checkpoint.tree.nodes.names import brief
+
+_MOST_BITS = 14_000  # of a number that a class may have lost since; Python writes no longer one in digits
 
 
 def label(cls: type) -> str:
@@ -44,8 +47,8 @@ def dataclass_values(value: Any) -> list[tuple[str, Any]]:
         if name not in names and not isinstance(getattr(type(value), name, None), cached_property)
     ]
     if unset or extra:
-        odd = f"fields that are not set: {unset}" if unset else f"attributes that are no fields: {extra}"
-        raise no_codec(type(value), f"the dataclass {type(value).__qualname__} has {odd}")
+        kind = "fields that are not set" if unset else "attributes that are no fields"
+        raise no_codec(type(value), f"the dataclass {type(value).__qualname__} has {kind}: {some_of(unset or extra)}")
     return [(name, getattr(value, name)) for name in names]
 
 
@@ -80,7 +83,8 @@ class Resolver:
         actual = fields_of(cls)
         if actual != list(names):
             raise ClassUnavailable(
-                f"class {recorded}: its fields changed, the checkpoint has {list(names)}, the class has {actual}. "
+                f"class {recorded}: its fields changed, the checkpoint has {some_of(names)}, the class has "
+                f"{some_of(actual)}. "
                 "Pass types=[...] with a class that has the saved fields, or register a codec."
             )
         return cls
@@ -109,19 +113,16 @@ def _refuse_impossible(cls: type[Enum], recorded: str, name: str | None, value: 
         odd = "is a base of enums and has no members"
     elif name is None and type(value) is not int:
         odd = f"a member without a name is a number, got {brief(value)}"
-    elif issubclass(cls, Flag) and type(value) is int and not _can_be_written(value):
-        odd = f"a number of {value.bit_length()} bits is no sum of flags"
+    elif type(value) is int and value.bit_length() > _MOST_BITS and not _has(cls, name, value):
+        odd = f"a number of {value.bit_length()} bits is the value of no member"
     else:
         return
     raise ManifestInvalid(f"enum {recorded}: {odd}. The manifest is damaged; load another step.")
 
 
-def _can_be_written(value: int) -> bool:
-    """Whether Python writes the number in digits, as it does to name a sum of flags."""
-    try:
-        return bool(str(value))
-    except ValueError:
-        return False
+def _has(cls: type[Enum], name: str | None, value: Any) -> bool:
+    member = cls.__members__.get(name or "")
+    return member is not None and _is_same(member.value, value)
 
 
 def _is_same(one: Any, other: Any) -> bool:

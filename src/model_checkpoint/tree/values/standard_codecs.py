@@ -45,12 +45,22 @@ def defaultdict_name(value: defaultdict[Any, Any]) -> str | None:
     return f"collections.defaultdict[{getattr(factory, '__name__', factory)}]" if known else None
 
 
-def _random_state(generator: random.Random) -> tuple[Any, ...]:
+def random_state(generator: Any) -> tuple[Any, ...]:
+    """Return the state of a generator of Python's, or of the module :mod:`random`, with its words in an array.
+
+    Example:
+        >>> generator = random.Random(0)
+        >>> state, first = random_state(generator), generator.random()
+        >>> set_random_state(generator, state)
+        >>> generator.random() == first
+        True
+    """
     version, words, gauss = generator.getstate()
     return version, np.array(words, np.uint32), gauss
 
 
-def _set_random(generator: random.Random, state: Any) -> None:
+def set_random_state(generator: Any, state: Any) -> None:
+    """Set a generator of Python's to what :func:`random_state` returned, whichever framework it was loaded with."""
     version, words, gauss = state
     generator.setstate((version, tuple(int(word) for word in np.asarray(words)), gauss))
 
@@ -95,7 +105,7 @@ def _plain(value: Any) -> Any:
 
 def _made_random(state: Any) -> random.Random:
     made = random.Random()
-    _set_random(made, state)
+    set_random_state(made, state)
     return made
 
 
@@ -128,7 +138,7 @@ STANDARD = (
     StandardCodec(deque, "collections.deque", lambda q: (list(q), q.maxlen), lambda pair: deque(pair[0], pair[1])),
     *(StandardCodec(cls, f"{cls.__module__}.{cls.__qualname__}", str, cls) for cls in _PATHS),
     *map(_defaultdict, (None, *_FACTORIES)),
-    StandardCodec(random.Random, "random.Random", _random_state, _made_random, _set_random),
+    StandardCodec(random.Random, "random.Random", random_state, _made_random, set_random_state),
     StandardCodec(RandomState, "numpy.random.RandomState", _legacy_state, _made_legacy, _set_legacy),
     StandardCodec(Generator, "numpy.random.Generator", _generator_state, _made_generator, _set_generator),
 )

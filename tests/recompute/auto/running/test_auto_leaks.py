@@ -19,8 +19,8 @@ pytestmark = pytest.mark.slow
 def settle(runtime):
     """Wait until the workers have let go of what they ran last; first the one that gives work to the other."""
     for pool in (
-        runtime.machinery.prefetcher and runtime.machinery.prefetcher._pool,
-        runtime.machinery.offloader._pool,
+        runtime.resources.prefetcher and runtime.resources.prefetcher._pool,
+        runtime.resources.offloader._pool,
     ):
         if pool is not None:
             pool.submit(int).result(60)

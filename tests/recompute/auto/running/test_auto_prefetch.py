@@ -216,7 +216,7 @@ def test_after_an_error_a_region_that_waits_for_the_worker_is_not_run():
     model[2].register_forward_hook(lambda *_: again.append(is_recomputing()))
     with runtime_of(model, prefetch=True) as runtime:
         runtime.use(every_stage(4))
-        worker = runtime.machinery.prefetcher._workers()
+        worker = runtime.resources.prefetcher._workers()
         blocked = worker.submit(lambda: begun.set() or gate.wait(60))
         assert begun.wait(60)
         with contextlib.suppress(RuntimeError):

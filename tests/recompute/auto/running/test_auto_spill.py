@@ -146,7 +146,7 @@ def test_a_forked_child_does_not_wait_for_its_parents_worker(tmp_path):
     with runtime_of(model, offloader=Offloader(tmp_path)) as runtime:
         runtime.use(kept(4, "disk"))
         model(x)
-        group = runtime.machinery.offloader.new_group("layer", "disk", runtime.machinery.convoy())
+        group = runtime.resources.offloader.new_group("layer", "disk", runtime.resources.new_run())
         begun, gate = threading.Event(), threading.Event()
         send, group.send = group.send, lambda storage: (begun.set(), gate.wait(60), send(storage))
         number = group.put(torch.ones(4))

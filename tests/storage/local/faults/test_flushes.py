@@ -5,11 +5,13 @@ from functools import cache
 
 import pytest
 from tests.ground.model_disk import ModelDisk
+from tests.storage.local.faults.crash_ground import bring_back, discard
 
 from model_checkpoint.errors import CheckpointException
 from model_checkpoint.options import Graces
 from model_checkpoint.storage import LocalStore
 from model_checkpoint.testing.blobs import load_blobs, save_blobs
+from model_checkpoint.testing.trash_suite import AT_ONCE
 
 ROOT = "/data/runs"
 OLD = {"x-a1": b"old" * 10, "y-a1": b"o"}
@@ -17,7 +19,6 @@ NEW = {"x-a2": b"new" * 20, "y-a2": b"n"}
 SAME = {"x-a1": b"new" * 20, "y-a2": b"n"}  # a name that the old version has, too
 OTHER = {"x-a0": b"other"}
 KEEP_TRASH = Graces(local=0.0, foreign=0.0)
-AT_ONCE = Graces(local=0.0, foreign=0.0, trash=0.0)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -115,14 +116,6 @@ def replace_old(store):
 
 def swap_with_old(store):
     save_blobs(store, "step-1", SAME, attempt="a2", replace=True, obsolete=list(OLD))
-
-
-def discard(store):
-    store.discard("step-1")
-
-
-def bring_back(store):
-    store.bring_back(store.trash()[0].token)
 
 
 def recover(store):

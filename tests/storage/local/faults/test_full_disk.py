@@ -10,13 +10,12 @@ from tests.ground.requirements import without_power
 
 import model_checkpoint as mc
 from model_checkpoint.errors import DiskFull, DurabilityUnknown
-from model_checkpoint.options import Graces
 from model_checkpoint.storage import LocalStore
 from model_checkpoint.storage.local.syscalls import Syscalls
 from model_checkpoint.testing import Fault, FaultyCalls, Kind, run_in_child
 from model_checkpoint.testing.blobs import load_blobs, save_blobs
+from model_checkpoint.testing.trash_suite import AT_ONCE
 
-AT_ONCE = Graces(local=0.0, foreign=0.0, trash=0.0)
 DATA = b"abc" * 50_000
 MIB = 1 << 20
 

@@ -5,26 +5,12 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.storage.local.faults.failing_calls import FailingCalls, left
+from tests.storage.local.faults.failing_calls import left
 
 from model_checkpoint.errors import DurabilityUnknown, LimitExceeded, StorageFailure, UnsafeName
-from model_checkpoint.options import Graces
 from model_checkpoint.storage.contract.sidecars import SIDECAR_BYTES, sidecars_of
-from model_checkpoint.storage.local.store import LocalStore
 from model_checkpoint.testing.blobs import blob_manifest, load_blobs, write_blob
-
-AT_ONCE = Graces(local=0.0, foreign=0.0, trash=0.0)
-
-
-@pytest.fixture
-def calls():
-    return FailingCalls()
-
-
-@pytest.fixture
-def store(tmp_path, calls):
-    return LocalStore(tmp_path, calls=calls)
-
+from model_checkpoint.testing.trash_suite import AT_ONCE
 
 # --- small values ----------------------------------------------------------------------------------------------------
 

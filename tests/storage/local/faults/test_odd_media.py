@@ -12,19 +12,9 @@ from model_checkpoint.storage import open_store
 from model_checkpoint.storage.local.store import LocalStore
 from model_checkpoint.storage.local.syscalls import Syscalls
 from model_checkpoint.testing.blobs import blob_manifest, load_blobs, save_blobs, write_blob
+from model_checkpoint.testing.trash_suite import AT_ONCE
 
 FILES = {"x-a1": b"one" * 50, "y-a1": b"two"}
-AT_ONCE = Graces(local=0.0, foreign=0.0, trash=0.0)
-
-
-@pytest.fixture
-def calls():
-    return FailingCalls()
-
-
-@pytest.fixture
-def store(tmp_path, calls):
-    return LocalStore(tmp_path, calls=calls)
 
 
 # --- a disk without room for a name ----------------------------------------------------------------------------------

@@ -15,10 +15,10 @@ import time
 import pytest
 
 from model_checkpoint.errors import CheckpointException
-from model_checkpoint.options import Graces
 from model_checkpoint.storage import LocalStore
 from model_checkpoint.storage.local.syscalls import Syscalls
 from model_checkpoint.testing.blobs import load_blobs, save_blobs
+from model_checkpoint.testing.trash_suite import AT_ONCE
 
 CUTS = 50
 KEPT = 6
@@ -74,7 +74,7 @@ def saver(root, calls, seed, sure, tell):
         tell("begin", name, version)
         if version is None:
             store.discard(name)
-            store.sweep(Graces(local=0.0, foreign=0.0, trash=0.0))
+            store.sweep(AT_ONCE)
             del names[name]
         else:
             obsolete = list(content(name, names[name])) if name in names else []
@@ -122,7 +122,7 @@ def test_no_acknowledged_save_is_lost_when_power_goes(disk):
         acknowledged += cut_power_once(disk, Syscalls(), seed, model)
         store = LocalStore(disk.mount_point / "runs")
         model.check(store)
-        store.sweep(Graces(local=0.0, foreign=0.0, trash=0.0))
+        store.sweep(AT_ONCE)
         model.check(store)
         remains = [*disk.mount_point.glob("runs/.staging/*"), *disk.mount_point.glob("runs/.trash/*")]
         assert remains == []

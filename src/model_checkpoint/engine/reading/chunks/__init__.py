@@ -1,8 +1,8 @@
 """Chunks: bytes as they lie on the medium, believed only as far as their digests go.
 
-chunk_reader   the data files of one checkpoint, opened, measured and read chunk by chunk, never believed unverified.
+chunk_reader      the data files of one checkpoint, opened, measured and read chunk by chunk, never believed unverified.
 exchanged_chunks  what all ranks want, read from the medium by one of them and handed to the others.
-stored_chunks  a data file as its bytes lie on the medium, chunk by chunk, and whether those bytes are right.
-healthy_copies  what one verification has read and found whole, so that what checkpoints share is read once.
-parity_files   the parity files of one checkpoint, believed only as far as their digests go.
+stored_chunks     a data file as its bytes lie on the medium, chunk by chunk, and whether those bytes are right.
+healthy_copies    what one verification has read and found whole, so that what checkpoints share is read once.
+parity_files      the parity files of one checkpoint, believed only as far as their digests go.
 """

@@ -7,11 +7,11 @@ import time
 import torch
 
 
-def now(*, wall: bool = False) -> float:
+def ticks(*, wall: bool = False) -> float:
     """Seconds: CPU time, as other work on a shared machine must not count; wall time for transfers and devices.
 
     Example:
-        >>> now() <= now()
+        >>> ticks() <= ticks()
         True
     """
     if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]

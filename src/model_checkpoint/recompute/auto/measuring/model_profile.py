@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from torch import nn
 
 from model_checkpoint.recompute.auto.common.agreement import agree_with_first
-from model_checkpoint.recompute.auto.common.clock import now
+from model_checkpoint.recompute.auto.common.clock import ticks
 from model_checkpoint.recompute.auto.common.errors import AutoCheckpointWarning
 from model_checkpoint.recompute.auto.common.overlap import measure_overlap
 from model_checkpoint.recompute.auto.common.run_options import RunOptions
@@ -24,7 +24,7 @@ from model_checkpoint.recompute.auto.planning.pareto import ParetoRow
 from model_checkpoint.recompute.auto.planning.plan import StageLine
 from model_checkpoint.recompute.auto.planning.planner import Chain
 from model_checkpoint.recompute.auto.planning.schedule import Schedule
-from model_checkpoint.recompute.auto.running.machinery import Machinery
+from model_checkpoint.recompute.auto.running.run_resources import RunResources
 from model_checkpoint.recompute.auto.running.runtime import Runtime
 from model_checkpoint.recompute.auto.running.stage_call import StageCall, StageFacts
 from model_checkpoint.recompute.auto.running.torch_regions import TorchRegions
@@ -135,11 +135,11 @@ def _measured_chain(sample: Sample, found: FoundStages, survey: StepSurvey, opti
         modes += ["drop"]
         modes += ["drop+masks"] if any(fact.draws for fact in facts) else []
         modes += [options.offload] if options.offload else []
-    machinery = Machinery(offloader=Offloader(options.spill_dir) if options.offload else None)
+    resources = RunResources(offloader=Offloader(options.spill_dir) if options.offload else None)
     try:
-        chain = profile_chain(sample, _calls(facts, found), survey, machinery=machinery, modes=modes)
+        chain = profile_chain(sample, _calls(facts, found), survey, resources=resources, modes=modes)
     finally:
-        machinery.close()
+        resources.close()
     return chain if options.executor == "native" else _flat(chain, facts)
 
 
@@ -193,7 +193,7 @@ def timed_step(sample: Sample, *, wall: bool, rounds: int = 2) -> float:
     """The shortest of a few plain or patched steps, in CPU seconds or by the clock."""
     spent = []
     for _ in range(rounds):
-        start = now(wall=wall)
+        start = ticks(wall=wall)
         sample.step()
-        spent.append(now(wall=wall) - start)
+        spent.append(ticks(wall=wall) - start)
     return min(spent)

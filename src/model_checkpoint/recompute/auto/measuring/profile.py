@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 
 from model_checkpoint.recompute.auto.common.arguments import flatten_call, leaves_of, rebuild_call
-from model_checkpoint.recompute.auto.common.clock import now
+from model_checkpoint.recompute.auto.common.clock import ticks
 from model_checkpoint.recompute.auto.common.peak import PeakTracker, excluded_tensors
 from model_checkpoint.recompute.auto.measuring.sample import Sample
 from model_checkpoint.recompute.auto.measuring.stages import intercepted, nothing_saved
@@ -23,7 +23,7 @@ from model_checkpoint.recompute.auto.measuring.survey import StageObservation, S
 from model_checkpoint.recompute.auto.planning.planner import Chain, Mode, Stage, lone_bytes
 from model_checkpoint.recompute.auto.running.compiled_schedule import StageStep
 from model_checkpoint.recompute.auto.running.kept_stage import run_kept
-from model_checkpoint.recompute.auto.running.machinery import Machinery
+from model_checkpoint.recompute.auto.running.run_resources import RunResources
 from model_checkpoint.recompute.auto.running.stage_call import StageCall
 from model_checkpoint.recompute.auto.running.walking import HeldTensors
 from model_checkpoint.recompute.auto.saving.drop import recipe_of, save_or_rebuild
@@ -64,10 +64,10 @@ class _Seconds:
 
 
 def profile_chain(
-    sample: Sample, stages: Sequence[StageCall], survey: StepSurvey, *, machinery: Machinery, modes: Sequence[str]
+    sample: Sample, stages: Sequence[StageCall], survey: StepSurvey, *, resources: RunResources, modes: Sequence[str]
 ) -> Chain:
     """Measure every stage and return the chain; call it inside ``sample.untouched()``."""
-    profiler = _Profiler(sample.model, stages, survey, machinery=machinery, modes=modes)
+    profiler = _Profiler(sample.model, stages, survey, resources=resources, modes=modes)
     with intercepted([stage.module for stage in stages], profiler.call):
         sample.forward()
     costs = [_with_glue(stage, survey.marks, n) for n, stage in enumerate(profiler.costs)]
@@ -104,10 +104,10 @@ class _Profiler:
         stages: Sequence[StageCall],
         survey: StepSurvey,
         *,
-        machinery: Machinery,
+        resources: RunResources,
         modes: Sequence[str],
     ) -> None:
-        self.model, self.stages, self.survey, self.machinery, self.modes = model, stages, survey, machinery, modes
+        self.model, self.stages, self.survey, self.resources, self.modes = model, stages, survey, resources, modes
         self.costs: list[Stage] = []
         self._seen: dict[Any, Stage] = {}
 
@@ -121,7 +121,7 @@ class _Profiler:
         mark = self.survey.marks[number]
         key = _structure(module, args, kwargs, mark)
         if key not in self._seen:
-            bench = _Bench(self.model, self.machinery, self.stages[number], mark.requires_grad)
+            bench = _Bench(self.model, self.resources, self.stages[number], mark.requires_grad)
             self._seen[key] = bench.measure(args, kwargs, self.modes)
         self.costs.append(self._seen[key])
         with nothing_saved():
@@ -140,9 +140,9 @@ class _Bench:
     """Runs one stage over and over on the same arguments."""
 
     def __init__(
-        self, model: nn.Module, machinery: Machinery, stage: StageCall, requires_grad: tuple[bool, ...]
+        self, model: nn.Module, resources: RunResources, stage: StageCall, requires_grad: tuple[bool, ...]
     ) -> None:
-        self.model, self.machinery, self.stage, self.requires_grad = model, machinery, stage, requires_grad
+        self.model, self.resources, self.stage, self.requires_grad = model, resources, stage, requires_grad
 
     def measure(self, args: tuple[Any, ...], kwargs: dict[str, Any], names: Sequence[str]) -> Stage:
         """All costs of the stage."""
@@ -181,10 +181,10 @@ class _Bench:
         """One forward, with what it put away; that is still in memory, as nobody has begun to write it."""
         args, kwargs = self._fresh()
         step = StageStep(regions=(), mode=mode, resolves=False)
-        convoy, sink = self.machinery.convoy(background=False), HeldTensors(save_or_rebuild)
+        run, sink = self.resources.new_run(background=False), HeldTensors(save_or_rebuild)
         with torch.enable_grad():
-            result = run_kept(self.stage, args, kwargs, step=step, sink=sink, save=self.machinery.save, convoy=convoy)
-        return result, convoy.group if convoy is not None else None
+            result = run_kept(self.stage, args, kwargs, step=step, sink=sink, save=self.resources.save, offload_run=run)
+        return result, run.group if run is not None else None
 
     def _tracker(self) -> PeakTracker:
         return PeakTracker([*excluded_tensors(self.model), *(x for x in self.leaves if isinstance(x, Tensor))])
@@ -235,9 +235,9 @@ class _Bench:
         return bare, best
 
     def _time_once(self, name: str) -> _Seconds:
-        begin = now()
+        begin = ticks()
         result, group = self._run(name)
-        forward = now() - begin
+        forward = ticks() - begin
         write = _timed(group.settle, wall=True) if group is not None else 0.0
         tensors = [x for x in leaves_of(result) if isinstance(x, Tensor) and x.requires_grad]
         edges, grads = _roots(tensors)
@@ -250,9 +250,9 @@ class _Bench:
 
 
 def _timed(run: Callable[[], Any], *, wall: bool = False) -> float:
-    begin = now(wall=wall)
+    begin = ticks(wall=wall)
     run()
-    return now(wall=wall) - begin
+    return ticks(wall=wall) - begin
 
 
 def _mode(name: str, sizes: _Bytes, seconds: _Seconds) -> Mode:

@@ -167,7 +167,12 @@ def survey_step(sample: Sample, found: FoundStages) -> StepSurvey:
 def _same_bits(a: Tensor, b: Tensor) -> bool:
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
-    return a.numel() == 0 or torch.equal(a.reshape(-1).view(torch.uint8), b.reshape(-1).view(torch.uint8))
+    return a.numel() == 0 or torch.equal(_bytes(a), _bytes(b))
+
+
+def _bytes(tensor: Tensor) -> Tensor:
+    whole = tensor.contiguous()  # as a lone element is with any stride
+    return whole.as_strided((whole.numel(),), (1,)).view(torch.uint8)
 
 
 def _outline(value: Any, depth: int = 4) -> Any:

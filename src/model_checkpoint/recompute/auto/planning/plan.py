@@ -168,7 +168,7 @@ class Plan:
             self.on_remove()
 
     def __getstate__(self) -> dict[str, Any]:
-        # a copy of a model is a plain model: its plan keeps the figures, not the machinery
+        # a copy of a model is a plain model: its plan keeps the figures, not the resources
         return {**self.__dict__, "profile": None, "on_remove": None, "statistics": None}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Plan:

@@ -5,7 +5,7 @@ executor           run a model stage by stage, opening and closing the regions o
 kept_stage         run a stage that is in no region, saving its tensors the way its mode says.
 region_frame       one region of one forward pass, which saves nothing and runs again when backward comes.
 walking            what a walk through the stages is to the regions it opens, and which one this thread is on.
-machinery          what the walks and regions of one planned model share: how tensors are saved, compared and moved.
+run_resources      what the walks and regions of one planned model share: how tensors are saved, compared and moved.
 prefetch           run the region that backward needs next on a worker thread.
 compiled_schedule  a schedule in the form the executor walks, one step per stage.
 torch_regions      a schedule in force as regions of ``torch.utils.checkpoint``, for the compiler and FSDP.

@@ -13,8 +13,8 @@ from model_checkpoint.recompute.auto.common.arguments import flatten_call, leave
 from model_checkpoint.recompute.auto.running.call_state import CallState
 from model_checkpoint.recompute.auto.running.compiled_schedule import CompiledRegion, CompiledSchedule
 from model_checkpoint.recompute.auto.running.kept_stage import run_kept
-from model_checkpoint.recompute.auto.running.machinery import Machinery
 from model_checkpoint.recompute.auto.running.region_frame import RegionFrame
+from model_checkpoint.recompute.auto.running.run_resources import RunResources
 from model_checkpoint.recompute.auto.running.stage_call import StageCall
 from model_checkpoint.recompute.auto.running.walking import TensorSink, local
 
@@ -22,11 +22,13 @@ from model_checkpoint.recompute.auto.running.walking import TensorSink, local
 class ScheduleWalk:
     """Runs stages one by one and opens and closes the regions around them; a ``shadow`` is a second run."""
 
-    __slots__ = ("body", "busy", "convoy", "latest", "machinery", "previous", "shadow", "sink", "stack")
+    __slots__ = ("body", "busy", "latest", "offload_run", "previous", "resources", "shadow", "sink", "stack")
 
-    def __init__(self, machinery: Machinery, body: CompiledSchedule, *, sink: TensorSink, shadow: bool = False) -> None:
-        self.machinery, self.body, self.sink, self.shadow = machinery, body, sink, shadow
-        self.convoy = machinery.convoy()
+    def __init__(
+        self, resources: RunResources, body: CompiledSchedule, *, sink: TensorSink, shadow: bool = False
+    ) -> None:
+        self.resources, self.body, self.sink, self.shadow = resources, body, sink, shadow
+        self.offload_run = resources.new_run()
         self.stack: list[RegionFrame] = []
         self.latest = -1
         self.busy = False
@@ -42,14 +44,14 @@ class ScheduleWalk:
             if self.stack:
                 result = self._run_in_frames(stage, args, kwargs)
             else:
-                save, convoy = self.machinery.save, self.convoy
-                result = run_kept(stage, args, kwargs, step=step, sink=self.sink, save=save, convoy=convoy)
+                save, offload_run = self.resources.save, self.offload_run
+                result = run_kept(stage, args, kwargs, step=step, sink=self.sink, save=save, offload_run=offload_run)
         finally:
             self.busy = False
             if self.stack:
                 self._close(stage.index)
-        if self.convoy is not None:
-            self.convoy.settle()
+        if self.offload_run is not None:
+            self.offload_run.settle()
         return result
 
     def _run_in_frames(self, stage: StageCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -91,7 +93,7 @@ class ScheduleWalk:
             self._pop_to(depth)
         for part in wanted[depth:]:
             around = self.stack[-1] if self.stack else self.sink
-            frame = RegionFrame(self.machinery, part, around, shadow=self.shadow, rerun=_rerun)
+            frame = RegionFrame(self.resources, part, around, shadow=self.shadow, rerun=_rerun)
             if not self.stack and not self.shadow:
                 frame.previous, self.previous = self.previous, weakref.ref(frame)
             self.stack.append(frame)
@@ -112,15 +114,15 @@ class ScheduleWalk:
         """Close what is still open when the run ends."""
         if self.stack:
             self._pop_to(0)
-        if self.convoy is not None:
-            self.convoy.finish()
+        if self.offload_run is not None:
+            self.offload_run.finish()
 
     def abandon(self) -> None:
         """Close what is still open when the run has failed."""
         self._pop_to(0)
-        if self.convoy is not None:
-            self.convoy.abandon()
+        if self.offload_run is not None:
+            self.offload_run.abandon()
 
 
-def _rerun(machinery: Machinery, body: CompiledSchedule, sink: TensorSink) -> ScheduleWalk:
-    return ScheduleWalk(machinery, body, sink=sink, shadow=True)
+def _rerun(resources: RunResources, body: CompiledSchedule, sink: TensorSink) -> ScheduleWalk:
+    return ScheduleWalk(resources, body, sink=sink, shadow=True)

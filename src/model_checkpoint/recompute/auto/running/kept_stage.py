@@ -28,7 +28,7 @@ def run_kept(
     step: StageStep,
     sink: TensorSink,
     save: Save,
-    convoy: OffloadRun | None,
+    offload_run: OffloadRun | None,
 ) -> Any:
     """Call the stage; what it saves goes where ``step.mode`` says, or to the region that runs again."""
     if step.mode == "full":
@@ -40,8 +40,8 @@ def run_kept(
         if step.mode in ("drop", "drop+masks"):
             save = save_or_rebuild
             stack.enter_context(DropMode(masks=step.mode == "drop+masks"))
-        elif convoy is not None:
-            moved = convoy.stage(stage.name, step.mode, args=args, kwargs=kwargs, module=stage.module)
+        elif offload_run is not None:
+            moved = offload_run.stage(stage.name, step.mode, args=args, kwargs=kwargs, module=stage.module)
             save = stack.enter_context(moved)
         stack.enter_context(_hooks(sink, save))
         return stage.original(*args, **kwargs)

@@ -22,8 +22,8 @@ from model_checkpoint.recompute.auto.common.arguments import Spec, leaves_of, re
 from model_checkpoint.recompute.auto.common.errors import RecomputeDiverged
 from model_checkpoint.recompute.auto.running.call_state import CallState, generators_kept
 from model_checkpoint.recompute.auto.running.compiled_schedule import CompiledRegion
-from model_checkpoint.recompute.auto.running.machinery import Machinery
 from model_checkpoint.recompute.auto.running.prefetch import Pending
+from model_checkpoint.recompute.auto.running.run_resources import RunResources
 from model_checkpoint.recompute.auto.running.stage_call import StageCall
 from model_checkpoint.recompute.auto.running.walking import Rerun, StageWalk, TensorSink, local
 from model_checkpoint.recompute.auto.saving.saved import Saved
@@ -76,14 +76,28 @@ class RegionFrame:
     """One region of one forward pass."""
 
     __slots__ = (
-        "__weakref__", "calls", "closed", "dropped", "holders", "inputs", "known", "lock", "machinery", "parent",
-        "part", "pending", "previous", "prints", "rerun", "shadow",
+        "__weakref__",
+        "calls",
+        "closed",
+        "dropped",
+        "holders",
+        "inputs",
+        "known",
+        "lock",
+        "parent",
+        "part",
+        "pending",
+        "previous",
+        "prints",
+        "rerun",
+        "resources",
+        "shadow",
     )  # fmt: skip
 
     def __init__(
-        self, machinery: Machinery, part: CompiledRegion, parent: TensorSink, *, shadow: bool, rerun: Rerun
+        self, resources: RunResources, part: CompiledRegion, parent: TensorSink, *, shadow: bool, rerun: Rerun
     ) -> None:
-        self.machinery, self.part, self.parent, self.shadow, self.rerun = machinery, part, parent, shadow, rerun
+        self.resources, self.part, self.parent, self.shadow, self.rerun = resources, part, parent, shadow, rerun
         self.calls: list[StageRecord] = []
         self.inputs: list[tuple[Any, bool, bool]] = []  # packed, requires grad, needs a copy
         self.known: dict[int, tuple[weakref.ref[Tensor], Any]] = {}
@@ -145,8 +159,8 @@ class RegionFrame:
             return Saved(tensor)
         holder = Placeholder(len(self.holders))
         self.holders.append(weakref.ref(holder))
-        if self.machinery.fingerprint is not None:
-            self.prints.append(self.machinery.fingerprint(tensor))
+        if self.resources.fingerprint is not None:
+            self.prints.append(self.resources.fingerprint(tensor))
         self.dropped += tensor.nbytes
         return holder
 
@@ -155,7 +169,7 @@ class RegionFrame:
         self.closed = True
         self.known.clear()
         if self.calls and not self.shadow:
-            self.machinery.statistics.dropped(self.calls[0].stage.name, self.dropped)
+            self.resources.statistics.dropped(self.calls[0].stage.name, self.dropped)
 
     # -- second run -------------------------------------------------------------------------------------------------
 
@@ -169,7 +183,7 @@ class RegionFrame:
         if self.pending is not None or packed.value is None or packed.task != task:
             self._refill(task)  # what the worker has filled is collected too: that starts it on the next region
         else:
-            self.machinery.statistics.hit(self.calls[0].stage.name)
+            self.resources.statistics.hit(self.calls[0].stage.name)
         value = packed.value
         if value is None:
             raise RecomputeDiverged(
@@ -184,7 +198,7 @@ class RegionFrame:
 
     def _refill(self, task: int) -> None:
         """Have all living holders filled for backward pass ``task``, by the worker or here."""
-        prefetcher = self.machinery.prefetcher
+        prefetcher = self.resources.prefetcher
         with self.lock:
             if self.pending is None or not self.pending.collect(self.calls[0].stage.name, task):
                 self.recompute(task)
@@ -215,7 +229,7 @@ class RegionFrame:
                 layer=self.name,
             )
         recorder = ReplayRecorder(self, task)
-        walk = self.rerun(self.machinery, self.part.body, recorder)
+        walk = self.rerun(self.resources, self.part.body, recorder)
         outer, local.walk = local.walk, walk
         grad = torch.is_grad_enabled()
         torch._C._set_grad_enabled(True)
@@ -261,7 +275,7 @@ class RegionFrame:
                     with call.state.applied():
                         result = walk.run(call.stage, args, kwargs)
             finally:
-                self.machinery.statistics.recomputed(call.stage.name, time.perf_counter() - start)
+                self.resources.statistics.recomputed(call.stage.name, time.perf_counter() - start)
             del args, kwargs
             if last[-1]:
                 outputs = enumerate(leaves_of(result))
@@ -296,7 +310,7 @@ class ReplayRecorder:
     def __init__(self, frame: RegionFrame, task: int) -> None:
         self.frame, self.task = frame, task
         self.count = 0
-        self.save: Callable[[Tensor], Saved] = frame.machinery.save
+        self.save: Callable[[Tensor], Saved] = frame.resources.save
         living = [number for number, holder in enumerate(frame.holders) if holder() is not None]
         self.stop = living[-1] + 1 if living else 0
         final = frame.calls[-1]
@@ -312,7 +326,7 @@ class ReplayRecorder:
         frame, number = self.frame, self.count
         if number >= len(frame.holders):
             self._diverge(number, f"more tensors are saved than the {len(frame.holders)} of the first run")
-        if frame.machinery.fingerprint is not None:
+        if frame.resources.fingerprint is not None:
             self._compare(number, tensor)
         self.count += 1
         holder = frame.holders[number]()
@@ -339,7 +353,7 @@ class ReplayRecorder:
                 holder.value = None
 
     def _compare(self, number: int, tensor: Tensor) -> None:
-        fingerprint = self.frame.machinery.fingerprint
+        fingerprint = self.frame.resources.fingerprint
         assert fingerprint is not None
         expected, got = self.frame.prints[number], fingerprint(tensor)
         if got != expected:

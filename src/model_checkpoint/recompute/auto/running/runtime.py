@@ -19,8 +19,8 @@ from model_checkpoint.recompute.auto.common.statistics import RecomputeStatistic
 from model_checkpoint.recompute.auto.planning.schedule import Schedule
 from model_checkpoint.recompute.auto.running.compiled_schedule import CompiledSchedule, compile_schedule, modes_in
 from model_checkpoint.recompute.auto.running.executor import ScheduleWalk
-from model_checkpoint.recompute.auto.running.machinery import Machinery
 from model_checkpoint.recompute.auto.running.prefetch import Prefetcher
+from model_checkpoint.recompute.auto.running.run_resources import RunResources
 from model_checkpoint.recompute.auto.running.stage_call import Patch, StageCall, plain_call
 from model_checkpoint.recompute.auto.running.walking import HeldTensors, local
 from model_checkpoint.recompute.auto.saving.drop import save_or_rebuild
@@ -42,7 +42,7 @@ class Runtime:
     ) -> None:
         self.model, self.stages = model, list(stages)
         self.statistics = RecomputeStatistics()
-        self.machinery = Machinery(
+        self.resources = RunResources(
             statistics=self.statistics,
             fingerprint=fingerprint_of(determinism),
             prefetcher=Prefetcher(self.statistics) if prefetch else None,
@@ -60,7 +60,7 @@ class Runtime:
     def use(self, schedule: Schedule) -> None:
         """Run by this schedule from the next forward pass on."""
         self.body = compile_schedule(schedule)
-        self.machinery.save = save_or_rebuild if modes_in(schedule) & {"drop", "drop+masks"} else Saved
+        self.resources.save = save_or_rebuild if modes_in(schedule) & {"drop", "drop+masks"} else Saved
 
     def install(self) -> None:
         """Patch the model and its stages."""
@@ -84,7 +84,7 @@ class Runtime:
             for patch in self._patches:
                 patch.remove()
             self._patches = []
-            self.machinery.close()
+            self.resources.close()
 
     def __enter__(self) -> Runtime:
         self.install()
@@ -96,7 +96,7 @@ class Runtime:
     @property
     def overlap(self) -> int:
         """Bytes that a region run ahead needs on top of what the tracker saw on one thread."""
-        return self.machinery.prefetcher.overlap if self.machinery.prefetcher is not None else 0
+        return self.resources.prefetcher.overlap if self.resources.prefetcher is not None else 0
 
     def _call_model(self, *args: Any, **kwargs: Any) -> Any:
         """One forward pass; without gradients, or inside another pass, the model is as it was."""
@@ -104,13 +104,13 @@ class Runtime:
             _refuse_compiler(type(self.model).__name__)
         original = plain_call(self.model)
         if local.walk is None:
-            self.machinery.drain()
+            self.resources.drain()
         if not torch.is_grad_enabled() or local.walk is not None:
             return original(*args, **kwargs)
         self._refuse_sharded()
         if self.on_start is not None:
             kwargs = self.on_start(args, kwargs)
-        walk = local.walk = ScheduleWalk(self.machinery, self.body, sink=HeldTensors(self.machinery.save))
+        walk = local.walk = ScheduleWalk(self.resources, self.body, sink=HeldTensors(self.resources.save))
         try:
             single = self._by_module.get(id(self.model))
             result = walk.run(single[0], args, kwargs) if single else original(*args, **kwargs)
@@ -136,7 +136,7 @@ class Runtime:
         if torch.compiler.is_compiling():
             _refuse_compiler(stages[0].name)
         walk = local.walk
-        if walk is None or walk.busy or walk.machinery is not self.machinery or not torch.is_grad_enabled():
+        if walk is None or walk.busy or walk.resources is not self.resources or not torch.is_grad_enabled():
             return stages[0].original(*args, **kwargs)
         # a module used twice is two stages: the next one in order that we have not passed
         stage = stages[0]

@@ -56,7 +56,7 @@ class _FirstRun:
 
 
 class TorchRegions:
-    """The stages of one model, by name; those that a schedule says are recomputed by torch's own machinery."""
+    """The stages of one model, by name; those that a schedule says are recomputed by torch's own resources."""
 
     overlap = 0  # nothing runs beside the main thread
 

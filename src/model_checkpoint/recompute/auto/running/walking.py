@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from model_checkpoint.recompute.auto.running.compiled_schedule import CompiledSchedule
-from model_checkpoint.recompute.auto.running.machinery import Machinery
+from model_checkpoint.recompute.auto.running.run_resources import RunResources
 from model_checkpoint.recompute.auto.running.stage_call import StageCall
 from model_checkpoint.recompute.auto.saving.saved import Saved
 
@@ -40,7 +40,7 @@ class HeldTensors:
 class StageWalk(Protocol):
     """Whoever runs stages by a schedule, for the first or the second time."""
 
-    machinery: Machinery
+    resources: RunResources
     busy: bool
     latest: int
 
@@ -57,7 +57,7 @@ class StageWalk(Protocol):
         ...
 
 
-Rerun = Callable[[Machinery, CompiledSchedule, TensorSink], StageWalk]
+Rerun = Callable[[RunResources, CompiledSchedule, TensorSink], StageWalk]
 
 
 class _ThreadWalk(threading.local):

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from model_checkpoint import forks
 from model_checkpoint.recompute.auto.common.peak import active_tracker, tensors_in
 from model_checkpoint.recompute.auto.common.statistics import RecomputeStatistics
-from model_checkpoint.recompute.auto.saving.offload_groups import Errand, OffloadedTensor, OffloadGroup
+from model_checkpoint.recompute.auto.saving.offload_groups import OffloadedTensor, OffloadGroup, Task
 from model_checkpoint.recompute.auto.saving.saved import Saved
 from model_checkpoint.recompute.common.spill_files import SpillFolder
 
@@ -38,25 +38,30 @@ class Offloader:
         self._pool: ThreadPoolExecutor | None = None
         self._early: weakref.ref[OffloadGroup] | None = None
         self._lock = forks.lock()
+        forks.in_child(self._begin_anew)
 
-    def convoy(self, statistics: RecomputeStatistics, *, background: bool = True) -> OffloadRun:
+    def _begin_anew(self) -> None:
+        """In a forked child: the worker stayed behind, and the files are the parent's."""
+        self._pool = self._folder = None
+
+    def new_run(self, statistics: RecomputeStatistics, *, background: bool = True) -> OffloadRun:
         """The groups of one run through the stages; without ``background`` all is done when it must be."""
         return OffloadRun(self, statistics, background=background and active_tracker() is None)
 
-    def submit(self, errand: Errand) -> Future[None]:
-        """Have an errand run by the worker; after :meth:`close` and in a forked child, by whoever needs it done."""
+    def submit(self, task: Task) -> Future[None]:
+        """Have a task run by the worker; after :meth:`close` and in a forked child, by whoever needs it done."""
         with self._lock:
-            return self._pool.submit(errand) if self._pool is not None else Future()
+            return self._pool.submit(task) if self._pool is not None else Future()
 
-    def new_group(self, layer: str, mode: str, convoy: OffloadRun) -> OffloadGroup:
+    def new_group(self, layer: str, mode: str, offload_run: OffloadRun) -> OffloadGroup:
         """A group for one stage call; its folder stays as long as it does."""
         with self._lock:
-            if self._folder is None or not self._folder.ours:  # a forked child has no worker, and no right to the files
+            if self._folder is None:
                 self._folder = SpillFolder(self._given)
                 self._pool = ThreadPoolExecutor(1, thread_name_prefix="recompute-offload")
             folder = self._folder
         file = folder.new_file(layer) if mode == "disk" else None
-        return OffloadGroup(layer, file, submit=convoy.submit, statistics=convoy.statistics)
+        return OffloadGroup(layer, file, submit=offload_run.submit, statistics=offload_run.statistics)
 
     def look_ahead(self, reference: weakref.ref[OffloadGroup]) -> None:
         """Begin to read the group that backward needs next; one at most."""
@@ -87,7 +92,7 @@ class OffloadRun:
 
     def __init__(self, offloader: Offloader, statistics: RecomputeStatistics, *, background: bool) -> None:
         self._offloader, self.statistics = offloader, statistics
-        self.submit: Callable[[Errand], Future[None]] = offloader.submit if background else _later
+        self.submit: Callable[[Task], Future[None]] = offloader.submit if background else _later
         self._current: OffloadGroup | None = None
         self._former: OffloadGroup | None = None
         self._last: weakref.ref[OffloadGroup] | None = None
@@ -143,6 +148,6 @@ class OffloadRun:
         self._former = self._current = None
 
 
-def _later(errand: Errand) -> Future[None]:
-    """An errand that nobody begins before it must be done."""
+def _later(task: Task) -> Future[None]:
+    """A task that nobody begins before it must be done."""
     return Future()

@@ -25,8 +25,8 @@ from model_checkpoint.recompute.auto.common.statistics import RecomputeStatistic
 from model_checkpoint.recompute.auto.saving.saved import Saved
 from model_checkpoint.recompute.common.spill_files import Extent, SpillFile
 
-Errand = Callable[[], None]
-Submit = Callable[[Errand], Future[None]]  # a future that can still be cancelled has not begun
+Task = Callable[[], None]
+Submit = Callable[[Task], Future[None]]  # a future that can still be cancelled has not begun
 
 
 class OffloadedStorage:
@@ -215,34 +215,34 @@ class OffloadGroup:
             self._asked = any(other.buffer is not None for other in self._storages)
         return buffer
 
-    def _complete(self, future: Future[None], errand: Errand) -> None:
-        """Have an errand done: here, if nobody has begun it or whoever has is not in this process."""
+    def _complete(self, future: Future[None], task: Task) -> None:
+        """Have a task done: here, if nobody has begun it or whoever has is not in this process."""
         if future.cancel() or os.getpid() != self._owner:
-            errand()
+            task()
         else:
             future.result()
 
 
-def _sending(reference: weakref.ref[OffloadGroup], storage: OffloadedStorage) -> Errand:
+def _sending(reference: weakref.ref[OffloadGroup], storage: OffloadedStorage) -> Task:
     """Write a storage unless its graph is gone."""
 
-    def errand() -> None:
+    def task() -> None:
         group = reference()
         if group is not None:
             group.send(storage)
 
-    return errand
+    return task
 
 
-def _filling(reference: weakref.ref[OffloadGroup], storage: OffloadedStorage, buffer: Tensor) -> Errand:
+def _filling(reference: weakref.ref[OffloadGroup], storage: OffloadedStorage, buffer: Tensor) -> Task:
     """Read a storage unless its graph is gone."""
 
-    def errand() -> None:
+    def task() -> None:
         group = reference()
         if group is not None:
             group.fill(storage, buffer)
 
-    return errand
+    return task
 
 
 def _bytes_of(tensor: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from model_checkpoint.storage.objects.leases import Lease, LeaseRecord, prove, r
 from model_checkpoint.storage.objects.requests.bucket import Address, Bucket
 from model_checkpoint.storage.objects.requests.failures import ConditionFailed
 from model_checkpoint.testing.blobs import blob_manifest
+from model_checkpoint.testing.trash_suite import AT_ONCE
 
 ADDRESS = Address.parse("s3://bucket/root")
 DRAFT = ManifestPut(data=blob_manifest("step-1", "a1", {}), attempt="a1", home="a1")
@@ -249,7 +250,7 @@ def test_what_is_no_lease_is_left_alone(bucket, client):
     client.put("root/.staging/a9.other", b"")
     store = ObjectStore(ADDRESS.url, store=client, term=0.0)
 
-    swept = store.sweep(Graces(local=0.0, foreign=0.0, trash=0.0))
+    swept = store.sweep(AT_ONCE)
 
     assert (swept.attempts, swept.alive) == ([], ["a9"])
     assert read_claim(bucket, ".staging/a9.lease") is None
@@ -262,7 +263,7 @@ def test_a_lease_that_tells_of_another_attempt_is_not_believed(client):
     client.put("root/.staging/a2.lease", msgspec.json.encode(claim))
     store = ObjectStore(ADDRESS.url, store=client, term=0.0)
 
-    assert store.sweep(Graces(local=0.0, foreign=0.0, trash=0.0)).alive == ["a2"]
+    assert store.sweep(AT_ONCE).alive == ["a2"]
 
 
 def test_what_a_dead_attempt_left_goes_and_what_is_needed_stays(client):
@@ -273,10 +274,9 @@ def test_what_a_dead_attempt_left_goes_and_what_is_needed_stays(client):
                       ".staging/z.clock": b"",
                       "checkpoints/step-1/manifest.json": DRAFT.data}.items():  # fmt: skip
         client.put(f"root/{key}", data)
-    now = Graces(local=0.0, foreign=0.0, trash=0.0)
 
-    assert store.sweep(now, dry_run=True).nbytes == 5
-    swept = store.sweep(now)
+    assert store.sweep(AT_ONCE, dry_run=True).nbytes == 5
+    swept = store.sweep(AT_ONCE)
 
     assert (swept.attempts, swept.nbytes) == (["a2"], 5)
     assert keys(client) == ["checkpoints/step-1/manifest.json", "checkpoints/step-1/mine.txt"]

@@ -1,4 +1,4 @@
-"""Machinery: what the walks and regions of one planned model share: how tensors are saved, compared and moved."""
+"""Run resources: what the walks and regions of one planned model share: how tensors are saved, compared and moved."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from model_checkpoint.recompute.auto.saving.saved import Saved
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Machinery:
+class RunResources:
     """The moving parts of one planned model; ``save`` is what a stage that keeps its tensors does with them."""
 
     statistics: RecomputeStatistics = field(default_factory=RecomputeStatistics)
@@ -24,9 +24,9 @@ class Machinery:
     offloader: Offloader | None = None
     save: Callable[[Tensor], Saved] = Saved
 
-    def convoy(self, *, background: bool = True) -> OffloadRun | None:
+    def new_run(self, *, background: bool = True) -> OffloadRun | None:
         """What carries tensors away for one run through the stages, if anything does."""
-        return self.offloader.convoy(self.statistics, background=background) if self.offloader is not None else None
+        return self.offloader.new_run(self.statistics, background=background) if self.offloader is not None else None
 
     def drain(self) -> None:
         """End what a former backward left under way: a new forward pass must find the modules as they are."""

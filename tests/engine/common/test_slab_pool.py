@@ -10,8 +10,8 @@ import pytest
 
 import model_checkpoint as mc
 from model_checkpoint.engine.background.save_async import finish_saves
-from model_checkpoint.engine.common.slab_shelf import SlabShelf
-from model_checkpoint.engine.writing.slabs import SHELF, SLABS_BYTES
+from model_checkpoint.engine.common.slab_pool import SlabPool
+from model_checkpoint.engine.writing.slabs import SLAB_POOL, SLABS_BYTES
 
 MIB = 1 << 20
 
@@ -21,49 +21,49 @@ def address(slab):
 
 
 def test_a_slab_that_came_back_is_lent_again():
-    shelf = SlabShelf(most=64 * MIB)
-    with shelf.lent(4 * MIB) as slab, shelf.lent(8 * MIB) as other:
+    pool = SlabPool(most=64 * MIB)
+    with pool.lent(4 * MIB) as slab, pool.lent(8 * MIB) as other:
         first, second = address(slab), address(other)
 
-    with shelf.lent(2 * MIB) as slab, shelf.lent(8 * MIB) as other:
+    with pool.lent(2 * MIB) as slab, pool.lent(8 * MIB) as other:
         assert (address(slab), address(other)) == (first, second)
-        assert shelf.idle_bytes == 0
+        assert pool.idle_bytes == 0
 
 
 def test_what_lies_idle_stays_below_the_bound_and_the_longest_stay():
-    shelf = SlabShelf(most=10 * MIB)
+    pool = SlabPool(most=10 * MIB)
 
-    with shelf.lent(4 * MIB), shelf.lent(2 * MIB), shelf.lent(6 * MIB):
+    with pool.lent(4 * MIB), pool.lent(2 * MIB), pool.lent(6 * MIB):
         pass
 
-    assert shelf.idle_bytes == 10 * MIB
+    assert pool.idle_bytes == 10 * MIB
 
 
 def test_slabs_that_are_always_too_short_do_not_pile_up():
-    shelf = SlabShelf(most=64 * MIB)
+    pool = SlabPool(most=64 * MIB)
 
     for pages in range(1, 9):
-        with shelf.lent(4096 * pages):
+        with pool.lent(4096 * pages):
             pass
 
-    assert shelf.idle_bytes == 4096 * 8
+    assert pool.idle_bytes == 4096 * 8
 
 
 def test_after_an_error_a_slab_is_not_lent_again():
-    shelf = SlabShelf(most=64 * MIB)
+    pool = SlabPool(most=64 * MIB)
 
-    with pytest.raises(OSError, match="the medium"), shelf.lent(4 * MIB):
+    with pytest.raises(OSError, match="the medium"), pool.lent(4 * MIB):
         raise OSError("the medium is gone")
 
-    assert shelf.idle_bytes == 0
+    assert pool.idle_bytes == 0
 
 
 def test_no_two_have_one_slab_at_a_time():
-    shelf, wrong = SlabShelf(most=MIB), []
+    pool, wrong = SlabPool(most=MIB), []
 
     def work(number):
         for _ in range(300):
-            with shelf.lent(16 * 4096) as slab:
+            with pool.lent(16 * 4096) as slab:
                 slab[:] = number
                 if not (slab == number).all():
                     wrong.append(number)
@@ -75,33 +75,33 @@ def test_no_two_have_one_slab_at_a_time():
         thread.join()
 
     assert not wrong
-    assert shelf.idle_bytes <= 4 * 16 * 4096
+    assert pool.idle_bytes <= 4 * 16 * 4096
 
 
 def test_a_child_begins_with_an_empty_shelf_and_leaves_the_parent_s_alone():
-    shelf = SlabShelf(most=64 * MIB)
-    with shelf.lent(4 * MIB) as slab:
+    pool = SlabPool(most=64 * MIB)
+    with pool.lent(4 * MIB) as slab:
         pass
     slab[:] = 7
 
     child = os.fork()
     if child == 0:
-        empty = shelf.idle_bytes == 0
-        with shelf.lent(4 * MIB) as own:
+        empty = pool.idle_bytes == 0
+        with pool.lent(4 * MIB) as own:
             own[:] = 9
         os._exit(0 if empty and own.all() else 1)
 
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert (slab == 7).all()
-    with shelf.lent(4 * MIB) as again:
+    with pool.lent(4 * MIB) as again:
         assert again is slab
 
 
 def test_a_child_forked_while_a_slab_is_in_use_has_what_is_in_it():
     """Else a save that goes on in the child would write zeros."""
-    shelf = SlabShelf(most=64 * MIB)
+    pool = SlabPool(most=64 * MIB)
     for number in (3, 4):  # a fresh one, then one that lay idle
-        with shelf.lent(4 * MIB) as slab:
+        with pool.lent(4 * MIB) as slab:
             slab[:] = number
             child = os.fork()
             if child == 0:
@@ -111,9 +111,9 @@ def test_a_child_forked_while_a_slab_is_in_use_has_what_is_in_it():
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks the kernel what it may take")
 def test_the_system_may_take_what_lies_idle():
-    shelf = SlabShelf(most=64 * MIB)
+    pool = SlabPool(most=64 * MIB)
     before = free_to_take()
-    with shelf.lent(16 * MIB) as slab:
+    with pool.lent(16 * MIB) as slab:
         slab[:] = 1
 
     assert free_to_take() - before >= 16 * MIB
@@ -129,13 +129,13 @@ def test_a_save_leaves_its_slabs_for_the_next_until_saves_are_finished(tmp_path)
     state = {"model": np.arange(8 * MIB, dtype=np.float32)}
 
     mc.save(tmp_path, state, step=1)
-    kept = SHELF.idle_bytes
+    kept = SLAB_POOL.idle_bytes
     mc.save(tmp_path, state, step=2)
 
     assert 0 < kept <= SLABS_BYTES
     assert np.array_equal(mc.load(tmp_path)["model"], state["model"])
     finish_saves()
-    assert SHELF.idle_bytes == 0
+    assert SLAB_POOL.idle_bytes == 0
 
 
 def test_what_an_earlier_save_left_in_a_slab_is_not_in_the_next(tmp_path):

@@ -1,4 +1,4 @@
-"""Begun: a save that is planned and not written yet, of one process or of many ranks together."""
+"""Planned save: a save that is planned and not written yet, of one process or of many ranks together."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from model_checkpoint.tree.flattening.torch_guards import Guard
 
 
-class Begun(Protocol):
+class PlannedSave(Protocol):
     """What a background save carries out."""
 
     @property
@@ -53,7 +53,7 @@ class Begun(Protocol):
         ...
 
 
-class BegunAlone:
+class SaveAlone:
     """A save of one process."""
 
     def __init__(self, store: Store, order: SaveRequest, overwrite: Overwrite) -> None:
@@ -91,10 +91,10 @@ class BegunAlone:
             self._planned.abandon()
 
 
-class BegunOnRanks:
+class SaveOnRanks:
     """A save of many ranks, as one of them sees it."""
 
-    def __init__(self, saving: RankSave, *, entered: BegunAlone | None = None) -> None:
+    def __init__(self, saving: RankSave, *, entered: SaveAlone | None = None) -> None:
         self._saving, self._entered = saving, entered
         self._planned: SavePlan | None = None
         self._ended = False
@@ -148,20 +148,24 @@ class BegunOnRanks:
 
 
 def begin_either(
-    begun: Begun, mesh_of_one: Callable[[], Begun] | None, job: RunningSave, state: object, busy: Busy
-) -> tuple[Begun, RunningSave | None]:
-    """Begin a save, on a mesh of one rank if it turns out to be one; what was begun, and what it must queue behind."""
+    save: PlannedSave,
+    mesh_of_one: Callable[[], PlannedSave] | None,
+    job: RunningSave,
+    state: object,
+    busy: Busy,
+) -> tuple[PlannedSave, RunningSave | None]:
+    """Begin a save, on a mesh of one rank if it turns out to be one; the save, and what it must queue behind."""
     try:
-        return begun, begun.begin(job, state, busy)
+        return save, save.begin(job, state, busy)
     except NeedsCoordinator:
-        if mesh_of_one is None or isinstance(begun, BegunOnRanks):
+        if mesh_of_one is None or isinstance(save, SaveOnRanks):
             raise
     other = mesh_of_one()
     return other, other.begin(job, state, busy)
 
 
 @contextmanager
-def excused(on_ranks: Callable[[], BegunOnRanks] | None) -> Iterator[None]:
+def excused(on_ranks: Callable[[], SaveOnRanks] | None) -> Iterator[None]:
     """Tell the other ranks, if there are some, what keeps this one from even asking."""
     try:
         yield

@@ -1,8 +1,8 @@
-"""Slab shelf: slabs that saves are done with, kept for the next save.
+"""Slab pool: slabs that saves are done with, kept for the next save.
 
 The system clears fresh pages about as slowly as we hash and copy what goes there, and several ranks of one machine all
-wait for it. What lies idle the system may take back at any time; it is gone with :meth:`SlabShelf.release` and with the
-process, and a forked child begins with an empty shelf.
+wait for it. What lies idle the system may take back at any time; it is gone with :meth:`SlabPool.release` and with the
+process, and a forked child begins with an empty pool.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from model_checkpoint import forks
 from model_checkpoint.engine.common.pages import Bytes, lay_idle, new_slab, take_up
 
 
-class SlabShelf:
+class SlabPool:
     """Idle slabs of this process, ``most`` bytes at most.
 
     Example:
-        >>> shelf = SlabShelf(most=1 << 20)
-        >>> with shelf.lent(4096) as slab:
+        >>> pool = SlabPool(most=1 << 20)
+        >>> with pool.lent(4096) as slab:
         ...     slab[:] = 7
-        >>> with shelf.lent(100) as again:
-        ...     again is slab, shelf.idle_bytes
+        >>> with pool.lent(100) as again:
+        ...     again is slab, pool.idle_bytes
         (True, 0)
     """
 

@@ -1,0 +1,1 @@
+"""Faults: a package, so that its conftest is told from those of other folders."""
