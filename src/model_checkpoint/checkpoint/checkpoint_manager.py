@@ -44,8 +44,9 @@ class EnhancedCheckpointManager(ManagedCheckpoints):
         database_url: Where to record them without a tracker; by default ``catalog.db`` beside the checkpoints.
         enable_hooks: Whether hooks are called.
         cache_ttl: Seconds a row is believed without asking the database, though others may change it; 2 by default.
-        best_metric: What ``best_metric`` means: a metric (``"accuracy"``), or an expression (``"f1 - 0.1*latency"``).
-        keep: Keepers such as ``mc.last(3)``, instead of those that follow from the choices above.
+        best_metric: What ``best_metric`` means: a metric, an expression (``"f1 - 0.1*latency"``), or several with
+            commas between; without it what an earlier manager of the run was told.
+        keep: Keepers such as ``mc.last(3)`` or ``"last:3"``, instead of those that follow from the choices above.
         incremental: Repeat files that did not change by link; native backend only, like ``parity`` and ``mirror``.
         parity: ``"xor"`` or ``"pq"``: write files by which one or two damaged ones can be rebuilt.
         mirror: A second root, written behind each save.
@@ -81,7 +82,7 @@ class EnhancedCheckpointManager(ManagedCheckpoints):
         *,
         cache_ttl: float | None = None,
         best_metric: str | None = None,
-        keep: Sequence[Keeper] | None = None,
+        keep: Keeper | str | Sequence[Keeper | str] | None = None,
         incremental: bool = False,
         parity: str | None = None,
         mirror: str | None = None,
@@ -163,8 +164,9 @@ class EnhancedCheckpointManager(ManagedCheckpoints):
         """
         self._begin()
         self._under_way.raise_unseen()
+        run = self._run(experiment_id)
         order = ManagedSave(
-            experiment=self._run(experiment_id),
+            experiment=run,
             epoch=epoch,
             step=step,
             loss=loss,
@@ -177,6 +179,7 @@ class EnhancedCheckpointManager(ManagedCheckpoints):
             tags=tuple(tags),
             metadata=dict(metadata or {}),
             update_best=update_best,
+            best_metric=self._services.catalog.criterion(run.id, self._services.options.best_metric),
             compute_checksum=compute_checksum,
         )
         known = {

@@ -111,14 +111,16 @@ class ManagedCheckpoints:
         """Write a remark on a checkpoint, in place of the former; an empty one removes it."""
         return note_row(self._services, self._row(checkpoint_id), text)
 
-    def plan(self, experiment_id: str | None = None, keep: Sequence[Keeper] | None = None) -> RetentionPlan:
+    def plan(
+        self, experiment_id: str | None = None, keep: Keeper | str | Sequence[Keeper | str] | None = None
+    ) -> RetentionPlan:
         """Which checkpoints of a run would go and which would stay, each with its reasons; nothing is removed."""
         return plan_run(self._services, self._run_id(experiment_id), keep)
 
     def prune(
         self,
         experiment_id: str | None = None,
-        keep: Sequence[Keeper] | None = None,
+        keep: Keeper | str | Sequence[Keeper | str] | None = None,
         *,
         plan: RetentionPlan | None = None,
     ) -> RetentionPlan:

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from model_checkpoint import forks
-from model_checkpoint.checkpoint.catalog.best_choice import Beats, contests
+from model_checkpoint.checkpoint.catalog.best_choice import Beats, contests, criteria_of, flag_anew
+from model_checkpoint.checkpoint.catalog.catalog_rows import criterion_of
 from model_checkpoint.checkpoint.catalog.removed_rows import Removal, record_removal
 from model_checkpoint.checkpoint.errors import NoExperiment
 from model_checkpoint.checkpoint.tolerated_failures import ToleratedFailures
@@ -54,6 +55,7 @@ class CheckpointIndex:
         self.connection, self._spool, self._failures = connection, spool, failures
         self._runs: dict[str, Experiment] = {}
         self.policies: dict[str, tuple[str, ...]] = {}  # of each run the keepers that the catalog was told of
+        self._criteria: dict[str, str | None] = {}  # of each run what its best metric is
         self._lock = forks.lock()
         self._behind = True  # something may wait in the spool
         self._unkept: deque[tuple[str, dict[str, Any]]] = deque()  # what not even the spool had room for
@@ -82,13 +84,35 @@ class CheckpointIndex:
             )
         return found
 
+    def criterion(self, experiment_id: str, best_metric: str | None) -> str | None:
+        """What the best metric of a run is: what this manager was told, else what an earlier one was.
+
+        If that is news, the flags of the run are given anew first: they would stand for two things at once.
+        """
+        if experiment_id not in self._criteria:
+            try:
+                self.require_near()
+                self._criteria[experiment_id] = self._agreed(experiment_id, best_metric)
+            except AWAY as error:
+                self.note_away(error)
+                return best_metric
+        return self._criteria[experiment_id]
+
+    def _agreed(self, experiment_id: str, best_metric: str | None) -> str | None:
+        newest = self.connection.latest(experiment_id)
+        before = None if newest is None else criterion_of(newest)
+        if best_metric is None:
+            return before
+        if newest is not None and before != best_metric:
+            flag_anew(self.connection, experiment_id, criteria_of(newest, best_metric))
+        return best_metric
+
     def record(
         self,
         row: Checkpoint,
         run: Experiment,
         *,
         best_metric: str | None = None,
-        update_best: bool = True,
         timing: Mapping[str, Any] | None = None,
     ) -> Recorded:
         """Write the row of a save, its flags, edge and audit entry; keep it on disk if the database is away."""
@@ -96,10 +120,10 @@ class CheckpointIndex:
         entry = new_entry("save", row.id, details=details)
         try:
             self.require_near()
-            return Recorded(best=self._write(row, run, contests(row, best_metric) if update_best else {}, entry))
+            return Recorded(best=self._write(row, run, contests(row, best_metric), entry))
         except AWAY as error:
             self.note_away(error)
-            options = {"best_metric": best_metric, "update_best": update_best, "entry": dataclasses.asdict(entry)}
+            options = {"best_metric": best_metric, "entry": dataclasses.asdict(entry)}
             self._keep("checkpoint", {"row": dataclasses.asdict(row), "run": dataclasses.asdict(run), **options})
             return Recorded(waiting=True)
 
@@ -215,7 +239,7 @@ class CheckpointIndex:
             return
         run, row = Experiment(**payload["run"]), Checkpoint(**payload["row"])
         self.know(run)
-        beats = contests(row, payload["best_metric"]) if payload["update_best"] else {}
+        beats = contests(row, payload["best_metric"]) if payload.get("update_best", True) else {}
         self._write(
             row, run, beats, _late(payload.get("entry") or {"action": "save", "subject": row.id, "details": {}})
         )

@@ -41,6 +41,7 @@ class ManagedSave:
     tags: Sequence[str] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
     update_best: bool = True  # whether it may become the best
+    best_metric: str | None = None  # what the best metric is, as far as its manager was told
     compute_checksum: bool = True  # whether it is looked at once more, and its row gets a checksum
 
     @property
@@ -75,5 +76,7 @@ class ManagedSave:
             "tags": list(self.tags),
             "backend": backend,
             "parts": list(parts),
+            "best_metric": self.best_metric,
+            "contends": None if self.update_best else False,
         }
         return {**self.metadata, "catalog": {name: value for name, value in known.items() if value or value == 0}}

@@ -19,7 +19,7 @@ from model_checkpoint.checkpoint.saving.save_timing import SaveTiming
 from model_checkpoint.checkpoint.services import Services
 from model_checkpoint.checkpoint.storage.backend_registry import name_of
 from model_checkpoint.checkpoint.storage.deposit import deposit, is_native
-from model_checkpoint.database.errors import RowRefused
+from model_checkpoint.database.errors import DatabaseClosed
 from model_checkpoint.database.records import Checkpoint
 from model_checkpoint.engine.common.info import CheckpointInfo
 from model_checkpoint.errors import (
@@ -115,15 +115,14 @@ def _recorded(
         return row, services.catalog.record(
             row,
             order.experiment,
-            best_metric=services.options.best_metric,
-            update_best=order.update_best,
+            best_metric=order.best_metric,
             timing=timing.told(services.hooks.timeline(order.id) if services.options.hooks else ()),
         )
-    except (CorruptedCheckpoint, RowRefused) as error:
-        _undo(services, order, error)
-        raise
-    except StorageFailure as error:  # which is no proof of damage
+    except (StorageFailure, DatabaseClosed) as error:  # which is no proof of damage
         error.add_note(f"its files stay in {info.path}; `mckpt reindex` takes it into the catalog")
+        raise
+    except Exception as error:
+        _undo(services, order, error)
         raise
 
 
@@ -165,7 +164,7 @@ def _tell_best(services: Services, row: Checkpoint, best: Sequence[str]) -> None
     )
 
 
-def _undo(services: Services, order: ManagedSave, error: CheckpointException) -> None:
+def _undo(services: Services, order: ManagedSave, error: Exception) -> None:
     """Take file and row back; what cannot be taken back is said with the error."""
     if isinstance(error, CorruptedCheckpoint):
         services.fire(
