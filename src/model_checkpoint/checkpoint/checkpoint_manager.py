@@ -22,6 +22,7 @@ from model_checkpoint.checkpoint.saving.managed_save import ManagedSave
 from model_checkpoint.checkpoint.saving.save_steps import save
 from model_checkpoint.checkpoint.saving.state_parts import gather_parts
 from model_checkpoint.database.records import Checkpoint, Experiment
+from model_checkpoint.engine.jobs import followups
 from model_checkpoint.options import CompressionLevel
 from model_checkpoint.storage.locate import Root
 
@@ -171,13 +172,13 @@ class EnhancedCheckpointManager(ManagedCheckpoints):
             step=step,
             loss=loss,
             val_loss=val_loss,
-            metrics=dict(metrics or {}),
-            config=dict(config or {}),
+            metrics={} if metrics is None else metrics,
+            config={} if config is None else config,
             notes=notes,
             model_name=model_name or (type(model).__name__ if model is not None else ""),
             checkpoint_type=checkpoint_type or ("periodic" if self.is_due(epoch) else "manual"),
-            tags=tuple(tags),
-            metadata=dict(metadata or {}),
+            tags=tags,
+            metadata={} if metadata is None else metadata,
             update_best=update_best,
             best_metric=self._services.catalog.criterion(run.id, self._services.options.best_metric),
             compute_checksum=compute_checksum,
@@ -285,8 +286,9 @@ class EnhancedCheckpointManager(ManagedCheckpoints):
     # --- its end -----------------------------------------------------------------------------------------------------
 
     def finish_saves(self) -> None:
-        """Wait for the background saves; raise a failure that nobody has asked for."""
+        """Wait for the background saves, their parity and their mirror; raise a failure nobody has asked for."""
         self._under_way.finish()
+        followups.finish(self.root)
 
     def close(self) -> None:
         """Finish the background saves and let go of the hooks; a catalog that is not a tracker's is closed."""

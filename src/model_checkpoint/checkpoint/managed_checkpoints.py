@@ -56,6 +56,8 @@ class ManagedCheckpoints:
         limit: int | None = None,
     ) -> list[Checkpoint]:
         """The checkpoints of a run, newest first."""
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
+            raise OptionInvalid(f"limit must be None or a whole number of 0 or more, got {limit!r}.")
         run = self._run_id(experiment_id)
         return self.connection.get_checkpoints_by_experiment(run, checkpoint_type, best_only, limit=limit)
 

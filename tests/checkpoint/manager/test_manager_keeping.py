@@ -226,6 +226,29 @@ def test_what_was_dropped_gives_its_room_back_when_its_grace_is_over(make, tmp_p
     assert list((tmp_path / "gone" / ".trash").iterdir()) == []
 
 
+def test_what_others_deleted_in_the_same_root_keeps_its_day(make, tmp_path):
+    """``mc.delete`` promises 24 hours, whatever grace the manager of a run was given."""
+    manager = make(grace=0, max_checkpoints=1)
+    mc.save(manager.root, {"a": 1}, step=77)
+    mc.delete(manager.root, step=77)
+
+    saved(manager, 4)
+
+    assert [one.name for one in LocalStore(manager.root).trash()] == ["step-00000077"]
+    assert mc.undelete(manager.root, step=77).step == 77
+
+
+@pytest.mark.usefixtures("database_url")
+def test_what_an_earlier_manager_dropped_is_swept_by_the_next(make, tmp_path):
+    saved(make(grace=3600.0, max_checkpoints=1), 3)
+    root = f"{tmp_path}/root"
+    assert len(LocalStore(root).trash()) == 2
+
+    saved(make(grace=0, max_checkpoints=1), 4)
+
+    assert LocalStore(root).trash() == []
+
+
 @pytest.mark.parametrize("grace", [-1, True, "an hour", float("nan")])
 def test_a_grace_that_is_no_time_is_refused(make, grace):
     with pytest.raises(OptionInvalid, match=r"grace must be seconds, 0 or more"):

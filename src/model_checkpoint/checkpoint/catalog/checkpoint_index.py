@@ -10,13 +10,14 @@ import dataclasses
 import logging
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from model_checkpoint import forks
 from model_checkpoint.checkpoint.catalog.best_choice import Beats, contests, criteria_of, flag_anew
 from model_checkpoint.checkpoint.catalog.catalog_rows import criterion_of
+from model_checkpoint.checkpoint.catalog.marked_rows import Marking, record_marking
 from model_checkpoint.checkpoint.catalog.removed_rows import Removal, record_removal
 from model_checkpoint.checkpoint.errors import NoExperiment
 from model_checkpoint.checkpoint.tolerated_failures import ToleratedFailures
@@ -31,7 +32,7 @@ from model_checkpoint.database.errors import (
     SchemaTooNew,
 )
 from model_checkpoint.database.records import AuditEntry, Checkpoint, Experiment
-from model_checkpoint.errors import CheckpointException
+from model_checkpoint.errors import CheckpointException, WrongReference
 from model_checkpoint.tracking.spool import Spool
 
 log = logging.getLogger("model_checkpoint.manager")
@@ -151,6 +152,25 @@ class CheckpointIndex:
             self.note_away(error)
             self._keep("removal", removal.as_record())
 
+    def record_marking(self, row: Checkpoint, marking: Marking) -> Checkpoint:
+        """Let the catalog know what was marked in the root; kept for later if the database is away."""
+        entry = new_entry(marking.action, row.id)
+        try:
+            self.require_near()
+            return record_marking(self.connection, row.id, marking, entry)
+        except AWAY as error:
+            self.note_away(error)
+            self._keep("marking", {"marking": dataclasses.asdict(marking), "entry": dataclasses.asdict(entry)})
+            return marking.of(row)
+
+    def removed(self, checkpoint_ids: Collection[str]) -> set[str]:
+        """Those of these that managers have removed; none while nobody can say."""
+        try:
+            return self.connection.removed(checkpoint_ids)
+        except AWAY as error:
+            self.note_away(error)
+            return set()
+
     def know(self, run: Experiment) -> None:
         """Take a run from its tracker, which knows it even if the database does not yet."""
         self._runs.setdefault(run.id, run)
@@ -237,12 +257,22 @@ class CheckpointIndex:
             removal = Removal.of_record(payload)
             record_removal(self.connection, dataclasses.replace(removal, entry=_late(payload["entry"])))
             return
+        if kind == "marking":
+            self._apply_marking(payload)
+            return
         run, row = Experiment(**payload["run"]), Checkpoint(**payload["row"])
         self.know(run)
         beats = contests(row, payload["best_metric"]) if payload.get("update_best", True) else {}
         self._write(
             row, run, beats, _late(payload.get("entry") or {"action": "save", "subject": row.id, "details": {}})
         )
+
+    def _apply_marking(self, payload: Mapping[str, Any]) -> None:
+        marking, entry = Marking(**payload["marking"]), _late(payload["entry"])
+        try:
+            record_marking(self.connection, entry.subject, marking, entry)
+        except WrongReference as error:  # its row went meanwhile; the mark is in the root
+            raise RowRefused(f"{marking.action} of {entry.subject}: {error}") from error
 
 
 def _late(entry: Mapping[str, Any]) -> AuditEntry:

@@ -41,8 +41,7 @@ def remove(
     """
     own = {"checkpoint_id": row.id, "experiment_id": row.experiment_id}
     result = services.fire(HookEvent.BEFORE_CHECKPOINT_DELETE, **own, path=row.file_path)
-    if result is not None:
-        result.raise_if_vetoed()
+    services.require_consent(result, action, row.id)
     with services.telling_failure(action, row.id, row.experiment_id):
         intent = _intended(services, row, action, plan_id, tags)
         entry = new_entry(action, row.id, details={"name": row.name, "plan": plan_id})
@@ -65,6 +64,7 @@ def _intended(services: Services, row: Checkpoint, action: str, plan_id: str, ta
 def finish_removal(services: Services, row: Checkpoint, *, intent: str, entry: AuditEntry) -> Checkpoint:
     """Move the files, then let the catalog know, all of it at once."""
     there = discard_exactly(store_of(services, row), row.name, row.id)
+    services.sweeper.note(row.id)
     ended = DELETED if there else "was gone"
     criterion = services.catalog.criterion(row.experiment_id, services.options.best_metric)
     removal = Removal(row=row, entry=entry, intent=intent, ended=ended, best_metric=criterion)
