@@ -172,6 +172,7 @@ class ForgetfulBackend(BaseStorageBackend):
         raise KeyError("what was it?")
 
 
+@pytest.mark.usefixtures("database_url")
 def test_a_load_that_fails_by_any_error_is_told(make):
     manager, heard = make(storage_backend=ForgetfulBackend), []
     manager.register_hook("hear", lambda context: heard.append(context.get("error")), events=[HookEvent.ON_ERROR])
@@ -184,6 +185,7 @@ def test_a_load_that_fails_by_any_error_is_told(make):
     assert heard == [caught.value]
 
 
+@pytest.mark.usefixtures("database_url")
 def test_a_repair_that_mends_nothing_is_told(manager):
     id = manager.save_checkpoint(STATE, step=1)
     (path,) = Path(manager.get_checkpoint(id).file_path).glob("*.safetensors")
@@ -194,6 +196,7 @@ def test_a_repair_that_mends_nothing_is_told(manager):
     assert told(manager, "repair") == [(id, "failed")]
 
 
+@pytest.mark.usefixtures("database_url")
 def test_a_reindex_that_fails_is_told(manager, tmp_path):
     gone = str(tmp_path / "nothing")
 
