@@ -76,14 +76,28 @@ class ReaderLimits:
     frame_bytes: int = 64 * MIB  # what one compressed chunk may unpack to
 
 
+_DAY = 24 * 3600.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Graces:
     """How old leavings must be before recovery may touch them, in seconds.
 
     ``local``: the attempt of a dead process of this host and boot; ``foreign``: of any other host;
-    ``trash``: a deleted checkpoint, which can be brought back until then.
+    ``trash``: a deleted checkpoint, which can be brought back until then. Where ``only`` names deletions by their
+    tokens, ``trash`` is of those alone, and all others keep the day that everybody was promised.
+
+    Example:
+        >>> graces = Graces(trash=60.0, only=frozenset({"a"}))
+        >>> graces.of_trash("a"), graces.of_trash("b")
+        (60.0, 86400.0)
     """
 
     local: float = 60.0
     foreign: float = 24 * 3600.0
     trash: float = 24 * 3600.0
+    only: frozenset[str] | None = None
+
+    def of_trash(self, token: str) -> float:
+        """Seconds that the deletion of this token can be undone for."""
+        return self.trash if self.only is None or token in self.only else max(self.trash, _DAY)

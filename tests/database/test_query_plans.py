@@ -81,6 +81,7 @@ QUESTIONS = {
     "due": lambda db: db.due_for_verification(limit=5),
     "open intents": lambda db: db.open_intents(),
     "intents of one": lambda db: db.intents("c00100"),
+    "removed": lambda db: db.removed(["c00100", "c00101"]),
     "edges": lambda db: db.edges("a100"),
     "lineage": lambda db: db.lineage("a3"),
 }
@@ -88,7 +89,12 @@ SMALL = {"metric_keys", "experiments", "heartbeats", "above"}  # a planner may r
 
 
 def statements_of(db, ask):
-    """What a question really sends, with its parameters; SQLite tells it itself: not all goes through an engine."""
+    """What a question really sends, with its parameters."""
+    return [one for one in sent_by(db, ask) if one[0].lstrip().upper().startswith(("SELECT", "WITH"))]
+
+
+def sent_by(db, ask):
+    """Every statement that is sent; SQLite tells it itself: not all goes through an engine."""
     sent, engine = [], db._pool.engine()
 
     def note(connection, cursor, statement, parameters, context, executemany):
@@ -107,7 +113,7 @@ def statements_of(db, ask):
         with engine.connect() as connection:
             if engine.dialect.name == "sqlite":
                 connection.connection.driver_connection.set_trace_callback(None)
-    return [one for one in sent if one[0].lstrip().upper().startswith(("SELECT", "WITH"))]
+    return sent
 
 
 def test_every_question_walks_an_index(full):

@@ -22,6 +22,7 @@ from model_checkpoint.checkpoint.saving.managed_save import ManagedSave
 from model_checkpoint.checkpoint.saving.save_steps import save
 from model_checkpoint.checkpoint.saving.state_parts import gather_parts
 from model_checkpoint.database.records import Checkpoint, Experiment
+from model_checkpoint.engine.jobs import followups
 from model_checkpoint.options import CompressionLevel
 from model_checkpoint.storage.locate import Root
 
@@ -44,8 +45,9 @@ class EnhancedCheckpointManager(ManagedCheckpoints):
         database_url: Where to record them without a tracker; by default ``catalog.db`` beside the checkpoints.
         enable_hooks: Whether hooks are called.
         cache_ttl: Seconds a row is believed without asking the database, though others may change it; 2 by default.
-        best_metric: What ``best_metric`` means: a metric (``"accuracy"``), or an expression (``"f1 - 0.1*latency"``).
-        keep: Keepers such as ``mc.last(3)``, instead of those that follow from the choices above.
+        best_metric: What ``best_metric`` means: a metric, an expression (``"f1 - 0.1*latency"``), or several with
+            commas between; without it what an earlier manager of the run was told.
+        keep: Keepers such as ``mc.last(3)`` or ``"last:3"``, instead of those that follow from the choices above.
         incremental: Repeat files that did not change by link; native backend only, like ``parity`` and ``mirror``.
         parity: ``"xor"`` or ``"pq"``: write files by which one or two damaged ones can be rebuilt.
         mirror: A second root, written behind each save.
@@ -81,7 +83,7 @@ class EnhancedCheckpointManager(ManagedCheckpoints):
         *,
         cache_ttl: float | None = None,
         best_metric: str | None = None,
-        keep: Sequence[Keeper] | None = None,
+        keep: Keeper | str | Sequence[Keeper | str] | None = None,
         incremental: bool = False,
         parity: str | None = None,
         mirror: str | None = None,
@@ -163,20 +165,22 @@ class EnhancedCheckpointManager(ManagedCheckpoints):
         """
         self._begin()
         self._under_way.raise_unseen()
+        run = self._run(experiment_id)
         order = ManagedSave(
-            experiment=self._run(experiment_id),
+            experiment=run,
             epoch=epoch,
             step=step,
             loss=loss,
             val_loss=val_loss,
-            metrics=dict(metrics or {}),
-            config=dict(config or {}),
+            metrics={} if metrics is None else metrics,
+            config={} if config is None else config,
             notes=notes,
             model_name=model_name or (type(model).__name__ if model is not None else ""),
             checkpoint_type=checkpoint_type or ("periodic" if self.is_due(epoch) else "manual"),
-            tags=tuple(tags),
-            metadata=dict(metadata or {}),
+            tags=tags,
+            metadata={} if metadata is None else metadata,
             update_best=update_best,
+            best_metric=self._services.catalog.criterion(run.id, self._services.options.best_metric),
             compute_checksum=compute_checksum,
         )
         known = {
@@ -282,8 +286,9 @@ class EnhancedCheckpointManager(ManagedCheckpoints):
     # --- its end -----------------------------------------------------------------------------------------------------
 
     def finish_saves(self) -> None:
-        """Wait for the background saves; raise a failure that nobody has asked for."""
+        """Wait for the background saves, their parity and their mirror; raise a failure nobody has asked for."""
         self._under_way.finish()
+        followups.finish(self.root)
 
     def close(self) -> None:
         """Finish the background saves and let go of the hooks; a catalog that is not a tracker's is closed."""

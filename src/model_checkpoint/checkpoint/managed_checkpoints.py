@@ -56,6 +56,8 @@ class ManagedCheckpoints:
         limit: int | None = None,
     ) -> list[Checkpoint]:
         """The checkpoints of a run, newest first."""
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
+            raise OptionInvalid(f"limit must be None or a whole number of 0 or more, got {limit!r}.")
         run = self._run_id(experiment_id)
         return self.connection.get_checkpoints_by_experiment(run, checkpoint_type, best_only, limit=limit)
 
@@ -111,14 +113,16 @@ class ManagedCheckpoints:
         """Write a remark on a checkpoint, in place of the former; an empty one removes it."""
         return note_row(self._services, self._row(checkpoint_id), text)
 
-    def plan(self, experiment_id: str | None = None, keep: Sequence[Keeper] | None = None) -> RetentionPlan:
+    def plan(
+        self, experiment_id: str | None = None, keep: Keeper | str | Sequence[Keeper | str] | None = None
+    ) -> RetentionPlan:
         """Which checkpoints of a run would go and which would stay, each with its reasons; nothing is removed."""
         return plan_run(self._services, self._run_id(experiment_id), keep)
 
     def prune(
         self,
         experiment_id: str | None = None,
-        keep: Sequence[Keeper] | None = None,
+        keep: Keeper | str | Sequence[Keeper | str] | None = None,
         *,
         plan: RetentionPlan | None = None,
     ) -> RetentionPlan:

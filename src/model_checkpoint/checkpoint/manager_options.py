@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from model_checkpoint.checkpoint.catalog.best_choice import require_criterion
+from model_checkpoint.checkpoint.retention.keeper_words import as_keepers
+from model_checkpoint.checkpoint.retention.lineup import Keeper
 from model_checkpoint.errors import OptionInvalid
 from model_checkpoint.options import CompressionLevel
 
@@ -33,11 +35,17 @@ class ManagerOptions:
     save_last: bool = True  # the newest so many are kept; else only the very newest, beside the best
     save_frequency: int = 5  # epochs between scheduled checkpoints
     max_checkpoints: int | None = 10
-    best_metric: str | None = None  # what "best_metric" means: a metric or an expression
-    keep: Sequence[Any] | None = None  # keepers, instead of those that follow from the choices above
+    best_metric: str | None = None  # what "best_metric" means: a metric, an expression, or several
+    keep: Keeper | str | Sequence[Keeper | str] | None = (
+        None  # keepers, instead of those that follow from the choices above
+    )
     grace: float = 3600.0  # seconds for which what was dropped can be brought back, and takes room
 
     def __post_init__(self) -> None:
+        if self.best_metric is not None:
+            require_criterion(self.best_metric)
+        if self.keep is not None:
+            object.__setattr__(self, "keep", as_keepers(self.keep))
         for name in ("max_checkpoints", "save_frequency"):
             value = getattr(self, name)
             none = value is None and name == "max_checkpoints"

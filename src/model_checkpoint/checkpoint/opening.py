@@ -42,16 +42,17 @@ def open_services(
     _refuse_foreign(made, options)
     store, hooks, failures = open_store(root), HookManager(), ToleratedFailures()
     connection = _connection(store, tracker, database_url, hooks)
+    catalog = CheckpointIndex(connection, Spool(_spool_folder(store, tracker)), failures)
     return Services(
         store=store,
         backend=made,
-        catalog=CheckpointIndex(connection, Spool(_spool_folder(store, tracker)), failures),
+        catalog=catalog,
         hooks=hooks,
         caches=CacheManager(cache_size, cache_ttl=ROW_SECONDS if cache_ttl is None else cache_ttl),
         monitor=OperationMonitor(),
         options=options,
         failures=failures,
-        sweeper=TrashSweeper(store, grace=options.grace),
+        sweeper=TrashSweeper(store, grace=options.grace, removed=catalog.removed),
     )
 
 

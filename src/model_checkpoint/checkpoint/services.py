@@ -18,6 +18,8 @@ from model_checkpoint.storage.contract.store import Store
 
 log = logging.getLogger("model_checkpoint.manager")
 
+VETOED = "vetoed"  # an outcome of the audit trail
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
@@ -46,6 +48,13 @@ class Services:
             for failure in result.errors:
                 self.failures.note(f"hook {failure.hook}", failure.error)
         return result
+
+    def require_consent(self, result: HookResult | None, operation: str, checkpoint_id: str) -> None:
+        """Raise if a hook said no, once the audit trail knows what was not done, and by whose word."""
+        if result is None or result.success:
+            return
+        self.catalog.audit(operation, checkpoint_id, outcome=VETOED, hook=result.stopped_by)
+        result.raise_if_vetoed()
 
     @contextmanager
     def telling_failure(self, operation: str, checkpoint_id: str, experiment_id: str) -> Iterator[None]:

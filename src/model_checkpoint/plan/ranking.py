@@ -56,7 +56,7 @@ class Ranking:
         """The candidates that can be ranked, best first; ``metrics`` are theirs, one for one."""
         rated = []
         for candidate, measured in zip(candidates, metrics, strict=True):
-            key = self._key(candidate.name, measured)
+            key = self.key(candidate.name, measured)
             if key is not None:
                 rated.append((candidate, key))
         ranks = {id(one): rank for rank, one in enumerate(self._by_age([one for one, _ in rated]))}
@@ -66,7 +66,7 @@ class Ranking:
         newest_first = rank_by_age(sorted(candidates, key=lambda one: one.name))
         return newest_first if self.tie == "newest" else newest_first[::-1]
 
-    def _key(self, name: str, measured: Metrics) -> tuple[tuple[int, float], ...] | None:
+    def key(self, name: str, measured: Metrics) -> tuple[tuple[int, float], ...] | None:
         """Sorts the best first; None if it is not ranked."""
         values = [criterion.value(measured) for criterion in self.criteria]
         if values[0] is None:

@@ -221,12 +221,13 @@ class InMemoryStore:
         bucket, now = self._bucket, time.monotonic()
         with bucket.guard:
             over = [self._describe(TrashToken.parse(text)) for text in bucket.trash]
-            over = [item for item in over if now - bucket.trash[item.token].since >= graces.trash]
+            over = [item for item in over if now - bucket.trash[item.token].since >= graces.of_trash(item.token)]
             for item in [] if dry_run else over:
                 del bucket.trash[item.token]
             alive = [attempt for attempt, stage in bucket.stages.items() if stage.alive]
             tokens = {item.token for item in over}
-            left = {key: graces.trash - (now - one.since) for key, one in bucket.trash.items() if key not in tokens}
+            there = {key: one for key, one in bucket.trash.items() if key not in tokens}
+            left = {key: graces.of_trash(key) - (now - one.since) for key, one in there.items()}
         for item in [] if dry_run else over:
             tell(item.token)
         waiting = [Waiting(key=attempt, seconds=None) for attempt in alive]

@@ -89,6 +89,19 @@ class TrashSuite:
         with pytest.raises(CheckpointNotFound, match=r"no such checkpoint in the trash"):
             store.bring_back(gone.token)
 
+    def test_a_grace_of_some_deletions_leaves_the_others_their_day(self, store: Store) -> None:
+        """Whoever sweeps what is theirs must not take what others were promised."""
+        for number in (1, 2):
+            save_blobs(store, f"step-{number}", {"x": b"abc"})
+        mine, other = store.discard("step-1"), store.discard("step-2")
+        graces = Graces(local=0.0, foreign=0.0, trash=0.0, only=frozenset({mine.token}))
+
+        seen, swept = store.sweep(graces, dry_run=True), store.sweep(graces)
+
+        assert list(seen.trashed) == list(swept.trashed) == [mine.token]
+        assert [left.key for left in swept.waiting] == [other.token]
+        assert store.trash() == [other]
+
     def test_a_dry_run_removes_nothing_and_tells_what_recovery_removes_then(self, store: Store) -> None:
         """People look before they let go of what could still be brought back."""
         save_blobs(store, "step-1", {"x": b"abc"})

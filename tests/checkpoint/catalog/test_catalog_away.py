@@ -173,6 +173,42 @@ def test_a_database_that_is_away_costs_nothing_and_rows_follow_when_it_is_back(a
     assert len(late) == 3
 
 
+@pytest.mark.usefixtures("database_url")
+def test_marks_made_while_the_database_is_away_are_in_the_root_and_follow(away):
+    id = away.save_checkpoint(STATE, step=1, tags=["given"])
+    AwayConnection.away = True
+
+    assert away.pin(id).pinned
+    away.tag(id, "paper")
+    away.untag(id, "given")
+    away.note(id, "look")
+    name = mc.list_checkpoints(away.root)[0].prefix
+    assert [one.pinned for one in mc.list_checkpoints(away.root)] == [True]
+
+    AwayConnection.away = False
+    mc.pin(away.root, name=name)  # others mark meanwhile, too
+    away.connection.update_checkpoint(id, tags=["given", "theirs"])
+    away.save_checkpoint(STATE, step=2)
+
+    row = away.get_checkpoint(id)
+    assert (row.pinned, list(row.tags), row.notes) == (True, ["theirs", "paper"], "look")
+    late = [one.action for one in away.audit(id).items if one.details.get("late")][::-1]
+    assert late == ["pin", "tag", "untag", "note"]
+
+
+def test_a_mark_whose_row_went_meanwhile_does_not_hold_up_the_others(away):
+    id = away.save_checkpoint(STATE, step=1)
+    AwayConnection.away = True
+    away.pin(id)
+    second = away.save_checkpoint(STATE, step=2)
+    AwayConnection.away = False
+    away.connection.forget_checkpoint(id)
+
+    third = away.save_checkpoint(STATE, step=3)
+
+    assert [row.id for row in away.list_checkpoints()] == [third, second]
+
+
 def test_what_waited_is_recorded_as_of_its_own_moment_and_process(away, tmp_path):
     """The trail says when something was done and by whom, not when the database was back."""
     AwayConnection.away = True
@@ -245,12 +281,15 @@ def test_a_spool_that_cannot_be_written_costs_no_checkpoint_and_no_row_while_the
 
 def test_a_database_that_is_away_is_not_waited_for_at_every_save(away, monkeypatch):
     monkeypatch.setattr("model_checkpoint.checkpoint.catalog.checkpoint_index._PAUSE", 3600.0)
-    asked, real = [], AwayConnection._write
-    monkeypatch.setattr(AwayConnection, "_write", lambda *args, **options: asked.append(1) or real(*args, **options))
+    asked = []
+    for way in ("_read", "_write"):
+        real = getattr(AwayConnection, way)
+        counted = lambda *args, real=real, **options: asked.append(1) or real(*args, **options)  # noqa: E731
+        monkeypatch.setattr(AwayConnection, way, counted)
     AwayConnection.away = True
 
     for step in range(5):
         away.save_checkpoint(STATE, step=step)
 
-    assert len(asked) == 1
+    assert len(asked) == 2  # by who looks for removals that were left open, and by the first save
     assert len(mc.list_checkpoints(away.root)) == 5

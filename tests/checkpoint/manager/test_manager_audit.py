@@ -40,6 +40,14 @@ class BrokenStore(LocalStore):
         self._require("list")
         return super().files(name)
 
+    def write_sidecar(self, key, data):
+        self._require("write marks")
+        return super().write_sidecar(key, data)
+
+    def remove_sidecar(self, key):
+        self._require("remove marks")
+        return super().remove_sidecar(key)
+
 
 @pytest.fixture
 def broken(tmp_path):
@@ -96,6 +104,64 @@ def test_a_save_that_could_not_be_looked_at_is_told_and_its_files_stay(broken):
     assert reindex(store, manager.connection).checkpoints == 1
 
 
+@pytest.mark.parametrize(
+    ("action", "do", "refused"),
+    [
+        ("pin", lambda manager, id: manager.pin(id), "write marks"),
+        ("unpin", lambda manager, id: manager.unpin(id), "remove marks"),
+        ("tag", lambda manager, id: manager.tag(id, "paper"), "write marks"),
+        ("untag", lambda manager, id: manager.untag(id, "paper"), "remove marks"),
+        ("note", lambda manager, id: manager.note(id, "look at this"), "write marks"),
+    ],
+)
+def test_a_mark_that_cannot_be_made_is_told_and_not_in_the_catalog(broken, action, do, refused):
+    manager, store, heard = broken
+    id = save(manager)
+
+    store.refused = refused
+    with pytest.raises(StorageFailure, match=f"refused to {refused}"):
+        do(manager, id)
+
+    assert (told(manager, action), heard) == ([(id, "failed")], [action])
+    row = manager.get_checkpoint(id)
+    assert (row.pinned, list(row.tags), row.notes) == (False, [], "")
+
+
+@pytest.mark.parametrize("blocking", [True, False])
+@pytest.mark.usefixtures("database_url")
+def test_what_a_hook_forbids_is_one_entry_that_says_whose_word_it_was(manager, blocking):
+    id = manager.save_checkpoint(STATE, step=1)
+    events = ("SAVE", "LOAD", "DELETE")
+    no = [HookEvent[f"BEFORE_CHECKPOINT_{one}"] for one in events]
+    manager.register_hook("guard", lambda context: False, events=no)
+
+    for do in (
+        lambda: manager.save_checkpoint(STATE, step=2, blocking=blocking),
+        lambda: manager.load_checkpoint(id),
+        lambda: manager.delete_checkpoint(id),
+    ):
+        with pytest.raises(RuntimeError, match="hook 'guard' said no"):
+            do()
+
+    found = [(one.action, one.outcome, one.details.get("hook")) for one in manager.audit().items][::-1]
+    assert found[1:] == [(one.lower(), "vetoed", "guard") for one in events]
+    assert [one.subject for one in manager.audit().items][:2] == [id, id]
+
+
+def test_a_check_that_a_hook_forbids_is_left_out_and_told(manager):
+    """As in a verification, where the checkpoint then counts as unchecked."""
+    heard = []
+    manager.register_hook("guard", lambda context: False, events=[HookEvent.BEFORE_INTEGRITY_CHECK])
+    manager.register_hook("hear", lambda context: heard.append(1), events=[HookEvent.AFTER_INTEGRITY_CHECK])
+
+    id = manager.save_checkpoint(STATE, step=1)
+
+    assert manager.get_checkpoint(id).checksum == ""
+    assert (told(manager, "check"), heard) == ([(id, "vetoed")], [])
+    assert manager.load_checkpoint(id)["step"] == 1
+    assert [one.outcome.value for one in manager.verify_experiment_integrity().verdicts] == ["unchecked"]
+
+
 class ForgetfulBackend(BaseStorageBackend):
     """A backend that cannot read what it wrote."""
 
@@ -106,6 +172,7 @@ class ForgetfulBackend(BaseStorageBackend):
         raise KeyError("what was it?")
 
 
+@pytest.mark.usefixtures("database_url")
 def test_a_load_that_fails_by_any_error_is_told(make):
     manager, heard = make(storage_backend=ForgetfulBackend), []
     manager.register_hook("hear", lambda context: heard.append(context.get("error")), events=[HookEvent.ON_ERROR])
@@ -118,6 +185,7 @@ def test_a_load_that_fails_by_any_error_is_told(make):
     assert heard == [caught.value]
 
 
+@pytest.mark.usefixtures("database_url")
 def test_a_repair_that_mends_nothing_is_told(manager):
     id = manager.save_checkpoint(STATE, step=1)
     (path,) = Path(manager.get_checkpoint(id).file_path).glob("*.safetensors")
@@ -128,6 +196,7 @@ def test_a_repair_that_mends_nothing_is_told(manager):
     assert told(manager, "repair") == [(id, "failed")]
 
 
+@pytest.mark.usefixtures("database_url")
 def test_a_reindex_that_fails_is_told(manager, tmp_path):
     gone = str(tmp_path / "nothing")
 

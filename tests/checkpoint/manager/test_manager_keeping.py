@@ -117,6 +117,7 @@ def test_a_plan_tells_why_and_what_is_carried_out_is_what_was_looked_at(manager)
     assert actions == [("retention", plan.id)] * 3
 
 
+@pytest.mark.usefixtures("database_url")
 def test_retention_never_touches_another_run_in_the_same_root(make, run):
     run.connection.save_experiment(Experiment(id="other", name="other"))
     manager = make(max_checkpoints=1, save_best=False)
@@ -161,8 +162,8 @@ import numpy as np
 from model_checkpoint.checkpoint import EnhancedCheckpointManager
 from model_checkpoint.database import Experiment
 from model_checkpoint.errors import OptionInvalid
-folder, method = sys.argv[1:]
-manager = EnhancedCheckpointManager(None, folder, max_checkpoints=None)
+folder, url, method = sys.argv[1:]
+manager = EnhancedCheckpointManager(None, folder, max_checkpoints=None, database_url=url)
 manager.connection.save_experiment(Experiment(id="r", name="r"))
 ids = [manager.save_checkpoint({"w": np.ones(2)}, step=step, experiment_id="r") for step in range(2)]
 def die(*args, **options):
@@ -179,13 +180,13 @@ manager.delete_checkpoint(ids[0])
 @pytest.mark.slow
 @pytest.mark.fault
 @pytest.mark.parametrize("method", ["record_intent", "discard", "mark_deleted", "finish_intent"])
-def test_a_deletion_that_was_killed_is_finished_by_the_next_manager(tmp_path, method, make):
-    command = [sys.executable, "-c", CHILD, f"{tmp_path}/root", method]
+def test_a_deletion_that_was_killed_is_finished_by_the_next_manager(tmp_path, method, make, database_url):
+    command = [sys.executable, "-c", CHILD, f"{tmp_path}/root", database_url, method]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ})
     id = done.stdout.strip()
     assert done.returncode == -signal.SIGKILL
 
-    manager = make(tracker=None)
+    manager = make(tracker=None, database_url=database_url)
     manager.save_checkpoint({"w": np.ones(2)}, step=5, experiment_id="r")
 
     begun = method != "record_intent"
@@ -224,6 +225,29 @@ def test_what_was_dropped_gives_its_room_back_when_its_grace_is_over(make, tmp_p
 
     assert len(list((tmp_path / "kept" / ".trash").iterdir())) == 3
     assert list((tmp_path / "gone" / ".trash").iterdir()) == []
+
+
+def test_what_others_deleted_in_the_same_root_keeps_its_day(make, tmp_path):
+    """``mc.delete`` promises 24 hours, whatever grace the manager of a run was given."""
+    manager = make(grace=0, max_checkpoints=1)
+    mc.save(manager.root, {"a": 1}, step=77)
+    mc.delete(manager.root, step=77)
+
+    saved(manager, 4)
+
+    assert [one.name for one in LocalStore(manager.root).trash()] == ["step-00000077"]
+    assert mc.undelete(manager.root, step=77).step == 77
+
+
+@pytest.mark.usefixtures("database_url")
+def test_what_an_earlier_manager_dropped_is_swept_by_the_next(make, tmp_path):
+    saved(make(grace=3600.0, max_checkpoints=1), 3)
+    root = f"{tmp_path}/root"
+    assert len(LocalStore(root).trash()) == 2
+
+    saved(make(grace=0, max_checkpoints=1), 4)
+
+    assert LocalStore(root).trash() == []
 
 
 @pytest.mark.parametrize("grace", [-1, True, "an hour", float("nan")])

@@ -85,6 +85,7 @@ def test_a_plan_of_another_root_is_refused(make, tmp_path):
     assert len(there(elsewhere)) == 2
 
 
+@pytest.mark.usefixtures("database_url")
 def test_a_slip_of_the_pen_prunes_nothing(manager):
     ids = saved(manager, 3)
 

@@ -153,7 +153,12 @@ def test_an_empty_root_has_an_empty_plan():
 
 @pytest.mark.parametrize(
     ("keep", "said"),
-    [([], "got none"), (["last"], r"got 'last'"), ([mc.budget(1), mc.budget(2)], "one budget is enough")],
+    [
+        ([], "got none"),
+        (["last"], r"'last': cannot be read; write last:3"),
+        ([3], "got 3"),
+        ([mc.budget(1), mc.budget(2)], "one budget is enough"),
+    ],
 )
 def test_a_plan_without_a_keeper_is_refused(keep, said):
     with pytest.raises(OptionInvalid, match=said):

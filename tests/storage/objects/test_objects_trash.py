@@ -76,7 +76,7 @@ def test_a_purged_version_takes_no_file_of_another(store, bucket):
     token = TrashToken.parse(first)
     folder = Folder("step-1", deletions={token: list_folder(bucket, "step-1").deletions[token]})
 
-    gone, nbytes = trash.purge(bucket, {"step-1": folder}, lambda deleted: True)
+    gone, nbytes = trash.purge(bucket, {"step-1": folder}, lambda token, deleted: True)
 
     assert gone == [first]
     assert nbytes == 4 + len(blob_manifest("step-1", "1", {"x": b"one", "y-1": b"1"}))

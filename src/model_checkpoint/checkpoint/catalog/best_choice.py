@@ -1,21 +1,26 @@
-"""Best choice: which checkpoint of a run is the best, by loss, validation loss and any metric or expression.
+"""Best choice: which checkpoint of a run is the best, by loss, validation loss and any metrics or expressions.
 
-What is best is written into the catalog with each save, and can be asked anew by another criterion at any time.
+What is best is written into the catalog with each save, and can be asked anew by other criteria at any time. Several
+with commas between decide one after the other, as for keepers; among equals the newest is best, and NaN never is.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
+from model_checkpoint.checkpoint.catalog.catalog_rows import contends, criterion_of
 from model_checkpoint.database import EnhancedDatabaseConnection
 from model_checkpoint.database.records import Checkpoint, Comparable
-from model_checkpoint.plan.metric_expressions import MetricExpression, MetricName
+from model_checkpoint.errors import ExpressionInvalid, OptionInvalid
+from model_checkpoint.plan import Ranking
+from model_checkpoint.plan.metric_expressions import MetricName
 
 _PAGE, _GROWTH = 500, 32
 _LOSSES = ("loss", "val_loss")
+_NAME = re.compile(r"(?:(?:min|max)\s*:\s*)?([^\W\d](?:[\w./@#%|-]*[\w%])?)")  # such as val/loss, or top@5
 
 Beats = Callable[[Comparable, Comparable], bool]
 
@@ -26,58 +31,85 @@ def measures_of(row: Comparable) -> dict[str, Any]:
     return {**row.metrics, **{name: value for name, value in own.items() if value is not None}}
 
 
-def criteria_of(row: Checkpoint, best_metric: str | None) -> dict[str, MetricExpression]:
-    """What each kind of flag is decided by; ``metric`` is what was chosen, or the only one there is."""
+def criteria_of(row: Checkpoint, best_metric: str | None) -> dict[str, Ranking]:
+    """What each kind of flag is decided by; ``metric`` is what is chosen, what was, or the only one there is."""
     kinds = {name: _parsed(f"min:{name}", _LOSSES) for name in _LOSSES}
     others = [name for name in row.metrics if name not in _LOSSES]
-    if best_metric is not None:
-        kinds["metric"] = _parsed(best_metric, tuple(sorted(measures_of(row))))
+    chosen = criterion_of(row) if best_metric is None else best_metric
+    if chosen is not None:
+        kinds["metric"] = _parsed(chosen, tuple(sorted(measures_of(row))))
     elif len(others) == 1:
         kinds["metric"] = _parsed(others[0], tuple(others))
     return kinds
 
 
+def require_criterion(text: str) -> None:
+    """Refuse what can be no criterion of any run, before anything is saved by it.
+
+    Example:
+        >>> require_criterion("acc, min:latency")
+        >>> require_criterion("acc -")
+        Traceback (most recent call last):
+        model_checkpoint.errors.ExpressionInvalid: best_metric: 'acc -': expected a metric, a number or '(' at ...
+    """
+    if not isinstance(text, str) or not text.strip():
+        raise OptionInvalid(f"best_metric is a metric or an expression such as 'f1 - 0.1*latency', got {text!r}.")
+    try:
+        _parsed(text, ())
+    except ExpressionInvalid as error:
+        raise ExpressionInvalid(f"best_metric: {error}", at=error.at) from None
+
+
 @lru_cache(maxsize=256)
-def _parsed(text: str, known: tuple[str, ...]) -> MetricExpression:
-    """Runs ask the same again and again."""
-    return MetricExpression.parse(text, known=known)
+def _parsed(text: str, known: tuple[str, ...]) -> Ranking:
+    """Runs ask the same again and again; one word is a metric's name, also where a checkpoint lacks that metric."""
+    try:
+        return Ranking.parse(text, known=known)
+    except ExpressionInvalid:
+        name = _NAME.fullmatch(text.strip())
+        if name is None:
+            raise
+        return Ranking.parse(text.strip(), known=(*known, name[1]))
 
 
 def contests(row: Checkpoint, best_metric: str | None) -> Mapping[str, Beats]:
     """Of each kind of flag, whether a new checkpoint takes it from the one that has it."""
-    return {kind: _beats(expression) for kind, expression in criteria_of(row, best_metric).items()}
+    if not contends(row):
+        return {}
+    return {kind: _beats(ranking) for kind, ranking in criteria_of(row, best_metric).items()}
 
 
-def _beats(expression: MetricExpression) -> Beats:
+def _beats(ranking: Ranking) -> Beats:
     def beats(holder: Comparable, new: Comparable) -> bool:
-        rank = rank_of(expression, new)
-        other = rank_of(expression, holder)
+        rank = rank_of(ranking, new)
+        other = rank_of(ranking, holder)
         return rank is not None and (other is None or holder is new or rank > other)
 
     return beats
 
 
-def rank_of(expression: MetricExpression, row: Comparable) -> tuple[float, int, float, str] | None:
+def rank_of(ranking: Ranking, row: Comparable) -> tuple[Any, ...] | None:
     """Sorts the best last, among equals the newest; None for what was not measured, or is no number."""
-    value = expression.value(measures_of(row))
-    if value is None or math.isnan(value):
+    key = ranking.key(row.id, measures_of(row))
+    if key is None:
         return None
-    return -value if expression.minimise else value, row.step, row.created_at, row.id
+    return *((-lacking, -value) for lacking, value in key), row.step, row.created_at, row.id
 
 
-def find_best(
-    connection: EnhancedDatabaseConnection, experiment_id: str, expression: MetricExpression
-) -> Iterator[Checkpoint]:
-    """The checkpoints of a run that an expression ranks, best first; the first by a metric is cheap to ask for."""
-    if isinstance(expression.formula, MetricName):
-        yield from _by_metric(
-            connection, experiment_id, expression.formula.name, "min" if expression.minimise else "max"
-        )
+def best_first(rows: Iterable[Checkpoint], ranking: Ranking) -> list[Checkpoint]:
+    """Those that may be the best and can be ranked."""
+    ranked = [(rank, row) for row in rows if contends(row) and (rank := rank_of(ranking, row)) is not None]
+    return [row for _, row in sorted(ranked, key=lambda pair: pair[0], reverse=True)]
+
+
+def find_best(connection: EnhancedDatabaseConnection, experiment_id: str, ranking: Ranking) -> Iterator[Checkpoint]:
+    """The checkpoints of a run that can be ranked, best first; the first by one metric is cheap to ask for."""
+    first, *others = ranking.criteria
+    if others or not isinstance(first.formula, MetricName):
+        yield from best_first(all_rows(connection, experiment_id), ranking)
         return
-    ranked = [
-        (rank, row) for row in all_rows(connection, experiment_id) if (rank := rank_of(expression, row)) is not None
-    ]
-    yield from (row for _, row in sorted(ranked, key=lambda pair: pair[0], reverse=True))
+    found = _by_metric(connection, experiment_id, first.formula.name, "min" if first.minimise else "max")
+    yield from (row for row in found if contends(row))
 
 
 def _by_metric(
@@ -104,10 +136,8 @@ def all_rows(connection: EnhancedDatabaseConnection, experiment_id: str) -> Iter
         yield from page.items
 
 
-def flag_anew(
-    connection: EnhancedDatabaseConnection, experiment_id: str, kinds: Mapping[str, MetricExpression]
-) -> None:
+def flag_anew(connection: EnhancedDatabaseConnection, experiment_id: str, kinds: Mapping[str, Ranking]) -> None:
     """Let each flag be where it belongs, whatever was deleted or brought back."""
-    for kind, expression in kinds.items():
-        best = next(find_best(connection, experiment_id, expression), None)
+    for kind, ranking in kinds.items():
+        best = next(find_best(connection, experiment_id, ranking), None)
         connection.flag_best(experiment_id, kind, [] if best is None else [best.id])

@@ -16,6 +16,7 @@ from model_checkpoint.storage.contract.store import Store
 
 KEY = "catalog"  # in the metadata of a manifest: what the manager remembers there
 _LOSSES = ("loss", "val_loss")
+_CHOOSING = ("best_metric", "contends")  # of what is remembered: what the best are chosen by
 
 
 class CachedRow:
@@ -103,7 +104,25 @@ def remembered(info: CheckpointInfo) -> Mapping[str, Any]:
 
 def _metadata(info: CheckpointInfo, known: Mapping[str, Any]) -> dict[str, Any]:
     own = {name: value for name, value in info.metadata.items() if name != KEY}
-    return {**own, "config": known["config"]} if known.get("config") else own
+    if known.get("config"):
+        own["config"] = known["config"]
+    choosing = {name: known[name] for name in _CHOOSING if name in known}
+    return {**own, KEY: choosing} if choosing else own
+
+
+def criterion_of(row: Checkpoint) -> str | None:
+    """What the best metric was when a checkpoint was saved, if its manager was told; it outlives that manager."""
+    return _chosen_by(row).get("best_metric")
+
+
+def contends(row: Checkpoint) -> bool:
+    """Whether a checkpoint may be called the best; one that was saved with ``update_best=False`` may not."""
+    return bool(_chosen_by(row).get("contends", True))
+
+
+def _chosen_by(row: Checkpoint) -> Mapping[str, Any]:
+    found = row.metadata.get(KEY)
+    return found if isinstance(found, Mapping) else {}
 
 
 def checksum_of(summary: Summary) -> str:

@@ -10,12 +10,14 @@ import dataclasses
 import logging
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from model_checkpoint import forks
-from model_checkpoint.checkpoint.catalog.best_choice import Beats, contests
+from model_checkpoint.checkpoint.catalog.best_choice import Beats, contests, criteria_of, flag_anew
+from model_checkpoint.checkpoint.catalog.catalog_rows import criterion_of
+from model_checkpoint.checkpoint.catalog.marked_rows import Marking, record_marking
 from model_checkpoint.checkpoint.catalog.removed_rows import Removal, record_removal
 from model_checkpoint.checkpoint.errors import NoExperiment
 from model_checkpoint.checkpoint.tolerated_failures import ToleratedFailures
@@ -30,7 +32,7 @@ from model_checkpoint.database.errors import (
     SchemaTooNew,
 )
 from model_checkpoint.database.records import AuditEntry, Checkpoint, Experiment
-from model_checkpoint.errors import CheckpointException
+from model_checkpoint.errors import CheckpointException, WrongReference
 from model_checkpoint.tracking.spool import Spool
 
 log = logging.getLogger("model_checkpoint.manager")
@@ -54,6 +56,7 @@ class CheckpointIndex:
         self.connection, self._spool, self._failures = connection, spool, failures
         self._runs: dict[str, Experiment] = {}
         self.policies: dict[str, tuple[str, ...]] = {}  # of each run the keepers that the catalog was told of
+        self._criteria: dict[str, str | None] = {}  # of each run what its best metric is
         self._lock = forks.lock()
         self._behind = True  # something may wait in the spool
         self._unkept: deque[tuple[str, dict[str, Any]]] = deque()  # what not even the spool had room for
@@ -82,13 +85,35 @@ class CheckpointIndex:
             )
         return found
 
+    def criterion(self, experiment_id: str, best_metric: str | None) -> str | None:
+        """What the best metric of a run is: what this manager was told, else what an earlier one was.
+
+        If that is news, the flags of the run are given anew first: they would stand for two things at once.
+        """
+        if experiment_id not in self._criteria:
+            try:
+                self.require_near()
+                self._criteria[experiment_id] = self._agreed(experiment_id, best_metric)
+            except AWAY as error:
+                self.note_away(error)
+                return best_metric
+        return self._criteria[experiment_id]
+
+    def _agreed(self, experiment_id: str, best_metric: str | None) -> str | None:
+        newest = self.connection.latest(experiment_id)
+        before = None if newest is None else criterion_of(newest)
+        if best_metric is None:
+            return before
+        if newest is not None and before != best_metric:
+            flag_anew(self.connection, experiment_id, criteria_of(newest, best_metric))
+        return best_metric
+
     def record(
         self,
         row: Checkpoint,
         run: Experiment,
         *,
         best_metric: str | None = None,
-        update_best: bool = True,
         timing: Mapping[str, Any] | None = None,
     ) -> Recorded:
         """Write the row of a save, its flags, edge and audit entry; keep it on disk if the database is away."""
@@ -96,10 +121,10 @@ class CheckpointIndex:
         entry = new_entry("save", row.id, details=details)
         try:
             self.require_near()
-            return Recorded(best=self._write(row, run, contests(row, best_metric) if update_best else {}, entry))
+            return Recorded(best=self._write(row, run, contests(row, best_metric), entry))
         except AWAY as error:
             self.note_away(error)
-            options = {"best_metric": best_metric, "update_best": update_best, "entry": dataclasses.asdict(entry)}
+            options = {"best_metric": best_metric, "entry": dataclasses.asdict(entry)}
             self._keep("checkpoint", {"row": dataclasses.asdict(row), "run": dataclasses.asdict(run), **options})
             return Recorded(waiting=True)
 
@@ -126,6 +151,25 @@ class CheckpointIndex:
                 raise
             self.note_away(error)
             self._keep("removal", removal.as_record())
+
+    def record_marking(self, row: Checkpoint, marking: Marking) -> Checkpoint:
+        """Let the catalog know what was marked in the root; kept for later if the database is away."""
+        entry = new_entry(marking.action, row.id)
+        try:
+            self.require_near()
+            return record_marking(self.connection, row.id, marking, entry)
+        except AWAY as error:
+            self.note_away(error)
+            self._keep("marking", {"marking": dataclasses.asdict(marking), "entry": dataclasses.asdict(entry)})
+            return marking.of(row)
+
+    def removed(self, checkpoint_ids: Collection[str]) -> set[str]:
+        """Those of these that managers have removed; none while nobody can say."""
+        try:
+            return self.connection.removed(checkpoint_ids)
+        except AWAY as error:
+            self.note_away(error)
+            return set()
 
     def know(self, run: Experiment) -> None:
         """Take a run from its tracker, which knows it even if the database does not yet."""
@@ -213,12 +257,22 @@ class CheckpointIndex:
             removal = Removal.of_record(payload)
             record_removal(self.connection, dataclasses.replace(removal, entry=_late(payload["entry"])))
             return
+        if kind == "marking":
+            self._apply_marking(payload)
+            return
         run, row = Experiment(**payload["run"]), Checkpoint(**payload["row"])
         self.know(run)
-        beats = contests(row, payload["best_metric"]) if payload["update_best"] else {}
+        beats = contests(row, payload["best_metric"]) if payload.get("update_best", True) else {}
         self._write(
             row, run, beats, _late(payload.get("entry") or {"action": "save", "subject": row.id, "details": {}})
         )
+
+    def _apply_marking(self, payload: Mapping[str, Any]) -> None:
+        marking, entry = Marking(**payload["marking"]), _late(payload["entry"])
+        try:
+            record_marking(self.connection, entry.subject, marking, entry)
+        except WrongReference as error:  # its row went meanwhile; the mark is in the root
+            raise RowRefused(f"{marking.action} of {entry.subject}: {error}") from error
 
 
 def _late(entry: Mapping[str, Any]) -> AuditEntry:

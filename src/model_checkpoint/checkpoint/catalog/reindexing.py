@@ -1,7 +1,8 @@
 """Reindexing: the catalog of a root built anew from its manifests; losing the database loses no checkpoint.
 
-Rows that are there stay as they are where the manifest says nothing else; rows whose folder is gone are marked deleted;
-pins and tags come from the marks in the root; best flags are decided anew.
+Rows that are there stay as they are where the root says nothing else; rows whose folder is gone are marked deleted, and
+only those: what cannot be read, and what was saved meanwhile, stays. Pins, tags and notes are those of the root. A run
+that nobody tracked gets its beginning, its steps and its curves from its checkpoints. Best flags are decided anew.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ import logging
 import os
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from model_checkpoint.checkpoint.catalog.best_choice import all_rows, criteria_of, flag_anew
+from model_checkpoint.checkpoint.catalog.best_choice import criteria_of, flag_anew, measures_of
 from model_checkpoint.checkpoint.catalog.catalog_rows import row_of, run_of
 from model_checkpoint.database import EnhancedDatabaseConnection
-from model_checkpoint.database.records import Checkpoint, Experiment
+from model_checkpoint.database.catalog.checkpoint_columns import DELETED
+from model_checkpoint.database.overview.checkpoint_search import CheckpointSearch
+from model_checkpoint.database.records import Checkpoint, Experiment, Metric
 from model_checkpoint.engine.common.info import CheckpointInfo, info_of, path_of
 from model_checkpoint.engine.common.meter import Meter
 from model_checkpoint.engine.common.progress import Listen, listening
@@ -30,18 +33,38 @@ from model_checkpoint.storage.locate import Root, open_store
 log = logging.getLogger("model_checkpoint.reindex")
 
 _AT_ONCE = 500
-_KEPT = ("notes", "pinned", "tags", "health", "verified_at", "is_best_loss", "is_best_val_loss", "is_best_metric")
+_KEPT = ("health", "verified_at", "is_best_loss", "is_best_val_loss", "is_best_metric")  # the catalog alone knows
+_UNTRACKED = "unknown"  # the status of a run that is known by its checkpoints alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReindexReport:
-    """What was found: checkpoints recorded, of how many runs; rows without a folder; folders that cannot be read."""
+    """What was found: checkpoints recorded, of how many runs; rows without a folder; folders that cannot be read.
+
+    ``added`` of the checkpoints were not in the catalog. After a ``dry_run`` it is what would be done.
+    """
 
     root: str
     checkpoints: int = 0
+    added: int = 0
     runs: int = 0
     gone: int = 0
     unreadable: tuple[tuple[str, str], ...] = ()
+    dry_run: bool = False
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What was met in the root so far."""
+
+    runs: dict[str, set[str]] = field(default_factory=dict)  # the ids of each run
+    names: set[str] = field(default_factory=set)
+    unreadable: dict[str, str] = field(default_factory=dict)  # names, and why
+    added: int = 0
+
+    def ids(self) -> set[str]:
+        """Of all runs."""
+        return {id for some in self.runs.values() for id in some}
 
 
 def reindex(
@@ -50,11 +73,13 @@ def reindex(
     *,
     best_metric: str | None = None,
     names: Collection[str] | None = None,
+    dry_run: bool = False,
     progress: Listen = None,
 ) -> ReindexReport:
     """Build the rows of every checkpoint in ``root`` from its manifest, or of those ``names`` alone.
 
-    ``progress`` is called as checkpoints are recorded; True shows a bar.
+    ``best_metric`` decides the flag of the best metric; without it what the newest checkpoint was saved with.
+    ``dry_run`` only tells what would be done. ``progress`` is called as checkpoints are recorded; True shows a bar.
 
     Example:
         >>> import model_checkpoint as mc
@@ -66,12 +91,14 @@ def reindex(
         (1, 'doc-reindex', 0.5)
     """
     store = open_store(root)
+    if dry_run:
+        return _reindexed(store, connection, None, names, progress, dry_run=True)
     try:
         report = _reindexed(store, connection, best_metric, names, progress)
     except Exception as error:
         _note_failure(store, connection, error)
         raise
-    told = {"checkpoints": report.checkpoints, "runs": report.runs, "gone": report.gone}
+    told = {name: getattr(report, name) for name in ("checkpoints", "added", "runs", "gone")}
     connection.record_audit("reindex", store.url, details=told)
     log.info("%s: reindexed %d checkpoints of %d runs", store.url, report.checkpoints, report.runs)
     return report
@@ -91,29 +118,36 @@ def _reindexed(
     best_metric: str | None,
     names: Collection[str] | None,
     progress: Listen,
+    *,
+    dry_run: bool = False,
 ) -> ReindexReport:
     require_root(store)
-    marks, unreadable = read_marks(store), list[tuple[str, str]]()
-    seen: dict[str, set[str]] = {}
+    marks, seen = read_marks(store), _Seen()
     looked_at = store.entries() if names is None else names
     with listening(progress, "reindexing") as emit:
         meter = Meter("reindex", len(looked_at), emit, unit="checkpoints")
-        for some in _batches(_found(store, looked_at, unreadable, meter)):
-            rows = _rows(store, connection, some, marks)
-            connection.save_checkpoints(rows)
-            for row in rows:
-                seen.setdefault(row.experiment_id, set()).add(row.id)
-    whole = names is None  # else nobody looked at the others
-    gone = sum(_mark_gone(store, connection, run, ids) for run, ids in seen.items()) if whole else 0
-    for run in seen:
-        _flag(connection, run, best_metric)
-    count = sum(map(len, seen.values()))
-    return ReindexReport(root=store.url, checkpoints=count, runs=len(seen), gone=gone, unreadable=tuple(unreadable))
+        for some in _batches(_found(store, looked_at, seen, meter)):
+            rows = _rows(store, connection, some, marks, seen)
+            if not dry_run:
+                _write(connection, rows, {run.id: run for info, _ in some for run in [run_of(info) or _home(store)]})
+    gone = _gone(store, connection, seen) if names is None else []  # else nobody looked at the others
+    if not dry_run:
+        for row in gone:
+            connection.delete_checkpoint(row.id)
+        for run in {*seen.runs, *(row.experiment_id for row in gone)}:
+            _flag(connection, run, best_metric)
+    return ReindexReport(
+        root=store.url,
+        checkpoints=len(seen.ids()),
+        added=seen.added,
+        runs=len(seen.runs),
+        gone=len(gone),
+        unreadable=tuple(sorted(seen.unreadable.items())),
+        dry_run=dry_run,
+    )
 
 
-def _found(
-    store: Store, names: Collection[str], unreadable: list[tuple[str, str]], meter: Meter
-) -> Iterator[tuple[CheckpointInfo, Summary]]:
+def _found(store: Store, names: Collection[str], seen: _Seen, meter: Meter) -> Iterator[tuple[CheckpointInfo, Summary]]:
     """Each checkpoint whose manifest can be read; what cannot be is noted."""
     for name, data in read_manifests(store, sorted(names)):
         meter.add(1)
@@ -124,8 +158,9 @@ def _found(
         except CheckpointNotFound:
             continue  # no checkpoint, or deleted since
         except CheckpointException as error:
-            unreadable.append((name, str(error)))
+            seen.unreadable[name] = str(error)
             continue
+        seen.names.add(name)
         yield dataclasses.replace(info_of(store, summary), prefix=name, path=path_of(store, name)), summary
 
 
@@ -147,43 +182,90 @@ def _rows(
     connection: EnhancedDatabaseConnection,
     found: Sequence[tuple[CheckpointInfo, Summary]],
     marks: Mapping[str, Marks],
+    seen: _Seen,
 ) -> list[Checkpoint]:
-    """Rows, their runs recorded first; what only the catalog knows of them stays."""
+    """The rows as they should be, by the root and by what only the catalog knows."""
     home = _home(store)
-    runs = {run.id: run for info, _ in found for run in [run_of(info) or home]}
-    for run in runs.values():
-        if connection.get_experiment(run.id) is None:
-            connection.save_experiment(run)
     known = {row.id: row for row in connection.get_checkpoints([info.id for info, _ in found])}
     rows = []
     for info, summary in found:
-        row = row_of(info, summary, root=store.url, run=home)
-        mine = marks.get(row.id, NO_MARKS)
-        row = dataclasses.replace(
-            row, pinned=mine.pinned, tags=tuple(dict.fromkeys((*row.tags, *mine.tags))), notes=row.notes or mine.note
-        )
-        old = known.get(row.id)
-        rows.append(row if old is None else _kept(row, old))
+        row, old = row_of(info, summary, root=store.url, run=home), known.get(info.id)
+        if old is not None and old.state == DELETED and not store.has(row.name):
+            continue  # removed while we were looking
+        rows.append(_kept(_marked(row, old, marks.get(row.id, NO_MARKS)), old))
+        seen.runs.setdefault(row.experiment_id, set()).add(row.id)
+        seen.added += old is None
     return rows
 
 
-def _kept(row: Checkpoint, old: Checkpoint) -> Checkpoint:
-    kept = {name: getattr(old, name) for name in _KEPT if getattr(old, name)}
+def _marked(row: Checkpoint, old: Checkpoint | None, marks: Marks) -> Checkpoint:
+    """With the marks of the root; what a save gave it, and somebody took off since, stays off."""
+    given, notes = row.tags, row.notes
+    if old is not None:
+        given, notes = tuple(tag for tag in given if tag in old.tags), notes if old.notes else ""
+    doubtful = old if old is not None and marks.unreadable else None  # marks that cannot be read are not gone
+    return dataclasses.replace(
+        row,
+        pinned=marks.pinned or (doubtful is not None and doubtful.pinned),
+        tags=tuple(dict.fromkeys((*given, *marks.tags, *(doubtful.tags if doubtful else ())))),
+        notes=marks.note or (doubtful.notes if doubtful else notes),
+    )
+
+
+def _kept(row: Checkpoint, old: Checkpoint | None) -> Checkpoint:
+    kept = {name: getattr(old, name) for name in _KEPT if getattr(old, name, None)}
     return dataclasses.replace(row, **kept)
+
+
+def _write(connection: EnhancedDatabaseConnection, rows: Sequence[Checkpoint], runs: Mapping[str, Experiment]) -> None:
+    """Rows, their runs first; of those that nobody tracked what their checkpoints tell of them, too."""
+    by_run: dict[str, list[Checkpoint]] = {}
+    for row in rows:
+        by_run.setdefault(row.experiment_id, []).append(row)
+    there = {id: connection.get_experiment(id) or connection.save_experiment(runs[id]) for id in by_run}
+    connection.save_checkpoints(rows)
+    for id, some in by_run.items():
+        dated = [row for row in some if row.created_at]
+        if there[id].status == _UNTRACKED and dated:
+            _tell_run(connection, there[id], dated)
+
+
+def _tell_run(connection: EnhancedDatabaseConnection, run: Experiment, rows: Sequence[Checkpoint]) -> None:
+    """When a run began and how far it came, and points of what was measured at each checkpoint; twice is once."""
+    connection.write_metrics(
+        Metric(run.id, name, float(value), row.step, row.created_at)
+        for row in rows
+        for name, value in measures_of(row).items()
+        if isinstance(value, (int, float))
+    )
+    began = min([row.created_at for row in rows] + [run.start_time] * (run.start_time > 0))
+    last = max(rows, key=lambda row: (row.step, row.created_at))
+    connection.update_experiment(run.id, start_time=began, step=max(run.step, last.step))
+    if last.created_at > (run.last_step_at or 0.0):
+        connection.heartbeat(run.id, step=max(run.step, last.step), at=last.created_at)
 
 
 def _home(store: Store) -> Experiment:
     """The run of checkpoints that were saved without a manager: the root itself."""
     name = os.path.basename(store.url.rstrip("/")) or store.url
-    return Experiment(id=uuid.uuid5(uuid.NAMESPACE_URL, store.url).hex, name=name, status="unknown", start_time=0.0)
+    return Experiment(id=uuid.uuid5(uuid.NAMESPACE_URL, store.url).hex, name=name, status=_UNTRACKED, start_time=0.0)
 
 
-def _mark_gone(store: Store, connection: EnhancedDatabaseConnection, run: str, seen: set[str]) -> int:
-    """Mark rows of this root whose folder is no more."""
-    lost = [row.id for row in all_rows(connection, run) if row.root == store.url and row.id not in seen]
-    for id in lost:
-        connection.delete_checkpoint(id)
-    return len(lost)
+def _gone(store: Store, connection: EnhancedDatabaseConnection, seen: _Seen) -> list[Checkpoint]:
+    """Rows of this root, of whatever run, whose folder is no more or holds another checkpoint."""
+    ids = seen.ids()
+    lost = [row for row in _rows_here(store, connection) if row.id not in ids and row.name not in seen.unreadable]
+    return [row for row in lost if row.name in seen.names or not store.has(row.name)]  # it may be just saved
+
+
+def _rows_here(store: Store, connection: EnhancedDatabaseConnection) -> Iterator[Checkpoint]:
+    search, after = CheckpointSearch(root=store.url), ""
+    while True:
+        page = connection.search_checkpoints(search, limit=_AT_ONCE, after=after)
+        yield from page.items
+        if not page.next:
+            return
+        after = page.next
 
 
 def _flag(connection: EnhancedDatabaseConnection, run: str, best_metric: str | None) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from model_checkpoint.checkpoint.catalog.best_choice import measures_of
+from model_checkpoint.checkpoint.catalog.catalog_rows import contends
 from model_checkpoint.checkpoint.retention.candidates import Candidate, read_candidates
 from model_checkpoint.database.records import Checkpoint
 from model_checkpoint.engine.root.marks import NO_MARKS, Marks
@@ -23,7 +24,7 @@ def candidate_of(row: Checkpoint, marks: Marks = NO_MARKS) -> Candidate:
         name=row.name,
         step=row.step,
         committed_at=datetime.fromtimestamp(row.created_at, UTC),
-        metrics=measures_of(row),
+        metrics=measures_of(row) if contends(row) else {},  # else it would take the place of the best
         tags=tuple(dict.fromkeys((*row.tags, *marks.tags))),
         pinned=row.pinned or marks.pinned,
         healthy=row.health not in _DAMAGED,

@@ -41,8 +41,7 @@ def remove(
     """
     own = {"checkpoint_id": row.id, "experiment_id": row.experiment_id}
     result = services.fire(HookEvent.BEFORE_CHECKPOINT_DELETE, **own, path=row.file_path)
-    if result is not None:
-        result.raise_if_vetoed()
+    services.require_consent(result, action, row.id)
     with services.telling_failure(action, row.id, row.experiment_id):
         intent = _intended(services, row, action, plan_id, tags)
         entry = new_entry(action, row.id, details={"name": row.name, "plan": plan_id})
@@ -65,8 +64,10 @@ def _intended(services: Services, row: Checkpoint, action: str, plan_id: str, ta
 def finish_removal(services: Services, row: Checkpoint, *, intent: str, entry: AuditEntry) -> Checkpoint:
     """Move the files, then let the catalog know, all of it at once."""
     there = discard_exactly(store_of(services, row), row.name, row.id)
+    services.sweeper.note(row.id)
     ended = DELETED if there else "was gone"
-    removal = Removal(row=row, entry=entry, intent=intent, ended=ended, best_metric=services.options.best_metric)
+    criterion = services.catalog.criterion(row.experiment_id, services.options.best_metric)
+    removal = Removal(row=row, entry=entry, intent=intent, ended=ended, best_metric=criterion)
     # The intent was flushed before the files went. Should the power take what closes it, it is found open and carried
     # out again, so what every save of a full run does needs no flush for that; whoever deletes by hand gets one.
     services.catalog.record_removal(removal, durable=entry.action != RETENTION)
@@ -85,7 +86,8 @@ def bring_back(services: Services, row: Checkpoint) -> Checkpoint:
         if not store.has(row.name):
             undelete(store, name=row.name)
         back = connection.undelete_checkpoint(row.id)
-        flag_anew(connection, row.experiment_id, criteria_of(back, services.options.best_metric))
+        criterion = services.catalog.criterion(row.experiment_id, services.options.best_metric)
+        flag_anew(connection, row.experiment_id, criteria_of(back, criterion))
     forget_cached(services, row.experiment_id)
     services.catalog.audit("restore", row.id, name=row.name)
     return back

@@ -9,7 +9,7 @@ import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
 
-from model_checkpoint.checkpoint.catalog.best_choice import criteria_of, rank_of
+from model_checkpoint.checkpoint.catalog.best_choice import best_first, criteria_of
 from model_checkpoint.checkpoint.catalog.catalog_rows import rows_of_root
 from model_checkpoint.checkpoint.keeping.lying_rows import candidate_of, lying_now, lying_rows
 from model_checkpoint.checkpoint.keeping.removal import RETENTION, remove
@@ -17,6 +17,7 @@ from model_checkpoint.checkpoint.keeping.run_policies import declare_policy
 from model_checkpoint.checkpoint.manager_options import ManagerOptions
 from model_checkpoint.checkpoint.retention.candidates import Candidate, read_candidates
 from model_checkpoint.checkpoint.retention.carry_out import require_current
+from model_checkpoint.checkpoint.retention.keeper_words import as_keepers
 from model_checkpoint.checkpoint.retention.keepers import KeepWithin, best, last
 from model_checkpoint.checkpoint.retention.lineup import Keeper
 from model_checkpoint.checkpoint.retention.retention_plan import RetentionPlan, plan_retention
@@ -25,26 +26,40 @@ from model_checkpoint.database.catalog.checkpoint_columns import COMMITTED
 from model_checkpoint.database.errors import DatabaseFull
 from model_checkpoint.database.records import Checkpoint
 from model_checkpoint.engine.root.marks import NO_MARKS, Marks, read_marks
-from model_checkpoint.errors import PlanOutdated
+from model_checkpoint.errors import PlanOutdated, WrongReference
 from model_checkpoint.hooks import HookEvent
+from model_checkpoint.plan import Ranking
 
 log = logging.getLogger("model_checkpoint.manager")
+
+UNRANKED = "ranking of what to keep"  # among the troubles of a manager
 
 
 def retire(services: Services, experiment_id: str) -> RetentionPlan | None:
     """Drop what no keeper of this manager claims, and let hooks with rules of their own have their turn."""
     beyond = _room(services.options)
     crowd = [] if beyond is None else _rows_here(services, experiment_id, beyond=beyond)
-    keepers = _keepers(services.options, crowd) if crowd else []
+    keepers = _keepers(services, experiment_id, crowd) if crowd else []
     if crowd or beyond is None:
         declare_policy(services, experiment_id, keepers)
-    return carry_out_plan(services, experiment_id, _plan(services, crowd, keepers) if crowd else None)
+    plan = _plan(services, crowd, keepers) if crowd else None
+    if plan is not None and plan.unranked:
+        _tell_unranked(services, plan)
+    return carry_out_plan(services, experiment_id, plan)
 
 
-def plan_run(services: Services, experiment_id: str, keep: Sequence[Keeper] | None = None) -> RetentionPlan:
+def _tell_unranked(services: Services, plan: RetentionPlan) -> None:
+    """A keeper that can rank nothing keeps all: said once aloud, counted each time, and no reason to fail a save."""
+    said = WrongReference(f"{plan.root}: {plan.unranked[0]} As long as that is so, all are kept.", plan.root)
+    services.failures.note(UNRANKED, said)
+
+
+def plan_run(
+    services: Services, experiment_id: str, keep: Keeper | str | Sequence[Keeper | str] | None = None
+) -> RetentionPlan:
     """What would go and what would stay, and why, by what is in the catalog and in the root; nothing is removed."""
     rows = _known_here(services, experiment_id)
-    keepers = _keepers(services.options, rows) if keep is None else keep
+    keepers = _keepers(services, experiment_id, rows) if keep is None else as_keepers(keep)
     return plan_retention(lying_rows(services.store, rows), keepers, root=services.store.url)
 
 
@@ -135,14 +150,21 @@ def _room(options: ManagerOptions) -> int | None:
     return options.max_checkpoints if options.save_last or options.max_checkpoints is None else 1
 
 
-def _keepers(options: ManagerOptions, rows: Sequence[Checkpoint]) -> list[Keeper]:
+def _keepers(services: Services, experiment_id: str, rows: Sequence[Checkpoint]) -> list[Keeper]:
     """What the choices of a manager mean: the newest so many, and the best of each kind that was measured."""
+    options = services.options
     if options.keep is not None:
-        return list(options.keep)
+        return [*as_keepers(options.keep)]
     most = options.max_checkpoints or len(rows) or 1
     keepers: list[Keeper] = [last(most if options.save_last else 1)]
     if options.save_best:
-        kinds = {str(one): one for row in rows for one in criteria_of(row, options.best_metric).values()}
-        measured = [text for text, one in kinds.items() if any(rank_of(one, row) is not None for row in rows)]
+        kinds = _kinds(rows, services.catalog.criterion(experiment_id, options.best_metric))
+        measured = [text for text, one in kinds.items() if best_first(rows, one)]
         keepers += [best(text) for text in sorted(measured)]
     return keepers
+
+
+def _kinds(rows: Sequence[Checkpoint], best_metric: str | None) -> dict[str, Ranking]:
+    """What the best are ranked by, by its text; several criteria by the text they were read from."""
+    each = [one for row in rows for one in criteria_of(row, best_metric).values()]
+    return {str(one) if len(one.criteria) == 1 or best_metric is None else best_metric: one for one in each}

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from model_checkpoint.checkpoint.catalog.best_choice import all_rows, criteria_of, find_best, measures_of, rank_of
+from model_checkpoint.checkpoint.catalog.best_choice import all_rows, best_first, criteria_of, find_best, measures_of
 from model_checkpoint.checkpoint.catalog.catalog_rows import CachedRow, rows_of_root
 from model_checkpoint.checkpoint.catalog.checkpoint_index import AWAY
 from model_checkpoint.checkpoint.errors import CheckpointUnknown
 from model_checkpoint.checkpoint.services import Services
 from model_checkpoint.database.records import Checkpoint
-from model_checkpoint.plan.metric_expressions import MetricExpression
+from model_checkpoint.plan import Ranking
 
 LATEST, BEST_METRIC = "latest", "best_metric"
 
@@ -67,14 +67,14 @@ def _rows(services: Services, experiment_id: str, wanted: str) -> Iterator[Check
     newest = connection.latest(experiment_id)
     if newest is None:
         return iter(())
-    return find_best(connection, experiment_id, expression_of(services, newest, wanted))
+    return find_best(connection, experiment_id, ranking_of(services, newest, wanted))
 
 
-def expression_of(services: Services, row: Checkpoint, wanted: str) -> MetricExpression:
-    """What ``wanted`` means: ``best_loss``, ``best_val_loss``, ``best_metric``, or an expression itself."""
+def ranking_of(services: Services, row: Checkpoint, wanted: str) -> Ranking:
+    """What ``wanted`` means: ``best_loss``, ``best_val_loss``, ``best_metric``, or expressions themselves."""
     if wanted != BEST_METRIC:
-        return MetricExpression.parse(wanted, known=[*measures_of(row)])
-    found = criteria_of(row, services.options.best_metric).get("metric")
+        return Ranking.parse(wanted, known=[*measures_of(row)])
+    found = criteria_of(row, services.options.best_metric).get("metric")  # or by what the newest was saved with
     if found is None:
         names = ", ".join(sorted(row.metrics)) or "none"
         raise CheckpointUnknown(
@@ -87,6 +87,4 @@ def expression_of(services: Services, row: Checkpoint, wanted: str) -> MetricExp
 def _ranked(services: Services, rows: list[Checkpoint], wanted: str) -> list[Checkpoint]:
     if wanted == LATEST or not rows:
         return rows
-    expression = expression_of(services, rows[0], wanted)
-    ranked = [(rank, row) for row in rows if (rank := rank_of(expression, row)) is not None]
-    return [row for _, row in sorted(ranked, key=lambda pair: pair[0], reverse=True)]
+    return best_first(rows, ranking_of(services, rows[0], wanted))

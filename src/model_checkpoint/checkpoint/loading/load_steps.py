@@ -59,8 +59,7 @@ def told_load(services: Services, row: Checkpoint) -> Iterator[None]:
     """Let hooks, the audit trail and the catalog know of a load and of how it ended."""
     own = {"checkpoint_id": row.id, "experiment_id": row.experiment_id}
     result = services.fire(HookEvent.BEFORE_CHECKPOINT_LOAD, **own, path=row.file_path)
-    if result is not None:
-        result.raise_if_vetoed()
+    services.require_consent(result, "load", row.id)
     with services.telling_failure("load", row.id, row.experiment_id):
         try:
             yield

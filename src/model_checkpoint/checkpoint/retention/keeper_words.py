@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 
 from model_checkpoint.checkpoint.retention import keepers
@@ -38,6 +38,29 @@ def parse_keeper(text: str) -> Keeper:
         if isinstance(error, OptionInvalid):
             raise
         raise OptionInvalid(f"{text!r}: cannot be read; write {_EXAMPLES[kind]}.") from None
+
+
+def as_keepers(keep: Keeper | str | Iterable[Keeper | str]) -> tuple[Keeper, ...]:
+    """What ``keep=`` means: one keeper or several, each itself or its word; refused if there is none.
+
+    Example:
+        >>> [str(one) for one in as_keepers(["last:3", keepers.every(10)])], str(as_keepers("last:1")[0])
+        (['last 3', 'every 10 steps'], 'last 1')
+        >>> as_keepers([])
+        Traceback (most recent call last):
+        model_checkpoint.errors.OptionInvalid: say what to keep, e.g. keep=[mc.last(3), mc.best('val_loss', 2)]; got ...
+    """
+    given = [keep] if isinstance(keep, (str, Keeper)) else list(keep) if isinstance(keep, Iterable) else [keep]
+    made = tuple(parse_keeper(one) if isinstance(one, str) else one for one in given)
+    strangers = [one for one in made if not isinstance(one, Keeper)]
+    if not made or strangers:
+        got = f"got {strangers[0]!r}" if strangers else "got none"
+        raise OptionInvalid(
+            f"say what to keep, e.g. keep=[mc.last(3), mc.best('val_loss', 2)]; {got}. Nothing was done."
+        )
+    if sum(isinstance(one, keepers.KeepWithin) for one in made) > 1:
+        raise OptionInvalid("one budget is enough: two would contradict each other. Nothing was done.")
+    return made
 
 
 def word_of(keeper: Keeper) -> str:

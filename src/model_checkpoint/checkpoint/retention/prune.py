@@ -27,7 +27,7 @@ log = logging.getLogger("model_checkpoint.retention")
 
 def prune(
     root: Root,
-    keep: Sequence[Keeper] | None = None,
+    keep: Keeper | str | Sequence[Keeper | str] | None = None,
     *,
     dry_run: bool = False,
     plan: RetentionPlan | str | None = None,
@@ -73,7 +73,7 @@ def _decide(
     store: Store,
     begun: Sequence[Intent],
     *,
-    keep: Sequence[Keeper] | None,
+    keep: Keeper | str | Sequence[Keeper | str] | None,
     plan: RetentionPlan | str | None,
     damaged: DamagePolicy,
 ) -> RetentionPlan:

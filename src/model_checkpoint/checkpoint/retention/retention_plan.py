@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from model_checkpoint.checkpoint.retention.candidates import Candidate, unique_bytes
+from model_checkpoint.checkpoint.retention.keeper_words import as_keepers
 from model_checkpoint.checkpoint.retention.keepers import KeepWithin
 from model_checkpoint.checkpoint.retention.lineup import Keeper, Lineup
 from model_checkpoint.checkpoint.retention.metric_keepers import KeepBest, KeepPareto
@@ -102,7 +103,7 @@ class _ClaimTally:
 
 def plan_retention(
     candidates: Iterable[Candidate],
-    keep: Sequence[Keeper],
+    keep: Keeper | str | Sequence[Keeper | str],
     *,
     now: datetime | None = None,
     damaged: DamagePolicy = "keep",
@@ -117,7 +118,9 @@ def plan_retention(
         >>> [one.name for one in plan.dropped], plan.freed_bytes
         (['s3', 's1'], 20)
     """
-    keepers = _checked(keep, damaged)
+    if damaged not in ("keep", "drop"):
+        raise OptionInvalid(f"damaged must be 'keep' or 'drop', got {damaged!r}. Nothing was done.")
+    keepers = as_keepers(keep)
     lineup = Lineup.of(candidates, now or datetime.now(UTC))
     _refuse_nonsense(lineup)
     tally = _ClaimTally(lineup)
@@ -140,21 +143,6 @@ def plan_retention(
         unranked=tuple(_unranked(lineup, keepers)),
         warnings=tuple(_over_budget(tally, keepers)),
     )
-
-
-def _checked(keep: Sequence[Keeper], damaged: str) -> tuple[Keeper, ...]:
-    keepers = (keep,) if isinstance(keep, Keeper) else tuple(keep)
-    strangers = [one for one in keepers if not isinstance(one, Keeper)]
-    if not keepers or strangers:
-        got = f"got {strangers[0]!r}" if strangers else "got none"
-        raise OptionInvalid(
-            f"say what to keep, e.g. keep=[mc.last(3), mc.best('val_loss', 2)]; {got}. Nothing was done."
-        )
-    if sum(isinstance(one, KeepWithin) for one in keepers) > 1:
-        raise OptionInvalid("one budget is enough: two would contradict each other. Nothing was done.")
-    if damaged not in ("keep", "drop"):
-        raise OptionInvalid(f"damaged must be 'keep' or 'drop', got {damaged!r}. Nothing was done.")
-    return keepers
 
 
 def _refuse_nonsense(lineup: Lineup) -> None:

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
 from model_checkpoint.database.records import Experiment
+from model_checkpoint.errors import OptionInvalid
 
 _SLUG = re.compile(r"[^A-Za-z0-9]+")
 _LONGEST = 60
+RESERVED = ("catalog", "config")  # of the metadata of a manifest or row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +43,11 @@ class ManagedSave:
     tags: Sequence[str] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
     update_best: bool = True  # whether it may become the best
+    best_metric: str | None = None  # what the best metric is, as far as its manager was told
     compute_checksum: bool = True  # whether it is looked at once more, and its row gets a checksum
+
+    def __post_init__(self) -> None:
+        _refuse_nonsense(self)
 
     @property
     def name(self) -> str:
@@ -75,5 +81,29 @@ class ManagedSave:
             "tags": list(self.tags),
             "backend": backend,
             "parts": list(parts),
+            "best_metric": self.best_metric,
+            "contends": None if self.update_best else False,
         }
         return {**self.metadata, "catalog": {name: value for name, value in known.items() if value or value == 0}}
+
+
+def _refuse_nonsense(order: ManagedSave) -> None:
+    """Refuse by name what would be lost or misread, whether a caller gave it or a hook."""
+    for name in ("metrics", "metadata", "config"):
+        if not isinstance(getattr(order, name), Mapping):
+            raise OptionInvalid(f"{name} is a mapping, got {getattr(order, name)!r:.60}. Nothing was saved.")
+    if isinstance(order.tags, str) or not isinstance(order.tags, Sequence | Set):
+        raise OptionInvalid(
+            f"tags are several texts, e.g. tags=['release'], got {order.tags!r:.60}. Nothing was saved."
+        )
+    wrong = [tag for tag in order.tags if not isinstance(tag, str) or not tag.strip()]
+    if wrong:
+        raise OptionInvalid(f"a tag is a text, got {wrong[0]!r:.60}. Nothing was saved.")
+    if not isinstance(order.notes, str):
+        raise OptionInvalid(f"notes are a text, got {order.notes!r:.60}. Nothing was saved.")
+    taken = [name for name in RESERVED if name in order.metadata]
+    if taken:
+        raise OptionInvalid(
+            f"metadata: {taken[0]!r} is where the manager keeps its own; call it something else, or give config=. "
+            "Nothing was saved."
+        )

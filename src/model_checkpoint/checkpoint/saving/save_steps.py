@@ -5,6 +5,7 @@ pre-save hooks -> storage backend -> post-save hooks -> integrity -> cache -> ro
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -16,10 +17,10 @@ from model_checkpoint.checkpoint.keeping.removal import forget_cached
 from model_checkpoint.checkpoint.keeping.retiring import retire
 from model_checkpoint.checkpoint.saving.managed_save import ManagedSave
 from model_checkpoint.checkpoint.saving.save_timing import SaveTiming
-from model_checkpoint.checkpoint.services import Services
+from model_checkpoint.checkpoint.services import VETOED, Services
 from model_checkpoint.checkpoint.storage.backend_registry import name_of
 from model_checkpoint.checkpoint.storage.deposit import deposit, is_native
-from model_checkpoint.database.errors import RowRefused
+from model_checkpoint.database.errors import DatabaseClosed
 from model_checkpoint.database.records import Checkpoint
 from model_checkpoint.engine.common.info import CheckpointInfo
 from model_checkpoint.errors import (
@@ -31,6 +32,8 @@ from model_checkpoint.errors import (
 )
 from model_checkpoint.hooks import HookEvent
 from model_checkpoint.manifest import Summary, decode_summary
+
+log = logging.getLogger("model_checkpoint.manager")
 
 _CHANGEABLE = ("metrics", "loss", "val_loss", "notes", "tags", "metadata")  # what a hook may still change
 
@@ -58,10 +61,11 @@ def announce(services: Services, order: ManagedSave, parts: Mapping[str, Any]) -
         model=parts.get("model"),
         **{"epoch": order.epoch, "step": order.step, "checkpoint_type": order.checkpoint_type, **asked},
     )
+    services.require_consent(result, "save", order.id)
     if result is None:
         return order
-    result.raise_if_vetoed()
-    return replace(order, **{name: result.context.get(name, before) for name, before in asked.items()})
+    with telling_failure(services, order):  # a hook may have made nonsense of it
+        return replace(order, **{name: result.context.get(name, before) for name, before in asked.items()})
 
 
 def engine_options(services: Services, order: ManagedSave, parts: Mapping[str, Any]) -> dict[str, Any]:
@@ -115,24 +119,28 @@ def _recorded(
         return row, services.catalog.record(
             row,
             order.experiment,
-            best_metric=services.options.best_metric,
-            update_best=order.update_best,
+            best_metric=order.best_metric,
             timing=timing.told(services.hooks.timeline(order.id) if services.options.hooks else ()),
         )
-    except (CorruptedCheckpoint, RowRefused) as error:
-        _undo(services, order, error)
-        raise
-    except StorageFailure as error:  # which is no proof of damage
+    except (StorageFailure, DatabaseClosed) as error:  # which is no proof of damage
         error.add_note(f"its files stay in {info.path}; `mckpt reindex` takes it into the catalog")
         raise
+    except Exception as error:
+        _undo(services, order, error)
+        raise
 
 
-def _examine(services: Services, order: ManagedSave) -> Summary:
+def _examine(services: Services, order: ManagedSave) -> Summary | None:
     """Look at what was committed, as the next reader will: the manifest by its digest, every file by its size.
 
-    The bytes were hashed while they were written, and are not hashed again.
+    The bytes were hashed while they were written, and are not hashed again. None if a hook said no.
     """
-    services.fire(HookEvent.BEFORE_INTEGRITY_CHECK, checkpoint_id=order.id, experiment_id=order.experiment.id)
+    own = {"checkpoint_id": order.id, "experiment_id": order.experiment.id}
+    result = services.fire(HookEvent.BEFORE_INTEGRITY_CHECK, **own)
+    if result is not None and not result.success:
+        log.warning("%s: recorded without having been looked at: hook %r said no", order.name, result.stopped_by)
+        services.catalog.audit("check", order.id, outcome=VETOED, hook=result.stopped_by)
+        return None
     where = f"{services.store.url}/checkpoints/{order.name}"
     summary = decode_summary(services.store.read_manifest(order.name), where)
     if summary.id != order.id:
@@ -146,7 +154,7 @@ def _examine(services: Services, order: ManagedSave) -> Summary:
                 where,
                 file=record.name,
             )
-    services.fire(HookEvent.AFTER_INTEGRITY_CHECK, checkpoint_id=order.id, experiment_id=order.experiment.id, ok=True)
+    services.fire(HookEvent.AFTER_INTEGRITY_CHECK, **own, ok=True)
     return summary
 
 
@@ -165,7 +173,7 @@ def _tell_best(services: Services, row: Checkpoint, best: Sequence[str]) -> None
     )
 
 
-def _undo(services: Services, order: ManagedSave, error: CheckpointException) -> None:
+def _undo(services: Services, order: ManagedSave, error: Exception) -> None:
     """Take file and row back; what cannot be taken back is said with the error."""
     if isinstance(error, CorruptedCheckpoint):
         services.fire(

@@ -123,8 +123,8 @@ class ExperimentCatalog(CatalogPart):
         more = len(rows) > limit
         return Page(found, cursor_of([found[-1].start_time, found[-1].id]) if more else "")
 
-    def heartbeat(self, experiment_id: str, *, step: int | None = None) -> None:
-        """Note that a run is alive, and when its step last moved; by the clock of the database.
+    def heartbeat(self, experiment_id: str, *, step: int | None = None, at: float | None = None) -> None:
+        """Note that a run is alive, and when its step last moved; by the clock of the database, unless ``at`` is given.
 
         Example:
             >>> from model_checkpoint.database import EnhancedDatabaseConnection
@@ -138,7 +138,7 @@ class ExperimentCatalog(CatalogPart):
         number = self._number_of(experiment_id)
 
         def work(connection: Connection) -> None:
-            now, row = _now(connection), _beats.c
+            now, row = _now(connection) if at is None else literal(at, Double), _beats.c
             since = case((row.step == step, row.last_step_at), else_=now)
             moved = {} if step is None else {"last_step_at": since, "step": step}
             beat = _beats.update().where(row.experiment == number).ordered_values(*{"last_seen": now, **moved}.items())

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, literal_column, select
 
-from model_checkpoint.database.catalog.catalog_part import CatalogPart
+from model_checkpoint.database.catalog.catalog_part import CatalogPart, in_lists
 from model_checkpoint.database.models import IntentRow, table_of
 from model_checkpoint.database.opening.prepared_statements import ask, change, insert_rows
 from model_checkpoint.database.records import DeletionIntent
@@ -104,6 +104,22 @@ class IntentCatalog(CatalogPart):
         statement = select(_table).where(_table.c.checkpoint_id == checkpoint_id)
         rows = self._read(lambda connection: connection.execute(statement).mappings().all())
         return sorted((_record(dict(row)) for row in rows), key=lambda one: (one.created_at, one.id))
+
+    def removed(self, checkpoint_ids: Collection[str]) -> set[str]:
+        """Those of these checkpoints that an intent of ours has brought into the trash.
+
+        Example:
+            >>> from model_checkpoint.database import EnhancedDatabaseConnection
+            >>> with EnhancedDatabaseConnection("sqlite://") as db:
+            ...     _ = db.finish_intent(db.record_intent("c1").id, "deleted")
+            ...     db.removed(["c1", "c2"])
+            {'c1'}
+        """
+        statement = select(_table.c.checkpoint_id).where(_table.c.outcome == "deleted")
+        ids = dict.fromkeys(checkpoint_ids)
+        return self._read(
+            lambda connection: {row[0] for row in in_lists(connection, statement, _table.c.checkpoint_id, ids)}
+        )
 
 
 def _record(row: dict[str, Any]) -> DeletionIntent:

@@ -33,7 +33,8 @@ def sweep(calls: KeyedCalls, graces: Graces, *, dry_run: bool, tell: Tell) -> Sw
     alive = [one for one in (path.removeprefix(MARKS) for path in marks) if is_living(calls.url, one)]
     waits = {path.removeprefix(MARKS): graces.foreign - ages[path] for path in marks}
     dead = [one for one, left in waits.items() if one not in alive and left <= 0]
-    over = [path for path in trash if ages[path] >= graces.trash]
+    left = {path: graces.of_trash(path.removeprefix(TRASH)) - ages[path] for path in trash}
+    over = [path for path in trash if left[path] <= 0]
     deleted = _records(calls, [path for path in trash if path not in over])
     held |= {at for record in deleted for at, _ in record.files.values()}
     orphans = [path for path in data if path not in held and path.split("/")[1] not in waits.keys() - set(dead)]
@@ -50,9 +51,7 @@ def sweep(calls: KeyedCalls, graces: Graces, *, dry_run: bool, tell: Tell) -> Sw
     waiting = [
         Waiting(key=one, seconds=None if one in alive else left) for one, left in waits.items() if one not in dead
     ]
-    waiting += [
-        Waiting(key=path.removeprefix(TRASH), seconds=graces.trash - ages[path]) for path in trash if path not in over
-    ]
+    waiting += [Waiting(key=path.removeprefix(TRASH), seconds=left[path]) for path in trash if path not in over]
     return Swept(
         attempts=dead, trashed=[path.removeprefix(TRASH) for path in over], alive=alive, nbytes=nbytes, waiting=waiting
     )

@@ -248,7 +248,7 @@ class Store(Protocol):
         ...
 
     def sweep(self, graces: Graces, *, dry_run: bool = False, tell: Tell = nobody) -> Swept:
-        """Remove leavings of dead attempts and trash past its grace; never touch what may be alive.
+        """Remove leavings of dead attempts and trash past ``graces.of_trash`` its token; never touch what may be alive.
 
         With ``dry_run`` nothing is removed, and what would be is told. ``tell`` hears the key of each attempt and
         deletion when it was removed.

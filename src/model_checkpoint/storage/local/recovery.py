@@ -47,7 +47,7 @@ def sweep(root: RootPaths, graces: Graces, *, dry_run: bool, tell: Tell) -> Swep
         for attempt in _attempts(root):
             if _sweep_attempt(root, attempt, graces, tally, dry_run=dry_run) and not dry_run:
                 tell(attempt)
-        purged = overdue(root, graces.trash) if dry_run else purge(root, graces.trash, tell)
+        purged = overdue(root, graces) if dry_run else purge(root, graces, tell)
     swept = Swept(
         attempts=tally.attempts,
         trashed=purged.tokens,

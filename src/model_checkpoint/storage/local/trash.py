@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from model_checkpoint.errors import CheckpointException, StorageFailure
+from model_checkpoint.options import Graces
 from model_checkpoint.storage.contract.failures import (
     FULL,
     doubt,
@@ -261,14 +262,14 @@ class Purged:
     waiting: list[Waiting]
 
 
-def purge(root: RootPaths, grace: float, tell: Tell = nobody) -> Purged:
-    """Remove what has been in the trash for longer than ``grace`` seconds.
+def purge(root: RootPaths, graces: Graces, tell: Tell = nobody) -> Purged:
+    """Remove what has been in the trash for longer than its grace.
 
     Each is renamed first, and that is flushed: nobody can bring back a checkpoint that is half removed.
     """
     calls = root.calls
     left = [f"{place}/{text}" for place in _places(root) for text in list_folder(calls, place) if _is_doomed(text)]
-    over, waiting = _judge(root, grace)
+    over, waiting = _judge(root, graces)
     taken = [(token, path) for token, place in over if (path := _doom(root, token, place))]
     for place in sorted({os.path.dirname(path) for _, path in taken if _is_doomed(os.path.basename(path))}):
         flush_folder(calls, place)
@@ -279,19 +280,20 @@ def purge(root: RootPaths, grace: float, tell: Tell = nobody) -> Purged:
     return Purged([str(token) for token, _ in taken], nbytes, waiting)
 
 
-def overdue(root: RootPaths, grace: float) -> Purged:
+def overdue(root: RootPaths, graces: Graces) -> Purged:
     """What :func:`purge` would remove."""
-    over, waiting = _judge(root, grace)
+    over, waiting = _judge(root, graces)
     found = [item for token, place in over if (item := _describe(root, token, place))]
     return Purged([str(token) for token, _ in over], sum(item.nbytes for item in found), waiting)
 
 
-def _judge(root: RootPaths, grace: float) -> tuple[list[tuple[TrashToken, str]], list[Waiting]]:
-    """What has waited for ``grace`` seconds, with the folder it lies in, and what has not yet."""
+def _judge(root: RootPaths, graces: Graces) -> tuple[list[tuple[TrashToken, str]], list[Waiting]]:
+    """What has waited for its grace, with the folder it lies in, and what has not yet."""
     now = root.calls.now()
     aged = [(token, place, _age(root, token, place, now)) for token, place in _entries(root)]
-    over = [(token, place) for token, place, age in aged if age >= grace]
-    return over, [Waiting(key=str(token), seconds=grace - age) for token, _, age in aged if 0 <= age < grace]
+    left = [(token, place, graces.of_trash(str(token)) - age) for token, place, age in aged if age >= 0]
+    over = [(token, place) for token, place, seconds in left if seconds <= 0]
+    return over, [Waiting(key=str(token), seconds=seconds) for token, _, seconds in left if seconds > 0]
 
 
 def _is_doomed(text: str) -> bool:

@@ -65,9 +65,9 @@ def moments(bucket: Bucket) -> dict[str, datetime]:
     return {token: max(item.modified for item in items) for token, items in _folders(bucket).items()}
 
 
-def purge(bucket: Bucket, is_over: Callable[[datetime], bool], tell: Tell = nobody) -> tuple[list[str], int]:
-    """Remove every deletion for whose moment ``is_over`` holds; return the tokens and the bytes."""
-    over, nbytes = [token for token, deleted in moments(bucket).items() if is_over(deleted)], 0
+def purge(bucket: Bucket, is_over: Callable[[str, datetime], bool], tell: Tell = nobody) -> tuple[list[str], int]:
+    """Remove every deletion for whose token and moment ``is_over`` holds; return the tokens and the bytes."""
+    over, nbytes = [token for token, deleted in moments(bucket).items() if is_over(token, deleted)], 0
     for token in over:
         nbytes += empty(bucket, token)
         tell(token)

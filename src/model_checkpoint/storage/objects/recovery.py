@@ -61,7 +61,7 @@ def sweep(bucket: Bucket, graces: Graces, tell: Tell = nobody) -> Swept:
     trashed, purged = _purge(bucket, survey, graces, tell)
     nbytes += purged + _clear_orphans(bucket, survey, graces)
     moments = trash.moments(survey.folders) | copied_trash.moments(bucket)
-    left = [Waiting(key=key, seconds=graces.trash - survey.age(moment)) for key, moment in moments.items()]
+    left = [Waiting(key=key, seconds=graces.of_trash(key) - survey.age(moment)) for key, moment in moments.items()]
     swept = Swept(
         attempts=sorted(survey.dead),
         trashed=trashed,
@@ -86,7 +86,7 @@ def foresee(bucket: Bucket, graces: Graces) -> Swept:
         return Swept()
     survey = _look_around(bucket, graces)
     moments = trash.moments(survey.folders) | copied_trash.moments(bucket)
-    left = {key: graces.trash - survey.age(moment) for key, moment in moments.items()}
+    left = {key: graces.of_trash(key) - survey.age(moment) for key, moment in moments.items()}
     over = sorted(key for key, seconds in left.items() if seconds <= 0)
     sizes = {item.token: item.nbytes for item in trash.contents(bucket)}
     waiting = [Waiting(key=key, seconds=seconds) for key, seconds in left.items() if seconds > 0]
@@ -109,8 +109,8 @@ def _weigh(bucket: Bucket, claim: LeaseRecord) -> int:
 def _purge(bucket: Bucket, survey: _Survey, graces: Graces, tell: Tell) -> tuple[list[str], int]:
     """Remove deletions past their grace."""
 
-    def is_over(deleted: datetime) -> bool:
-        return survey.age(deleted) >= graces.trash
+    def is_over(token: str, deleted: datetime) -> bool:
+        return survey.age(deleted) >= graces.of_trash(token)
 
     purged, nbytes = trash.purge(bucket, survey.folders, is_over, tell)
     copied, copies = copied_trash.purge(bucket, is_over, tell)

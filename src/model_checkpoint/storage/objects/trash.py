@@ -241,14 +241,14 @@ def moments(folders: Mapping[str, Folder]) -> dict[str, datetime]:
 
 
 def purge(
-    bucket: Bucket, folders: Mapping[str, Folder], is_over: Callable[[datetime], bool], tell: Tell = nobody
+    bucket: Bucket, folders: Mapping[str, Folder], is_over: Callable[[str, datetime], bool], tell: Tell = nobody
 ) -> tuple[list[str], int]:
-    """Remove every deleted version for which ``is_over`` its moment of deletion; return the tokens and the bytes."""
+    """Remove every deleted version that ``is_over`` by its token and moment; return the tokens and the bytes."""
     purged: list[str] = []
     nbytes = 0
     for folder in folders.values():
         for token, items in folder.deletions.items():
-            if is_over(deletion_time(items)) and (freed := _purge(bucket, token, items)) is not None:
+            if is_over(str(token), deletion_time(items)) and (freed := _purge(bucket, token, items)) is not None:
                 purged.append(str(token))
                 nbytes += freed
                 tell(str(token))
