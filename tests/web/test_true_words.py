@@ -1,6 +1,8 @@
 """What the pages say is so: sentences, verdicts, legends and commands, held against what really happened."""
 
+import re
 import shlex
+import sqlite3
 import time
 
 import numpy as np
@@ -10,7 +12,7 @@ from typer.testing import CliRunner
 
 import model_checkpoint as mc
 from model_checkpoint.cli.main import app
-from model_checkpoint.database import EnhancedDatabaseConnection, Metric
+from model_checkpoint.database import EnhancedDatabaseConnection, Experiment, Metric
 
 pytestmark = pytest.mark.slow
 
@@ -46,6 +48,55 @@ def test_a_living_run_without_a_checkpoint_is_not_called_safe(place, tmp_path, v
             said.append(visitor.text(".answer"))
 
     assert said[0].startswith("2 alive, 0 stalled, 0 dead; none of them has a safe checkpoint.")
+
+
+def test_a_run_that_dies_under_the_eyes_of_a_reader_is_called_dead_and_its_risk_grows_till_then(place, tmp_path, visit):
+    folder, url = place
+    with EnhancedDatabaseConnection(url) as connection:
+        run = connection.save_experiment(Experiment(id="r1", name="mine", start_time=time.time() - 30))
+        connection.heartbeat(run.id, step=5)
+        with serving([str(folder)], tmp_path / "cache") as address:
+            lines = visit(address).open("/runs").settle()
+            page = visit(address).open("/run/r1").settle()
+            risk = lines.tab.locator("tr.r td").filter(has_text=re.compile(r"^\d+ s$"))
+            said = risk.inner_text()
+            lines.tab.wait_for_function(
+                "(said) => ![...document.querySelectorAll('tr.r td')].some((cell) => cell.innerText === said)", arg=said
+            )
+            grown = risk.inner_text()
+            with sqlite3.connect(folder / "experiments.db") as database:
+                database.execute("UPDATE heartbeats SET last_seen = last_seen - 58")
+            database.close()
+            asked = len(page.asked)
+            for visitor, where in ((lines, "tr.r"), (page, "h1")):
+                visitor.tab.locator(where).get_by_text("dead").wait_for()
+            page.shoot("run-died")
+
+    assert int(grown.split()[0]) > int(said.split()[0])
+    assert "It has no safe checkpoint" in lines.text(".note-bar")
+    assert [url for url in page.asked[asked:] if "/api/runs/r1" in url]
+
+
+def test_a_filtered_list_drops_and_takes_up_runs_without_being_fetched_anew(small, tmp_path, visit):
+    with serving([str(small.folder)], tmp_path / "cache") as address, EnhancedDatabaseConnection(small.url) as database:
+        visitor = visit(address).open("/runs?q=tag%3Agold").settle()
+        tab, asked = visitor.tab, len(visitor.asked)
+        tab.get_by_text("No run matches").wait_for()
+        database.update_experiment(small.alive, tags=["gold"])
+        database.update_experiment(small.dead, tags=["gold"])
+        tab.locator("tr.r").nth(1).wait_for()
+        order = [row.split("\n")[0] for row in tab.locator("tr.r").all_inner_texts()]
+        database.update_experiment(small.alive, tags=[])
+        database.update_experiment(small.stalled, notes="not of this list")
+        tab.get_by_text(f"1 of {small.runs} runs").wait_for()
+        left = tab.locator("tr.r").all_inner_texts()
+        names = [database.get_experiment(one).name for one in (small.dead, small.alive)]
+        lists = [url for url in visitor.asked[asked:] if "/api/runs?" in url]
+
+    assert [one.split()[0] for one in order] == names  # the dead first, as the list is sorted
+    assert len(left) == 1
+    assert lists
+    assert all("ids=" in url and "q=tag" in url for url in lists)
 
 
 def test_a_diff_shows_new_nan_first_and_bars_by_what_is_finite(place, tmp_path, visit):

@@ -219,12 +219,17 @@ class RunPulse(NamedTuple):
     """What moves when anything about a run does."""
 
     status: str
+    started: float
+    last_seen: float | None
+    last_step_at: float | None
+    words: str  # its name, tags and notes, as they are stored
     step: int | None
     points: int
     last_step: int | None
     checkpoints: int
     saved: tuple[float, float, float, int]  # the latest save, deletion and verification; how many are pinned
     damaged: int
+    checkpoint_words: int  # of all tags and notes of its checkpoints; differs when one of them does
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -90,12 +90,11 @@ def list_runs(library: Library, wanted: RunsWanted) -> dict[str, Any]:
         one for shelf, runs, now in shelves for one in _candidates(shelf, runs, now, _needed(query, wanted, measured))
     ]
     chosen = [one for one in candidates if not query.terms or query.matches(searchable(one))]
-    if wanted.ids:
-        chosen = [one for one in chosen if one.overview.experiment.id in wanted.ids]
     page, following = _page(chosen, wanted)
     as_of = max((now for _, _, now in shelves), default=0.0)
     return {
-        "rows": lines_of(page, wanted.columns, as_of),
+        "rows": lines_of(list(page.values()), wanted.columns, as_of),
+        "places": list(page),
         "counts": _counted(chosen),
         "all_counts": _counted(candidates),
         "attention": lines_of(_troubled(candidates), (), as_of),
@@ -183,19 +182,24 @@ def best_of(summary: MetricSummary) -> tuple[float | None, int | None]:
     return summary.max, summary.max_step
 
 
-def _page(chosen: Sequence[RunCandidate], wanted: RunsWanted) -> tuple[list[RunCandidate], str | None]:
+def _page(chosen: Sequence[RunCandidate], wanted: RunsWanted) -> tuple[dict[int, RunCandidate], str | None]:
+    """The runs of one page by their places among all that were chosen, and where the next page begins."""
     word, falling = wanted.sort.removeprefix("-"), wanted.sort.startswith("-")
     keyed = sorted(((_key(one, word), one.overview.experiment.id, one) for one in chosen), key=lambda item: item[:2])
     there = [item for item in keyed if item[0][0] == 0]
     absent = [item for item in keyed if item[0][0] == 1]  # at the end, whatever the direction
     ordered = [*(reversed(there) if falling else there), *absent]
+    only = frozenset(wanted.ids)
+    placed = [(place, item) for place, item in enumerate(ordered) if not only or item[1] in only]
+    ordered = [item for _, item in placed]
     start = 0
     if wanted.cursor:
         start = _behind(ordered, read_cursor(wanted.cursor, 3), falling=falling)
-    some = ordered[start : start + wanted.limit]
+    some = placed[start : start + wanted.limit]
     more = start + wanted.limit < len(ordered)
-    following = cursor_of([*some[-1][0], some[-1][1]]) if more and some else None
-    return [item[2] for item in some], following
+    last = some[-1][1] if more and some else None
+    following = None if last is None else cursor_of([*last[0], last[1]])
+    return {place: item[2] for place, item in some}, following
 
 
 def _behind(ordered: Sequence[tuple[Any, str, RunCandidate]], cursor: Sequence[Any], *, falling: bool) -> int:
