@@ -192,6 +192,9 @@ def test_the_trash_dialog_of_a_list_shows_the_command_that_does_the_same(small, 
         before = len(mc.list_checkpoints(small.root))
         done = CliRunner().invoke(app, shlex.split(told)[1:])
 
+        tab.locator("dialog[open]").get_by_role("button", name="Cancel").click()
+        tab.get_by_text(f"{4 - count} checkpoint").first.wait_for()  # the catalog was told, and so was the page
+
         assert told.startswith("mckpt rm ")
         assert done.exit_code == 0
         assert before - len(mc.list_checkpoints(small.root)) == count

@@ -253,6 +253,16 @@ class SavedDay:
     deleted_bytes: int
 
 
+class RecentSave(NamedTuple):
+    """One of the latest saves of a root."""
+
+    root: str
+    id: str
+    step: int
+    created_at: float
+    nbytes: int  # that no other checkpoint has
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifiedAges:
     """How many checkpoints were last verified within a day, a week, longer ago or never; damaged ones apart."""
