@@ -42,19 +42,3 @@ def plain_of(value: Any, depth: int = 0) -> Any:
     if isinstance(value, (list, tuple, set, frozenset)):
         return [plain_of(one, depth + 1) for one in value]
     return str(value)[:_MOST_TEXT]
-
-
-def flattened(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings by dotted names.
-
-    Example:
-        >>> flattened({"optimizer": {"lr": 0.1}, "seed": 1})
-        {'optimizer.lr': 0.1, 'seed': 1}
-    """
-    found: dict[str, Any] = {}
-    for key, value in settings.items():
-        if isinstance(value, Mapping) and value:
-            found |= flattened(value, f"{prefix}{key}.")
-        else:
-            found[f"{prefix}{key}"] = value
-    return found

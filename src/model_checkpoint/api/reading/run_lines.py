@@ -8,18 +8,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from model_checkpoint.api.answers.plain_values import flattened, number_of
+from model_checkpoint.api.answers.plain_values import number_of
 from model_checkpoint.api.answers.run_answers import StatusWord
 from model_checkpoint.api.library.shelves import Library, Shelf
-from model_checkpoint.api.reading.run_extras import settings_of
 from model_checkpoint.api.reading.run_status import RunVerdict, judge
 from model_checkpoint.database import MetricSummary, RunOverview
 from model_checkpoint.database.catalog.paging import cursor_of, read_cursor
 from model_checkpoint.errors import OptionInvalid
-from model_checkpoint.plan.metric_expressions import MINIMISED
 from model_checkpoint.plan.run_query import RunQuery, parse_query
+from model_checkpoint.tracking.reporting.run_search import best_of, host_of, search_names, search_row, user_of
 
-OWN_NAMES = ("step", "n", "bytes")
 SORTS = ("heartbeat", "started", "name", "experiment", "status", "step", "n", "bytes", "at_risk")
 _HEADLINES = ("val_loss", "eval_loss", "loss", "train_loss")
 _STEPS = ("total_steps", "max_steps", "num_training_steps", "steps")
@@ -58,12 +56,12 @@ class RunCandidate:
     @property
     def host(self) -> str | None:
         """The machine that saved its newest checkpoint."""
-        return self.actor.rpartition(":")[0].partition("@")[2] or None
+        return host_of(self.actor)
 
     @property
     def user(self) -> str | None:
         """Who saved its newest checkpoint."""
-        return self.actor.partition("@")[0] or None
+        return user_of(self.actor)
 
     @property
     def heard(self) -> float:
@@ -82,14 +80,12 @@ def list_runs(library: Library, wanted: RunsWanted) -> dict[str, Any]:
     """
     shelves = [(shelf, shelf.connection.overviews(), shelf.connection.now()) for shelf in library.shelves()]
     measured = sorted({name for shelf, _, _ in shelves for name in shelf.connection.metric_names()})
-    settings = sorted({name for _, runs, _ in shelves for run in runs for name in flattened(settings_of(run))})
-    names = [*OWN_NAMES, *measured, *(f"best.{name}" for name in measured), *settings]
-    names += [f"config.{name}" for name in settings]  # for those that a metric has the name of
+    names = search_names(measured, [run for _, runs, _ in shelves for run in runs])
     query = parse_query(wanted.text, set(names))
-    candidates = [
-        one for shelf, runs, now in shelves for one in _candidates(shelf, runs, now, _needed(query, wanted, measured))
-    ]
-    chosen = [one for one in candidates if not query.terms or query.matches(searchable(one))]
+    needed = _needed(query, wanted, measured)
+    judged = [(one, now) for shelf, runs, now in shelves for one in _candidates(shelf, runs, now, needed)]
+    candidates = [one for one, _ in judged]
+    chosen = [one for one, now in judged if not query.terms or query.matches(searchable(one, now))]
     page, following = _page(chosen, wanted)
     as_of = max((now for _, _, now in shelves), default=0.0)
     return {
@@ -150,36 +146,9 @@ def _candidates(
         yield RunCandidate(shelf, run, judge(run, now), actor, by_run.get(run.experiment.id, {}))
 
 
-def searchable(one: RunCandidate) -> dict[str, Any]:
+def searchable(one: RunCandidate, now: float) -> dict[str, Any]:
     """A run as a search looks at it."""
-    row = one.overview.experiment
-    settings = flattened(settings_of(one.overview))
-    metrics = {name: summary.last for name, summary in one.summaries.items()}
-    best = {f"best.{name}": best_of(summary)[0] for name, summary in one.summaries.items()}
-    return {
-        **settings,
-        **{f"config.{name}": value for name, value in settings.items()},
-        **metrics,
-        **best,
-        "step": row.step,
-        "n": one.overview.checkpoints,
-        "bytes": one.overview.unique_bytes,
-        "status": one.verdict.status.value,
-        "tag": list(row.tags),
-        "experiment": row.project_name,
-        "name": row.name,
-        "id": row.id,
-        "host": one.host,
-        "user": one.user,
-        "text": f"{row.project_name}/{row.name} {row.id} {row.notes}",
-    }
-
-
-def best_of(summary: MetricSummary) -> tuple[float | None, int | None]:
-    """The best value of a series, and its step: the least of what gets better downwards, else the greatest."""
-    if summary.metric_name.lower().endswith(MINIMISED):
-        return summary.min, summary.min_step
-    return summary.max, summary.max_step
+    return search_row(one.overview, now=now, saver=one.actor, summaries=one.summaries.values())
 
 
 def _page(chosen: Sequence[RunCandidate], wanted: RunsWanted) -> tuple[dict[int, RunCandidate], str | None]:
