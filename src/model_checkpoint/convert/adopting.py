@@ -12,7 +12,7 @@ from pathlib import Path
 from model_checkpoint.convert.converting import save_imported
 from model_checkpoint.convert.errors import SourceChanged
 from model_checkpoint.convert.findings import TrainerCheckpoint, find_checkpoints
-from model_checkpoint.convert.formats import IMPORTERS
+from model_checkpoint.convert.formats import import_as
 from model_checkpoint.engine.common.meter import Meter
 from model_checkpoint.engine.common.option_checks import require
 from model_checkpoint.engine.common.progress import Listen, listening
@@ -124,7 +124,7 @@ def _adopted(one: TrainerCheckpoint, store: Store, root: str, emit: Emit) -> Ado
     if store.exists() and store.has(one.name):
         _require_same(one, root, print_of)
         return None
-    told = IMPORTERS[one.format](one.path)
+    told = import_as(one.format, one.path)
     origin = {"from": str(one.path.absolute()), "format": one.format, "fingerprint": print_of}
     id = hashlib.sha256(f"{one.name} {print_of}".encode()).hexdigest()[:32]
     info = save_imported(told, one.path, root, name=one.name, metadata={_ADOPTED: origin}, id=id, progress=emit)

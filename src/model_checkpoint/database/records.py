@@ -9,10 +9,11 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:  # only series have arrays
+    import numpy as np
+    from numpy.typing import NDArray
 
 T = TypeVar("T")
 
@@ -146,6 +147,7 @@ class Series:
     """The points of one series as columns, by step and time.
 
     Example:
+        >>> import numpy as np
         >>> len(Series(np.array([1, 2]), np.array([0.0, 0.0]), np.array([0.5, 0.4])))
         2
     """

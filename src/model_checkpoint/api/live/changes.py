@@ -134,8 +134,15 @@ class ShelfWatch:
 
 
 def _state(run: str, pulse: RunPulse, now: float) -> RunState:
-    heard = {"last_seen": pulse.last_seen, "last_step_at": pulse.last_step_at}
-    return judge_run(Experiment(id=run, name="", status=pulse.status, start_time=pulse.started, **heard), now).state
+    row = Experiment(
+        id=run,
+        name="",
+        status=pulse.status,
+        start_time=pulse.started,
+        last_seen=pulse.last_seen,
+        last_step_at=pulse.last_step_at,
+    )
+    return judge_run(row, now).state
 
 
 def _stamp(shelf: Shelf) -> tuple[Any, ...] | None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from math import inf, nan
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
+import lazy_loader  # type: ignore[import-untyped]
 from sqlalchemy import ColumnElement, Connection, Select, func, select
 
 from model_checkpoint.database.models import MetricPointRow, table_of
@@ -14,10 +14,16 @@ from model_checkpoint.database.records import Series
 from model_checkpoint.database.values.exact_numbers import ABOVE, BELOW, NOT_A_NUMBER
 from model_checkpoint.errors import OptionInvalid
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+else:
+    np = lazy_loader.load("numpy")  # most that is asked of a catalog has no arrays
+
 _CHUNK = 20_000  # points that are thinned at a time
 _LAST_STEP = (1 << 63) - 1
 _points = table_of(MetricPointRow).c
-_ODD = ((BELOW, -np.inf), (ABOVE, np.inf), (NOT_A_NUMBER, np.nan))
+_ODD = ((BELOW, -inf), (ABOVE, inf), (NOT_A_NUMBER, nan))
 
 
 def read_series(

@@ -6,16 +6,21 @@ No spike is lost and no column holds more than one mark, however many points the
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-from numpy.typing import NDArray
+import lazy_loader  # type: ignore[import-untyped]
 from sqlalchemy import ColumnElement, Connection, func, select
 
 from model_checkpoint.database.catalog.catalog_part import CatalogPart
 from model_checkpoint.database.catalog.metric_series import series_chunks
 from model_checkpoint.database.models import MetricPointRow, table_of
 from model_checkpoint.database.records import Series, SeriesWindow
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+else:
+    np = lazy_loader.load("numpy")  # most that is asked of a catalog has no arrays
 
 Axis = Literal["step", "time"]
 _points = table_of(MetricPointRow).c
