@@ -11,6 +11,7 @@ import sys
 import pytest
 
 from model_checkpoint.api.errors import ServerExtraMissing
+from model_checkpoint.api.library.served_places import said
 from model_checkpoint.api.serving import listening_socket, serve
 from model_checkpoint.errors import CheckpointException, OptionInvalid
 
@@ -62,6 +63,15 @@ def test_a_server_takes_a_free_port_tells_its_address_and_ends_in_order(built, t
     assert out.strip() == "ended"
     assert "Traceback" not in err
     assert list(tmp_path.iterdir()) == []  # nothing is left behind
+
+
+def test_what_is_said_to_be_served_has_no_password():
+    places = ["runs", "postgresql://me:hush@db/runs", "mysql+pymysql://me:hush@db/runs?ssl_key_password=hush"]
+
+    told = said(places)
+
+    assert "hush" not in told
+    assert "runs, postgresql" in told
 
 
 def test_others_are_never_let_in_without_a_token(tmp_path):

@@ -83,7 +83,7 @@ def changed_settings(before: Mapping[str, Any], after: Mapping[str, Any]) -> dic
     """
     old, new = flattened(before), flattened(after)
     return {
-        name: [plain_of(old.get(name)), plain_of(new.get(name))]
+        name: [plain_of({name: side.get(name)})[name] for side in (old, new)]
         for name in dict.fromkeys([*old, *new])
         if old.get(name, _ABSENT) != new.get(name, _ABSENT)
     }
