@@ -12,7 +12,9 @@ from model_checkpoint.database import EnhancedDatabaseConnection, Experiment, Me
 pytestmark = pytest.mark.slow
 
 
-def test_a_point_is_on_the_page_soon_after_it_is_written_and_only_the_tail_is_fetched(small, tmp_path, visit):
+def test_a_point_is_on_the_page_soon_after_it_is_written_and_only_the_tail_is_fetched(
+    small, tmp_path, visit, tell_figure
+):
     with serving([str(small.folder)], tmp_path / "cache") as address:
         visitor = visit(address).open(f"/run/{small.alive}").settle()
         shown = visitor.tab.locator(".legend tr", has_text="val_loss").locator("td.v")
@@ -22,7 +24,7 @@ def test_a_point_is_on_the_page_soon_after_it_is_written_and_only_the_tail_is_fe
             connection.save_metric(Metric(small.alive, "val_loss", 0.1234, step=step))
         written = time.perf_counter()
         shown.get_by_text("0.1234").wait_for()
-        print(f"\nlive after {time.perf_counter() - written:.2f} s")
+        tell_figure("live on a small catalog", time.perf_counter() - written)
 
         series = [url for url in visitor.asked[asked:] if "/series" in url]
         assert shown.inner_text() == "0.1234"
