@@ -19,6 +19,7 @@ from model_checkpoint.engine.common.progress import Listen, listening
 from model_checkpoint.engine.root.describe import describe
 from model_checkpoint.errors import CheckpointException, CheckpointNotFound, StepExists
 from model_checkpoint.events import Emit
+from model_checkpoint.notebook_html import html_table
 from model_checkpoint.storage.contract.store import Store
 from model_checkpoint.storage.locate import open_store
 
@@ -62,6 +63,16 @@ class AdoptReport:
         rows += [f"failed   {path}: {what}" for path, what in self.failed.items()]
         counts = f"{len(self.adopted)} adopted, {len(self.present)} present, {len(self.failed)} failed"
         return "\n".join([*rows, f"{self.root}: {counts}, {len(self.ignored)} other files left alone"])
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows it: what became of each."""
+        rows = [
+            *(("adopted", one.name, f"step {one.step}, from {one.source}") for one in self.adopted),
+            *(("present", name, "") for name in self.present),
+            *(("failed", path, what) for path, what in self.failed.items()),
+        ]
+        notes = [f"{one.name}: {note}" for one in self.adopted for note in one.notes]
+        return html_table(str(self).rpartition("\n")[2], ["", "checkpoint", ""], rows, remarks=notes)
 
 
 def adopt(
