@@ -48,6 +48,11 @@ def test_a_server_takes_a_free_port_tells_its_address_and_ends_in_order(built, t
         stream = listener.getresponse()
         assert stream.read(5) == b"retry"
 
+        slow = socket.create_connection(("127.0.0.1", port), timeout=20)
+        head = f"POST /api/retention/plan HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAuthorization: Bearer {token}\r\n"
+        slow.sendall(f"{head}Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{{".encode())
+        assert slow.recv(12) == b"HTTP/1.1 408"  # a body that drips is not waited for
+        slow.close()
         raw = socket.create_connection(("127.0.0.1", port), timeout=20)
         raw.sendall(b"GET / HTTP/1.1\r\nHost: a\r\nHost: 127.0.0.1\r\n\r\n")
         assert raw.recv(12) in (b"HTTP/1.1 400", b"HTTP/1.1 403")

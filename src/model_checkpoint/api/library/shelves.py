@@ -50,6 +50,11 @@ class Shelf:
         """Whether checkpoints of this shelf may be pinned, deleted and repaired from here."""
         return self._writable and not self.connection.read_only
 
+    @property
+    def keeps_verdicts(self) -> bool:
+        """Whether what a verification finds is recorded: not in the catalog of a server that changes nothing."""
+        return self.mirror or self.writable
+
     def told_by(self, root: str) -> str:
         """What a command on ``root`` must say so that this catalog hears of it, quoted for a shell.
 
