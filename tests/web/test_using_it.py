@@ -81,8 +81,8 @@ def test_a_prune_is_previewed_told_as_a_command_done_and_undone(tmp_path, visit)
         tab = visitor.tab
         tab.get_by_role("button", name="Move 3 to trash").click()
         dialog = tab.locator("dialog[open]")
-        assert "mckpt prune" in dialog.inner_text()
-        assert "--keep last:2" in dialog.inner_text()
+        assert "mckpt rm" in dialog.inner_text()
+        assert dialog.locator("code").inner_text().count("root@") == 3
         visitor.shoot("prune-dialog")
         assert steps() == [1, 2, 3, 4, 5]  # nothing yet
         dialog.get_by_role("button", name="Move to trash").click()

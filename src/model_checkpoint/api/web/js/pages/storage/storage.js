@@ -36,7 +36,7 @@ function answer({ disks, trash }, plan) {
   if (!plan.frees)
     return `${told} Nothing is prunable${trash.length ? `, and ${bytes(sum(trash, (one) => one.bytes))} wait in the trash` : ''}.`;
   const rate = sum(disks, (disk) => Math.max(0, disk.rate));
-  const won = rate > 0 ? `, ${dur((plan.frees / rate) * DAY)} of growth` : '';
+  const won = rate > 0 && plan.frees / rate > 60 / DAY ? `, ${dur((plan.frees / rate) * DAY)} of growth` : '';
   return `${told} A prune by the rules below would free ${bytes(plan.frees)} in ${plural(plan.drops, 'checkpoint')}${won}.`;
 }
 
