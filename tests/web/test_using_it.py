@@ -178,6 +178,31 @@ def test_the_keyboard_is_enough(served, big, visit):
     assert "select the row" in tab.locator("dialog[open]").inner_text()
 
 
+def test_charts_are_zoomed_and_plans_are_looked_at_by_keys_alone(served, big, visit, axe):
+    visitor = visit(served).open(f"/run/{big.alive}").settle()
+    tab = visitor.tab
+    tab.get_by_role("application").first.focus()
+    tab.keyboard.press("+")
+    tab.get_by_role("button", name="Reset zoom").wait_for()
+    first = tab.url.partition("zoom=")[2]
+    tab.get_by_role("application").first.focus()
+    tab.keyboard.press("ArrowRight")
+    tab.wait_for_function("(old) => !location.hash.endsWith(old)", arg=first)
+    violations = visitor.violations(axe)
+    tab.keyboard.press("0")
+    tab.get_by_role("button", name="Reset zoom").wait_for(state="detached")
+    visitor.go(f"/run/{big.real}/memory").settle()
+    tab.get_by_role("application").focus()
+    tab.keyboard.press("Home")
+    tab.get_by_text("This plan:").wait_for()
+    least = tab.get_by_text("This plan:").inner_text()
+    tab.keyboard.press("End")
+    tab.wait_for_function("(old) => !document.body.innerText.includes(old)", arg=least)
+
+    assert violations == []
+    assert visitor.violations(axe) == []
+
+
 def test_a_zoom_asks_again_and_stays_in_the_address(served, big, visit):
     visitor = visit(served).open(f"/run/{big.alive}").settle()
     tab = visitor.tab
