@@ -7,6 +7,7 @@ import time
 
 import numpy as np
 import pytest
+from tests.ground.big_catalog import build_catalog
 from tests.web.conftest import serving
 from typer.testing import CliRunner
 
@@ -97,6 +98,40 @@ def test_a_filtered_list_drops_and_takes_up_runs_without_being_fetched_anew(smal
     assert len(left) == 1
     assert lists
     assert all("ids=" in url and "q=tag" in url for url in lists)
+
+
+def test_a_comparison_follows_its_runs_and_asks_for_those_alone_that_changed(small, tmp_path, visit):
+    with serving([str(small.folder)], tmp_path / "cache") as address, EnhancedDatabaseConnection(small.url) as database:
+        visitor = visit(address).open(f"/compare?runs={small.alive},{small.stalled}&m=val_loss").settle()
+        asked = len(visitor.asked)
+        step = database.summaries(small.alive)[0].last_step + 1
+        database.save_metric(Metric(small.alive, "val_loss", 0.1234, step))
+        visitor.tab.locator("tr", has_text="best val_loss").get_by_text("0.1234").wait_for()
+
+        details = [url for url in visitor.asked[asked:] if f"/api/runs/{small.stalled}" in url]
+        assert details == []
+
+
+def test_a_list_that_was_scrolled_keeps_its_length_when_something_changes(tmp_path, visit):
+    built = build_catalog(tmp_path / "runs", runs=12, checkpoints=600, points=6000)
+    with serving([str(built.folder)], tmp_path / "cache") as address:
+        visitor = visit(address).open("/checkpoints?sort=step").settle()
+        tab = visitor.tab
+        high = "document.querySelector('.main').scrollHeight"
+        before = tab.evaluate(
+            f"() => {{ const m = document.querySelector('.main'); m.scrollTop = {high}; return {high}; }}"
+        )
+        tab.wait_for_function(f"(old) => {high} > old", arg=before)
+        grown, place = tab.evaluate(f"() => [{high}, document.querySelector('.main').scrollTop]")
+        asked = len(visitor.asked)
+        with EnhancedDatabaseConnection(built.url) as database:
+            database.update_checkpoint(built.real_checkpoints[0], pinned=True)
+        while not [url for url in visitor.asked[asked:] if "cursor=" in url]:
+            tab.wait_for_timeout(50)
+        visitor.settle()
+
+        assert tab.evaluate(f"() => {high}") >= grown
+        assert tab.evaluate("() => document.querySelector('.main').scrollTop") >= place
 
 
 def test_a_diff_shows_new_nan_first_and_bars_by_what_is_finite(place, tmp_path, visit):
