@@ -42,3 +42,23 @@ def zygote():
     made = Zygote(*scenes, "tests.integrations.dcp.dcp_scenes", "tests.integrations.loop.loop_ranks")
     yield made
     made.close()
+
+
+@pytest.fixture
+def tell_figure(record_property):
+    """Notes a measured figure; all of them stand at the end of the run, whoever of its workers measured."""
+
+    def tell(name: str, seconds: float) -> None:
+        record_property("figure", f"{name}: {seconds:.2f} s")
+
+    return tell
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Figures are printed, not asserted: workers hand on what a passing test notes, not what it prints."""
+    reports = [one for kind in ("passed", "failed") for one in terminalreporter.stats.get(kind, [])]
+    figures = [(one.nodeid, value) for one in reports for name, value in one.user_properties if name == "figure"]
+    if figures:
+        terminalreporter.section("figures")
+    for test, figure in figures:
+        terminalreporter.write_line(f"{figure}  ({test.rpartition('::')[2]})")

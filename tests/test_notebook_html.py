@@ -7,6 +7,14 @@ import pytest
 import torch
 
 import model_checkpoint as mc
+from model_checkpoint.checkpoint.catalog.reindexing import ReindexReport, reindex
+from model_checkpoint.checkpoint.loading.resuming import ResumeReport
+from model_checkpoint.checkpoint.retention.disk_forecast import DiskForecast
+from model_checkpoint.convert import adopt
+from model_checkpoint.convert.adopting import AdoptReport
+from model_checkpoint.database import EnhancedDatabaseConnection
+from model_checkpoint.engine.reading.diff import Diff
+from model_checkpoint.engine.root.describe import Description
 from model_checkpoint.integrity import CheckpointVerifier
 from model_checkpoint.notebook_html import html_table
 from model_checkpoint.recompute import auto_checkpoint
@@ -93,6 +101,42 @@ def test_reports_of_loading_verifying_and_repairing(root):
     assert "healthy" in shown(mc.verify(root, step=2)[0])
     assert "rebuilt" in shown(mc.repair(root))
     assert "3 healthy" in shown(CheckpointVerifier.of_root(root).scrub())
+
+
+def test_differences_descriptions_and_forecasts(root):
+    mc.save(root, {"w": np.arange(9.0) + 1, NASTY: np.zeros(2)}, step=4)
+
+    assert "1 tensors changed" in shown(mc.diff(f"{root}@3", f"{root}@4"))
+    assert "a resume would lack" in shown(mc.describe(root))
+    assert "bytes are free" in shown(mc.forecast(root))
+    assert "last 2: holds 2 checkpoints" in shown(mc.forecast(root, keep=[mc.last(2)]))
+
+
+def test_reports_of_resuming_reindexing_and_adopting(root, tmp_path):
+    (root / "checkpoints/step-00000002/manifest.json").write_text(NASTY)
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "step-5.pt").write_text(NASTY)
+    with EnhancedDatabaseConnection("sqlite://") as catalog:
+        indexed = reindex(root, catalog)
+    with (
+        mc.ExperimentTracker("a", database_url=f"sqlite:///{tmp_path}/runs.db") as run,
+        mc.EnhancedCheckpointManager(run, tmp_path / "managed") as manager,
+    ):
+        model = torch.nn.Linear(2, 2)
+        manager.save_checkpoint(model, step=7)
+        resumed = manager.resume(model=model)
+
+    assert "cannot be read" in shown(indexed)
+    assert "step 7" in shown(resumed)
+    assert "nothing to resume from" in shown(ResumeReport())
+    assert "failed" in shown(adopt(tmp_path / "theirs", tmp_path / "adopted"))
+
+
+def test_every_report_has_a_face():
+    """Values that people get back and look at; a new one belongs on this list."""
+    faces = [mc.CheckpointInfo, ResumeReport, ReindexReport, AdoptReport, Diff, Description, DiskForecast]
+
+    assert [one.__name__ for one in faces if not hasattr(one, "_repr_html_")] == []
 
 
 def test_long_tables_are_cut_and_say_so():

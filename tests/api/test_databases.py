@@ -67,3 +67,15 @@ def test_changes_are_told_and_retention_works_on_every_database(anywhere):
     assert len(server.post("/api/retention/undo", json={"undo_id": done["undo_id"]}).json()["restored"]) == 3
     job = server.post("/api/integrity/scrub", json={}).json()
     assert server.job(job["id"])["result"]["outcomes"] == {"healthy": 4}
+
+
+def test_tags_that_others_set_are_told_on_every_database(anywhere, database_url):
+    server, run, ids = anywhere
+    server.get("/api/events?seconds=0")
+    with EnhancedDatabaseConnection(database_url) as connection:
+        connection.update_checkpoint(ids[0], tags=["gold"])
+        connection.update_experiment(run, tags=["paper", "gold"])
+
+    told = server.get("/api/events?seconds=0.6").text
+
+    assert all(f'"type":"{kind}","id":"{run}"' in told for kind in ("checkpoint", "run"))

@@ -1,6 +1,7 @@
 """What changes is told as it does, once, and again to whoever was away."""
 
 import json
+import sqlite3
 import threading
 import time
 
@@ -45,6 +46,54 @@ def test_points_below_the_last_step_ask_for_everything_again(server, made):
     (found,) = messages(server.get("/api/events?seconds=0.6"))
 
     assert found[1] == [{"type": "points", "id": made.alive, "since": None}]
+
+
+def told_since(server, start, seconds):
+    """All changes behind a place in the stream."""
+    found = messages(server.get(f"/api/events?seconds={seconds}&after={start}"))
+    return [change for _, some in found for change in some]
+
+
+def place_of(server):
+    """Where the stream is now, after a first look."""
+    server.get("/api/events?seconds=0")
+    return server.get("/api/events?seconds=0").text.split("id: ")[1].split("\n")[0]
+
+
+def test_a_run_that_falls_silent_is_told_though_nothing_is_written(server, made):
+    """Death writes nothing: who listens must hear of it from the clock."""
+    with sqlite3.connect(made.folder / "experiments.db") as database:
+        own = "experiment = (SELECT number FROM experiments WHERE id = ?)"
+        aged = (time.time() - 57, made.alive)
+        database.execute(f"UPDATE heartbeats SET last_seen = ?, last_step_at = last_seen WHERE {own}", aged)
+    database.close()
+    before, start = server.get(f"/api/runs/{made.alive}").json()["status"], place_of(server)
+
+    told = told_since(server, start, 4.5)
+
+    assert told == [{"type": "run", "id": made.alive, "since": None}]
+    assert (before, server.get(f"/api/runs/{made.alive}").json()["status"]) == ("alive", "dead")
+
+
+def test_tags_and_notes_that_others_set_are_told(server, made):
+    start = place_of(server)
+    with EnhancedDatabaseConnection(made.url) as connection:
+        connection.update_experiment(made.alive, tags=["paper"])
+        connection.update_experiment(made.stalled, notes="look at it")
+        connection.update_checkpoint(made.real_checkpoints[0], tags=["gold"])
+    first = told_since(server, start, 0.6)
+    start = place_of(server)
+    with EnhancedDatabaseConnection(made.url) as connection:
+        connection.update_checkpoint(made.real_checkpoints[0], tags=["lead"])  # as long as before
+        connection.heartbeat(made.alive, step=10**6)
+    second = told_since(server, start, 0.6)
+
+    assert {(one["type"], one["id"]) for one in first} == {
+        ("run", made.alive),
+        ("run", made.stalled),
+        ("checkpoint", made.real),
+    }
+    assert {(one["type"], one["id"]) for one in second} == {("checkpoint", made.real), ("step", made.alive)}
 
 
 def test_what_the_server_itself_does_is_told_at_once(server, made):

@@ -10,7 +10,7 @@ from starlette.routing import Route
 from starlette.websockets import WebSocketDisconnect
 from tests.ground.served import TOKEN, Server
 
-from model_checkpoint.api.application import ROUTERS
+from model_checkpoint.api.application import ROUTERS, make_open_app
 from model_checkpoint.api.gate.admission import MOST_BODY, MOST_QUERY, Admission, RequestHead, hosts_of
 from model_checkpoint.api.gate.body_guard import read_body
 from model_checkpoint.api.gate.gatekeeper import REQUESTS, WRONG_TOKENS
@@ -18,15 +18,20 @@ from model_checkpoint.api.gate.gatekeeper import REQUESTS, WRONG_TOKENS
 PROBLEM = {"error", "code", "at", "length", "suggestion"}
 
 
-ROUTES = [*(route for router in ROUTERS for route in router.routes), Route("/api/openapi.json", print)]
+def every_route(routes):
+    """The routes of an application, those of the routers it includes among them."""
+    for route in routes:
+        inside = getattr(route, "original_router", None)
+        yield from [route] if inside is None else every_route(inside.routes)
 
 
 def test_every_route_without_a_token_is_401(reader):
-    """MLflow forgot one router (CVE-2026-0545); here all stand behind the same gate."""
+    """MLflow forgot one router (CVE-2026-0545); here all that the application has stand behind the same gate."""
     stranger = Server(reader.library, given=None)
+    routes = list(every_route(make_open_app(reader.library).routes))
     walked = 0
 
-    for route in [*ROUTES, Route("/api/no-such-route", print), Route("/api", print)]:
+    for route in [*routes, Route("/api/no-such-route", print), Route("/api", print)]:
         path = route.path.replace("{run_id}", "r1").replace("{checkpoint_id}", "c1").replace("{job_id}", "j1")
         for method in sorted((route.methods or set()) | {"GET", "POST", "DELETE", "OPTIONS"}):
             answer = stranger.request(method, path, json={} if method == "POST" else None)
@@ -34,7 +39,8 @@ def test_every_route_without_a_token_is_401(reader):
             assert answer.headers["www-authenticate"] == "Bearer"
             walked += 1
 
-    assert len(ROUTES) >= 28
+    assert {route.path for route in routes} >= {route.path for router in ROUTERS for route in router.routes}
+    assert len(routes) >= 28
     assert walked > 4 * 28
 
 
@@ -165,6 +171,14 @@ def test_everything_has_a_limit(reader):
     ids = ",".join(f"r{n}" for n in range(300))
     assert reader.get(f"/api/runs/series?ids={ids}&keys=a").status_code == 400
     assert reader.get("/", headers={"range": "bytes=" + ",".join(f"{n}-{n}" for n in range(1000))}).status_code == 416
+
+
+@pytest.mark.parametrize("wanted", ["bytes=0-", "bytes=0-0", "bytes=5-1", "bytes=99999999999999999999-", "bytes=-"])
+def test_a_range_is_answered_with_the_whole_and_no_part_of_a_file_can_be_asked_for(reader, wanted):
+    answer = reader.get("/", headers={"range": wanted})
+
+    assert (answer.status_code, answer.headers["accept-ranges"]) == (200, "none")
+    assert answer.content == reader.get("/").content
 
 
 def test_a_slow_body_is_cut_off():

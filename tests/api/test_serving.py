@@ -11,6 +11,7 @@ import sys
 import pytest
 
 from model_checkpoint.api.errors import ServerExtraMissing
+from model_checkpoint.api.library.served_places import said
 from model_checkpoint.api.serving import listening_socket, serve
 from model_checkpoint.errors import CheckpointException, OptionInvalid
 
@@ -47,6 +48,11 @@ def test_a_server_takes_a_free_port_tells_its_address_and_ends_in_order(built, t
         stream = listener.getresponse()
         assert stream.read(5) == b"retry"
 
+        slow = socket.create_connection(("127.0.0.1", port), timeout=20)
+        head = f"POST /api/retention/plan HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAuthorization: Bearer {token}\r\n"
+        slow.sendall(f"{head}Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{{".encode())
+        assert slow.recv(12) == b"HTTP/1.1 408"  # a body that drips is not waited for
+        slow.close()
         raw = socket.create_connection(("127.0.0.1", port), timeout=20)
         raw.sendall(b"GET / HTTP/1.1\r\nHost: a\r\nHost: 127.0.0.1\r\n\r\n")
         assert raw.recv(12) in (b"HTTP/1.1 400", b"HTTP/1.1 403")
@@ -62,6 +68,15 @@ def test_a_server_takes_a_free_port_tells_its_address_and_ends_in_order(built, t
     assert out.strip() == "ended"
     assert "Traceback" not in err
     assert list(tmp_path.iterdir()) == []  # nothing is left behind
+
+
+def test_what_is_said_to_be_served_has_no_password():
+    places = ["runs", "postgresql://me:hush@db/runs", "mysql+pymysql://me:hush@db/runs?ssl_key_password=hush"]
+
+    told = said(places)
+
+    assert "hush" not in told
+    assert "runs, postgresql" in told
 
 
 def test_others_are_never_let_in_without_a_token(tmp_path):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import model_checkpoint as mc
-from model_checkpoint.database import open_catalog
+from model_checkpoint.database import IntegrityRecord, open_catalog
 
 # the command, interrupted as by a person at the moment it calls a named function for the nth time
 PROBE = """
@@ -31,9 +31,15 @@ from model_checkpoint.cli.main import answer
 answer()
 """
 
+# the same, but just behind that call: what it did is done, and nobody was told
+BEHIND = PROBE.replace("    return real(*args, **options)", "    return done").replace(
+    "    seen.append(1)", "    seen.append(1)\n    done = real(*args, **options)"
+)
 
-def interrupted(where, at, *words):
-    command = [sys.executable, "-c", PROBE, where, str(at), *map(str, words)]
+
+def interrupted(where, at, *words, behind=False):
+    probe = BEHIND if behind else PROBE
+    command = [sys.executable, "-c", probe, where, str(at), *map(str, words)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, "Traceback" in done.stderr) == (130, False), done
     return done
@@ -133,6 +139,51 @@ def test_a_restoration_happened_or_not(root, mckpt):
     assert [info.step for info in mc.list_checkpoints(root)] == [5, 4, 3, 1]
     assert mckpt("restore", f"{root}@2").code == 0
     assert all(health.ok for health in mc.verify(root))
+
+
+@pytest.mark.parametrize("words", [("pin", "{}@2"), ("tag", "{}@2", "paper"), ("note", "{}@2", "words")], ids=str)
+def test_a_mark_that_is_on_the_root_is_told_to_the_catalog(root, mckpt, words):
+    assert mckpt("reindex", root).code == 0
+
+    where = f"model_checkpoint.engine.root.marking.{words[0]}"
+    interrupted(where, 1, *(word.format(root) for word in words), behind=True)
+
+    (info,) = [one for one in mc.list_checkpoints(root) if one.step == 2]
+    with open_catalog(f"sqlite:///{root}/catalog.db") as db:
+        row = db.get_checkpoint(info.id)
+    marks = (info.pinned, list(info.tags), info.note)
+    assert marks != (False, [], "")
+    assert (row.pinned, list(row.tags), row.notes) == marks
+
+
+def test_a_restoration_that_happened_is_told_to_the_catalog(root, mckpt):
+    assert mckpt("reindex", root).code == 0
+    assert mckpt("rm", f"{root}@2").code == 0
+
+    interrupted("model_checkpoint.engine.root.delete.undelete", 1, "restore", f"{root}@2", behind=True)
+
+    (info,) = [one for one in mc.list_checkpoints(root) if one.step == 2]
+    with open_catalog(f"sqlite:///{root}/catalog.db") as db:
+        assert db.get_checkpoint(info.id).state == "committed"
+
+
+def test_a_repair_that_was_broken_off_after_it_mended_is_told_by_the_next(tmp_path, mckpt):
+    root = tmp_path / "run"
+    info = mc.save(root, {"w": np.arange(1 << 10, dtype=np.float64)}, step=1, parity="xor")
+    mc.finish_saves()
+    (data,) = (root / "checkpoints/step-00000001").glob("*.safetensors")
+    content = bytearray(data.read_bytes())
+    content[-1] ^= 1
+    data.write_bytes(content)
+    assert mckpt("reindex", root).code == 0
+    with open_catalog(f"sqlite:///{root}/catalog.db") as db:
+        db.record_integrity(IntegrityRecord(checkpoint_id=info.id, outcome="damaged", method="full"))
+
+    interrupted("model_checkpoint.engine.repairing.repair.repair", 1, "repair", root, behind=True)
+    assert mckpt("repair", root).code == 0
+
+    with open_catalog(f"sqlite:///{root}/catalog.db") as db:
+        assert db.get_checkpoint(info.id).health == "healthy"
 
 
 def test_of_a_clearing_that_was_broken_off_nothing_half_comes_back_and_the_same_command_goes_on(root, mckpt):

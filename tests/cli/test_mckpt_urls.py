@@ -5,8 +5,10 @@ import json
 import numpy as np
 import pytest
 from tests.ground import object_servers
+from tests.ground.served import Server
 
 import model_checkpoint as mc
+from model_checkpoint.api.library.shelves import Library
 
 pytestmark = [pytest.mark.slow, pytest.mark.s3]
 
@@ -19,10 +21,10 @@ def server(tmp_path_factory):
 
 
 @pytest.fixture
-def root(server, monkeypatch):
+def root(server, monkeypatch, request):
     for name, value in server.environment().items():
         monkeypatch.setenv(name, value)
-    root = "s3://bucket/runs/a"
+    root = f"s3://bucket/{request.node.name[:20]}/runs/a"
     for step in (1, 2):
         mc.save(root, {"model": {"w": np.arange(6.0) * step}}, step=step, metrics={"val_loss": 1 / step})
     return root
@@ -47,3 +49,37 @@ def test_verbs_work_on_a_bucket(root, server, mckpt, tmp_path):
     before = keys()
     assert mckpt("bench", root, "--size", "1MiB", "--rounds", "1").code == 0
     assert [key for key in keys() if key not in before] == []
+
+
+def test_what_marks_drops_clears_and_converts_works_on_a_bucket(root, mckpt, tmp_path):
+    def steps(place):
+        return [info.step for info in mc.list_checkpoints(place)]
+
+    mc.save(root, {"model": {"w": np.arange(6.0)}}, step=3)
+    assert "tagged paper" in mckpt("tag", f"{root}@1", "paper").out
+    assert mckpt("note", f"{root}@1", "table 3").code == 0
+    assert mckpt("prune", root, "--keep", "last:1", "--keep", "tagged:paper", "--dry-run").code == 0
+    assert steps(root) == [3, 2, 1]
+    assert mckpt("prune", root, "--keep", "last:1", "--keep", "tagged:paper").code == 0
+    assert steps(root) == [3, 1]
+    assert "step-00000002" in mckpt("trash", root).out
+    assert mckpt("gc", root, "--trash").code == 0
+    assert json.loads(mckpt("trash", root, "--json").out) == []
+    assert mckpt("forecast", root).code == 0
+    assert mckpt("convert", f"{root}@1", tmp_path / "one.safetensors", "--to", "safetensors").code == 0
+    assert mckpt("convert", tmp_path / "one.safetensors", "s3://bucket/runs/b", "--step", "7").code == 0
+    assert mckpt("adopt", tmp_path, "s3://bucket/runs/c").code == 0
+    assert (steps("s3://bucket/runs/b"), len(steps("s3://bucket/runs/c"))) == ([7], 1)
+
+
+def test_the_server_shows_a_bucket(root, tmp_path):
+    with Library([root], cache_dir=str(tmp_path)) as library, Server(library) as server:
+        (run,) = server.get("/api/runs").json()["rows"]
+        rows = server.get("/api/checkpoints").json()["rows"]
+        newest = max(rows, key=lambda row: row["step"])
+        job = server.post(f"/api/checkpoints/{newest['id']}/verify").json()
+
+        assert (run["n"], run["writable"]) == (len(mc.list_checkpoints(root)), False)
+        assert server.job(job["id"])["state"] == "done"
+        assert server.get(f"/api/checkpoints/{newest['id']}").json()["health"] == "healthy"
+        assert server.ready(f"/api/checkpoints/{newest['id']}/tensors")["rows"]

@@ -101,14 +101,14 @@ def test_a_wheel_has_the_pages_the_stubs_and_the_migrations(wheel):
     assert not [name for name in shipped if name.startswith(("tests/", "bench/", "demo/"))]
 
 
-def test_it_is_small_and_starts_without_any_framework(installed, tmp_path):
+def test_it_is_small_and_starts_without_any_framework(installed, tmp_path, tell_figure):
     folder, nbytes = installed
     told = "import sys, time; began = time.process_time(); import model_checkpoint as mc; took = time.process_time()"
     told += "; print(mc.__file__, round((took - began) * 1000), sorted({'torch', 'numpy'} & set(sys.modules)))"
     home, milliseconds, heavy = run([folder / "python", "-c", told], tmp_path).split(maxsplit=2)
     missing = "import importlib.util as u; print([m for m in ('torch', 'jax', 'tensorflow') if u.find_spec(m)])"
 
-    print(f"\ninstalled with [server]: {nbytes / MB:.0f} MB; import {milliseconds} ms of CPU")
+    tell_figure(f"installed with [server]: {nbytes / MB:.0f} MB; CPU of an import", int(milliseconds) / 1000)
     assert Path(home).is_relative_to(folder.parent)
     assert heavy.strip() == "[]"
     assert nbytes < 200 * MB

@@ -333,3 +333,12 @@ def test_memory_is_flat_whatever_the_number_of_rows(tmp_path, suffix):
 
     peak(10)
     assert peak(20_000) < peak(200) + 200_000
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "=cmd|' /C calc'!A0", "\tx"])
+def test_a_text_that_a_spreadsheet_would_compute_is_written_as_it_is(tmp_path, text):
+    """Nothing is bent for one reader; the docs say how to open such a file."""
+    exporter({"name": text}).export(tmp_path / "names.csv")
+
+    with open(tmp_path / "names.csv", newline="", encoding="utf-8") as file:
+        assert [row["name"] for row in csv.DictReader(file)] == [text]

@@ -1,9 +1,15 @@
 """Every page at three widths in both themes, against 200 runs, 10,000 checkpoints and 2 million points."""
 
+import sqlite3
+import statistics
 import time
+from contextlib import closing
 
 import pytest
+from tests.web.conftest import serving
 from tests.web.visitor import Visitor
+
+from model_checkpoint.database import EnhancedDatabaseConnection, Metric
 
 pytestmark = pytest.mark.slow
 
@@ -54,7 +60,7 @@ def test_every_page_fits_answers_in_figures_and_can_be_used_by_all(served, big, 
     assert not visitor.wrongs
 
 
-def test_the_first_view_shows_its_rows_and_ten_thousand_stay_few_in_the_document(served, visit):
+def test_the_first_view_shows_its_rows_and_ten_thousand_stay_few_in_the_document(served, visit, tell_figure):
     for kind in ("first", "again, in another context of the same browser"):  # the first one also starts the browser up
         visitor = visit(served)
         visitor.watch_first_row()
@@ -62,7 +68,7 @@ def test_the_first_view_shows_its_rows_and_ten_thousand_stay_few_in_the_document
         visitor.open("/runs")
         visitor.tab.wait_for_selector("tr.r")
         seen = time.perf_counter() - began
-        print(f"\n{kind}: {visitor.parts_of_first_row()}; seen by the driver after {seen:.2f} s")
+        tell_figure(f"first view, {kind}: {visitor.parts_of_first_row()}; seen by the driver after", seen)
     visitor.settle()
     asked_for = [url for url in visitor.asked if "/api/" not in url]
     assert len(asked_for) == 6  # the page, its icon, one early script, one sheet, two modules
@@ -78,3 +84,34 @@ def test_the_first_view_shows_its_rows_and_ten_thousand_stay_few_in_the_document
     assert visitor.tab.locator("tr.r").count() < 100
     assert visitor.tab.locator("table").get_attribute("aria-rowcount") == "10005"
     assert sum("cursor=" in url for url in visitor.asked) >= 3
+
+
+def test_on_the_large_catalog_a_point_is_soon_on_the_page(big, tmp_path, visit, tell_figure):
+    """On the page of its run and in its row of the list; how soon is printed, since the machine decides that."""
+    copy = tmp_path / "runs" / "experiments.db"
+    copy.parent.mkdir()
+    with closing(sqlite3.connect(big.folder / "experiments.db")) as old, closing(sqlite3.connect(copy)) as new:
+        old.backup(new)
+    took: dict[str, list[float]] = {"run page": [], "row of the list": []}
+    with (
+        serving([str(copy.parent)], tmp_path / "cache") as address,
+        EnhancedDatabaseConnection(f"sqlite:///{copy}") as catalog,
+    ):
+        page = visit(address).open(f"/run/{big.alive}").settle()
+        rows = visit(address).open("/runs?q=status%3Aalive").settle()
+        shown = {
+            "run page": page.tab.locator(".legend tr", has_text="val_loss").locator("td.v").first,
+            "row of the list": rows.tab.locator("tr.r", has=rows.tab.locator(f"a[href*='{big.alive}']")).first,
+        }
+        step = catalog.summaries(big.alive)[0].last_step
+        for turn in range(1, 6):
+            value = 0.5 - turn / 1000  # the best so far, and as such in the row
+            written = time.perf_counter()
+            catalog.save_metric(Metric(big.alive, "val_loss", value, step + turn))
+            for where, place in shown.items():
+                place.get_by_text(f"{value:g}", exact=True).first.wait_for()
+                took[where].append(time.perf_counter() - written)
+
+    for where, some in took.items():
+        tell_figure(f"live on the large catalog, {where}, median of {len(some)}", statistics.median(some))
+        tell_figure(f"live on the large catalog, {where}, worst", max(some))

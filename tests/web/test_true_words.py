@@ -1,16 +1,19 @@
 """What the pages say is so: sentences, verdicts, legends and commands, held against what really happened."""
 
+import re
 import shlex
+import sqlite3
 import time
 
 import numpy as np
 import pytest
+from tests.ground.big_catalog import build_catalog
 from tests.web.conftest import serving
 from typer.testing import CliRunner
 
 import model_checkpoint as mc
 from model_checkpoint.cli.main import app
-from model_checkpoint.database import EnhancedDatabaseConnection, Metric
+from model_checkpoint.database import EnhancedDatabaseConnection, Experiment, Metric
 
 pytestmark = pytest.mark.slow
 
@@ -46,6 +49,89 @@ def test_a_living_run_without_a_checkpoint_is_not_called_safe(place, tmp_path, v
             said.append(visitor.text(".answer"))
 
     assert said[0].startswith("2 alive, 0 stalled, 0 dead; none of them has a safe checkpoint.")
+
+
+def test_a_run_that_dies_under_the_eyes_of_a_reader_is_called_dead_and_its_risk_grows_till_then(place, tmp_path, visit):
+    folder, url = place
+    with EnhancedDatabaseConnection(url) as connection:
+        run = connection.save_experiment(Experiment(id="r1", name="mine", start_time=time.time() - 30))
+        connection.heartbeat(run.id, step=5)
+        with serving([str(folder)], tmp_path / "cache") as address:
+            lines = visit(address).open("/runs").settle()
+            page = visit(address).open("/run/r1").settle()
+            risk = lines.tab.locator("tr.r td").filter(has_text=re.compile(r"^\d+ s$"))
+            said = risk.inner_text()
+            lines.tab.wait_for_function(
+                "(said) => ![...document.querySelectorAll('tr.r td')].some((cell) => cell.innerText === said)", arg=said
+            )
+            grown = risk.inner_text()
+            with sqlite3.connect(folder / "experiments.db") as database:
+                database.execute("UPDATE heartbeats SET last_seen = last_seen - 58")
+            database.close()
+            asked = len(page.asked)
+            for visitor, where in ((lines, "tr.r"), (page, "h1")):
+                visitor.tab.locator(where).get_by_text("dead").wait_for()
+            page.shoot("run-died")
+
+    assert int(grown.split()[0]) > int(said.split()[0])
+    assert "It has no safe checkpoint" in lines.text(".note-bar")
+    assert [url for url in page.asked[asked:] if "/api/runs/r1" in url]
+
+
+def test_a_filtered_list_drops_and_takes_up_runs_without_being_fetched_anew(small, tmp_path, visit):
+    with serving([str(small.folder)], tmp_path / "cache") as address, EnhancedDatabaseConnection(small.url) as database:
+        visitor = visit(address).open("/runs?q=tag%3Agold").settle()
+        tab, asked = visitor.tab, len(visitor.asked)
+        tab.get_by_text("No run matches").wait_for()
+        database.update_experiment(small.alive, tags=["gold"])
+        database.update_experiment(small.dead, tags=["gold"])
+        tab.locator("tr.r").nth(1).wait_for()
+        order = [row.split("\n")[0] for row in tab.locator("tr.r").all_inner_texts()]
+        database.update_experiment(small.alive, tags=[])
+        database.update_experiment(small.stalled, notes="not of this list")
+        tab.get_by_text(f"1 of {small.runs} runs").wait_for()
+        left = tab.locator("tr.r").all_inner_texts()
+        names = [database.get_experiment(one).name for one in (small.dead, small.alive)]
+        lists = [url for url in visitor.asked[asked:] if "/api/runs?" in url]
+
+    assert [one.split()[0] for one in order] == names  # the dead first, as the list is sorted
+    assert len(left) == 1
+    assert lists
+    assert all("ids=" in url and "q=tag" in url for url in lists)
+
+
+def test_a_comparison_follows_its_runs_and_asks_for_those_alone_that_changed(small, tmp_path, visit):
+    with serving([str(small.folder)], tmp_path / "cache") as address, EnhancedDatabaseConnection(small.url) as database:
+        visitor = visit(address).open(f"/compare?runs={small.alive},{small.stalled}&m=val_loss").settle()
+        asked = len(visitor.asked)
+        step = database.summaries(small.alive)[0].last_step + 1
+        database.save_metric(Metric(small.alive, "val_loss", 0.1234, step))
+        visitor.tab.locator("tr", has_text="best val_loss").get_by_text("0.1234").wait_for()
+
+        details = [url for url in visitor.asked[asked:] if f"/api/runs/{small.stalled}" in url]
+        assert details == []
+
+
+def test_a_list_that_was_scrolled_keeps_its_length_when_something_changes(tmp_path, visit):
+    built = build_catalog(tmp_path / "runs", runs=12, checkpoints=600, points=6000)
+    with serving([str(built.folder)], tmp_path / "cache") as address:
+        visitor = visit(address).open("/checkpoints?sort=step").settle()
+        tab = visitor.tab
+        high = "document.querySelector('.main').scrollHeight"
+        before = tab.evaluate(
+            f"() => {{ const m = document.querySelector('.main'); m.scrollTop = {high}; return {high}; }}"
+        )
+        tab.wait_for_function(f"(old) => {high} > old", arg=before)
+        grown, place = tab.evaluate(f"() => [{high}, document.querySelector('.main').scrollTop]")
+        asked = len(visitor.asked)
+        with EnhancedDatabaseConnection(built.url) as database:
+            database.update_checkpoint(built.real_checkpoints[0], pinned=True)
+        while not [url for url in visitor.asked[asked:] if "cursor=" in url]:
+            tab.wait_for_timeout(50)
+        visitor.settle()
+
+        assert tab.evaluate(f"() => {high}") >= grown
+        assert tab.evaluate("() => document.querySelector('.main').scrollTop") >= place
 
 
 def test_a_diff_shows_new_nan_first_and_bars_by_what_is_finite(place, tmp_path, visit):
@@ -140,6 +226,9 @@ def test_the_trash_dialog_of_a_list_shows_the_command_that_does_the_same(small, 
         visitor.shoot(f"trash-dialog-{count}")
         before = len(mc.list_checkpoints(small.root))
         done = CliRunner().invoke(app, shlex.split(told)[1:])
+
+        tab.locator("dialog[open]").get_by_role("button", name="Cancel").click()
+        tab.get_by_text(f"{4 - count} checkpoint").first.wait_for()  # the catalog was told, and so was the page
 
         assert told.startswith("mckpt rm ")
         assert done.exit_code == 0

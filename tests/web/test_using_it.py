@@ -12,7 +12,9 @@ from model_checkpoint.database import EnhancedDatabaseConnection, Experiment, Me
 pytestmark = pytest.mark.slow
 
 
-def test_a_point_is_on_the_page_soon_after_it_is_written_and_only_the_tail_is_fetched(small, tmp_path, visit):
+def test_a_point_is_on_the_page_soon_after_it_is_written_and_only_the_tail_is_fetched(
+    small, tmp_path, visit, tell_figure
+):
     with serving([str(small.folder)], tmp_path / "cache") as address:
         visitor = visit(address).open(f"/run/{small.alive}").settle()
         shown = visitor.tab.locator(".legend tr", has_text="val_loss").locator("td.v")
@@ -22,7 +24,7 @@ def test_a_point_is_on_the_page_soon_after_it_is_written_and_only_the_tail_is_fe
             connection.save_metric(Metric(small.alive, "val_loss", 0.1234, step=step))
         written = time.perf_counter()
         shown.get_by_text("0.1234").wait_for()
-        print(f"\nlive after {time.perf_counter() - written:.2f} s")
+        tell_figure("live on a small catalog", time.perf_counter() - written)
 
         series = [url for url in visitor.asked[asked:] if "/series" in url]
         assert shown.inner_text() == "0.1234"
@@ -79,8 +81,8 @@ def test_a_prune_is_previewed_told_as_a_command_done_and_undone(tmp_path, visit)
         tab = visitor.tab
         tab.get_by_role("button", name="Move 3 to trash").click()
         dialog = tab.locator("dialog[open]")
-        assert "mckpt prune" in dialog.inner_text()
-        assert "--keep last:2" in dialog.inner_text()
+        assert "mckpt rm" in dialog.inner_text()
+        assert dialog.locator("code").inner_text().count("root@") == 3
         visitor.shoot("prune-dialog")
         assert steps() == [1, 2, 3, 4, 5]  # nothing yet
         dialog.get_by_role("button", name="Move to trash").click()
@@ -174,6 +176,31 @@ def test_the_keyboard_is_enough(served, big, visit):
     tab.wait_for_url(lambda url: url.endswith(f"#/run/{big.real}"))
     tab.keyboard.press("?")
     assert "select the row" in tab.locator("dialog[open]").inner_text()
+
+
+def test_charts_are_zoomed_and_plans_are_looked_at_by_keys_alone(served, big, visit, axe):
+    visitor = visit(served).open(f"/run/{big.alive}").settle()
+    tab = visitor.tab
+    tab.get_by_role("application").first.focus()
+    tab.keyboard.press("+")
+    tab.get_by_role("button", name="Reset zoom").wait_for()
+    first = tab.url.partition("zoom=")[2]
+    tab.get_by_role("application").first.focus()
+    tab.keyboard.press("ArrowRight")
+    tab.wait_for_function("(old) => !location.hash.endsWith(old)", arg=first)
+    violations = visitor.violations(axe)
+    tab.keyboard.press("0")
+    tab.get_by_role("button", name="Reset zoom").wait_for(state="detached")
+    visitor.go(f"/run/{big.real}/memory").settle()
+    tab.get_by_role("application").focus()
+    tab.keyboard.press("Home")
+    tab.get_by_text("This plan:").wait_for()
+    least = tab.get_by_text("This plan:").inner_text()
+    tab.keyboard.press("End")
+    tab.wait_for_function("(old) => !document.body.innerText.includes(old)", arg=least)
+
+    assert violations == []
+    assert visitor.violations(axe) == []
 
 
 def test_a_zoom_asks_again_and_stays_in_the_address(served, big, visit):

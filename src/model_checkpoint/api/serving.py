@@ -54,6 +54,7 @@ def serve(
     import uvicorn
 
     from model_checkpoint.api.application import make_app
+    from model_checkpoint.api.library.served_places import said
     from model_checkpoint.api.library.shelves import Library
 
     secret = secrets.token_urlsafe(24) if token is None else token
@@ -74,7 +75,7 @@ def serve(
             lifespan="on",
         )
         address = address_of(host, bound.getsockname()[1], secret)
-        tell(f"serving {', '.join(roots) or database_url} at {address}")
+        tell(f"serving {said(roots or [database_url or ''])} at {address}")
         if open_browser:
             threading.Timer(0.5, webbrowser.open, [address]).start()
 

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from model_checkpoint.cli.finding.catalogs import root_catalog_url
 from model_checkpoint.engine.common.info import CheckpointInfo
-from model_checkpoint.engine.root.listing import list_checkpoints
-from model_checkpoint.engine.root.refs import parse_ref
+from model_checkpoint.engine.root.listing import list_checkpoints, read_listed, to_info
+from model_checkpoint.engine.root.marks import NO_MARKS, read_marks
+from model_checkpoint.engine.root.refs import choose_one, parse_ref
 from model_checkpoint.errors import CheckpointException, WrongReference
 from model_checkpoint.storage.locate import open_store
 
@@ -25,10 +26,23 @@ if TYPE_CHECKING:  # brings SQLAlchemy
 log = logging.getLogger("model_checkpoint.cli")
 
 
-def echo_marks(info: CheckpointInfo, action: str, database: str = "") -> bool:
-    """Tell the catalog of pins, tags and the note of a checkpoint; says whether there was one to tell."""
-    fields: dict[str, Any] = {"pinned": info.pinned, "tags": list(info.tags), "notes": info.note}
-    return _echo([info], action, database, lambda catalog, id: catalog.update_checkpoint(id, **fields))
+@contextmanager
+def echoing_marks(ref: str, action: str, database: str = "") -> Iterator[None]:
+    """Tell the catalog of pins, tags and the note of a checkpoint when the block ends, however it ends."""
+    if root_catalog_url(parse_ref(ref).root, database) is None:
+        yield
+        return
+    store, found = choose_one(ref)
+    info = to_info(store, found)
+    before, done = read_marks(store, info.id).get(info.id, NO_MARKS), False
+    try:
+        yield
+        done = True
+    finally:
+        now = read_marks(store, info.id).get(info.id, NO_MARKS)
+        if done or now != before:
+            fields: dict[str, Any] = {"pinned": now.pinned, "tags": list(now.tags), "notes": now.note}
+            _echo([info], action, database, lambda catalog, id: catalog.update_checkpoint(id, **fields))
 
 
 def echo_removed(infos: Sequence[CheckpointInfo], database: str = "") -> bool:
@@ -63,10 +77,18 @@ def echo_repair(report: RepairReport, database: str = "") -> None:
     """Tell the catalog which checkpoints are whole again, and of which something is lost."""
     lost = {one.checkpoint for one in report.lost}
     mended = {one.checkpoint for one in report.repaired} - lost
-    whole = [info for info in report.examined if info.id and info.prefix in mended]
-    broken = [info for info in report.examined if info.id and info.prefix in lost]
+    known = [info for info in report.examined if info.id]
+    whole = [info for info in known if info.prefix in mended]
     _echo(whole, "repair", database, _note_nothing if report.unread else _note_whole)
-    _echo(broken, "repair", database, _note_nothing, outcome="failed")
+    _echo([info for info in known if info.prefix in lost], "repair", database, _note_nothing, outcome="failed")
+    if not report.unread:  # what a repair that was broken off has mended, nobody has told yet
+        others = [info for info in known if info.prefix not in lost | mended]
+        _echo(others, "repair", database, _note_whole, only=_doubted)
+
+
+def _doubted(catalog: EnhancedDatabaseConnection, id: str) -> bool:
+    row = catalog.get_checkpoint(id)
+    return row is not None and row.health in ("damaged", "missing")
 
 
 def _note_nothing(catalog: EnhancedDatabaseConnection, id: str) -> None:
@@ -79,9 +101,20 @@ def _note_whole(catalog: EnhancedDatabaseConnection, id: str) -> None:
     catalog.record_integrity(IntegrityRecord(checkpoint_id=id, outcome="healthy", method="repair"))
 
 
-def echo_restored(info: CheckpointInfo, database: str = "") -> bool:
-    """Tell the catalog that a checkpoint is back."""
-    return _echo([info], "restore", database, lambda catalog, id: catalog.undelete_checkpoint(id))
+@contextmanager
+def echoing_restored(root: str, database: str = "") -> Iterator[None]:
+    """Tell the catalog of what is back in a root when the block ends, however it ends."""
+    if root_catalog_url(root, database) is None:
+        yield
+        return
+    store = open_store(root)
+    before = set(store.names())
+    try:
+        yield
+    finally:
+        listed = [read_listed(store, name) for name in sorted(set(store.names()) - before)]
+        back = [info for one in listed if one is not None and (info := to_info(store, one)).id]
+        _echo(back, "restore", database, lambda catalog, id: catalog.undelete_checkpoint(id))
 
 
 def _echo(
@@ -92,10 +125,13 @@ def _echo(
     *,
     outcome: str = "ok",
     details: Mapping[str, Any] | None = None,
+    only: Callable[[EnhancedDatabaseConnection, str], bool] = lambda _, __: True,
 ) -> bool:
     """Tell the catalog of each root what was done to those of ``infos`` that lie there, each with an audit entry."""
 
     def tell_one(catalog: EnhancedDatabaseConnection, info: CheckpointInfo) -> None:
+        if not only(catalog, info.id):
+            return
         tell(catalog, info.id)
         own = {"name": info.prefix, "by": "mckpt", **(details or {})}
         catalog.record_audit(action, info.id, outcome=outcome, details=own)

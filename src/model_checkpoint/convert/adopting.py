@@ -12,13 +12,14 @@ from pathlib import Path
 from model_checkpoint.convert.converting import save_imported
 from model_checkpoint.convert.errors import SourceChanged
 from model_checkpoint.convert.findings import TrainerCheckpoint, find_checkpoints
-from model_checkpoint.convert.formats import IMPORTERS
+from model_checkpoint.convert.formats import import_as
 from model_checkpoint.engine.common.meter import Meter
 from model_checkpoint.engine.common.option_checks import require
 from model_checkpoint.engine.common.progress import Listen, listening
 from model_checkpoint.engine.root.describe import describe
 from model_checkpoint.errors import CheckpointException, CheckpointNotFound, StepExists
 from model_checkpoint.events import Emit
+from model_checkpoint.notebook_html import html_table
 from model_checkpoint.storage.contract.store import Store
 from model_checkpoint.storage.locate import open_store
 
@@ -62,6 +63,16 @@ class AdoptReport:
         rows += [f"failed   {path}: {what}" for path, what in self.failed.items()]
         counts = f"{len(self.adopted)} adopted, {len(self.present)} present, {len(self.failed)} failed"
         return "\n".join([*rows, f"{self.root}: {counts}, {len(self.ignored)} other files left alone"])
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows it: what became of each."""
+        rows = [
+            *(("adopted", one.name, f"step {one.step}, from {one.source}") for one in self.adopted),
+            *(("present", name, "") for name in self.present),
+            *(("failed", path, what) for path, what in self.failed.items()),
+        ]
+        notes = [f"{one.name}: {note}" for one in self.adopted for note in one.notes]
+        return html_table(str(self).rpartition("\n")[2], ["", "checkpoint", ""], rows, remarks=notes)
 
 
 def adopt(
@@ -124,7 +135,7 @@ def _adopted(one: TrainerCheckpoint, store: Store, root: str, emit: Emit) -> Ado
     if store.exists() and store.has(one.name):
         _require_same(one, root, print_of)
         return None
-    told = IMPORTERS[one.format](one.path)
+    told = import_as(one.format, one.path)
     origin = {"from": str(one.path.absolute()), "format": one.format, "fingerprint": print_of}
     id = hashlib.sha256(f"{one.name} {print_of}".encode()).hexdigest()[:32]
     info = save_imported(told, one.path, root, name=one.name, metadata={_ADOPTED: origin}, id=id, progress=emit)

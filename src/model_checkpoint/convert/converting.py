@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from model_checkpoint.convert.formats import IMPORTERS, NATIVE, format_of
+from model_checkpoint.convert.formats import NATIVE, format_of, import_as
 from model_checkpoint.convert.sources.imported import Imported
-from model_checkpoint.convert.targets.dcp_export import export_dcp
-from model_checkpoint.convert.targets.huggingface_export import export_huggingface
-from model_checkpoint.convert.targets.orbax_export import export_orbax
-from model_checkpoint.convert.targets.torch_export import export_torch
 from model_checkpoint.distributed.coordinators.local import LocalCoordinator
 from model_checkpoint.engine.common.info import CheckpointInfo
 from model_checkpoint.engine.common.option_checks import require
@@ -26,13 +22,7 @@ from model_checkpoint.errors import OptionInvalid
 from model_checkpoint.events import Emit
 from model_checkpoint.plan import trainer_step
 
-_EXPORTERS: dict[str, Callable[[Reference, str | os.PathLike[str], str | None, Emit], Exported]] = {
-    "dcp": lambda ref, target, _, emit: export_dcp(ref, target, progress=emit),
-    "pt": lambda ref, target, part, emit: export_torch(ref, target, parts=part, progress=emit),
-    "safetensors": lambda ref, target, part, emit: export_file(ref, target, parts=part, progress=emit),
-    "hf": lambda ref, target, part, emit: export_huggingface(ref, target, part=part or "model", progress=emit),
-    "orbax": lambda ref, target, _, emit: export_orbax(ref, target, progress=emit),
-}
+_TARGETS = ("dcp", "pt", "safetensors", "hf", "orbax")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +95,7 @@ def convert(
         1
     """
     require(progress=progress)
-    known = (NATIVE, *_EXPORTERS)
+    known = (NATIVE, *_TARGETS)
     if to not in known:
         raise OptionInvalid(f"to={to!r}: expected one of {', '.join(known)}. Nothing was done.")
     found = NATIVE if isinstance(source, CheckpointInfo) or not isinstance(source, (str, os.PathLike)) else None
@@ -115,9 +105,9 @@ def convert(
         if found == NATIVE:
             raise OptionInvalid(
                 f"{said}: is a checkpoint of ours already, or nothing is there. Say with to= what to make of it "
-                f"({', '.join(_EXPORTERS)}). Nothing was done."
+                f"({', '.join(_TARGETS)}). Nothing was done."
             )
-        told = IMPORTERS[found](said)
+        told = import_as(found, said)
         info = save_imported(
             told,
             Path(said),
@@ -134,7 +124,7 @@ def convert(
         if found == NATIVE:
             return _exported(source, found, said, target, emit, to=to, part=part)
         with TemporaryDirectory(prefix=".converting-", dir=Path(target).absolute().parent) as room:
-            between = save_imported(IMPORTERS[found](said), Path(said), room, step=step, name=name, progress=emit)
+            between = save_imported(import_as(found, said), Path(said), room, step=step, name=name, progress=emit)
             return _exported(between, found, said, target, emit, to=to, part=part)
 
 
@@ -196,7 +186,7 @@ def _report(said: str, found: str, told: Imported, info: CheckpointInfo) -> Conv
 def _exported(
     ref: Reference, found: str, said: str, target: str | os.PathLike[str], emit: Emit, *, to: str, part: str | None
 ) -> Converted:
-    done = _EXPORTERS[to](ref, target, part, emit)
+    done = _export(ref, target, emit, to=to, part=part)
     return Converted(
         source=said,
         source_format=found,
@@ -206,3 +196,24 @@ def _exported(
         tensors=done.tensors,
         nbytes=done.nbytes,
     )
+
+
+def _export(ref: Reference, target: str | os.PathLike[str], emit: Emit, *, to: str, part: str | None) -> Exported:
+    """Write a checkpoint of ours in another format; what that needs is imported here and not before."""
+    if to == "dcp":
+        from model_checkpoint.convert.targets.dcp_export import export_dcp
+
+        return export_dcp(ref, target, progress=emit)
+    if to == "pt":
+        from model_checkpoint.convert.targets.torch_export import export_torch
+
+        return export_torch(ref, target, parts=part, progress=emit)
+    if to == "hf":
+        from model_checkpoint.convert.targets.huggingface_export import export_huggingface
+
+        return export_huggingface(ref, target, part=part or "model", progress=emit)
+    if to == "orbax":
+        from model_checkpoint.convert.targets.orbax_export import export_orbax
+
+        return export_orbax(ref, target, progress=emit)
+    return export_file(ref, target, parts=part, progress=emit)

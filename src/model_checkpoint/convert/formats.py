@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 from model_checkpoint.convert.errors import SourceUnreadable
-from model_checkpoint.convert.sources.dcp_folder import import_dcp
-from model_checkpoint.convert.sources.dcp_metadata import METADATA
-from model_checkpoint.convert.sources.huggingface_folder import import_huggingface, weight_files
+from model_checkpoint.convert.sources.huggingface_folder import weight_files
 from model_checkpoint.convert.sources.imported import Imported
-from model_checkpoint.convert.sources.orbax_folder import MARKS, import_orbax
-from model_checkpoint.convert.sources.safetensors_file import import_safetensors
-from model_checkpoint.convert.sources.torch_file import import_torch
-from model_checkpoint.convert.sources.trainer_folder import TRAINER_STATE, import_trainer
+from model_checkpoint.convert.sources.orbax_folder import MARKS
+from model_checkpoint.convert.sources.trainer_folder import TRAINER_STATE
 
 NATIVE = "native"
-IMPORTERS: dict[str, Callable[[str | os.PathLike[str]], Imported]] = {
-    "dcp": import_dcp,
-    "pt": import_torch,
-    "safetensors": import_safetensors,
-    "hf": import_huggingface,
-    "trainer": import_trainer,
-    "orbax": import_orbax,
+_IMPORTERS = {
+    "dcp": ("dcp_folder", "import_dcp"),
+    "pt": ("torch_file", "import_torch"),
+    "safetensors": ("safetensors_file", "import_safetensors"),
+    "hf": ("huggingface_folder", "import_huggingface"),
+    "trainer": ("trainer_folder", "import_trainer"),
+    "orbax": ("orbax_folder", "import_orbax"),
 }
+_DCP_MARK = ".metadata"
 TORCH_FILES = (".pt", ".pth", ".ckpt", ".bin")
+
+
+def import_as(found: str, source: str | os.PathLike[str]) -> Imported:
+    """Read a checkpoint of a format; what that needs (torch for ``pt`` and ``dcp``) is imported here and not before."""
+    module, function = _IMPORTERS[found]
+    told: Imported = getattr(import_module(f"model_checkpoint.convert.sources.{module}"), function)(source)
+    return told
 
 
 def format_of(source: str | os.PathLike[str]) -> str:
@@ -57,7 +61,7 @@ def file_format(path: Path) -> str | None:
 
 def folder_format(folder: Path) -> str | None:
     """The format of a checkpoint that is a folder; None for a folder that is none."""
-    if (folder / METADATA).is_file():
+    if (folder / _DCP_MARK).is_file():
         return "dcp"
     if (folder / TRAINER_STATE).is_file():
         return "trainer"

@@ -9,10 +9,11 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:  # only series have arrays
+    import numpy as np
+    from numpy.typing import NDArray
 
 T = TypeVar("T")
 
@@ -146,6 +147,7 @@ class Series:
     """The points of one series as columns, by step and time.
 
     Example:
+        >>> import numpy as np
         >>> len(Series(np.array([1, 2]), np.array([0.0, 0.0]), np.array([0.5, 0.4])))
         2
     """
@@ -219,12 +221,17 @@ class RunPulse(NamedTuple):
     """What moves when anything about a run does."""
 
     status: str
+    started: float
+    last_seen: float | None
+    last_step_at: float | None
+    words: str  # its name, tags and notes, as they are stored
     step: int | None
     points: int
     last_step: int | None
     checkpoints: int
     saved: tuple[float, float, float, int]  # the latest save, deletion and verification; how many are pinned
     damaged: int
+    checkpoint_words: int  # of all tags and notes of its checkpoints; differs when one of them does
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,6 +253,16 @@ class SavedDay:
     start: float
     saved_bytes: int
     deleted_bytes: int
+
+
+class RecentSave(NamedTuple):
+    """One of the latest saves of a root."""
+
+    root: str
+    id: str
+    step: int
+    created_at: float
+    nbytes: int  # that no other checkpoint has
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,9 +1,18 @@
 """What was previewed is what goes, and it comes back; where the bytes are."""
 
+import json
+import shlex
+import time
+
+import numpy as np
+import pytest
 from tests.ground.served import Server
+from typer.testing import CliRunner
 
 import model_checkpoint as mc
 from model_checkpoint.api.library.shelves import Library
+from model_checkpoint.cli.main import app
+from model_checkpoint.database import EnhancedDatabaseConnection
 
 
 def plan(server, made, *keep):
@@ -17,8 +26,32 @@ def test_a_plan_says_of_each_why_it_goes_or_stays_and_removes_nothing(server, ma
     assert [rows[id]["keep"] for id in made.real_checkpoints] == [False, False, False, True]
     assert all(row["why"] for row in told["rows"])
     assert told["frees"] == sum(row["frees"] for row in told["rows"]) > 0
-    assert "--keep last:1" in told["cli"]
     assert len(mc.list_checkpoints(made.root)) == 4
+
+
+def test_the_command_beside_a_plan_does_what_the_button_does(server, made, tmp_path):
+    """Of two runs in two roots each keeps its newest, though by the same words a root alone would not."""
+    with mc.ExperimentTracker("second", "digits", database_url=made.url) as run:
+        for root in (made.root, tmp_path / "other root"):
+            with mc.EnhancedCheckpointManager(run, root, max_checkpoints=None) as manager:
+                for step in (50, 60):
+                    manager.save_checkpoint({"w": np.zeros(4)}, step=step)
+    told = server.post("/api/retention/plan", json={"keep": ["last:1"]}).json()
+    gone = {row["id"] for row in told["rows"] if not row["keep"]}
+    roots = (made.root, tmp_path / "other root")
+    before = {one.id for root in roots for one in mc.list_checkpoints(root)}
+
+    for command in told["cli"].split(" && "):
+        assert CliRunner().invoke(app, shlex.split(command)[1:]).exit_code == 0
+
+    left = {one.id for root in roots for one in mc.list_checkpoints(root)}
+    kept = {row["id"] for row in told["rows"] if row["keep"]}
+    with EnhancedDatabaseConnection(made.url) as catalog:
+        states = {id: catalog.get_checkpoint(id).state for id in gone | kept}
+    assert len(gone) >= 5
+    assert left == before - gone
+    assert {states[id] for id in gone} == {"deleted"}
+    assert {states[id] for id in kept} == {"committed"}
 
 
 def test_what_was_previewed_goes_and_the_undo_id_brings_it_back(server, made, tmp_path):
@@ -65,6 +98,26 @@ def test_storage_tells_disk_runs_and_growth(reader, built):
     unique = [run["unique"] for run in told["runs"]]
     assert unique == sorted(unique, reverse=True)
     assert sum(run["n"] for run in told["runs"]) == built.checkpoints
+
+
+def test_the_page_and_the_command_line_foresee_the_same(tmp_path):
+    """A run of an hour fills a disk as fast as one of a fortnight: the pace is that of its saves."""
+    url = f"sqlite:///{tmp_path}/runs.db"
+    with (
+        mc.ExperimentTracker("fresh", database_url=url) as run,
+        mc.EnhancedCheckpointManager(run, tmp_path / "root", max_checkpoints=None) as manager,
+    ):
+        for step in range(5):
+            manager.save_checkpoint({"w": np.zeros(100_000) + step}, step=step)
+            time.sleep(0.2)
+    told = json.loads(CliRunner().invoke(app, ["forecast", str(tmp_path / "root"), "--json"]).output)
+    left = told["saves_left"] * told["pace"]["seconds"]
+
+    with Library([str(tmp_path)], cache_dir=str(tmp_path / "cache")) as library, Server(library) as server:
+        (disk,) = server.get("/api/storage").json()["disks"]
+
+    assert left < 1000 * 86_400
+    assert disk["full_at"] - time.time() == pytest.approx(left, rel=0.1)
 
 
 def test_a_read_only_server_changes_nothing(made, tmp_path):

@@ -160,6 +160,18 @@ def test_a_run_is_told_whole(reader, built):
     assert reader.get("/api/runs/nobody").status_code == 404
 
 
+def test_secrets_in_the_settings_of_a_run_are_not_told(server, made):
+    hidden = {"api_key": "hush", "db": {"password": "hush"}, "hf_token": "hf_hush_0123456789"}
+    with EnhancedDatabaseConnection(made.url) as connection:
+        connection.update_experiment(made.alive, config={**hidden, "pad_token": "<pad>", "max_tokens": 512, "keys": 3})
+
+    answer = server.get(f"/api/runs/{made.alive}")
+
+    told = {"api_key": "***", "db": {"password": "***"}, "hf_token": "***"}
+    assert answer.json()["config"] == {**told, "pad_token": "<pad>", "max_tokens": 512, "keys": 3}
+    assert "hush" not in answer.text + server.get("/api/runs").text + server.get("/api/lineage").text
+
+
 def test_the_next_save_is_expected_by_the_pace_of_the_latest(reader, built):
     run = reader.get(f"/api/runs/{built.alive}").json()
 

@@ -27,6 +27,7 @@ class CheckpointLine(Answer):
     experiment: str
     name: str
     ref: str = Field(description="How a command line names it, quoted for a shell; empty if it cannot.")
+    told_by: str = Field(description="What `mckpt rm` needs beside it so that this catalog hears of it; often nothing.")
     step: int
     at: float
     bytes: int

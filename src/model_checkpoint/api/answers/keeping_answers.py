@@ -87,7 +87,7 @@ class DiskAnswer(Answer):
     free: int | None
     used: int
     other: int | None
-    rate: float = Field(description="Bytes a day, over the last two weeks.")
+    rate: float = Field(description="Bytes a day, at the pace of the latest saves of roots that still save.")
     full_at: float | None
     days: list[StorageDay]
 

@@ -90,7 +90,8 @@ class RunPage(Answer):
     """Some runs, and how many there are of each status."""
 
     rows: list[ListedRun]
-    counts: dict[str, int] = Field(description="Of the runs that were searched for.")
+    places: list[int] = Field(description="Where each row stands among all that were searched for, whatever `ids` are.")
+    counts: dict[str, int] = Field(description="Of the runs that were searched for, whatever `ids` are.")
     all_counts: dict[str, int] = Field(description="Of all runs, whatever was searched for.")
     attention: list[ListedRun] = Field(description="Runs that stalled or died, the latest first; at most 5.")
     worst_at_risk: RiskiestRun | None

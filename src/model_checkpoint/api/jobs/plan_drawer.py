@@ -71,7 +71,7 @@ class PlanDrawer:
         digest = hashlib.sha256("\n".join([*words, *(part.plan.id for part in parts)]).encode()).hexdigest()[:20]
         drawn = _Drawn(digest, keepers, parts, time.time() + PLAN_SECONDS)
         self._plans.set(digest, drawn)
-        return _shown(drawn, words)
+        return _shown(drawn)
 
     def _runs(self, run: str | None) -> list[tuple[Shelf, str, str]]:
         """Which runs in which roots; without a run, all that may be changed."""
@@ -150,7 +150,7 @@ class PlanDrawer:
         return {"restored": restored, "lost": lost}
 
 
-def _shown(drawn: _Drawn, words: Sequence[str]) -> dict[str, Any]:
+def _shown(drawn: _Drawn) -> dict[str, Any]:
     titles = {
         id: one for shelf in {part.shelf for part in drawn.parts} for id, one in titles_in(shelf.connection).items()
     }
@@ -170,8 +170,6 @@ def _shown(drawn: _Drawn, words: Sequence[str]) -> dict[str, Any]:
         for part in drawn.parts
         for one in part.plan.decisions
     ]
-    roots = sorted({part.root for part in drawn.parts})
-    keep = " ".join(f"--keep {shlex.quote(word)}" for word in words)
     return {
         "plan_id": drawn.id,
         "rows": rows,
@@ -180,5 +178,15 @@ def _shown(drawn: _Drawn, words: Sequence[str]) -> dict[str, Any]:
         "frees": sum(part.plan.freed_bytes for part in drawn.parts),
         "notes": [note for part in drawn.parts for note in (*part.plan.unranked, *part.plan.warnings)][:100],
         "until": drawn.until,
-        "cli": f"mckpt prune {shlex.quote(roots[0]) if len(roots) == 1 else 'ROOT'} {keep} --dry-run",
+        "cli": _command(drawn),
     }
+
+
+def _command(drawn: _Drawn) -> str:
+    """What does the same on a command line: not the rules, which mean whole roots there, but what goes by them."""
+    refs: dict[str, list[str]] = {}
+    for part in drawn.parts:
+        gone = [shlex.quote(f"{part.root}@{one.name}") for one in part.plan.dropped]
+        refs.setdefault(part.shelf.told_by(part.root), []).extend(gone)
+    commands = [("mckpt rm", *some, told) for told, some in refs.items() if some]
+    return " && ".join(" ".join(filter(None, words)) for words in commands)

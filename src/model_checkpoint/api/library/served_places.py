@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from model_checkpoint.database.opening.database_url import read_url, shown
 from model_checkpoint.errors import CheckpointNotFound
 
 CATALOGS = ("catalog.db", "experiments.db")
@@ -40,7 +41,7 @@ def discover(places: Sequence[str]) -> ServedPlaces:
 
 def _below(place: str) -> Iterator[tuple[str, str]]:
     if "://" in place:
-        yield ("database" if place.partition("://")[0].partition("+")[0] in _SQL else "root"), place
+        yield ("database" if is_database(place) else "root"), place
         return
     path = os.path.abspath(os.path.expanduser(place))
     if os.path.isfile(path):
@@ -54,6 +55,21 @@ def _below(place: str) -> Iterator[tuple[str, str]]:
 
 
 _SQL = ("sqlite", "postgresql", "postgres", "mysql", "mariadb")
+
+
+def is_database(place: str) -> bool:
+    """Whether a place is the URL of a database."""
+    return "://" in place and place.partition("://")[0].partition("+")[0] in _SQL
+
+
+def said(places: Iterable[str]) -> str:
+    """Places as they may stand on a terminal or in a log: without passwords.
+
+    Example:
+        >>> said(["runs", "postgresql://me:hush@db/runs"])
+        'runs, postgresql+psycopg://me:***@db/runs'
+    """
+    return ", ".join(shown(read_url(place)) if is_database(place) else place for place in places)
 
 
 def _folders(top: str) -> Iterator[str]:

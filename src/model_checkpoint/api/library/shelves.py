@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import tempfile
 import time
@@ -18,6 +19,7 @@ from model_checkpoint.checkpoint.managed_checkpoints import ManagedCheckpoints
 from model_checkpoint.checkpoint.manager_options import ManagerOptions
 from model_checkpoint.checkpoint.opening import open_services
 from model_checkpoint.database import Checkpoint, EnhancedDatabaseConnection, RunOverview, open_catalog
+from model_checkpoint.database.opening.database_url import is_file, read_url, shown
 from model_checkpoint.performance.lru import LRUCache
 
 _SEEN = 64  # a change of one part in so many is not seen in a sparkline
@@ -47,6 +49,20 @@ class Shelf:
     def writable(self) -> bool:
         """Whether checkpoints of this shelf may be pinned, deleted and repaired from here."""
         return self._writable and not self.connection.read_only
+
+    @property
+    def keeps_verdicts(self) -> bool:
+        """Whether what a verification finds is recorded: not in the catalog of a server that changes nothing."""
+        return self.mirror or self.writable
+
+    def told_by(self, root: str) -> str:
+        """What a command on ``root`` must say so that this catalog hears of it, quoted for a shell.
+
+        Nothing where it finds the catalog by itself: in the root. A password is never shown.
+        """
+        url = read_url(self.connection.database_url)
+        own = is_file(url) and os.path.abspath(str(url.database)) == os.path.abspath(f"{root}/catalog.db")
+        return "" if own else f"--database {shlex.quote(shown(url))}"
 
     def sparklines(self, series: Mapping[str, tuple[str, int]]) -> dict[str, list[float | None]]:
         """Of each run one series as a few numbers; drawn anew when so many points came that one would see it.

@@ -16,9 +16,10 @@ from typing import Any, Literal
 from model_checkpoint import forks
 from model_checkpoint.api.library.shelves import Library, Shelf
 from model_checkpoint.database.opening.database_url import is_file, read_url
-from model_checkpoint.database.records import RunPulse
+from model_checkpoint.database.records import Experiment, RunPulse
+from model_checkpoint.tracking.reporting.vitals import RunState, judge_run
 
-ChangeType = Literal["points", "checkpoint", "run", "job", "damage", "reset"]
+ChangeType = Literal["points", "step", "checkpoint", "run", "job", "damage", "reset"]
 EVERY = 0.25  # seconds between two looks, and between two messages
 _KEPT = 2000
 
@@ -104,22 +105,44 @@ class ShelfWatch:
     def __init__(self, library: Library) -> None:
         self._library = library
         self._known: dict[int, Mapping[str, RunPulse]] = {}
+        self._states: dict[int, Mapping[str, RunState]] = {}
         self._stamps: dict[int, tuple[Any, ...]] = {}
 
     def look(self) -> list[Change]:
         """What changed; at the first look nothing, since nobody knows what was before."""
-        found: list[Change] = []
-        for shelf in self._library.shelves():
-            stamp = _stamp(shelf)
-            if stamp is not None and self._stamps.get(id(shelf)) == stamp:
-                continue  # the files of the database are as they were
-            now, before = shelf.connection.pulses(), self._known.get(id(shelf))
+        return [change for shelf in self._library.shelves() for change in self._look_at(shelf)]
+
+    def _look_at(self, shelf: Shelf) -> list[Change]:
+        place, stamp, found = id(shelf), _stamp(shelf), list[Change]()
+        if stamp is None or self._stamps.get(place) != stamp:  # else the files of the database are as they were
+            now, before = shelf.connection.pulses(), self._known.get(place)
             if before is not None:
                 found.extend(_changes(before, now))
-            self._known[id(shelf)] = now
+            self._known[place] = now
             if stamp is not None:
-                self._stamps[id(shelf)] = stamp
-        return found
+                self._stamps[place] = stamp
+        return [*found, *self._fallen_silent(shelf)]
+
+    def _fallen_silent(self, shelf: Shelf) -> list[Change]:
+        """Runs that are judged otherwise than at the last look: silence writes nothing, so the clock has to tell."""
+        running = {run: pulse for run, pulse in self._known[id(shelf)].items() if pulse.status == "running"}
+        now = shelf.connection.now() if running else 0.0
+        states = {run: _state(run, pulse, now) for run, pulse in running.items()}
+        before = self._states.get(id(shelf), {})
+        self._states[id(shelf)] = states
+        return [Change("run", run) for run, state in states.items() if before.get(run, state) is not state]
+
+
+def _state(run: str, pulse: RunPulse, now: float) -> RunState:
+    row = Experiment(
+        id=run,
+        name="",
+        status=pulse.status,
+        start_time=pulse.started,
+        last_seen=pulse.last_seen,
+        last_step_at=pulse.last_step_at,
+    )
+    return judge_run(row, now).state
 
 
 def _stamp(shelf: Shelf) -> tuple[Any, ...] | None:
@@ -143,15 +166,21 @@ def _changes(before: Mapping[str, RunPulse], now: Mapping[str, RunPulse]) -> Ite
         old = before.get(run)
         if old == pulse:
             continue
-        if old is None or (old.status, old.step) != (pulse.status, pulse.step):
+        if old is None or (old.status, old.words) != (pulse.status, pulse.words):
             yield Change("run", run)
         if old is None:
             continue
+        if old.step != pulse.step:
+            yield Change("step", run)
         if old.points != pulse.points:
             further = old.last_step is not None and pulse.last_step is not None and pulse.last_step > old.last_step
             yield Change("points", run, old.last_step if further else None)
-        if (old.checkpoints, old.saved) != (pulse.checkpoints, pulse.saved):
+        if _of_checkpoints(old) != _of_checkpoints(pulse):
             yield Change("checkpoint", run)
         if old.damaged != pulse.damaged:
             yield Change("damage", run)
     yield from (Change("run", run) for run in before.keys() - now.keys())
+
+
+def _of_checkpoints(pulse: RunPulse) -> tuple[Any, ...]:
+    return pulse.checkpoints, pulse.saved, pulse.checkpoint_words

@@ -56,7 +56,7 @@ def describe_checkpoint(shelf: Shelf, row: Checkpoint) -> dict[str, Any]:
         "children": connection.beginnings([row.id]).get(row.id, []),
         "prev": previous,
         "next": following,
-        "cli": command_lines(row),
+        "cli": command_lines(shelf, row),
     }
 
 
@@ -103,15 +103,16 @@ def _has(part: tree.PartSummary) -> str:
     return f"{tensors} of {part.class_name}" if part.class_name else tensors
 
 
-def command_lines(row: Checkpoint) -> dict[str, str]:
+def command_lines(shelf: Shelf, row: Checkpoint) -> dict[str, str]:
     """What to type for the same."""
     ref, word = f"{row.root}@{row.name}", reference(row)
+    told = f"{word} {shelf.told_by(row.root)}".rstrip() if not shelf.mirror else word
     return {
         "show": f"mckpt show {word}",
         "load": f"mc.load({ref!r})",
         "verify": f"mckpt verify {word}",
-        "delete": f"mckpt rm {word}",
-        "restore": f"mckpt restore {word}",
+        "delete": f"mckpt rm {told}",
+        "restore": f"mckpt restore {told}",
     }
 
 

@@ -103,6 +103,7 @@ def _line(shelf: Shelf, row: Checkpoint, head: RunHead, reasons: Sequence[KeptRe
         "experiment": head.project_name,
         "name": row.name,
         "ref": reference(row),
+        "told_by": "" if shelf.mirror else shelf.told_by(row.root),
         "step": row.step,
         "at": row.created_at,
         "bytes": row.file_size,

@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from model_checkpoint.api.answers.plain_values import flattened, plain_of
+from model_checkpoint.api.answers.plain_values import plain_of
 from model_checkpoint.api.library.shelves import Library, Shelf
 from model_checkpoint.api.reading.run_extras import settings_of
 from model_checkpoint.api.reading.run_lines import health_word
 from model_checkpoint.api.reading.run_status import judge
 from model_checkpoint.database import Checkpoint, LineageEdge, RunOverview
+from model_checkpoint.tracking.reporting.run_search import flattened
 
 _MOST_RUNS, _MOST_MARKS = 2000, 60
 _ABSENT = object()
@@ -82,7 +83,7 @@ def changed_settings(before: Mapping[str, Any], after: Mapping[str, Any]) -> dic
     """
     old, new = flattened(before), flattened(after)
     return {
-        name: [plain_of(old.get(name)), plain_of(new.get(name))]
+        name: [plain_of({name: side.get(name)})[name] for side in (old, new)]
         for name in dict.fromkeys([*old, *new])
         if old.get(name, _ABSENT) != new.get(name, _ABSENT)
     }

@@ -8,18 +8,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from model_checkpoint.api.answers.plain_values import flattened, number_of
+from model_checkpoint.api.answers.plain_values import number_of
 from model_checkpoint.api.answers.run_answers import StatusWord
 from model_checkpoint.api.library.shelves import Library, Shelf
-from model_checkpoint.api.reading.run_extras import settings_of
 from model_checkpoint.api.reading.run_status import RunVerdict, judge
 from model_checkpoint.database import MetricSummary, RunOverview
 from model_checkpoint.database.catalog.paging import cursor_of, read_cursor
 from model_checkpoint.errors import OptionInvalid
-from model_checkpoint.plan.metric_expressions import MINIMISED
 from model_checkpoint.plan.run_query import RunQuery, parse_query
+from model_checkpoint.tracking.reporting.run_search import best_of, host_of, search_names, search_row, user_of
 
-OWN_NAMES = ("step", "n", "bytes")
 SORTS = ("heartbeat", "started", "name", "experiment", "status", "step", "n", "bytes", "at_risk")
 _HEADLINES = ("val_loss", "eval_loss", "loss", "train_loss")
 _STEPS = ("total_steps", "max_steps", "num_training_steps", "steps")
@@ -58,12 +56,12 @@ class RunCandidate:
     @property
     def host(self) -> str | None:
         """The machine that saved its newest checkpoint."""
-        return self.actor.rpartition(":")[0].partition("@")[2] or None
+        return host_of(self.actor)
 
     @property
     def user(self) -> str | None:
         """Who saved its newest checkpoint."""
-        return self.actor.partition("@")[0] or None
+        return user_of(self.actor)
 
     @property
     def heard(self) -> float:
@@ -82,20 +80,17 @@ def list_runs(library: Library, wanted: RunsWanted) -> dict[str, Any]:
     """
     shelves = [(shelf, shelf.connection.overviews(), shelf.connection.now()) for shelf in library.shelves()]
     measured = sorted({name for shelf, _, _ in shelves for name in shelf.connection.metric_names()})
-    settings = sorted({name for _, runs, _ in shelves for run in runs for name in flattened(settings_of(run))})
-    names = [*OWN_NAMES, *measured, *(f"best.{name}" for name in measured), *settings]
-    names += [f"config.{name}" for name in settings]  # for those that a metric has the name of
+    names = search_names(measured, [run for _, runs, _ in shelves for run in runs])
     query = parse_query(wanted.text, set(names))
-    candidates = [
-        one for shelf, runs, now in shelves for one in _candidates(shelf, runs, now, _needed(query, wanted, measured))
-    ]
-    chosen = [one for one in candidates if not query.terms or query.matches(searchable(one))]
-    if wanted.ids:
-        chosen = [one for one in chosen if one.overview.experiment.id in wanted.ids]
+    needed = _needed(query, wanted, measured)
+    judged = [(one, now) for shelf, runs, now in shelves for one in _candidates(shelf, runs, now, needed)]
+    candidates = [one for one, _ in judged]
+    chosen = [one for one, now in judged if not query.terms or query.matches(searchable(one, now))]
     page, following = _page(chosen, wanted)
     as_of = max((now for _, _, now in shelves), default=0.0)
     return {
-        "rows": lines_of(page, wanted.columns, as_of),
+        "rows": lines_of(list(page.values()), wanted.columns, as_of),
+        "places": list(page),
         "counts": _counted(chosen),
         "all_counts": _counted(candidates),
         "attention": lines_of(_troubled(candidates), (), as_of),
@@ -151,51 +146,29 @@ def _candidates(
         yield RunCandidate(shelf, run, judge(run, now), actor, by_run.get(run.experiment.id, {}))
 
 
-def searchable(one: RunCandidate) -> dict[str, Any]:
+def searchable(one: RunCandidate, now: float) -> dict[str, Any]:
     """A run as a search looks at it."""
-    row = one.overview.experiment
-    settings = flattened(settings_of(one.overview))
-    metrics = {name: summary.last for name, summary in one.summaries.items()}
-    best = {f"best.{name}": best_of(summary)[0] for name, summary in one.summaries.items()}
-    return {
-        **settings,
-        **{f"config.{name}": value for name, value in settings.items()},
-        **metrics,
-        **best,
-        "step": row.step,
-        "n": one.overview.checkpoints,
-        "bytes": one.overview.unique_bytes,
-        "status": one.verdict.status.value,
-        "tag": list(row.tags),
-        "experiment": row.project_name,
-        "name": row.name,
-        "id": row.id,
-        "host": one.host,
-        "user": one.user,
-        "text": f"{row.project_name}/{row.name} {row.id} {row.notes}",
-    }
+    return search_row(one.overview, now=now, saver=one.actor, summaries=one.summaries.values())
 
 
-def best_of(summary: MetricSummary) -> tuple[float | None, int | None]:
-    """The best value of a series, and its step: the least of what gets better downwards, else the greatest."""
-    if summary.metric_name.lower().endswith(MINIMISED):
-        return summary.min, summary.min_step
-    return summary.max, summary.max_step
-
-
-def _page(chosen: Sequence[RunCandidate], wanted: RunsWanted) -> tuple[list[RunCandidate], str | None]:
+def _page(chosen: Sequence[RunCandidate], wanted: RunsWanted) -> tuple[dict[int, RunCandidate], str | None]:
+    """The runs of one page by their places among all that were chosen, and where the next page begins."""
     word, falling = wanted.sort.removeprefix("-"), wanted.sort.startswith("-")
     keyed = sorted(((_key(one, word), one.overview.experiment.id, one) for one in chosen), key=lambda item: item[:2])
     there = [item for item in keyed if item[0][0] == 0]
     absent = [item for item in keyed if item[0][0] == 1]  # at the end, whatever the direction
     ordered = [*(reversed(there) if falling else there), *absent]
+    only = frozenset(wanted.ids)
+    placed = [(place, item) for place, item in enumerate(ordered) if not only or item[1] in only]
+    ordered = [item for _, item in placed]
     start = 0
     if wanted.cursor:
         start = _behind(ordered, read_cursor(wanted.cursor, 3), falling=falling)
-    some = ordered[start : start + wanted.limit]
+    some = placed[start : start + wanted.limit]
     more = start + wanted.limit < len(ordered)
-    following = cursor_of([*some[-1][0], some[-1][1]]) if more and some else None
-    return [item[2] for item in some], following
+    last = some[-1][1] if more and some else None
+    following = None if last is None else cursor_of([*last[0], last[1]])
+    return {place: item[2] for place, item in some}, following
 
 
 def _behind(ordered: Sequence[tuple[Any, str, RunCandidate]], cursor: Sequence[Any], *, falling: bool) -> int:

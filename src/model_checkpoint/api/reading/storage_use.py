@@ -6,17 +6,22 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from model_checkpoint.api.library.run_titles import UNTITLED, RunTitle, titles_in
 from model_checkpoint.api.library.shelves import Library, Shelf
+from model_checkpoint.checkpoint.retention.candidates import Candidate
+from model_checkpoint.checkpoint.retention.disk_forecast import pace_of
 from model_checkpoint.database import Checkpoint, CheckpointSearch
 from model_checkpoint.database.catalog.checkpoint_columns import DELETED
-from model_checkpoint.database.records import RootSpace, SavedDay
+from model_checkpoint.database.records import RecentSave, RootSpace, SavedDay
 from model_checkpoint.options import Graces
 
 _DAY = 86_400.0
-_DAYS, _RATE_DAYS = 45, 14
+_DAYS = 45
+_PACE_SAVES = 21  # that make a pace
+_STILL = 10  # gaps without a save, and a day at least, after which a root is taken for finished
 _MOST_TRASH = 1000
 
 
@@ -28,7 +33,7 @@ def describe_storage(library: Library) -> dict[str, Any]:
     spaces = [(shelf, space) for shelf in shelves for space in shelf.connection.spaces()]
     days = [day for shelf in shelves for day in shelf.connection.saved_days(since=since)]
     return {
-        "disks": _disks([space for _, space in spaces], days, since, now),
+        "disks": _disks([space for _, space in spaces], days, _rates(shelves, now), since=since, now=now),
         "runs": _runs(spaces),
         "trash": [one for shelf in shelves for one in _trash(shelf)],
     }
@@ -73,7 +78,29 @@ def _trashed(shelf: Shelf, row: Checkpoint, grace: float) -> dict[str, Any]:
     }
 
 
-def _disks(spaces: Iterable[RootSpace], days: Iterable[SavedDay], since: float, now: float) -> list[dict[str, Any]]:
+def _rates(shelves: Iterable[Shelf], now: float) -> dict[str, float]:
+    """Bytes a day that come to each root that still saves, by the pace that `mckpt forecast` goes by."""
+    saves: dict[str, list[RecentSave]] = defaultdict(list)
+    for shelf in shelves:
+        for one in shelf.connection.recent_saves(each=_PACE_SAVES):
+            saves[one.root].append(one)
+    rates: dict[str, float] = {}
+    for root, some in saves.items():
+        pace = pace_of([_candidate(one) for one in sorted(some, key=lambda one: (one.created_at, one.id))])
+        silent = now - max(one.created_at for one in some)
+        if pace.seconds is not None and silent <= max(_DAY, _STILL * pace.seconds):
+            rates[root] = pace.nbytes / pace.seconds * _DAY
+    return rates
+
+
+def _candidate(save: RecentSave) -> Candidate:
+    at = datetime.fromtimestamp(save.created_at, UTC)
+    return Candidate(id=save.id, name=save.id, step=save.step, committed_at=at, files=((save.id, save.nbytes),))
+
+
+def _disks(
+    spaces: Iterable[RootSpace], days: Iterable[SavedDay], rates: Mapping[str, float], *, since: float, now: float
+) -> list[dict[str, Any]]:
     """One entry for each file system, and one for each root that is none."""
     roots: dict[str, list[str]] = defaultdict(list)
     used: dict[str, int] = defaultdict(int)
@@ -87,7 +114,7 @@ def _disks(spaces: Iterable[RootSpace], days: Iterable[SavedDay], since: float, 
         number = round((day.start - since) / _DAY)
         grown[_disk_of(day.root)][number] += day.saved_bytes - day.deleted_bytes
     return [
-        _disk(disk, sorted(roots[disk]), used=used[disk], grown=grown[disk], since=since, now=now)
+        _disk(disk, sorted(roots[disk]), used=used[disk], grown=grown[disk], rates=rates, since=since, now=now)
         for disk in sorted(roots)
     ]
 
@@ -102,7 +129,14 @@ def _disk_of(root: str) -> str:
 
 
 def _disk(
-    disk: str, roots: list[str], *, used: int, grown: Mapping[int, int], since: float, now: float
+    disk: str,
+    roots: list[str],
+    *,
+    used: int,
+    grown: Mapping[int, int],
+    rates: Mapping[str, float],
+    since: float,
+    now: float,
 ) -> dict[str, Any]:
     size = free = other = None
     if disk.startswith("disk "):
@@ -113,8 +147,7 @@ def _disk(
     for number in range(_DAYS + 1):
         level += grown.get(number, 0)
         history.append({"t": min(since + (number + 1) * _DAY, now), "used": max(0, level)})
-    before = history[-1 - _RATE_DAYS]["used"]
-    rate = (history[-1]["used"] - before) / _RATE_DAYS
+    rate = sum(rates.get(root, 0.0) for root in roots)
     return {
         "name": roots[0] if len(roots) == 1 else os.path.commonpath(roots) if size is not None else disk,
         "roots": roots,

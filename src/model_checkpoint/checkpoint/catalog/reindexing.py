@@ -27,6 +27,7 @@ from model_checkpoint.engine.root.listing import require_root
 from model_checkpoint.engine.root.marks import NO_MARKS, Marks, read_marks
 from model_checkpoint.errors import CheckpointException, CheckpointNotFound
 from model_checkpoint.manifest import Summary, decode_summary
+from model_checkpoint.notebook_html import html_table
 from model_checkpoint.storage.contract.store import Store, read_manifests
 from model_checkpoint.storage.locate import Root, open_store
 
@@ -65,6 +66,11 @@ class _Seen:
     def ids(self) -> set[str]:
         """Of all runs."""
         return {id for some in self.runs.values() for id in some}
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows it."""
+        counts = f"{self.checkpoints} checkpoints of {self.runs} runs recorded, {self.gone} rows without a folder"
+        return html_table(f"{self.root}: {counts}", ["cannot be read", "why"], self.unreadable)
 
 
 def reindex(

@@ -34,6 +34,7 @@ from model_checkpoint.errors import (
     StorageFailure,
     WrongReference,
 )
+from model_checkpoint.notebook_html import html_table
 from model_checkpoint.tree import rng_state
 
 log = logging.getLogger("model_checkpoint.manager")
@@ -90,6 +91,16 @@ class ResumeReport:
         lines += [f"  missing: {', '.join(self.missing)}"] * bool(self.missing)
         lines += [f"  unused: {', '.join(self.unused)}"] * bool(self.unused)
         return "\n".join([*lines, *(f"  passed over {name}: {why}" for name, why in self.passed_over)])
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows it: what came back, and what did not."""
+        rows = [
+            *(("restored", name, "") for name in self.restored),
+            *(("missing", name, "asked for, and not in the checkpoint") for name in self.missing),
+            *(("unused", name, "in the checkpoint, and nobody asked for it") for name in self.unused),
+            *(("passed over", name, why) for name, why in self.passed_over),
+        ]
+        return html_table(self.summary().partition("\n")[0], ["", "", ""], rows)
 
 
 def resume_run(

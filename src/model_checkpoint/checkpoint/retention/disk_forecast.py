@@ -17,6 +17,7 @@ from model_checkpoint.checkpoint.retention.candidates import Candidate, read_can
 from model_checkpoint.checkpoint.retention.lineup import Keeper
 from model_checkpoint.checkpoint.retention.retention_plan import plan_retention
 from model_checkpoint.engine.root.listing import require_root
+from model_checkpoint.notebook_html import html_table
 from model_checkpoint.options import Graces
 from model_checkpoint.storage.locate import Root, open_store
 
@@ -78,6 +79,11 @@ class DiskForecast:
                 held = f"holds {self.steady_checkpoints} checkpoints, {self.steady_bytes} bytes{trash}"
             lines.append(f"{', '.join(self.keepers)}: {held}")
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows it."""
+        title, *told = self.summary().split("\n")
+        return html_table(title, [], [], remarks=told)
 
 
 def forecast(root: Root, keep: Sequence[Keeper] | None = None, *, grace: Age | None = None) -> DiskForecast:

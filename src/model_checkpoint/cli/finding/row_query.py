@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from model_checkpoint.engine.common.info import CheckpointInfo
@@ -11,25 +11,29 @@ from model_checkpoint.plan.errors import QueryInvalid
 from model_checkpoint.plan.run_query import parse_query
 
 if TYPE_CHECKING:  # brings SQLAlchemy
+    from model_checkpoint.database import EnhancedDatabaseConnection
     from model_checkpoint.database.records import Experiment, MetricSummary
-    from model_checkpoint.tracking import RunVitals
 
 T = TypeVar("T")
 Row = Mapping[str, Any]
 
-_STALLED = "stalled"  # what the dashboard calls a run that hangs
 
-
-def chosen(text: str, things: Sequence[T], rows: Sequence[Row]) -> list[T]:
+def chosen(text: str, things: Sequence[T], rows: Sequence[Row], *, names: Collection[str] | None = None) -> list[T]:
     """The things whose rows a search fits, in their order; a search that cannot be read is shown with the place.
+
+    Args:
+        text: The search.
+        things: What is searched.
+        rows: Each as a search sees it.
+        names: What can be compared; by default all that a row has.
 
     Example:
         >>> chosen("loss < 1", ["a", "b"], [{"loss": 0.5}, {"loss": 2.0}])
         ['a']
     """
-    names = {name for row in rows for name in row}
+    known = {name for row in rows for name in row} if names is None else names
     try:
-        query = parse_query(text, names)
+        query = parse_query(text, known)
     except QueryInvalid as error:
         mark = f"  {text}\n  {' ' * error.at}{'^' * max(1, error.length)}"
         raise OptionInvalid(f"--query: {error}\n{mark}") from error
@@ -58,23 +62,26 @@ def checkpoint_row(info: CheckpointInfo) -> Row:
     }
 
 
-def run_row(run: Experiment, vitals: RunVitals, summaries: Sequence[MetricSummary]) -> Row:
-    """A run as a search sees it: metrics as they were last, ``best.`` metrics, settings, and the usual fields."""
-    from model_checkpoint.cli.finding.metric_history import minimises
+def chosen_runs(text: str, catalog: EnhancedDatabaseConnection) -> list[Experiment]:
+    """The runs of a catalog that a search fits, the latest start first; without a search, all."""
+    from model_checkpoint.tracking.reporting.run_search import search_names, search_row
 
-    state = vitals.state.value
-    return {
-        **dict(_flat(run.config)),
-        **{f"best.{one.metric_name}": one.min if minimises(one.metric_name) else one.max for one in summaries},
-        **{one.metric_name: one.last for one in summaries},
-        "step": run.step,
-        "name": run.name,
-        "id": run.id,
-        "experiment": run.project_name,
-        "tag": list(run.tags),
-        "status": [run.status, state, *([_STALLED] if state == "hung" else [])],
-        "text": f"{run.name} {run.id} {run.notes}",
-    }
+    runs, now = catalog.overviews(), catalog.now()
+    measured: dict[str, list[MetricSummary]] = {run.experiment.id: [] for run in runs}
+    for one in catalog.summaries(list(measured)) if runs else ():
+        measured[one.experiment_id].append(one)
+    savers = catalog.savers([run.newest.id for run in runs if run.newest is not None])
+    rows = [
+        search_row(
+            run,
+            now=now,
+            saver=savers.get(run.newest.id, "") if run.newest is not None else "",
+            summaries=measured[run.experiment.id],
+        )
+        for run in runs
+    ]
+    names = search_names(catalog.metric_names(), runs)
+    return chosen(text, [run.experiment for run in runs], rows, names=names)
 
 
 def _flat(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:

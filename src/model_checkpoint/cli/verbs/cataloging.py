@@ -57,20 +57,19 @@ def experiments(
     """List the runs of a catalog, and how each is doing.
 
     Alive, hung, dead or finished, each with its evidence, checkpoints and metrics. A search looks at metrics (as they
-    were last, or best.NAME), settings, step, status, tag, experiment, name and id.
+    were last, or best.NAME), settings, step, n and bytes of checkpoints, status, tag, experiment, host, user, name, id.
     """
     from model_checkpoint.cli.finding.catalogs import all_runs, reading_catalog
-    from model_checkpoint.cli.finding.row_query import chosen, run_row
+    from model_checkpoint.cli.finding.row_query import chosen_runs
     from model_checkpoint.cli.rendering import catalog_tables
     from model_checkpoint.tracking import judge_run
 
     with reading_catalog(catalog) as database:
-        every, now = all_runs(database), database.now()
+        now = database.now()
+        every = chosen_runs(query, database) if query else all_runs(database)
         measured: dict[str, list[MetricSummary]] = {run.id: [] for run in every}
         for one in database.summaries(list(measured)) if every else ():
             measured[one.experiment_id].append(one)
-        if query:
-            every = chosen(query, every, [run_row(run, judge_run(run, now), measured[run.id]) for run in every])
         lines = [
             (run, judge_run(run, now), database.get_experiment_statistics(run.id), measured[run.id])
             for run in every[:limit]

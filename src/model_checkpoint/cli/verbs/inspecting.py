@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from model_checkpoint.cli.finding.value_spread import TensorSpread
     from model_checkpoint.engine.common.info import CheckpointInfo
+    from model_checkpoint.engine.root.describe import Description
+    from model_checkpoint.engine.root.run_position import RunPosition
 
 
 def ls(root: RootArgument, query: QueryOption = "", database: DatabaseOption = "", as_json: JsonOption = False) -> None:
@@ -87,12 +89,11 @@ def show(  # noqa: PLR0917  # options of a command line
     from model_checkpoint.cli.rendering import checkpoint_tables, tensor_tables
     from model_checkpoint.engine.root.describe import describe
     from model_checkpoint.engine.root.refs import parse_ref
-    from model_checkpoint.engine.root.run_position import run_position
     from model_checkpoint.plan import matcher
 
     told = describe(ref)
     reasons = catalog_reasons(parse_ref(ref).root, [told.info], database).get(told.info.id)
-    place = None if told.backend else run_position(ref)
+    place = _place(ref, told)
     wanted = matcher(parts)
     lines = [line for line in told.tensors if wanted(line.name)]
     figures = _figures(ref, parts, quiet=as_json) if tensors and values and lines else []
@@ -105,6 +106,15 @@ def show(  # noqa: PLR0917  # options of a command line
     if reasons is not None:
         checkpoint_tables.kept_by(reasons)
     checkpoint_tables.lacking(told)
+
+
+def _place(ref: str, told: Description) -> RunPosition | None:
+    """Where the run was in its data, if a run saved it: to read that brings NumPy."""
+    if told.backend or all(part.name != "run" for part in told.parts):
+        return None
+    from model_checkpoint.engine.root.run_position import run_position
+
+    return run_position(ref)
 
 
 def _figures(ref: str, parts: list[str] | None, *, quiet: bool) -> list[TensorSpread]:

@@ -62,12 +62,11 @@ def convert(
     SOURCE is never changed, nothing in it is run, and nothing that exists is replaced.
     """
     from model_checkpoint.cli.rendering import tensor_tables
-    from model_checkpoint.cli.rendering.waiting import waiting
-    from model_checkpoint.cli.verbs.extras import brought
+    from model_checkpoint.cli.verbs.extras import told_what_is_missing
+    from model_checkpoint.convert.converting import convert as do
 
-    with waiting("starting", quiet=as_json):  # torch takes its time
-        made = brought("model_checkpoint.convert.converting", "torch")
-    done = made.convert(source, target, to=to.value, part=part or None, step=step, progress=not as_json)
+    with told_what_is_missing("torch"):  # for pt and dcp
+        done = do(source, target, to=to.value, part=part or None, step=step, progress=not as_json)
     tensor_tables.converted(done, as_json=as_json)
 
 
@@ -81,11 +80,10 @@ def adopt(
     They become checkpoints of ROOT; their files stay as they are. Leaves with 1 if one could not be read.
     """
     from model_checkpoint.cli.rendering import tensor_tables
-    from model_checkpoint.cli.rendering.waiting import waiting
-    from model_checkpoint.cli.verbs.extras import brought
+    from model_checkpoint.cli.verbs.extras import told_what_is_missing
+    from model_checkpoint.convert.adopting import adopt as do
 
-    with waiting("starting", quiet=as_json):  # torch takes its time
-        made = brought("model_checkpoint.convert.adopting", "torch")
-    done = made.adopt(folder, root or None, progress=not as_json)
+    with told_what_is_missing("torch"):  # for pt, dcp and folders of trainers
+        done = do(folder, root or None, progress=not as_json)
     tensor_tables.converted(done, as_json=as_json)
     raise typer.Exit(ExitCode.FINE if done.ok else ExitCode.FOUND)

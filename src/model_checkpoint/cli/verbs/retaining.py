@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from model_checkpoint.cli.verbs.verb_arguments import DatabaseOption, JsonOption, RefArgument, RootArgument
 from model_checkpoint.errors import OptionInvalid
-
-if TYPE_CHECKING:
-    from model_checkpoint.engine.common.info import CheckpointInfo
 
 KeepOption = Annotated[
     list[str] | None,
@@ -79,16 +76,24 @@ def forecast(
 
 def pin(ref: RefArgument, database: DatabaseOption = "", as_json: JsonOption = False) -> None:
     """Protect a checkpoint from retention."""
+    from model_checkpoint.cli.catalog_echo import echoing_marks
+    from model_checkpoint.cli.rendering import checkpoint_tables
     from model_checkpoint.engine.root import marking
 
-    _marked(marking.pin(ref), "pin", "pinned", database, as_json=as_json)
+    with echoing_marks(ref, "pin", database):
+        info = marking.pin(ref)
+    checkpoint_tables.moved(info, "pinned", as_json=as_json)
 
 
 def unpin(ref: RefArgument, database: DatabaseOption = "", as_json: JsonOption = False) -> None:
     """Take the pin off a checkpoint."""
+    from model_checkpoint.cli.catalog_echo import echoing_marks
+    from model_checkpoint.cli.rendering import checkpoint_tables
     from model_checkpoint.engine.root import marking
 
-    _marked(marking.unpin(ref), "unpin", "no longer pinned", database, as_json=as_json)
+    with echoing_marks(ref, "unpin", database):
+        info = marking.unpin(ref)
+    checkpoint_tables.moved(info, "no longer pinned", as_json=as_json)
 
 
 def tag(
@@ -99,11 +104,14 @@ def tag(
     as_json: JsonOption = False,
 ) -> None:
     """Give a checkpoint tags, or take them off."""
+    from model_checkpoint.cli.catalog_echo import echoing_marks
+    from model_checkpoint.cli.rendering import checkpoint_tables
     from model_checkpoint.engine.root import marking
 
-    info = marking.untag(ref, *tags) if remove else marking.tag(ref, *tags)
+    with echoing_marks(ref, "untag" if remove else "tag", database):
+        info = marking.untag(ref, *tags) if remove else marking.tag(ref, *tags)
     words = f"tagged {', '.join(info.tags)}" if info.tags else "has no tags"
-    _marked(info, "untag" if remove else "tag", words, database, as_json=as_json)
+    checkpoint_tables.moved(info, words, as_json=as_json)
 
 
 def note(
@@ -113,15 +121,10 @@ def note(
     as_json: JsonOption = False,
 ) -> None:
     """Write a remark on a checkpoint."""
+    from model_checkpoint.cli.catalog_echo import echoing_marks
+    from model_checkpoint.cli.rendering import checkpoint_tables
     from model_checkpoint.engine.root import marking
 
-    _marked(marking.note(ref, text), "note", "noted" if text else "has no note", database, as_json=as_json)
-
-
-def _marked(info: CheckpointInfo, action: str, words: str, database: str, *, as_json: bool) -> None:
-    """Tell the catalog, if there is one, and the caller."""
-    from model_checkpoint.cli.catalog_echo import echo_marks
-    from model_checkpoint.cli.rendering import checkpoint_tables
-
-    echo_marks(info, action, database)
-    checkpoint_tables.moved(info, words, as_json=as_json)
+    with echoing_marks(ref, "note", database):
+        info = marking.note(ref, text)
+    checkpoint_tables.moved(info, "noted" if text else "has no note", as_json=as_json)

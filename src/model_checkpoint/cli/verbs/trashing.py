@@ -65,7 +65,7 @@ def restore(ref: RefArgument, database: DatabaseOption = "", as_json: JsonOption
 
     The latest that was removed, or that of a step (ROOT@100) or name.
     """
-    from model_checkpoint.cli.catalog_echo import echo_restored
+    from model_checkpoint.cli.catalog_echo import echoing_restored
     from model_checkpoint.cli.rendering import checkpoint_tables
     from model_checkpoint.engine.root.delete import undelete
     from model_checkpoint.engine.root.refs import parse_ref
@@ -73,9 +73,8 @@ def restore(ref: RefArgument, database: DatabaseOption = "", as_json: JsonOption
     parsed = parse_ref(ref)
     if parsed.best is not None or parsed.id is not None:
         raise OptionInvalid(f"{ref}: the trash is searched by step or name only; `mckpt trash {parsed.root}` lists it.")
-    back = undelete(parsed.root, step=parsed.step, name=parsed.name)
-    if back.id:
-        echo_restored(back, database)
+    with echoing_restored(parsed.root, database):
+        back = undelete(parsed.root, step=parsed.step, name=parsed.name)
     checkpoint_tables.moved(back, "brought back", as_json=as_json)
 
 

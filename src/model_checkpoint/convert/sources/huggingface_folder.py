@@ -11,7 +11,6 @@ import msgspec
 from model_checkpoint.convert.errors import SourceUnreadable
 from model_checkpoint.convert.sources.imported import Imported
 from model_checkpoint.convert.sources.safetensors_file import read_safetensors
-from model_checkpoint.convert.sources.torch_file import read_torch
 from model_checkpoint.options import MIB
 from model_checkpoint.storage.contract.names import is_name
 
@@ -73,6 +72,8 @@ def _plain(name: str, folder: Path) -> str:
 def _read(path: Path) -> dict[str, Any]:
     if path.suffix == ".safetensors":
         return dict(read_safetensors(path)[0])
+    from model_checkpoint.convert.sources.torch_file import read_torch  # brings torch
+
     state = read_torch(path)
     if not isinstance(state, dict):
         raise SourceUnreadable(f"{path}: holds a {type(state).__qualname__}, expected weights by name.", str(path))

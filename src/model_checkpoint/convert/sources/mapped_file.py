@@ -7,11 +7,14 @@ import os
 from collections.abc import Sequence
 from math import prod
 from pathlib import Path
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from model_checkpoint.convert.errors import SourceUnreadable
 from model_checkpoint.storage.contract.failures import typed_errors
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
 
 
 class MappedFile:
@@ -25,11 +28,23 @@ class MappedFile:
 
     def tensor(self, dtype: torch.dtype, shape: Sequence[int], start: int) -> torch.Tensor:
         """The tensor whose bytes begin at ``start``."""
+        import torch
+
         count = prod(shape)
         self.require(start, start + count * dtype.itemsize)
         if not count:
             return torch.empty(tuple(shape), dtype=dtype)
         return torch.frombuffer(self.bytes, dtype=dtype, count=count, offset=start).view(tuple(shape))
+
+    def array(self, dtype: np.dtype[Any], shape: Sequence[int], start: int) -> np.ndarray[Any, Any]:
+        """The same for NumPy, which works without torch."""
+        import numpy as np
+
+        count = prod(shape)
+        self.require(start, start + count * dtype.itemsize)
+        if not count:
+            return np.empty(tuple(shape), dtype)
+        return np.frombuffer(self.bytes, dtype, count, start).reshape(tuple(shape))
 
     def require(self, start: int, stop: int) -> None:
         """Raise if the file does not have these bytes."""

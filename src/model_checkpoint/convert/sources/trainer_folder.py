@@ -11,7 +11,6 @@ from typing import Any
 from model_checkpoint.convert.errors import SourceUnreadable
 from model_checkpoint.convert.sources.huggingface_folder import FILES, read_weights, small_files, weight_files
 from model_checkpoint.convert.sources.imported import Imported
-from model_checkpoint.convert.sources.torch_file import read_torch
 
 TRAINER_STATE = "trainer_state.json"
 _BESIDE = {"optimizer.pt": "optimizer", "scheduler.pt": "scheduler", "scaler.pt": "scaler"}
@@ -20,6 +19,8 @@ _NO_METRICS = ("step", "epoch")
 
 def import_trainer(folder: str | os.PathLike[str]) -> Imported:
     """A folder ``checkpoint-N`` as a checkpoint: each file that can be read safely is a part of it."""
+    from model_checkpoint.convert.sources.torch_file import read_torch  # brings torch
+
     path = Path(folder)
     told = _trainer_state(path / TRAINER_STATE)
     state: dict[str, Any] = {"model": read_weights(path)} if weight_files(path) else {}

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from math import inf, nan
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
 from sqlalchemy import ColumnElement, Connection, Select, func, select
 
 from model_checkpoint.database.models import MetricPointRow, table_of
@@ -14,10 +13,14 @@ from model_checkpoint.database.records import Series
 from model_checkpoint.database.values.exact_numbers import ABOVE, BELOW, NOT_A_NUMBER
 from model_checkpoint.errors import OptionInvalid
 
+if TYPE_CHECKING:  # most that is asked of a catalog has no arrays, and does without
+    import numpy as np
+    from numpy.typing import NDArray
+
 _CHUNK = 20_000  # points that are thinned at a time
 _LAST_STEP = (1 << 63) - 1
 _points = table_of(MetricPointRow).c
-_ODD = ((BELOW, -np.inf), (ABOVE, np.inf), (NOT_A_NUMBER, np.nan))
+_ODD = ((BELOW, -inf), (ABOVE, inf), (NOT_A_NUMBER, nan))
 
 
 def read_series(
@@ -52,6 +55,8 @@ def _same(series: tuple[int, int], steps: tuple[int, int] | None) -> list[Column
 
 def series_chunks(connection: Connection, statement: Any) -> Iterator[Series]:
     """What a statement for step, time, grade and value gives, as columns of some thousand points each."""
+    import numpy as np
+
     cursor: Any = connection.execute(statement).cursor  # the driver's own: a row is a plain tuple
     while rows := cursor.fetchmany(_CHUNK):
         steps, moments, grades, numbers = zip(*rows, strict=True)
@@ -79,6 +84,8 @@ def _bucket_of(steps: NDArray[np.int64], ends: Any, buckets: int) -> NDArray[np.
 
 
 def _picked(series: Series, bucket: NDArray[np.int64]) -> Series:
+    import numpy as np
+
     finite = np.isfinite(series.values)
     order = np.lexsort((series.values, ~finite, bucket))  # by bucket; finite ones first, by value
     at = bucket[order]
@@ -93,6 +100,8 @@ def _picked(series: Series, bucket: NDArray[np.int64]) -> Series:
 
 
 def _joined(parts: list[Series]) -> Series:
+    import numpy as np
+
     if len(parts) == 1:
         return parts[0]
     return Series(

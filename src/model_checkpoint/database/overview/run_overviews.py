@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, ScalarSelect, Select, case, func, select
+from sqlalchemy import Connection, Label, ScalarSelect, Select, Text, case, cast, func, or_, select
 
 from model_checkpoint.database.catalog.catalog_part import AT_ONCE, CatalogPart, batched, in_lists
 from model_checkpoint.database.catalog.checkpoint_columns import COMMITTED
@@ -93,8 +93,15 @@ class RunOverviewCatalog(CatalogPart):
             ...     db.pulses()["r1"].points
             0
         """
-        rows = self._read(lambda connection: connection.execute(_pulse_statement()).all())
-        return {row.id: _pulse(row) for row in rows}
+
+        def work(connection: Connection) -> dict[str, RunPulse]:
+            words: dict[str, int] = {}
+            for run, *said in connection.execute(_words_statement()):
+                words[run] = words.get(run, 0) ^ hash(tuple(said))
+            rows = connection.execute(_pulse_statement())
+            return {row.id: _pulse(row, words.get(row.id, 0)) for row in rows}
+
+        return self._read(work)
 
 
 def _newest(*conditions: Any) -> ScalarSelect[Any]:
@@ -171,21 +178,39 @@ def _pulse_statement() -> Select[Any]:
         .subquery()
     )
     of_saved = [one for one in saved.c if one.name != "run"]
+    own = (_runs.c.id, _runs.c.status, _runs.c.start_time, _runs.c.name, _runs.c.notes, _as_text(_runs.c.tags))
+    heard = (_beats.c.step, _beats.c.last_seen, _beats.c.last_step_at)
     return (
-        select(_runs.c.id, _runs.c.status, _beats.c.step, measured.c.points, measured.c.last_step, *of_saved)
+        select(*own, *heard, measured.c.points, measured.c.last_step, *of_saved)
         .outerjoin(_beats, _beats.c.experiment == _runs.c.number)
         .outerjoin(measured, measured.c.run == _runs.c.number)
         .outerjoin(saved, saved.c.run == _runs.c.id)
     )
 
 
-def _pulse(row: Any) -> RunPulse:
+def _words_statement() -> Select[Any]:
+    """The tags and notes of all checkpoints that have some, as they are stored: they are compared, not read."""
+    column, tags = _rows.c, _as_text(_rows.c.tags)
+    said = or_(column.notes != "", cast(column.tags, Text) != "[]")
+    return select(column.experiment_id, column.id, column.notes, tags).where(column.state == COMMITTED, said)
+
+
+def _as_text(column: Any) -> Label[str]:
+    return cast(column, Text).label(column.name)
+
+
+def _pulse(row: Any, checkpoint_words: int) -> RunPulse:
     return RunPulse(
         status=row.status,
+        started=row.start_time,
+        last_seen=row.last_seen,
+        last_step_at=row.last_step_at,
+        words=f"{row.name}\n{row.tags}\n{row.notes}",
         step=row.step,
         points=int(row.points or 0),
         last_step=None if row.last_step is None else int(row.last_step),
         checkpoints=int(row.checkpoints or 0),
         saved=(row.saved_at or 0.0, row.deleted_at or 0.0, row.verified_at or 0.0, int(row.pinned or 0)),
         damaged=int(row.damaged or 0),
+        checkpoint_words=checkpoint_words,
     )

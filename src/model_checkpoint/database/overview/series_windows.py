@@ -6,16 +6,18 @@ No spike is lost and no column holds more than one mark, however many points the
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-from numpy.typing import NDArray
 from sqlalchemy import ColumnElement, Connection, func, select
 
 from model_checkpoint.database.catalog.catalog_part import CatalogPart
 from model_checkpoint.database.catalog.metric_series import series_chunks
 from model_checkpoint.database.models import MetricPointRow, table_of
 from model_checkpoint.database.records import Series, SeriesWindow
+
+if TYPE_CHECKING:  # most that is asked of a catalog has no arrays, and does without
+    import numpy as np
+    from numpy.typing import NDArray
 
 Axis = Literal["step", "time"]
 _points = table_of(MetricPointRow).c
@@ -87,10 +89,14 @@ def _read_window(
 
 
 def _axis_of(axis: Axis, chunk: Series) -> NDArray[np.float64]:
+    import numpy as np
+
     return chunk.steps.astype(np.float64) if axis == "step" else chunk.timestamps
 
 
 def _raw(axis: Axis, chunks: list[Series]) -> SeriesWindow:
+    import numpy as np
+
     none = np.empty(0)
     x = np.concatenate([none, *(_axis_of(axis, chunk) for chunk in chunks)])
     values = np.concatenate([none, *(chunk.values for chunk in chunks)])
@@ -100,6 +106,8 @@ def _raw(axis: Axis, chunks: list[Series]) -> SeriesWindow:
 
 
 def _thinned(axis: Axis, chunks: Iterator[Series], start: float, width: float, columns: int) -> SeriesWindow:
+    import numpy as np
+
     x, last = np.full(columns, -np.inf), np.full(columns, np.nan)
     low, high, count = np.full(columns, np.nan), np.full(columns, np.nan), 0
     for chunk in chunks:

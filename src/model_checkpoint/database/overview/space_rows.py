@@ -10,7 +10,7 @@ from sqlalchemy import Integer, Select, case, cast, func, select
 from model_checkpoint.database.catalog.catalog_part import CatalogPart
 from model_checkpoint.database.catalog.checkpoint_columns import COMMITTED
 from model_checkpoint.database.models import CheckpointRow, table_of
-from model_checkpoint.database.records import RootSpace, SavedDay, VerifiedAges
+from model_checkpoint.database.records import RecentSave, RootSpace, SavedDay, VerifiedAges
 
 DAY = 86_400.0
 _rows = table_of(CheckpointRow).c
@@ -62,6 +62,22 @@ class SpaceCatalog(CatalogPart):
             SavedDay(root=root, start=since + number * DAY, saved_bytes=saved, deleted_bytes=gone)
             for (root, number), (saved, gone) in sorted(found.items())
         ]
+
+    def recent_saves(self, *, each: int) -> list[RecentSave]:
+        """The latest checkpoints of each root, ``each`` at most, the oldest first.
+
+        Example:
+            >>> from model_checkpoint.database import EnhancedDatabaseConnection
+            >>> with EnhancedDatabaseConnection("sqlite://") as db:
+            ...     db.recent_saves(each=21)
+            []
+        """
+        place = func.row_number().over(partition_by=_rows.root, order_by=(_rows.created_at.desc(), _rows.id.desc()))
+        own = (_rows.root, _rows.id, _rows.step, _rows.created_at, _UNIQUE.label("nbytes"))
+        ranked = select(*own, place.label("place")).where(_rows.state == COMMITTED).subquery()
+        wanted = [column for column in ranked.c if column.name != "place"]
+        statement = select(*wanted).where(ranked.c.place <= each).order_by(ranked.c.created_at, ranked.c.id)
+        return [RecentSave(*row) for row in self._rows_of(statement)]
 
     def _rows_of(self, statement: Select[Any]) -> Sequence[Any]:
         return self._read(lambda connection: connection.execute(statement).all())

@@ -18,6 +18,7 @@ from model_checkpoint.engine.reading.tensor_reader import TensorReader
 from model_checkpoint.engine.root.refs import Reference
 from model_checkpoint.errors import StructureMismatch, UnsupportedType
 from model_checkpoint.manifest import Node
+from model_checkpoint.notebook_html import html_table
 from model_checkpoint.plan import matcher
 from model_checkpoint.tree.values.plain import plain_values, shorten
 
@@ -63,6 +64,23 @@ class Diff:
     def same(self) -> bool:
         """Whether there is no difference at all."""
         return not (self.added or self.removed or self.changed or self.values)
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows it: what moved most first."""
+        rows = [
+            *((one.name, one.before, one.after, *_figures(one)) for one in self.changed),
+            *((name, "", "added", "", "") for name in self.added),
+            *((name, "removed", "", "", "") for name in self.removed),
+            *((one.name, one.before or "", one.after or "", "", "") for one in self.values),
+        ]
+        counts = f"{len(self.changed)} tensors changed, {self.unchanged} unchanged"
+        columns = ["", "before", "after", "largest change", "relative"]
+        return html_table(f"{self.a.path} to {self.b.path}: {counts}", columns, rows)
+
+
+def _figures(change: TensorChange) -> tuple[str, str]:
+    largest, relative = ("-" if one is None else f"{one:.3g}" for one in (change.max_change, change.relative))
+    return largest, f"{relative}, {change.spoiled} not finite any more" if change.spoiled else relative
 
 
 def diff(a: Reference, b: Reference, *, parts: str | Sequence[str] | None = None, progress: Listen = None) -> Diff:

@@ -15,6 +15,7 @@ from model_checkpoint.engine.root.marks import tell_marks
 from model_checkpoint.engine.root.protection import tell_protection
 from model_checkpoint.engine.root.refs import Reference, choose_one
 from model_checkpoint.manifest import OPAQUE, Manifest, Placement
+from model_checkpoint.notebook_html import html_table
 from model_checkpoint.storage.contract.store import Store
 
 
@@ -72,6 +73,16 @@ class Description:
     backend: str = ""  # who wrote it, if not the engine itself; nobody else knows what is inside
     files: Sequence[BackendFile] = ()  # of that backend
     unshared: Sequence[str] = ()  # views that shared memory and are stored apart, since together they cover too little
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows it: parts, tensors, and what a resume would lack."""
+        rows: list[tuple[object, ...]] = [
+            *((part.name, part.class_name or part.kind, f"{part.tensors} tensors", part.nbytes) for part in self.parts),
+            *((line.name, line.dtype, list(line.shape), line.nbytes) for line in self.tensors),
+            *((file.name, f"of {self.backend}", "", file.nbytes) for file in self.files),
+        ]
+        gaps = [f"a resume would lack: {', '.join(self.lacking)}"] if self.lacking else []
+        return html_table(self.info.path, ["", "kind", "shape", "bytes"], rows, remarks=gaps)
 
 
 def describe(ref: Reference) -> Description:

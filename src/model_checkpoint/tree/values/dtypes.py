@@ -32,6 +32,8 @@ _STORED = {
     "float8_e8m0fnu": ("F8_E8M0", 1),
 }
 
+NUMBERS = tuple(_STORED)  # that are stored as what they are
+
 
 @dataclass(frozen=True, slots=True)
 class DType:

@@ -8,13 +8,14 @@ import { num } from '../core/format.js';
 import { useWidth } from '../ui/width.js';
 import { X_TICKS, X_WORDS } from './axes.js';
 import { joined } from './curves.js';
+import { HINT, nextPoint, nextZoom } from './keyboard.js';
 import { Legend } from './legend.js';
 import { Marks } from './marks.js';
 import { FIXED } from './options.js';
 import { plot } from './plot.js';
 
 export function Chart(props) {
-  const { series, marks, lines, bands, label, onPoint, sync, stepped, points, yMin } = props;
+  const { series, marks, lines, bands, label, onPoint, sync, stepped, points, point, yMin } = props;
   const { options = FIXED, height = 220, xKind = 'step', legend = true, format = num, logBase = 10 } = props;
   const [host, width] = useWidth();
   const box = useRef();
@@ -60,9 +61,20 @@ export function Chart(props) {
     if (drawn.current && drawn.current.data !== data) drawn.current.setData(data);
   }, [data]);
   const hide = (id) => setHidden((old) => ({ ...old, [id]: !old[id] }));
+  const whole = useRef([-Infinity, Infinity]); // in a zoom only what is in it is here
+  if (!zoom && data[0].length) whole.current = [data[0][0], data[0].at(-1)];
+  const pressed = (event) => {
+    const to = onPoint ? nextPoint(event.key, point, data[0].length) : nextZoom(event.key, zoom, whole.current);
+    if (to === undefined || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.preventDefault();
+    event.stopPropagation();
+    (onPoint || options.setZoom)(to);
+  };
+  const kind = onPoint ? 'point' : options.setZoom ? 'zoom' : null;
+  const byKeys = kind && { tabindex: 0, role: 'application', 'aria-label': `${label}: ${HINT[kind]}`, onKeyDown: pressed };
   const words = typeof xKind === 'function' ? xKind : X_WORDS[xKind];
   return html`<div class="chart" ref=${host} role="group" aria-label=${label}>
-    <div ref=${box} style=${{ minHeight: height + 'px' }}></div>
+    <div ref=${box} ...${byKeys || {}} style=${{ minHeight: height + 'px' }}></div>
     ${marks && html`<${Marks} marks=${marks} place=${place} />`}
     ${
       legend &&

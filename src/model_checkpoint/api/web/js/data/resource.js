@@ -27,6 +27,36 @@ export function useResource(path, { load = getJson, watch, pause } = {}) {
   return { ...state, reload, patch };
 }
 
+// Calls `act` with the ids of what changed, each once; what it gives back is for the next time.
+export function useChanged(watch, act, pause = PAUSE) {
+  const latest = useRef();
+  latest.current = { watch, act };
+  useEffect(() => {
+    const changed = new Set();
+    let timer = null;
+    const soon = () => (timer ??= setTimeout(tell, pause));
+    async function tell() {
+      const ids = [...changed];
+      changed.clear();
+      const left = await latest.current.act(ids);
+      timer = null;
+      (left || []).forEach((id) => changed.add(id));
+      if (changed.size && !ended) soon();
+    }
+    let ended = false;
+    const stop = on((event) => {
+      if (!latest.current.watch(event)) return;
+      changed.add(event.id);
+      soon();
+    });
+    return () => {
+      ended = true;
+      clearTimeout(timer);
+      stop();
+    };
+  }, []);
+}
+
 // Calls `act` soon after an event that `watch` accepts, once for a burst.
 export function useWatch(watch, act, pause = PAUSE) {
   const latest = useRef();

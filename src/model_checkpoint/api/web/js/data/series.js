@@ -58,7 +58,21 @@ async function fetchTail(question, run, since) {
   return new Map(came.map((one) => [one.key, one]));
 }
 
-const TAILS = 40; // after so many, the window is asked for as a whole, so that a point per event does not pile up
+// Tails pile up; more than two columns a pixel are joined by twos, as the server would have done.
+function thin(one, px) {
+  if (one.x.length <= 2 * px) return one;
+  const n = Math.ceil(one.x.length / 2);
+  const pick = (of) => Float64Array.from({ length: n }, (_, i) => of(2 * i, Math.min(2 * i + 1, one.x.length - 1)));
+  const either = (better, list) =>
+    pick((a, b) => (Number.isNaN(list[a]) ? list[b] : Number.isNaN(list[b]) ? list[a] : better(list[a], list[b])));
+  return {
+    ...one,
+    x: pick((_, b) => one.x[b]),
+    min: either(Math.min, one.min),
+    max: either(Math.max, one.max),
+    last: pick((_, b) => one.last[b]),
+  };
+}
 
 // The curves of some runs. New points are fetched as a tail and put behind what is there, never all again.
 export function useSeries(question) {
@@ -73,16 +87,14 @@ export function useSeries(question) {
   useEffect(() => {
     const since = new Map(); // run -> first step that is new
     let timer = null;
-    let tails = 0;
     const fetchThem = async () => {
       timer = null;
       const { question: now, asked: first } = latest.current;
       const wanted = [...since];
       since.clear();
       if (now.zoom) return; // a zoom into the past does not grow
-      if (++tails > TAILS || wanted.some(([, from]) => from == null)) {
-        tails = 0;
-        first.reload();
+      if (wanted.some(([, from]) => from == null)) {
+        first.reload(); // points came below what is here
         return;
       }
       for (const [run, from] of wanted) {
@@ -90,7 +102,7 @@ export function useSeries(question) {
         if (came && latest.current.question.x === now.x)
           set(
             (old) =>
-              old && old.map((one) => (one.run === run && came.has(one.key) ? extend(one, came.get(one.key)) : one)),
+              old && old.map((one) => (one.run === run && came.has(one.key) ? thin(extend(one, came.get(one.key)), now.px) : one)),
           );
       }
     };

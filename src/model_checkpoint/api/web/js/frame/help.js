@@ -10,6 +10,7 @@ const SHORTCUTS = [
   [['c'], 'compare selected runs'],
   [['[', ']'], 'previous, next checkpoint of the run'],
   [['p'], 'pin the checkpoint'],
+  [['+', '-', '0'], 'zoom the chart in focus'],
   [['d'], 'light or dark'],
   [['?'], 'this list'],
 ];

@@ -8,7 +8,7 @@ import { bytes, fullName, int, num, pct } from '../core/format.js';
 import { better } from '../core/metrics.js';
 import { getJson, part } from '../data/http.js';
 import { useListing } from '../data/listing.js';
-import { useResource } from '../data/resource.js';
+import { useChanged, useResource } from '../data/resource.js';
 import { useSeries } from '../data/series.js';
 import { Button } from '../ui/button.js';
 import { Select } from '../ui/choice.js';
@@ -168,6 +168,15 @@ export default function Compare() {
   const options = useChartOptions();
   const ids = useMemo(() => text.split(',').filter(Boolean).slice(0, AT_MOST), [text]);
   const asked = useResource(ids.length ? ids.join(',') + ',' : null, { load: loadAll });
+  useChanged(
+    (event) => ids.includes(event.id),
+    async (changed) => {
+      const fresh = await loadAll(changed.join(',')).catch(() => null);
+      const by = new Map(fresh?.runs.map((run) => [run.id, run]));
+      asked.patch((old) => ({ ...old, runs: old.runs.map((run) => by.get(run.id) || run) }));
+    },
+    1000,
+  );
   const add = html`<${AddRun} ids=${ids} />`;
   if (!ids.length) return html`<${Choose} add=${add} />`;
   const waiting = pending(asked, { title: 'Compare' });

@@ -73,7 +73,7 @@ const columns = (by) => [
 export default function Lineage() {
   const [wanted, setExperiment] = useOption('exp');
   const [all, setAll] = useOption('all');
-  const everything = useResource('/api/lineage', { watch: (event) => event.type === 'run', pause: 3000 });
+  const everything = useResource('/api/lineage', { watch: (event) => ['run', 'reconnected'].includes(event.type), pause: 3000 });
   const experiments = useMemo(() => experimentsOf(everything.data?.nodes || []), [everything.data]);
   const experiment = wanted || experiments[0]?.[0] || '';
   const shown = useMemo(() => {

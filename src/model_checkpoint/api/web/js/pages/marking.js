@@ -20,13 +20,21 @@ export function AskTags({ row, onClose, after }) {
 export const AskNote = ({ row, onClose, after }) =>
   html`<${Ask} title=${'Note on step ' + int(row.step)} label="Note" value=${row.note} onSave=${(text) => setNote(row, text, after)} onClose=${onClose} />`;
 
+// The same on the command line; one command for each catalog that has to hear of it.
+function trashCommand(rows) {
+  const refs = new Map();
+  for (const row of rows) refs.set(row.told_by, [...(refs.get(row.told_by) || []), row.ref]);
+  const known = rows.length > 0 && rows.every((row) => row.ref);
+  return known && [...refs].map(([told, some]) => ['mckpt rm', ...some, told].filter(Boolean).join(' ')).join(' && ');
+}
+
 export function ConfirmTrash({ rows, onClose, after }) {
   const free = rows.filter((row) => !row.pinned);
   const held = rows.length - free.length;
   return html`<${Confirm}
     title=${`Move ${plural(free.length, 'checkpoint')} to trash?`}
     verb="Move to trash"
-    cli=${free.length > 0 && free.every((row) => row.ref) && ['mckpt rm', ...free.map((row) => row.ref)].join(' ')}
+    cli=${trashCommand(free)}
     onYes=${() => moveToTrash(free, after)}
     onClose=${onClose}
   >

@@ -4,9 +4,11 @@ import { go, here, href, runLink, checkpointLink, useOption } from '../core/addr
 import { dur, fullName, int, plural } from '../core/format.js';
 import { keys } from '../core/keys.js';
 import { mainMetric } from '../core/metrics.js';
+import { now } from '../core/clock.js';
+import { useTick } from '../core/tick.js';
 import { getJson, url } from '../data/http.js';
 import { askAhead, useListing } from '../data/listing.js';
-import { on } from '../data/live.js';
+import { useChanged, useWatch } from '../data/resource.js';
 import { ColumnMenu, useColumns } from '../table/columns.js';
 import { Table, sortFrom } from '../table/table.js';
 import { Button, Chip } from '../ui/button.js';
@@ -25,37 +27,22 @@ const FRESH_EVERY = 500; // ms: one question for all rows that changed meanwhile
 
 if (here().parts[0] === 'runs') askAhead('/api/runs', { q: here().q.q, sort: here().q.sort ?? SORT });
 
-const ofAll = ({ all_counts, attention, worst_at_risk, unsafe }) => ({ all_counts, attention, worst_at_risk, unsafe });
+const AT_ONCE = 50; // rows in one question
+const ABOUT_A_RUN = ['run', 'step', 'points', 'checkpoint', 'damage'];
 
-// Only the rows events speak of are fetched again; a run nobody knew yet asks for the list.
-function useFreshRows(list) {
-  const latest = useRef();
-  latest.current = list;
-  useEffect(() => {
-    const changed = new Set();
-    let timer = null;
-    const fetchThem = async () => {
-      timer = null;
-      const ids = [...changed].slice(0, 50);
-      changed.clear();
-      const here = new Set(latest.current.rows.map((row) => row.id));
-      if (ids.some((id) => !here.has(id))) latest.current.reload();
-      else {
-        const fresh = await getJson(url('/api/runs', { ids: ids.join(','), limit: ids.length })).catch(() => null);
-        if (fresh) latest.current.patchRows(fresh.rows, ofAll(fresh));
-      }
-    };
-    const stop = on((event) => {
-      if (event.type === 'reconnected') latest.current.reload();
-      if (!['run', 'points', 'checkpoint'].includes(event.type)) return; // all three name the run
-      changed.add(event.id);
-      timer ??= setTimeout(fetchThem, FRESH_EVERY);
-    });
-    return () => {
-      clearTimeout(timer);
-      stop();
-    };
-  }, []);
+// Only the rows events speak of are fetched again, through the same filter: one that fits no more goes, a new one comes.
+function useFreshRows(list, { q, sort }) {
+  useChanged(
+    (event) => ABOUT_A_RUN.includes(event.type),
+    async (ids) => {
+      const some = ids.slice(0, AT_ONCE);
+      const fresh = await getJson(url('/api/runs', { ids: some.join(','), q, sort, limit: some.length })).catch(() => null);
+      if (fresh) list.putRows(some, fresh);
+      return ids.slice(AT_ONCE);
+    },
+    FRESH_EVERY,
+  );
+  useWatch((event) => event.type === 'reconnected', list.reload);
 }
 
 const Attention = ({ run }) => {
@@ -83,13 +70,14 @@ function safety(unsafe, all) {
 }
 
 function Answer({ data }) {
+  useTick();
   const { all_counts: counts, worst_at_risk: worst, unsafe } = data;
   const all = sum(counts);
   const living = counts.alive + counts.stalled;
   if (!all) return html`No run has been recorded yet.`;
   if (!living && !counts.dead)
     return html`Nothing is running. ${plural(all, 'run')} ended: ${int(counts.finished)} finished, ${int(counts.failed)} failed, ${int(counts.stopped)} stopped${counts.unknown ? `, ${int(counts.unknown)} without a tracker` : ''}.`;
-  return html`${int(counts.alive)} alive, ${int(counts.stalled)} stalled, ${int(counts.dead)} dead; ${safety(unsafe, living + counts.dead)}.${worst ? ` The most work at risk in a living run is ${dur(worst.seconds)} (${worst.name}).` : ''}`;
+  return html`${int(counts.alive)} alive, ${int(counts.stalled)} stalled, ${int(counts.dead)} dead; ${safety(unsafe, living + counts.dead)}.${worst ? ` The most work at risk in a living run is ${dur(worst.seconds + Math.max(0, now() - data.as_of))} (${worst.name}).` : ''}`;
 }
 
 const NoRuns = () =>
@@ -103,7 +91,7 @@ export default function Runs() {
   const list = useListing('/api/runs', { q, sort });
   const [selected, setSelected] = useState(new Set());
   const chosen = useColumns('runs');
-  useFreshRows(list);
+  useFreshRows(list, { q, sort });
   const metric = mainMetric(list.data?.metric_names || []);
   const columns = useMemo(() => runColumns(metric), [metric]);
   const picked = useRef(selected);

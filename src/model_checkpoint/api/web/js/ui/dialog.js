@@ -26,7 +26,7 @@ export const Confirm = ({ title, verb, onYes, onClose, children, cli }) =>
       <button class="btn">Cancel</button><button class="btn danger solid" onClick=${onYes}>${verb}</button>
     </form>`}
   >
-    ${children}${cli && html`<p class="muted">Same as <code class="breakable">${cli}</code></p>`}
+    ${children}${cli && html`<p class="muted">Same as <code class="breakable" tabindex="0" role="region" aria-label="Command">${cli}</code></p>`}
   <//>`;
 
 // Asks for one line of text.

@@ -52,8 +52,8 @@ function Plan({ plan }) {
     <div class="grid">
       <div class="c5">
         <${Panel} title="Memory against time" sub="each point is a plan nobody beats">
-          <${Chart} label="Memory against time" series=${series} xKind=${amount} height=${300} lines=${rules} format=${percents} points legend=${false} yMin=${0} onPoint=${setPicked} />
-          <p class="small muted">${picked == null ? 'Chosen plan' : 'This plan'}: ${bytes(shown.bytes)} peak for ${pct(shown.slow, 1)} more time. Click a point to look at another; put it in force with <code class="breakable">auto_checkpoint(model, ${shown.bytes}, sample)</code>.</p>
+          <${Chart} label="Memory against time" series=${series} xKind=${amount} height=${300} lines=${rules} format=${percents} points legend=${false} yMin=${0} point=${picked ?? Math.max(0, points.indexOf(chosen))} onPoint=${setPicked} />
+          <p class="small muted">${picked == null ? 'Chosen plan' : 'This plan'}: ${bytes(shown.bytes)} peak for ${pct(shown.slow, 1)} more time. Click a point to look at another, or go along with the arrow keys; put it in force with <code class="breakable">auto_checkpoint(model, ${shown.bytes}, sample)</code>.</p>
         <//>
       </div>
       <div class="c7">

@@ -3,6 +3,8 @@ import { html, useEffect } from '../../../vendor/preact-htm.js';
 import { href, runLink, checkpointLink, useOption } from '../../core/address.js';
 import { ago, bytes, dur, int, num, pct } from '../../core/format.js';
 import { now } from '../../core/clock.js';
+import { living, riskSeconds } from '../../core/risk.js';
+import { useTick } from '../../core/tick.js';
 import { part } from '../../data/http.js';
 import { useListing } from '../../data/listing.js';
 import { useResource, useWatch } from '../../data/resource.js';
@@ -29,6 +31,7 @@ function secondsLeft(run) {
 }
 
 function Answer({ run }) {
+  useTick();
   const value = headline(run);
   const left = secondsLeft(run);
   const step = `At step ${int(run.step)}${run.total_steps ? ' of ' + int(run.total_steps) : ''}`;
@@ -36,9 +39,8 @@ function Answer({ run }) {
     value.last == null
       ? 'no metric logged'
       : `${run.spark_key} ${num(value.last)}, best ${num(value.best)} at step ${int(value.best_step)}`;
-  const living = ['alive', 'stalled'].includes(run.status);
   const risk =
-    run.at_risk && run.status !== 'finished' ? `; ${dur(run.at_risk.seconds)} of work ${living ? 'at risk' : 'lost'}` : '';
+    run.at_risk && run.status !== 'finished' ? `; ${dur(riskSeconds(run))} of work ${living(run) ? 'at risk' : 'lost'}` : '';
   const from =
     run.parent &&
     html` from <a href=${checkpointLink(run.parent.checkpoint)}>${run.parent.run_name || run.parent.run || 'another run'}${run.parent.step == null ? '' : ' at step ' + int(run.parent.step)}</a>`;
@@ -64,6 +66,7 @@ function NextSave({ run }) {
 }
 
 function Figures({ run }) {
+  useTick();
   const value = headline(run);
   const best = value.best == null ? 'nothing logged' : `best ${num(value.best)} at step ${int(value.best_step)}`;
   const safe = run.safe

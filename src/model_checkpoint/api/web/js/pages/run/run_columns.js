@@ -2,6 +2,8 @@
 import { html } from '../../../vendor/preact-htm.js';
 import { runLink, checkpointLink } from '../../core/address.js';
 import { ago, bytes, dur, int, num, pct } from '../../core/format.js';
+import { riskSeconds } from '../../core/risk.js';
+import { useTick } from '../../core/tick.js';
 import { Tags } from '../../ui/button.js';
 import { Spark } from '../../ui/drawings.js';
 import { Meter } from '../../ui/panel.js';
@@ -25,18 +27,22 @@ function Progress({ run }) {
   </div>`;
 }
 
-const Newest = ({ run }) =>
-  run.newest
+function Newest({ run }) {
+  useTick();
+  return run.newest
     ? html`<a class="row" href=${checkpointLink(run.newest.id)}>
         <${Badge} of=${run.newest.health} bare text=${ago(run.newest.at)} /><span class="subtle small">step ${int(run.newest.step)}</span>
       </a>`
     : html`<span class="t-warn">none yet</span>`;
+}
 
 // Work at risk: what would be lost if the machine died now.
-const Risk = ({ run }) =>
-  dim(run) || !run.at_risk
-    ? html`<span class="subtle" title="Nothing is running">–</span>`
-    : html`<span class=${run.at_risk.seconds > LATE ? 't-warn strong' : ''} title=${run.at_risk.steps == null ? '' : int(run.at_risk.steps) + ' steps'}>${dur(run.at_risk.seconds)}</span>`;
+function Risk({ run }) {
+  useTick();
+  if (dim(run) || !run.at_risk) return html`<span class="subtle" title="Nothing is running">–</span>`;
+  const seconds = riskSeconds(run);
+  return html`<span class=${seconds > LATE ? 't-warn strong' : ''} title=${run.at_risk.steps == null ? '' : int(run.at_risk.steps) + ' steps'}>${dur(seconds)}</span>`;
+}
 
 const sparkLabel = (run) => `${run.spark_key || 'no metric'} of ${run.name}, now ${num(headline(run).last)}`;
 

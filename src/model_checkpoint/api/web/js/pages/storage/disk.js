@@ -6,7 +6,7 @@ import { now } from '../../core/clock.js';
 import { Key, Panel } from '../../ui/panel.js';
 
 const DAY = 86400;
-const AHEAD = 30; // days
+const AHEAD = 30; // days, or a little beyond the day on which it is full
 const day = (v) => (typeof v === 'number' ? date(v).slice(5, 10) : v);
 
 function forecast(disk) {
@@ -23,7 +23,8 @@ function forecast(disk) {
   };
   if (!days.length || !(disk.rate > 0)) return [used];
   const last = days[days.length - 1];
-  const future = [...Array(AHEAD + 1)].map((_, i) => last.t + i * DAY);
+  const span = Math.min(AHEAD * DAY, disk.full_at ? Math.max(1.2 * (disk.full_at - last.t), DAY / 24) : Infinity);
+  const future = [...Array(AHEAD + 1)].map((_, i) => last.t + (i * span) / AHEAD);
   return [
     used,
     {

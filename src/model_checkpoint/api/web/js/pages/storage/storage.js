@@ -1,7 +1,7 @@
 // Where do the bytes go, when is the disk full, and what would a prune take?
 import { html } from '../../../vendor/preact-htm.js';
 import { useCell } from '../../core/cell.js';
-import { bytes, int, plural } from '../../core/format.js';
+import { bytes, dur, plural } from '../../core/format.js';
 import { now } from '../../core/clock.js';
 import { useResource } from '../../data/resource.js';
 import { server } from '../../data/server.js';
@@ -24,7 +24,7 @@ function full(disks) {
   const soonest = disks.filter((disk) => disk.full_at).sort((a, b) => a.full_at - b.full_at)[0];
   const days = soonest ? (soonest.full_at - now()) / DAY : Infinity;
   if (days > FAR) return 'no disk is full within ten years';
-  return `at the rate of the last days ${disks.length > 1 ? soonest.name : 'the disk'} is full in ${days < 2 ? int(days * 24) + ' hours' : int(days) + ' days'}`;
+  return `at the pace of the latest saves ${disks.length > 1 ? soonest.name : 'the disk'} is full in ${dur(days * DAY)}`;
 }
 
 function answer({ disks, trash }, plan) {
@@ -36,7 +36,7 @@ function answer({ disks, trash }, plan) {
   if (!plan.frees)
     return `${told} Nothing is prunable${trash.length ? `, and ${bytes(sum(trash, (one) => one.bytes))} wait in the trash` : ''}.`;
   const rate = sum(disks, (disk) => Math.max(0, disk.rate));
-  const won = rate > 0 ? `, ${int(plan.frees / rate)} days of growth` : '';
+  const won = rate > 0 && plan.frees / rate > 60 / DAY ? `, ${dur((plan.frees / rate) * DAY)} of growth` : '';
   return `${told} A prune by the rules below would free ${bytes(plan.frees)} in ${plural(plan.drops, 'checkpoint')}${won}.`;
 }
 
