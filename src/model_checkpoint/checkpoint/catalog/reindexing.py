@@ -53,6 +53,12 @@ class ReindexReport:
     unreadable: tuple[tuple[str, str], ...] = ()
     dry_run: bool = False
 
+    def _repr_html_(self) -> str:
+        """How a notebook shows it."""
+        verb = "to be recorded" if self.dry_run else "recorded"
+        counts = f"{self.checkpoints} checkpoints of {self.runs} runs {verb}, {self.gone} rows without a folder"
+        return html_table(f"{self.root}: {counts}", ["cannot be read", "why"], self.unreadable)
+
 
 @dataclass(slots=True)
 class _Seen:
@@ -66,11 +72,6 @@ class _Seen:
     def ids(self) -> set[str]:
         """Of all runs."""
         return {id for some in self.runs.values() for id in some}
-
-    def _repr_html_(self) -> str:
-        """How a notebook shows it."""
-        counts = f"{self.checkpoints} checkpoints of {self.runs} runs recorded, {self.gone} rows without a folder"
-        return html_table(f"{self.root}: {counts}", ["cannot be read", "why"], self.unreadable)
 
 
 def reindex(
