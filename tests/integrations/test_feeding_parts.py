@@ -1,6 +1,7 @@
 """Generators wherever a dataset keeps them, streams read apart, and orders cut into batches."""
 
 import random
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from torch.utils.data import BatchSampler, ConcatDataset, DataLoader, Dataset, R
 import model_checkpoint as mc
 from model_checkpoint.integrations.feeding.index_stream import IndexStream
 from model_checkpoint.integrations.feeding.replayed_data import Isolated
-from model_checkpoint.integrations.feeding.seeding import own_generators
+from model_checkpoint.integrations.feeding.held_generators import own_generators
 
 
 class Noise:
@@ -42,23 +43,87 @@ class Transformed(Dataset):
         return self.transform(torch.tensor(float(index)))
 
 
+def shaken(x, rng):
+    return x + float(rng.random())
+
+
+def shaking(rng):
+    return lambda x: x + float(rng.random())
+
+
+def by_default(x, rng=np.random.default_rng(6)):
+    return x + float(rng.random())
+
+
+OF_THE_MODULE = np.random.default_rng(8)
+
+
+def by_name(x):
+    return x + float(OF_THE_MODULE.random())
+
+
+class ByName(Noise):
+    def __init__(self):
+        pass
+
+    def __call__(self, x):
+        return by_name(x)
+
+
+class Slotted:
+    __slots__ = ("rng",)
+
+    def __init__(self):
+        self.rng = random.Random(5)
+
+    def __call__(self, x):
+        return x + self.rng.random()
+
+
+class Collator(Noise):
+    def __call__(self, samples):
+        return torch.stack(samples) + float(self.rng.random())
+
+
+def plain(x):
+    return x
+
+
 KINDS = {
     "in a list of transforms": lambda: Transformed(Compose([Noise(), Noise()])),
     "by name": lambda: Transformed(Compose({"a": Compose({"b": Noise()}), "c": Noise()})),
     "under datasets": lambda: ConcatDataset([Subset(Transformed(Compose([Compose([Noise()]), Noise()])), range(8))]),
+    "a partial": lambda: Transformed(partial(shaken, rng=np.random.default_rng(3))),
+    "a bound method": lambda: Transformed(Noise().__call__),
+    "a closure": lambda: Transformed(shaking(np.random.default_rng(3))),
+    "a default": lambda: Transformed(by_default),
+    "a name of the module": lambda: Transformed(by_name),
+    "a name in a method": lambda: Transformed(ByName()),
+    "in a slot": lambda: Transformed(Slotted()),
+    "a collator": lambda: (Transformed(plain), Collator()),
 }
+
+
+def loader_of(kind, **options):
+    """A loader whose dataset, or what makes batches of it, holds a generator in its own way."""
+    for one in (OF_THE_MODULE, by_default.__defaults__[0]):
+        one.bit_generator.state = np.random.default_rng(6).bit_generator.state  # as in a new process
+    made = KINDS[kind]()
+    dataset, collate = made if isinstance(made, tuple) else (made, None)
+    return DataLoader(dataset, 2, collate_fn=collate, **options)
 
 
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_generator_that_a_transform_keeps_goes_on_where_it_was(tmp_path, kind, workers):
     def go(root, stop=None):
-        seen, run = [], mc.Run(root, data=DataLoader(KINDS[kind](), 2, num_workers=workers), epochs=2, every=3, a={})
+        seen, run = [], mc.Run(root, data=loader_of(kind, num_workers=workers), epochs=2, every=3, a={})
         for batch in run:
             if run.step == stop:
                 break
             seen.append(batch.tolist())
         mc.finish_saves(root)
+        assert run.exact is True or stop
         return seen
 
     torch.manual_seed(0)
@@ -67,6 +132,44 @@ def test_a_generator_that_a_transform_keeps_goes_on_where_it_was(tmp_path, kind,
     go(tmp_path / "cut", stop=5)
 
     assert go(tmp_path / "cut") == whole[3:]
+
+
+class Lazy:
+    """Makes its generator when it is called for the first time, as collators of transformers do."""
+
+    rng = None
+
+    def __call__(self, samples):
+        if self.rng is None:
+            self.rng = np.random.default_rng(3)
+        return torch.stack(samples) + float(self.rng.random())
+
+
+def lazily(root, *, workers, stop=None):
+    data = DataLoader(Transformed(plain), 2, collate_fn=Lazy(), num_workers=workers)
+    seen, run = [], mc.Run(root, data=data, epochs=2, every=3, a={})
+    for batch in run:
+        if run.step == stop:
+            break
+        seen.append(batch.tolist())
+    mc.finish_saves(root)
+    return seen, run.exact
+
+
+def test_a_generator_that_is_made_in_a_worker_at_the_first_batch_is_seeded_for_that_batch_too(tmp_path):
+    torch.manual_seed(0)
+    whole, exact = lazily(tmp_path / "whole", workers=1)
+    torch.manual_seed(0)
+    lazily(tmp_path / "cut", workers=1, stop=5)
+
+    assert exact is True
+    assert lazily(tmp_path / "cut", workers=1) == (whole[3:], True)
+
+
+def test_a_generator_that_is_made_as_the_program_reads_is_a_reason(tmp_path):
+    assert "make it before the run" in lazily(tmp_path, workers=0, stop=7)[1][0]  # the second epoch has it at its start
+
+    assert "make it before the run" in lazily(tmp_path, workers=0)[1][0]
 
 
 def test_generators_are_found_once_even_in_a_circle():
