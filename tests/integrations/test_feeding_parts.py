@@ -6,7 +6,16 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import BatchSampler, ConcatDataset, DataLoader, Dataset, RandomSampler, SequentialSampler, Subset
+from torch.utils.data import (
+    BatchSampler,
+    ConcatDataset,
+    DataLoader,
+    Dataset,
+    RandomSampler,
+    Sampler,
+    SequentialSampler,
+    Subset,
+)
 
 import model_checkpoint as mc
 from model_checkpoint.integrations.feeding.index_stream import IndexStream
@@ -78,6 +87,17 @@ class Slotted:
 
     def __call__(self, x):
         return x + self.rng.random()
+
+
+class Endless(Sampler):
+    """Draws from a generator of its own and from the program's, only when it is asked."""
+
+    def __init__(self):
+        self.rng = np.random.default_rng(7)
+
+    def __iter__(self):
+        while True:
+            yield (random.randrange(8) + int(self.rng.integers(8))) % 8
 
 
 class Collator(Noise):
@@ -185,10 +205,38 @@ def test_a_dataset_of_too_many_parts_is_named(tmp_path):
             self.parts = parts
 
     dataset = Transformed(Noise())
-    dataset.parts = [Part([Part([]) for _ in range(60)]) for _ in range(60)]
+    dataset.parts = [Part([Part([7]) for _ in range(60)]) for _ in range(60)]
 
     run = mc.Run(tmp_path, data=DataLoader(dataset), a={})
     assert run.exact == ("the dataset has too many parts to look for generators in all of them",)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("length", [None, 5])
+def test_a_sampler_without_end_goes_on_where_it_was(tmp_path, workers, length):
+    """Also if it says that it has one."""
+
+    class Sized(Endless):
+        def __len__(self):
+            return length
+
+    def go(root, stop):
+        random.seed(0)
+        data = DataLoader(Transformed(Noise()), 2, sampler=Endless() if length is None else Sized(), num_workers=workers)
+        seen, run = [], mc.Run(root, data=data, every=3, a={})
+        for batch in run:
+            if run.step == stop:
+                break
+            seen.append([*batch.tolist(), random.random()])  # the body draws from what the sampler draws from
+        mc.finish_saves(root)
+        return seen, run.exact[1:] if run.exact is not True else ()
+
+    torch.manual_seed(0)
+    whole, _ = go(tmp_path / "whole", 11)
+    torch.manual_seed(0)
+    go(tmp_path / "cut", 5)
+
+    assert go(tmp_path / "cut", 11) == (whole[3:], ())
 
 
 def test_what_a_stream_draws_is_apart_from_the_program_in_both_directions():

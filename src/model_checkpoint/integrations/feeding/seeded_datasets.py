@@ -13,7 +13,7 @@ from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from model_checkpoint.integrations.feeding.held_generators import own_generators
 from model_checkpoint.integrations.feeding.index_stream import SeededIndices
-from model_checkpoint.integrations.feeding.seeding import mix, seed_all, seed_each
+from model_checkpoint.integrations.feeding.seeding import mix, seed_all
 
 
 class SeededMap(Dataset[Any]):
@@ -22,7 +22,7 @@ class SeededMap(Dataset[Any]):
     def __init__(self, inner: Any, collate: Callable[[Any], Any]) -> None:
         self.inner, self._collate = inner, collate
         self._batch = SeededIndices()  # the newest
-        self._generators: list[Any] | None = None  # as they were found after the batch before
+        self._known = 0  # generators that were seeded for it
 
     def __len__(self) -> int:
         return len(self.inner)
@@ -39,19 +39,12 @@ class SeededMap(Dataset[Any]):
 
     def _seed(self, batch: SeededIndices, *, batched: bool = False) -> None:
         self._batch, self._batched = batch, batched
-        if self._generators is None:
-            self._generators = self._found()
-        seed_all(batch.seed)
-        seed_each(batch.seed, self._generators)
-
-    def _found(self) -> list[Any]:
-        return own_generators((self.inner, self._collate))
+        self._known = seed_all(batch.seed, (self.inner, self._collate))
 
     def collate(self, samples: Any) -> Any:
         """Make the batch; once more, if that or reading it made a generator that nobody could have seeded."""
-        made, before = self._collate(samples), len(self._generators or ())
-        self._generators = self._found()
-        if len(self._generators) <= before:
+        made = self._collate(samples)
+        if len(own_generators((self.inner, self._collate))) <= self._known:
             return made
         return self._collate(self.__getitems__(self._batch) if self._batched else self[self._batch])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -30,13 +30,15 @@ def mix(*words: int) -> int:
     return seed
 
 
-def seed_all(seed: int, owner: Any = None) -> None:
-    """Seed the global generators, and those ``owner`` holds in its attributes, each differently.
+def seed_all(seed: int, owner: Any = None) -> int:
+    """Seed the global generators, and those ``owner`` holds, each differently; return how many it holds.
 
     Example:
         >>> seed_all(5)
+        0
         >>> first = random.random()
-        >>> seed_all(5)
+        >>> seed_all(5, random.Random(3))
+        1
         >>> random.random() == first
         True
     """
@@ -45,12 +47,8 @@ def seed_all(seed: int, owner: Any = None) -> None:
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.manual_seed(seed >> 1)
-    seed_each(seed, own_generators(owner))
-
-
-def seed_each(seed: int, generators: Iterable[Any]) -> None:
-    """Seed some generators, each differently."""
-    for number, one in enumerate(generators):
+    found = own_generators(owner)
+    for number, one in enumerate(found):
         own = mix(seed, number)
         if isinstance(one, random.Random):
             one.seed(own)
@@ -60,6 +58,7 @@ def seed_each(seed: int, generators: Iterable[Any]) -> None:
             one.seed(own & 0xFFFFFFFF)
         else:
             one.manual_seed(own >> 1)
+    return len(found)
 
 
 def states_of(generators: Sequence[Any]) -> list[Any]:

@@ -25,6 +25,7 @@ from model_checkpoint.integrations.feeding.replayed_data import Apart, Isolated
 from model_checkpoint.integrations.feeding.seeded_datasets import SeededMap, SeededStream
 from model_checkpoint.integrations.feeding.seeding import mix
 
+_LATE = "a generator is made while the data is read, so a resumed run begins with a new one: make it before the run"
 _UNSEARCHED = "the dataset has too many parts to look for generators in all of them"
 
 
@@ -44,6 +45,7 @@ class TorchLoader:
         self._clone: DataLoader[Any] | None = None
         self._indices = self._index_stream()
         self._base: int | None = None
+        self._made = len(own_generators(self._making))
 
     def _index_stream(self) -> IndexStream | None:
         if self._streams:
@@ -84,8 +86,11 @@ class TorchLoader:
         found: tuple[str, ...] = ()
         if self._loader.num_workers and not getattr(self._loader, "in_order", True):
             found = ("in_order=False: batches come in the order in which workers finish",)
-        whole = is_searched(self._ordering, besides=self._loader.dataset) and is_searched(self._making)
-        return found if whole else (*found, _UNSEARCHED)
+        if not (is_searched(self._ordering, besides=self._loader.dataset) and is_searched(self._making)):
+            found += (_UNSEARCHED,)
+        if (self._streams or not self._seeded) and len(own_generators(self._making)) > self._made:
+            found += (_LATE,)  # else the batch that made it is seeded and read once more
+        return found
 
     @property
     def order(self) -> int:

@@ -21,8 +21,6 @@ from model_checkpoint.tree import RngState, rng_state
 
 Generators = dict[str, Any]
 
-_LATE = "a generator is made while the data is read, so a resumed run begins with a new one: make it before the run"
-
 
 class SavedRun:
     """The part ``run`` of a checkpoint: place, generators, the data's own state, metrics, what numbers depend on."""
@@ -32,8 +30,8 @@ class SavedRun:
         self.place = RunPlace()
         self.pending = False  # whether it is saved with gradients that wait to be stepped
         self.reasons: list[str] = list(feed.doubts)
-        self._known = list(feed.generators)  # those of the data, as they were seen first
-        self._late, self._at_first = 0, len(self._known)
+        self._known = list(feed.generators)  # those of the data that are there from the beginning
+        self._late = 0  # how many more there were later
         self._start = self._generators()
         self._loaded: Mapping[str, Any] | None = None
 
@@ -139,15 +137,12 @@ class SavedRun:
 
     def _open(self) -> Iterator[Any]:
         place = self.place
-        batches = self._feed.open(epoch=place.epoch, skip=place.batch, base=place.base)
-        self._known = self._in_order()  # what a sampler makes when it begins, it makes in a resumed run too
-        return batches
+        return self._feed.open(epoch=place.epoch, skip=place.batch, base=place.base)
 
     def _generators(self) -> Generators:
         found = self._in_order()
-        if len(found) > len(self._known) and _LATE not in self.reasons:
-            self.reasons.append(_LATE)
-        self._late = max(self._late, len(found) - self._at_first)
+        self.reasons += [doubt for doubt in self._feed.doubts if doubt not in self.reasons]  # new ones may come
+        self._late = max(self._late, len(found) - len(self._known))
         return {"program": rng_state().state_dict(), "data": states_of(found)}
 
     def _in_order(self) -> list[Any]:
