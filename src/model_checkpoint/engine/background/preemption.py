@@ -97,6 +97,11 @@ class Preemption:
                 signal.signal(number, signal.SIG_DFL if before is None else before)  # None: not set from Python
         _active.discard(self)
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether signals are heard no longer."""
+        return self._closed
+
     def _earlier(self, number: int) -> Any:
         """The handler below ours, passing over notices that were closed before the ones above them."""
         before = self._before.get(number)

@@ -3,6 +3,9 @@
 Schedulers and terminals signal a whole group. A worker that died of it would raise in the midst of the body that is to
 be finished. So workers ignore those signals, from their very beginning; and since they then also ignore being told to
 end that way, whoever made them ends them in the way of their own queue, at the latest when the program ends.
+
+The loaders a run reads are made so here. Those it knows nothing of, as of evaluations, and pools of processes are seen
+as they fork, while a run listens for signals: such a worker never lets them in, and its maker ends it by another one.
 """
 
 from __future__ import annotations
@@ -10,12 +13,21 @@ from __future__ import annotations
 import atexit
 import os
 import signal
+import sys
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from types import FrameType
+from typing import Any, Protocol
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_MAKE_WORKERS = (  # the modules of what workers run
+    "torch.utils.data._utils.worker",
+    "torchdata.stateful_dataloader.worker",
+    "multiprocessing.pool",
+    "concurrent.futures.process",
+)
 _alive: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
@@ -63,3 +75,68 @@ def end_workers(iterator: Any) -> None:
 def _end_all() -> None:
     for iterator in list(_alive):
         end_workers(iterator)
+
+
+class Listening(Protocol):
+    """Who hears signals for a while."""
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it hears them no longer."""
+        ...
+
+
+_listening: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def spare_workers(notice: Listening) -> None:
+    """Let all workers that are forked outlive signals, as long as ``notice`` hears them."""
+    _listening.add(notice)
+
+
+class _Forking(threading.local):
+    """The worker that this thread is about to fork."""
+
+    process: Any = None  # what multiprocessing holds of it
+    mask: Any = None  # the signals that were held back before
+
+
+_forking = _Forking()
+
+
+def _before_fork() -> None:
+    _forking.process = None
+    if all(one.is_closed for one in list(_listening)):
+        return
+    process, iterator = _worker_in(sys._getframe(1))
+    if process is not None:
+        _forking.process, _forking.mask = process, signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        end_at_exit(iterator)
+
+
+def _after_fork() -> None:
+    process, _forking.process = _forking.process, None
+    if process is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)  # the child keeps them back for good
+        reference = weakref.ref(process)
+        process.terminate = lambda: None if (one := reference()) is None else one.kill()
+
+
+def _worker_in(frame: FrameType | None) -> tuple[Any, Any]:
+    """The worker that these calls are about to fork, and the iterator of a loader that it is made for, if any."""
+    process = None
+    while frame is not None:
+        names = frame.f_locals
+        if process is None and frame.f_code.co_name == "_launch" and "process_obj" in names:
+            run = getattr(names["process_obj"], "_target", None)
+            if getattr(run, "__module__", None) not in _MAKE_WORKERS:
+                break
+            process = names["self"]
+        if process is not None and hasattr(names.get("self"), "_shutdown_workers"):
+            return process, names["self"]
+        frame = frame.f_back
+    return process, None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork)

@@ -23,6 +23,7 @@ from model_checkpoint.engine.common.info import CheckpointInfo
 from model_checkpoint.engine.jobs.job import SaveJob
 from model_checkpoint.engine.writing.save import save
 from model_checkpoint.errors import CheckpointException, LazyRefused, OptionInvalid, StateChanged, WrongReference
+from model_checkpoint.integrations.feeding.loader_workers import spare_workers
 from model_checkpoint.storage.locate import Root
 
 log = logging.getLogger("model_checkpoint.run")
@@ -266,12 +267,17 @@ class Saves:
 
 
 def listen(deadline: float) -> Preemption | None:
-    """Take notice of SIGTERM and Ctrl-C; None where that cannot be done, as in another thread than the first."""
+    """Take notice of SIGTERM and Ctrl-C; None where that cannot be done, as in another thread than the first.
+
+    Workers that are forked meanwhile outlive both: the body that waits for them is to be finished.
+    """
     try:
-        return preemption(deadline=deadline, signals=(signal.SIGTERM, signal.SIGINT))
+        notice = preemption(deadline=deadline, signals=(signal.SIGTERM, signal.SIGINT))
     except OptionInvalid as error:
         log.warning("signals are not heard, so a run that is ended loses what follows its newest save: %s", error)
         return None
+    spare_workers(notice)
+    return notice
 
 
 def _finish_quietly(root: Root) -> None:
