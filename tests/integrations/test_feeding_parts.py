@@ -18,9 +18,9 @@ from torch.utils.data import (
 )
 
 import model_checkpoint as mc
+from model_checkpoint.integrations.feeding.held_generators import own_generators
 from model_checkpoint.integrations.feeding.index_stream import IndexStream
 from model_checkpoint.integrations.feeding.replayed_data import Isolated
-from model_checkpoint.integrations.feeding.held_generators import own_generators
 
 
 class Noise:
@@ -52,6 +52,9 @@ class Transformed(Dataset):
         return self.transform(torch.tensor(float(index)))
 
 
+BY_DEFAULT = np.random.default_rng(6)
+
+
 def shaken(x, rng):
     return x + float(rng.random())
 
@@ -60,7 +63,7 @@ def shaking(rng):
     return lambda x: x + float(rng.random())
 
 
-def by_default(x, rng=np.random.default_rng(6)):
+def by_default(x, rng=BY_DEFAULT):
     return x + float(rng.random())
 
 
@@ -126,7 +129,7 @@ KINDS = {
 
 def loader_of(kind, **options):
     """A loader whose dataset, or what makes batches of it, holds a generator in its own way."""
-    for one in (OF_THE_MODULE, by_default.__defaults__[0]):
+    for one in (OF_THE_MODULE, BY_DEFAULT):
         one.bit_generator.state = np.random.default_rng(6).bit_generator.state  # as in a new process
     made = KINDS[kind]()
     dataset, collate = made if isinstance(made, tuple) else (made, None)
@@ -222,7 +225,9 @@ def test_a_sampler_without_end_goes_on_where_it_was(tmp_path, workers, length):
 
     def go(root, stop):
         random.seed(0)
-        data = DataLoader(Transformed(Noise()), 2, sampler=Endless() if length is None else Sized(), num_workers=workers)
+        data = DataLoader(
+            Transformed(Noise()), 2, sampler=Endless() if length is None else Sized(), num_workers=workers
+        )
         seen, run = [], mc.Run(root, data=data, every=3, a={})
         for batch in run:
             if run.step == stop:

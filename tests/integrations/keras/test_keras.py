@@ -246,3 +246,29 @@ def test_a_fit_that_is_told_to_end_after_the_last_boundary_saves_all_and_ends(tm
     done = mc.list_checkpoints(tmp_path)[0].metadata["run"]
     assert (done["epoch"], done["batch"]) == (2, 0)
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+class Shaken(torch.utils.data.Dataset):
+    """Draws in a worker."""
+
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, index):
+        x = X[index] + np.float32(np.random.rand())
+        return x, 2 * x
+
+
+def test_a_finished_fit_given_more_epochs_is_exact_with_workers_that_would_have_lived_on(tmp_path):
+    def go(root, epochs):
+        keras.utils.set_random_seed(3)
+        run, model = KerasRun(root), small()
+        data = torch.utils.data.DataLoader(Shaken(), 2, shuffle=True, num_workers=1, persistent_workers=True)
+        run.fit(model, data, epochs=epochs, verbose=0)
+        return run.exact, model.get_weights()[0].tolist(), np.random.rand(), torch.rand(1).item()
+
+    whole = go(tmp_path / "whole", 3)
+    go(tmp_path / "longer", 1)
+
+    assert go(tmp_path / "longer", 3) == whole
+    assert whole[0] is True

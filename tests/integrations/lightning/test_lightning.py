@@ -177,10 +177,11 @@ def test_other_loaders_than_were_saved_are_refused(tmp_path):
         trainer.fit(Counting(), [data(), data()])
 
 
-def test_a_version_that_is_not_known_is_refused_by_name(tmp_path, monkeypatch):
-    monkeypatch.setattr(pl, "__version__", "2.9.1")
+@pytest.mark.parametrize(("module", "package"), [("lightning.pytorch", "lightning"), ("pytorch_lightning",) * 2])
+def test_a_version_that_is_not_known_is_refused_by_name(tmp_path, monkeypatch, module, package):
+    monkeypatch.setattr(pytest.importorskip(module), "__version__", "2.9.1")
 
-    with pytest.raises(TrainerUnknown, match=r"lightning 2\.9\.1 is not known .* known is 2\.6\.x"):
+    with pytest.raises(TrainerUnknown, match=rf"^{package} 2\.9\.1 is not known .* known is 2\.6\.x"):
         LightningRun(tmp_path)
 
 

@@ -104,7 +104,7 @@ def go_through(run, telling):
 def test_a_second_interrupt_during_the_last_save_ends_it_at_once(tmp_path):
     telling = Telling(3, signal.SIGINT, signal.SIGINT)
 
-    with pytest.raises(KeyboardInterrupt, match="^$"):
+    with pytest.raises(KeyboardInterrupt, match=r"^$"):
         go_through(mc.Run(tmp_path, data=DATA, telling=telling), telling)
 
     assert steps(tmp_path) == []
@@ -119,7 +119,7 @@ def test_a_second_interrupt_ends_at_once_whatever_came_before(tmp_path):
             pytest.fail("the second one should have ended the body")
 
     told = []
-    with pytest.raises(KeyboardInterrupt, match="^$"):
+    with pytest.raises(KeyboardInterrupt, match=r"^$"):
         body()
     assert told
     assert steps(tmp_path) == []
