@@ -28,6 +28,7 @@ _MAKE_WORKERS = (  # the modules of what workers run
     "multiprocessing.pool",
     "concurrent.futures.process",
 )
+_NEAR = 8  # calls between an iterator that makes a worker and its fork
 _alive: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
@@ -122,20 +123,20 @@ def _after_fork() -> None:
         process.terminate = lambda: None if (one := reference()) is None else one.kill()
 
 
-def _worker_in(frame: FrameType | None) -> tuple[Any, Any]:
-    """The worker that these calls are about to fork, and the iterator of a loader that it is made for, if any."""
-    process = None
-    while frame is not None:
-        names = frame.f_locals
-        if process is None and frame.f_code.co_name == "_launch" and "process_obj" in names:
-            run = getattr(names["process_obj"], "_target", None)
-            if getattr(run, "__module__", None) not in _MAKE_WORKERS:
-                break
-            process = names["self"]
-        if process is not None and hasattr(names.get("self"), "_shutdown_workers"):
-            return process, names["self"]
-        frame = frame.f_back
-    return process, None
+def _worker_in(frame: FrameType) -> tuple[Any, Any]:
+    """The worker that this very call is about to fork, and the iterator of a loader that it is made for, if any."""
+    names = frame.f_locals
+    if frame.f_code.co_name != "_launch" or "process_obj" not in names:
+        return None, None
+    run = getattr(names["process_obj"], "_target", None)
+    if getattr(run, "__module__", None) not in _MAKE_WORKERS:
+        return None, None
+    caller: FrameType | None = frame
+    for _ in range(_NEAR):
+        if caller is not None and hasattr(type(maker := caller.f_locals.get("self")), "_shutdown_workers"):
+            return names["self"], maker
+        caller = None if caller is None else caller.f_back
+    return names["self"], None
 
 
 if hasattr(os, "register_at_fork"):
