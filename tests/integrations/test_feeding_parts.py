@@ -1,16 +1,26 @@
 """Generators wherever a dataset keeps them, streams read apart, and orders cut into batches."""
 
 import random
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import BatchSampler, ConcatDataset, DataLoader, Dataset, RandomSampler, SequentialSampler, Subset
+from torch.utils.data import (
+    BatchSampler,
+    ConcatDataset,
+    DataLoader,
+    Dataset,
+    RandomSampler,
+    Sampler,
+    SequentialSampler,
+    Subset,
+)
 
 import model_checkpoint as mc
+from model_checkpoint.integrations.feeding.held_generators import own_generators
 from model_checkpoint.integrations.feeding.index_stream import IndexStream
 from model_checkpoint.integrations.feeding.replayed_data import Isolated
-from model_checkpoint.integrations.feeding.seeding import own_generators
 
 
 class Noise:
@@ -42,23 +52,101 @@ class Transformed(Dataset):
         return self.transform(torch.tensor(float(index)))
 
 
+BY_DEFAULT = np.random.default_rng(6)
+
+
+def shaken(x, rng):
+    return x + float(rng.random())
+
+
+def shaking(rng):
+    return lambda x: x + float(rng.random())
+
+
+def by_default(x, rng=BY_DEFAULT):
+    return x + float(rng.random())
+
+
+OF_THE_MODULE = np.random.default_rng(8)
+
+
+def by_name(x):
+    return x + float(OF_THE_MODULE.random())
+
+
+class ByName(Noise):
+    def __init__(self):
+        pass
+
+    def __call__(self, x):
+        return by_name(x)
+
+
+class Slotted:
+    __slots__ = ("rng",)
+
+    def __init__(self):
+        self.rng = random.Random(5)
+
+    def __call__(self, x):
+        return x + self.rng.random()
+
+
+class Endless(Sampler):
+    """Draws from a generator of its own and from the program's, only when it is asked."""
+
+    def __init__(self):
+        self.rng = np.random.default_rng(7)
+
+    def __iter__(self):
+        while True:
+            yield (random.randrange(8) + int(self.rng.integers(8))) % 8
+
+
+class Collator(Noise):
+    def __call__(self, samples):
+        return torch.stack(samples) + float(self.rng.random())
+
+
+def plain(x):
+    return x
+
+
 KINDS = {
     "in a list of transforms": lambda: Transformed(Compose([Noise(), Noise()])),
     "by name": lambda: Transformed(Compose({"a": Compose({"b": Noise()}), "c": Noise()})),
     "under datasets": lambda: ConcatDataset([Subset(Transformed(Compose([Compose([Noise()]), Noise()])), range(8))]),
+    "a partial": lambda: Transformed(partial(shaken, rng=np.random.default_rng(3))),
+    "a bound method": lambda: Transformed(Noise().__call__),
+    "a closure": lambda: Transformed(shaking(np.random.default_rng(3))),
+    "a default": lambda: Transformed(by_default),
+    "a name of the module": lambda: Transformed(by_name),
+    "a name in a method": lambda: Transformed(ByName()),
+    "in a slot": lambda: Transformed(Slotted()),
+    "a collator": lambda: (Transformed(plain), Collator()),
 }
+
+
+def loader_of(kind, **options):
+    """A loader whose dataset, or what makes batches of it, holds a generator in its own way."""
+    for one in (OF_THE_MODULE, BY_DEFAULT):
+        one.bit_generator.state = np.random.default_rng(6).bit_generator.state  # as in a new process
+    made = KINDS[kind]()
+    dataset, collate = made if isinstance(made, tuple) else (made, None)
+    return DataLoader(dataset, 2, collate_fn=collate, **options)
 
 
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_generator_that_a_transform_keeps_goes_on_where_it_was(tmp_path, kind, workers):
     def go(root, stop=None):
-        seen, run = [], mc.Run(root, data=DataLoader(KINDS[kind](), 2, num_workers=workers), epochs=2, every=3, a={})
+        seen, run = [], mc.Run(root, data=loader_of(kind, num_workers=workers), epochs=2, every=3, a={})
         for batch in run:
             if run.step == stop:
                 break
             seen.append(batch.tolist())
         mc.finish_saves(root)
+        assert run.exact is True or stop
         return seen
 
     torch.manual_seed(0)
@@ -67,6 +155,44 @@ def test_a_generator_that_a_transform_keeps_goes_on_where_it_was(tmp_path, kind,
     go(tmp_path / "cut", stop=5)
 
     assert go(tmp_path / "cut") == whole[3:]
+
+
+class Lazy:
+    """Makes its generator when it is called for the first time, as collators of transformers do."""
+
+    rng = None
+
+    def __call__(self, samples):
+        if self.rng is None:
+            self.rng = np.random.default_rng(3)
+        return torch.stack(samples) + float(self.rng.random())
+
+
+def lazily(root, *, workers, stop=None):
+    data = DataLoader(Transformed(plain), 2, collate_fn=Lazy(), num_workers=workers)
+    seen, run = [], mc.Run(root, data=data, epochs=2, every=3, a={})
+    for batch in run:
+        if run.step == stop:
+            break
+        seen.append(batch.tolist())
+    mc.finish_saves(root)
+    return seen, run.exact
+
+
+def test_a_generator_that_is_made_in_a_worker_at_the_first_batch_is_seeded_for_that_batch_too(tmp_path):
+    torch.manual_seed(0)
+    whole, exact = lazily(tmp_path / "whole", workers=1)
+    torch.manual_seed(0)
+    lazily(tmp_path / "cut", workers=1, stop=5)
+
+    assert exact is True
+    assert lazily(tmp_path / "cut", workers=1) == (whole[3:], True)
+
+
+def test_a_generator_that_is_made_as_the_program_reads_is_a_reason(tmp_path):
+    assert "make it before the run" in lazily(tmp_path, workers=0, stop=7)[1][0]  # the second epoch has it at its start
+
+    assert "make it before the run" in lazily(tmp_path, workers=0)[1][0]
 
 
 def test_generators_are_found_once_even_in_a_circle():
@@ -82,10 +208,40 @@ def test_a_dataset_of_too_many_parts_is_named(tmp_path):
             self.parts = parts
 
     dataset = Transformed(Noise())
-    dataset.parts = [Part([Part([]) for _ in range(60)]) for _ in range(60)]
+    dataset.parts = [Part([Part([7]) for _ in range(60)]) for _ in range(60)]
 
     run = mc.Run(tmp_path, data=DataLoader(dataset), a={})
     assert run.exact == ("the dataset has too many parts to look for generators in all of them",)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("length", [None, 5])
+def test_a_sampler_without_end_goes_on_where_it_was(tmp_path, workers, length):
+    """Also if it says that it has one."""
+
+    class Sized(Endless):
+        def __len__(self):
+            return length
+
+    def go(root, stop):
+        random.seed(0)
+        data = DataLoader(
+            Transformed(Noise()), 2, sampler=Endless() if length is None else Sized(), num_workers=workers
+        )
+        seen, run = [], mc.Run(root, data=data, every=3, a={})
+        for batch in run:
+            if run.step == stop:
+                break
+            seen.append([*batch.tolist(), random.random()])  # the body draws from what the sampler draws from
+        mc.finish_saves(root)
+        return seen, run.exact[1:] if run.exact is not True else ()
+
+    torch.manual_seed(0)
+    whole, _ = go(tmp_path / "whole", 11)
+    torch.manual_seed(0)
+    go(tmp_path / "cut", 5)
+
+    assert go(tmp_path / "cut", 11) == (whole[3:], ())
 
 
 def test_what_a_stream_draws_is_apart_from_the_program_in_both_directions():

@@ -42,6 +42,20 @@ def collate(samples):
     return {"x": x * (torch.rand(x.shape) > 0.1)}
 
 
+class Masking:
+    """The same with a generator of its own, made when it is called for the first time, as one of transformers does."""
+
+    def __init__(self, seed):
+        self.seed, self.generator = seed, None
+
+    def __call__(self, samples):
+        if self.generator is None:
+            worker = torch.utils.data.get_worker_info()
+            self.generator = torch.Generator().manual_seed(self.seed + (worker.id if worker else 0))
+        x = collate(samples)["x"]
+        return {"x": x * (torch.rand(x.shape, generator=self.generator) > 0.1)}
+
+
 def net():
     return torch.nn.Sequential(torch.nn.Linear(6, 16), torch.nn.Dropout(0.3), torch.nn.Linear(16, 1))
 

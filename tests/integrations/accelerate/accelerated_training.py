@@ -74,10 +74,10 @@ def body(accelerator, model, optimizer, schedule, batch):
     return loss
 
 
-def train(root, out, *, kind, pause=0.0):
+def train(root, out, *, kind, pause=0.0, every=3):
     """Train to the end, and write down the number of steps and a digest of everything."""
     accelerator, tokens, (model, optimizer, schedule, loader) = make(kind)
-    run = AcceleratedRun(accelerator, root, data=loader, epochs=EPOCHS, every=3, keep=[mc.last(2)], progress=False)
+    run = AcceleratedRun(accelerator, root, data=loader, epochs=EPOCHS, every=every, keep=[mc.last(2)], progress=False)
     tell_start(out, run.resumed_from)
     for batch in run:
         run.log(loss=body(accelerator, model, optimizer, schedule, batch))

@@ -1,12 +1,14 @@
 """What Accelerate prepared, killed anywhere and started again, ends as if it had never been interrupted."""
 
+import signal
+
 import accelerate
 import pytest
 import torch
 from accelerate import Accelerator
 from accelerate.utils import DataLoaderConfiguration
 from tests.integrations.accelerate.accelerated_training import BATCHES, EPOCHS, KINDS, body, make, train
-from tests.integrations.killing import killed_until_done, unbroken
+from tests.integrations.killing import ended, killed_until_done, start, starts_of, told_to_end, unbroken
 from torch.utils.data import DataLoader
 
 import model_checkpoint as mc
@@ -38,6 +40,19 @@ def test_a_killed_run_ends_as_if_it_had_not_been(tmp_path, kind):
     assert (int(whole.split()[2]) < EPOCHS * -(-BATCHES // 2)) is ("half precision" in kind)  # some were skipped
     assert whole.startswith(f"{EPOCHS * (14 if kind == 'stream' else BATCHES)} True ")  # each worker has a last batch
     assert len(mc.list_checkpoints(tmp_path / "killed")) == 2
+
+
+def test_a_run_that_is_told_to_end_with_its_workers_saves_where_it_stepped_and_goes_on_from_there(tmp_path):
+    kind, root, out = "persistent workers", tmp_path / "told", tmp_path / "told.out"
+    whole, _ = unbroken(train, tmp_path, kind=kind)
+
+    options = {"kind": kind, "pause": 0.02, "every": 1000}
+    assert told_to_end(train, root, out, number=signal.SIGTERM, batches=5, **options) == 143
+    [saved] = [one.step for one in mc.list_checkpoints(root)]
+    assert ended(start(train, root, out, kind=kind)) == 0
+
+    assert out.read_text() == whole
+    assert starts_of(out) == [0, saved]
 
 
 def test_all_that_was_prepared_or_registered_is_saved_by_name(tmp_path):

@@ -5,6 +5,7 @@ from pathlib import Path
 import torch
 from tests.integrations.trainer_data import (
     Augmented,
+    Masking,
     Stream,
     collate,
     digest,
@@ -73,7 +74,8 @@ def arguments(folder, **more):
 def make(root, kind="evaluated, best at the end", callbacks=(), **more):
     """A Trainer as anybody would make it."""
     trainer = Trainer(
-        Net(), arguments(f"{root}.hf", **{**KINDS[kind], **more}), data_collator=collate,
+        Net(), arguments(f"{root}.hf", **{**KINDS[kind], **more}),
+        data_collator=collate if kind == "stream" else Masking(5),
         train_dataset=Stream() if kind == "stream" else Augmented(), eval_dataset=Augmented(),
         callbacks=list(callbacks),
     )  # fmt: skip

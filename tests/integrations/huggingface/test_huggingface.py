@@ -1,5 +1,7 @@
 """What a run of a Trainer says, keeps, maps and refuses."""
 
+import signal
+
 import pytest
 import torch
 from tests.integrations.huggingface.hf_training import make
@@ -219,3 +221,18 @@ def test_what_it_goes_on_from_is_said_unless_errors_alone_are_logged(tmp_path, c
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith(str(tmp_path))]
     assert "resumed at step 3 " in said
     assert lines == ([] if level == "error" else said.splitlines())
+
+
+@pytest.mark.parametrize(("number", "error"), [(signal.SIGTERM, SystemExit), (signal.SIGINT, KeyboardInterrupt)])
+def test_a_trainer_that_is_told_to_end_after_the_last_step_ends_when_all_is_saved(tmp_path, number, error):
+    class Telling(TrainerCallback):
+        def on_train_end(self, *_, **__):
+            signal.raise_signal(number)
+
+    trainer = make(tmp_path / "run", callbacks=[Telling()], num_train_epochs=1, save_strategy="steps")
+    run = TrainerRun(trainer, tmp_path / "run")
+    with pytest.raises(error, match="^143$" if error is SystemExit else "^$"):
+        trainer.train()
+
+    assert steps(tmp_path / "run")[-1] == run.step == 7
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL

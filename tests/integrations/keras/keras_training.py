@@ -1,8 +1,8 @@
 """A small training under Keras with everything its own resume gets wrong; the backend is what KERAS_BACKEND says.
 
 As a program, ``python -m tests.integrations.keras.keras_training FOLDER KIND...``, it trains each kind unbroken, then
-killed in random batches, and prints for each what both ended with and the batches that were resumed from; on torch the
-last kind is also told to end, by either signal. A start with JAX takes seconds, so there is one kill of each kind.
+killed in random batches, and prints for each what both ended with and the batches that were resumed from; on torch some
+kinds are also told to end, workers and all. A start with JAX takes seconds, so there is one kill of each kind.
 """
 
 import hashlib
@@ -96,6 +96,7 @@ DATA = {
 }
 
 
+TOLD = [(signal.SIGTERM, "persistent workers"), (signal.SIGTERM, "processes"), (signal.SIGINT, "processes")]
 HALF = ("dataset", "loader")  # kinds that are trained in mixed_float16
 
 
@@ -149,18 +150,20 @@ def main(folder, kinds):
     warm = keras.backend.backend() == "torch"
     if warm:
         build()  # imports what is imported late, before the children are forked; JAX must not have begun to compute
+    wholes = {}
     for kind in kinds:
         own = Path(folder, kind.replace(" ", "-"))
         own.mkdir()
-        whole, batches = unbroken(train, own, kind=kind, pause=0.01)
+        wholes[kind], batches = unbroken(train, own, kind=kind, pause=0.01)
         out, options = own / "killed.out", {"kind": kind, "pause": 0.01}
         starts = killed_until_done(train, own / "killed", out, kills=1 + warm, batches=batches, seed=kind, **options)
-        print(json.dumps([kind, whole, out.read_text(), starts]), flush=True)
-    for number in (signal.SIGTERM, signal.SIGINT) if warm else ():
-        root, out = own / number.name, own / f"{number.name}.out"
+        print(json.dumps([kind, wholes[kind], out.read_text(), starts]), flush=True)
+    for number, kind in TOLD if warm else ():
+        own = Path(folder, kind.replace(" ", "-"))
+        root, out, options = own / number.name, own / f"{number.name}.out", {"kind": kind, "pause": 0.01}
         code = told_to_end(train, root, out, number=number, batches=5, every=1000, **options)
         assert ended(start(train, root, out, **options)) == 0
-        print(json.dumps([number.name, whole, out.read_text(), [code, *starts_of(out)]]), flush=True)
+        print(json.dumps([number.name, wholes[kind], out.read_text(), [code, *starts_of(out)]]), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """The run for Keras: what it says, keeps, resumes and refuses."""
 
+import signal
 from itertools import count
 
 import keras
@@ -26,6 +27,18 @@ class Failing(keras.callbacks.Callback):
     def on_train_batch_begin(self, batch, logs=None):
         if next(self.batches) == self.at:
             raise KeyError("a bug")
+
+
+class Telling(keras.callbacks.Callback):
+    """Sends a signal at a moment of the last epoch."""
+
+    def __init__(self, number, moment):
+        super().__init__()
+        setattr(self, moment, lambda at=None, logs=None: self.tell(number, at))
+
+    def tell(self, number, at):
+        if at != 0:  # which is the first epoch
+            signal.raise_signal(number)
 
 
 def small():
@@ -222,3 +235,40 @@ def test_what_it_goes_on_from_is_said_unless_nothing_is_to_be(tmp_path, capsys, 
 
     assert "resumed at step 6 " in said
     assert capsys.readouterr().err == ("" if verbose == 0 else said)
+
+
+@pytest.mark.parametrize(("number", "error"), [(signal.SIGTERM, SystemExit), (signal.SIGINT, KeyboardInterrupt)])
+@pytest.mark.parametrize("moment", ["on_epoch_end", "on_train_end"])
+def test_a_fit_that_is_told_to_end_after_the_last_boundary_saves_all_and_ends(tmp_path, moment, number, error):
+    with pytest.raises(error, match="^143$" if error is SystemExit else "^$"):
+        fit(tmp_path, epochs=2, callbacks=[Telling(number, moment)])
+
+    done = mc.list_checkpoints(tmp_path)[0].metadata["run"]
+    assert (done["epoch"], done["batch"]) == (2, 0)
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+class Shaken(torch.utils.data.Dataset):
+    """Draws in a worker."""
+
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, index):
+        x = X[index] + np.float32(np.random.rand())
+        return x, 2 * x
+
+
+def test_a_finished_fit_given_more_epochs_is_exact_with_workers_that_would_have_lived_on(tmp_path):
+    def go(root, epochs):
+        keras.utils.set_random_seed(3)
+        run, model = KerasRun(root), small()
+        data = torch.utils.data.DataLoader(Shaken(), 2, shuffle=True, num_workers=1, persistent_workers=True)
+        run.fit(model, data, epochs=epochs, verbose=0)
+        return run.exact, model.get_weights()[0].tolist(), np.random.rand(), torch.rand(1).item()
+
+    whole = go(tmp_path / "whole", 3)
+    go(tmp_path / "longer", 1)
+
+    assert go(tmp_path / "longer", 3) == whole
+    assert whole[0] is True

@@ -56,9 +56,9 @@ def data():
     return DataLoader(TensorDataset(torch.zeros(ROWS)), batch_size=2)
 
 
-def fit(root, *, model=None, epochs=1, trainer=None, ckpt_path=None, **options):
+def fit(root, *, model=None, epochs=1, trainer=None, ckpt_path=None, others=(), **options):
     run, model = LightningRun(root, **options), model or Counting()
-    made = quiet(max_epochs=epochs, callbacks=[run], num_sanity_val_steps=0, **(trainer or {}))
+    made = quiet(max_epochs=epochs, callbacks=[run, *others], num_sanity_val_steps=0, **(trainer or {}))
     made.fit(model, data(), data(), ckpt_path=ckpt_path)
     return run, model, made
 
@@ -177,10 +177,11 @@ def test_other_loaders_than_were_saved_are_refused(tmp_path):
         trainer.fit(Counting(), [data(), data()])
 
 
-def test_a_version_that_is_not_known_is_refused_by_name(tmp_path, monkeypatch):
-    monkeypatch.setattr(pl, "__version__", "2.9.1")
+@pytest.mark.parametrize(("module", "package"), [("lightning.pytorch", "lightning"), ("pytorch_lightning",) * 2])
+def test_a_version_that_is_not_known_is_refused_by_name(tmp_path, monkeypatch, module, package):
+    monkeypatch.setattr(pytest.importorskip(module), "__version__", "2.9.1")
 
-    with pytest.raises(TrainerUnknown, match=r"lightning 2\.9\.1 is not known .* known is 2\.6\.x"):
+    with pytest.raises(TrainerUnknown, match=rf"^{package} 2\.9\.1 is not known .* known is 2\.6\.x"):
         LightningRun(tmp_path)
 
 
@@ -216,6 +217,25 @@ def test_a_fit_that_is_told_to_end_saves_at_the_next_boundary_and_goes_on_from_t
 
     assert out.read_text() == whole
     assert starts_of(out) == [0, saved]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 1)])
+@pytest.mark.parametrize("moment", ["on_train_batch_end", "on_train_end"])
+def test_a_fit_that_is_told_to_end_after_the_last_boundary_saves_all_and_ends(tmp_path, moment, number, code):
+    def tell(self, trainer, *_):
+        if trainer.global_step == 6:
+            signal.raise_signal(number)
+
+    telling = type("Telling", (pl.Callback,), {moment: tell})()
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        with pytest.raises(SystemExit, match=f"^{code}$"):
+            fit(tmp_path, others=[telling])
+    finally:
+        signal.signal(signal.SIGINT, before)  # Lightning leaves it ignored
+
+    assert steps(tmp_path)[-1] == 6
+    assert fit(tmp_path)[0].resumed_from == 6
 
 
 @pytest.mark.slow

@@ -17,10 +17,10 @@ import model_checkpoint as mc
 EPOCHS = 3
 
 
-def train(rank, world, folder, *, root, every=3, pause=0.0, end=None, workers=0):
+def train(rank, world, folder, *, root, every=3, pause=0.0, end=None, at=5, workers=0):
     """Train a model that all ranks share, each on its part of the data, with randomness of its own.
 
-    Rank ``end`` gets a SIGTERM in the body of step 5, from itself.
+    Rank ``end`` gets a SIGTERM in the body of step ``at``, from itself. Workers live on from one epoch to the next.
     """
     ranks = join()
     torch.manual_seed(0)
@@ -33,8 +33,9 @@ def train(rank, world, folder, *, root, every=3, pause=0.0, end=None, workers=0)
         seed(rank)
     data = Augmented()
     sampler = DistributedSampler(data, world, rank, seed=5)
+    loader = DataLoader(data, 4, sampler=sampler, num_workers=workers, persistent_workers=workers > 0)
     run = mc.Run(
-        root, data=DataLoader(data, 4, sampler=sampler, num_workers=workers), epochs=EPOCHS, every=every,
+        root, data=loader, epochs=EPOCHS, every=every,
         coordinator=ranks, model=model, optimizer=optimizer, schedule=schedule, average=average,
     )  # fmt: skip
     Path(folder, f"from-{rank}").write_text(str(run.resumed_from or 0))
@@ -48,7 +49,7 @@ def train(rank, world, folder, *, root, every=3, pause=0.0, end=None, workers=0)
                 optimizer.zero_grad()
             average.update_parameters(net)
             run.log(loss=float(rank))
-            if rank == end and run.step == 5:
+            if rank == end and run.step == at:
                 os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(pause)
     except SystemExit as error:

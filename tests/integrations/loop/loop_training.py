@@ -16,6 +16,7 @@ from torch.utils.data import (
     IterableDataset,
     RandomSampler,
     Sampler,
+    SequentialSampler,
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
@@ -65,6 +66,18 @@ class Late(Sampler):
 
     def __len__(self):
         return SAMPLES
+
+
+class LateBatches(BatchSampler):
+    """Shuffles each batch only when it is asked for, from a generator the model draws from too and from its own."""
+
+    def __init__(self):
+        super().__init__(SequentialSampler(range(SAMPLES)), 8, drop_last=False)
+        self.rng = random.Random(3)
+
+    def __iter__(self):
+        for batch in super().__iter__():
+            yield [batch[int(torch.randint(len(batch), ()))] for _ in batch] + [self.rng.randrange(SAMPLES)]
 
 
 class Noisy:
@@ -147,6 +160,12 @@ DATA = {
     ),
     "no batches": lambda: DataLoader(Augmented(), None, shuffle=True, **WORKERS),
     "late sampler": lambda: DataLoader(Augmented(), 8, sampler=Late(), **WORKERS),
+    "in order": lambda: DataLoader(Augmented(), 8, sampler=SequentialSampler(range(SAMPLES)), **WORKERS),
+    "late batches": lambda: DataLoader(Augmented(), batch_sampler=LateBatches()),
+    "late batches, workers": lambda: DataLoader(Augmented(), batch_sampler=LateBatches(), **WORKERS),
+    "weighted, workers": lambda: DataLoader(
+        Augmented(), 8, sampler=WeightedRandomSampler([1 + i % 5 for i in range(SAMPLES)], SAMPLES), **WORKERS
+    ),
     "stream": lambda: DataLoader(Shuffled(), 8),
     "stream, workers": lambda: DataLoader(Shuffled(), 8, **WORKERS),
     "stream, persistent workers": lambda: DataLoader(Shuffled(), 8, persistent_workers=True, **WORKERS),

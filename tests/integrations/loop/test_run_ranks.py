@@ -83,6 +83,15 @@ def test_ranks_leave_at_one_step_when_one_is_told_to_end_and_go_on_from_there(zy
 
 @pytest.mark.slow
 @pytest.mark.distributed
+def test_ranks_of_which_one_is_told_to_end_in_its_last_body_all_end_by_that(zygote, tmp_path):
+    left = zygote.run(SCENE, 2, tmp_path, root=str(tmp_path / "a"), end=1, at=50, every=None)
+
+    assert left == [{"code": 143, "step": 51}] * 2
+    assert [one.step for one in mc.list_checkpoints(tmp_path / "a")] == [51]
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
 def test_the_example_of_the_page_runs_under_torchrun(tmp_path):
     page = (Path(__file__).parents[3] / "docs" / "loop.md").read_text()
     (tmp_path / "train.py").write_text(page.split('```python title="train_ranks.py"\n')[1].split("```")[0])

@@ -72,6 +72,7 @@ class Preemption:
         self._deadline, self._pid, self._closed = deadline, os.getpid(), False
         self._received: float | None = None
         self._number: int | None = None
+        self._seen: set[int] = set()
         self._before: dict[int, Any] = {}
         try:
             for number in dict.fromkeys([signals] if isinstance(signals, int) else signals):
@@ -96,6 +97,11 @@ class Preemption:
                 signal.signal(number, signal.SIG_DFL if before is None else before)  # None: not set from Python
         _active.discard(self)
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether signals are heard no longer."""
+        return self._closed
+
     def _earlier(self, number: int) -> Any:
         """The handler below ours, passing over notices that were closed before the ones above them."""
         before = self._before.get(number)
@@ -107,7 +113,8 @@ class Preemption:
         """Set the flag; nothing else is safe in a signal handler."""
         before = self._earlier(number)
         if os.getpid() == self._pid:
-            again = self._number == number
+            again = number in self._seen
+            self._seen.add(number)
             if self._received is None:
                 self._received, self._number = time.monotonic(), number
             if before is signal.default_int_handler and not again:
@@ -133,7 +140,7 @@ class Preemption:
 
     @property
     def received(self) -> signal.Signals | None:
-        """The signal that came first; a second Ctrl-C is not held back."""
+        """The signal that came first; a second Ctrl-C is not held back, whatever came before it."""
         return None if self._number is None else signal.Signals(self._number)
 
     def seconds_left(self) -> float:
@@ -269,6 +276,7 @@ def _start_anew() -> None:
     """In a forked child, the notice is for the parent: put the earlier handlers back, and forget the signal."""
     for one in list(_active):
         one._received = one._number = None
+        one._seen.clear()
         one.close()
 
 

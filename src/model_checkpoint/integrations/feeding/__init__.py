@@ -9,5 +9,6 @@ seeded_datasets  datasets whose randomness depends on the place in the run, not 
 stateful_data    data that knows its own place.
 replayed_data    data that knows no place: read again up to it.
 taken_generators  the global generators of a program, taken and set as they are.
-seeding          one seed out of several numbers; generators found, seeded, taken down and set back.
+held_generators  those that whatever makes batches holds, however it holds them.
+seeding          one seed out of several numbers; generators seeded, taken down and set back.
 """

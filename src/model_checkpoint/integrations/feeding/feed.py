@@ -91,11 +91,3 @@ def feed_for(data: Any, *, apart: bool = False) -> Feed:
             "load_state_dict."
         )
     return ReplayedData(data)
-
-
-def length_of(data: Any) -> int | None:
-    """Batches of an epoch, where that is known."""
-    try:
-        return len(data)
-    except TypeError:
-        return None

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from typing import Any
 
+from model_checkpoint.integrations.feeding.replayed_data import Isolated
 from model_checkpoint.integrations.feeding.seeding import mix
 
 _PROMPT = ("torch.utils.data", "accelerate.data_loader")  # their samplers draw when an epoch begins
@@ -46,7 +47,7 @@ class IndexStream:
         """Start an epoch at batch ``skip``; the generators must be as they were at its start."""
         self._base, self._epoch, self._at, self._order = base, epoch, skip, 0
         self._ahead.clear()
-        source: Any = self._whole() if self._draws_late() else self._sampler
+        source: Any = self._sampler if _is_prompt(self._sampler) else self._early()
         if _only_cuts(source):  # then only indices are drawn for what is skipped, and batches not even made
             indices = iter(source.sampler)
             self._skip(indices, skip, size=source.batch_size)
@@ -61,13 +62,14 @@ class IndexStream:
             passed = list(islice(source, (size or 1) * min(_AT_ONCE, count - at)))
             self._order = _joined(self._order, passed, size=size)
 
-    def _draws_late(self) -> bool:
-        """Whether it may draw from a global generator between two batches: only these are known not to."""
-        inner = getattr(self._sampler, "sampler", self._sampler)
-        return hasattr(self._sampler, "__len__") and not type(inner).__module__.startswith(_PROMPT)
+    def _early(self) -> Iterator[Any]:
+        """The order of a sampler that may draw between two batches: as long as it says it is, drawn now.
 
-    def _whole(self) -> list[Any]:
-        return list(self._sampler)
+        What follows, if it has no length or gives more, is drawn apart from all that others draw.
+        """
+        source = iter(self._sampler)
+        known = list(islice(source, length_of(self._sampler) or 0))
+        return chain(known, Isolated(source, seed=mix(self._base, self._epoch), owner=None))
 
     def __len__(self) -> int:
         return len(self._sampler)
@@ -94,6 +96,23 @@ class IndexStream:
     def order(self) -> int:
         """A checksum of all indices consumed in this epoch, to tell whether the order is still the same."""
         return self._order
+
+
+def _is_prompt(sampler: Any) -> bool:
+    """Whether it draws from global generators only when an epoch begins, and so do all that it takes indices from."""
+    while sampler is not None:
+        if not type(sampler).__module__.startswith(_PROMPT):
+            return False
+        sampler = getattr(sampler, "batch_sampler", getattr(sampler, "sampler", None))
+    return True
+
+
+def length_of(data: Any) -> int | None:
+    """How many there are, where that is known; a sampler of batches may have a length that asks another in vain."""
+    try:
+        return len(data)
+    except (TypeError, NotImplementedError):
+        return None
 
 
 def _only_cuts(sampler: Any) -> bool:

@@ -3,6 +3,9 @@
 Schedulers and terminals signal a whole group. A worker that died of it would raise in the midst of the body that is to
 be finished. So workers ignore those signals, from their very beginning; and since they then also ignore being told to
 end that way, whoever made them ends them in the way of their own queue, at the latest when the program ends.
+
+The loaders a run reads are made so here. Those it knows nothing of, as of evaluations, and pools of processes are seen
+as they fork, while a run listens for signals: such a worker never lets them in, and its maker ends it by another one.
 """
 
 from __future__ import annotations
@@ -10,12 +13,22 @@ from __future__ import annotations
 import atexit
 import os
 import signal
+import sys
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from types import FrameType
+from typing import Any, Protocol
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_MAKE_WORKERS = (  # the modules of what workers run
+    "torch.utils.data._utils.worker",
+    "torchdata.stateful_dataloader.worker",
+    "multiprocessing.pool",
+    "concurrent.futures.process",
+)
+_NEAR = 8  # calls between an iterator that makes a worker and its fork
 _alive: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
@@ -63,3 +76,68 @@ def end_workers(iterator: Any) -> None:
 def _end_all() -> None:
     for iterator in list(_alive):
         end_workers(iterator)
+
+
+class Listening(Protocol):
+    """Who hears signals for a while."""
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it hears them no longer."""
+        ...
+
+
+_listening: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def spare_workers(notice: Listening) -> None:
+    """Let all workers that are forked outlive signals, as long as ``notice`` hears them."""
+    _listening.add(notice)
+
+
+class _Forking(threading.local):
+    """The worker that this thread is about to fork."""
+
+    process: Any = None  # what multiprocessing holds of it
+    mask: Any = None  # the signals that were held back before
+
+
+_forking = _Forking()
+
+
+def _before_fork() -> None:
+    _forking.process = None
+    if all(one.is_closed for one in list(_listening)):
+        return
+    process, iterator = _worker_in(sys._getframe(1))
+    if process is not None:
+        _forking.process, _forking.mask = process, signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        end_at_exit(iterator)
+
+
+def _after_fork() -> None:
+    process, _forking.process = _forking.process, None
+    if process is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)  # the child keeps them back for good
+        reference = weakref.ref(process)
+        process.terminate = lambda: None if (one := reference()) is None else one.kill()
+
+
+def _worker_in(frame: FrameType) -> tuple[Any, Any]:
+    """The worker that this very call is about to fork, and the iterator of a loader that it is made for, if any."""
+    names = frame.f_locals
+    if frame.f_code.co_name != "_launch" or "process_obj" not in names:
+        return None, None
+    run = getattr(names["process_obj"], "_target", None)
+    if getattr(run, "__module__", None) not in _MAKE_WORKERS:
+        return None, None
+    caller: FrameType | None = frame
+    for _ in range(_NEAR):
+        if caller is not None and hasattr(type(maker := caller.f_locals.get("self")), "_shutdown_workers"):
+            return names["self"], maker
+        caller = None if caller is None else caller.f_back
+    return names["self"], None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork)

@@ -6,44 +6,58 @@ epoch of a stream its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
+from model_checkpoint.integrations.feeding.held_generators import own_generators
 from model_checkpoint.integrations.feeding.index_stream import SeededIndices
 from model_checkpoint.integrations.feeding.seeding import mix, seed_all
 
 
 class SeededMap(Dataset[Any]):
-    """A dataset with indices, seeded anew for every batch."""
+    """A dataset with indices and what makes batches of its samples, both seeded anew for every batch."""
 
-    def __init__(self, inner: Any) -> None:
-        self.inner = inner
+    def __init__(self, inner: Any, collate: Callable[[Any], Any]) -> None:
+        self.inner, self._collate = inner, collate
+        self._batch = SeededIndices()  # the newest
+        self._known = 0  # generators that were seeded for it
 
     def __len__(self) -> int:
         return len(self.inner)
 
     def __getitem__(self, one: SeededIndices) -> Any:  # a loader without batches asks for one at a time
-        seed_all(one.seed, self.inner)
+        self._seed(one)
         return self.inner[one[0]]
 
     def __getitems__(self, batch: SeededIndices) -> Any:
         """Give the samples of one batch."""
-        seed_all(batch.seed, self.inner)
+        self._seed(batch, batched=True)
         many = getattr(self.inner, "__getitems__", None)
         return many(list(batch)) if many is not None else [self.inner[index] for index in batch]
+
+    def _seed(self, batch: SeededIndices, *, batched: bool = False) -> None:
+        self._batch, self._batched = batch, batched
+        self._known = seed_all(batch.seed, (self.inner, self._collate))
+
+    def collate(self, samples: Any) -> Any:
+        """Make the batch; once more, if that or reading it made a generator that nobody could have seeded."""
+        made = self._collate(samples)
+        if len(own_generators((self.inner, self._collate))) <= self._known:
+            return made
+        return self._collate(self.__getitems__(self._batch) if self._batched else self[self._batch])
 
 
 class SeededStream(IterableDataset[Any]):
     """A stream read by workers, seeded anew for every epoch, so that to read one epoch again is enough."""
 
-    def __init__(self, inner: Any) -> None:
-        self.inner, self.base, self.epoch = inner, 0, 0
+    def __init__(self, inner: Any, collate: Callable[[Any], Any]) -> None:
+        self.inner, self._collate, self.base, self.epoch = inner, collate, 0, 0
 
     def __iter__(self) -> Iterator[Any]:
         worker = get_worker_info()
         if worker is not None:  # persistent ones come here once an epoch, with a copy of their own
-            seed_all(mix(self.base, self.epoch, worker.id), self.inner)
+            seed_all(mix(self.base, self.epoch, worker.id), (self.inner, self._collate))
         self.epoch += 1
         return iter(self.inner)

@@ -1,20 +1,17 @@
-"""Seeding: one seed out of several numbers; generators found, seeded, taken down and set back."""
+"""Seeding: one seed out of several numbers; generators seeded, taken down and set back."""
 
 from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Iterable, Sequence
-from types import FunctionType, ModuleType
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from model_checkpoint.integrations.feeding.held_generators import own_generators
+
 _MASK = (1 << 64) - 1
-_DEEPEST = 16  # datasets in datasets, their transforms, lists of them, parts of those
-_MOST_ITEMS = 64  # of a list or dict that is looked into: longer ones are data
-_MOST_PARTS = 4096
-_PLAIN = (np.ndarray, str, bytes, int, float, complex, type(None), type, ModuleType, FunctionType)
 
 
 def mix(*words: int) -> int:
@@ -33,13 +30,15 @@ def mix(*words: int) -> int:
     return seed
 
 
-def seed_all(seed: int, owner: Any = None) -> None:
-    """Seed the global generators, and those ``owner`` holds in its attributes, each differently.
+def seed_all(seed: int, owner: Any = None) -> int:
+    """Seed the global generators, and those ``owner`` holds, each differently; return how many it holds.
 
     Example:
         >>> seed_all(5)
+        0
         >>> first = random.random()
-        >>> seed_all(5)
+        >>> seed_all(5, random.Random(3))
+        1
         >>> random.random() == first
         True
     """
@@ -47,8 +46,11 @@ def seed_all(seed: int, owner: Any = None) -> None:
     np.random.seed(seed & 0xFFFFFFFF)  # the generator that others draw from
     torch = sys.modules.get("torch")
     if torch is not None:
-        torch.manual_seed(seed >> 1)
-    for number, one in enumerate(own_generators(owner)):
+        torch.default_generator.manual_seed(seed >> 1)  # not torch.manual_seed, which takes a third of a millisecond
+        if torch.cuda.is_initialized():
+            torch.cuda.manual_seed_all(seed >> 1)
+    found = own_generators(owner)
+    for number, one in enumerate(found):
         own = mix(seed, number)
         if isinstance(one, random.Random):
             one.seed(own)
@@ -58,67 +60,7 @@ def seed_all(seed: int, owner: Any = None) -> None:
             one.seed(own & 0xFFFFFFFF)
         else:
             one.manual_seed(own >> 1)
-
-
-def own_generators(owner: Any) -> list[Any]:
-    """Generators in a dataset and its transforms, however they hold them; nobody seeds those per worker.
-
-    Example:
-        >>> class Noisy:
-        ...     def __init__(self): self.rng = np.random.default_rng(0)
-        >>> own_generators([{"steps": [Noisy(), 5]}])
-        [Generator(PCG64) at ...]
-    """
-    return _search(owner)[0]
-
-
-def is_searched(owner: Any) -> bool:
-    """Whether it was small enough to be searched for generators to the end.
-
-    Example:
-        >>> is_searched([[[5]]])
-        True
-    """
-    return _search(owner)[1]
-
-
-def _search(owner: Any) -> tuple[list[Any], bool]:
-    """The generators among the parts, their parts and so on; and whether all of these were looked at."""
-    generators, plain = _generator_classes(), _plain_classes()
-    found, level = list[Any](), [owner]
-    known: dict[int, Any] = {}  # holds what it knows, so that no other part gets its id
-    for _ in range(_DEEPEST):
-        inside: list[Any] = []
-        for one in level:
-            if isinstance(one, plain) or id(one) in known:
-                continue
-            known[id(one)] = one
-            if isinstance(one, generators):
-                found.append(one)
-            else:
-                inside += _parts(one)
-        if len(known) > _MOST_PARTS:
-            return found, False
-        level = inside
-    return found, True
-
-
-def _parts(one: Any) -> Iterable[Any]:
-    if isinstance(one, (list, tuple, dict)):
-        items = one.values() if isinstance(one, dict) else one
-        return items if len(one) < _MOST_ITEMS else ()
-    return list(getattr(one, "__dict__", {}).values())
-
-
-def _generator_classes() -> tuple[type, ...]:
-    torch = sys.modules.get("torch")
-    known = (random.Random, np.random.Generator, np.random.RandomState)
-    return known if torch is None else (*known, torch.Generator)
-
-
-def _plain_classes() -> tuple[type, ...]:
-    torch = sys.modules.get("torch")
-    return _PLAIN if torch is None else (*_PLAIN, torch.Tensor)
+    return len(found)
 
 
 def states_of(generators: Sequence[Any]) -> list[Any]:

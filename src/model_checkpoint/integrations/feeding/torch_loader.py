@@ -18,12 +18,14 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
+from model_checkpoint.integrations.feeding.held_generators import is_searched, own_generators
 from model_checkpoint.integrations.feeding.index_stream import IndexStream, tell_epoch
 from model_checkpoint.integrations.feeding.loader_workers import DeafWorker, end_at_exit, end_workers, signals_held
 from model_checkpoint.integrations.feeding.replayed_data import Apart, Isolated
 from model_checkpoint.integrations.feeding.seeded_datasets import SeededMap, SeededStream
-from model_checkpoint.integrations.feeding.seeding import is_searched, mix, own_generators
+from model_checkpoint.integrations.feeding.seeding import mix
 
+_LATE = "a generator is made while the data is read, so a resumed run begins with a new one: make it before the run"
 _UNSEARCHED = "the dataset has too many parts to look for generators in all of them"
 
 
@@ -43,6 +45,7 @@ class TorchLoader:
         self._clone: DataLoader[Any] | None = None
         self._indices = self._index_stream()
         self._base: int | None = None
+        self._made = len(own_generators(self._making))
 
     def _index_stream(self) -> IndexStream | None:
         if self._streams:
@@ -54,13 +57,21 @@ class TorchLoader:
 
     @property
     def generators(self) -> Sequence[Any]:
-        """Those of the loader and its samplers; also those the dataset holds, unless each batch seeds them."""
-        loader = self._loader
-        samplers = (loader.sampler, getattr(loader.batch_sampler, "sampler", None))
-        found = [loader.generator, *(getattr(one, "generator", None) for one in samplers)]
+        """Those of the loader and its samplers; also those that make batches, unless each batch seeds them."""
+        found = own_generators(self._ordering, besides=self._loader.dataset)
         if not self._seeded and not self._streams:
-            found += own_generators(loader.dataset)
-        return list({id(one): one for one in found if one is not None}.values())
+            found += own_generators(self._making)
+        return list({id(one): one for one in found}.values())
+
+    @property
+    def _ordering(self) -> tuple[Any, ...]:
+        """All that decides about the order."""
+        return self._loader.generator, self._loader.sampler, self._loader.batch_sampler
+
+    @property
+    def _making(self) -> tuple[Any, ...]:
+        """All that makes batches."""
+        return self._loader.dataset, self._loader.collate_fn
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -75,7 +86,11 @@ class TorchLoader:
         found: tuple[str, ...] = ()
         if self._loader.num_workers and not getattr(self._loader, "in_order", True):
             found = ("in_order=False: batches come in the order in which workers finish",)
-        return found if is_searched(self._loader.dataset) else (*found, _UNSEARCHED)
+        if not (is_searched(self._ordering, besides=self._loader.dataset) and is_searched(self._making)):
+            found += (_UNSEARCHED,)
+        if (self._streams or not self._seeded) and len(own_generators(self._making)) > self._made:
+            found += (_LATE,)  # else the batch that made it is seeded and read once more
+        return found
 
     @property
     def order(self) -> int:
@@ -109,7 +124,7 @@ class TorchLoader:
             clone.dataset.base, clone.dataset.epoch = base, epoch  # persistent workers count on by themselves
         batches = self._iterate(clone)
         if not clone.num_workers:
-            return Isolated(batches, seed=mix(base, epoch), owner=self._loader.dataset).skip(skip)
+            return Isolated(batches, seed=mix(base, epoch), owner=self._making).skip(skip)
         for _ in range(skip):
             next(batches)
         return batches
@@ -126,10 +141,11 @@ class TorchLoader:
         loader, clone = self._loader, copy.copy(self._loader)
         changes: dict[str, Any] = {"_iterator": None}
         if self._seeded and not self._streams:
-            changes["dataset"] = SeededMap(loader.dataset)
+            seeded = SeededMap(*self._making)
+            changes |= {"dataset": seeded, "collate_fn": seeded.collate}
         if loader.num_workers:
             if self._streams:
-                changes["dataset"] = SeededStream(loader.dataset)
+                changes["dataset"] = SeededStream(*self._making)
             changes["worker_init_fn"] = DeafWorker(loader.worker_init_fn)
         if self._indices is not None:
             changes["sampler" if loader.batch_sampler is None else "batch_sampler"] = self._indices

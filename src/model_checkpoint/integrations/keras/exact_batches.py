@@ -9,7 +9,7 @@ import keras
 import numpy as np
 
 from model_checkpoint.errors import OptionInvalid
-from model_checkpoint.integrations.feeding.feed import length_of
+from model_checkpoint.integrations.feeding.index_stream import length_of
 from model_checkpoint.integrations.keras.fed_batches import FedBatches
 from model_checkpoint.integrations.keras.placed_batches import ArrayBatches, DatasetBatches
 

@@ -27,7 +27,7 @@ class FedBatches(keras.utils.PyDataset):  # type: ignore[misc]  # keras has no t
 
     def __init__(self, loader: Any) -> None:
         super().__init__()
-        self._size, self._persistent = len(loader), getattr(loader, "persistent_workers", False)
+        self._size = len(loader)
         self._feed = feed_for(loader, apart=True)
         self._run = SavedRun(self._feed)
         self._batches: Iterator[Any] | None = None
@@ -82,8 +82,6 @@ class FedBatches(keras.utils.PyDataset):  # type: ignore[misc]  # keras has no t
     def go_to(self, state: Mapping[str, Any], *, epoch: int, batch: int) -> list[str]:
         """Be where a run was; what is not as it was is told by :attr:`doubts`."""
         self._run.load_state_dict(state)
-        if self._persistent and not state["place"]["begun"]:
-            self._run.reasons.append("the run had ended: workers that would have lived on are seeded once more")
         self._skip = self._trained = batch
         self._batches, self._goes_on = None, True
         return []

@@ -15,7 +15,7 @@ from model_checkpoint.errors import CheckpointNotFound, OptionInvalid, Structure
 from model_checkpoint.integrations.keras.batch_boundary import BatchBoundary, KerasOptions
 from model_checkpoint.integrations.keras.exact_batches import BY_EPOCHS, batches_of
 from model_checkpoint.integrations.keras.known_backends import require_keras
-from model_checkpoint.integrations.loop.boundary import listen
+from model_checkpoint.integrations.loop.boundary import listen, obey
 from model_checkpoint.integrations.loop.environment import differences, environment
 from model_checkpoint.integrations.loop.opening_line import opening, tell
 from model_checkpoint.integrations.loop.place import RunPlace
@@ -132,6 +132,8 @@ class KerasRun:
                 boundary.notice.close()
             if batches is not None:
                 batches.close()
+        if boundary.notice is not None and boundary.notice.should_save():
+            obey(boundary.notice)  # it came after the last boundary: all is saved
         return history
 
     @property

@@ -59,6 +59,7 @@ class FitSession:
         self._checkpoint: str | None = None  # what the fit goes on from
         self._watch, self._saves = StepWatch(()), self._new_saves(())
         self._notice: Preemption | None = None
+        self._is_over = False
         self._own: Mapping[str, Any] = {}  # our part of what was loaded
         self._validated = -1  # the step of the newest validation
         self._judged: set[str] = set()  # the metrics it gave
@@ -234,7 +235,15 @@ class FitSession:
         self._saves.finish()
 
     def end(self, error: BaseException | None = None) -> None:
-        """Leave everything as it was found, and say how the run ended."""
+        """Leave everything as it was found, and say how the run ended; then end the program, if it was told to."""
+        if self._is_over:
+            return
+        self._is_over = True
+        self._leave_all(error)
+        if error is None and self._notice is not None and self._notice.should_save():
+            obey(self._notice)  # it came after the last boundary: all is saved
+
+    def _leave_all(self, error: BaseException | None) -> None:
         strategy = self._trainer.strategy
         if self.catalog is not None:
             turn_away_from_logs(self._trainer)

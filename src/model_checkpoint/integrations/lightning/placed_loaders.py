@@ -12,7 +12,8 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from model_checkpoint.errors import StructureMismatch
-from model_checkpoint.integrations.feeding.feed import feed_for, length_of
+from model_checkpoint.integrations.feeding.feed import feed_for
+from model_checkpoint.integrations.feeding.index_stream import length_of
 from model_checkpoint.integrations.feeding.torch_loader import TorchLoader
 from model_checkpoint.integrations.loop.place import RunPlace
 from model_checkpoint.integrations.loop.saved_run import SavedRun

@@ -12,6 +12,8 @@ import sys
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
+from operator import attrgetter
 from typing import Any, NoReturn, Protocol
 
 from model_checkpoint.checkpoint.retention.lineup import Keeper
@@ -23,10 +25,12 @@ from model_checkpoint.engine.common.info import CheckpointInfo
 from model_checkpoint.engine.jobs.job import SaveJob
 from model_checkpoint.engine.writing.save import save
 from model_checkpoint.errors import CheckpointException, LazyRefused, OptionInvalid, StateChanged, WrongReference
+from model_checkpoint.integrations.feeding.loader_workers import spare_workers
 from model_checkpoint.storage.locate import Root
 
 log = logging.getLogger("model_checkpoint.run")
 
+_GRADIENT, _VERSION = attrgetter("grad"), attrgetter("_version")
 _DEEPEST = 8  # optimizers are looked for in dicts and lists of objects that have one
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
@@ -77,12 +81,16 @@ class StepWatch:
 
 
 class _Stepping:
-    """One optimizer: whether it stepped in this body, and what gradients were there when it last did."""
+    """One optimizer: whether it stepped in this body, and what gradients were there when it last did.
+
+    They are taken down at every step of every optimizer, so in the fewest calls there can be.
+    """
 
     def __init__(self, optimizer: Any, *, alone: bool) -> None:
         self._optimizer, self._alone = optimizer, alone
         self.name, self.stepped = type(optimizer).__name__, True
-        self._known: dict[int, tuple[weakref.ref[Any], int]] = {}
+        self._known: list[weakref.ref[Any]] = []
+        self._versions: list[int] = []
         self._take_down()
         self.handle = optimizer.register_step_post_hook(self._note)
 
@@ -93,20 +101,20 @@ class _Stepping:
     def _take_down(self) -> None:
         """Which gradients are there, and how often each was written to."""
         if not self._alone:  # else nobody will ask
-            self._known = {key: (weakref.ref(one), one._version) for key, one in self._gradients().items()}
+            gradients = self._gradients()
+            self._known, self._versions = list(map(weakref.ref, gradients)), list(map(_VERSION, gradients))
 
-    def _gradients(self) -> dict[int, Any]:
-        """The gradients there are, by their parameters."""
-        parameters = (one for group in self._optimizer.param_groups for one in group["params"])
-        return {id(one): one.grad for one in parameters if one.grad is not None}
+    def _gradients(self) -> list[Any]:
+        """The gradients there are, in the order of their parameters."""
+        groups = self._optimizer.param_groups
+        parameters = groups[0]["params"] if len(groups) == 1 else chain.from_iterable(one["params"] for one in groups)
+        return [one for one in map(_GRADIENT, parameters) if one is not None]
 
     def waits(self) -> bool:
         """Whether gradients came since the last step; those it left lying there wait for nothing."""
-        for key, gradient in self._gradients().items():
-            known, version = self._known.get(key, (None, 0))
-            if version != gradient._version or known is None or known() is not gradient:
-                return True
-        return False
+        pairs = zip((ref() for ref in self._known), self._versions, strict=True)
+        known = {id(one): version for one, version in pairs if one is not None}
+        return any(known.get(id(one)) != one._version for one in self._gradients())
 
 
 def _optimizers_in(one: Any, depth: int) -> Iterator[Any]:
@@ -266,12 +274,17 @@ class Saves:
 
 
 def listen(deadline: float) -> Preemption | None:
-    """Take notice of SIGTERM and Ctrl-C; None where that cannot be done, as in another thread than the first."""
+    """Take notice of SIGTERM and Ctrl-C; None where that cannot be done, as in another thread than the first.
+
+    Workers that are forked meanwhile outlive both: the body that waits for them is to be finished.
+    """
     try:
-        return preemption(deadline=deadline, signals=(signal.SIGTERM, signal.SIGINT))
+        notice = preemption(deadline=deadline, signals=(signal.SIGTERM, signal.SIGINT))
     except OptionInvalid as error:
         log.warning("signals are not heard, so a run that is ended loses what follows its newest save: %s", error)
         return None
+    spare_workers(notice)
+    return notice
 
 
 def _finish_quietly(root: Root) -> None:

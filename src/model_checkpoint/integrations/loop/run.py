@@ -231,6 +231,8 @@ class Run:
                     self._ended_at = self._run.place
                     self._save()
                 self._saves.finish()
+            if number := self._told_to_end(notice, over=True):
+                end_by(number)  # it came after the last boundary: all is saved
         finally:
             if self.epoch < self._epochs and not sys.is_finalizing():
                 self._run.put_down(in_body=self._in_body)
@@ -277,12 +279,12 @@ class Run:
         if self._asked or self._metrics.judged == self.step or self._saves.is_due(self.step):
             self._save()
 
-    def _told_to_end(self, notice: Preemption | None) -> int:
+    def _told_to_end(self, notice: Preemption | None, *, over: bool = False) -> int:
         """The signal by which the program is to end here, on all ranks alike; 0 if there is none."""
         told = notice.received or 0 if notice is not None and notice.should_save() else 0
         if self._meeting is None:
             return told
-        return self._meeting.verdict(self.step, told=told) if self._meeting.is_due(self.step) else 0
+        return self._meeting.verdict(self.step, told=told) if over or self._meeting.is_due(self.step) else 0
 
     def _resume(self) -> tuple[str, CheckpointInfo | None]:
         """Bring everything back; return in one line from where, and what it came from."""

@@ -30,18 +30,22 @@ class SavedRun:
         self.place = RunPlace()
         self.pending = False  # whether it is saved with gradients that wait to be stepped
         self.reasons: list[str] = list(feed.doubts)
+        self._known = list(feed.generators)  # those of the data that are there from the beginning
+        self._late = 0  # how many more there were later
         self._start = self._generators()
         self._loaded: Mapping[str, Any] | None = None
 
     def state_dict(self) -> dict[str, Any]:
         """All of it, as it is now; before the epoch is opened, generators and data are still those it goes on from."""
         taken = self._loaded
+        now = self._generators()
         return {
             "place": asdict(self.place),
             "start": self._start if taken is None else taken["start"],
-            "now": self._generators() if taken is None else taken["now"],
+            "now": now if taken is None else taken["now"],
             "data": self._feed.place() if taken is None else taken["data"],
             "order": self._feed.order if taken is None else taken["order"],
+            "late": self._late,
             "environment": environment(),
             "reasons": list(self.reasons),
             "pending": self.pending,
@@ -73,6 +77,7 @@ class SavedRun:
         self.place = RunPlace(**state["place"])
         known = [*state["reasons"], *differences(state["environment"], environment()), *self.reasons]
         self._loaded, self.reasons = state, list(dict.fromkeys(known))
+        self._late = state.get("late", 0)  # not in what was saved before they were counted
         self.pending = bool(state.get("pending"))
         if "metrics" in state:  # not in what was saved before they were kept here
             self.metrics.load_state_dict(state["metrics"])
@@ -111,7 +116,8 @@ class SavedRun:
         self.place = RunPlace(**state["place"])
         if state["data"] is not None:
             self._feed.go_to(state["data"])
-        _set_data_back(self._feed.generators, state["now"]["data"])
+        self._late = state.get("late", 0)
+        self._set_data_back(state["now"]["data"])
         self._recall()
         return None
 
@@ -134,17 +140,27 @@ class SavedRun:
         return self._feed.open(epoch=place.epoch, skip=place.batch, base=place.base)
 
     def _generators(self) -> Generators:
-        return {"program": rng_state().state_dict(), "data": states_of(self._feed.generators)}
+        found = self._in_order()
+        self.reasons += [doubt for doubt in self._feed.doubts if doubt not in self.reasons]  # new ones may come
+        self._late = max(self._late, len(found) - len(self._known))
+        return {"program": rng_state().state_dict(), "data": states_of(found)}
+
+    def _in_order(self) -> list[Any]:
+        """The generators of the data, those that were made later after the others."""
+        found, known = list(self._feed.generators), {id(one) for one in self._known}
+        if len(found) == len(self._known):
+            return found
+        return sorted(found, key=lambda one: id(one) not in known)
 
     def _restore(self, taken: Generators) -> None:
         RngState(taken["program"]).restore()
-        _set_data_back(self._feed.generators, taken["data"])
+        self._set_data_back(taken["data"])
 
-
-def _set_data_back(generators: Sequence[Any], states: Sequence[Any]) -> None:
-    if len(generators) != len(states):
-        raise StructureMismatch(
-            f"run: the data was saved with {len(states)} generators of its own, now it has {len(generators)}. "
-            "Make loader, sampler and dataset as they were."
-        )
-    set_back(generators, states)
+    def _set_data_back(self, states: Sequence[Any]) -> None:
+        found = self._in_order()
+        if not 0 <= len(states) - len(found) <= self._late:
+            raise StructureMismatch(
+                f"run: the data was saved with {len(states)} generators of its own, now it has {len(found)}. "
+                "Make loader, sampler and dataset as they were."
+            )
+        set_back(found, states[: len(found)])

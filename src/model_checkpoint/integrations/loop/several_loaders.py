@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from model_checkpoint.errors import OptionInvalid, StructureMismatch
-from model_checkpoint.integrations.feeding.feed import Feed, feed_for, length_of
+from model_checkpoint.integrations.feeding.feed import Feed, feed_for
+from model_checkpoint.integrations.feeding.index_stream import length_of
 from model_checkpoint.integrations.loop.place import RunPlace
 from model_checkpoint.integrations.loop.saved_run import SavedRun
 
