@@ -106,7 +106,8 @@ def _try_room(
             print(f"{fate.name.lower():<7} {site}", flush=True)
             return Trial(room, site, fate)
 
-        list(team.map(prepare, range(at_once)))
+        for number in range(at_once):  # the first records, the others read what it kept
+            prepare(number)
         yield from (trial for trial in team.map(attempt, sites) if trial is not None)
 
 
