@@ -13,6 +13,7 @@ import resource
 import signal
 import tempfile
 import time
+import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -27,6 +28,7 @@ from mutants.started import sitecustomize
 
 _MEMORY = 12 << 30  # a wrong constant may ask for more than the machine has
 _ADOPT_ORPHANS = 36  # PR_SET_CHILD_SUBREAPER
+_BROKEN = ".broken"  # what a child says that could not do its work
 _HANGS, _SLOWER = 20.0, 10.0  # a test may take so many seconds, and so many times its own, before it counts as failed
 
 
@@ -108,8 +110,8 @@ class Rehearsal:
         for item in session.items:
             modules[item.path].append(item)
         unknown = [module for module in modules if self._shelf.take(module) is None]
-        if unknown and self._in_child(lambda: self._record(modules, unknown), seconds=3600.0) != "whole":
-            raise RuntimeError("the process that recorded the tests did not come to its end")
+        if unknown and (end := self._in_child(lambda: self._record(modules, unknown), seconds=3600.0)) != "whole":
+            raise RuntimeError(f"recording the tests ended {end}: {(self.folder / _BROKEN).read_text()}")
         for module in modules:
             for test, (seconds, ran) in (self._shelf.take(module) or {}).items():
                 self._lines.add(test, seconds, ran)
@@ -137,6 +139,7 @@ class Rehearsal:
 
     def _watch(self) -> coverage.Coverage:
         watched = coverage.Coverage(data_file=None, config_file=False, include=[f"{self._sources}*"])
+        watched.set_option("run:disable_warnings", ["no-data-collected"])  # a module of tests may run nothing here
         watched.start()
         return watched
 
@@ -168,6 +171,8 @@ class Rehearsal:
                 resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY, _MEMORY))
                 work()
                 code = 0
+            except BaseException:  # noqa: BLE001 - what pytest has captured by now is lost at the exit
+                (self.folder / _BROKEN).write_text(traceback.format_exc())
             finally:
                 os._exit(code)
         until, status = time.monotonic() + seconds, None
