@@ -8,8 +8,10 @@ import shutil
 import sys
 from collections import defaultdict
 from collections.abc import Iterable
+from itertools import accumulate
 from pathlib import Path
 
+_ENOUGH = 60.0  # seconds of tests for one mutant; beyond them only the longest are left
 Ran = dict[str, list[int]]  # lines by the path of their file
 
 
@@ -37,7 +39,9 @@ class RunLines:
         return self._in_order(test for tests in self._tests[path].values() for test in tests)
 
     def _in_order(self, tests: Iterable[str]) -> list[str]:
-        return sorted(set(tests), key=lambda test: (self.seconds[test], test))
+        ordered = sorted(set(tests), key=lambda test: (self.seconds[test], test))
+        spent = accumulate(self.seconds[test] for test in ordered)
+        return [test for test, total in zip(ordered, spent, strict=True) if total <= _ENOUGH]
 
 
 class Shelf:
