@@ -1,0 +1,58 @@
+"""Parts keep their names and their kind wherever they lie: in ordered dicts, renamed optimizers and shared memory."""
+
+from collections import OrderedDict
+
+import numpy as np
+import pytest
+import torch
+from tests.tree.carrying import stored, trip
+
+import model_checkpoint as mc
+from model_checkpoint.errors import StructureMismatch
+from model_checkpoint.tree import flatten, rename, specs
+
+
+def test_dots_in_the_keys_of_an_ordered_dict_of_arrays_are_paths_as_in_a_dict():
+    pairs = [("body.weight", np.ones(1)), ("body.bias", np.ones(1))]
+
+    told = [[leaf.name for leaf in flatten(kind(pairs)).leaves] for kind in (OrderedDict, dict)]
+
+    assert told == [["body.weight", "body.bias"]] * 2
+
+
+def test_an_optimizer_goes_where_the_names_of_its_settings_go():
+    """It is named after itself nowhere: its settings lie below its name, and its state follows the parameters."""
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    tree, entries, *_ = stored({"model": model, "opt": optimizer})
+
+    moved = [spec.name for spec in specs(rename(tree, lambda name: name.replace("opt.", "adam.")), entries)]
+
+    parts = ("step", "exp_avg", "exp_avg_sq")
+    state = [f"adam.state.model.{one}.{part}" for one in ("weight", "bias") for part in parts]
+    assert moved == ["model.weight", "model.bias", *state]
+
+
+@pytest.mark.parametrize("first", ["numpy", "torch"])
+def test_memory_that_arrays_of_two_frameworks_share_is_stored_as_the_first_ones(first):
+    base = np.arange(16.0)
+    parts = {"numpy": base[:10], "torch": torch.from_numpy(base)[6:]}
+    state = dict(sorted(parts.items(), reverse=first == "torch"))
+
+    (leaf,) = flatten(state).leaves
+    back = trip(state)
+
+    assert (leaf.name, leaf.kind, leaf.shape) == (first, first, (16,))
+    back["torch"][0] = 99.0
+    assert back["numpy"][6] == 99.0
+
+
+@pytest.mark.parametrize("key", [1, None, b"weight", (1, "a")], ids=str)
+@pytest.mark.parametrize("wrap", [lambda net: net, torch.nn.DataParallel], ids=["bare", "wrapped"])
+def test_what_has_keys_that_no_module_has_does_not_fit_a_module(key, wrap, tmp_path):
+    mc.save(tmp_path, {"model": {key: torch.ones(1)}}, step=1)
+
+    with pytest.raises(StructureMismatch, match=r"missing: model\.bias"):
+        mc.load(tmp_path, into={"model": wrap(torch.nn.Linear(1, 1))})
