@@ -9,6 +9,7 @@ from model_checkpoint.options import Graces
 from model_checkpoint.storage import ObjectStore
 from model_checkpoint.storage.objects.commit import look
 from model_checkpoint.storage.objects.requests.bucket import Address, Bucket
+from model_checkpoint.storage.objects.requests.keys import CLOCK, STAGING
 from model_checkpoint.storage.objects.requests.signed_requests import list_uploads, send_signed
 from model_checkpoint.testing.blobs import load_blobs, save_blobs
 from model_checkpoint.testing.trash_suite import AT_ONCE
@@ -78,3 +79,15 @@ def test_an_upload_whose_beginning_the_store_does_not_tell_is_never_old(moto, ro
     assert len(list_uploads(bucket, "checkpoints")) == 1
     store.sweep(AT_ONCE)
     assert list_uploads(bucket, "checkpoints") == []
+
+
+def test_what_another_process_asks_the_stores_time_by_stays_for_as_long_as_it_may_ask(moto, root, store, bucket):
+    theirs = f"{STAGING}/{'ab' * 16}{CLOCK}"
+    bucket.put(theirs, b"")
+
+    ObjectStore(root, store=moto.client("bucket"), term=600.0).sweep(AT_ONCE)
+    young = [item.key for item in bucket.list()]
+    store.sweep(AT_ONCE)
+
+    assert young == [theirs]
+    assert bucket.list() == []
