@@ -1,4 +1,4 @@
-"""The room left on a disk is that of the file system, and a file that cannot be flushed takes no descriptor with it."""
+"""The room left is the file system's, what is reserved has its size, and a file that fails keeps no descriptor."""
 
 import errno
 import os
@@ -30,6 +30,18 @@ def test_the_room_left_is_what_the_file_system_gives_an_ordinary_user(tmp_path, 
     free = LocalStore(tmp_path / "runs").free_bytes()
 
     assert free == pytest.approx(before.f_bavail * before.f_frsize, rel=0.05)
+
+
+def test_room_that_is_reserved_is_the_files_at_once_and_no_byte_more(tmp_path):
+    with open(tmp_path / "file", "wb") as file:
+        try:
+            Syscalls().fallocate(file.fileno(), 1 << 16)
+        except OSError as error:
+            pytest.skip(f"no room can be reserved here: {error}")
+        info = os.fstat(file.fileno())
+
+    assert info.st_size == 1 << 16
+    assert info.st_blocks * 512 >= 1 << 16
 
 
 @pytest.mark.fault
