@@ -86,7 +86,8 @@ def _try_rooms(
 def _try_room(
     root: Path, room: str, sites: Sequence[Site], *, until: float, at_once: int, also: Sequence[str]
 ) -> Iterator[Trial]:
-    with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(at_once) as team, ExitStack() as open_shops:
+    scratch_folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)  # a killed test may leave what stays
+    with scratch_folder as scratch, ThreadPoolExecutor(at_once) as team, ExitStack() as open_shops:
         free: SimpleQueue[Workshop] = SimpleQueue()
 
         def prepare(number: int) -> None:

@@ -28,6 +28,7 @@ from mutants.started import sitecustomize
 
 _MEMORY = 12 << 30  # a wrong constant may ask for more than the machine has
 _ADOPT_ORPHANS = 36  # PR_SET_CHILD_SUBREAPER
+_NEW_MOUNTS, _PRIVATE_BELOW = 0x20000, 0x4000 | 1 << 18  # CLONE_NEWNS; MS_REC | MS_PRIVATE
 _BROKEN = ".broken"  # what a child says that could not do its work
 _HANGS, _SLOWER = 20.0, 10.0  # a test may take so many seconds, and so many times its own, before it counts as failed
 
@@ -169,6 +170,7 @@ class Rehearsal:
             code = 1
             try:
                 resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY, _MEMORY))
+                _keep_mounts_to_itself()
                 work()
                 code = 0
             except BaseException:  # noqa: BLE001 - what pytest has captured by now is lost at the exit
@@ -181,6 +183,13 @@ class Rehearsal:
             status = state if ended else time.sleep(0.02)
         _end_children()
         return "late" if status is None else "died" if status else "whole"
+
+
+def _keep_mounts_to_itself() -> None:
+    """What a test has mounted and a mutant keeps busy goes with the process; who may not do this may not mount."""
+    libc = ctypes.CDLL(None)
+    if libc.unshare(_NEW_MOUNTS) == 0:
+        libc.mount(None, b"/", None, _PRIVATE_BELOW, None)
 
 
 def _end_children() -> None:
