@@ -7,6 +7,7 @@ that its tests start read the changed file.
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import json
 import os
 import resource
@@ -94,11 +95,12 @@ class Rehearsal:
     def _run(self, items: Sequence[pytest.Item], told: Path) -> None:
         """Run tests until one fails or takes far too long; what they started for all of them is ended."""
         self._failed.clear()
-        with told.open("w") as file:
+        with told.open("w") as file, open(os.devnull, "w") as nowhere:
             for item, following in zip(items, [*items[1:], None], strict=True):
                 print("begin", item.nodeid, file=file, flush=True)
                 limit = _HANGS + _SLOWER * self._lines.seconds.get(item.nodeid, 0)
                 item.add_marker(pytest.mark.timeout(limit), append=False)
+                faulthandler.dump_traceback_later(2 * limit, exit=True, file=nowhere)  # what hangs after that as well
                 item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
                 print("failed" if self._failed else "passed", item.nodeid, file=file, flush=True)
                 if self._failed:
