@@ -7,7 +7,6 @@ that its tests start read the changed file.
 from __future__ import annotations
 
 import ctypes
-import faulthandler
 import json
 import os
 import resource
@@ -87,7 +86,7 @@ class Rehearsal:
                 self._run([known[name] for name in names], told)
 
         with tempfile.TemporaryDirectory(dir=self.folder, ignore_cleanup_errors=True) as scratch:
-            end = self._in_child(attempt, seconds=seconds)
+            end = self._in_child(attempt, seconds=seconds, stuck=lambda: self._is_stuck(told))
         said = [line.split(" ", 1) for line in told.read_text().splitlines()]
         answer = {word: next((test for what, test in said if what == word), None) for word in ("import", "failed")}
         return answer | {"running": said[-1][1] if said and said[-1][0] == "begin" else None, "end": end}
@@ -95,17 +94,23 @@ class Rehearsal:
     def _run(self, items: Sequence[pytest.Item], told: Path) -> None:
         """Run tests until one fails or takes far too long; what they started for all of them is ended."""
         self._failed.clear()
-        with told.open("w") as file, open(os.devnull, "w") as nowhere:
+        with told.open("w") as file:
             for item, following in zip(items, [*items[1:], None], strict=True):
                 print("begin", item.nodeid, file=file, flush=True)
-                limit = _HANGS + _SLOWER * self._lines.seconds.get(item.nodeid, 0)
-                item.add_marker(pytest.mark.timeout(limit), append=False)
-                faulthandler.dump_traceback_later(2 * limit, exit=True, file=nowhere)  # what hangs after that as well
+                item.add_marker(pytest.mark.timeout(self._limit(item.nodeid)), append=False)
                 item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
                 print("failed" if self._failed else "passed", item.nodeid, file=file, flush=True)
                 if self._failed:
                     item.config.hook.pytest_runtest_teardown(item=item, nextitem=None)
                     return
+
+    def _limit(self, test: str) -> float:
+        return _HANGS + _SLOWER * self._lines.seconds.get(test, 0.0)
+
+    def _is_stuck(self, told: Path) -> bool:
+        """Whether a test goes on although its time was over long ago, as one does that hangs when it is torn down."""
+        waited = time.time() - told.stat().st_mtime
+        return waited > 2 * _HANGS and waited > 2 * self._limit(told.read_text().rpartition("begin ")[2].strip())
 
     def _learn(self, session: pytest.Session) -> None:
         """Take what is known of each module of tests off the shelf, after recording what is not."""
@@ -165,8 +170,8 @@ class Rehearsal:
             for test, of in found.items()
         }
 
-    def _in_child(self, work: Callable[[], None], *, seconds: float) -> str:
-        """Do it in a fork: "whole", "died" or "late". No process it started outlives it."""
+    def _in_child(self, work: Callable[[], None], *, seconds: float, stuck: Callable[[], bool] = lambda: False) -> str:
+        """Do it in a fork: "whole", "died" (also if it was ``stuck``) or "late". No process it started outlives it."""
         child = os.fork()
         if child == 0:
             code = 1
@@ -181,6 +186,8 @@ class Rehearsal:
                 os._exit(code)
         until, status = time.monotonic() + seconds, None
         while status is None and time.monotonic() < until:
+            if stuck():
+                os.kill(child, signal.SIGKILL)
             ended, state = os.waitpid(child, os.WNOHANG)
             status = state if ended else time.sleep(0.02)
         _end_children()
