@@ -5,7 +5,7 @@ from collections import OrderedDict
 import numpy as np
 import pytest
 import torch
-from tests.tree.carrying import stored, trip
+from tests.tree.carrying import loaded, stored, trip
 
 import model_checkpoint as mc
 from model_checkpoint.errors import StructureMismatch
@@ -56,3 +56,26 @@ def test_what_has_keys_that_no_module_has_does_not_fit_a_module(key, wrap, tmp_p
 
     with pytest.raises(StructureMismatch, match=r"missing: model\.bias"):
         mc.load(tmp_path, into={"model": wrap(torch.nn.Linear(1, 1))})
+
+
+class Noting(torch.nn.Linear):
+    """A module whose extra state is NumPy arrays that lie in one another."""
+
+    def __init__(self, seen):
+        super().__init__(1, 1)
+        self.seen = seen
+
+    def get_extra_state(self):
+        return {"all": self.seen, "last": self.seen[2:]}
+
+    def set_extra_state(self, state):
+        self.seen = state["all"]
+        assert np.shares_memory(state["all"], state["last"])
+
+
+def test_views_of_numpy_arrays_in_the_extra_state_of_a_module_are_no_tensors_that_got_lost():
+    live = Noting(np.zeros(4))
+
+    loaded({"m": Noting(np.arange(4.0))}, {"m": live})
+
+    assert live.seen.tolist() == [0.0, 1.0, 2.0, 3.0]
