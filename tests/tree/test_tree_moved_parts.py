@@ -79,3 +79,24 @@ def test_views_of_numpy_arrays_in_the_extra_state_of_a_module_are_no_tensors_tha
     loaded({"m": Noting(np.arange(4.0))}, {"m": live})
 
     assert live.seen.tolist() == [0.0, 1.0, 2.0, 3.0]
+
+
+def test_a_half_complex_tensor_in_the_memory_of_a_numpy_array_comes_back_in_it():
+    base = np.arange(16, dtype=np.float16)
+    state = {"numpy": base[:10], "torch": torch.from_numpy(base)[4:].view(torch.complex32)}
+
+    back = trip(state)
+
+    assert back["torch"].dtype == torch.complex32
+    assert back["torch"].view(torch.float16).tolist() == [*range(4, 16)]
+    back["numpy"][4] = 99.0
+    assert back["torch"].view(torch.float16)[0] == 99.0
+
+
+def test_a_tensor_that_negates_when_it_is_read_is_saved_as_it_reads():
+    """One number has no gaps, so only its sign tells it from the memory it lies in."""
+    tensor = torch.tensor([1 + 2j]).conj().imag
+    assert tensor.is_contiguous()
+    assert tensor.is_neg()
+
+    assert trip({"x": tensor})["x"].tolist() == [-2.0]
