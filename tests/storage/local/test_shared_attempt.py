@@ -192,3 +192,14 @@ def test_a_rank_reads_what_it_has_sealed_before_anything_is_published(store):
         found.append(bytes(buffer))
 
     assert found == [b"of rank 0", b"of rank 1!"]
+
+
+def test_of_an_attempt_that_is_over_nothing_is_read(store):
+    leader = store.stage_shared("step-1", "a1")
+    other = store.join("step-1", "a1")
+    write(other, "r1-a1", b"of rank 1")
+    other.abort()
+    leader.abort()
+
+    with pytest.raises(CheckpointException, match=r"over|gone|no such"):
+        other.open("r1-a1")
