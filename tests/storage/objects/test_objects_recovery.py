@@ -91,3 +91,15 @@ def test_what_another_process_asks_the_stores_time_by_stays_for_as_long_as_it_ma
 
     assert young == [theirs]
     assert bucket.list() == []
+
+
+def test_a_file_beside_a_checkpoint_that_bears_the_mark_of_its_own_attempt_is_no_stray(store, bucket):
+    home = "cd" * 16
+    save_blobs(store, "step-1", {"x": b"kept"}, attempt=home)
+    for stored in (f"note~{home}", f"note~{'ab' * 16}"):
+        bucket.put(f"checkpoints/step-1/{stored}", b"by hand")
+
+    store.sweep(AT_ONCE)
+
+    assert [item.key for item in bucket.list() if "note" in item.key] == [f"checkpoints/step-1/note~{home}"]
+    assert load_blobs(store, "step-1") == {"x": b"kept"}
