@@ -51,7 +51,8 @@ proof: setup
 	$(BIN)/python -m proof
 
 # A sample of small wrongs, each against the tests of its room: MUTANTS=n MINUTES=m ROOMS="format plan" SEED=s, and ALSO others.
-# 60 in all, or 20 of each room that is named; "beside" are the modules that lie beside the rooms.
+# 60 in all, or 20 of each room that is named; "beside" are the modules that lie beside the rooms. A room's tests are
+# recorded once (minutes) and what each runs is kept in build/mutants; after that only changed modules of tests are.
 MINUTES ?= 20
 SEED ?= 0
 mutants: setup

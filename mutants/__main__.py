@@ -86,7 +86,8 @@ def _try_rooms(
 def _try_room(
     root: Path, room: str, sites: Sequence[Site], *, until: float, at_once: int, also: Sequence[str]
 ) -> Iterator[Trial]:
-    with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(at_once) as team, ExitStack() as open_shops:
+    scratch_folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)  # a killed test may leave what stays
+    with scratch_folder as scratch, ThreadPoolExecutor(at_once) as team, ExitStack() as open_shops:
         free: SimpleQueue[Workshop] = SimpleQueue()
 
         def prepare(number: int) -> None:
@@ -106,7 +107,8 @@ def _try_room(
             print(f"{fate.name.lower():<7} {site}", flush=True)
             return Trial(room, site, fate)
 
-        list(team.map(prepare, range(at_once)))
+        for number in range(at_once):  # the first records, the others read what it kept
+            prepare(number)
         yield from (trial for trial in team.map(attempt, sites) if trial is not None)
 
 

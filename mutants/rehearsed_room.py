@@ -26,11 +26,11 @@ class Answer(NamedTuple):
 class RehearsedRoom:
     """Asks one mutant at a time."""
 
-    def __init__(self, folder: Path, room: str, *, also: Sequence[str] = ()) -> None:
+    def __init__(self, folder: Path, room: str, *, kept: Path, also: Sequence[str] = ()) -> None:
         theirs, self._requests = os.pipe()
         self._answers, ours = os.pipe()
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _START, str(_TOOL), str(folder), room, str(theirs), str(ours), *also],
+            [sys.executable, "-c", _START, str(_TOOL), str(folder), room, str(kept), str(theirs), str(ours), *also],
             cwd=folder,
             env=os.environ | {"PYTHONPATH": str(folder / "src"), "PYTHONDONTWRITEBYTECODE": ""},
             stdin=subprocess.DEVNULL,

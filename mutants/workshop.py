@@ -59,6 +59,7 @@ class Workshop:
 
     def __init__(self, root: Path, folder: Path) -> None:
         self.folder, self._seconds = folder, count(1)
+        self._kept = root / "build" / "mutants"
         self._rehearsed: RehearsedRoom | None = None
         self._sound: dict[str, bool] = {}  # whether a test passes on the sources as they are
         copy_tree(root, folder)
@@ -66,7 +67,7 @@ class Workshop:
     def rehearse(self, room: str, *, also: Sequence[str] = ()) -> None:
         """Import the tests of a room, and ``also`` others, once and learn what each runs; worth it for some mutants."""
         self.close()
-        self._rehearsed = RehearsedRoom(self.folder, room, also=also)
+        self._rehearsed = RehearsedRoom(self.folder, room, kept=self._kept, also=also)
 
     def close(self) -> None:
         """End the process of the rehearsed room."""

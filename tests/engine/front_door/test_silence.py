@@ -205,3 +205,17 @@ def test_what_is_deleted_during_a_load_is_no_first_start(root):
 
     with pytest.raises(mc.WrongReference, match="step-00000002: was deleted during the load"):
         mc.load(root, rename=meddle)
+
+
+def test_a_module_with_a_load_of_its_own_never_meets_what_strict_false_leaves_out(tmp_path):
+    """Its own load_state_dict would refuse the key nobody asked for."""
+    saved, live = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2, bias=False)
+    live.register_load_state_dict_post_hook(lambda module, keys: None)
+    mc.save(tmp_path, {"m": saved}, step=1)
+    reports = []
+
+    with pytest.warns(mc.CheckpointWarning, match=r"m\.bias"):
+        mc.load(tmp_path, into={"m": live}, strict=False, report=reports.append)
+
+    assert reports[0].unexpected == ["m.bias"]
+    assert torch.equal(live.weight, saved.weight)

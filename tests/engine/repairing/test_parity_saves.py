@@ -314,3 +314,17 @@ def test_a_process_does_not_end_before_what_follows_its_saves(tmp_path):
     subprocess.run([sys.executable, "-c", program], check=True)
 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
+
+
+def test_what_failed_behind_the_last_save_is_told_when_the_process_ends():
+    program = (
+        "from model_checkpoint.engine.jobs.followups import follow_up\n"
+        "def work():\n"
+        "    raise OSError('the parity could not be written')\n"
+        "follow_up('memory://x', 'memory://x/y', work)\n"
+    )
+
+    ended = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+
+    assert "CheckpointWarning: memory://x/y" in ended.stderr
+    assert "the parity could not be written" in ended.stderr.partition("CheckpointWarning")[2]

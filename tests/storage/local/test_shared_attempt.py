@@ -177,3 +177,29 @@ def test_files_that_are_dropped_are_no_part_of_the_checkpoint(tmp_path):
     leader.publish(blob_manifest("step-1", "a1", {"r0-a1": b"of rank 0"}))
 
     assert set(store.files("step-1")) == {"manifest.json", "r0-a1"}
+
+
+def test_a_rank_reads_what_it_has_sealed_before_anything_is_published(store):
+    leader = store.stage_shared("step-1", "a1")
+    other = store.join("step-1", "a1")
+    found = []
+    for attempt, data in ((leader, b"of rank 0"), (other, b"of rank 1!")):
+        write(attempt, "r-a1" if attempt is leader else "s-a1", data)
+        reader = attempt.open("r-a1" if attempt is leader else "s-a1")
+        buffer = bytearray(reader.size)
+        reader.read_into(0, memoryview(buffer))
+        reader.close()
+        found.append(bytes(buffer))
+
+    assert found == [b"of rank 0", b"of rank 1!"]
+
+
+def test_of_an_attempt_that_is_over_nothing_is_read(store):
+    leader = store.stage_shared("step-1", "a1")
+    other = store.join("step-1", "a1")
+    write(other, "r1-a1", b"of rank 1")
+    other.abort()
+    leader.abort()
+
+    with pytest.raises(CheckpointException, match=r"over|gone|no such"):
+        other.open("r1-a1")

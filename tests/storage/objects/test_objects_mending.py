@@ -100,3 +100,15 @@ def test_a_repair_with_an_open_file_is_not_finished(client, store):
 
     assert keys(client, ".staging") == []
     assert load_blobs(store, "step-1") == FILES
+
+
+@pytest.mark.parametrize("deleted", [False, True], ids=["replaced", "deleted"])
+def test_a_file_that_no_version_needs_goes_when_the_repair_comes_too_late(client, store, deleted):
+    mending = store.mend("step-1", "m1")
+    put(mending, "more-m1", b"for a version that is gone")
+    if deleted:
+        store.discard("step-1")
+
+    assert not mending.finish(over=b"the manifest before")
+
+    assert [key for key in keys(client) if "more-m1" in key] == []

@@ -9,6 +9,7 @@ from model_checkpoint.options import Graces
 from model_checkpoint.storage import ObjectStore
 from model_checkpoint.storage.objects.commit import look
 from model_checkpoint.storage.objects.requests.bucket import Address, Bucket
+from model_checkpoint.storage.objects.requests.keys import CLOCK, STAGING
 from model_checkpoint.storage.objects.requests.signed_requests import list_uploads, send_signed
 from model_checkpoint.testing.blobs import load_blobs, save_blobs
 from model_checkpoint.testing.trash_suite import AT_ONCE
@@ -68,3 +69,27 @@ def test_an_upload_whose_beginning_the_store_does_not_tell_is_never_old(moto, ro
     assert len(list_uploads(bucket, "checkpoints")) == 1
     store.sweep(AT_ONCE)
     assert list_uploads(bucket, "checkpoints") == []
+
+
+def test_what_another_process_asks_the_stores_time_by_stays_for_as_long_as_it_may_ask(moto, root, store, bucket):
+    theirs = f"{STAGING}/{'ab' * 16}{CLOCK}"
+    bucket.put(theirs, b"")
+
+    ObjectStore(root, store=moto.client("bucket"), term=600.0).sweep(AT_ONCE)
+    young = [item.key for item in bucket.list()]
+    store.sweep(AT_ONCE)
+
+    assert young == [theirs]
+    assert bucket.list() == []
+
+
+def test_a_file_beside_a_checkpoint_that_bears_the_mark_of_its_own_attempt_is_no_stray(store, bucket):
+    home = "cd" * 16
+    save_blobs(store, "step-1", {"x": b"kept"}, attempt=home)
+    for stored in (f"note~{home}", f"note~{'ab' * 16}"):
+        bucket.put(f"checkpoints/step-1/{stored}", b"by hand")
+
+    store.sweep(AT_ONCE)
+
+    assert [item.key for item in bucket.list() if "note" in item.key] == [f"checkpoints/step-1/note~{home}"]
+    assert load_blobs(store, "step-1") == {"x": b"kept"}

@@ -328,3 +328,18 @@ def test_obstore_is_imported_only_for_an_object_store():
     probe = "import sys, model_checkpoint.storage; sys.exit('obstore' in sys.modules or 'http.client' in sys.modules)"
 
     assert subprocess.run([sys.executable, "-c", probe], check=False).returncode == 0
+
+
+def test_nothing_is_brought_back_in_a_store_that_ignores_conditions(moto, root):
+    sound = ObjectStore(root, store=moto.client("bucket"))
+    save_blobs(sound, "step-1", {"x": b"kept"})
+    gone = sound.discard("step-1")
+
+    with FaultProxy(moto.endpoint, rewrite=strip_conditions) as careless:
+        store = ObjectStore(root, store=moto.client("bucket", endpoint=careless.endpoint))
+        with pytest.raises(PreconditionsIgnored, match="wrote over an object"):
+            store.bring_back(gone.token)
+
+    assert sound.names() == []
+    assert sound.bring_back(gone.token) == "step-1"
+    assert load_blobs(sound, "step-1") == {"x": b"kept"}

@@ -1,6 +1,7 @@
 """One file on its way to and from an object store, here obstore's own in memory: any order, any number of threads."""
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
@@ -228,3 +229,18 @@ def test_an_object_that_is_not_there_whole_is_no_file():
     with pytest.raises(StorageFailure, match="the store does not have 10 bytes of it"):
         one.seal()
     assert not one.sealed
+
+
+def test_an_upload_that_waits_for_more_is_told_that_there_is_none(bucket):
+    one = ObjectWriter(bucket, "file", 600, buffers=SMALL)
+    one.write(0, memoryview(DATA)[:50])
+    while one.bytes_held:
+        time.sleep(0.01)
+    time.sleep(0.1)  # all is sent: by now it waits
+
+    sealing = threading.Thread(target=one.seal, args=(50,), daemon=True)
+    sealing.start()
+    sealing.join(10)
+
+    assert one.sealed
+    assert bucket.get("file").data == DATA[:50]
