@@ -140,6 +140,7 @@ def save_async(
         begun, ahead = begin_either(begun, mesh_of_one, job, state, busy)
         if job.done():
             return SaveJob(job)
+        begun.planned.deciding = getattr(coordinator, "deciding", None)
         guarding = begun.guard(guard) if lazy else None
         worker = _Worker(job, begun, limit=limit, ahead=ahead, guard=guarding, progress=progress)
         if ahead is not None:

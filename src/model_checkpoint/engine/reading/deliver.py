@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 
 from model_checkpoint.engine.common.meter import Meter
+from model_checkpoint.engine.ranks.conversation import Changing, unguarded
 from model_checkpoint.engine.reading.chunks.chunk_reader import ChunkReader
 from model_checkpoint.engine.reading.gather_boxes import Boxes, BoxGather, ChunkMedium, split_arrays
 from model_checkpoint.errors import ExceptionType, PartlyLoaded
@@ -32,13 +35,13 @@ def deliver(
     boxes: Boxes,
     begin: float | None = None,
     source: ChunkMedium | None = None,
+    changing: Changing = unguarded,
 ) -> int:
     """Bring the bytes of ``needed`` entries to their targets; return how many.
 
     With ``begin`` stored pieces are read as a whole, beginning at that share of them. Chunks that are copied come from
-    ``source``, which may have them from elsewhere than the medium.
+    ``source``, which may have them from elsewhere than the medium. Every chunk is copied within ``changing``.
     """
-    chunks = medium if source is None else source
     left = list(needed)
     if mapped:
         left = _adopt(medium, manifest, restore, left, check=check)
@@ -51,15 +54,17 @@ def deliver(
         gather = BoxGather(manifest, boxed, boxes, begin=begin, subchunks=parts)
     meter = Meter("load", gather.nbytes + sum(read.stop - read.start for read in reads), emit)
     hand = _ChunkDelivery(manifest, targets, meter)
+
+    def touched() -> tuple[list[str], list[str]]:
+        whole, part = hand.touched()
+        return _live_names(restore, whole), _live_names(restore, part | set(gather.touched))
+
+    chunks = _GuardedChunks(medium if source is None else source, lambda: changing(touched))
     try:
         chunks.read_chunks(reads, hand.place, hand.take)
-        gather.run(chunks, meter)
+        gather.run(chunks, meter, chunks.guard)
     except BaseException as error:
-        whole, part = hand.touched()
-        replaced, partial = (
-            sorted(name for index in some for name in restore.live_names(index))
-            for some in (whole, part | gather.touched)
-        )
+        replaced, partial = touched()
         if not replaced and not partial:
             raise
         stopped = PartlyLoaded(
@@ -76,6 +81,32 @@ def deliver(
             stopped.type = ExceptionType.TIMEOUT
         raise stopped from error
     return sum(manifest.entries[i].nbytes for i in needed)
+
+
+def _live_names(restore: Restore, entries: set[int]) -> list[str]:
+    return sorted(name for index in entries for name in restore.live_names(index))
+
+
+@dataclass(frozen=True, slots=True)
+class _GuardedChunks:
+    """Chunks that are handed out within a guard."""
+
+    inner: ChunkMedium
+    guard: Callable[[], AbstractContextManager[None]]
+
+    def read_chunks(
+        self,
+        reads: Sequence[ChunkRead],
+        place: Callable[[ChunkRead], memoryview | None],
+        take: Callable[[ChunkRead, memoryview], None],
+    ) -> None:
+        """Read and verify; the guard is entered for each chunk, when it has matched."""
+
+        def taken(read: ChunkRead, data: memoryview) -> None:
+            with self.guard():
+                take(read, data)
+
+        self.inner.read_chunks(reads, place, taken)
 
 
 class _ChunkDelivery:
