@@ -1,4 +1,4 @@
-"""What was left behind changes nothing any more: each call of a storage hangs in turn, and goes on when nobody waits."""
+"""What was left behind changes nothing any more: every call of a storage hangs in turn, and goes on later."""
 
 import threading
 import time
@@ -25,7 +25,7 @@ from model_checkpoint.storage.local.store import LocalStore
 from model_checkpoint.storage.local.syscalls import Syscalls
 
 SHORT = 1.0
-AT_ONCE = 16
+AT_ONCE = 24
 ELEMENTS = 3 << 20  # of four bytes: three chunks
 CALLS = [name for name, value in vars(Syscalls).items() if callable(value) and not name.startswith("_")]
 
@@ -65,13 +65,16 @@ class HangingStorage(OwnStorage):
         self.hang = hang
 
 
-for _name in ("write", "create", "read", "exists", "delete", "list", "get_metadata"):
-
-    def _call(self, *args, _real=getattr(OwnStorage, _name), **kwargs):
+def _hanging(name):
+    def call(self, *args, **kwargs):
         self.hang.call()
-        return _real(self, *args, **kwargs)
+        return getattr(OwnStorage, name)(self, *args, **kwargs)
 
-    setattr(HangingStorage, _name, _call)
+    return call
+
+
+for _name in ("write", "create", "read", "exists", "delete", "list", "get_metadata"):
+    setattr(HangingStorage, _name, _hanging(_name))
 
 
 def local(folder, hang):
@@ -126,7 +129,9 @@ def test_a_save_that_hangs_anywhere_is_told_as_what_becomes_of_it(tmp_path, plac
     def save(hang, storage, value, seconds):
         hang.count = 0
         options = SaveOptions(checkpoint_prefix="x", timeout=seconds, overwrite=overwrite, include_rng_state=False)
-        return DistributedCheckpoint(LocalCoordinator(), storage).save({"w": np.full(30, value)}, {"m": 1}, options)
+        return DistributedCheckpoint(LocalCoordinator(), storage).save(
+            {"w": np.full(30, float(value))}, {"m": 1}, options
+        )
 
     def begin(at):
         hang = Hang(0)
