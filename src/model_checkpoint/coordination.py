@@ -28,6 +28,10 @@ class Coordinator(Protocol):
       words of other threads get through; None where any thread may.
     - ``exchange(buffers)``: hands large buffers around, one of each rank, of sizes that all ranks know. Every rank
       calls it with its own filled; when it returns, all are. What all ranks load is then read from the store by one.
+    - ``changing(touched)`` and ``deciding(settle)``, where a call may be left behind by whoever waits for it: the first
+      is a context manager around each change of live objects, and ``touched()`` names those changed so far; the second
+      is called before a rank votes or publishes, and ``settle()`` then ends the save for good and tells whether it is
+      committed. Both raise once the call was left.
     """
 
     @property

@@ -20,7 +20,6 @@ from model_checkpoint.distributed.calling.call_options import Duration, LoadOpti
 from model_checkpoint.distributed.calling.limited_coordinator import LimitedCoordinator
 from model_checkpoint.distributed.calling.pending_call import Attend, PendingCall, Turns
 from model_checkpoint.distributed.calling.told_failures import CallLogger, told_failures
-from model_checkpoint.distributed.errors import CallTimeout
 from model_checkpoint.distributed.moving.call_services import CallServices
 from model_checkpoint.distributed.moving.load_call import LoadCall, require_prefix
 from model_checkpoint.distributed.moving.prefixes import require_there
@@ -40,11 +39,17 @@ from model_checkpoint.engine.ranks.conversation import Word
 from model_checkpoint.engine.ranks.rank_agreement import agree, require_same
 from model_checkpoint.engine.root.delete import delete
 from model_checkpoint.engine.root.listing import list_checkpoints
-from model_checkpoint.errors import ExceptionType, OptionInvalid, WrongReference
+from model_checkpoint.errors import CheckpointException, ExceptionType, OptionInvalid, WrongReference
 
 T = TypeVar("T")
 
 DEFAULT_TIMEOUT = timedelta(minutes=10)
+
+_AFTERMATH = {
+    "the save": "Nothing of it is visible, and it publishes nothing any more.",
+    "the load": "Nothing was changed, and it changes nothing any more.",
+    "the deletion": "It deletes nothing any more, unless it hangs in that very step.",
+}
 
 
 class DistributedCheckpoint:
@@ -122,8 +127,9 @@ class DistributedCheckpoint:
 
         Raises:
             StepExists: there is a checkpoint of that prefix; nothing was written.
-            CallTimeout: it took too long; nothing of it is visible.
+            CallTimeout: it took too long; nothing of it is visible, and nothing will be. ``ranks`` says who was late.
             RankLost: a rank gave no sign; nothing of it is visible.
+            DurabilityUnknown: it is in place, or may be, but the storage no longer answers.
         """
         options = SaveOptions() if options is None else options
         call, turn = self._save_call(options, cancel), self._turns.ask()
@@ -132,7 +138,7 @@ class DistributedCheckpoint:
             with self._turns.have(turn):
                 return call.run(parts_to_save(model, optimizer, options))
 
-        return self._within(call.limit, work, attend=self._attend)
+        return self._within(call.limit, work, attend=self._attend, landed=call.landed)
 
     def save_async(self, model: Any, optimizer: Any, options: SaveOptions | None = None) -> PendingCall[str]:
         """Copy model and optimizer, return, and save meanwhile; both may change as soon as this returns."""
@@ -165,6 +171,8 @@ class DistributedCheckpoint:
             WrongReference: there is no checkpoint of that prefix.
             CorruptedCheckpoint: what is stored is not what was saved; nothing was changed.
             StructureMismatch: checkpoint and live objects differ; nothing was changed.
+            CallTimeout: it took too long; nothing was changed, and nothing will be.
+            PartlyLoaded: it failed, or took too long, after the first change; what was replaced is named.
         """
         return self._load(model, optimizer, options, cancel, self._turns.ask(), attend=self._attend)
 
@@ -204,7 +212,14 @@ class DistributedCheckpoint:
     def _limit(self, what: str, timeout: Duration | None, cancel: threading.Event | None, prefix: object) -> CallLimit:
         seconds = self._default_timeout if timeout is None else as_seconds(timeout, "timeout")
         where = self._services.where(prefix) if isinstance(prefix, str) else ""
-        return CallLimit(what, seconds=seconds, cancel=cancel, where=where)
+        return CallLimit(
+            what,
+            seconds=seconds,
+            cancel=cancel,
+            where=where,
+            aftermath=_AFTERMATH[what],
+            world_size=self._coordinator.world_size,
+        )
 
     def _within(
         self,
@@ -213,16 +228,25 @@ class DistributedCheckpoint:
         *,
         attend: Attend = None,
         late: Callable[[T], object] | None = None,
+        landed: Callable[[], T] | None = None,
     ) -> T:
         """Wait for ``work`` no longer than it may take, and tell of one that hangs as of any other failure."""
 
-        def tell(error: CallTimeout) -> None:
+        def tell(error: CheckpointException) -> None:
             error.checkpoint_path = error.checkpoint_path or self._services.where(None)
             self._services.logger.error("%s: %s", error.checkpoint_path, error)
 
-        ranks = self._services.coordinator
-        patience = LimitedCoordinator(ranks, limit).patience if ranks.world_size > 1 else 0.0
-        return within(limit, work, patience=patience, tell=tell, attend=attend, late=late)
+        ranks = LimitedCoordinator(self._coordinator, limit)
+        return within(
+            limit,
+            work,
+            rank=ranks.rank,
+            telling=ranks.telling,
+            tell=tell,
+            attend=attend,
+            late=late,
+            landed=landed,
+        )
 
     def _save_call(self, options: SaveOptions, cancel: threading.Event | None) -> SaveCall:
         return SaveCall(
@@ -249,7 +273,12 @@ class DistributedCheckpoint:
                 turn.__exit__(None, None, None)
 
         finish = self._within(call.limit, begin, attend=self._attend, late=end)
-        return PendingCall("save", lambda: self._within(call.limit, lambda: end(finish)), cancel, self._attend)
+        return PendingCall(
+            "save",
+            lambda: self._within(call.limit, lambda: end(finish), landed=call.landed),
+            cancel,
+            self._attend,
+        )
 
     def _load(
         self,
@@ -300,7 +329,11 @@ class DistributedCheckpoint:
             with (
                 self._turns.have(turn),
                 told_failures(
-                    "delete", lambda: services.where(str(prefix)), ExceptionType.STORAGE_ERROR, services.logger
+                    "delete",
+                    lambda: services.where(str(prefix)),
+                    ExceptionType.STORAGE_ERROR,
+                    services.logger,
+                    limit=limit,
                 ),
             ):
                 services.logger.info("Deleting checkpoint: %s", prefix)

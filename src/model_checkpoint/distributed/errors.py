@@ -6,9 +6,13 @@ from model_checkpoint.errors import CheckpointException, ExceptionType
 
 
 class CallTimeout(CheckpointException, TimeoutError):
-    """A call took longer than it was given, or hangs and is left behind; nothing half-done of it is ever visible."""
+    """A call took longer than it was given, or hangs and is left behind; nothing half-done of it is ever visible.
+
+    ``ranks``, where there is such, says which ranks were waited for.
+    """
 
     default_type = ExceptionType.TIMEOUT
+    ranks: tuple[int, ...]
 
 
 class CallCancelled(CheckpointException):

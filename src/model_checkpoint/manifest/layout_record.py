@@ -32,5 +32,5 @@ class Layout(msgspec.Struct, frozen=True, array_like=True):
     ranks: tuple[int, ...] = ()  # of the mesh, in C order
     placements: tuple[Placement, ...] = ()  # one for each dimension of the mesh
     nested: bool = False  # strided cuts are made after those to the right of them, as FSDP2 does, not as its spec says
-    regions: tuple[HeldRegion, ...] = ()  # instead of a mesh
+    regions: tuple[HeldRegion, ...] = ()  # if there are, they decide, and a mesh is one of devices, for people
     names: tuple[str, ...] = ()  # of the mesh's dimensions, where they have some

@@ -93,7 +93,8 @@ def lose_a_rank(rank, world, folder, *, root, victim):
     try:
         checkpoint.save_model_only(model, SaveOptions(checkpoint_prefix="second", timeout=4))
     except mc.CheckpointException as error:
-        return {"type": error.type.value, "path": error.checkpoint_path, "timeout": isinstance(error, TimeoutError)}
+        told = {"type": error.type.value, "path": error.checkpoint_path, "timeout": isinstance(error, TimeoutError)}
+        return told | {"class": type(error).__name__, "ranks": list(error.ranks)}
     return "saved"
 
 

@@ -113,7 +113,7 @@ def test_the_listing_tells_what_is_there_and_nothing_where_nothing_is(tmp_path):
 
     assert [info.prefix for info in checkpoint.list_checkpoints()] == ["b", "a"]
     info = found["a"]
-    assert (info.version, info.world_size, info.format.value) == (1, 1, "multi_shard")
+    assert (info.version, info.world_size, info.format.value) == ("1.0.0", 1, "multi_shard")
     assert info.timestamp.tzinfo is not None
     assert info.size_bytes > 800
 

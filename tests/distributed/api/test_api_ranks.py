@@ -45,6 +45,7 @@ def test_a_rank_that_dies_is_told_in_time_and_the_checkpoint_before_is_whole(zyg
         group.end()
 
     expected = {"type": "timeout", "path": str(root / "checkpoints" / "second"), "timeout": True}
+    expected |= {"class": "CallTimeout", "ranks": [victim]}
     assert told == [expected] * 2
     assert [info.prefix for info in mc.list_checkpoints(root)] == ["first"]
     assert all(health.ok for health in mc.verify(root))

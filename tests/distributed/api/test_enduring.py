@@ -1,12 +1,14 @@
 """What is tried again, what is not, who stops waiting, and what is cleared away."""
 
 import errno
+import itertools
 import threading
 from contextlib import suppress
 from datetime import timedelta
 
 import numpy as np
 import pytest
+from obstore.store import MemoryStore
 from tests.distributed.threads import all_well, on_ranks
 
 import model_checkpoint as mc
@@ -19,8 +21,11 @@ from model_checkpoint.distributed import (
     RetryPolicy,
     SaveOptions,
 )
+from model_checkpoint.errors import StorageFailure
+from model_checkpoint.storage import ObjectStore
 from model_checkpoint.storage.local.store import LocalStore
 from model_checkpoint.storage.local.syscalls import Syscalls
+from model_checkpoint.storage.objects.requests.failures import typed_answer
 from model_checkpoint.testing.faults import Fault, FaultyCalls, Kind, flushes_retried
 
 
@@ -181,3 +186,46 @@ def test_a_fault_handler_is_never_asked_around_a_word_to_other_ranks(tmp_path):
 
     assert len(asked) > 20
     assert set(said) == {0}
+
+
+def unsteady_bucket():
+    """A bucket that drops every other request; those it may be asked only once come through."""
+    count = itertools.count()
+
+    def through(request, call):
+        if not (request.decides or request.streams) and next(count) % 2 == 0:
+            raise typed_answer(ConnectionError("reset by peer"), "s3://bucket/a", "could not be reached")
+        return call()
+
+    return ObjectStore("s3://bucket/a", store=MemoryStore()).with_requests(lambda inner: through)
+
+
+def test_requests_to_a_bucket_are_tried_again_by_the_policy():
+    waits, store = [], unsteady_bucket()
+    patient = FaultToleranceHandler(store, RetryPolicy(max_retries=1), wait=waits.append)
+    checkpoint = DistributedCheckpoint(LocalCoordinator(), store, patient)
+    model = {"w": np.zeros(3)}
+
+    checkpoint.save({"w": np.ones(3)}, {"m": 1}, SaveOptions(checkpoint_prefix="x"))
+    checkpoint.load(model, {"m": 0}, LoadOptions(checkpoint_prefix="x"))
+
+    assert model["w"].tolist() == [1, 1, 1]
+    assert len(waits) > 10
+
+
+def test_requests_to_a_bucket_are_made_once_if_the_policy_says_so():
+    waits, store = [], unsteady_bucket()
+    hasty = FaultToleranceHandler(store, RetryPolicy(max_retries=0), wait=waits.append)
+
+    with pytest.raises(StorageFailure, match="could not be reached"):
+        DistributedCheckpoint(LocalCoordinator(), store, hasty).save({"w": np.ones(3)}, {"m": 1})
+    assert waits == []
+
+
+def test_a_refusal_of_a_bucket_is_not_tried_again():
+    policy = RetryPolicy()
+
+    assert policy.is_retryable(typed_answer(Exception("503"), "s3://b", "x"))
+    assert not policy.is_retryable(typed_answer(FileNotFoundError("gone"), "s3://b", "x"))
+    assert not policy.is_retryable(typed_answer(Exception("status code: 403"), "s3://b", "x"))
+    assert not policy.is_retryable(typed_answer(Exception("builder error"), "s3://b", "x"))

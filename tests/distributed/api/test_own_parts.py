@@ -256,3 +256,38 @@ def test_checkers_of_ones_own_are_asked_beside_none_of_ours(tmp_path):
 
     assert result.warnings == ("own compatibility: made for tokenizer 1",)
     assert seen == [path.name for path in (tmp_path / "checkpoints" / "x").glob("*.safetensors")] * 2
+
+
+def test_what_a_lenient_load_lets_through_is_a_warning_on_every_rank(tmp_path):
+    class Strict:
+        name = "tokenizer"
+
+        def check_compatibility(self, metadata):
+            result = ValidationResult(self.name)
+            result.add_error("made for another")
+            return result
+
+    def load(ranks):
+        validator = CheckpointValidator(tmp_path, [], [Strict()], coordinator=ranks)
+        checkpoint = DistributedCheckpoint(ranks, tmp_path, validator=validator)
+        checkpoint.save({"w": np.ones(3), "old": 1}, {"m": 1}, SaveOptions(checkpoint_prefix="x"))
+        model = {"w": np.zeros(3), "new": 2}
+        try:
+            checkpoint.load(model, {"m": 0}, FROM_X)
+        except CheckpointException as error:
+            refused = error.type, str(error), model["w"].tolist()
+        result = checkpoint.load(model, {"m": 0}, LoadOptions(checkpoint_prefix="x", strict_mode=False))
+        return refused, result.warnings, model
+
+    with pytest.warns(CheckpointWarning, match="made for another|not all of it fits"):
+        told = all_well(on_ranks(2, load))
+
+    for (kind, text, before), warnings, model in told:
+        assert kind is ExceptionType.VALIDATION_FAILED
+        assert "made for another" in text
+        assert before == [0, 0, 0]
+        assert warnings[0] == "tokenizer: made for another"
+        assert "model.new" in warnings[1]
+        assert "model.old" in warnings[1]
+        assert model["w"].tolist() == [1, 1, 1]
+        assert model["new"] == 2

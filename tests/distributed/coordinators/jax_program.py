@@ -56,6 +56,10 @@ def main(root, rank, port, victim):
 
     ranks = JaxCoordinator(patience=60.0)
     mc.save(root / "laid", {"rows": laid(whole, "x"), "same": laid(whole + 1)}, step=1, coordinator=ranks)
+    seen = mc.describe(root / "laid")
+    told = [seen.layouts[line.layout] for line in seen.tensors]
+    assert [(one.mesh, one.names, one.ranks) for one in told] == [((2,), ("x",), (0, 1))] * 2
+    assert [one.placements for one in told] == [("Shard(0)",), ("Replicate()",)]
     live = {"rows": laid(whole * 0, None, "x"), "same": laid(whole * 0, "x")}
     told = mc.load(root / "laid", into=live, coordinator=ranks)
     for name, values in (("rows", whole), ("same", whole + 1)):

@@ -221,10 +221,10 @@ def killed_at_a_bucket(rank, world, folder, *, roots, root, environment, victim)
     class TrappedBucket(Bucket):
         """A bucket, with a trap."""
 
-        def _call(self, key, doing, call):
+        def _call(self, key, doing, call, request=None):
             kinds = [kind for end, kind in KEYS.items() if key.endswith(end) and doing == "could not be written"]
             self.trap.at(*kinds)
-            made = super()._call(key, doing, call)
+            made = super()._call(key, doing, call, request)
             self.trap.at(*[f"{kind} put" for kind in kinds])
             return made
 

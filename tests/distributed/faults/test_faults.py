@@ -1,6 +1,7 @@
 """A rank dies, stops, is interrupted, or its disk fails, in each phase: all learn it, and nothing half-done is seen."""
 
 import errno
+import shutil
 import signal
 from functools import partial
 
@@ -31,6 +32,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.distributed, pytest.mark.fault]
 SCENES = "tests.distributed.faults.fault_scenes"
 FAILURES = [(Kind.FAIL, errno.ENOSPC), (Kind.FAIL, errno.EIO), (Kind.LOSE_REPLY, errno.EIO)]
 AT_ONCE = 2  # groups beside each other: most of their time they wait
+FORMATS = {"replaced whole": mc.CheckpointFormat.CONSOLIDATED}  # of what is replaced
 COMMITTED = ("published", "vote said", "verdict put", "manifest put")  # what comes later changes nothing any more
 
 
@@ -174,13 +176,21 @@ def test_a_rank_that_is_interrupted_in_any_phase_takes_the_others_along_at_once(
             check_told(told, root, way, phase, victim, ["RankFailed"], heard=False)
 
 
-@pytest.mark.parametrize("way", ["save", "overwrite", "load"])
+def failures_of(victim, count, world):
+    """Which call fails in which way."""
+    kinds = range(len(FAILURES))
+    if world == 2:
+        return [(at, failure) for at in range(1, count + 1) for failure in kinds]
+    return [(at, (at + victim) % len(FAILURES)) for at in range(1, count + 1)]
+
+
+@pytest.mark.parametrize("way", ["save", "async", "consolidated", "overwrite", "replaced whole", "load"])
 @pytest.mark.parametrize("world", [2, 4])
 def test_whichever_call_to_the_disk_of_a_rank_fails_all_ranks_tell_the_same(tmp_path, world, way):
-    """Every call fails in one of three ways, in turn."""
+    """Every call of two ranks fails in each of three ways; of four in one of them, of each rank in another."""
 
     def attempt(name, victim, fault):
-        first_saved(tmp_path, [name])
+        shutil.copytree(tmp_path / "before", tmp_path / name)  # quicker than to save it as often
         calls = [FaultyCalls(fault if rank == victim else None) for rank in range(world)]
 
         def work(ranks):
@@ -188,14 +198,17 @@ def test_whichever_call_to_the_disk_of_a_rank_fails_all_ranks_tell_the_same(tmp_
 
         return all_well(on_ranks(world, work)), [len(one.trace) for one in calls]
 
+    mc.save(tmp_path / "before", state_of(0, 1), step=1, format=FORMATS.get(way, mc.CheckpointFormat.MULTI_SHARD))
     counts = attempt("counted", None, None)[1]
     assert min(counts) > (8 if way == "load" else 20)
     errors = set()
     for victim, count in enumerate(counts):
-        for at in range(1, count + 1):
-            kind, code = FAILURES[at % len(FAILURES)]
-            told, _ = attempt(f"{victim} {at}", victim, Fault(kind=kind, at=at, code=code))
-            committed, trial = is_second(tmp_path / f"{victim} {at}", way), f"rank {victim}, call {at}: {told}"
+        for at, failure in failures_of(victim, count, world):
+            kind, code = FAILURES[failure]
+            name = f"{victim} {at} {failure}"
+            told, _ = attempt(name, victim, Fault(kind=kind, at=at, code=code))
+            committed, trial = is_second(tmp_path / name, way), f"rank {victim}, call {at}, {kind} {code}: {told}"
+            shutil.rmtree(tmp_path / name)
             assert len({(one["done"], one.get("error"), one.get("message")) for one in told}) == 1, trial
             one = told[0]
             errors.add(one.get("error"))

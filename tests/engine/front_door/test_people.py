@@ -272,7 +272,7 @@ def test_a_save_returns_all_that_is_to_be_known_of_the_checkpoint(tmp_path):
         tmp_path, {"w": np.zeros(3)}, step=7, metrics={"val_loss": 0.5}, metadata={"host": "a"}, format="single_file"
     )
 
-    assert (info.prefix, info.version, info.world_size, info.step) == ("step-00000007", 1, 1, 7)
+    assert (info.prefix, info.version, info.world_size, info.step) == ("step-00000007", "1.0.0", 1, 7)
     assert info.format is mc.CheckpointFormat.SINGLE_FILE
     assert before <= info.timestamp <= datetime.now(UTC)
     assert info.size_bytes == sum(path.stat().st_size for path in Path(info.path).glob("*.safetensors"))

@@ -2,7 +2,10 @@
 
 A disk that hangs lets nobody go who waits for it, so the call runs in a thread of its own. What that thread holds, such
 as open files and the memory it reads into, stays its own until it comes back, if ever; it then finds that the time is
-over, and makes nothing visible (:mod:`model_checkpoint.distributed.calling.limited_calls`).
+over, and changes nothing that others can see (:meth:`CallLimit.passing`).
+
+A save that may have been committed by then is ended for good, as every rank does who loses patience: so all of them
+learn the same. A load that has begun to change live objects names them.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from typing import TypeVar
 from model_checkpoint.distributed.calling.call_limit import CallLimit
 from model_checkpoint.distributed.calling.pending_call import Attend, PendingCall
 from model_checkpoint.distributed.errors import CallTimeout
+from model_checkpoint.errors import CheckpointException
 
 T = TypeVar("T")
 
@@ -26,16 +30,18 @@ def within(
     limit: CallLimit,
     work: Callable[[], T],
     *,
-    patience: float = 0.0,
-    tell: Callable[[CallTimeout], object] = lambda error: None,
+    rank: int = 0,
+    telling: float = 0.0,
+    tell: Callable[[CheckpointException], object] = lambda error: None,
     attend: Attend = None,
     late: Callable[[T], object] | None = None,
+    landed: Callable[[], T] | None = None,
 ) -> T:
     """What ``work`` returns or raises; if it hangs, ``tell`` is told and the error raised that it took too long.
 
-    A rank that waits for another may notice only after ``patience`` seconds of silence, and must then still decide
-    with it what has become of the call: whoever left before would tell another end than the others.
-    What it returns all the same, when nobody waits any more, is for ``late``.
+    A rank that waits for another is told the end within ``telling`` seconds, or finds it out: whoever left before would
+    tell another end than the others. What it returns all the same, when nobody waits any more, is for ``late``. A save
+    that hangs but is found to be committed returns what ``landed`` does.
 
     Example:
         >>> within(CallLimit("a sum", seconds=60), lambda: 1 + 1)
@@ -43,18 +49,29 @@ def within(
     """
     call = PendingCall(limit.what, _as_here(work), threading.Event(), attend, daemon=True)
     try:
-        return call.result(min(limit.left + patience + LAST_WORDS, threading.TIMEOUT_MAX))
+        return call.result(min(limit.left + telling + LAST_WORDS, threading.TIMEOUT_MAX))
     except CallTimeout:
         if call.done():
             return call.result()
         call.at_end(late)
-        error = limit.hung()
+        limit.leave(LAST_WORDS)
+        error = limit.told(limit.hung(rank))
+        settle = limit.settle(rank)
+        if landed is not None and settle is not None:
+            try:
+                if limit.is_unsure:
+                    raise CallTimeout("the request that publishes it is not answered")
+                if PendingCall("settle", settle, threading.Event(), daemon=True).result(LAST_WORDS):
+                    return landed()
+            except (CheckpointException, OSError) as failure:
+                error = limit.unsettled(rank, failure)
         tell(error)
-        raise error from None
+        raise error from error.__cause__
     except BaseException as error:
         if not call.done():
             limit.interrupt(error)
             call.wait(LAST_WORDS)  # for the others to hear of it
+            limit.leave(LAST_WORDS)
         call.at_end(late)
         raise
 

@@ -1,16 +1,32 @@
-"""Call limit: how long one call may take, and whether somebody has cancelled or left it."""
+"""Call limit: how long one call may take, and whether somebody has cancelled or left it.
+
+Whatever others can see of a call, a checkpoint that appears or a live object that changes, comes to be within
+:meth:`CallLimit.passing`. Once the time is over nobody enters there any more, so that a call which was left behind and
+goes on later changes nothing.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
+from model_checkpoint import forks
 from model_checkpoint.distributed.errors import CallCancelled, CallTimeout
+from model_checkpoint.errors import CheckpointException, DurabilityUnknown, ExceptionType, PartlyLoaded, RankLost
 from model_checkpoint.events import Progress
+
+Settle = Callable[[], bool]
+Touched = Callable[[], tuple[Sequence[str], Sequence[str]]]
+
+_ADVICE = "Look for the rank or the disk that is slow, or give it a longer timeout."
 
 
 class CallLimit:
-    """The end of one call, set when it begins; ``where`` is the checkpoint it is about.
+    """The end of one call, set when it begins.
+
+    ``where`` is the checkpoint it is about, ``aftermath`` what a caller must know of one that hangs.
 
     Example:
         >>> limit = CallLimit("the save", seconds=60)
@@ -19,27 +35,41 @@ class CallLimit:
         (60, True)
     """
 
-    def __init__(self, what: str, *, seconds: float, cancel: threading.Event | None = None, where: str = "") -> None:
+    def __init__(
+        self,
+        what: str,
+        *,
+        seconds: float,
+        cancel: threading.Event | None = None,
+        where: str = "",
+        aftermath: str = "",
+        world_size: int = 1,
+    ) -> None:
         self.what, self.seconds, self._cancel, self._where = what, seconds, cancel, where
-        self._end = time.monotonic() + seconds
+        self._aftermath, self._world_size = aftermath, world_size
+        self.end = time.monotonic() + seconds
         self._interrupt: BaseException | None = None
+        self._moved, self._inside, self._unsure = forks.condition(), 0, 0
+        self._touched: Touched | None = None  # what a load has changed, once the ranks have begun to
+        self._settle: Settle | None = None  # how a save is ended for good, once it is complete
+        self.gated = self._passed = False  # whether it is published in passing, and whether somebody has passed
 
     @property
     def left(self) -> float:
         """Seconds until it ends, 0 if it has."""
-        return max(0.0, self._end - time.monotonic())
+        return max(0.0, self.end - time.monotonic())
 
     def check(self) -> None:
         """Raise if the time is over or the call was cancelled."""
+        self.check_cancel()
+        if time.monotonic() > self.end:
+            raise CallTimeout(f"{self.what} took longer than {self.seconds:g} s. {_ADVICE}", self._where)
+
+    def check_cancel(self) -> None:
+        """Raise if the call was interrupted or cancelled."""
         self.check_interrupt()
         if self._cancel is not None and self._cancel.is_set():
             raise CallCancelled(f"{self.what} was cancelled. Make the call again to have it done.", self._where)
-        if time.monotonic() > self._end:
-            raise CallTimeout(
-                f"{self.what} took longer than {self.seconds:g} s. Look for the rank or the disk that is slow, or "
-                "give it a longer timeout.",
-                self._where,
-            )
 
     def hear(self, event: Progress) -> None:
         """Look at the clock as bytes move; what is raised here ends the operation."""
@@ -54,11 +84,112 @@ class CallLimit:
         if self._interrupt is not None:
             raise type(self._interrupt)(*self._interrupt.args)
 
-    def hung(self) -> CallTimeout:
-        """The error for a call that does not even come back to say that its time is over."""
-        return CallTimeout(
-            f"{self.what} took longer than {self.seconds:g} s and hangs in its storage or behind an earlier call. It "
-            "is left behind: it publishes nothing any more, unless it hangs in that very step, and nothing half-done "
-            "is ever visible. Look for the rank or the disk that does not answer.",
+    @contextmanager
+    def passing(self, settled: bool = True) -> Iterator[None]:
+        """Around whatever others can see; raises if the call is over.
+
+        Whether a put that does not come back will arrive, ``settle`` decides, unless it is not ``settled``.
+        """
+        with self._moved:
+            self.check()
+            self._passed = True
+            self._inside, self._unsure = self._inside + 1, self._unsure + (not settled)
+        try:
+            yield
+        finally:
+            with self._moved:
+                self._inside, self._unsure = self._inside - 1, self._unsure - (not settled)
+                self._moved.notify_all()
+
+    @contextmanager
+    def changing(self, touched: Touched) -> Iterator[None]:
+        """Around each change of live objects; ``touched`` names those that were changed so far."""
+        self._touched = touched
+        with self.passing():
+            yield
+
+    def deciding(self, settle: Settle) -> None:
+        """From here on only ``settle`` can tell what becomes of a save."""
+        self.check()
+        self._settle = settle
+
+    def settle(self, rank: int) -> Settle | None:
+        """What ends a save that was left, and tells whether it is committed; None if it cannot be.
+
+        Rank 0 publishes in passing, so that it knows if it has not; the others know only that they have voted.
+        """
+        return None if rank == 0 and self.gated and not self._passed else self._settle
+
+    def leave(self, seconds: float) -> None:
+        """Wait for whoever is passing; the time must be over, so that nobody follows them."""
+        with self._moved:
+            self._moved.wait_for(lambda: self._inside == 0, seconds)
+
+    @property
+    def is_unsure(self) -> bool:
+        """Whether something is still passing of which nobody can tell what will become of it."""
+        return self._unsure > 0
+
+    def late(self, ranks: Sequence[int]) -> CallTimeout:
+        """The error for a call in which ``ranks`` did not come so far in time."""
+        who = ", ".join(map(str, ranks[:16])) + (", ..." if len(ranks) > 16 else "")
+        error = CallTimeout(
+            f"{self.what} took longer than {self.seconds:g} s: rank {who} of {self._world_size} had not come so far by "
+            f"then. {_ADVICE}",
             self._where,
         )
+        error.ranks = tuple(ranks)
+        return error
+
+    def hung(self, rank: int) -> CallTimeout:
+        """The error for a call that does not even come back to say that its time is over."""
+        aftermath = self._aftermath if self._touched is None else "It changes nothing any more."
+        error = CallTimeout(
+            f"{self._hangs(rank)} {aftermath} Look for the rank or the disk that does not answer.", self._where
+        )
+        error.ranks = (rank,)
+        return error
+
+    def unsettled(self, rank: int, failure: Exception) -> DurabilityUnknown:
+        """The error for a save that hangs at its end, where its storage does not tell what became of it."""
+        return DurabilityUnknown(
+            f"{self._hangs(rank)} The checkpoint is in place, or may be: its storage does not tell ({failure}). Look "
+            "for it, and run `mckpt verify` on it before relying on it.",
+            self._where,
+            inner_exception=failure,
+        )
+
+    def _hangs(self, rank: int) -> str:
+        of_many = f" on rank {rank} of {self._world_size}" if self._world_size > 1 else ""
+        return (
+            f"{self.what} took longer than {self.seconds:g} s and hangs{of_many}, in its storage or behind an earlier "
+            "call. It is left behind."
+        )
+
+    def told(self, error: CheckpointException) -> CheckpointException:
+        """What all ranks raise of an error: who was lost at the end of the time was late; what has changed is named."""
+        if isinstance(error, RankLost) and not self.left:
+            late = self.late(error.ranks)
+            late.__cause__ = error
+            error = late
+        if not isinstance(error, CallTimeout) or self._touched is None:
+            return error
+        replaced, partial = self._touched()
+        if self._world_size == 1 and not replaced and not partial:
+            return error
+        return self._partly(error, replaced, partial)
+
+    def _partly(self, error: CallTimeout, replaced: Sequence[str], partial: Sequence[str]) -> PartlyLoaded:
+        made = PartlyLoaded(
+            f"{error.message} Until then this rank had replaced: {', '.join(replaced) or 'nothing'}; in part: "
+            f"{', '.join(partial) or 'nothing'}; the others may have got further. Load again into the same objects "
+            "before they are used.",
+            error.checkpoint_path or self._where,
+            replaced=replaced,
+            partial=partial,
+            inner_exception=error,
+        )
+        made.type = ExceptionType.TIMEOUT
+        made.ranks = getattr(error, "ranks", ())  # type: ignore[attr-defined]
+        made.__cause__ = error
+        return made

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol, runtime_checkable
 
+from model_checkpoint.distributed.calling.call_limit import CallLimit
 from model_checkpoint.errors import CheckpointException, ExceptionType
 
 
@@ -27,8 +28,17 @@ class CallLogger(Protocol):
 
 
 @contextmanager
-def told_failures(what: str, where: Callable[[], str], type: ExceptionType, logger: CallLogger) -> Iterator[None]:
+def told_failures(
+    what: str,
+    where: Callable[[], str],
+    type: ExceptionType,
+    logger: CallLogger,
+    *,
+    limit: CallLimit | None = None,
+) -> Iterator[None]:
     """Complete every error of the block, and log it; ``type`` is that of one that says nothing else.
+
+    With a ``limit``, what came of its end is told alike on all ranks.
 
     Example:
         >>> import logging
@@ -39,13 +49,16 @@ def told_failures(what: str, where: Callable[[], str], type: ExceptionType, logg
     """
     try:
         yield
-    except CheckpointException as error:
+    except CheckpointException as raised:
+        error = raised if limit is None else limit.told(raised)
         error.checkpoint_path = error.checkpoint_path or where()
         error.type = type if error.type is ExceptionType.UNKNOWN else error.type
         cause = error.__cause__ if error.__cause__ is not error else None
         error.inner_exception = error.inner_exception or cause
         logger.error("Failed to %s checkpoint: %s: %s", what, where(), error)
-        raise
+        if error is raised:
+            raise
+        raise error from error.__cause__
     except Exception as error:
         made = CheckpointException(
             f"Failed to {what} checkpoint: {where()} ({error.__class__.__name__}: {error})", where(), type, error

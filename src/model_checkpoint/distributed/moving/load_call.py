@@ -67,7 +67,9 @@ class LoadCall:
     def run(self, model: Any, optimizer: Any) -> CheckpointLoadResult:
         """Load together with all other ranks."""
         services, prefix = self.services, require_prefix(self.options)
-        with told_failures("load", lambda: services.where(prefix), ExceptionType.LOAD_FAILED, services.logger):
+        with told_failures(
+            "load", lambda: services.where(prefix), ExceptionType.LOAD_FAILED, services.logger, limit=self.limit
+        ):
             services.say("Loading checkpoint", prefix)
             ranks = LimitedCoordinator(services.coordinator, self.limit)
             metadata, parts = self._examined(ranks, prefix, model, optimizer)
@@ -84,7 +86,7 @@ class LoadCall:
                 progress=self.limit.hear,
                 report=self._note,
             )
-            agree(ranks, "hand over", lambda: _handed_over(parts))
+            agree(ranks, "hand over", lambda: _handed_over(parts, self.limit))
         services.logger.info("Checkpoint loaded successfully: %s", prefix)
         for text in self.said:
             services.logger.warning("%s: %s", prefix, text)
@@ -186,7 +188,8 @@ def _below(every: Sequence[ValidationResult], name: str) -> set[int]:
     return {id(one) for result in every if result.name == name for one in result.walk()}
 
 
-def _handed_over(parts: Sequence[LivePart]) -> Word:
-    for part in parts:
-        part.hand_over()
+def _handed_over(parts: Sequence[LivePart], limit: CallLimit) -> Word:
+    with limit.changing(lambda: ([part.name for part in parts], [])):
+        for part in parts:
+            part.hand_over()
     return {}

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from model_checkpoint.distributed.calling.call_limit import CallLimit
 from model_checkpoint.distributed.calling.call_options import SaveOptions
-from model_checkpoint.distributed.calling.limited_calls import limited
 from model_checkpoint.distributed.calling.limited_coordinator import LimitedCoordinator
 from model_checkpoint.distributed.calling.told_failures import told_failures
 from model_checkpoint.distributed.moving.call_services import CallServices
 from model_checkpoint.distributed.moving.checkpoint_coordinator import CheckpointCoordinator
 from model_checkpoint.distributed.moving.live_parts import state_to_save
 from model_checkpoint.distributed.moving.prefixes import default_prefix
+from model_checkpoint.distributed.storing.limited_calls import limited
 from model_checkpoint.engine.ranks.conversation import Word
 from model_checkpoint.engine.ranks.rank_agreement import agree, require_same
 from model_checkpoint.errors import CheckpointException, ExceptionType, OptionInvalid
@@ -50,6 +50,16 @@ class SaveCall:
     services: CallServices
     options: SaveOptions
     limit: CallLimit
+    agreed: list[str] = field(default_factory=list)  # the prefix, once there is one
+
+    @property
+    def _prefix(self) -> str | None:
+        return self.agreed[0] if self.agreed else self.options.checkpoint_prefix
+
+    def landed(self) -> str:
+        """The prefix of a save that hangs, but is committed."""
+        self.services.logger.warning("Checkpoint saved, but its storage hangs: %s", self._prefix)
+        return self.agreed[0]
 
     def run(self, take: Callable[[], Parts]) -> str:
         """Save together with all other ranks; return the prefix."""
@@ -57,16 +67,16 @@ class SaveCall:
 
     def begin(self, take: Callable[[], Parts], *, background: bool = True) -> Callable[[], str]:
         """Agree on the prefix and, in the background, copy the state; return what waits for the end of the save."""
-        known = [self.options.checkpoint_prefix]
-        with self._telling(known):
+        with self._telling():
             ranks = LimitedCoordinator(self.services.coordinator, self.limit)
-            prefix = known[0] = self._agreed_prefix(ranks)
+            prefix = self._agreed_prefix(ranks)
+            self.agreed.append(prefix)
             self.services.say("Saving checkpoint", prefix)
-            saver = CheckpointCoordinator(ranks, limited(self.services.store, self.limit))
+            saver = CheckpointCoordinator(ranks, limited(self.services.store, self.limit, alone=ranks.world_size == 1))
             job = saver.begin_save(prefix, take, options=self.options, progress=self.limit.hear) if background else None
 
         def finish() -> str:
-            with self._telling(known):
+            with self._telling():
                 try:
                     if job is None:
                         saver.coordinate_save(prefix, take, options=self.options, progress=self.limit.hear)
@@ -80,9 +90,11 @@ class SaveCall:
 
         return finish
 
-    def _telling(self, known: list[str | None]) -> AbstractContextManager[None]:
-        services = self.services
-        return told_failures("save", lambda: services.where(known[0]), ExceptionType.SAVE_FAILED, services.logger)
+    def _telling(self) -> AbstractContextManager[None]:
+        services, limit = self.services, self.limit
+        return told_failures(
+            "save", lambda: services.where(self._prefix), ExceptionType.SAVE_FAILED, services.logger, limit=limit
+        )
 
     def _agreed_prefix(self, ranks: LimitedCoordinator) -> str:
         """The prefix that all ranks were given, or the one rank 0 makes."""

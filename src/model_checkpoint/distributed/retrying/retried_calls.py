@@ -1,20 +1,26 @@
-"""Retried calls: the system calls of a local store, made again where that is safe.
+"""Retried calls: the calls of a store, made again where that is safe.
 
 To look, to read and to write bytes at an offset may be done twice. A flush that failed is never repeated, since the
-second would succeed without the bytes; nor is anything that gives or takes a name, since the first may have worked.
+second would succeed without the bytes; nor is anything that gives or takes a name, since the first may have worked. Of
+a bucket, every request may be repeated but a put with a condition and an upload in parts, whose bytes come but once;
+obstore has by then repeated it already, as often as its own settings say.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from model_checkpoint.distributed.storing.keyed_store import KeyedStore
 from model_checkpoint.distributed.storing.storage_contract import FaultHandler
+from model_checkpoint.storage import ObjectStore
 from model_checkpoint.storage.contract.store import Store
 from model_checkpoint.storage.local.store import LocalStore
 from model_checkpoint.storage.local.syscalls import Syscalls
+from model_checkpoint.storage.objects.requests.bucket import BucketRequest, Through
+
+T = TypeVar("T")
 
 REPEATED = ("pwrite", "preadv", "fstat", "stat", "lstat", "listdir", "statvfs")
 
@@ -50,8 +56,21 @@ for _name, _value in vars(Syscalls).items():
         setattr(RetriedCalls, _name, _passed_on(_name))
 
 
+class RetriedRequests:
+    """The requests of a bucket, with a fault handler around those that may be repeated."""
+
+    def __init__(self, inner: Through, handler: FaultHandler) -> None:
+        self._inner, self._handler = inner, handler
+
+    def __call__(self, request: BucketRequest, call: Callable[[], T]) -> T:
+        """Make a request, again if it may be."""
+        if request.decides or request.streams:
+            return self._inner(request, call)
+        return self._handler.execute_with_retry(lambda: self._inner(request, call))
+
+
 def retried(store: Store, handler: FaultHandler) -> Store:
-    """The same store, its calls repeated by a fault handler; object stores repeat theirs by themselves.
+    """The same store, its calls repeated by a fault handler.
 
     Example:
         >>> from model_checkpoint.storage import open_store
@@ -61,4 +80,6 @@ def retried(store: Store, handler: FaultHandler) -> Store:
     """
     if isinstance(store, LocalStore):
         return store.with_calls(lambda calls: RetriedCalls(calls, handler))
+    if isinstance(store, ObjectStore):
+        return store.with_requests(lambda through: RetriedRequests(through, handler))
     return store.retried(handler) if isinstance(store, KeyedStore) else store

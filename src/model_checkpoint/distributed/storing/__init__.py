@@ -7,6 +7,7 @@ keyed_files       files of a storage, written whole and read by ranges.
 keyed_attempt     a save on its way into a storage.
 keyed_sweep       what nobody needs any more.
 keyed_store       a storage as a place that keeps checkpoints.
+limited_calls     the calls of a store for one call with a limit.
 storage_roots     from whatever is called a storage to the store of the engine.
 storage_factory   storages made by options.
 """

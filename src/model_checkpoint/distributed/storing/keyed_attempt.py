@@ -7,6 +7,7 @@ creates that first has decided, rank 0 to publish or somebody else to give up.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 from model_checkpoint import forks
 from model_checkpoint.distributed.storing.keyed_calls import KeyedCalls
@@ -117,13 +118,19 @@ class KeyedAttempt:
             old, gone = _current(self._calls, self._name), {check_name(file, self._where) for file in obsolete}
             files = {file: at for file, at in (old.files if old else {}).items() if file not in gone} | files
         record = KeyedRecord(attempt=self._attempt, files=files, manifest=bytes(manifest), replace=replace)
-        if self._shared and not self._calls.create(verdict_path(self._attempt), encode_record(record)):
+        if self._shared and not self._decided(record):
             raise attempt_over(self._where)
-        if not place(self._calls, self._name, record):
+        with nullcontext() if self._shared else self._calls.gate(False):  # what was decided is carried out in any case
+            placed = place(self._calls, self._name, record)
+        if not placed:
             raise name_taken(self._where)
         if old is not None:  # after the switch: what is in the trash may be purged, and is in no one's place
             self._calls.write(trash_path(str(TrashToken.fresh(self._name))), encode_record(old))
         self._end()
+
+    def _decided(self, record: KeyedRecord) -> bool:
+        with self._calls.gate(True):
+            return self._calls.create(verdict_path(self._attempt), encode_record(record))
 
     def _end(self) -> None:
         self._over = True
@@ -206,7 +213,9 @@ def place(calls: KeyedCalls, name: str, record: KeyedRecord) -> bool:
 
 
 def settle(calls: KeyedCalls, name: str, attempt: str) -> bool:
-    """End an attempt of many ranks for good; whether it is published."""
+    """End an attempt for good; whether it is published."""
+    if (placed := _current(calls, name)) is not None and placed.attempt == attempt:
+        return True
     if calls.create(verdict_path(attempt), GIVEN_UP):
         for path in calls.list(data_path(attempt, "")):
             calls.delete(path)

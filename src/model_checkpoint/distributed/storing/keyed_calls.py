@@ -6,6 +6,7 @@ A call that may be made twice goes through the fault handler; to create a key is
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -14,6 +15,11 @@ from model_checkpoint.errors import CheckpointException
 from model_checkpoint.storage.contract.failures import typed
 
 T = TypeVar("T")
+Gate = Callable[[bool], AbstractContextManager[None]]  # around what publishes; whether a verdict can still undo it
+
+
+def _ungated(settled: bool) -> AbstractContextManager[None]:
+    return nullcontext()
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +29,7 @@ class KeyedCalls:
     storage: CheckpointStorage
     url: str
     handler: FaultHandler | None = None
+    gate: Gate = _ungated
 
     def _call(self, path: str, doing: str, call: Callable[[], T], *, twice: bool = True) -> T:
         try:

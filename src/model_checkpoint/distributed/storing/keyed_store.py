@@ -16,7 +16,7 @@ from model_checkpoint.distributed.storing.keyed_attempt import (
     place,
     settle,
 )
-from model_checkpoint.distributed.storing.keyed_calls import KeyedCalls
+from model_checkpoint.distributed.storing.keyed_calls import Gate, KeyedCalls
 from model_checkpoint.distributed.storing.keyed_files import (
     KeyedReader,
     KeyedRecord,
@@ -63,6 +63,12 @@ class KeyedStore:
         """The same store, whose calls a fault handler repeats where that may help."""
         made = KeyedStore.__new__(KeyedStore)
         made._calls = dataclasses.replace(self._calls, handler=handler)
+        return made
+
+    def gated(self, gate: Gate) -> KeyedStore:
+        """The same store, which publishes within ``gate``."""
+        made = KeyedStore.__new__(KeyedStore)
+        made._calls = dataclasses.replace(self._calls, gate=gate)
         return made
 
     @property

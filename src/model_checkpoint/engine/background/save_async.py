@@ -140,6 +140,7 @@ def save_async(
         planned_save, ahead = begin_either(planned_save, mesh_of_one, job, state, busy)
         if job.done():
             return SaveJob(job)
+        planned_save.planned.deciding = getattr(coordinator, "deciding", None)
         guarding = planned_save.guard(guard) if lazy else None
         worker = _Worker(job, planned_save, limit=limit, ahead=ahead, guard=guarding, progress=progress)
         if ahead is not None:

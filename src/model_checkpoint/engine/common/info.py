@@ -21,7 +21,7 @@ class CheckpointInfo:
     """
 
     prefix: str
-    version: int
+    version: str  # of the format, "1.0.0"
     timestamp: datetime | None
     world_size: int
     size_bytes: int
@@ -67,7 +67,7 @@ def info_of(store: Store, summary: Head | Summary) -> CheckpointInfo:
     """Sum up a manifest."""
     return CheckpointInfo(
         prefix=summary.name,
-        version=summary.format_version,
+        version=f"{summary.format_version}.0.0",
         timestamp=datetime.fromisoformat(summary.created),
         world_size=summary.world_size,
         size_bytes=sum(copy.size for copy in summary.copies),
@@ -87,7 +87,7 @@ def damaged_info(store: Store, name: str, *, step: int | None, problem: str) -> 
     """Stand in for a checkpoint whose manifest cannot be used."""
     return CheckpointInfo(
         prefix=name,
-        version=0,
+        version="",
         timestamp=None,
         world_size=0,
         size_bytes=sum(store.files(name).values()),

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -36,6 +36,8 @@ from model_checkpoint.options import MIB
 
 T = TypeVar("T")
 Word = dict[str, Any]
+Touched = Callable[[], tuple[Sequence[str], Sequence[str]]]  # live leaves replaced so far, in whole and in part
+Changing = Callable[[Touched], AbstractContextManager[None]]
 
 LONGEST_WORD = 32 * MIB
 _UNPACKED = 16 * LONGEST_WORD  # of one that travels compressed
@@ -80,6 +82,11 @@ def program_places(coordinator: Coordinator) -> dict[int, int]:
     return {int(rank): place for place, rank in enumerate(range(coordinator.world_size) if ranks is None else ranks)}
 
 
+def unguarded(touched: Touched) -> AbstractContextManager[None]:
+    """Let live objects be changed, whoever waits for it."""
+    return nullcontext()
+
+
 class Conversation:
     """One call that all ranks make together; a context manager that publishes signs of life meanwhile."""
 
@@ -100,6 +107,17 @@ class Conversation:
     def exchange(self) -> Exchange | None:
         """What hands large buffers around, if there is such a thing."""
         return getattr(self._coordinator, "exchange", None)
+
+    @property
+    def changing(self) -> Changing:
+        """Around each change of live objects: raises if this call was left behind."""
+        return getattr(self._coordinator, "changing", None) or unguarded
+
+    def deciding(self, settle: Callable[[], bool]) -> None:
+        """From here on only ``settle`` can tell what becomes of the save; raises if this call was left behind."""
+        decide: Callable[[Callable[[], bool]], None] | None = getattr(self._coordinator, "deciding", None)
+        if decide is not None:
+            decide(settle)
 
     @property
     def leads(self) -> bool:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 
 from model_checkpoint.engine.common.meter import Meter
+from model_checkpoint.engine.ranks.conversation import Changing, unguarded
 from model_checkpoint.engine.reading.chunks.chunk_reader import ChunkReader
 from model_checkpoint.engine.reading.gather_boxes import Boxes, BoxGather, ChunkMedium, begun_at, split_arrays
 from model_checkpoint.errors import ExceptionType, PartlyLoaded
 from model_checkpoint.events import Emit
 from model_checkpoint.manifest import Manifest
+from model_checkpoint.name_lists import some_of
 from model_checkpoint.performance.copying import address_of, move_bytes, stream_copy
 from model_checkpoint.performance.gc_pause import collector_paused
 from model_checkpoint.plan import ChunkRead, Piece, plan_reads
@@ -33,14 +37,14 @@ def deliver(
     begin: float | None = None,
     whole_pieces: bool = False,
     source: ChunkMedium | None = None,
+    changing: Changing = unguarded,
 ) -> int:
     """Bring the bytes of ``needed`` entries to their targets; return how many.
 
     Chunks that are copied come from ``source``, which may have them from elsewhere than the medium. Where other ranks
     load beside this one, it reads what they want, too, from the share ``begin`` of it on, and leaves it in the page
-    cache for them. With ``whole_pieces`` stored pieces are read as a whole.
+    cache for them. With ``whole_pieces`` stored pieces are read as a whole. Every chunk is copied within ``changing``.
     """
-    chunks = medium if source is None else source
     left = list(needed)
     if mapped:
         left = _adopt(medium, manifest, restore, left, check=check)
@@ -51,26 +55,28 @@ def deliver(
         plain = [index for index in left if index not in boxed] if boxed else left
         reads = plan_reads(plain, manifest.entries, manifest.files, subchunks=parts)
         gather = BoxGather(manifest, boxed, boxes, begin=begin or 0.0, whole=whole_pieces, subchunks=parts)
-        if begin is not None and chunks is medium:  # else each chunk is read by one of the ranks
+        if begin is not None and source in (None, medium):  # else each chunk is read by one of the ranks
             reads = begun_at(reads, begin)
             medium.share([*reads, *gather.shared])
     meter = Meter("load", gather.nbytes + sum(read.stop - read.start for read in reads), emit)
     hand = _ChunkDelivery(manifest, targets, meter)
+
+    def touched() -> tuple[list[str], list[str]]:
+        whole, part = hand.touched()
+        return _live_names(restore, whole), _live_names(restore, part | set(gather.touched))
+
+    chunks = _GuardedChunks(medium if source is None else source, lambda: changing(touched))
     try:
         chunks.read_chunks(reads, hand.place, hand.take)
-        gather.run(chunks, meter)
+        gather.run(chunks, meter, chunks.guard)
     except BaseException as error:
-        whole, part = hand.touched()
-        replaced, partial = (
-            sorted(name for index in some for name in restore.live_names(index))
-            for some in (whole, part | gather.touched)
-        )
+        replaced, partial = touched()
         if not replaced and not partial:
             raise
         stopped = PartlyLoaded(
             f"{medium.where}: the load stopped midway: {str(error).rstrip('.')}. "
-            f"Already replaced: {', '.join(replaced) or 'none'}; "
-            f"partly replaced: {', '.join(partial) or 'none'}; all else is untouched. Load a healthy checkpoint "
+            f"Already replaced: {some_of(replaced)}; "
+            f"partly replaced: {some_of(partial)}; all else is untouched. Load a healthy checkpoint "
             "into the same objects, or use atomic=True, which changes all or nothing.",
             medium.where,
             replaced=replaced,
@@ -81,6 +87,32 @@ def deliver(
             stopped.type = ExceptionType.TIMEOUT
         raise stopped from error
     return sum(manifest.entries[i].nbytes for i in needed)
+
+
+def _live_names(restore: Restore, entries: set[int]) -> list[str]:
+    return sorted(name for index in entries for name in restore.live_names(index))
+
+
+@dataclass(frozen=True, slots=True)
+class _GuardedChunks:
+    """Chunks that are handed out within a guard."""
+
+    inner: ChunkMedium
+    guard: Callable[[], AbstractContextManager[None]]
+
+    def read_chunks(
+        self,
+        reads: Sequence[ChunkRead],
+        place: Callable[[ChunkRead], memoryview | None],
+        take: Callable[[ChunkRead, memoryview], None],
+    ) -> None:
+        """Read and verify; the guard is entered for each chunk, when it has matched."""
+
+        def taken(read: ChunkRead, data: memoryview) -> None:
+            with self.guard():
+                take(read, data)
+
+        self.inner.read_chunks(reads, place, taken)
 
 
 class _ChunkDelivery:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from math import prod
 from typing import Any, NamedTuple, Protocol
 
@@ -151,8 +152,13 @@ class BoxGather:
         made._reads = plan_reads(made._pieces, manifest.entries, manifest.files, ranges=made._ranges)
         return made, rooms
 
-    def run(self, medium: ChunkMedium, meter: Meter | None = None) -> None:
-        """Bring what is wanted of each array to its place."""
+    def run(
+        self,
+        medium: ChunkMedium,
+        meter: Meter | None = None,
+        guard: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        """Bring what is wanted of each array to its place; what goes to a device at last goes within ``guard``."""
 
         def take(read: ChunkRead, data: memoryview) -> None:
             self._take(read, data)
@@ -161,7 +167,8 @@ class BoxGather:
 
         medium.read_chunks(self._reads, lambda _: None, take)
         for finish in self._finishing:
-            finish()
+            with guard():
+                finish()
 
     def _wanted(self, entry: Entry, target: Target | ShardTarget, boxes: Boxes) -> list[_Wanted]:
         item = entry.nbytes // max(1, prod(entry.shape))

@@ -16,6 +16,7 @@ from model_checkpoint.engine.common.info import path_of
 from model_checkpoint.engine.common.option_checks import require, require_selection
 from model_checkpoint.engine.common.progress import Listen, listening
 from model_checkpoint.engine.ranks.alone import needs_coordinator
+from model_checkpoint.engine.ranks.conversation import unguarded
 from model_checkpoint.engine.ranks.readings import misfits, read_as
 from model_checkpoint.engine.reading.chunks.chunk_reader import ChunkReader
 from model_checkpoint.engine.reading.deliver import deliver
@@ -256,6 +257,7 @@ def _load_checked(store: Store, manifest: Manifest, request: LoadRequest) -> tup
         with listening(request.progress, "loading") as emit:
             hear = emit if request.barrier is None else request.barrier.both(emit)
             source = medium if request.barrier is None else request.barrier.shared(medium, manifest)
+            changing = unguarded if request.barrier is None else request.barrier.changing
 
             def bring() -> int:
                 return deliver(
@@ -270,12 +272,14 @@ def _load_checked(store: Store, manifest: Manifest, request: LoadRequest) -> tup
                     begin=begin,
                     whole_pieces=request.whole,
                     source=source,
+                    changing=changing,
                 )
 
             nbytes = bring() if request.barrier is None else request.barrier.attended(bring)
         for name, saved, live in restore.casts:
             log.info("%s: %s is cast from %s to %s", where, name, saved, live)
-        return restore.finish(), replace(fit.report, casts=restore.casts), nbytes
+        with changing(lambda: ([manifest.entries[index].name for index in restore.needed], [])):
+            return restore.finish(), replace(fit.report, casts=restore.casts), nbytes
 
 
 def _agree(restore: tree.Restore, manifest: Manifest, request: LoadRequest, where: str) -> Sequence[str]:

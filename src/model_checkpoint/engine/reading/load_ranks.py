@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from model_checkpoint.coordination import Coordinator
 from model_checkpoint.engine.common.info import path_of
-from model_checkpoint.engine.ranks.conversation import Conversation, Word, program_places
+from model_checkpoint.engine.ranks.conversation import Changing, Conversation, Word, program_places
 from model_checkpoint.engine.ranks.readings import agreed
 from model_checkpoint.engine.reading.chunks.chunk_reader import ChunkReader
 from model_checkpoint.engine.reading.chunks.exchanged_chunks import ExchangedChunks, Wanted, in_common
@@ -66,6 +66,11 @@ class LoadBarrier:
         self._talk, self.turn = talk, turn
         self._exchanges, self._asked = False, 0
 
+    @property
+    def changing(self) -> Changing:
+        """Around each change of live objects; see :attr:`Conversation.changing`."""
+        return self._talk.changing
+
     def both(self, emit: Emit) -> Emit:
         """Let bytes that arrive be a sign of life, too."""
 
@@ -84,6 +89,7 @@ class LoadBarrier:
             go = talk.hear_leader(f"go{self.turn}")
             self._exchanges = go["exchange"]
             nested: list[str] = go["nested"]
+            self._gone_on()
             return nested
         words = talk.hear_all(topic, word)
         if len({one["attempt"] for one in words}) > 1:
@@ -91,7 +97,13 @@ class LoadBarrier:
         made = agreed(words)
         self._exchanges = talk.world_size > 1 and all(one["exchanges"] for one in words)
         talk.say(f"go{self.turn}", {"nested": made, "exchange": self._exchanges})
+        self._gone_on()
         return made
+
+    def _gone_on(self) -> None:
+        """From here on some rank has changed its state, whether or not this one has."""
+        with self.changing(lambda: ((), ())):
+            pass
 
     def shared(self, medium: ChunkReader, manifest: Manifest) -> ChunkReader | ExchangedChunks:
         """Where chunks come from: the medium, or other ranks that have read them there."""

@@ -140,6 +140,7 @@ def save(
         if coordinator is None:
             raise
         return together(coordinator)  # a mesh of one rank
+    planned.deciding = getattr(coordinator, "deciding", None)
     with listening(progress, "saving") as emit:
         info, _ = commit_plan(planned, lambda jobs: write_files(jobs, emit=emit))
         return info
@@ -250,6 +251,7 @@ def _write(planned: SavePlan, move: Move) -> Manifest:
         if order.layout is CheckpointFormat.CONSOLIDATED:
             manifest = msgspec.structs.replace(manifest, extras=(write_index(stage, manifest),))
         obsolete = _replaced_files(store, order.name) if planned.replace else ()
+        planned.decide()
         stage.publish(encode(manifest), replace=planned.replace, obsolete=obsolete)
     except BaseException:
         with suppress(CheckpointException):  # the first error is the one to tell; recovery sweeps what is left

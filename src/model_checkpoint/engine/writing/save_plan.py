@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from model_checkpoint import format as data_format
@@ -19,6 +19,7 @@ from model_checkpoint.name_lists import some_of
 from model_checkpoint.options import CompressionLevel, ReaderLimits
 from model_checkpoint.performance.gc_pause import collector_paused
 from model_checkpoint.state import Flat, Leaf, Source
+from model_checkpoint.storage.contract.shared import SharedStore
 from model_checkpoint.storage.contract.store import Attempt, Store
 
 log = logging.getLogger("model_checkpoint.save")
@@ -38,6 +39,13 @@ class SavePlan:
     jobs: Sequence[FileJob | LinkedFile]
     parent: Parent | None = None
     stage: Attempt | None = None  # open already, if something was linked
+    deciding: Callable[[Callable[[], bool]], None] | None = None  # told before it is published how it is ended for good
+
+    def decide(self) -> None:
+        """Say that the save is about to be published; raises if nobody waits for it any more."""
+        if self.deciding is not None and isinstance(self.store, SharedStore):
+            store, order = self.store, self.order
+            self.deciding(lambda: store.settle(order.name, order.attempt))
 
     @property
     def where(self) -> str:

@@ -111,7 +111,7 @@ def prove(bucket: Bucket) -> None:
 
 def _prove_with(bucket: Bucket, key: str, line: bytes) -> None:
     """Make sure of it with an object just put, which goes if it is not so."""
-    with bucket.proving:
+    with bucket.proof.proving:
         if bucket.proven:
             return
         try:
@@ -123,7 +123,7 @@ def _prove_with(bucket: Bucket, key: str, line: bytes) -> None:
             except CheckpointException as error:
                 log.warning("%s: could not be removed, recovery will (%s)", bucket.where(key), error)
             raise
-        bucket.proven = True
+        bucket.proof.proven = True
 
 
 def _expect_refusal(bucket: Bucket, key: str, line: bytes, condition: dict[str, str] | None) -> None:

@@ -6,7 +6,7 @@ that ignores such conditions is refused. Needs the package obstore (`pip install
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from typing import Any
 
@@ -27,7 +27,7 @@ from model_checkpoint.storage.objects.leases import leases
 from model_checkpoint.storage.objects.mending import ObjectMending
 from model_checkpoint.storage.objects.reader import ObjectReader, gone
 from model_checkpoint.storage.objects.recovery import foresee, sweep
-from model_checkpoint.storage.objects.requests.bucket import TERM_SECONDS, Address, Bucket, connect
+from model_checkpoint.storage.objects.requests.bucket import TERM_SECONDS, Address, Bucket, Through, connect
 from model_checkpoint.storage.objects.requests.failures import KeyMissing
 from model_checkpoint.storage.objects.requests.keys import CHECKPOINTS, file_key, is_of, manifest_key
 from model_checkpoint.storage.objects.requests.parallel import map_in_order
@@ -62,6 +62,12 @@ class ObjectStore:
         """The same store, whose uploads take at most ``nbytes`` each, or the least that works."""
         other = copy(self)
         other._buffers = Buffers.within(nbytes)
+        return other
+
+    def with_requests(self, wrap: Callable[[Through], Through]) -> ObjectStore:
+        """The same root, whose requests pass through what ``wrap`` makes."""
+        other = copy(self)
+        other._bucket = self._bucket.with_requests(wrap)
         return other
 
     @property

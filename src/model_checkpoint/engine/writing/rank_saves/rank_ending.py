@@ -112,6 +112,7 @@ class RankEnding:
         require_files(self._joint, votes, self.where)
         manifest = self._composed(votes)
         gone = self.replace() if self.replace is not None else []
+        self._talk.deciding(self._settle)
         self._joint.publish(encode(manifest), replace=self.replace is not None, obsolete=gone)
         return manifest
 
@@ -174,6 +175,7 @@ class RankEnding:
         try:
             record = self._part(move)
             self._joint.flush()
+            self._talk.deciding(self._settle)
             self._talk.say("vote", record)
         except Exception as error:  # noqa: BLE001  # told to rank 0, whose verdict is then raised on every rank
             self._excuse(error)

@@ -11,9 +11,9 @@ import os
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from model_checkpoint import forks
 from model_checkpoint.errors import CheckpointException, ExceptionType, StorageFailure
@@ -89,6 +89,36 @@ class Address:
         return f"{self.scheme}://{self.bucket}" + (f"/{self.prefix}" if self.prefix else "")
 
 
+class BucketRequest(NamedTuple):
+    """What is asked of a bucket."""
+
+    key: str
+    decides: bool = False  # a put that is made only over what was expected; never made twice
+    streams: bool = False  # its bytes can be given only once
+    nbytes: int = 0  # that it puts
+
+
+class Through(Protocol):
+    """What stands between a bucket and its requests: it makes ``call``, perhaps later, perhaps again."""
+
+    def __call__(self, request: BucketRequest, call: Callable[[], T]) -> T:
+        """Make the request."""
+        ...
+
+
+def straight(request: BucketRequest, call: Callable[[], T]) -> T:
+    """Make a request as it is."""
+    return call()
+
+
+@dataclass(slots=True, eq=False)
+class Proof:
+    """Whether preconditions were seen to be honoured."""
+
+    proven: bool = False
+    proving: threading.Lock = field(default_factory=forks.lock)
+
+
 @dataclass(slots=True, eq=False)
 class Bucket:
     """A bucket seen from a prefix."""
@@ -96,8 +126,17 @@ class Bucket:
     address: Address
     client: Any  # a store of obstore, rooted at the bucket
     term: float = TERM_SECONDS  # whoever was silent for so long on another machine may be dead, never before
-    proven: bool = False  # preconditions were seen to be honoured
-    proving: threading.Lock = field(default_factory=forks.lock)
+    proof: Proof = field(default_factory=Proof)
+    through: Through = straight
+
+    def with_requests(self, wrap: Callable[[Through], Through]) -> Bucket:
+        """The same bucket, whose requests pass through what ``wrap`` makes."""
+        return replace(self, through=wrap(self.through))
+
+    @property
+    def proven(self) -> bool:
+        """Whether preconditions were seen to be honoured."""
+        return self.proof.proven
 
     def where(self, key: str) -> str:
         """The full URL of a key, for messages."""
@@ -111,14 +150,17 @@ class Bucket:
         """How the client was configured."""
         return dict(getattr(self.client, "config", None) or {})
 
-    def _call(self, key: str, doing: str, call: Callable[[], T]) -> T:
-        try:
-            return call()
-        except CheckpointException:
-            raise
-        except Exception as error:  # noqa: BLE001  # obstore raises a dozen kinds; each becomes one of ours
-            # the raw error is dropped on purpose: it may quote what must not be shown
-            raise typed_answer(error, self.where(key), doing, secrets=secrets_of(self.settings().items())) from None
+    def _call(self, key: str, doing: str, call: Callable[[], T], request: BucketRequest | None = None) -> T:
+        def typed() -> T:
+            try:
+                return call()
+            except CheckpointException:
+                raise
+            except Exception as error:  # noqa: BLE001  # obstore raises a dozen kinds; each becomes one of ours
+                # the raw error is dropped on purpose: it may quote what must not be shown
+                raise typed_answer(error, self.where(key), doing, secrets=secrets_of(self.settings().items())) from None
+
+        return self.through(BucketRequest(key) if request is None else request, typed)
 
     def put(self, key: str, data: bytes | memoryview, *, remarks: Mapping[str, str] | None = None) -> None:
         """Write an object, whatever was there."""
@@ -139,7 +181,8 @@ class Bucket:
                 use_multipart=False,
             )
 
-        self._call(key, "could not be written", put)
+        request = BucketRequest(key, decides=mode != "overwrite", nbytes=len(data))
+        self._call(key, "could not be written", put, request)
 
     def put_stream(
         self,
@@ -158,7 +201,7 @@ class Bucket:
                 self.client, self.path(key), blocks, use_multipart=True, chunk_size=part, max_concurrency=at_once
             )
 
-        self._call(key, "could not be written", put)
+        self._call(key, "could not be written", put, BucketRequest(key, streams=True, nbytes=size))
 
     def get(self, key: str) -> FetchedObject:
         """Read a whole object; ``KeyMissing`` if there is none."""

@@ -6,6 +6,7 @@ every query string, credential and known secret cut out.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Iterable
@@ -101,7 +102,8 @@ def typed_answer(error: Exception, where: str, doing: str, *, secrets: Iterable[
             "(GOOGLE_ALLOW_HTTP, AZURE_ALLOW_HTTP) if you trust the network."
         )
         return StorageFailure(text, where)
-    return StorageFailure(f"{where}: {doing} ({said}). Check the network and the endpoint, then try again.", where)
+    text = f"{where}: {doing} ({said}). Check the network and the endpoint, then try again."
+    return StorageFailure(text, where, code=errno.EREMOTEIO)  # which may pass
 
 
 def package_missing(url: str) -> PackageMissing:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
 import jax
 import numpy as np
 
-from model_checkpoint.manifest import HeldRegion, Layout
+from model_checkpoint.manifest import HeldRegion, Layout, Placement
 from model_checkpoint.tree.arrays import jax_arrays, numpy_arrays
 from model_checkpoint.tree.arrays.array_ref import ArrayRef
 from model_checkpoint.tree.arrays.shards.sharded_ref import ShardedRef
@@ -39,12 +39,26 @@ def find(array: Any) -> ArrayRef:
 
 @lru_cache(maxsize=256)
 def _layout(sharding: Any, shape: tuple[int, ...]) -> Layout:
-    """Which process has which box of an array; the same on every process."""
+    """Which process has which box of an array, the same on every process; and its mesh of devices, for people."""
     ranks: dict[_Box, set[int]] = {}
     for device, index in sharding.devices_indices_map(shape).items():
         ranks.setdefault(_box(index, shape), set()).add(int(device.process_index))
     regions = [HeldRegion(*box, tuple(sorted(own))) for box, own in sorted(ranks.items()) if 0 not in box[1]]
-    return Layout(regions=tuple(regions))
+    if not regions or not isinstance(sharding, jax.sharding.NamedSharding):
+        return Layout(regions=tuple(regions))
+    mesh = sharding.mesh.shape
+    return Layout(
+        mesh=tuple(mesh.values()),
+        placements=_placements(mesh, sharding.spec),
+        regions=tuple(regions),
+        names=tuple(map(str, mesh)),
+    )
+
+
+def _placements(axes: Iterable[Any], spec: Iterable[Any]) -> tuple[Placement, ...]:
+    """What each axis of a mesh does to an array, by the spec, which says for each dimension which axes cut it."""
+    cut = {axis: dim for dim, part in enumerate(spec) for axis in (part if isinstance(part, tuple) else (part,))}
+    return tuple(Placement(cut.get(axis, -1)) for axis in axes)
 
 
 def _box(index: Sequence[slice], shape: Sequence[int]) -> _Box:

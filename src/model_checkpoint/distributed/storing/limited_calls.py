@@ -1,0 +1,91 @@
+"""Limited calls: the calls of a store for one call with a limit.
+
+What would make a checkpoint visible is not done once the time is over, however long the call before it has hung; what
+clears up always is, and so is what was decided already. In a folder that is a rename; in a bucket, or a storage of the
+user's own, it is the verdict of many ranks, or else the manifest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from model_checkpoint.distributed.calling.call_limit import CallLimit
+from model_checkpoint.distributed.storing.keyed_store import KeyedStore
+from model_checkpoint.storage import ObjectStore
+from model_checkpoint.storage.contract.names import MANIFEST
+from model_checkpoint.storage.contract.store import Store
+from model_checkpoint.storage.local.store import LocalStore
+from model_checkpoint.storage.local.syscalls import Syscalls
+from model_checkpoint.storage.objects.requests.bucket import BucketRequest, Through
+from model_checkpoint.storage.objects.requests.keys import CHECKPOINTS, VERDICT
+
+T = TypeVar("T")
+
+
+class LimitedCalls(Syscalls):
+    """The system calls of a store, of which those that publish look at the clock."""
+
+    def __init__(self, inner: Syscalls, limit: CallLimit) -> None:
+        super().__init__()
+        self._inner, self._limit = inner, limit
+        self.without_direct, self.listed, self.flushed_roots = inner.without_direct, inner.listed, inner.flushed_roots
+
+    def rename(self, source: str, target: str, *, out_of: int | None = None, into: int | None = None) -> None:
+        """Rename; a stage or a manifest to where readers see it only in time."""
+        if ("/.staging/" in source and "/checkpoints/" in target) or (target == MANIFEST and into is not None):
+            with self._limit.passing():
+                self._inner.rename(source, target, out_of=out_of, into=into)
+        else:
+            self._inner.rename(source, target, out_of=out_of, into=into)
+
+    def exchange(self, one: str, other: str) -> None:
+        """Let two names change places, in time."""
+        with self._limit.passing():
+            self._inner.exchange(one, other)
+
+
+def _passed_on(name: str) -> Callable[..., Any]:
+    def call(self: LimitedCalls, *args: Any, **kwargs: Any) -> Any:
+        return getattr(self._inner, name)(*args, **kwargs)
+
+    call.__name__, call.__doc__ = name, getattr(Syscalls, name).__doc__
+    return call
+
+
+for _name, _value in vars(Syscalls).items():
+    if callable(_value) and not _name.startswith("_") and _name not in vars(LimitedCalls):
+        setattr(LimitedCalls, _name, _passed_on(_name))
+
+
+class LimitedRequests:
+    """The requests of a bucket, of which those that publish look at the clock."""
+
+    def __init__(self, inner: Through, limit: CallLimit, *, alone: bool) -> None:
+        self._inner, self._limit, self._alone = inner, limit, alone
+
+    def __call__(self, request: BucketRequest, call: Callable[[], T]) -> T:
+        """Make a request; one that publishes only in time."""
+        publishes = request.decides and request.nbytes > 0
+        verdict = request.key.endswith(VERDICT)
+        manifest = self._alone and request.key.startswith(f"{CHECKPOINTS}/") and request.key.endswith(f"/{MANIFEST}")
+        if not publishes or not (verdict or manifest):
+            return self._inner(request, call)
+        with self._limit.passing(settled=verdict):
+            return self._inner(request, call)
+
+
+def limited(store: Store, limit: CallLimit, *, alone: bool = True) -> Store:
+    """The same store, which publishes nothing once the time is over; ``alone``: for a single process.
+
+    Example:
+        >>> from model_checkpoint.storage import open_store
+        >>> limited(open_store("runs/a"), CallLimit("the save", seconds=5)).url.endswith("runs/a")
+        True
+    """
+    limit.gated = isinstance(store, (LocalStore, ObjectStore, KeyedStore))
+    if isinstance(store, LocalStore):
+        return store.with_calls(lambda calls: LimitedCalls(calls, limit))
+    if isinstance(store, ObjectStore):
+        return store.with_requests(lambda through: LimitedRequests(through, limit, alone=alone))
+    return store.gated(limit.passing) if isinstance(store, KeyedStore) else store
