@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from model_checkpoint import EnhancedCheckpointManager, ExperimentTracker
-from model_checkpoint.checkpoint.storage.deposit import deposit, withdraw
+from model_checkpoint.checkpoint.storage.backend_io import deposit, withdraw
 from model_checkpoint.hooks import HookEvent
 from model_checkpoint.storage.local.store import LocalStore
 

@@ -2,7 +2,7 @@
 
 serving      a socket, a token, the application behind its gate, and an orderly end.
 application  gate, routers and pages put together.
-first_look   what the first visitor would wait for, done before.
+warm_up      what the first visitor would wait for, done before.
 routes       every path that is answered, one router for each noun.
 live         what has changed, told as it happens.
 jobs         long work with progress and an end.

@@ -18,11 +18,10 @@ from starlette.exceptions import HTTPException
 
 from model_checkpoint.api.answers.basics import Problem
 from model_checkpoint.api.errors import ApiRefusal
-from model_checkpoint.api.first_look import look_ahead
 from model_checkpoint.api.gate.admission import Admission
 from model_checkpoint.api.gate.gatekeeper import Gatekeeper
 from model_checkpoint.api.jobs.job_runner import JobRunner
-from model_checkpoint.api.jobs.plan_drawer import PlanDrawer
+from model_checkpoint.api.jobs.plan_store import PlanDrawer
 from model_checkpoint.api.library.shelves import Library
 from model_checkpoint.api.live.changes import Change, ChangeLog, ShelfWatch
 from model_checkpoint.api.live.event_stream import EventHub
@@ -38,6 +37,7 @@ from model_checkpoint.api.routes import (
     server_routes,
 )
 from model_checkpoint.api.routes.route_services import RouteServices
+from model_checkpoint.api.warm_up import look_ahead
 from model_checkpoint.database.errors import DatabaseUnreachable, RowRefused, SchemaOutdated, SchemaTooNew
 from model_checkpoint.errors import (
     CheckpointException,

@@ -16,7 +16,7 @@ from model_checkpoint.checkpoint.loading.resuming import ResumeReport, resume_ru
 from model_checkpoint.checkpoint.managed_checkpoints import ManagedCheckpoints
 from model_checkpoint.checkpoint.manager_options import ManagerOptions
 from model_checkpoint.checkpoint.opening import compression_of, open_services
-from model_checkpoint.checkpoint.retention.lineup import Keeper
+from model_checkpoint.checkpoint.retention.candidate_order import Keeper
 from model_checkpoint.checkpoint.saving.background_save import CheckpointSave, SavesUnderWay, save_in_background
 from model_checkpoint.checkpoint.saving.managed_save import ManagedSave
 from model_checkpoint.checkpoint.saving.save_steps import save

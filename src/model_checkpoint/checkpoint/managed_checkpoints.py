@@ -7,13 +7,13 @@ from typing import Any
 
 from model_checkpoint.checkpoint.catalog.best_choice import all_rows
 from model_checkpoint.checkpoint.errors import CheckpointUnknown, NoExperiment
+from model_checkpoint.checkpoint.keeping.apply_retention import carry_out_plan, plan_run, require_plan_holds
 from model_checkpoint.checkpoint.keeping.inspection import inspect_run
 from model_checkpoint.checkpoint.keeping.removal import bring_back, remove
-from model_checkpoint.checkpoint.keeping.retiring import carry_out_plan, plan_run, require_plan_holds
 from model_checkpoint.checkpoint.keeping.row_marks import note_row, pin_row, tag_row, untag_row
 from model_checkpoint.checkpoint.keeping.unfinished import finish_removals
 from model_checkpoint.checkpoint.loading.choosing import row_by_id
-from model_checkpoint.checkpoint.retention.lineup import Keeper
+from model_checkpoint.checkpoint.retention.candidate_order import Keeper
 from model_checkpoint.checkpoint.retention.retention_plan import RetentionPlan
 from model_checkpoint.checkpoint.services import Services
 from model_checkpoint.database import EnhancedDatabaseConnection

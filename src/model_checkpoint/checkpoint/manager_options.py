@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from model_checkpoint.checkpoint.catalog.best_choice import require_criterion
+from model_checkpoint.checkpoint.retention.candidate_order import Keeper
 from model_checkpoint.checkpoint.retention.keeper_words import as_keepers
-from model_checkpoint.checkpoint.retention.lineup import Keeper
 from model_checkpoint.errors import OptionInvalid
 from model_checkpoint.options import CompressionLevel
 

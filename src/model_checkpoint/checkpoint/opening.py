@@ -9,8 +9,8 @@ from typing import Any
 from model_checkpoint.checkpoint.catalog.checkpoint_index import CheckpointIndex
 from model_checkpoint.checkpoint.manager_options import ManagerOptions
 from model_checkpoint.checkpoint.services import Services
+from model_checkpoint.checkpoint.storage.backend_io import is_native
 from model_checkpoint.checkpoint.storage.backend_registry import find_backend, name_of
-from model_checkpoint.checkpoint.storage.deposit import is_native
 from model_checkpoint.checkpoint.tolerated_failures import ToleratedFailures
 from model_checkpoint.checkpoint.trash_sweeper import TrashSweeper
 from model_checkpoint.database import EnhancedDatabaseConnection, open_catalog

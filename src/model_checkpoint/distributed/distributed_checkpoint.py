@@ -17,9 +17,9 @@ from model_checkpoint.coordination import Coordinator
 from model_checkpoint.distributed.calling.bounded_call import within
 from model_checkpoint.distributed.calling.call_limit import CallLimit
 from model_checkpoint.distributed.calling.call_options import Duration, LoadOptions, SaveOptions, as_seconds
+from model_checkpoint.distributed.calling.error_details import CallLogger, told_failures
 from model_checkpoint.distributed.calling.limited_coordinator import LimitedCoordinator
 from model_checkpoint.distributed.calling.pending_call import Attend, PendingCall, Turns
-from model_checkpoint.distributed.calling.told_failures import CallLogger, told_failures
 from model_checkpoint.distributed.moving.call_services import CallServices
 from model_checkpoint.distributed.moving.load_call import LoadCall, require_prefix
 from model_checkpoint.distributed.moving.prefixes import require_there

@@ -14,7 +14,7 @@ from typing import Any
 from model_checkpoint.hooks.calling.background_calls import BackgroundCalls
 from model_checkpoint.hooks.calling.firing import Firing
 from model_checkpoint.hooks.calling.hook_call import call_hook
-from model_checkpoint.hooks.calling.lost_threads import LostThreads
+from model_checkpoint.hooks.calling.timeout_threads import LostThreads
 from model_checkpoint.hooks.errors import HookInvalid, HookManagerClosed
 from model_checkpoint.hooks.recording.dead_letters import DeadLetter
 from model_checkpoint.hooks.recording.hook_records import HookRecords

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from model_checkpoint.checkpoint.retention.lineup import Keeper
+from model_checkpoint.checkpoint.retention.candidate_order import Keeper
 from model_checkpoint.engine.root.listing import read_listed, to_info
 from model_checkpoint.errors import OptionInvalid
 from model_checkpoint.storage.locate import Root, open_store

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from model_checkpoint.backend import loader_of, saver_of
+from model_checkpoint.checkpoint.storage.backend_io import deposit, withdraw
 from model_checkpoint.checkpoint.storage.backend_registry import extension_of, find_backend, name_of
-from model_checkpoint.checkpoint.storage.deposit import deposit, withdraw
 from model_checkpoint.engine.reading.verify import verify
 from model_checkpoint.engine.root.delete import delete, undelete
 from model_checkpoint.engine.root.listing import list_checkpoints

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from tests.checkpoint.retention.retention_ground import START, keeps, kept, lineups, names, saved
 
 import model_checkpoint as mc
+from model_checkpoint.checkpoint.retention.candidate_order import Lineup
 from model_checkpoint.checkpoint.retention.candidates import unique_bytes
 from model_checkpoint.checkpoint.retention.keepers import KeepWithin
-from model_checkpoint.checkpoint.retention.lineup import Lineup
 from model_checkpoint.checkpoint.retention.retention_plan import plan_retention
 from model_checkpoint.errors import OptionInvalid
 

@@ -22,7 +22,7 @@ from model_checkpoint.checkpoint.storage import (
     find_backend,
     register_backend,
 )
-from model_checkpoint.checkpoint.storage.deposit import deposit, withdraw
+from model_checkpoint.checkpoint.storage.backend_io import deposit, withdraw
 from model_checkpoint.errors import ManifestInvalid, UnsupportedType
 from model_checkpoint.storage.local.store import LocalStore
 from model_checkpoint.testing.backend_suite import BackendSuite

@@ -10,7 +10,7 @@ from tests.ground import object_servers
 
 import model_checkpoint as mc
 from model_checkpoint.checkpoint.storage import BaseStorageBackend, TorchBackend
-from model_checkpoint.checkpoint.storage.deposit import deposit_plain, withdraw
+from model_checkpoint.checkpoint.storage.backend_io import deposit_plain, withdraw
 from model_checkpoint.engine.reading.export import export_file
 from model_checkpoint.engine.reading.opaque_load import load_opaque, written_by
 from model_checkpoint.engine.root import recover

@@ -134,7 +134,7 @@ FOR_ONE_CALL = {
     ("engine/common/workers.py", "_Seat"), ("engine/jobs/running_save.py", "RunningSave"),
     ("engine/writing/compress.py", "FileCompressor"), ("engine/writing/rank_saves/unsharded.py", "_ChunksAtHand"),
     ("engine/writing/shared_pages.py", "SharedPages"), ("engine/writing/slabs.py", "FileJob"),
-    ("hooks/calling/lost_threads.py", "_Task"), ("hooks/calling/lost_threads.py", "_Thread"),
+    ("hooks/calling/timeout_threads.py", "_Task"), ("hooks/calling/timeout_threads.py", "_Thread"),
     ("recompute/auto/running/region_frame.py", "RegionFrame"),
     ("recompute/functions/async_recomputation.py", "_Batch"), ("storage/local/data_files/files.py", "LocalWriter"),
     ("storage/memory_attempts.py", "MemoryWriter"), ("storage/objects/leases.py", "Lease"),

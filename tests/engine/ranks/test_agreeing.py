@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pytest
 from tests.distributed.threads import all_well, on_ranks
 
-from model_checkpoint.engine.ranks.alone import hint_at_ranks, needs_coordinator
 from model_checkpoint.engine.ranks.call_numbers import call_number
+from model_checkpoint.engine.ranks.error_records import retold, told
 from model_checkpoint.engine.ranks.rank_agreement import agree, require_same
-from model_checkpoint.engine.ranks.told_errors import retold, told
+from model_checkpoint.engine.ranks.single_process import hint_at_ranks, needs_coordinator
 from model_checkpoint.errors import (
     CheckpointException,
     ExceptionType,

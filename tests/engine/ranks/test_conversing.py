@@ -10,7 +10,7 @@ import zstandard
 
 from model_checkpoint.engine.ranks import conversation
 from model_checkpoint.engine.ranks.conversation import Conversation, decode_word, encode_word, program_places
-from model_checkpoint.engine.ranks.told_errors import told
+from model_checkpoint.engine.ranks.error_records import told
 from model_checkpoint.errors import LimitExceeded, RankFailed, RankLost, StepExists, StorageFailure
 from model_checkpoint.events import Progress
 

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from model_checkpoint import tree
+from model_checkpoint.engine.ranks.layout_inference import agreed, misfits, read_as, reading_key
 from model_checkpoint.engine.ranks.pooling import (
     differing,
     own_arrays,
@@ -14,7 +15,6 @@ from model_checkpoint.engine.ranks.pooling import (
     rank_state,
     settled,
 )
-from model_checkpoint.engine.ranks.readings import agreed, misfits, read_as, reading_key
 from model_checkpoint.engine.ranks.structure import ArraySign, renumbered, structure_of
 from model_checkpoint.errors import StructureMismatch
 from model_checkpoint.manifest import HeldRegion, Layout, Placement

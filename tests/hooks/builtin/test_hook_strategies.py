@@ -17,7 +17,7 @@ from model_checkpoint.hooks import (
     SmartCheckpointRetentionHook,
     StrategyCatalog,
 )
-from model_checkpoint.hooks.builtin.strategies.worth import closeness
+from model_checkpoint.hooks.builtin.strategies.score import closeness
 
 
 @dataclass(frozen=True)

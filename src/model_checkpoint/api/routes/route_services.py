@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from model_checkpoint.api.jobs.job_runner import JobRunner
-from model_checkpoint.api.jobs.plan_drawer import PlanDrawer
+from model_checkpoint.api.jobs.plan_store import PlanDrawer
 from model_checkpoint.api.library.shelves import Library
 from model_checkpoint.api.live.changes import ChangeLog
 from model_checkpoint.api.live.event_stream import EventHub

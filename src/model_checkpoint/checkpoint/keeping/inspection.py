@@ -6,8 +6,8 @@ from typing import Any
 
 from model_checkpoint.checkpoint.keeping.removal import forget_cached, store_of
 from model_checkpoint.checkpoint.services import Services
+from model_checkpoint.checkpoint.storage.backend_io import withdraw
 from model_checkpoint.checkpoint.storage.backend_registry import UnknownBackend
-from model_checkpoint.checkpoint.storage.deposit import withdraw
 from model_checkpoint.database.records import Checkpoint
 from model_checkpoint.engine.repairing.repair import repair as mend
 from model_checkpoint.hooks import HookEvent

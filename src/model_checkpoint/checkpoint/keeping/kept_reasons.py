@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from model_checkpoint.checkpoint.catalog.best_choice import measures_of
-from model_checkpoint.checkpoint.keeping.lying_rows import candidate_of
+from model_checkpoint.checkpoint.keeping.present_rows import candidate_of
 from model_checkpoint.checkpoint.keeping.run_policies import policies_in_force, policy_in_force
 from model_checkpoint.checkpoint.retention.keeper_words import parse_keeper
 from model_checkpoint.checkpoint.retention.retention_plan import plan_retention

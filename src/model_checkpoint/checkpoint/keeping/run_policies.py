@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from model_checkpoint.checkpoint.retention.candidate_order import Keeper
 from model_checkpoint.checkpoint.retention.keeper_words import word_of
-from model_checkpoint.checkpoint.retention.lineup import Keeper
 from model_checkpoint.checkpoint.services import Services
 from model_checkpoint.database import EnhancedDatabaseConnection
 from model_checkpoint.database.catalog.paging import MOST

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 
-from model_checkpoint.checkpoint.keeping.lying_rows import lying_rows
+from model_checkpoint.checkpoint.keeping.present_rows import present_rows
 from model_checkpoint.checkpoint.keeping.removal import RETENTION, finish_removal, store_of
 from model_checkpoint.checkpoint.retention.keepers import KeepNamed
 from model_checkpoint.checkpoint.retention.retention_plan import plan_retention
@@ -41,7 +41,7 @@ def finish_removals(services: Services) -> int:
 def _stays(services: Services, row: Checkpoint, intent: DeletionIntent) -> bool:
     """Whether a checkpoint that is still there must not go any more to make room."""
     rows = services.catalog.connection.crowd(row.experiment_id, row.root)
-    candidates = lying_rows(store_of(services, row), rows)
+    candidates = present_rows(store_of(services, row), rows)
     mine = next((one for one in candidates if one.id == row.id), None)
     if mine is None:  # its files went before
         return False

@@ -12,7 +12,7 @@ from model_checkpoint import tree
 from model_checkpoint.checkpoint.catalog.checkpoint_index import AWAY
 from model_checkpoint.checkpoint.keeping.removal import forget_cached, store_of
 from model_checkpoint.checkpoint.services import Services
-from model_checkpoint.checkpoint.storage.deposit import as_plain, withdraw
+from model_checkpoint.checkpoint.storage.backend_io import as_plain, withdraw
 from model_checkpoint.database.errors import RowRefused
 from model_checkpoint.database.records import Checkpoint, IntegrityRecord
 from model_checkpoint.engine.root.listing import load_manifest

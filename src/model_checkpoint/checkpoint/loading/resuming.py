@@ -18,7 +18,7 @@ from model_checkpoint.checkpoint.loading.choosing import rows_of_run
 from model_checkpoint.checkpoint.loading.live_filling import fill_live
 from model_checkpoint.checkpoint.loading.load_steps import parts_of, told_load
 from model_checkpoint.checkpoint.services import Services
-from model_checkpoint.checkpoint.storage.deposit import withdraw
+from model_checkpoint.checkpoint.storage.backend_io import withdraw
 from model_checkpoint.checkpoint.storage.recompute_plan import PART, plan_of, put_in_force
 from model_checkpoint.database.errors import RowRefused
 from model_checkpoint.database.records import Checkpoint, LineageEdge

@@ -13,8 +13,8 @@ from itertools import pairwise
 from statistics import mean, median
 
 from model_checkpoint.checkpoint.retention.amounts import Age, as_seconds
+from model_checkpoint.checkpoint.retention.candidate_order import Keeper
 from model_checkpoint.checkpoint.retention.candidates import Candidate, read_candidates, unique_bytes
-from model_checkpoint.checkpoint.retention.lineup import Keeper
 from model_checkpoint.checkpoint.retention.retention_plan import plan_retention
 from model_checkpoint.engine.root.listing import require_root
 from model_checkpoint.notebook_html import html_table

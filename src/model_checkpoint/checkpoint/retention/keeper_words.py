@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 
 from model_checkpoint.checkpoint.retention import keepers
-from model_checkpoint.checkpoint.retention.lineup import Keeper
+from model_checkpoint.checkpoint.retention.candidate_order import Keeper
+from model_checkpoint.checkpoint.retention.interval_keepers import KeepEvery, KeepLadder
 from model_checkpoint.checkpoint.retention.metric_keepers import KeepBest, KeepPareto
-from model_checkpoint.checkpoint.retention.rungs import KeepEvery, KeepLadder
 from model_checkpoint.errors import OptionInvalid
 
 _TIMES = ("hour", "day", "week", "month")

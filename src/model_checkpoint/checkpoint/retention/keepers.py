@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from model_checkpoint.checkpoint.retention.amounts import Age, Size, as_bytes, as_seconds
+from model_checkpoint.checkpoint.retention.candidate_order import Claim, Claims, Lineup
 from model_checkpoint.checkpoint.retention.candidates import Candidate
-from model_checkpoint.checkpoint.retention.lineup import Claim, Claims, Lineup
+from model_checkpoint.checkpoint.retention.interval_keepers import KeepEvery, KeepLadder, steps_rung, time_rung
 from model_checkpoint.checkpoint.retention.metric_keepers import KeepBest, KeepPareto
-from model_checkpoint.checkpoint.retention.rungs import KeepEvery, KeepLadder, steps_rung, time_rung
 from model_checkpoint.errors import OptionInvalid
 from model_checkpoint.plan.ranking import NanPolicy, Tie
 

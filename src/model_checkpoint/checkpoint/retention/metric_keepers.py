@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from model_checkpoint.checkpoint.retention.candidate_order import Claim, Claims, Lineup
 from model_checkpoint.checkpoint.retention.candidates import Candidate
-from model_checkpoint.checkpoint.retention.lineup import Claim, Claims, Lineup
 from model_checkpoint.engine.root.listing import unmeasured
 from model_checkpoint.plan import MetricExpression, Ranking, pareto_front
 from model_checkpoint.plan.ranking import NanPolicy, Tie

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from model_checkpoint.checkpoint.retention.amounts import Age, as_seconds
+from model_checkpoint.checkpoint.retention.candidate_order import Keeper
 from model_checkpoint.checkpoint.retention.candidates import Candidate, read_candidates
 from model_checkpoint.checkpoint.retention.carry_out import carry_out, require_current
 from model_checkpoint.checkpoint.retention.keepers import KeepNamed
-from model_checkpoint.checkpoint.retention.lineup import Keeper
 from model_checkpoint.checkpoint.retention.retention_plan import DamagePolicy, RetentionPlan, plan_retention
 from model_checkpoint.engine.common.meter import Meter
 from model_checkpoint.engine.common.option_checks import require

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Literal
 
+from model_checkpoint.checkpoint.retention.candidate_order import Keeper, Lineup
 from model_checkpoint.checkpoint.retention.candidates import Candidate, unique_bytes
 from model_checkpoint.checkpoint.retention.keeper_words import as_keepers
 from model_checkpoint.checkpoint.retention.keepers import KeepWithin
-from model_checkpoint.checkpoint.retention.lineup import Keeper, Lineup
 from model_checkpoint.checkpoint.retention.metric_keepers import KeepBest, KeepPareto
 from model_checkpoint.errors import OptionInvalid
 from model_checkpoint.notebook_html import html_table

@@ -13,8 +13,8 @@ from model_checkpoint.checkpoint.saving.managed_save import ManagedSave
 from model_checkpoint.checkpoint.saving.save_steps import announce, engine_options, settle, telling_failure
 from model_checkpoint.checkpoint.saving.save_timing import SaveTiming
 from model_checkpoint.checkpoint.services import Services
+from model_checkpoint.checkpoint.storage.backend_io import as_plain, deposit_plain, is_native
 from model_checkpoint.checkpoint.storage.backend_registry import name_of
-from model_checkpoint.checkpoint.storage.deposit import as_plain, deposit_plain, is_native
 from model_checkpoint.engine.background.save_async import save_async
 from model_checkpoint.engine.common.info import CheckpointInfo
 from model_checkpoint.engine.jobs.job import SaveJob

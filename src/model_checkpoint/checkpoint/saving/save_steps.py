@@ -13,13 +13,13 @@ from typing import Any
 
 from model_checkpoint.checkpoint.catalog.catalog_rows import CachedRow, row_of
 from model_checkpoint.checkpoint.catalog.checkpoint_index import Recorded
+from model_checkpoint.checkpoint.keeping.apply_retention import retire
 from model_checkpoint.checkpoint.keeping.removal import forget_cached
-from model_checkpoint.checkpoint.keeping.retiring import retire
 from model_checkpoint.checkpoint.saving.managed_save import ManagedSave
 from model_checkpoint.checkpoint.saving.save_timing import SaveTiming
 from model_checkpoint.checkpoint.services import VETOED, Services
+from model_checkpoint.checkpoint.storage.backend_io import deposit, is_native
 from model_checkpoint.checkpoint.storage.backend_registry import name_of
-from model_checkpoint.checkpoint.storage.deposit import deposit, is_native
 from model_checkpoint.database.errors import DatabaseClosed
 from model_checkpoint.database.records import Checkpoint
 from model_checkpoint.engine.common.info import CheckpointInfo

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from model_checkpoint.checkpoint.storage.deposit import KNOWN_PARTS
+from model_checkpoint.checkpoint.storage.backend_io import KNOWN_PARTS
 from model_checkpoint.checkpoint.storage.recompute_plan import PART, plan_of
 from model_checkpoint.errors import OptionInvalid
 from model_checkpoint.tree import rng_state

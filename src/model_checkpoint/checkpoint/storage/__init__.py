@@ -5,7 +5,7 @@ torch_files        one ``.pt`` file by ``torch.save``, loaded with ``weights_onl
 safetensors_files  one ``.safetensors`` file that every reader of that format opens, with the whole state in it.
 backend_registry   from a name, class, instance or entry point to a backend.
 recompute_plan     the plan by which a model trains within its memory travels with its checkpoints.
-deposit            a state goes to a root through whichever backend, and comes back.
+backend_io         a state goes to a root through whichever backend, and comes back.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Checkup: what `mckpt doctor` looks at and `mckpt bench` measures; knows nothing of how it is printed.
 
-examine          all checks of one call, in order.
-root_checks      a root: file system, room, permissions, leftovers, damage that shows without reading.
-catalog_checks   a catalog: reachable, and of which schema.
-machine_checks   this machine and installation: compiled parts, frameworks, memory, clock.
-trial            how fast saving, loading and verifying are in one place.
-diagnosis        what a check found, as a value.
+examine         all checks of one call, in order.
+root_checks     a root: file system, room, permissions, leftovers, damage that shows without reading.
+catalog_checks  a catalog: reachable, and of which schema.
+machine_checks  this machine and installation: compiled parts, frameworks, memory, clock.
+trial           how fast saving, loading and verifying are in one place.
+diagnosis       what a check found, as a value.
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from model_checkpoint.coordination import Coordinator
-from model_checkpoint.distributed.calling.told_failures import CallLogger
+from model_checkpoint.distributed.calling.error_details import CallLogger
 from model_checkpoint.distributed.storing.storage_contract import FaultHandler
 from model_checkpoint.distributed.validating.checkpoint_validator import CheckpointValidatorProtocol
 from model_checkpoint.engine.common.info import path_of

@@ -9,8 +9,8 @@ from typing import Any
 
 from model_checkpoint.distributed.calling.call_limit import CallLimit
 from model_checkpoint.distributed.calling.call_options import SaveOptions
+from model_checkpoint.distributed.calling.error_details import told_failures
 from model_checkpoint.distributed.calling.limited_coordinator import LimitedCoordinator
-from model_checkpoint.distributed.calling.told_failures import told_failures
 from model_checkpoint.distributed.moving.call_services import CallServices
 from model_checkpoint.distributed.moving.checkpoint_coordinator import CheckpointCoordinator
 from model_checkpoint.distributed.moving.live_parts import state_to_save

@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from typing import TypeVar
 
 from model_checkpoint.distributed.calling.call_options import Duration, as_seconds
-from model_checkpoint.distributed.calling.told_failures import CallLogger
+from model_checkpoint.distributed.calling.error_details import CallLogger
 from model_checkpoint.distributed.errors import CallTimeout
 from model_checkpoint.distributed.retrying.retry_policy import RetryPolicy
 from model_checkpoint.distributed.storing.storage_roots import Storage, store_of

@@ -22,7 +22,7 @@ from model_checkpoint.coordination import Coordinator
 from model_checkpoint.engine.background.preempted_ranks import least_left, save_all_ranks
 from model_checkpoint.engine.common.info import CheckpointInfo, path_of
 from model_checkpoint.engine.jobs import inflight
-from model_checkpoint.engine.ranks.alone import refuse_shards
+from model_checkpoint.engine.ranks.single_process import refuse_shards
 from model_checkpoint.engine.root.listing import read_listed, to_info
 from model_checkpoint.engine.writing import bandwidth
 from model_checkpoint.engine.writing.request import SaveRequest, request_save

@@ -19,7 +19,7 @@ import zstandard
 
 from model_checkpoint.coordination import Coordinator, Exchange
 from model_checkpoint.engine.ranks.call_numbers import call_number
-from model_checkpoint.engine.ranks.told_errors import retold, told
+from model_checkpoint.engine.ranks.error_records import retold, told
 from model_checkpoint.errors import (
     CheckpointException,
     CheckpointNotFound,

@@ -7,7 +7,7 @@ from typing import Any
 
 from model_checkpoint.coordination import Coordinator
 from model_checkpoint.engine.ranks.conversation import Conversation, Word
-from model_checkpoint.engine.ranks.told_errors import retold, told
+from model_checkpoint.engine.ranks.error_records import retold, told
 from model_checkpoint.errors import CheckpointException, OptionInvalid
 
 Decide = Callable[[list[Word]], Word]

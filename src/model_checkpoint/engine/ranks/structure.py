@@ -16,7 +16,7 @@ import msgspec
 import xxhash
 
 from model_checkpoint import forks
-from model_checkpoint.engine.ranks.readings import misfits
+from model_checkpoint.engine.ranks.layout_inference import misfits
 from model_checkpoint.manifest import Layout, Node
 from model_checkpoint.state import Flat, Leaf
 from model_checkpoint.tree.nodes.names import segment

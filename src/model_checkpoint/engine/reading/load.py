@@ -15,9 +15,9 @@ from model_checkpoint.coordination import Coordinator
 from model_checkpoint.engine.common.info import path_of
 from model_checkpoint.engine.common.option_checks import require, require_selection
 from model_checkpoint.engine.common.progress import Listen, listening
-from model_checkpoint.engine.ranks.alone import needs_coordinator
 from model_checkpoint.engine.ranks.conversation import unguarded
-from model_checkpoint.engine.ranks.readings import misfits, read_as
+from model_checkpoint.engine.ranks.layout_inference import misfits, read_as
+from model_checkpoint.engine.ranks.single_process import needs_coordinator
 from model_checkpoint.engine.reading.chunks.chunk_reader import ChunkReader
 from model_checkpoint.engine.reading.deliver import deliver
 from model_checkpoint.engine.reading.first_healthy import first_healthy

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from model_checkpoint.coordination import Coordinator
 from model_checkpoint.engine.common.info import path_of
 from model_checkpoint.engine.ranks.conversation import Changing, Conversation, Word, program_places
-from model_checkpoint.engine.ranks.readings import agreed
+from model_checkpoint.engine.ranks.layout_inference import agreed
 from model_checkpoint.engine.reading.chunks.chunk_reader import ChunkReader
 from model_checkpoint.engine.reading.chunks.exchanged_chunks import ExchangedChunks, Wanted, in_common
 from model_checkpoint.engine.root.listing import ListedCheckpoint, read_listed

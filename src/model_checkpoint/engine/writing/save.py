@@ -22,7 +22,7 @@ from model_checkpoint.engine.common.option_checks import require
 from model_checkpoint.engine.common.progress import Listen, listening
 from model_checkpoint.engine.jobs import followups, inflight
 from model_checkpoint.engine.jobs.followups import FollowUp
-from model_checkpoint.engine.ranks.alone import hint_at_ranks, refuse_shards
+from model_checkpoint.engine.ranks.single_process import hint_at_ranks, refuse_shards
 from model_checkpoint.engine.reading.verify import damage_of
 from model_checkpoint.engine.repairing.protect import protect
 from model_checkpoint.engine.root.recover import recover_once, tell_of_trash

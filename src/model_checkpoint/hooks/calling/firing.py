@@ -8,7 +8,7 @@ from typing import Any
 
 from model_checkpoint.hooks.calling.background_calls import BackgroundCalls
 from model_checkpoint.hooks.calling.hook_call import CallReport, call_hook
-from model_checkpoint.hooks.calling.lost_threads import LostThreads
+from model_checkpoint.hooks.calling.timeout_threads import LostThreads
 from model_checkpoint.hooks.errors import HookPoolDead, HookVetoed
 from model_checkpoint.hooks.registering.subscriptions import Subscription
 from model_checkpoint.hooks.values.hook_context import HookContext

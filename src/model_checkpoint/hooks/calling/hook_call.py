@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from inspect import isawaitable, iscoroutinefunction
 from typing import Any
 
-from model_checkpoint.hooks.calling.lost_threads import LostThreads
+from model_checkpoint.hooks.calling.timeout_threads import LostThreads
 from model_checkpoint.hooks.calling.verdicts import HookVerdict, verdict_of
 from model_checkpoint.hooks.errors import HookBusy, HookPoolDead, HookTimeout
 from model_checkpoint.hooks.registering.subscriptions import Subscription

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from accelerate import Accelerator
 
-from model_checkpoint.checkpoint.retention.lineup import Keeper
+from model_checkpoint.checkpoint.retention.candidate_order import Keeper
 from model_checkpoint.errors import OptionInvalid
 from model_checkpoint.integrations.accelerate.prepared_objects import prepared_objects
 from model_checkpoint.integrations.loop.run import Run

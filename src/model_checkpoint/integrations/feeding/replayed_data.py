@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Self
 
+from model_checkpoint.integrations.feeding.global_generators import set_generators, take_generators
 from model_checkpoint.integrations.feeding.seeding import mix, seed_all
-from model_checkpoint.integrations.feeding.taken_generators import set_generators, take_generators
 
 
 class Isolated(Iterator[Any]):

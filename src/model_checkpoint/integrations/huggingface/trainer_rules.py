@@ -12,8 +12,8 @@ from typing import Any
 import transformers
 from transformers import Trainer, TrainingArguments
 
+from model_checkpoint.checkpoint.retention.candidate_order import Claim, Claims, Keeper, Lineup
 from model_checkpoint.checkpoint.retention.keepers import last
-from model_checkpoint.checkpoint.retention.lineup import Claim, Claims, Keeper, Lineup
 from model_checkpoint.errors import OptionInvalid
 from model_checkpoint.integrations.errors import TrainerUnknown
 from model_checkpoint.integrations.feeding.prepared_loader import require_one_process

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from accelerate.data_loader import DataLoaderAdapter
 from transformers import Trainer, TrainerControl
 
-from model_checkpoint.checkpoint.retention.lineup import Keeper
+from model_checkpoint.checkpoint.retention.candidate_order import Keeper
 from model_checkpoint.engine.background.preemption import Preemption
 from model_checkpoint.engine.common.info import path_of
 from model_checkpoint.engine.reading.load import load

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
-from model_checkpoint.checkpoint.retention.lineup import Keeper
+from model_checkpoint.checkpoint.retention.candidate_order import Keeper
 from model_checkpoint.engine.background.preemption import Preemption
 from model_checkpoint.integrations.keras.callback_states import CallbackStates
 from model_checkpoint.integrations.keras.exact_batches import BY_EPOCHS

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from model_checkpoint.checkpoint.retention.lineup import Keeper
+from model_checkpoint.checkpoint.retention.candidate_order import Keeper
 from model_checkpoint.engine.background.preemption import Preemption
 from model_checkpoint.engine.background.save_async import finish_saves
 from model_checkpoint.engine.reading.load import load

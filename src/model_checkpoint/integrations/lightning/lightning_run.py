@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-from model_checkpoint.checkpoint.retention.lineup import Keeper
+from model_checkpoint.checkpoint.retention.candidate_order import Keeper
 from model_checkpoint.checkpoint.retention.metric_keepers import KeepBest
 from model_checkpoint.errors import OptionInvalid
 from model_checkpoint.integrations.lightning.checkpoint_references import CheckpointReferences

@@ -16,7 +16,7 @@ from itertools import chain
 from operator import attrgetter
 from typing import Any, NoReturn, Protocol
 
-from model_checkpoint.checkpoint.retention.lineup import Keeper
+from model_checkpoint.checkpoint.retention.candidate_order import Keeper
 from model_checkpoint.checkpoint.retention.prune import prune
 from model_checkpoint.coordination import Coordinator
 from model_checkpoint.engine.background.preemption import Preemption, preemption

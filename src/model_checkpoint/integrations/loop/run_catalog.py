@@ -18,10 +18,10 @@ from model_checkpoint import forks
 from model_checkpoint.checkpoint.catalog.best_choice import criteria_of, flag_anew
 from model_checkpoint.checkpoint.catalog.catalog_rows import KEY, remembered, row_of
 from model_checkpoint.checkpoint.catalog.checkpoint_index import AWAY
-from model_checkpoint.checkpoint.keeping.retiring import retire
+from model_checkpoint.checkpoint.keeping.apply_retention import retire
 from model_checkpoint.checkpoint.manager_options import ManagerOptions
 from model_checkpoint.checkpoint.opening import open_services
-from model_checkpoint.checkpoint.retention.lineup import Keeper
+from model_checkpoint.checkpoint.retention.candidate_order import Keeper
 from model_checkpoint.checkpoint.retention.metric_keepers import KeepBest
 from model_checkpoint.checkpoint.saving.managed_save import ManagedSave
 from model_checkpoint.checkpoint.saving.save_timing import SaveTiming

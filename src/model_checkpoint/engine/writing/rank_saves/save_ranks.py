@@ -25,6 +25,7 @@ from model_checkpoint.engine.jobs import followups, inflight
 from model_checkpoint.engine.jobs.followups import FollowUp
 from model_checkpoint.engine.jobs.inflight import Busy
 from model_checkpoint.engine.ranks.conversation import Conversation, Word
+from model_checkpoint.engine.ranks.layout_inference import agreed, read_as
 from model_checkpoint.engine.ranks.pooling import (
     RankState,
     differing,
@@ -34,7 +35,6 @@ from model_checkpoint.engine.ranks.pooling import (
     rank_state,
     settled,
 )
-from model_checkpoint.engine.ranks.readings import agreed, read_as
 from model_checkpoint.engine.ranks.structure import ArraySign, structure_of
 from model_checkpoint.engine.root.recover import recover_once
 from model_checkpoint.engine.writing.incremental import hash_contents

@@ -10,7 +10,7 @@ from typing import Any
 from model_checkpoint import forks
 from model_checkpoint.hooks.base_hook import BaseHook
 from model_checkpoint.hooks.builtin.strategies.catalog_protocol import StrategyCatalog, StrategyCheckpoint
-from model_checkpoint.hooks.builtin.strategies.worth import MILESTONES, by_age, check_strategy, judged_loss, ranked
+from model_checkpoint.hooks.builtin.strategies.score import MILESTONES, by_age, check_strategy, judged_loss, ranked
 from model_checkpoint.hooks.errors import HookInvalid
 from model_checkpoint.hooks.values.hook_context import HookContext
 from model_checkpoint.hooks.values.hook_event import HookPriority

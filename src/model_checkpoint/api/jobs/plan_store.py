@@ -17,9 +17,9 @@ from model_checkpoint import forks
 from model_checkpoint.api.errors import NotFoundHere, StateConflict
 from model_checkpoint.api.library.run_titles import UNTITLED, titles_in
 from model_checkpoint.api.library.shelves import Library, Shelf
+from model_checkpoint.checkpoint.retention.candidate_order import Keeper
 from model_checkpoint.checkpoint.retention.carry_out import require_current
 from model_checkpoint.checkpoint.retention.keeper_words import parse_keeper
-from model_checkpoint.checkpoint.retention.lineup import Keeper
 from model_checkpoint.checkpoint.retention.retention_plan import RetentionPlan
 from model_checkpoint.errors import CheckpointException, PlanOutdated
 from model_checkpoint.options import Graces

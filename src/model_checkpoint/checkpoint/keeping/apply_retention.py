@@ -11,15 +11,15 @@ from collections.abc import Mapping, Sequence
 
 from model_checkpoint.checkpoint.catalog.best_choice import best_first, criteria_of
 from model_checkpoint.checkpoint.catalog.catalog_rows import rows_of_root
-from model_checkpoint.checkpoint.keeping.lying_rows import candidate_of, lying_now, lying_rows
+from model_checkpoint.checkpoint.keeping.present_rows import candidate_of, present_now, present_rows
 from model_checkpoint.checkpoint.keeping.removal import RETENTION, remove
 from model_checkpoint.checkpoint.keeping.run_policies import declare_policy
 from model_checkpoint.checkpoint.manager_options import ManagerOptions
+from model_checkpoint.checkpoint.retention.candidate_order import Keeper
 from model_checkpoint.checkpoint.retention.candidates import Candidate, read_candidates
 from model_checkpoint.checkpoint.retention.carry_out import require_current
 from model_checkpoint.checkpoint.retention.keeper_words import as_keepers
 from model_checkpoint.checkpoint.retention.keepers import KeepWithin, best, last
-from model_checkpoint.checkpoint.retention.lineup import Keeper
 from model_checkpoint.checkpoint.retention.retention_plan import RetentionPlan, plan_retention
 from model_checkpoint.checkpoint.services import Services
 from model_checkpoint.database.catalog.checkpoint_columns import COMMITTED
@@ -60,7 +60,7 @@ def plan_run(
     """What would go and what would stay, and why, by what is in the catalog and in the root; nothing is removed."""
     rows = _known_here(services, experiment_id)
     keepers = _keepers(services, experiment_id, rows) if keep is None else as_keepers(keep)
-    return plan_retention(lying_rows(services.store, rows), keepers, root=services.store.url)
+    return plan_retention(present_rows(services.store, rows), keepers, root=services.store.url)
 
 
 def _plan(services: Services, rows: Sequence[Checkpoint], keepers: Sequence[Keeper]) -> RetentionPlan:
@@ -79,7 +79,7 @@ def require_plan_holds(services: Services, experiment_id: str, plan: RetentionPl
     if plan.root != root:
         raise PlanOutdated(f"{root}: the plan {plan.id} is of {plan.root}. Nothing was removed.", root)
     rows = _known_here(services, experiment_id)
-    require_current(plan, lying_now(services.store, [one.name for one in plan.decisions], rows))
+    require_current(plan, present_now(services.store, [one.name for one in plan.decisions], rows))
 
 
 def carry_out_plan(services: Services, experiment_id: str, plan: RetentionPlan | None) -> RetentionPlan | None:

@@ -34,13 +34,13 @@ def candidate_of(row: Checkpoint, marks: Marks = NO_MARKS) -> Candidate:
     )
 
 
-def lying_rows(store: Store, rows: Sequence[Checkpoint]) -> list[Candidate]:
+def present_rows(store: Store, rows: Sequence[Checkpoint]) -> list[Candidate]:
     """Rows as they lie in the root: what is gone from there, or another checkpoint by now, is no candidate."""
     lying = {one.name: one for one in read_candidates(store, [row.name for row in rows])}
     return [_joined(row, lying[row.name]) for row in rows if row.name in lying and is_of(row, lying[row.name])]
 
 
-def lying_now(store: Store, names: Sequence[str], rows: Sequence[Checkpoint]) -> list[Candidate]:
+def present_now(store: Store, names: Sequence[str], rows: Sequence[Checkpoint]) -> list[Candidate]:
     """What lies in the root under ``names``, whosever it is, with what those of ``rows`` know that are of it."""
     known = {row.name: row for row in rows}
     return [

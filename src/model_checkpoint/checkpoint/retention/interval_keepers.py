@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from model_checkpoint.checkpoint.retention.candidate_order import Claim, Claims, Lineup
 from model_checkpoint.checkpoint.retention.candidates import Candidate
-from model_checkpoint.checkpoint.retention.lineup import Claim, Claims, Lineup
 
 
 @dataclass(frozen=True, slots=True)
