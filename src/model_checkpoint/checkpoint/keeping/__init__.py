@@ -1,6 +1,6 @@
 """Keeping: what becomes of checkpoints once they are saved.
 
-removal          a checkpoint goes to the trash, row and files, so that a kill at any point can be finished; and comes back.
+removal          a checkpoint goes to the trash, row and files, so that a kill anywhere can be finished; and comes back.
 present_rows     checkpoints as retention looks at them, by what the catalog and the root know of each together.
 unfinished       removals that a process which died had begun, carried on or given up.
 run_policies     by which keepers a run is pruned, known to the catalog.

@@ -5,7 +5,7 @@ candidates        the checkpoints of a root, as far as retention looks at them; 
 candidate_order   the checkpoints in order, and what a keeper says of each of them.
 metric_keepers    the best by what was measured, and what no other beats in two ways.
 interval_keepers  one of every stretch of steps or time, of all or of the newest so many.
-keepers           what can be kept: the last, the best, every so many steps, a ladder, the young, tagged and pinned ones.
+keepers           what can be kept: the last, the best, every so many steps, a ladder, young, tagged and pinned ones.
 keeper_words      a keeper in one word, for command lines and configuration.
 retention_plan    for every checkpoint why it is kept or dropped, and what that frees. Pure.
 carry_out         drop what a plan says, so that a kill at any point can be finished or undone.

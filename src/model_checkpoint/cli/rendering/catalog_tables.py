@@ -32,8 +32,9 @@ def reindexed(report: ReindexReport, where: str, *, as_json: bool) -> None:
         print_json(report)
         return
     say(
-        f"recorded {counted(report.checkpoints, 'checkpoint')} of {counted(report.runs, 'run')} in {clean(where)}; "
-        f"{report.gone} rows had no folder any more"
+        f"{'would record' if report.dry_run else 'recorded'} {counted(report.checkpoints, 'checkpoint')} of "
+        f"{counted(report.runs, 'run')} in {clean(where)}, {report.added} of them new; {report.gone} rows "
+        f"{'have' if report.dry_run else 'had'} no folder any more"
     )
     for name, why in report.unreadable:
         say(f"[red]unreadable[/] {clean(name)}: {clean_lines(why)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -26,6 +27,7 @@ def reindex(
     best_metric: Annotated[
         str, typer.Option("--best-metric", metavar="METRIC", help="What the flag of the best metric is decided by.")
     ] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Record nothing; tell what would be.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Build the catalog of ROOT anew from its manifests.
@@ -41,9 +43,13 @@ def reindex(
 
     store = open_store(root)
     require_root(store)
-    with open_catalog(database or default_url(store)) as catalog:
-        report = rebuild(store, catalog, best_metric=best_metric or None, progress=not as_json)
-        where = catalog.database_url
+    where = database or default_url(store)
+    to_be_made = dry_run and where.startswith("sqlite:///") and not os.path.exists(where.removeprefix("sqlite:///"))
+    with open_catalog("sqlite://" if to_be_made else where) as catalog:
+        report = rebuild(
+            store, catalog, best_metric=best_metric or None, dry_run=dry_run, progress=not (as_json or dry_run)
+        )
+        where = where if to_be_made else catalog.database_url
     catalog_tables.reindexed(report, where, as_json=as_json)
     raise typer.Exit(ExitCode.FOUND if report.unreadable else ExitCode.FINE)
 
