@@ -47,6 +47,25 @@ def test_the_example_goes_on_from_an_older_checkpoint_and_replaces_the_damaged_o
     ]
 
 
+def test_whoever_comes_from_elsewhere_finds_what_to_write_instead():
+    text = README.read_text()
+
+    assert "pip install model-checkpoint" in text
+    rows = dict(re.findall(r"^\| ([^|]+) \| (.+) \|$", text.split("## Coming from")[1].split("## ")[0], re.MULTILINE))
+    assert rows.keys() > {
+        "`torch.save`",
+        "DDP",
+        "DCP",
+        "Hugging Face Trainer",
+        "Accelerate",
+        "Lightning",
+        "Keras 3",
+        "Orbax",
+    }
+    assert "rank 0 alone" in rows["DDP"]
+    assert "CONSOLIDATED" in rows["`from_pretrained`"]
+
+
 @pytest.mark.slow
 def test_the_demo_holds_every_claim():
     done = subprocess.run(
