@@ -1,4 +1,6 @@
-"""A catalog for the runs of one test."""
+"""A catalog for the runs of one test, and signals as a program finds them."""
+
+import signal
 
 import pytest
 
@@ -14,3 +16,11 @@ def url(tmp_path):
 def catalog(url):
     with EnhancedDatabaseConnection(url) as connection:
         yield connection
+
+
+@pytest.fixture(autouse=True)
+def plain_signals():
+    """Trackers of others, once imported, keep handlers of their own for the rest of a process."""
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)

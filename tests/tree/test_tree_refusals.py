@@ -130,9 +130,7 @@ def test_dataclass_attributes_that_are_no_fields_are_refused():
     value = Loose(1)
     value.extra = 2
 
-    with pytest.raises(
-        UnsupportedType, match=r"^a: the dataclass .*Loose has attributes that are no fields: \['extra'\]"
-    ):
+    with pytest.raises(UnsupportedType, match=r"^a: the dataclass .*Loose has attributes that are no fields: extra\. "):
         flatten({"a": value})
 
 
@@ -143,7 +141,9 @@ def test_classes_are_restored_only_when_at_hand_and_unchanged():
 
     with pytest.raises(ClassUnavailable, match=r"^g: class no_such_module:Ghost: not at hand.*types=\[Ghost\]"):
         prepare(tree, entries)
-    with pytest.raises(ClassUnavailable, match=r"^g: class .*fields changed, the checkpoint has \['a'\].*\['a', 'b'\]"):
+    with pytest.raises(
+        ClassUnavailable, match=r"^g: class .*fields changed, .* has a, the class has a, b\. "
+    ):
         prepare(tree, entries, types=[grown])
 
     assert prepare(tree, entries, types=[ghost]).finish() == {"g": ghost(1)}

@@ -204,11 +204,8 @@ def states(live):
     return [(float(model["w"].sum()), float(optimizer.m.sum())) for model, optimizer in live]
 
 
-@pytest.mark.parametrize("hangs", [0, 1])
-@pytest.mark.parametrize("world", [1, 2])
+@pytest.mark.parametrize(("world", "hangs"), [(1, 0), (2, 0), (2, 1)])
 def test_a_load_that_hangs_anywhere_changes_nothing_once_it_has_raised(tmp_path, world, hangs):
-    if hangs >= world:
-        pytest.skip("there is no such rank")
     saved(tmp_path)
 
     def load(hang, seconds):
@@ -229,6 +226,7 @@ def test_a_load_that_hangs_anywhere_changes_nothing_once_it_has_raised(tmp_path,
         wait_for_threads(before)
         return outcomes, raised, states(live)
 
+    load(Hang(0), 60)  # from here on the page cache has the file, so that every load makes the same calls
     whole = Hang(0)
     assert load(whole, 60)[1] == [None] * world
     told = all_at_once(hung, range(1, whole.count + 1))

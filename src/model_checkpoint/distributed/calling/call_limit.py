@@ -16,6 +16,7 @@ from model_checkpoint import forks
 from model_checkpoint.distributed.errors import CallCancelled, CallTimeout
 from model_checkpoint.errors import CheckpointException, DurabilityUnknown, ExceptionType, PartlyLoaded, RankLost
 from model_checkpoint.events import Progress
+from model_checkpoint.name_lists import some_of
 
 Settle = Callable[[], bool]
 Touched = Callable[[], tuple[Sequence[str], Sequence[str]]]
@@ -181,8 +182,8 @@ class CallLimit:
 
     def _partly(self, error: CallTimeout, replaced: Sequence[str], partial: Sequence[str]) -> PartlyLoaded:
         made = PartlyLoaded(
-            f"{error.message} Until then this rank had replaced: {', '.join(replaced) or 'nothing'}; in part: "
-            f"{', '.join(partial) or 'nothing'}; the others may have got further. Load again into the same objects "
+            f"{error.message} Until then this rank had replaced: {some_of(replaced)}; in part: "
+            f"{some_of(partial)}; the others may have got further. Load again into the same objects "
             "before they are used.",
             error.checkpoint_path or self._where,
             replaced=replaced,
