@@ -141,9 +141,7 @@ def test_classes_are_restored_only_when_at_hand_and_unchanged():
 
     with pytest.raises(ClassUnavailable, match=r"^g: class no_such_module:Ghost: not at hand.*types=\[Ghost\]"):
         prepare(tree, entries)
-    with pytest.raises(
-        ClassUnavailable, match=r"^g: class .*fields changed, .* has a, the class has a, b\. "
-    ):
+    with pytest.raises(ClassUnavailable, match=r"^g: class .*fields changed, .* has a, the class has a, b\. "):
         prepare(tree, entries, types=[grown])
 
     assert prepare(tree, entries, types=[ghost]).finish() == {"g": ghost(1)}
