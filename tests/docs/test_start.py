@@ -52,6 +52,30 @@ def test_the_quick_start_killed_and_started_again_ends_with_the_same_weights(tmp
     assert same(tmp_path / "whole/runs/a", tmp_path / "killed/runs/a")
 
 
+def test_the_commands_of_the_quick_start_run_as_they_stand_there(tmp_path):
+    """But for those that install, that serve until they are told to end, and that kill what has just begun."""
+    page = (DOCS / "quickstart.md").read_text()
+    before = page.split("## Kill it")[0]
+    shown = re.findall(r"```bash\n(mckpt .*)\n```", before) + re.findall(r"`(mckpt [^`]+)`", before)
+    commands = [one for one in shown if not one.startswith("mckpt serve")]
+    assert python(blocks("quickstart.md")[0], tmp_path).returncode == 0
+
+    told = [
+        subprocess.run(
+            [sys.executable, "-c", "from model_checkpoint.cli.main import run; run()", *one.split()[1:]],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        for one in commands
+    ]
+
+    assert [one.split()[1] for one in commands] == ["ls", "show", "diff", "verify"]
+    assert [done.returncode for done in told] == [0, 0, 1, 0]  # what moved is a difference
+    assert all(str(step) in told[0].stdout for step in (20, 40, 60, 80, 100))
+
+
 def test_the_loop_of_ones_own_killed_and_started_again_ends_with_the_same_weights(tmp_path):
     imports, _, own = blocks("recipes.md")[:3]
     code = f"{imports}\nmodel = torch.nn.Linear(8, 1)\noptimizer = torch.optim.AdamW(model.parameters())\n{own}"
