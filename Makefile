@@ -53,10 +53,11 @@ proof: setup
 # A sample of small wrongs, each against the tests of its room: MUTANTS=n MINUTES=m ROOMS="format plan" SEED=s, and ALSO others.
 # 60 in all, or 20 of each room that is named; "beside" are the modules that lie beside the rooms. A room's tests are
 # recorded once (minutes) and what each runs is kept in build/mutants; after that only changed modules of tests are.
+# AT="src/model_checkpoint/plan/report.py:48 ..." tries all mutants of these lines: whether one that lived is told by now.
 MINUTES ?= 20
 SEED ?= 0
 mutants: setup
-	$(BIN)/python -m mutants $(ROOMS) $(if $(MUTANTS),--count $(MUTANTS)) --minutes $(MINUTES) --seed $(SEED) $(if $(ALSO),--also $(ALSO))
+	$(BIN)/python -m mutants $(ROOMS) $(if $(MUTANTS),--count $(MUTANTS)) --minutes $(MINUTES) --seed $(SEED) $(if $(ALSO),--also $(ALSO)) $(if $(AT),--at $(AT))
 
 docs: setup
 	$(BIN)/mkdocs build --strict

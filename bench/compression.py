@@ -23,6 +23,7 @@ import numpy as np
 import torch
 
 import model_checkpoint as mc
+from bench.measuring.arguments import rounds_parser
 from model_checkpoint import CompressionLevel
 from model_checkpoint.engine.root.shared_files import stored_bytes
 
@@ -51,7 +52,7 @@ class Promise:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print, and say whether every promise was kept."""
-    wish = _parser().parse_args(argv)
+    wish = rounds_parser("bench.compression", __doc__, rounds=3).parse_args(argv)
     torch.set_num_threads(1)
     folder: Path = wish.folder.resolve() / "compress"
     promises = [*compression(folder, wish), *incremental(folder, wish)]
@@ -60,14 +61,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     for promise in promises:
         print(promise.line())
     return 0 if all(promise.kept for promise in promises) else 1
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="bench.compression", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3, help="interleaved rounds (default: 3)")
-    parser.add_argument("--scale", type=float, default=1.0, help="fraction of the full sizes, for quick runs")
-    parser.add_argument("--folder", type=Path, default=Path("bench-run"), help="where to save; on the disk in question")
-    return parser
 
 
 # --- compression -----------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.compression import Promise
+from bench.measuring.arguments import rounds_parser
 
 WORLD = 4
 RANK_OF = "BENCH_DCP_RANK"
@@ -31,11 +32,7 @@ CASES = {"large": (24, 4000), "small": (2000, 48)}  # tensors, and the side of e
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print, and say whether every promise was kept."""
-    parser = argparse.ArgumentParser(prog="bench.dcp_plug", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5, help="interleaved rounds (default: 5)")
-    parser.add_argument("--scale", type=float, default=1.0, help="fraction of the full sizes, for quick runs")
-    parser.add_argument("--folder", type=Path, default=Path("bench-run"), help="where to save; on the disk in question")
-    wish = parser.parse_args(argv)
+    wish = rounds_parser("bench.dcp_plug", __doc__, rounds=5).parse_args(argv)
     folder: Path = wish.folder.resolve() / "dcp"
     folder.mkdir(parents=True, exist_ok=True)
     try:

@@ -7,7 +7,6 @@ by itself. Exit code 1 if a promise is not kept.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import shutil
 import statistics
@@ -19,6 +18,7 @@ import numpy as np
 
 import model_checkpoint as mc
 from bench.compression import Promise
+from bench.measuring.arguments import rounds_parser
 from model_checkpoint.engine.repairing.parity_writer import make_parity
 from model_checkpoint.format import galois, galois_words
 from model_checkpoint.storage import LocalStore
@@ -30,11 +30,7 @@ STEP = "step-00000001"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print, and say whether every promise was kept."""
-    parser = argparse.ArgumentParser(prog="bench.parity", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3, help="interleaved rounds (default: 3)")
-    parser.add_argument("--scale", type=float, default=1.0, help="fraction of the full sizes, for quick runs")
-    parser.add_argument("--folder", type=Path, default=Path("bench-run"), help="where to save; on the disk in question")
-    wish = parser.parse_args(argv)
+    wish = rounds_parser("bench.parity", __doc__, rounds=3).parse_args(argv)
     folder: Path = wish.folder.resolve() / "parity"
     nbytes = int(512 * MB * wish.scale)
     try:

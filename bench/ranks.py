@@ -8,7 +8,6 @@ not kept.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
@@ -26,10 +25,11 @@ from typing import Any
 
 from bench.compression import Promise
 from bench.measuring import disk
+from bench.measuring.arguments import rounds_parser
 from model_checkpoint.manifest import Layout, Placement
 from model_checkpoint.plan.sharding.share_out import PlannedArray, share_out
 
-WHO = ("ours", "dcp")
+WHO, DISK = ("ours", "dcp"), "disk"
 CHUNK, FINE, SMALL_PIECE = 4 << 20, 256 << 10, 16 << 20
 
 Words = dict[str, Any]
@@ -160,15 +160,28 @@ class Bench:
         return found
 
     def loads(
-        self, ranks: Ranks, state: State, title: str, least: float | None, *, cold: bool, rounds: int = 0
+        self,
+        ranks: Ranks,
+        state: State,
+        title: str,
+        least: float | None,
+        *,
+        cold: bool,
+        rounds: int = 0,
+        beside_disk: bool = False,
     ) -> None:
-        """Load in turn."""
+        """Load in turn, perhaps beside the disk alone, which brings the bytes of ours and does no more."""
         title = f"{state.name}: {title}, {'cold' if cold else 'warm'}"
-        figures: dict[str, list[Words]] = {who: [] for who in WHO}
+        turns = (*WHO, DISK) if beside_disk else WHO
+        figures: dict[str, list[Words]] = {who: [] for who in turns}
         for number in range(rounds or self.rounds):
-            for who in WHO[:: -1 if number % 2 else 1]:
-                figures[who].append(ranks.tell("load", who=who, folder=str(self._place(state, who)), cold=cold))
+            for who in turns[:: -1 if number % 2 else 1]:
+                place = self._place(state, "ours" if who == DISK else who)
+                figures[who].append(ranks.tell("load", who=who, folder=str(place), cold=cold))
         self._judge(title, figures, least)
+        if beside_disk:
+            seconds = statistics.median(one["seconds"] for one in figures[DISK])
+            print(f"  {f'{title}, bytes off the disk alone':<54}disk {seconds:8.3f} s", flush=True)
 
     def bytes_read(self, ranks: Ranks, state: State, title: str, dim: int = 0) -> None:
         """Load once more and count the bytes that all ranks ask the system for."""
@@ -194,10 +207,7 @@ class Bench:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print, and say whether every promise was kept."""
-    parser = argparse.ArgumentParser(prog="bench.ranks", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3, help="interleaved rounds (default: 3)")
-    parser.add_argument("--scale", type=float, default=1.0, help="fraction of the full sizes, for quick runs")
-    parser.add_argument("--folder", type=Path, default=Path("bench-run"), help="where to save; on the disk in question")
+    parser = rounds_parser("bench.ranks", __doc__, rounds=3)
     parser.add_argument("--only", choices=("large", "pieces", "small", "many", "planner"), help="one part of it")
     wish = parser.parse_args(argv)
     bench = Bench(wish.folder.resolve() / "ranks", wish.rounds)
@@ -250,8 +260,9 @@ def save_pieces(bench: Bench, ranks: Ranks, state: State) -> None:
 def reshard(bench: Bench, *states: State) -> None:
     """Load on two ranks, by columns, on eight, and on three, warm and cold.
 
-    Cold ones are judged where DCP reads more from the medium than it needs. Where the cut is aligned it does not; by
-    columns every chunk holds some of each rank, so that both bring the whole file through the page cache once.
+    Cold ones are judged where DCP asks for more than it needs. Where the cut is aligned it does not; by columns every
+    chunk holds some of each rank, so that both bring the whole file through the page cache once. What two of its ranks
+    ask for the disk gives once, too, so that a cold row is bounded by the disk, whose own time is printed beside it.
     """
     cases = {
         2: (("rows 4 to 2", 0, 1.2, None), ("rows to columns 4 to 2", 1, 2.0, None)),
@@ -265,7 +276,9 @@ def reshard(bench: Bench, *states: State) -> None:
                 for title, dim, *least in rows:
                     ranks.make(state, dim=dim)
                     for cold in (True, False):
-                        bench.loads(ranks, state, title, least[cold] if state.name == "large" else None, cold=cold)
+                        judged = least[cold] if state.name == "large" else None
+                        beside = cold and judged is not None
+                        bench.loads(ranks, state, title, judged, cold=cold, beside_disk=beside)
                     bench.bytes_read(ranks, state, title, dim)
 
 

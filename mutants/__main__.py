@@ -1,4 +1,4 @@
-"""Run it: ``python -m mutants [room ...] [--count N] [--minutes M] [--seed S]``."""
+"""Run it: ``python -m mutants [room ...] [--count N] [--minutes M] [--seed S]``, or ``--at path:line ...``."""
 
 from __future__ import annotations
 
@@ -34,13 +34,14 @@ def main(argv: Sequence[str] | None = None, *, root: Path = _ROOT) -> int:
     parser.add_argument("--seed", type=int, default=0, help="which to draw (default: 0)")
     parser.add_argument("--at-once", type=int, default=2, help="mutants that run side by side (default: 2)")
     parser.add_argument("--also", nargs="+", default=[], help="tests of other rooms that may tell too, by their path")
+    parser.add_argument("--at", nargs="+", default=[], help="all mutants of these lines, each path:line, and no others")
     wish = parser.parse_args(argv)
     unknown = [room for room in wish.rooms if room not in known]
     if unknown:
         parser.error(f"no room {unknown[0]!r} with tests of its own; there are {', '.join(known)}")
     print(f"rooms with tests of their own: {', '.join(known)}", flush=True)
     count = max(_COUNT, _OF_EACH_NAMED * len(wish.rooms)) if wish.count is None else wish.count
-    drawn = draw(root, wish.rooms or known, count=count, seed=wish.seed)
+    drawn = all_at(root, wish.at) if wish.at else draw(root, wish.rooms or known, count=count, seed=wish.seed)
     trials = list(_try_rooms(root, drawn, minutes=wish.minutes, at_once=wish.at_once, also=wish.also))
     print(render(trials, left=len(drawn) - len(trials)))
     return 0
@@ -64,6 +65,17 @@ def draw(root: Path, chosen: Sequence[str], *, count: int, seed: int) -> list[tu
         share = count // len(chosen) + (number < count % len(chosen))
         drawn += [(room, site) for site in chance.sample(sites, min(share, len(sites)))]
     return drawn
+
+
+def all_at(root: Path, places: Sequence[str]) -> list[tuple[str, Site]]:
+    """All mutants of some lines: whether one that lived is told by now."""
+    found: list[tuple[str, Site]] = []
+    for path, _, line in (place.rpartition(":") for place in places):
+        inside = Path(path).relative_to(_PACKAGE).parts
+        room = inside[0] if len(inside) > 1 else BESIDE
+        every = mutants_of((root / path).read_bytes())
+        found += [(room, Site(Path(path), mutant)) for mutant in every if mutant.line == int(line)]
+    return found
 
 
 def _sources(root: Path, room: str) -> list[Path]:
@@ -92,7 +104,8 @@ def _try_room(
 
         def prepare(number: int) -> None:
             shop = open_shops.enter_context(closing(Workshop(root, Path(scratch, str(number)))))
-            if room != BESIDE and (also or len(sites) >= _WORTH_REHEARSING) and time.monotonic() < until:
+            worth_it = also or shop.knows(room) or len(sites) >= _WORTH_REHEARSING
+            if room != BESIDE and worth_it and time.monotonic() < until:
                 shop.rehearse(room, also=also)
             free.put(shop)
 
@@ -112,7 +125,7 @@ def _try_room(
         yield from (trial for trial in team.map(attempt, sites) if trial is not None)
 
 
-__all__ = ["draw", "main", "rooms"]
+__all__ = ["all_at", "draw", "main", "rooms"]
 
 if __name__ == "__main__":
     raise SystemExit(main())

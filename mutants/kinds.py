@@ -18,6 +18,7 @@ _SWAPS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Is: ast.IsNot,
     ast.IsNot: ast.Is,
 }
+_SHOWS = frozenset({"__repr__", "_repr_html_"})
 _TALK = frozenset({"debug", "info", "warning", "error", "exception", "log"})
 
 
@@ -89,6 +90,8 @@ def _changes(tree: ast.AST) -> Iterator[tuple[ast.AST, str]]:
             yield node.test, f"(not ({ast.unparse(node.test)}))"
         elif isinstance(node, ast.Raise) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)):
             yield node, "pass"
+        elif isinstance(node, ast.Return) and _is_bool(node.value):
+            yield node, f"return {not node.value.value}"  # None would do as well as False
         elif isinstance(node, ast.Return) and node.value is not None and not _is_none(node.value):
             yield node, "return None"
 
@@ -102,7 +105,7 @@ def _dropped_operands(node: ast.BoolOp) -> Iterator[tuple[ast.AST, str]]:
 def _code(node: ast.AST) -> Iterator[ast.AST]:
     """Walk what runs: no annotations, no messages of errors and logs, no formatting, no branch for type checkers."""
     for child in _children(node):
-        if isinstance(child, ast.JoinedStr) or _is_talk(child) or _is_for_types(child):
+        if isinstance(child, ast.JoinedStr) or _is_talk(child) or _is_show(child) or _is_for_types(child):
             continue
         yield child
         if not isinstance(child, ast.Raise):
@@ -117,13 +120,24 @@ def _children(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _is_talk(node: ast.AST) -> bool:
-    """Whether it is a call to a logger."""
+    """Whether it is a call to a logger, or decides only about such calls."""
+    if isinstance(node, ast.If):
+        return not node.orelse and all(map(_is_talk, node.body))
     call = node.value if isinstance(node, ast.Expr) else None
     return isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in _TALK
 
 
+def _is_show(node: ast.AST) -> bool:
+    """Whether it is how an object shows itself to people."""
+    return isinstance(node, ast.FunctionDef) and node.name in _SHOWS
+
+
 def _is_for_types(node: ast.AST) -> bool:
     return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def _is_bool(node: ast.AST | None) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, bool)
 
 
 def _is_none(node: ast.AST) -> bool:

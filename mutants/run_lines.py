@@ -1,4 +1,8 @@
-"""Run lines: which tests run a line of a room and how long each takes, kept until the sources or the tests change."""
+"""Run lines: which tests run a line of a room and how long each takes, kept until the room or the tests change.
+
+A change in another room may lead a test to other lines of this one. What is kept then names a test too many, which
+costs time, or one too few, which can let a mutant live but never kills one: no reason to record all rooms again.
+"""
 
 from __future__ import annotations
 
@@ -45,10 +49,10 @@ class RunLines:
 
 
 class Shelf:
-    """Keeps what the tests of a module ran, under the digest of that module and of all else its tests may run."""
+    """Keeps what the tests of a module ran, under the digest of that module, of the room and of what tests share."""
 
     def __init__(self, kept: Path, tree: Path, room: str) -> None:
-        self._tree, self._folder = tree, kept / f"{room}-{_digest(_files_below_all_tests(tree), tree)}"
+        self._tree, self._folder = tree, kept / f"{room}-{_digest(_files_below_all_tests(tree, room), tree)}"
         for stale in set(kept.glob(f"{room}-*")) - {self._folder}:
             shutil.rmtree(stale)
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -69,10 +73,11 @@ class Shelf:
         return self._folder / f"{_digest([module], self._tree)}.json"
 
 
-def _files_below_all_tests(tree: Path) -> list[Path]:
-    """Sources, settings and what tests share: all but the modules of tests themselves."""
+def _files_below_all_tests(tree: Path, room: str) -> list[Path]:
+    """Sources of the room, settings and what tests share: all but the modules of tests themselves."""
     shared = [one for one in (tree / "tests").rglob("*.py") if not one.name.startswith("test_")]
-    return sorted([*(tree / "src").rglob("*.py"), *shared, *tree.glob("*.py"), *tree.glob("*.toml")])
+    sources = (tree / "src" / "model_checkpoint" / room).rglob("*.py")
+    return sorted([*sources, *shared, *tree.glob("*.py"), *tree.glob("*.toml")])
 
 
 def _digest(files: Iterable[Path], tree: Path) -> str:

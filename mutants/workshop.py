@@ -64,6 +64,10 @@ class Workshop:
         self._sound: dict[str, bool] = {}  # whether a test passes on the sources as they are
         copy_tree(root, folder)
 
+    def knows(self, room: str) -> bool:
+        """Whether tests of the room were recorded before, so that little is left to learn."""
+        return any(self._kept.glob(f"{room}-*"))
+
     def rehearse(self, room: str, *, also: Sequence[str] = ()) -> None:
         """Import the tests of a room, and ``also`` others, once and learn what each runs; worth it for some mutants."""
         self.close()

@@ -18,7 +18,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 from bench.measuring.contenders import OURS
 from bench.measuring.machine import machine
 from bench.measuring.report import grid
-from tests.ground.power import Disk, PowerUnavailable
+from tests.ground.disks.power import Disk, PowerUnavailable
 
 from proof.bit_flip import Flip, flip_bits
 from proof.power_cut import Cut, Ending, check_harness, cut_power

@@ -8,7 +8,7 @@ from enum import Enum
 from pathlib import Path
 
 from bench.measuring.disk import flush_tree
-from tests.ground.power import Disk
+from tests.ground.disks.power import Disk
 
 from proof.child import result_of
 from proof.reading import Reading, contender, read, sample_state

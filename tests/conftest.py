@@ -1,12 +1,14 @@
 """What tests of several rooms stand on."""
 
 import contextlib
+import os
+import subprocess
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.ground import object_servers
-from tests.ground.power import Disk, PowerUnavailable
+from tests.ground.disks.power import Disk, PowerUnavailable
 from tests.ground.rank_zygote import Zygote
 from tests.ground.requirements import without_power
 
@@ -25,6 +27,18 @@ def disk(request, tmp_path):
     yield disk
     with contextlib.suppress(PowerUnavailable):
         disk.unmount()
+
+
+@pytest.fixture
+def tiny_disk(tmp_path):
+    """A file system of one megabyte."""
+    mount_point = tmp_path / "tiny"
+    mount_point.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(mount_point)]
+    if os.geteuid() != 0 or subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a small file system needs root")
+    yield mount_point
+    subprocess.run(["umount", str(mount_point)], check=True)
 
 
 @pytest.fixture(scope="session")

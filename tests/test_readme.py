@@ -1,17 +1,14 @@
 """The README's example runs as printed, twice: the second run resumes from the first, whatever became of it."""
 
-import json
-import os
 import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
-from urllib.request import Request, urlopen
 
 import pytest
 
 import model_checkpoint as mc
+from tests.docs.served_pages import MCKPT, serving
 
 README = Path(__file__).parent.parent / "README.md"
 
@@ -29,6 +26,26 @@ def test_the_example_runs_and_resumes(tmp_path):
     assert again.returncode == 0
     assert re.fullmatch(r"runs/a: resumed at step 100 \(epoch 5, batch 0\) from .*step-00000100\n", again.stderr)
     assert len(list((tmp_path / "runs/a/checkpoints").iterdir())) == 5
+
+
+def test_the_commands_below_the_example_run_as_they_stand_there(tmp_path):
+    text = README.read_text()
+    block = re.search(r"```\n(mckpt ls.*?)```", text, re.DOTALL)[1]
+    commands = [one.strip() for line in block.splitlines() for one in re.split(r" {3,}", line)]
+    serve = re.search(r"```\n(mckpt serve [^#\n]*)", text)[1]
+    run_example(tmp_path)
+
+    codes = {
+        one.split()[1]: subprocess.run(
+            [*MCKPT, *one.split()[1:]], cwd=tmp_path, capture_output=True, check=False
+        ).returncode
+        for one in commands
+    }
+    with serving(serve, tmp_path) as (rows, _):
+        shown = [(row["name"], row["n"]) for row in rows]
+
+    assert codes == {"ls": 0, "show": 0, "verify": 0, "diff": 1, "rm": 0, "prune": 0, "doctor": 0}
+    assert shown == [("a", 4)]  # one of the five was removed
 
 
 def test_the_example_goes_on_from_an_older_checkpoint_and_replaces_the_damaged_ones(tmp_path):
@@ -82,14 +99,6 @@ def test_the_demo_holds_every_claim():
 def served_runs():
     """How many runs the dashboard shows that `make demo-serve` opens, by the command that it runs."""
     told = subprocess.run(["make", "-n", "demo-serve"], cwd=README.parent, capture_output=True, text=True, check=True)
-    (words,) = [line.split()[1:] for line in told.stdout.splitlines() if "mckpt serve" in line]
-    command = [sys.executable, "-c", "from model_checkpoint.cli.main import answer; answer()", *words, "--no-browser"]
-    env = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    with subprocess.Popen(command, cwd=README.parent, env=env, stdout=subprocess.PIPE, text=True) as server:
-        try:
-            address, token = re.search(r"(http://\S+/)#token=(\S+)", server.stdout.readline()).groups()
-            asked = Request(f"{address}api/runs", headers={"Authorization": f"Bearer {token}"})
-            with urlopen(asked, timeout=60) as answer:
-                return len(json.load(answer)["rows"])
-        finally:
-            server.send_signal(signal.SIGINT)
+    (line,) = [line for line in told.stdout.splitlines() if "mckpt serve" in line]
+    with serving(line, README.parent) as (rows, _):
+        return len(rows)

@@ -6,8 +6,8 @@ from tests.ground.walk import Visit, returns, shorten, walk, ways
 
 # what is on the way, and how often it goes back to a room it has left
 WAYS = {
-    "a save": ({"tree/flattening", "plan", "format", "engine/root", "storage/local/data_files"}, 10),
-    "a load into live objects": ({"engine/root", "plan", "tree/restoring", "engine/reading/chunks", "format"}, 24),
+    "a save": ({"tree/flattening", "plan", "format", "engine/root", "storage/local/data_files"}, 9),
+    "a load into live objects": ({"engine/root", "plan", "tree/restoring", "engine/reading/chunks", "format"}, 18),
     "a training step under auto_checkpoint": ({"recompute/auto/running", "recompute/auto/saving"}, 4),
     "a mixed precision step": ({"precision/scaling", "precision/parameters", "precision/gradients"}, 10),
 }

@@ -29,6 +29,7 @@ options        what a caller can choose.
 backend        how somebody else than the engine writes a state.
 coordination   what lets ranks talk.
 events         how lower rooms report.
+flushing       what a path names is on the medium.
 forks          what a forked child must find fresh.
 name_lists     how many names a message tells.
 notebook_html  how values look in a notebook.

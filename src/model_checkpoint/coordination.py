@@ -31,7 +31,8 @@ class Coordinator(Protocol):
     - ``changing(touched)`` and ``deciding(settle)``, where a call may be left behind by whoever waits for it: the first
       is a context manager around each change of live objects, and ``touched()`` names those changed so far; the second
       is called before a rank votes or publishes, and ``settle()`` then ends the save for good and tells whether it is
-      committed. Both raise once the call was left.
+      committed. Both raise once the call was left. ``conversing(outcome)`` is called when the ranks begin to talk, and
+      ``outcome()`` then is how the call has ended, once another rank has said it.
     """
 
     @property

@@ -7,8 +7,10 @@ import pytest
 from tests.ground.served import Server
 
 import model_checkpoint as mc
+from model_checkpoint.api.library.root_mirror import RootMirror
 from model_checkpoint.api.library.served_places import discover
 from model_checkpoint.api.library.shelves import Library
+from model_checkpoint.database import EnhancedDatabaseConnection
 from model_checkpoint.errors import CheckpointNotFound
 
 
@@ -84,6 +86,22 @@ def test_saves_pins_and_deletions_on_disk_are_seen(plain, roots):
         time.sleep(0.05)
 
     assert [(row["step"], row["pinned"]) for row in rows] == [(20, True), (30, False), (40, False)]
+    run = next(row for row in plain.get("/api/runs?cols=val_loss").json()["rows"] if row["name"] == "a")
+    assert (run["step"], run["metrics"]["val_loss"]["last"]) == (40, 0.01)
+
+
+def test_the_best_of_a_root_is_one_that_is_there(tmp_path):
+    for step in range(3):
+        mc.save(tmp_path / "root", {"a": step}, step=step, metrics={"loss": float(step)})
+    with EnhancedDatabaseConnection("sqlite://") as db:
+        mirror = RootMirror(db)
+        mirror.refresh([str(tmp_path / "root")])
+        (run,) = db.list_experiments().items
+        mc.delete(tmp_path / "root", step=0)
+
+        mirror._look(*mirror._roots.values())
+
+        assert [(row.step, row.is_best_loss) for row in db.page(run.id).items] == [(2, False), (1, True)]
 
 
 def test_what_mckpt_verify_remembers_in_a_root_is_known_here(roots, tmp_path):

@@ -38,6 +38,16 @@ def test_ls_lists_newest_first_with_metrics(root):
     assert any("step-00000002" in line and "0.5*" in line for line in lines)
 
 
+def test_ls_calls_nothing_the_best_that_was_saved_without_a_claim(root):
+    apart = {"catalog": {"contends": False}}
+    mc.save(root, {"epoch": 3}, step=3, metrics={"val_loss": 0.1}, metadata=apart)
+
+    output = invoke("ls", root).output
+
+    assert "0.5*" in output
+    assert "0.1*" not in output
+
+
 def test_show_tells_parts_tensors_and_what_a_resume_would_lack(root):
     text = invoke("show", f"{root}@1", "--tensors").output
     data = json.loads(invoke("show", f"{root}@1", "--json").output)

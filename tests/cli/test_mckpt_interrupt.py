@@ -211,7 +211,7 @@ def test_a_reindexing_that_was_broken_off_is_made_whole_by_the_next(root, mckpt)
 @pytest.mark.parametrize(
     ("where", "to"),
     [
-        ("model_checkpoint.engine.writing.save.compose", "native"),
+        ("model_checkpoint.engine.writing.save_plan.compose", "native"),
         ("model_checkpoint.convert.targets.torch_export.typed_errors", "pt"),
         ("model_checkpoint.engine.reading.export.load_slice", "safetensors"),
     ],

@@ -179,3 +179,26 @@ def test_a_file_is_no_root(tmp_path, mckpt):
     assert "no such checkpoint root" in mckpt("ls", Path(tmp_path / "file")).err
     assert "unknown scheme 'ftp'" in mckpt("ls", "ftp://host/x").err
     assert "empty path" in mckpt("ls", "").err
+
+
+def test_what_is_not_there_is_said_as_such_and_not_as_zeros(tmp_path, mckpt):
+    """Somebody who gave the wrong folder must not read that all is well."""
+    told = {
+        words: mckpt(*(word.format(tmp_path) for word in words))
+        for words in (
+            ("repair", "{}"),
+            ("convert", "{}/nothing", "{}/new"),
+            ("prune", "{}", "--keep", "last:1"),
+            ("reindex", "{}"),
+            ("experiments", "{}"),
+            ("experiments", "{}", "--query", "step > 1"),
+        )
+    }
+
+    assert [one.code for one in told.values()] == [3, 3, 0, 0, 0, 0]
+    repair, convert, prune, _, listed, searched = (one.out + one.err for one in told.values())
+    assert repair == f"error: {tmp_path}: no committed checkpoint to repair.\n"
+    assert convert == f"error: {tmp_path}/nothing: nothing is there. Check the path. Nothing was done.\n"
+    assert prune == f"{tmp_path}: no checkpoint yet, so there is nothing to keep or drop\n"
+    assert listed == f"{tmp_path}: no run is recorded there yet.\n"
+    assert searched == f"{tmp_path}: no run that fits is recorded there.\n"

@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import pytest
-from tests.ground import object_servers
 from tests.ground.served import Server
 
 import model_checkpoint as mc
@@ -13,16 +12,9 @@ from model_checkpoint.api.library.shelves import Library
 pytestmark = [pytest.mark.slow, pytest.mark.s3]
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    with object_servers.moto(tmp_path_factory.mktemp("moto")) as server:
-        server.make_bucket("bucket")
-        yield server
-
-
 @pytest.fixture
-def root(server, monkeypatch, request):
-    for name, value in server.environment().items():
+def root(moto, monkeypatch, request):
+    for name, value in moto.environment().items():
         monkeypatch.setenv(name, value)
     root = f"s3://bucket/{request.node.name[:20]}/runs/a"
     for step in (1, 2):
@@ -30,9 +22,9 @@ def root(server, monkeypatch, request):
     return root
 
 
-def test_verbs_work_on_a_bucket(root, server, mckpt, tmp_path):
+def test_verbs_work_on_a_bucket(root, moto, mckpt, tmp_path):
     def keys():
-        return sorted(one["path"] for page in server.client("bucket").list() for one in page)
+        return sorted(one["path"] for page in moto.client("bucket").list() for one in page)
 
     assert [row["step"] for row in json.loads(mckpt("ls", root, "--json").out)] == [2, 1]
     assert "histogram" in mckpt("show", f"{root}@1", "--tensors").out

@@ -19,7 +19,7 @@ from model_checkpoint.database import (
     SchemaTooNew,
 )
 from model_checkpoint.database.opening.database_url import read_url
-from model_checkpoint.database.schema.schema_version import HEAD, REVISIONS, VERSION_TABLE
+from model_checkpoint.database.schema.revisions import HEAD, REVISIONS, VERSION_TABLE
 from model_checkpoint.errors import OptionInvalid
 
 NAN, INF = float("nan"), float("inf")
@@ -59,30 +59,37 @@ def tables(url):
 def shape(url):
     """Columns, keys and indexes of every table."""
     engine = create_engine(read_url(url))
-    look = inspect(engine)
+    with engine.connect() as connection:
+        found = shape_of(connection)
+    engine.dispose()
+    return found
+
+
+def shape_of(connection):
+    look = inspect(connection)
+    columns, keys, indexes, foreign, unique = (
+        {name: found for (_, name), found in ask().items() if "backup" not in name}
+        for ask in (
+            look.get_multi_columns,
+            look.get_multi_pk_constraint,
+            look.get_multi_indexes,
+            look.get_multi_foreign_keys,
+            look.get_multi_unique_constraints,
+        )
+    )
     found = {
         name: (
-            [(c["name"], str(c["type"]), c["nullable"]) for c in look.get_columns(name)],
-            look.get_pk_constraint(name)["constrained_columns"],
-            sorted(
-                (i["name"], tuple(map(str, i["column_names"])), i["unique"], _condition(i))
-                for i in look.get_indexes(name)
-            ),
-            sorted(
-                (tuple(f["constrained_columns"]), f["referred_table"], str(f["options"]))
-                for f in look.get_foreign_keys(name)
-            ),
-            sorted(tuple(u["column_names"]) for u in look.get_unique_constraints(name)),
+            [(c["name"], str(c["type"]), c["nullable"]) for c in columns[name]],
+            keys[name]["constrained_columns"],
+            sorted((i["name"], tuple(map(str, i["column_names"])), i["unique"], _condition(i)) for i in indexes[name]),
+            sorted((tuple(f["constrained_columns"]), f["referred_table"], str(f["options"])) for f in foreign[name]),
+            sorted(tuple(u["column_names"]) for u in unique[name]),
         )
-        for name in look.get_table_names()
-        if "backup" not in name
+        for name in columns
     }
-    if engine.dialect.name == "sqlite":
-        with engine.connect() as connection:
-            found["with rows"] = {
-                one.name: one.wr for one in connection.exec_driver_sql("PRAGMA table_list") if one.name in found
-            }
-    engine.dispose()
+    if connection.dialect.name == "sqlite":
+        listed = connection.exec_driver_sql("PRAGMA table_list")
+        found["with rows"] = {one.name: one.wr for one in listed if one.name in columns}
     return found
 
 

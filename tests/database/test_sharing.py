@@ -109,6 +109,21 @@ def test_flags_handed_out_at_the_same_time_end_on_one(db):
     assert [one.id for one in db.get_checkpoints_by_experiment("r1", best_only=True)] == ["c1"]
 
 
+def test_what_goes_together_may_be_part_of_more_that_does(db):
+    def inner():
+        db.save_checkpoint(Checkpoint(id="c1", experiment_id="r1"))
+
+    def outer():
+        db.together(inner)
+        db.save_checkpoint(Checkpoint(id="c2", experiment_id="r1"))
+        raise KeyError("the caller's own")
+
+    with pytest.raises(KeyError, match="the caller's own"):
+        db.together(outer)
+
+    assert [db.get_checkpoint(id) for id in ("c1", "c2")] == [None, None]
+
+
 def test_calls_together_are_all_or_none(db):
     def both():
         db.save_checkpoint(Checkpoint(id="c1", experiment_id="r1", metrics={"new": 1.0}))

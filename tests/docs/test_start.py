@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.ground import object_servers
+from tests.docs.served_pages import serving
 
 import model_checkpoint as mc
 
@@ -53,11 +53,12 @@ def test_the_quick_start_killed_and_started_again_ends_with_the_same_weights(tmp
 
 
 def test_the_commands_of_the_quick_start_run_as_they_stand_there(tmp_path):
-    """But for those that install, that serve until they are told to end, and that kill what has just begun."""
+    """But for those that install, and those that kill, which have a test of their own."""
     page = (DOCS / "quickstart.md").read_text()
     before = page.split("## Kill it")[0]
     shown = re.findall(r"```bash\n(mckpt .*)\n```", before) + re.findall(r"`(mckpt [^`]+)`", before)
-    commands = [one for one in shown if not one.startswith("mckpt serve")]
+    (serve,) = [one for one in shown if one.startswith("mckpt serve")]
+    commands = [one for one in shown if one != serve]
     assert python(blocks("quickstart.md")[0], tmp_path).returncode == 0
 
     told = [
@@ -71,9 +72,29 @@ def test_the_commands_of_the_quick_start_run_as_they_stand_there(tmp_path):
         for one in commands
     ]
 
+    with serving(serve, tmp_path) as (rows, said):
+        assert [(row["name"], row["step"], row["n"]) for row in rows] == [("a", 100, 5)]
+        assert "127.0.0.1" in said  # this machine alone, as the page says
+
     assert [one.split()[1] for one in commands] == ["ls", "show", "diff", "verify"]
     assert [done.returncode for done in told] == [0, 0, 1, 0]  # what moved is a difference
     assert all(str(step) in told[0].stdout for step in (20, 40, 60, 80, 100))
+
+
+def test_killed_and_started_again_by_the_shell_as_it_stands_there_it_goes_on_and_ends(tmp_path):
+    page = (DOCS / "quickstart.md").read_text().split("## Kill it")[1]
+    epochs = re.search(r"`(epochs=\d+)`", page)[1]
+    (tmp_path / "train.py").write_text(blocks("quickstart.md")[0].replace("epochs=5", epochs))
+    script = re.search(r"```bash\n(.*?)```", page, re.DOTALL)[1].replace("python ", f"{sys.executable} ")
+
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300
+    )
+
+    assert done.returncode == 0, done.stderr
+    resumed = re.search(r"resumed at step (\d+)", done.stderr)
+    assert 200 <= int(resumed[1]) < 400, done.stderr
+    assert mc.list_checkpoints(tmp_path / "runs/a")[0].step == 400
 
 
 def test_the_loop_of_ones_own_killed_and_started_again_ends_with_the_same_weights(tmp_path):
@@ -103,12 +124,10 @@ def test_the_recipe_for_many_ranks_goes_on_at_another_number_of_them(tmp_path):
 
 
 @pytest.mark.s3
-def test_the_recipe_for_buckets_runs_against_a_server(tmp_path, monkeypatch):
-    with object_servers.moto(tmp_path / "moto") as server:
-        server.make_bucket("bucket")
-        for key, value in server.environment().items():
-            monkeypatch.setenv(key, value)
+def test_the_recipe_for_buckets_runs_against_a_server(moto, tmp_path, monkeypatch):
+    for key, value in moto.environment().items():
+        monkeypatch.setenv(key, value)
 
-        done = python(program("recipes.md", "to_s3.py"), tmp_path / "run")
+    done = python(program("recipes.md", "to_s3.py"), tmp_path / "run")
 
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -5,6 +5,7 @@ import os
 import threading
 
 import pytest
+from tests.ground.crowds import in_threads
 
 from model_checkpoint.hooks import HookEvent, HookManager
 
@@ -12,7 +13,7 @@ SAVED = HookEvent.AFTER_CHECKPOINT_SAVE
 
 
 def test_many_threads_fire_register_and_unregister_at_once_and_nothing_is_lost(manager):
-    counts, lock, errors = {"hook": 0}, threading.Lock(), []
+    counts, lock = {"hook": 0}, threading.Lock()
 
     def count(context):
         with lock:
@@ -22,22 +23,14 @@ def test_many_threads_fire_register_and_unregister_at_once_and_nothing_is_lost(m
     manager.register_hook("timed", lambda context: None, [SAVED], timeout=60)
 
     def work(number):
-        try:
-            for step in range(50):
-                manager.fire_hook(SAVED, checkpoint_id=f"{number}-{step}")
-                manager.register_hook(f"{number}-{step}", lambda context: None, [SAVED], async_execution=True)
-                manager.disable_hook(f"{number}-{step}")
-                manager.unregister_hook(f"{number}-{step}")
-        except BaseException as error:  # noqa: BLE001
-            errors.append(error)
+        for step in range(50):
+            manager.fire_hook(SAVED, checkpoint_id=f"{number}-{step}")
+            manager.register_hook(f"{number}-{step}", lambda context: None, [SAVED], async_execution=True)
+            manager.disable_hook(f"{number}-{step}")
+            manager.unregister_hook(f"{number}-{step}")
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
+    in_threads(work, range(8))
 
-    assert errors == []
     assert counts["hook"] == 400
     assert manager.get_performance_stats("count")["total_calls"] == 400
     assert manager.get_performance_stats("timed")["total_calls"] == 400

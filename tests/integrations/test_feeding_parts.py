@@ -11,6 +11,7 @@ from torch.utils.data import (
     ConcatDataset,
     DataLoader,
     Dataset,
+    IterableDataset,
     RandomSampler,
     Sampler,
     SequentialSampler,
@@ -83,13 +84,42 @@ class ByName(Noise):
 
 
 class Slotted:
-    __slots__ = ("rng",)
+    __slots__ = ("__rng",)
 
     def __init__(self):
-        self.rng = random.Random(5)
+        self.__rng = random.Random(5)
 
     def __call__(self, x):
-        return x + self.rng.random()
+        return x + self.__rng.random()
+
+
+class OfTheClass:
+    rng = np.random.default_rng(6)
+
+    def __call__(self, x):
+        return x + float(self.rng.random())
+
+
+class Bare(Noise):
+    def __init__(self):
+        pass
+
+    @staticmethod
+    def shake(x):
+        return by_name(x)
+
+    def __call__(self, x):
+        return self.shake(x)
+
+
+WHEN_NEEDED = None
+
+
+def when_needed(x):
+    global WHEN_NEEDED
+    if WHEN_NEEDED is None:
+        WHEN_NEEDED = np.random.default_rng(6)
+    return x + float(WHEN_NEEDED.random())
 
 
 class Endless(Sampler):
@@ -123,13 +153,15 @@ KINDS = {
     "a name of the module": lambda: Transformed(by_name),
     "a name in a method": lambda: Transformed(ByName()),
     "in a slot": lambda: Transformed(Slotted()),
+    "in a class": lambda: Transformed(OfTheClass()),
+    "a name in a static method": lambda: Transformed(Bare()),
     "a collator": lambda: (Transformed(plain), Collator()),
 }
 
 
 def loader_of(kind, **options):
     """A loader whose dataset, or what makes batches of it, holds a generator in its own way."""
-    for one in (OF_THE_MODULE, BY_DEFAULT):
+    for one in (OF_THE_MODULE, BY_DEFAULT, OfTheClass.rng):
         one.bit_generator.state = np.random.default_rng(6).bit_generator.state  # as in a new process
     made = KINDS[kind]()
     dataset, collate = made if isinstance(made, tuple) else (made, None)
@@ -157,6 +189,11 @@ def test_a_generator_that_a_transform_keeps_goes_on_where_it_was(tmp_path, kind,
     assert go(tmp_path / "cut") == whole[3:]
 
 
+class Streamed(IterableDataset):
+    def __iter__(self):
+        return iter(torch.arange(8.0))
+
+
 class Lazy:
     """Makes its generator when it is called for the first time, as collators of transformers do."""
 
@@ -168,8 +205,9 @@ class Lazy:
         return torch.stack(samples) + float(self.rng.random())
 
 
-def lazily(root, *, workers, stop=None):
-    data = DataLoader(Transformed(plain), 2, collate_fn=Lazy(), num_workers=workers)
+def lazily(root, *, workers, stop=None, dataset=None, **options):
+    dataset = dataset or Transformed(plain)
+    data = DataLoader(dataset, 2, collate_fn=Lazy(), num_workers=workers, **options)
     seen, run = [], mc.Run(root, data=data, epochs=2, every=3, a={})
     for batch in run:
         if run.step == stop:
@@ -193,6 +231,53 @@ def test_a_generator_that_is_made_as_the_program_reads_is_a_reason(tmp_path):
     assert "make it before the run" in lazily(tmp_path, workers=0, stop=7)[1][0]  # the second epoch has it at its start
 
     assert "make it before the run" in lazily(tmp_path, workers=0)[1][0]
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_a_generator_that_is_made_as_a_worker_reads_a_stream_is_a_reason(tmp_path, start):
+    """A worker that lives on seeds it in the next epoch, and a new one cannot, since it has none yet."""
+    options = {"workers": 1, "dataset": Streamed(), "persistent_workers": True, "multiprocessing_context": start}
+
+    assert "make it before the run" in lazily(tmp_path, **options)[1][0]
+
+
+def test_a_generator_that_plain_data_makes_as_it_is_read_is_a_reason(tmp_path):
+    """In the second epoch it is there when the epoch begins, and after a resume in the second epoch it is not."""
+
+    class Drawing:
+        rng = None
+
+        def __iter__(self):
+            for _ in range(4):
+                self.rng = self.rng or np.random.default_rng(3)
+                yield self.rng.random()
+
+    run = mc.Run(tmp_path, data=Drawing(), epochs=2, a={})
+    assert run.exact is True
+
+    list(run)
+    assert "make it before the run" in run.exact[0]
+
+
+def test_a_generator_that_a_module_makes_when_it_is_needed_is_seeded_for_that_batch_too(tmp_path):
+    def go(root, stop=None):
+        global WHEN_NEEDED
+        WHEN_NEEDED = None
+        data = DataLoader(Transformed(when_needed), 2, num_workers=1)
+        seen, run = [], mc.Run(root, data=data, epochs=2, every=3, a={})
+        for batch in run:
+            if run.step == stop:
+                break
+            seen.append(batch.tolist())
+        mc.finish_saves(root)
+        return seen
+
+    torch.manual_seed(0)
+    whole = go(tmp_path / "whole")
+    torch.manual_seed(0)
+    go(tmp_path / "cut", stop=5)
+
+    assert go(tmp_path / "cut") == whole[3:]
 
 
 def test_generators_are_found_once_even_in_a_circle():

@@ -15,15 +15,15 @@ SAMPLES = 99
 class Augmented(Dataset):
     """Draws from every generator there is, one of its own among them."""
 
-    def __init__(self):
-        self.own = np.random.default_rng(3)
+    def __init__(self, samples=SAMPLES):
+        self.samples, self.own = samples, np.random.default_rng(3)
 
     def __len__(self):
-        return SAMPLES
+        return self.samples
 
     def __getitem__(self, index):
         noise = torch.rand(6) + float(np.random.rand()) + random.random() + float(self.own.random())
-        return {"x": torch.full((6,), index / SAMPLES) + 0.1 * noise}
+        return {"x": torch.full((6,), index / self.samples) + 0.1 * noise}
 
 
 class Stream(IterableDataset):

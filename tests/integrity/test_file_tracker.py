@@ -3,9 +3,9 @@
 import errno
 import os
 import shutil
-import threading
 
 import pytest
+from tests.ground.crowds import in_threads
 
 from model_checkpoint.integrity import ChecksumCalculator, FileState, IntegrityTracker
 from model_checkpoint.storage.local.syscalls import Syscalls
@@ -46,25 +46,17 @@ def test_each_state_is_told_apart(folder):
 
 
 def test_sixty_four_saves_from_eight_threads_are_all_tracked(folder):
-    tracker, errors = IntegrityTracker(folder / "integrity"), []
+    tracker = IntegrityTracker(folder / "integrity")
 
     def save(number):
-        try:
-            for n in range(8):
-                path = folder / f"{number}-{n}.pt"
-                path.write_bytes(f"{number} {n}".encode())
-                tracker.add_file(path)
-                assert tracker.verify_file(path) is FileState.VERIFIED
-        except Exception as error:  # noqa: BLE001  # told below
-            errors.append(error)
+        for n in range(8):
+            path = folder / f"{number}-{n}.pt"
+            path.write_bytes(f"{number} {n}".encode())
+            tracker.add_file(path)
+            assert tracker.verify_file(path) is FileState.VERIFIED
 
-    threads = [threading.Thread(target=save, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(save, range(8))
 
-    assert errors == []
     assert len(tracker.files()) == 64
     assert set(states(tracker).values()) == {"verified"}
 

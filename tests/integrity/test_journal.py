@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from tests.ground.crowds import in_children, in_threads
 
 from model_checkpoint.errors import StorageFailure
 from model_checkpoint.integrity import journal as journals
@@ -71,22 +72,6 @@ JournalsAgainstModel.TestCase.settings = settings(
 TestJournalsAgainstModel = JournalsAgainstModel.TestCase
 
 
-def in_children(count, work):
-    """Run ``work`` in forked children; how each ended."""
-    children = []
-    for number in range(count):
-        child = os.fork()
-        if child == 0:
-            status = 1
-            try:
-                work(number)
-                status = 0
-            finally:
-                os._exit(status)
-        children.append(child)
-    return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
-
-
 def test_eight_threads_and_eight_processes_lose_nothing(tmp_path, monkeypatch):
     """Half of them use an object made before the fork. Old lines are cleared out again and again meanwhile."""
     monkeypatch.setattr(journals, "_SPARE_LINES", 20)
@@ -94,21 +79,12 @@ def test_eight_threads_and_eight_processes_lose_nothing(tmp_path, monkeypatch):
 
     def process(number):
         mine = shared if number % 2 else Journal(tmp_path / "records")
-        errors = []
 
         def thread(part):
-            try:
-                for n in range(8):
-                    mine.write({f"{number}-{part}-{n}": {"n": n}, "last": {"by": number}})
-            except Exception as error:  # noqa: BLE001  # told below
-                errors.append(error)
+            for n in range(8):
+                mine.write({f"{number}-{part}-{n}": {"n": n}, "last": {"by": number}})
 
-        threads = [threading.Thread(target=thread, args=(part,)) for part in range(8)]
-        for one in threads:
-            one.start()
-        for one in threads:
-            one.join()
-        assert errors == []
+        in_threads(thread, range(8))
 
     assert in_children(8, process) == [0] * 8
     assert len(shared.read()) == 8 * 8 * 8 + 1

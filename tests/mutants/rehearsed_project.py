@@ -72,6 +72,11 @@ def made_project(folder):
         "pytest.ini": "[pytest]\n",
         ".gitignore": "build/\n",
     }
+    return made_repository(root, files)
+
+
+def made_repository(root, files):
+    """A repository of files with these texts, none of them committed."""
     for name, text in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)

@@ -1,11 +1,10 @@
 """The mutator makes every kind of small wrong, runs it in a copy, and tells who lived."""
 
-import subprocess
-
 import pytest
-from mutants.__main__ import draw, main, rooms
+from mutants.__main__ import all_at, draw, main, rooms
 from mutants.kinds import mutants_of
 from mutants.workshop import nearest_tests
+from tests.mutants.rehearsed_project import made_repository
 
 ROOM = '''"""A room."""
 import logging
@@ -56,6 +55,7 @@ def changes(code):
         ("flush(x)", {"pass"}),
         ("if a:\n    raise E('no')", {"if (not (a)):\n    raise E('no')", "if a:\n    pass"}),
         ("def f():\n    return x", {"def f():\n    return None"}),
+        ("def f():\n    return False", {"def f():\n    return True"}),
     ],
 )
 def test_every_kind_of_change_is_made(code, expected):
@@ -71,7 +71,9 @@ def test_every_kind_of_change_is_made(code, expected):
         "x = True",
         "x = f'{a[:3]}'",
         "log.info('%d', 3)",
+        "if a < 3:\n    log.info('%d', 3)",
         "if TYPE_CHECKING:\n    flush(x)",
+        "def __repr__(self):\n    return a if b < 3 else c",
         "def f():\n    return None",
         "@cache(maxsize=5)\nclass C(B[3], slots=4): ...",
     ],
@@ -91,7 +93,6 @@ def test_a_change_keeps_all_around_it_also_beyond_ascii():
 
 @pytest.fixture
 def project(tmp_path):
-    root = tmp_path / "project"
     files = {
         "src/model_checkpoint/__init__.py": "",
         "src/model_checkpoint/room/__init__.py": ROOM,
@@ -103,11 +104,7 @@ def project(tmp_path):
         ".gitignore": "ignored\n__pycache__/\n",
         "ignored": "",
     }
-    for name, text in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
-    subprocess.run(["git", "init", "-q"], cwd=root, check=True)
-    return root
+    return made_repository(tmp_path / "project", files)
 
 
 def test_the_same_seed_draws_the_same_mutants_and_every_room_gets_its_share(project):
@@ -115,6 +112,21 @@ def test_the_same_seed_draws_the_same_mutants_and_every_room_gets_its_share(proj
     assert draw(project, ["room"], count=3, seed=1) == draw(project, ["room"], count=3, seed=1)
     assert len(draw(project, ["room"], count=3, seed=1)) == 3
     assert len(draw(project, ["room"], count=1000, seed=1)) == len(mutants_of(ROOM.encode()))
+
+
+def test_all_mutants_of_one_line_are_tried_if_it_is_named(project, capsys):
+    room, limits = "src/model_checkpoint/room/__init__.py", "src/model_checkpoint/limits.py"
+
+    found = all_at(project, [f"{room}:7", f"{limits}:1"])
+
+    assert [(of, str(site).partition(": ")[2]) for of, site in found] == [
+        ("room", "value < low  ->  (not (value < low))"),
+        ("room", "value < low  ->  (value <= low)"),
+        ("beside", "3  ->  2"),
+        ("beside", "3  ->  4"),
+    ]
+    main(["--at", f"{room}:7", "--minutes", "0"], root=project)
+    assert "2 more were drawn" in capsys.readouterr().out
 
 
 def test_of_each_room_that_is_named_twenty_are_drawn_unless_another_number_is_asked_for(project, capsys):

@@ -1,17 +1,18 @@
-"""What a module of tests runs is recorded once for one state of the sources, and tells which tests try a mutant."""
+"""What a module of tests runs is recorded once for one state of its room, and tells which tests try a mutant."""
 
 import pytest
 from mutants.run_lines import RunLines, Shelf
 from mutants.workshop import Workshop
 from tests.mutants.rehearsed_project import made_project
 
-RAN = {"tests/room/test_a.py::test_one": [0.5, {"src/room.py": [3, 4]}]}
+ROOM, OTHER = (f"src/model_checkpoint/{room}/one.py" for room in ("room", "other"))
+RAN = {"tests/room/test_a.py::test_one": [0.5, {ROOM: [3, 4]}]}
 
 
 @pytest.fixture
 def tree(tmp_path):
-    files = ["src/room.py", "tests/conftest.py", "tests/room/test_a.py", "tests/room/test_b.py", "pyproject.toml"]
-    for name in files:
+    tests = ["tests/conftest.py", "tests/room/test_a.py", "tests/room/test_b.py"]
+    for name in [ROOM, OTHER, *tests, "pyproject.toml"]:
         (tmp_path / "tree" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "tree" / name).write_text("")
     return tmp_path / "tree"
@@ -23,12 +24,13 @@ def tree(tmp_path):
         (None, True),
         ("tests/room/test_b.py", True),
         ("tests/room/test_a.py", False),
-        ("src/room.py", False),
+        (ROOM, False),
+        (OTHER, True),
         ("tests/conftest.py", False),
         ("pyproject.toml", False),
     ],
 )
-def test_what_tests_ran_is_known_until_they_or_what_they_run_changes(tree, tmp_path, changed, known):
+def test_what_tests_ran_is_known_until_they_or_their_room_change(tree, tmp_path, changed, known):
     module = tree / "tests/room/test_a.py"
     Shelf(tmp_path / "kept", tree, "room").put(module, RAN)
     if changed:
@@ -41,7 +43,7 @@ def test_what_tests_ran_is_known_until_they_or_what_they_run_changes(tree, tmp_p
 
 def test_only_the_latest_state_of_a_rooms_sources_is_kept(tree, tmp_path):
     for room, text in (("room", "a"), ("other", "a"), ("room", "b")):
-        (tree / "src/room.py").write_text(text)
+        (tree / ROOM).write_text(text)
         Shelf(tmp_path / "kept", tree, room).put(tree / "tests/room/test_a.py", RAN)
 
     assert sorted(path.name.partition("-")[0] for path in (tmp_path / "kept").iterdir()) == ["other", "room"]

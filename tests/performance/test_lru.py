@@ -1,13 +1,13 @@
 """A cache keeps its bounds in items, bytes and seconds, and never gives out what was invalidated."""
 
 import os
-import threading
 from dataclasses import dataclass
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from tests.ground.crowds import in_threads
 
 from model_checkpoint.errors import OptionInvalid
 from model_checkpoint.performance import LRUCache
@@ -198,11 +198,7 @@ def test_many_threads_keep_the_bounds():
             if n % 50 == 0:
                 cache.invalidate(n % 5)
 
-    threads = [threading.Thread(target=hammer, args=(seed,)) for seed in range(1, 5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(hammer, range(1, 5))
 
     stats = cache.stats()
     assert stats.items <= 50

@@ -13,7 +13,7 @@ from proof.child import ChildDied, result_of
 from proof.power_cut import Cut, Ending, check_harness, cut_power
 from proof.reading import CONTENDERS, Reading
 from proof.report import markdown, short_rows
-from tests.ground.power import Disk, PowerUnavailable
+from tests.ground.disks.power import Disk, PowerUnavailable
 from tests.ground.requirements import without_power
 
 ROOT = Path(__file__).parents[2]

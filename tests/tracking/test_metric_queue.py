@@ -5,6 +5,7 @@ import threading
 import time
 
 import pytest
+from tests.ground.crowds import in_threads
 
 from model_checkpoint.tracking.errors import FlushTimeout, TrackerClosed
 from model_checkpoint.tracking.metric_queue import GATHER_POINTS, MOST_POINTS, Logged, MetricQueue
@@ -76,11 +77,7 @@ def test_one_thread_delivers_what_many_threads_log(make_queue, receiver):
         for step in range(first, first + 500):
             queue.put(logged(step))
 
-    threads = [threading.Thread(target=log, args=(1_000 * i,)) for i in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(log, [1_000 * i for i in range(8)])
     queue.flush(SOON)
 
     assert sorted(receiver.steps) == sorted(1_000 * i + step for i in range(8) for step in range(500))

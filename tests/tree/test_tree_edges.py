@@ -194,6 +194,22 @@ def test_a_codec_that_fails_is_named_with_its_place():
         trip({"a": {"b": Picky(3)}})
 
 
+def test_a_class_that_is_defined_anew_takes_its_name_over_and_another_does_not():
+    def made():
+        class Reloaded:
+            pass
+
+        return Reloaded
+
+    first, second = made(), made()
+    for cls, code in ((first, 1), (second, 2)):
+        register_codec(cls, lambda one, code=code: code, lambda saved: saved)
+
+    assert trip([second()]) == [2]
+    with pytest.raises(UnsupportedType, match=r"register_codec: the name 'test.*Reloaded' belongs to .*, got int"):
+        register_codec(int, int, int, name=f"{first.__module__}.{first.__qualname__}")
+
+
 @pytest.mark.parametrize("state", [7, None, [1, [2]], (), {"a": [3]}, "text"], ids=repr)
 def test_the_state_of_an_object_may_be_anything(state):
     class Any:

@@ -88,10 +88,23 @@ def test_cycles_and_bottomless_nesting_are_refused():
 
 def test_deepest_allowed_nesting_comes_back():
     deep = 1
-    for _ in range(110):
+    for _ in range(120):
         deep = {"d": deep}
 
     same(deep, trip(deep))
+    with pytest.raises(UnsupportedType, match=r"nested deeper than 120"):
+        flatten({"d": deep})
+
+
+@pytest.mark.parametrize("wrap", [lambda key: (key,), lambda key: frozenset({key})])
+def test_keys_are_nested_as_deeply_as_values(wrap):
+    key = 1
+    for _ in range(119):
+        key = wrap(key)
+
+    flatten({key: 2})
+    with pytest.raises(UnsupportedType, match=r"nested deeper than 120"):
+        flatten({wrap(key): 2})
 
 
 def test_dataclasses_come_back_without_running_their_code():

@@ -8,31 +8,33 @@ pytestmark = pytest.mark.slow
 EMPTY = ("runs", "checkpoints", "compare", "diff", "storage", "integrity", "lineage", "saves")
 
 
-def in_both_themes(visitor, axe, name):
-    """What axe finds in light and in dark, with a picture of each."""
+LOOKS = [(width, theme) for width in (360, 1280, 1920) for theme in ("light", "dark")]
+
+
+def in_every_look(visitor, axe, name):
+    """What axe finds at three widths in light and in dark, and what can be moved sideways; with a picture of each."""
     found = []
-    for _ in range(2):
-        found += [f"{name}, {visitor.width}, {visitor.theme}: {one}" for one in visitor.violations(axe)]
+    for width, theme in LOOKS:
+        visitor.dress(width, theme)
+        found += [f"{name}, {width}, {theme}: {one}" for one in visitor.violations(axe)]
+        found += [f"{name}, {width}: can be moved sideways"] * (visitor.sideways() > 0)
         visitor.shoot(name)
-        visitor.flip_theme()
+    visitor.dress(1280, "light")
     return found
 
 
-@pytest.mark.parametrize("width", [360, 1280])
-def test_every_page_of_an_empty_folder_says_what_to_do(tmp_path, visit, axe, width):
+def test_every_page_of_an_empty_folder_says_what_to_do(tmp_path, visit, axe):
     (tmp_path / "runs").mkdir()
     wrongs = []
     with serving([str(tmp_path / "runs")], tmp_path / "cache") as address:
-        visitor = visit(address, width=width).open("/runs").settle()
+        visitor = visit(address).open("/runs").settle()
         for name in EMPTY:
             visitor.go(f"/{name}").settle()
-            wrongs += in_both_themes(visitor, axe, f"empty-{name}")
+            wrongs += in_every_look(visitor, axe, f"empty-{name}")
             if len(visitor.text(".answer")) < 20:
                 wrongs.append(f"{name}: says nothing")
             if any(word in visitor.text(".main") for word in ("undefined", "NaN", "Infinity", "null")):
                 wrongs.append(f"{name}: {visitor.text('.main')}")
-            if visitor.sideways() > 0:
-                wrongs.append(f"{name}: can be moved sideways")
 
     assert not wrongs
 
@@ -43,7 +45,7 @@ def test_what_is_not_here_is_told_with_a_way_back(tmp_path, visit, axe):
         visitor = visit(address)
         visitor.expected = ("404",)
         visitor.open("/run/nobody").settle()
-        wrongs = in_both_themes(visitor, axe, "missing-run")
+        wrongs = in_every_look(visitor, axe, "missing-run")
         visitor.go("/checkpoint/nothing")
         visitor.tab.get_by_role("alert").wait_for()
 
@@ -51,28 +53,25 @@ def test_what_is_not_here_is_told_with_a_way_back(tmp_path, visit, axe):
         assert visitor.tab.locator(".main .blank a.btn").count() == 1
 
 
-@pytest.mark.parametrize("width", [360, 1280])
-def test_dialogs_menus_palette_and_trash_can_be_used_by_all(small, tmp_path, visit, axe, width):
+def test_dialogs_menus_palette_and_trash_can_be_used_by_all(small, tmp_path, visit, axe):
     wrongs = []
     with serving([str(small.folder)], tmp_path / "cache") as address:
-        visitor = visit(address, width=width).open(f"/checkpoint/{small.real_checkpoints[0]}").settle()
+        visitor = visit(address).open(f"/checkpoint/{small.real_checkpoints[0]}").settle()
         tab = visitor.tab
         tab.get_by_role("button", name="More").click()
-        wrongs += visitor.violations(axe)
-        visitor.shoot("open-menu")
+        wrongs += in_every_look(visitor, axe, "open-menu")
         tab.get_by_role("button", name="Move to trash").click()
         tab.locator("dialog[open] code").wait_for()
-        wrongs += visitor.violations(axe)
-        visitor.shoot("open-dialog")
+        wrongs += in_every_look(visitor, axe, "open-dialog")
         tab.locator("dialog[open]").get_by_role("button", name="Move to trash").click()
         tab.get_by_text("1 checkpoint moved to trash").wait_for()
         tab.keyboard.press("Control+k")
         tab.locator("dialog.palette[open]").wait_for()
-        wrongs += visitor.violations(axe)
+        wrongs += in_every_look(visitor, axe, "open-palette")
         tab.keyboard.press("Escape")
         visitor.go("/storage").settle()
         tab.get_by_role("button", name="Trash 1").click()
         tab.get_by_role("button", name="Restore all").wait_for()
-        wrongs += in_both_themes(visitor, axe, "open-trash")
+        wrongs += in_every_look(visitor, axe, "open-trash")
 
     assert not wrongs

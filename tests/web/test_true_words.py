@@ -250,3 +250,31 @@ def test_a_curve_over_time_grows_by_its_tail_alone(small, tmp_path, visit, axis)
         series = [url for url in visitor.asked[asked:] if "/series" in url]
         assert series
         assert all("x=time" in url and "since=" in url for url in series)
+
+
+def test_runs_without_branches_reads_or_usual_metrics_are_told_in_words_that_fit(place, tmp_path, visit):
+    """As after a first evening: some runs that differ by much, one metric, nothing verified."""
+    folder, url = place
+    for n, loss in enumerate((1e-5, 3e25)):
+        with mc.ExperimentTracker(f"lr {n}", database_url=url) as run, manager_of(run, folder) as manager:
+            for step in range(4):
+                run.log_metrics({"loss": loss}, step=step)
+                manager.save_checkpoint({"w": np.ones(2)}, step=step, loss=loss)
+    with EnhancedDatabaseConnection(url) as database:
+        runs = ",".join(one.id for one in sorted(database.list_experiments().items, key=lambda one: one.name))
+    with serving([str(folder)], tmp_path / "cache") as address:
+        visitor = visit(address).open("/lineage").settle()
+        assert visitor.text(".answer") == "None of the 2 runs shown started from a checkpoint of another."
+        visitor.go("/integrity").settle()
+        assert visitor.text(".answer").startswith("None of 8 checkpoints was read back yet")
+        assert "No damage found" not in visitor.text(".main")
+        visitor.go(f"/compare?runs={runs}").settle()
+        visitor.tab.get_by_text("3.00e30\u00d7").first.wait_for()
+        visitor.go("/storage").settle()
+        visitor.tab.get_by_role("button", name="Goes 2").wait_for()  # the best by loss, which is what is measured
+        assert "val_loss" not in visitor.text(".main")
+        visitor.go("/runs").settle()
+        cut = "(all) => all.filter((one) => one.parentElement.scrollWidth > one.parentElement.clientWidth).length"
+        for width in (1280, 360):
+            visitor.dress(width, "light")
+            assert visitor.tab.locator("tr.r .badge").evaluate_all(cut) == 0, width

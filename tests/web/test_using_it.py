@@ -1,5 +1,6 @@
 """What people do on the pages, each in a real browser against a real server."""
 
+import dataclasses
 import time
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 from tests.web.conftest import serving
 
 import model_checkpoint as mc
-from model_checkpoint.database import EnhancedDatabaseConnection, Experiment, Metric
+from model_checkpoint.database import EnhancedDatabaseConnection, Experiment, LineageEdge, Metric
 
 pytestmark = pytest.mark.slow
 
@@ -345,3 +346,24 @@ def test_of_the_list_of_runs_only_rows_that_changed_are_asked_for_again(small, t
         runs = [url for url in visitor.asked[asked:] if "/api/runs" in url]
         assert runs
         assert all(f"ids={small.alive}&" in url for url in runs)
+
+
+def test_lineage_grows_by_the_run_that_changed_and_is_not_fetched_anew(small, tmp_path, visit):
+    with serving([str(small.folder)], tmp_path / "cache") as address, EnhancedDatabaseConnection(small.url) as database:
+        run, answers = database.get_experiment(small.alive), []
+        visitor = visit(address)
+        tab = visitor.tab
+        tab.on("response", lambda one: answers.append(one) if "/api/lineage" in one.url else None)
+        visitor.open(f"/lineage?all=1&exp={run.project_name}").settle()
+        new = dataclasses.replace(run, id="new-run", name="brand-new", start_time=run.start_time + 1)
+        database.save_experiment(new)
+        database.add_edge(LineageEdge(parent=database.latest(run.id).id, child=new.id, kind="resumed", step=7))
+        tab.locator("svg").get_by_text("brand-new").wait_for()
+        database.update_experiment(new.id, status="failed")
+        tab.locator("svg a[aria-label^='brand-new, failed']").wait_for()
+
+        first, *later = [(one.url, len(one.body())) for one in answers]
+        assert first[0].endswith("/api/lineage")
+        assert len(later) >= 2
+        assert all("ids=new-run" in url for url, _ in later), later
+        assert all(size < first[1] for _, size in later), (first, later)

@@ -112,6 +112,13 @@ class Visitor:
         self.theme = "dark" if self.theme == "light" else "light"
         self.tab.wait_for_function("(theme) => document.documentElement.dataset.theme === theme", arg=self.theme)
 
+    def dress(self, width: int, theme: str) -> None:
+        """Another width and theme while all that is open stays open: keys are for what is on top."""
+        self.tab.set_viewport_size({"width": width, "height": 900})
+        self.tab.evaluate("(theme) => { document.documentElement.dataset.theme = theme; }", theme)
+        self.width, self.theme = width, theme
+        self.tab.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
     def shoot(self, name: str) -> None:
         """Keep a picture of it."""
         SHOTS.mkdir(parents=True, exist_ok=True)

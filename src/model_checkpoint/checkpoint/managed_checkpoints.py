@@ -88,6 +88,7 @@ class ManagedCheckpoints:
 
     def restore_checkpoint(self, checkpoint_id: str) -> Checkpoint:
         """Bring a deleted checkpoint back."""
+        self._begin()
         row = self.connection.get_checkpoint(checkpoint_id)
         if row is None:
             raise CheckpointUnknown(f"checkpoint {checkpoint_id!r} is not in the catalog.")
@@ -183,7 +184,7 @@ class ManagedCheckpoints:
         return row_by_id(self._services, checkpoint_id, fresh=True)
 
     def _begin(self) -> None:
-        """Carry on, once, with what a manager that died had begun to remove."""
+        """Carry on, once, with what a manager that died had begun to remove or to bring back."""
         if not self._begun:
             self._begun = True
             with self._services.failures.tolerated("removals left open"):

@@ -14,6 +14,7 @@ from model_checkpoint.checkpoint.storage.backend_registry import find_backend, n
 from model_checkpoint.checkpoint.tolerated_failures import ToleratedFailures
 from model_checkpoint.checkpoint.trash_sweeper import TrashSweeper
 from model_checkpoint.database import EnhancedDatabaseConnection, open_catalog
+from model_checkpoint.database.values.file_urls import file_url
 from model_checkpoint.errors import OptionInvalid
 from model_checkpoint.hooks import HookManager
 from model_checkpoint.options import CompressionLevel
@@ -109,7 +110,7 @@ def default_url(store: Store) -> str:
             "'sqlite:///catalog.db' or 'postgresql://...'."
         )
     os.makedirs(store.url, exist_ok=True)
-    return f"sqlite:///{os.path.abspath(store.url)}/{CATALOG}"
+    return file_url(f"{os.path.abspath(store.url)}/{CATALOG}")
 
 
 def _spool_folder(store: Store, tracker: Any) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from model_checkpoint.cli.finding.catalogs import root_catalog_url
 from model_checkpoint.engine.common.info import CheckpointInfo
 from model_checkpoint.engine.root.listing import list_checkpoints, read_listed, to_info
-from model_checkpoint.engine.root.marks import NO_MARKS, read_marks
+from model_checkpoint.engine.root.marks import NO_MARKS, Marks, read_marks
 from model_checkpoint.engine.root.refs import choose_one, parse_ref
 from model_checkpoint.errors import CheckpointException, WrongReference
 from model_checkpoint.storage.locate import open_store
@@ -24,12 +24,15 @@ if TYPE_CHECKING:  # brings SQLAlchemy
     from model_checkpoint.engine.repairing.repair import RepairReport
 
 log = logging.getLogger("model_checkpoint.cli")
+_TELLER = "mckpt"  # in the audit trail: by which door it was done
 
 
 @contextmanager
 def echoing_marks(ref: str, action: str, database: str = "") -> Iterator[None]:
     """Tell the catalog of pins, tags and the note of a checkpoint when the block ends, however it ends."""
-    if root_catalog_url(parse_ref(ref).root, database) is None:
+    root = parse_ref(ref).root
+    url = root_catalog_url(root, database)
+    if url is None:
         yield
         return
     store, found = choose_one(ref)
@@ -41,8 +44,19 @@ def echoing_marks(ref: str, action: str, database: str = "") -> Iterator[None]:
     finally:
         now = read_marks(store, info.id).get(info.id, NO_MARKS)
         if done or now != before:
-            fields: dict[str, Any] = {"pinned": now.pinned, "tags": list(now.tags), "notes": now.note}
-            _echo([info], action, database, lambda catalog, id: catalog.update_checkpoint(id, **fields))
+            try:
+                _echo_marks(url, info, action, now)
+            except CheckpointException as error:
+                _remark_untold(root, error)
+
+
+def _echo_marks(url: str, info: CheckpointInfo, action: str, marks: Marks) -> None:
+    from model_checkpoint.database.local.told_marks import mark_checkpoint
+    from model_checkpoint.database.values.audit_entries import new_entry
+
+    entry = new_entry(action, info.id, details={"name": info.prefix, "by": _TELLER})
+    with _passing_over(info):
+        mark_checkpoint(url, entry, pinned=marks.pinned, tags=marks.tags, notes=marks.note)
 
 
 def echo_removed(infos: Sequence[CheckpointInfo], database: str = "") -> bool:
@@ -70,7 +84,9 @@ def echoing_retention(root: str, database: str, *, idle: bool) -> Iterator[dict[
 
 
 def _delete(catalog: EnhancedDatabaseConnection, id: str) -> None:
-    catalog.delete_checkpoint(id)
+    from model_checkpoint.checkpoint.catalog.removed_rows import mark_gone
+
+    mark_gone(catalog, id)
 
 
 def echo_repair(report: RepairReport, database: str = "") -> None:
@@ -114,7 +130,13 @@ def echoing_restored(root: str, database: str = "") -> Iterator[None]:
     finally:
         listed = [read_listed(store, name) for name in sorted(set(store.names()) - before)]
         back = [info for one in listed if one is not None and (info := to_info(store, one)).id]
-        _echo(back, "restore", database, lambda catalog, id: catalog.undelete_checkpoint(id))
+        _echo(back, "restore", database, _restore)
+
+
+def _restore(catalog: EnhancedDatabaseConnection, id: str) -> None:
+    from model_checkpoint.checkpoint.catalog.removed_rows import mark_back
+
+    mark_back(catalog, id)
 
 
 def _echo(
@@ -133,7 +155,7 @@ def _echo(
         if not only(catalog, info.id):
             return
         tell(catalog, info.id)
-        own = {"name": info.prefix, "by": "mckpt", **(details or {})}
+        own = {"name": info.prefix, "by": _TELLER, **(details or {})}
         catalog.record_audit(action, info.id, outcome=outcome, details=own)
 
     roots = {parse_ref(info).root for info in infos}
@@ -158,9 +180,13 @@ def _echo_root(
                 if parse_ref(info).root == root:
                     _echo_one(catalog, info, tell)
     except CheckpointException as error:
-        log.warning("the catalog could not be told (%s); `mckpt reindex %s` makes it right", error, root)
+        _remark_untold(root, error)
         return False
     return True
+
+
+def _remark_untold(root: str, error: CheckpointException) -> None:
+    log.warning("the catalog could not be told (%s); `mckpt reindex %s` makes it right", error, root)
 
 
 def _echo_one(
@@ -168,7 +194,14 @@ def _echo_one(
     info: CheckpointInfo,
     tell: Callable[[EnhancedDatabaseConnection, CheckpointInfo], None],
 ) -> None:
-    try:
+    with _passing_over(info):
         catalog.together(lambda: tell(catalog, info))
+
+
+@contextmanager
+def _passing_over(info: CheckpointInfo) -> Iterator[None]:
+    """Go on without a checkpoint that the catalog does not know."""
+    try:
+        yield
     except WrongReference:
         log.warning("%s is not in the catalog; `mckpt reindex` puts it there", info.path)

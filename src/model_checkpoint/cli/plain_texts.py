@@ -1,7 +1,7 @@
-"""Plain texts: arguments that are texts are taken as they are.
+"""Plain texts: arguments that are texts are taken as they are, and numbers that nobody gave.
 
 Newer versions of Typer ask a validation library whether a text is a text, and importing that takes longer than most
-verbs do. Numbers and choices are still left to Typer.
+verbs do. Numbers that are given, and choices, are still left to Typer.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 _AS_THEY_ARE = (str, bool, list[str])  # a shell gives texts, and a flag is there or not
+_NUMBERS = (int, int | None)
 
 
 class _TakenAsIs:
@@ -21,6 +22,16 @@ class _TakenAsIs:
         return value
 
 
+class _TakenIfLeftOut:
+    """Stands there for a number: one that was left out is what the verb says, which needs no proof."""
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        if value is None or value.__class__ is int:
+            return value
+        param._runtime_param = None  # Typer makes its own now
+        return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
+
+
 def take_texts_as_they_are(params: Iterable[Any]) -> None:
     """Let those of ``params`` that are texts or flags pass; older versions of Typer need no such thing.
 
@@ -29,5 +40,9 @@ def take_texts_as_they_are(params: Iterable[Any]) -> None:
     """
     for param in params:
         descriptor = getattr(param, "type_descriptor", None)
-        if descriptor is not None and descriptor.annotation in _AS_THEY_ARE:
+        if descriptor is None:
+            continue
+        if descriptor.annotation in _AS_THEY_ARE:
             param._runtime_param = _TakenAsIs()
+        elif descriptor.annotation in _NUMBERS:
+            param._runtime_param = _TakenIfLeftOut()

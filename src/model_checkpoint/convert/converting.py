@@ -16,9 +16,9 @@ from model_checkpoint.engine.common.info import CheckpointInfo
 from model_checkpoint.engine.common.option_checks import require
 from model_checkpoint.engine.common.progress import Listen, listening
 from model_checkpoint.engine.reading.export import Exported, export_file
-from model_checkpoint.engine.root.refs import Reference
+from model_checkpoint.engine.root.refs import Reference, parse_ref
 from model_checkpoint.engine.writing.save import Overwrite, save
-from model_checkpoint.errors import OptionInvalid
+from model_checkpoint.errors import CheckpointNotFound, OptionInvalid
 from model_checkpoint.events import Emit
 from model_checkpoint.plan import trainer_step
 
@@ -103,8 +103,9 @@ def convert(
     said = source.path if isinstance(source, CheckpointInfo) else str(source)
     if to == NATIVE:
         if found == NATIVE:
+            _require_there(said)
             raise OptionInvalid(
-                f"{said}: is a checkpoint of ours already, or nothing is there. Say with to= what to make of it "
+                f"{said}: is a checkpoint of ours already. Say what to make of it, with to= or --to "
                 f"({', '.join(_TARGETS)}). Nothing was done."
             )
         told = import_as(found, said)
@@ -168,6 +169,12 @@ def plain_name(text: str) -> str:
     """
     made = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "_" for c in text)[:120]
     return f"_{made[1:]}" if not made[:1].isalnum() else made
+
+
+def _require_there(said: str) -> None:
+    root = parse_ref(said).root
+    if "://" not in root and not os.path.exists(root):
+        raise CheckpointNotFound(f"{said}: nothing is there. Check the path. Nothing was done.")
 
 
 def _report(said: str, found: str, told: Imported, info: CheckpointInfo) -> Converted:

@@ -2,6 +2,7 @@
 
 The names of the stub beside this file are imported on first use.
 
+local               a file of this machine, asked and told without the database library.
 connection          the catalog of one database, whole.
 connection_classes  which class serves a URL; others may be registered.
 migration_manager   look at the schema of a database, bring it forward and back.

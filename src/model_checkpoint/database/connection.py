@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from sqlalchemy import URL, Connection
 
 from model_checkpoint import forks
-from model_checkpoint.database.catalog.audit_rows import AuditCatalog, noting_failed_migration
+from model_checkpoint.database.catalog.audit_rows import AuditCatalog, note_change, noting_failed_migration
 from model_checkpoint.database.catalog.best_rows import BestCatalog
 from model_checkpoint.database.catalog.experiment_rows import ExperimentCatalog
 from model_checkpoint.database.catalog.integrity_rows import IntegrityCatalog
@@ -35,7 +35,8 @@ from model_checkpoint.database.records import SchemaChange
 from model_checkpoint.database.saved_rows import SavedCatalog
 from model_checkpoint.database.schema.creation import create_catalog
 from model_checkpoint.database.schema.migration import Notify, ignore_change, migrate
-from model_checkpoint.database.schema.schema_version import HEAD, SchemaStatus, schema_status, stored_revision
+from model_checkpoint.database.schema.revisions import HEAD, SchemaStatus, schema_status
+from model_checkpoint.database.schema.schema_version import stored_revision
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -168,6 +169,8 @@ class EnhancedDatabaseConnection(
             >>> db.latest("r1").id
             'c1'
         """
+        if getattr(self._current, "connection", None) is not None:
+            return work()  # part of what is going together already
 
         def all_of_it(connection: Connection) -> T:
             self._current.connection = connection
@@ -239,13 +242,9 @@ class EnhancedDatabaseConnection(
         transactions = Transactions(pool)
         try:
             with noting_failed_migration(transactions, HEAD):
-                done = migrate(transactions, HEAD, notify=self._tell_change)
+                migrate(transactions, HEAD, record=note_change, notify=self._tell_change)
         finally:
             pool.close()
-        if done is not None:
-            self._revision = HEAD
-            details = {"from": done.from_revision, "to": done.to_revision, "backup": done.backup}
-            self.record_audit("migrate", "schema", details=details)
 
     def _too_new(self, so: str, revision: str = "") -> SchemaTooNew:
         return SchemaTooNew(

@@ -6,7 +6,7 @@ from types import TracebackType
 
 from sqlalchemy import URL, Connection
 
-from model_checkpoint.database.catalog.audit_rows import note_migration, noting_failed_migration
+from model_checkpoint.database.catalog.audit_rows import note_change, note_migration, noting_failed_migration
 from model_checkpoint.database.models import Base
 from model_checkpoint.database.opening.database_url import read_url
 from model_checkpoint.database.opening.pool import DatabasePool
@@ -14,7 +14,8 @@ from model_checkpoint.database.opening.transactions import Transactions
 from model_checkpoint.database.records import SchemaChange
 from model_checkpoint.database.schema.creation import create_catalog
 from model_checkpoint.database.schema.migration import Notify, ignore_change, migrate, scripts
-from model_checkpoint.database.schema.schema_version import CREATING, HEAD, REVISIONS, VERSION_TABLE, stored_revision
+from model_checkpoint.database.schema.revisions import CREATING, HEAD, REVISIONS, VERSION_TABLE
+from model_checkpoint.database.schema.schema_version import stored_revision
 
 
 class MigrationManager:
@@ -115,10 +116,7 @@ class MigrationManager:
         """
         current = self.get_current_version()
         if target in REVISIONS and target < current:
-            note_migration(self._transactions, "begun", {"from": current, "to": target})
+            begun = {"from": current, "to": target}
+            self._transactions.write(lambda connection: note_migration(connection, "begun", begun))
         with noting_failed_migration(self._transactions, target):
-            done = migrate(self._transactions, target, notify=self._notify, backup=backup)
-        if done is not None:
-            details = {"from": done.from_revision, "to": done.to_revision, "backup": done.backup}
-            note_migration(self._transactions, "ok", details)
-        return done
+            return migrate(self._transactions, target, record=note_change, notify=self._notify, backup=backup)

@@ -17,6 +17,9 @@ if TYPE_CHECKING:  # only series have arrays
 
 T = TypeVar("T")
 
+COMMITTED, DELETED = "committed", "deleted"  # the states of a checkpoint
+UNSAFE = ("damaged", "missing")  # health a resume does not start from
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
@@ -121,7 +124,7 @@ class Checkpoint:
     unique_bytes: int | None = None  # not shared with other checkpoints; None where nobody counted
     health: str = "unknown"  # or what the last `IntegrityRecord` said
     verified_at: float | None = None
-    state: str = "committed"  # or "deleted": the row stays, for its history and to be brought back
+    state: str = COMMITTED  # or DELETED: the row stays, for its history and to be brought back
     deleted_at: float | None = None
 
 
@@ -342,7 +345,7 @@ class IntegrityRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletionIntent:
-    """A deletion that was decided and is not finished until ``finished_at``: whoever finds it open carries on."""
+    """A deletion, or a return, decided and not finished until ``finished_at``: whoever finds it open carries on."""
 
     id: str
     checkpoint_id: str

@@ -241,6 +241,7 @@ class DistributedCheckpoint:
             limit,
             work,
             rank=ranks.rank,
+            world_size=ranks.world_size,
             telling=ranks.telling,
             tell=tell,
             attend=attend,

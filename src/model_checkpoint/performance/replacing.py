@@ -16,6 +16,7 @@ from io import BufferedWriter
 from pathlib import Path
 
 from model_checkpoint.errors import CheckpointException, DiskFull, ExceptionType, StorageFailure
+from model_checkpoint.flushing import flush
 
 _DRAFT = ".part"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -134,14 +135,11 @@ def _literal(name: str) -> str:
 
 
 def _flush_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(fd)
+        flush(folder)
     except OSError as error:
         if error.errno not in _UNSUPPORTED:
             raise
-    finally:
-        os.close(fd)
 
 
 @contextmanager

@@ -35,6 +35,7 @@ from model_checkpoint.plan.parts import live_matcher as live_matcher
 from model_checkpoint.plan.parts import matcher as matcher
 from model_checkpoint.plan.parts import renamer as renamer
 from model_checkpoint.plan.ranking import Ranking as Ranking
+from model_checkpoint.plan.ranking import contends as contends
 from model_checkpoint.plan.ranking import pareto_front as pareto_front
 from model_checkpoint.plan.reads import ChunkRead as ChunkRead
 from model_checkpoint.plan.reads import Piece as Piece

@@ -18,6 +18,18 @@ Tie = Literal["newest", "oldest"]
 NanPolicy = Literal["never", "worst", "error"]
 
 Metrics = Mapping[str, Any]
+CATALOG = "catalog"  # in the metadata of a checkpoint: what a manager remembers there
+
+
+def contends(metadata: Mapping[str, Any]) -> bool:
+    """Whether a checkpoint may be called the best, by its metadata; one saved with ``update_best=False`` may not.
+
+    Example:
+        >>> contends({}), contends({"catalog": {"contends": False}})
+        (True, False)
+    """
+    known = metadata.get(CATALOG)
+    return not isinstance(known, Mapping) or bool(known.get("contends", True))
 
 
 @dataclass(frozen=True, slots=True)

@@ -169,6 +169,22 @@ def as_number(text: str) -> float | None:
     return None if math.isnan(number) else number
 
 
+def flattened(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings by dotted names, as a search calls them.
+
+    Example:
+        >>> flattened({"optimizer": {"lr": 0.1}, "seed": 1})
+        {'optimizer.lr': 0.1, 'seed': 1}
+    """
+    found: dict[str, Any] = {}
+    for key, value in settings.items():
+        if isinstance(value, Mapping) and value:
+            found |= flattened(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = value
+    return found
+
+
 def _skip(text: str, at: int) -> int:
     while at < len(text) and text[at].isspace():
         at += 1

@@ -13,9 +13,10 @@ from model_checkpoint.errors import MemoryRefused
 from model_checkpoint.storage.contract.failures import (
     attempt_over,
     ended,
-    misused,
     name_taken,
     not_sealed,
+    require_within,
+    sealed_size,
 )
 from model_checkpoint.storage.contract.names import (
     MANIFEST,
@@ -78,23 +79,16 @@ class MemoryWriter:
     def write(self, offset: int, data: memoryview) -> None:
         """Write all of ``data`` at ``offset``."""
         view = memoryview(data).cast("B")
-        if not self._open:
-            raise misused(self._path, "it is closed already")
-        if offset < 0 or offset + len(view) > len(self.content):
-            outside = f"bytes {offset} to {offset + len(view)} lie outside the {len(self.content)} announced"
-            raise misused(self._path, outside)
+        announced = len(self.content)
+        require_within(self._path, offset, len(view), announced=announced, room=announced, still_open=self._open)
         self.content[offset : offset + len(view)] = view
         with self._counting:
             self._written += len(view)
 
     def seal(self, size: int | None = None) -> None:
         """Cut to ``size``, or to the announced size, and accept no more bytes."""
-        if not self._open:
-            raise misused(self._path, "it was sealed, or failed, before")
         announced = len(self.content)
-        final = announced if size is None else size
-        if not 0 <= final <= min(self._written, announced):
-            raise misused(self._path, f"only {self._written} of the {final} bytes announced were written")
+        final = sealed_size(self._path, size, announced=announced, written=self._written, still_open=self._open)
         if final < announced:
             self.content = memoryview(bytearray(self.content[:final]))  # a slice would hold on to all of it
         self._open, self.sealed = False, True

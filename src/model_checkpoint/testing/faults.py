@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from enum import Enum
 from typing import Any
 
 from model_checkpoint import forks
-from model_checkpoint.storage.local.syscalls import Syscalls
+from model_checkpoint.storage.local.syscalls import Syscalls, WrappedCalls
 
 KILLED = 137  # exit code of a process that a fault ended
 
@@ -74,7 +73,7 @@ def flushes_retried(trace: Sequence[Call]) -> list[Call]:
     return again
 
 
-class FaultyCalls(Syscalls):
+class FaultyCalls(WrappedCalls):
     """The system with a recorder, and one fault if given.
 
     Example:
@@ -85,7 +84,7 @@ class FaultyCalls(Syscalls):
     """
 
     def __init__(self, fault: Fault | None = None) -> None:
-        super().__init__()
+        super().__init__(Syscalls())
         self.fault = fault
         self.trace: list[Call] = []
         self._paths: dict[int, str] = {}
@@ -156,18 +155,3 @@ def _part(length: int) -> int:
     """About half, in whole blocks where there are several, as a disk would."""
     half = length // 2
     return max(half - half % _BLOCK if half > _BLOCK else half, min(length, 1))
-
-
-def _recording(name: str) -> Callable[..., Any]:
-    original = getattr(Syscalls, name)
-
-    @functools.wraps(original)
-    def method(self: FaultyCalls, *args: Any, **kwargs: Any) -> Any:
-        return self.perform(name, functools.partial(original, self), *args, **kwargs)
-
-    return method
-
-
-CALL_NAMES = tuple(name for name, value in vars(Syscalls).items() if callable(value) and not name.startswith("_"))
-for _name in CALL_NAMES:
-    setattr(FaultyCalls, _name, _recording(_name))

@@ -7,11 +7,8 @@ from pathlib import Path
 import pytest
 
 from model_checkpoint.errors import CheckpointNotFound, StorageFailure, UnsafeName
-from model_checkpoint.options import Graces
 from model_checkpoint.storage.contract.store import Attempt, Store
-from model_checkpoint.testing.blobs import blob_manifest, load_blobs, save_blobs, write_blob
-
-AT_ONCE = Graces(local=0.0, foreign=0.0, trash=0.0)
+from model_checkpoint.testing.blobs import AT_ONCE, blob_manifest, load_blobs, save_blobs, write_blob
 
 
 class LinkSuite:

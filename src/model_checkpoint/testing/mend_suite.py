@@ -9,9 +9,8 @@ import pytest
 from model_checkpoint.errors import CheckpointNotFound, StorageFailure, UnsafeName
 from model_checkpoint.options import Graces
 from model_checkpoint.storage.contract.store import Mending, Store
-from model_checkpoint.testing.blobs import blob_manifest, load_blobs, save_blobs, stage_blobs, write_blob
+from model_checkpoint.testing.blobs import AT_ONCE, blob_manifest, load_blobs, save_blobs, stage_blobs, write_blob
 
-AT_ONCE = Graces(local=0.0, foreign=0.0, trash=0.0)
 FILES = {"x-a1": b"one" * 5000, "y-a1": b"two"}
 DAMAGED = {"x-a1": b"0ne" * 5000, "y-a1": b"two"}
 

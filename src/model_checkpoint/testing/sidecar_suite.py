@@ -7,13 +7,10 @@ from pathlib import Path
 import pytest
 
 from model_checkpoint.errors import CheckpointNotFound, UnsafeName
-from model_checkpoint.options import Graces
 from model_checkpoint.storage.contract.sidecars import SidecarKeeper, sidecars_of
 from model_checkpoint.storage.contract.stamping import stamp_all
 from model_checkpoint.storage.contract.store import Store
-from model_checkpoint.testing.blobs import save_blobs
-
-AT_ONCE = Graces(local=0.0, foreign=0.0, trash=0.0)
+from model_checkpoint.testing.blobs import AT_ONCE, save_blobs
 
 
 class SidecarSuite:

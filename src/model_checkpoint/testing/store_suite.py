@@ -18,9 +18,9 @@ import pytest
 
 from model_checkpoint.errors import CheckpointNotFound, StepExists, StorageFailure, Truncated, UnsafeName
 from model_checkpoint.storage.contract.store import Attempt, Reader, Store, Writer, read_manifests
-from model_checkpoint.testing.blobs import blob_manifest, load_blobs, save_blobs, stage_blobs, write_blob
+from model_checkpoint.testing.blobs import AT_ONCE, blob_manifest, load_blobs, save_blobs, stage_blobs, write_blob
 from model_checkpoint.testing.mend_suite import MendSuite
-from model_checkpoint.testing.trash_suite import AT_ONCE, TrashSuite
+from model_checkpoint.testing.trash_suite import TrashSuite
 
 UNSAFE: Sequence[str] = (
     *("", ".", "..", "../x", "/etc/x", "a/b", "a//b", "C:\\x", "a\0b", "a\nb", "a b", "a~b"),

@@ -12,9 +12,7 @@ import pytest
 from model_checkpoint.errors import CheckpointNotFound, StepExists
 from model_checkpoint.options import Graces
 from model_checkpoint.storage.contract.store import Store
-from model_checkpoint.testing.blobs import blob_manifest, load_blobs, save_blobs, stage_blobs
-
-AT_ONCE = Graces(local=0.0, foreign=0.0, trash=0.0)
+from model_checkpoint.testing.blobs import AT_ONCE, blob_manifest, load_blobs, save_blobs, stage_blobs
 
 
 class TrashSuite:

@@ -12,6 +12,7 @@ from .nodes.summary import PartSummary as PartSummary
 from .nodes.summary import TreeSummary as TreeSummary
 from .nodes.summary import summary as summary
 from .restoring.live_specs import aligned as aligned
+from .restoring.live_specs import both_sides as both_sides
 from .restoring.live_specs import live_specs as live_specs
 from .restoring.live_specs import stands_alone as stands_alone
 from .restoring.live_specs import unasked as unasked

@@ -3,6 +3,7 @@
 import json
 import shlex
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from typer.testing import CliRunner
 import model_checkpoint as mc
 from model_checkpoint.api.library.shelves import Library
 from model_checkpoint.cli.main import app
-from model_checkpoint.database import EnhancedDatabaseConnection
+from model_checkpoint.database import Checkpoint, EnhancedDatabaseConnection, Experiment
 
 
 def plan(server, made, *keep):
@@ -137,3 +138,29 @@ def test_a_read_only_server_changes_nothing(made, tmp_path):
             answer = server.post(f"/api/{path}", json=body)
             assert (answer.status_code, answer.json()["code"]) == (403, "ReadOnlyHere"), path
     assert len(mc.list_checkpoints(made.root)) == 4
+
+
+def test_what_is_remarked_of_several_runs_is_remarked_once(server, made):
+    plan = server.post("/api/retention/plan", json={"keep": ["last:3", "best:nobody_measured_this"]}).json()
+
+    assert any("nobody_measured_this" in note for note in plan["notes"])
+    assert len(plan["notes"]) == len(set(plan["notes"]))
+
+
+def test_a_root_that_has_fallen_silent_fills_its_disk_more_slowly_than_when_it_saved(tmp_path):
+    """A burst that is over is no pace: a disk must not be called full within minutes when nobody writes to it."""
+    now, rates = time.time(), []
+    for silent in (2.0, 3600.0):
+        folder = tmp_path / str(silent)
+        folder.mkdir()
+        with EnhancedDatabaseConnection(f"sqlite:///{folder}/experiments.db") as database:
+            database.save_experiment(Experiment(id="r1", name="baseline"))
+            for step in range(6):
+                moment = now - silent - 6 + step
+                row = Checkpoint(id=f"c{step}", experiment_id="r1", step=step, root=str(folder), file_size=10**6)
+                database.save_checkpoint(replace(row, created_at=moment))
+        with Library([str(folder)], cache_dir=str(tmp_path / "cache")) as library, Server(library) as server:
+            rates.append(server.get("/api/storage").json()["disks"][0]["rate"])
+
+    assert rates[0] > 1e10  # some megabytes a second
+    assert 0 < rates[1] < 3e7  # one in an hour, at most

@@ -253,3 +253,15 @@ def test_a_loss_scale_that_was_logged_is_drawn(reader, built):
 
     assert told["x"] == [10, 20, 30, 40]
     assert reader.get(f"/api/runs/{built.alive}/loss-scale").status_code == 404
+
+
+def test_lineage_of_some_runs_is_theirs_and_of_what_they_came_from_as_in_the_whole(reader):
+    """What a page asks when it hears that a run changed; it must fit into what the page has."""
+    whole = {node["run"]: node for node in reader.get("/api/lineage").json()["nodes"]}
+    child = next(node for node in whole.values() if node["parent"])
+
+    some = {node["run"]: node for node in reader.get(f"/api/lineage?ids={child['run']},nobody").json()["nodes"]}
+
+    assert some == {id: whole[id] for id in (child["run"], child["parent"])}
+    assert len(whole) > len(some)
+    assert reader.get("/api/lineage?ids=nobody").json()["nodes"] == []

@@ -104,6 +104,22 @@ def test_what_is_saved_without_a_claim_to_be_the_best_never_is(make):
         manager.load_checkpoint(checkpoint_type="best_loss")
 
 
+def test_what_is_saved_without_a_claim_is_not_the_best_of_the_plain_root_either(make):
+    """The manifest says so, whoever reads it."""
+    manager = make()
+    aside = manager.save_checkpoint({"w": np.zeros(2)}, step=1, loss=0.1, update_best=False)
+    best = manager.save_checkpoint({"w": np.ones(2)}, step=2, loss=0.5)
+    newest = manager.save_checkpoint({"w": np.zeros(2)}, step=3, loss=0.9)
+
+    plan = mc.prune(manager.root, keep=[mc.best("loss")], dry_run=True)
+
+    assert mc.load(manager.root, best="loss", parts="model")["model"]["w"].tolist() == [1, 1]
+    assert [one.candidate.id for one in plan.kept] == [newest, best]
+    assert [(one.candidate.id, one.reasons) for one in plan.dropped] == [
+        (aside, ("best 1 by loss: was saved with update_best=False",))
+    ]
+
+
 @pytest.mark.usefixtures("database_url")
 def test_another_criterion_after_a_restart_gives_the_flags_anew(make):
     ids = saved(make(best_metric="acc"), scores((0.9, 3.0), (0.8, 1.0)))

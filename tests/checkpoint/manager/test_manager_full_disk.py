@@ -4,7 +4,7 @@ import os
 
 import numpy as np
 import pytest
-from tests.storage.local.faults.test_full_disk import FULL_DISKS, fill_blocks, fill_inodes, mounted
+from tests.ground.disks.full_disks import FULL_DISKS, fill_blocks, fill_inodes, full_disk_of
 
 import model_checkpoint as mc
 from model_checkpoint import EnhancedCheckpointManager
@@ -21,14 +21,7 @@ def fill_all(mount_point):
     fill_inodes(mount_point)
 
 
-DISKS = {**FULL_DISKS, "ext4 blocks and inodes": (*FULL_DISKS["ext4 inodes"][:2], fill_all)}
-
-
-@pytest.fixture(params=DISKS)
-def full_disk(request, tmp_path):
-    kind, options, fill = DISKS[request.param]
-    with mounted(tmp_path, kind, **options) as mount_point:
-        yield mount_point, fill
+full_disk = full_disk_of({**FULL_DISKS, "ext4 blocks and inodes": (*FULL_DISKS["ext4 inodes"][:2], fill_all)})
 
 
 def managed(root):

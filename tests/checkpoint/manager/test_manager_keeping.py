@@ -1,19 +1,17 @@
-"""Deleting, bringing back, pinning and retention: row and files together, finished after a kill."""
+"""Deleting, bringing back, pinning and retention: row and files together."""
 
 import os
-import signal
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
 import model_checkpoint as mc
 from model_checkpoint.checkpoint import CheckpointUnknown
+from model_checkpoint.checkpoint.catalog.reindexing import reindex
 from model_checkpoint.checkpoint.keeping.kept_reasons import kept_reasons
 from model_checkpoint.checkpoint.keeping.run_policies import policy_in_force
 from model_checkpoint.database import Experiment
-from model_checkpoint.errors import OptionInvalid
+from model_checkpoint.errors import OptionInvalid, StepExists, WrongReference
 from model_checkpoint.hooks import HookEvent, HookVetoed, SmartCheckpointRetentionHook, StrategyCatalog
 from model_checkpoint.storage.local.store import LocalStore
 
@@ -52,6 +50,46 @@ def test_a_deleted_best_hands_its_flag_on_and_gets_it_back(served):
 
     served.restore_checkpoint(ids[2])
     assert [row.id for row in served.list_checkpoints(best_only=True)] == [ids[2]]
+
+
+@pytest.mark.usefixtures("database_url")
+def test_a_best_that_goes_with_the_next_best_hands_its_flag_to_one_that_stays(manager):
+    ids = [manager.save_checkpoint({"w": np.ones(2)}, step=step, loss=float(step)) for step in range(4)]
+
+    manager.prune(keep=[mc.last(1)])
+
+    assert [(row.id, row.is_best_loss) for row in manager.list_checkpoints()] == [(ids[3], True)]
+
+
+def test_what_comes_back_is_what_was_deleted_and_nothing_else_of_its_name(manager):
+    """Names of a plain root tell the step, and a step may be saved again."""
+    infos = []
+    for value in (1.0, 2.0):
+        mc.save(manager.root, {"w": np.full(2, value)}, step=7)
+        reindex(manager.root, manager.connection)
+        infos.append(mc.list_checkpoints(manager.root)[0])
+        manager.delete_checkpoint(infos[-1].id)
+
+    manager.restore_checkpoint(infos[0].id)
+
+    assert there(manager) == {infos[0].id}
+    with pytest.raises(StepExists, match="a checkpoint of that name exists"):
+        manager.restore_checkpoint(infos[1].id)
+    assert manager.connection.get_checkpoint(infos[1].id).state == "deleted"
+    assert manager.connection.open_intents() == []
+
+
+def test_what_is_no_longer_in_the_trash_does_not_come_back_and_is_not_tried_again(make):
+    manager = make(grace=0)
+    first, second = saved(manager, 2)
+    manager.delete_checkpoint(first)
+    mc.prune(manager.root, keep=[mc.last(9)], grace=0)
+
+    with pytest.raises(WrongReference, match="is not in the trash; its grace may be over"):
+        manager.restore_checkpoint(first)
+
+    assert manager.connection.open_intents() == []
+    assert [row.id for row in manager.list_checkpoints()] == [second]
 
 
 def test_a_hook_may_prevent_a_deletion(manager):
@@ -154,48 +192,6 @@ def test_the_manager_is_what_strategy_hooks_need(manager):
 
     assert len(manager.checkpoints()) == 2
     assert there(manager) == {row.id for row in manager.checkpoints()}
-
-
-CHILD = """
-import os, signal, sys
-import numpy as np
-from model_checkpoint.checkpoint import EnhancedCheckpointManager
-from model_checkpoint.database import Experiment
-from model_checkpoint.errors import OptionInvalid
-folder, url, method = sys.argv[1:]
-manager = EnhancedCheckpointManager(None, folder, max_checkpoints=None, database_url=url)
-manager.connection.save_experiment(Experiment(id="r", name="r"))
-ids = [manager.save_checkpoint({"w": np.ones(2)}, step=step, experiment_id="r") for step in range(2)]
-def die(*args, **options):
-    os.kill(os.getpid(), signal.SIGKILL)
-if method == "discard":
-    type(manager._services.store).discard = die
-else:
-    setattr(type(manager.connection), method, die)
-print(ids[0], flush=True)
-manager.delete_checkpoint(ids[0])
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.fault
-@pytest.mark.parametrize("method", ["record_intent", "discard", "mark_deleted", "finish_intent"])
-def test_a_deletion_that_was_killed_is_finished_by_the_next_manager(tmp_path, method, make, database_url):
-    command = [sys.executable, "-c", CHILD, f"{tmp_path}/root", database_url, method]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ})
-    id = done.stdout.strip()
-    assert done.returncode == -signal.SIGKILL
-
-    manager = make(tracker=None, database_url=database_url)
-    manager.save_checkpoint({"w": np.ones(2)}, step=5, experiment_id="r")
-
-    begun = method != "record_intent"
-    assert (id in there(manager)) is not begun
-    assert (id in {row.id for row in manager.list_checkpoints("r")}) is not begun
-    assert manager.connection.open_intents() == []
-    if begun:
-        manager.restore_checkpoint(id)
-        assert manager.load_checkpoint(id)["step"] == 0
 
 
 @pytest.mark.usefixtures("database_url")

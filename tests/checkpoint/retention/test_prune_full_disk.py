@@ -5,7 +5,7 @@ import os
 import numpy as np
 import pytest
 from tests.checkpoint.retention.retention_ground import steps
-from tests.storage.local.faults.test_full_disk import FULL_DISKS, mounted
+from tests.ground.disks.full_disks import FULL_DISKS, full_disk_of
 
 import model_checkpoint as mc
 from model_checkpoint.errors import DiskFull
@@ -16,11 +16,7 @@ pytestmark = pytest.mark.slow
 DATA = np.arange(40_000, dtype=np.float32)
 
 
-@pytest.fixture(params=FULL_DISKS)
-def full_disk(request, tmp_path):
-    kind, options, fill = FULL_DISKS[request.param]
-    with mounted(tmp_path, kind, **options) as mount_point:
-        yield mount_point, fill
+full_disk = full_disk_of(FULL_DISKS)
 
 
 def test_a_full_disk_is_pruned_and_has_room_again(full_disk):

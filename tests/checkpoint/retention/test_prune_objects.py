@@ -2,32 +2,24 @@
 
 import pytest
 from tests.checkpoint.retention.retention_ground import fill, steps
-from tests.ground import object_servers
 
 import model_checkpoint as mc
 from model_checkpoint.checkpoint.retention.candidates import read_candidates
 from model_checkpoint.engine.root.intents import open_intents
 from model_checkpoint.engine.root.marks import read_marks
 from model_checkpoint.errors import StorageFailure
-from model_checkpoint.options import Graces
 from model_checkpoint.storage import ObjectStore
 from model_checkpoint.storage.objects.requests.bucket import Bucket
+from model_checkpoint.testing.blobs import AT_ONCE
 
 pytestmark = pytest.mark.s3
 
 KEEP = [mc.last(2), mc.best("val_loss")]
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    with object_servers.moto(tmp_path_factory.mktemp("moto")) as server:
-        server.make_bucket("bucket")
-        yield server
-
-
 @pytest.fixture
-def store(server, tmp_path):
-    store = ObjectStore(f"s3://bucket/retention/{tmp_path.name}", store=server.client("bucket"))
+def store(moto, tmp_path):
+    store = ObjectStore(f"s3://bucket/retention/{tmp_path.name}", store=moto.client("bucket"))
     fill(store, range(1, 8), metric=lambda step: abs(step - 3))
     return store
 
@@ -58,7 +50,7 @@ def test_marks_follow_a_deletion_and_go_when_it_is_final(store):
     assert {info.step: info.pinned for info in mc.list_checkpoints(store)}[1]
 
     mc.delete(store, step=1)
-    mc.collect_garbage(store, graces=Graces(local=0.0, foreign=0.0, trash=0.0))
+    mc.collect_garbage(store, graces=AT_ONCE)
     assert read_marks(store) == {}
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.ground import object_servers
 
 import model_checkpoint as mc
 from model_checkpoint.checkpoint.storage import BaseStorageBackend, TorchBackend
@@ -26,12 +25,11 @@ from model_checkpoint.errors import (
     WrittenByBackend,
 )
 from model_checkpoint.manifest import decode, encode, pack
-from model_checkpoint.options import Graces
 from model_checkpoint.storage.local.store import LocalStore
 from model_checkpoint.storage.locate import open_store
 from model_checkpoint.testing import Ended, Fault, Kind, each_call, flushes_retried
+from model_checkpoint.testing.blobs import AT_ONCE
 
-NOW = Graces(local=0.0, foreign=0.0, trash=0.0)
 BIG = np.random.default_rng(0).bytes(9 << 20)  # three chunks
 
 
@@ -48,18 +46,10 @@ class Bytes(BaseStorageBackend):
 @pytest.fixture(params=["local", "memory", pytest.param("s3", marks=pytest.mark.s3)])
 def root(request, tmp_path):
     if request.param == "s3":
-        server = request.getfixturevalue("bucket_server")
-        for key, value in server.environment().items():
+        for key, value in request.getfixturevalue("moto").environment().items():
             request.getfixturevalue("monkeypatch").setenv(key, value)
-        return f"s3://bucket/{tmp_path.name}"
+        return f"s3://bucket/opaque/{tmp_path.name}"
     return f"{tmp_path}/root" if request.param == "local" else f"memory://{tmp_path.name}"
-
-
-@pytest.fixture(scope="module")
-def bucket_server(tmp_path_factory):
-    with object_servers.moto(tmp_path_factory.mktemp("moto")) as server:
-        server.make_bucket("bucket")
-        yield server
 
 
 def test_files_of_any_size_come_back_from_every_kind_of_store(root):
@@ -247,7 +237,7 @@ def test_no_fault_at_any_call_loses_or_shows_half_of_a_checkpoint(tmp_path, faul
         if 2 in there:
             found = withdraw(LocalStore(f"{folder}"), "step-00000002", own=Bytes())
             assert found == {"files": [b"x" * 5000, b"y"]}
-        mc.collect_garbage(f"{folder}", graces=NOW)
+        mc.collect_garbage(f"{folder}", graces=AT_ONCE)
         assert [one.step for one in mc.list_checkpoints(f"{folder}")] == there
         assert os.listdir(f"{folder}/.staging") == []
     assert calls > 15

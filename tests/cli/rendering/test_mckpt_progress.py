@@ -1,6 +1,9 @@
 """Long work tells how far it has come: to programs by a callable, to people by a bar that ends where the work does."""
 
 import re
+import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -103,3 +106,37 @@ def test_a_person_sees_a_bar_and_it_goes_when_the_work_is_done(root, tmp_path):
         _, text = on_terminal(100, *map(str, words))
         assert re.search(bar, text), text
         assert "\x1b[2K" in text  # the line of the bar is taken back
+
+
+WHOLE = r"{} .*\b([\d.]+ (?:kB|bytes)) of \1"  # the last thing a bar shows
+
+
+def long_calls(root):
+    """Verbs that read or write every byte, and what their bars are called."""
+    theirs = root.parent / "theirs"
+    if not theirs.exists():
+        theirs.mkdir()
+        export_file(root, theirs / "step-5.safetensors")
+    return [
+        (("verify", root), "verifying"),
+        (("convert", theirs / "step-5.safetensors", root.parent / "from"), "saving"),
+        (("convert", root, root.parent / "hf", "--to", "hf"), "converting"),
+        (("adopt", theirs, root.parent / "adopted"), "adopting"),
+    ]
+
+
+def test_bars_of_work_on_every_byte_end_full_on_a_terminal_and_are_not_there_in_a_pipe(root):
+    for words, title in long_calls(root):
+        code, text = on_terminal(100, *map(str, words))
+        assert code == 0, text
+        assert re.search(WHOLE.format(title), text), text
+        assert "\x1b[2K" in text
+
+    shutil.rmtree(root.parent / "from")
+    for words, title in long_calls(root)[:2]:
+        done = subprocess.run(
+            [sys.executable, "-m", "model_checkpoint", *map(str, words)], capture_output=True, text=True, check=True
+        )
+        assert done.stderr == ""
+        assert title not in done.stdout
+        assert "\x1b" not in done.stdout

@@ -204,6 +204,22 @@ def test_marks_and_removals_reach_the_catalog_of_a_root(root, mckpt):
     assert row(root).state == "deleted"
 
 
+def test_the_best_that_is_removed_hands_its_flag_on_and_has_it_when_it_is_back(root, mckpt):
+    for step in (5, 6, 7):
+        mc.save(root, {"w": np.ones(3)}, step=step, metrics={"loss": step / 10})
+    mckpt("reindex", root)
+
+    def flagged():
+        return [step for step in (5, 6, 7) if row(root, step).is_best_loss]
+
+    mckpt("rm", f"{root}@5")
+    assert flagged() == [6]
+    mckpt("restore", f"{root}@5")
+    assert flagged() == [5]
+    mckpt("prune", root, "--keep", "last:1")
+    assert flagged() == [7]
+
+
 def trail(root):
     with open_catalog(f"sqlite:///{root}/catalog.db") as db:
         return [(one.action, one.outcome, one.details) for one in db.audit().items if one.details.get("by") == "mckpt"]

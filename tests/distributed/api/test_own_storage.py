@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from tests.distributed.api.own_parts import OwnStorage
 from tests.distributed.threads import all_well, on_ranks, told
+from tests.ground.crowds import in_threads
 
 import model_checkpoint as mc
 from model_checkpoint.distributed import (
@@ -21,6 +22,7 @@ from model_checkpoint.distributed import (
     StorageFactory,
     StorageOptions,
 )
+from model_checkpoint.distributed.storing import keyed_attempt
 from model_checkpoint.distributed.storing.keyed_store import KeyedStore
 from model_checkpoint.errors import OptionInvalid, RootNotShared, StorageFailure
 from model_checkpoint.options import Graces
@@ -87,11 +89,7 @@ def test_of_many_who_create_a_path_one_does(storage):
         if storage.create("x/y", bytes([number])):
             won.append(number)
 
-    threads = [threading.Thread(target=create, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(create, range(8))
 
     assert len(won) == 1
     assert storage.read("x/y") == bytes(won)
@@ -202,8 +200,6 @@ def test_what_dead_saves_and_deletions_left_is_swept():
     writer = dead.create("x-dead", 3)
     writer.write(0, memoryview(b"abc"))
     writer.seal()
-    from model_checkpoint.distributed.storing import keyed_attempt
-
     keyed_attempt._living.clear()  # as in the next process
 
     kept = store.sweep(Graces())
@@ -217,6 +213,109 @@ def test_what_dead_saves_and_deletions_left_is_swept():
     live = {"w": np.zeros(9)}
     checkpoint.load(live, {"m": 0}, LoadOptions(checkpoint_prefix="b"))
     assert live["w"].all()
+
+
+GONE = Graces(local=0, foreign=0, trash=0)
+
+
+def saved_by_two(storage, prefix="x"):
+    def save(coordinator):
+        return DistributedCheckpoint(coordinator, storage).save_model_only(
+            state(coordinator), SaveOptions(checkpoint_prefix=prefix)
+        )
+
+    all_well(on_ranks(2, save))
+
+
+def test_verdicts_are_swept_a_grace_after_their_attempts():
+    storage = OwnStorage()
+    store = KeyedStore(storage)
+    saved_by_two(storage)
+    attempt = store.stage_shared("given-up", "attempt-1")
+    assert not store.settle("given-up", "attempt-1")
+    assert len(storage.list(".verdicts/")) == 2
+
+    store.sweep(Graces())
+    assert len(storage.list(".verdicts/")) == 2
+    assert store.sweep(GONE, dry_run=True).nbytes > 0
+    assert len(storage.list(".verdicts/")) == 2
+    store.sweep(GONE)
+
+    assert storage.list(".verdicts/") == []
+    assert mc.load(store, per_rank=0)["model"]["w"].shape == (2000,)
+    with pytest.raises(StorageFailure, match="given-up"):  # rank 0 was stopped until now
+        attempt.publish(b"the manifest")
+    assert store.names() == ["x"]
+
+
+def test_a_dead_save_is_carried_out_if_that_was_decided_and_given_up_if_not(monkeypatch):
+    """Rank 0 may be stopped for longer than the grace, right before or after it has decided."""
+    storage = OwnStorage()
+    store = KeyedStore(storage)
+    undecided, decided = store.stage_shared("a", "attempt-a"), store.stage_shared("b", "attempt-b")
+    for one in (undecided, decided):
+        writer = one.create("file", 3)
+        writer.write(0, memoryview(b"abc"))
+        writer.seal()
+    with monkeypatch.context() as stopped:
+        stopped.setattr(keyed_attempt, "place", lambda *args: (_ for _ in ()).throw(InterruptedError("stopped")))
+        with pytest.raises(InterruptedError, match="stopped"):
+            decided.publish(b"the manifest of b")
+    keyed_attempt._living.clear()  # as in the next process
+
+    swept = store.sweep(GONE)
+
+    assert sorted(swept.attempts) == ["attempt-a", "attempt-b"]
+    assert (store.names(), storage.list(".attempts/")) == (["b"], [])
+    assert len(storage.list("data/")) == 1
+    with pytest.raises(StorageFailure, match="checkpoints/a"):
+        undecided.publish(b"the manifest of a")
+    assert store.read_manifest("b") == b"the manifest of b"
+
+
+def test_a_dead_overwrite_that_was_decided_does_not_replace_what_was_saved_since(monkeypatch):
+    storage = OwnStorage()
+    store = KeyedStore(storage)
+
+    def published(attempt, content):
+        begun = store.stage_shared("x", attempt)
+        writer = begun.create("file", len(content))
+        writer.write(0, memoryview(content))
+        writer.seal()
+        begun.publish(content, replace=True)
+
+    published("attempt-1", b"first")
+    with monkeypatch.context() as stopped:
+        stopped.setattr(keyed_attempt, "place", lambda *args: (_ for _ in ()).throw(InterruptedError("stopped")))
+        with pytest.raises(InterruptedError, match="stopped"):
+            published("attempt-2", b"stale")
+    published("attempt-3", b"newest")
+    keyed_attempt._living.clear()  # as in the next process
+
+    assert list(store.sweep(GONE).attempts) == ["attempt-2"]
+
+    assert store.read_manifest("x") == b"newest"
+    assert store.settle("x", "attempt-2")  # as if it had been there before the newest replaced it
+    assert store.read_manifest("x") == b"newest"
+
+
+def test_a_rank_that_asks_after_the_verdict_was_swept_changes_nothing():
+    """It was stopped in its last step, and the checkpoint has been deleted, or its files linked, since."""
+    storage = OwnStorage()
+    store = KeyedStore(storage)
+    saved_by_two(storage)
+    (verdict,) = storage.list(".verdicts/")
+    attempt, before = verdict.removeprefix(".verdicts/"), set(storage.list("data/"))
+    mc.delete(store, name="x")
+
+    assert store.settle("x", attempt)  # it was published
+    assert store.names() == []
+    store.sweep(Graces(local=0, foreign=0))
+    assert not store.settle("x", attempt)
+
+    assert (store.names(), set(storage.list("data/"))) == ([], before)
+    mc.undelete(store, name="x")
+    assert mc.load(store, per_rank=0)["model"]["w"].shape == (2000,)
 
 
 def test_a_checkpoint_saved_again_shares_what_did_not_change():

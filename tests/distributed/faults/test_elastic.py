@@ -20,6 +20,7 @@ import model_checkpoint as mc
 pytestmark = [pytest.mark.slow, pytest.mark.distributed, pytest.mark.fault]
 
 PROGRAM = Path(__file__).parent / "elastic_program.py"
+PATIENCE = "last_call_timeout=6,keep_alive_interval=2,keep_alive_max_attempt=5"
 
 
 ENV = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -50,6 +51,14 @@ def check_training(root, worlds):
         assert np.isclose(float(loss), truth[int(step) - 1], rtol=1e-5)
 
 
+def one_or_two_nodes():
+    """What each node of such a job is told."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        place = f"--rdzv-endpoint=127.0.0.1:{probe.getsockname()[1]}"
+    return ["--nnodes=1:2", "--rdzv-backend=c10d", "--rdzv-id=job", "--local-addr=127.0.0.1", place]
+
+
 def test_a_job_that_torchrun_starts_again_goes_on_where_all_ranks_had_saved(tmp_path):
     with torchrun(tmp_path, "--standalone", "--nproc-per-node=2") as job:
         assert job.wait(200) == 0
@@ -58,15 +67,11 @@ def test_a_job_that_torchrun_starts_again_goes_on_where_all_ranks_had_saved(tmp_
 
 
 def test_a_job_that_has_lost_a_node_goes_on_with_the_ranks_that_are_left(tmp_path):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        place = f"--rdzv-endpoint=127.0.0.1:{probe.getsockname()[1]}"
-    job = ["--nnodes=1:2", "--rdzv-backend=c10d", "--rdzv-id=job", "--local-addr=127.0.0.1", place]
-    patience = "last_call_timeout=6,keep_alive_interval=2,keep_alive_max_attempt=5"
+    job = one_or_two_nodes()
 
     with (
-        torchrun(tmp_path, *job, f"--rdzv-conf=is_host=false,{patience}", "--nproc-per-node=1", NODE="lost") as lost,
-        torchrun(tmp_path, *job, f"--rdzv-conf=is_host=true,{patience}", "--nproc-per-node=2", NODE="kept") as kept,
+        torchrun(tmp_path, *job, f"--rdzv-conf=is_host=false,{PATIENCE}", "--nproc-per-node=1", NODE="lost") as lost,
+        torchrun(tmp_path, *job, f"--rdzv-conf=is_host=true,{PATIENCE}", "--nproc-per-node=2", NODE="kept") as kept,
     ):
         assert (kept.wait(300), lost.wait(10)) == (0, -signal.SIGKILL)
 
@@ -74,19 +79,15 @@ def test_a_job_that_has_lost_a_node_goes_on_with_the_ranks_that_are_left(tmp_pat
 
 
 def test_a_job_to_which_a_node_comes_goes_on_with_all_ranks(tmp_path):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        place = f"--rdzv-endpoint=127.0.0.1:{probe.getsockname()[1]}"
-    job = ["--nnodes=1:2", "--rdzv-backend=c10d", "--rdzv-id=job", "--local-addr=127.0.0.1", place]
-    patience = "last_call_timeout=6,keep_alive_interval=2,keep_alive_max_attempt=5"
+    job = one_or_two_nodes()
 
-    with torchrun(tmp_path, *job, f"--rdzv-conf=is_host=true,{patience}", "--nproc-per-node=2", NODE="grows") as first:
+    with torchrun(tmp_path, *job, f"--rdzv-conf=is_host=true,{PATIENCE}", "--nproc-per-node=2", NODE="grows") as first:
         end = time.monotonic() + 200
         while not (tmp_path / "alone").exists():
             assert first.poll() is None
             assert time.monotonic() < end
             time.sleep(0.05)
-        come = [*job, f"--rdzv-conf=is_host=false,{patience}", "--nproc-per-node=1"]
+        come = [*job, f"--rdzv-conf=is_host=false,{PATIENCE}", "--nproc-per-node=1"]
         with torchrun(tmp_path, *come, NODE="grows") as second:
             assert (first.wait(200), second.wait(60)) == (0, 0)
 

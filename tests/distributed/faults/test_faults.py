@@ -20,7 +20,6 @@ from tests.distributed.faults.fault_scenes import (
     trials,
 )
 from tests.distributed.threads import all_well, on_ranks
-from tests.ground import object_servers
 
 import model_checkpoint as mc
 from model_checkpoint.storage import ObjectStore
@@ -31,6 +30,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.distributed, pytest.mark.fault]
 
 SCENES = "tests.distributed.faults.fault_scenes"
 FAILURES = [(Kind.FAIL, errno.ENOSPC), (Kind.FAIL, errno.EIO), (Kind.LOSE_REPLY, errno.EIO)]
+LOADED = 4.0  # seconds more than it takes, where others want the machine too
 AT_ONCE = 2  # groups beside each other: most of their time they wait
 FORMATS = {"replaced whole": mc.CheckpointFormat.CONSOLIDATED}  # of what is replaced
 COMMITTED = ("published", "vote said", "verdict put", "manifest put")  # what comes later changes nothing any more
@@ -79,7 +79,7 @@ def check_group(group, roots, world, fault, victim):
         heard = fault == "stop"  # the system may drop what a process has sent when it dies
         outcomes = [one[name] for one in told]
         check_told(outcomes, roots / name, way, phase, victim, ["RankLost"], heard=heard)
-        assert all(one["at"] - struck < 4 * PATIENCE for one in outcomes), (name, struck, outcomes)
+        assert all(one["at"] - struck < 2 * PATIENCE + LOADED for one in outcomes), (name, struck, outcomes)
     if fault != "stop":
         assert group.result(victim) is None
         return
@@ -112,31 +112,30 @@ def test_all_ranks_learn_of_one_that_is_gone_and_nothing_half_done_is_seen(zygot
 
 
 @pytest.mark.s3
-def test_all_ranks_learn_of_one_that_is_killed_while_they_save_to_a_bucket(zygote, tmp_path):
-    with object_servers.moto(tmp_path / "server") as server:
-        server.make_bucket("bucket")
-        store_at, groups = partial(ObjectStore, store=server.client("bucket")), {}
-        try:
-            for victim in (0, 1):
-                root = f"s3://bucket/{victim}"
-                for way, phase in bucket_trials(victim):
-                    mc.save(store_at(f"{root}/{way}-{phase.replace(' ', '-')}"), state_of(0, 1), step=1)
-                arguments = {"roots": str(tmp_path / str(victim)), "root": root, "victim": victim}
-                arguments["environment"] = server.environment()
-                scene, folder = f"{SCENES}:killed_at_a_bucket", tmp_path / str(victim) / "scene"
-                groups[victim] = zygote.start(scene, 2, folder, **arguments)
-            for victim, group in groups.items():
-                told = group.results([1 - victim], seconds=120)[0]["value"]
-                struck = float((tmp_path / str(victim) / "struck").read_text())
-                assert group.result(victim) is None
-                for way, phase in bucket_trials(victim):
-                    outcome = told[f"{way} {phase}"]
-                    store = store_at(f"s3://bucket/{victim}/{way}-{phase.replace(' ', '-')}")
-                    check_told([outcome], store, way, phase, victim, ["RankLost"], heard=False)
-                    assert outcome["at"] - struck < 4 * BUCKET_PATIENCE, (victim, way, phase, struck, outcome)
-        finally:
-            for group in groups.values():
-                group.end()
+def test_all_ranks_learn_of_one_that_is_killed_while_they_save_to_a_bucket(zygote, moto, tmp_path):
+    store_at, groups = partial(ObjectStore, store=moto.client("bucket")), {}
+    try:
+        for victim in (0, 1):
+            root = f"s3://bucket/killed-ranks/{victim}"
+            for way, phase in bucket_trials(victim):
+                mc.save(store_at(f"{root}/{way}-{phase.replace(' ', '-')}"), state_of(0, 1), step=1)
+            arguments = {"roots": str(tmp_path / str(victim)), "root": root, "victim": victim}
+            arguments["environment"] = moto.environment()
+            scene, folder = f"{SCENES}:killed_at_a_bucket", tmp_path / str(victim) / "scene"
+            groups[victim] = zygote.start(scene, 2, folder, **arguments)
+        for victim, group in groups.items():
+            told = group.results([1 - victim], seconds=120)[0]["value"]
+            struck = float((tmp_path / str(victim) / "struck").read_text())
+            assert group.result(victim) is None
+            for way, phase in bucket_trials(victim):
+                outcome = told[f"{way} {phase}"]
+                store = store_at(f"s3://bucket/killed-ranks/{victim}/{way}-{phase.replace(' ', '-')}")
+                check_told([outcome], store, way, phase, victim, ["RankLost"], heard=False)
+                late = outcome["at"] - struck
+                assert late < 2 * BUCKET_PATIENCE + LOADED, (victim, way, phase, late, outcome)
+    finally:
+        for group in groups.values():
+            group.end()
 
 
 def test_a_rank_whose_disk_is_slow_but_moves_is_waited_for(zygote, tmp_path):

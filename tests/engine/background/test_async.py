@@ -8,6 +8,7 @@ import threading
 import numpy as np
 import pytest
 from tests.engine.background.array_states import same, state_of
+from tests.ground.crowds import in_threads
 
 import model_checkpoint as mc
 from model_checkpoint.engine.background.save_async import finish_saves, save_async
@@ -276,11 +277,7 @@ def test_many_threads_save_to_one_root(tmp_path):
     def work(i):
         jobs[i] = save_async(tmp_path, state_of(i, mib=1), step=i, busy=("wait", "queue")[i % 2])
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work, range(8))
 
     for i, job in jobs.items():
         assert job.result().step == i

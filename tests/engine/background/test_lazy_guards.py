@@ -33,13 +33,18 @@ def test_a_guarded_tensor_written_outside_a_step_fails_the_save_by_name(tmp_path
     assert job.state is SaveState.FAILED
 
 
-def test_a_broken_promise_never_stops_the_training_itself(tmp_path, gate):
+def written_before_its_copy(folder, gate):
     state = make()
     gate.guards = [state["optimizer"]]
-    job = save_async(tmp_path, state, step=1, lazy=True, memory_limit=TIGHT, progress=gate)
+    job = save_async(folder, state, step=1, lazy=True, memory_limit=TIGHT, progress=gate)
     with torch.no_grad():
         state["model"].last.weight.add_(1)
     gate.open_soon()
+    return state, job
+
+
+def test_a_broken_promise_never_stops_the_training_itself(tmp_path, gate):
+    state, job = written_before_its_copy(tmp_path, gate)
 
     loss_of(state["model"]).backward()
     state["optimizer"].step()
@@ -71,12 +76,7 @@ def test_waiting_for_the_copy_makes_every_write_safe(tmp_path, gate, write):
 
 
 def test_waiting_for_the_copy_tells_of_a_write_before_it(tmp_path, gate):
-    state = make()
-    gate.guards = [state["optimizer"]]
-    job = save_async(tmp_path, state, step=1, lazy=True, memory_limit=TIGHT, progress=gate)
-    with torch.no_grad():
-        state["model"].last.weight.add_(1)
-    gate.open_soon()
+    _, job = written_before_its_copy(tmp_path, gate)
 
     with pytest.raises(StateChanged, match=r"model\.last\.weight"):
         job.wait_staged()

@@ -49,6 +49,17 @@ def test_the_time_left_counts_from_the_first_of_several_signals():
         assert one.seconds_left() <= left < 50.0
 
 
+def test_the_first_interrupt_is_held_for_the_save_and_the_second_is_not():
+    with preemption(deadline=50.0, signals=signal.SIGINT) as one:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert one.should_save()
+
+        with pytest.raises(KeyboardInterrupt, match=r"^$"):
+            os.kill(os.getpid(), signal.SIGINT)
+
+        assert one.received is signal.SIGINT
+
+
 def test_a_signal_named_twice_or_alone_is_one_signal():
     with preemption(deadline=5.0, signals=[signal.SIGUSR1, signal.SIGUSR1]) as one:
         os.kill(os.getpid(), signal.SIGUSR1)

@@ -2,11 +2,11 @@
 
 import os
 import sys
-import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.ground.crowds import in_threads
 
 import model_checkpoint as mc
 from model_checkpoint.engine.background.save_async import finish_saves
@@ -68,11 +68,7 @@ def test_no_two_have_one_slab_at_a_time():
                 if not (slab == number).all():
                     wrong.append(number)
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work, range(4))
 
     assert not wrong
     assert pool.idle_bytes <= 4 * 16 * 4096

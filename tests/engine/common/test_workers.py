@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from model_checkpoint.engine.common.workers import Pace, run_all
+from model_checkpoint.engine.common.workers import Pace, run_all, yield_to_others
 
 MOST = 64
 FIRST = Pace(most=MOST).first  # depends on the machine
@@ -78,10 +78,11 @@ def test_the_first_failure_stops_all_and_reaches_the_caller():
 
 def test_an_interrupted_call_returns_only_when_no_worker_works_any_more():
     """A join that was interrupted takes its thread for dead; the worker would go on writing into files let go of."""
-    working, lock = [0], threading.Lock()
+    working, begun, lock = [0], [], threading.Lock()
 
     def work(items):
         for item in items:
+            begun.append(item)
             with lock:
                 working[0] += 1
             if item == 0:
@@ -93,9 +94,10 @@ def test_an_interrupted_call_returns_only_when_no_worker_works_any_more():
                 working[0] -= 1
 
     with pytest.raises(KeyboardInterrupt, match=r"^$"):
-        run_all(work, range(50), pace=Pace(most=3))
+        run_all(work, range(1000), pace=Pace(most=3))
 
     assert working == [0]
+    assert len(begun) < 1000  # nothing new was begun
 
 
 @pytest.mark.parametrize("refused", ["mckpt-worker-1", "mckpt-worker-2", "mckpt-worker"])
@@ -113,3 +115,18 @@ def test_where_no_thread_can_start_the_caller_does_the_work(monkeypatch, refused
     run_all(lambda items: done.extend(items), range(10), pace=Pace(most=3))
 
     assert sorted(done) == list(range(10))
+
+
+@pytest.mark.skipif(not hasattr(os, "setpriority"), reason="threads have no rank here")
+def test_a_thread_that_yields_to_others_has_a_lower_rank_and_no_other_thread_has():
+    own, found = os.getpriority(os.PRIO_PROCESS, 0), []
+
+    def work():
+        yield_to_others(19)
+        found.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+
+    assert (found, os.getpriority(os.PRIO_PROCESS, 0)) == ([19], own)

@@ -21,7 +21,7 @@ from model_checkpoint.manifest import decode
 from model_checkpoint.options import Graces, LayoutLimits
 from model_checkpoint.storage.local.store import LocalStore
 from model_checkpoint.testing import Ended, Fault, Kind, run_here, run_in_child
-from model_checkpoint.testing.trash_suite import AT_ONCE
+from model_checkpoint.testing.blobs import AT_ONCE
 
 NOW_BUT_KEEP_TRASH = Graces(local=0.0, foreign=0.0)
 SMALL = LayoutLimits(chunk_bytes=1 << 14, file_bytes=1 << 16)  # several files and chunks of a state that costs little

@@ -11,7 +11,7 @@ import pytest
 
 import model_checkpoint as mc
 from model_checkpoint.options import Graces
-from model_checkpoint.testing.trash_suite import AT_ONCE
+from model_checkpoint.testing.blobs import AT_ONCE
 
 pytestmark = [pytest.mark.slow, pytest.mark.fault]
 CUTS = 50

@@ -5,13 +5,13 @@ import pickle
 import signal
 import subprocess
 import sys
-import threading
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from tests.ground.crowds import in_threads
 from torch import nn
 
 import model_checkpoint as mc
@@ -172,21 +172,8 @@ def test_a_meta_tensor_is_refused_both_ways(tmp_path):
 
 
 def test_threads_of_one_process_save_different_steps_at_once(tmp_path):
-    failed = []
+    in_threads(lambda step: mc.save(tmp_path, {"w": np.full(200_000, step)}, step=step), range(6))
 
-    def save(step):
-        try:
-            mc.save(tmp_path, {"w": np.full(200_000, step)}, step=step)
-        except BaseException as error:  # noqa: BLE001  # told by the assertion below
-            failed.append(error)
-
-    threads = [threading.Thread(target=save, args=(step,)) for step in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-    assert failed == []
     assert [info.step for info in mc.list_checkpoints(tmp_path)] == [5, 4, 3, 2, 1, 0]
     assert all(health.ok for health in mc.verify(tmp_path))
     assert not list((tmp_path / ".staging").iterdir())
@@ -201,11 +188,7 @@ def test_one_of_many_saves_of_the_same_step_wins_and_the_others_say_so(tmp_path)
         except errors.StepExists as error:
             outcomes.append(error)
 
-    threads = [threading.Thread(target=save, args=(value,)) for value in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(save, range(4))
 
     assert len(outcomes) == 4
     assert sum(isinstance(outcome, mc.CheckpointInfo) for outcome in outcomes) == 1
@@ -250,27 +233,19 @@ def test_every_error_of_the_front_door_survives_pickling(tmp_path):
         assert (type(copy), str(copy), copy.type) == (type(caught.value), str(caught.value), caught.value.type)
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can mount")
-def test_a_read_only_root_can_be_read_and_says_why_it_cannot_be_written(tmp_path):
-    mount = tmp_path / "ro"
-    mount.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(mount)], check=False).returncode:
-        pytest.skip("needs the right to mount a tmpfs")
-    try:
-        mc.save(mount, {"a": 1}, step=1)
-        subprocess.run(["mount", "-o", "remount,ro", str(mount)], check=True)
+def test_a_read_only_root_can_be_read_and_says_why_it_cannot_be_written(tiny_disk):
+    mc.save(tiny_disk, {"a": 1}, step=1)
+    subprocess.run(["mount", "-o", "remount,ro", str(tiny_disk)], check=True)
 
-        assert mc.load(mount) == {"a": 1}
-        assert mc.verify(mount)[0].ok
-        for refused in (
-            lambda: mc.save(mount, {"a": 2}, step=2),
-            lambda: mc.save(mount, {"a": 2}, step=1, overwrite=True),
-            lambda: mc.delete(mount, step=1),
-        ):
-            with pytest.raises(PermissionError, match=r"Read-only file system.*Check owner, mode and mount options"):
-                refused()
-    finally:
-        subprocess.run(["umount", str(mount)], check=True)
+    assert mc.load(tiny_disk) == {"a": 1}
+    assert mc.verify(tiny_disk)[0].ok
+    for refused in (
+        lambda: mc.save(tiny_disk, {"a": 2}, step=2),
+        lambda: mc.save(tiny_disk, {"a": 2}, step=1, overwrite=True),
+        lambda: mc.delete(tiny_disk, step=1),
+    ):
+        with pytest.raises(PermissionError, match=r"Read-only file system.*Check owner, mode and mount options"):
+            refused()
 
 
 def test_numpy_checkpoints_need_no_framework_and_torch_ones_say_what_is_missing(tmp_path):

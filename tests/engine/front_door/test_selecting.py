@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from tests.ground.live_modules import Counting
 
 import model_checkpoint as mc
 from model_checkpoint import errors
@@ -112,18 +113,6 @@ def test_diff_does_not_take_equal_nan_for_a_change(tmp_path):
         mc.save(tmp_path, {"loss": float("nan"), "best": float("inf"), "at": {1, 2}}, step=step)
 
     assert mc.diff(f"{tmp_path}@1", f"{tmp_path}@2").same
-
-
-class Counting(torch.nn.Linear):
-    """A module with a state beside its tensors."""
-
-    calls = 0
-
-    def get_extra_state(self):
-        return {"calls": self.calls}
-
-    def set_extra_state(self, state):
-        self.calls = state["calls"]
 
 
 def test_a_module_that_misses_its_extra_state_is_told_unless_not_strict(tmp_path):

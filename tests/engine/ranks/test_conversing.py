@@ -201,6 +201,23 @@ def test_when_rank_0_is_lost_nobody_is_talked_to_any_more(talk):
     assert ranks.said == []
 
 
+def test_who_gives_rank_0_up_says_so_for_it_to_the_others_and_to_itself(talk):
+    """Rank 0 that was stopped, or whose disk hung, and goes on must not blame those who have left."""
+    follow, ranks = talk(rank=1)
+    with pytest.raises(RankLost, match="rank 0 of 2 gave no sign"), follow:
+        follow.hear_leader("open")
+
+    (said,) = ranks.said
+    assert said[:2] == ("over", "0")
+    others, _ = talk((3.0, *said), rank=1)
+    with pytest.raises(RankLost, match=r"^rank 0 of 2 gave no sign"):
+        others.hear_leader("open")
+    lead, _ = talk((3.0, *said))
+    with pytest.raises(RankLost, match=r"^rank 0 of 2 gave no sign") as told:
+        lead.hear_all("hello", {})
+    assert (others.gone, told.value.ranks) == (None, (0,))
+
+
 def test_when_another_rank_is_lost_rank_0_can_still_say_so(talk):
     lead, ranks = talk()
     with pytest.raises(RankLost, match="rank 1 of 2") as lost:
@@ -208,9 +225,9 @@ def test_when_another_rank_is_lost_rank_0_can_still_say_so(talk):
 
     assert lead.fail("open", lost.value) is lost.value
 
-    (said,) = ranks.said
-    assert said[:2] == ("open", "0")
-    assert (decode_word(said[2])["common"], decode_word(said[2])["error"]["ranks"]) == (True, [1])
+    assert [said[:2] for said in ranks.said] == [("open", "0"), ("over", "0")]
+    for *_, said in ranks.said:
+        assert (decode_word(said)["common"], decode_word(said)["error"]["ranks"]) == (True, [1])
 
 
 def test_a_process_that_was_stopped_itself_blames_nobody_else(talk):
@@ -237,7 +254,8 @@ def test_rank_0_raises_an_error_as_the_others_will(talk):
 
     assert (made[0], made[2]) == (taken, stop)
     assert (str(made[1]), made[1].__cause__, type(made[1])) == ("rank 0 of 2: no room", full, StorageFailure)
-    words = [decode_word(value) for *_, value in ranks.said]
+    words = [decode_word(value) for topic, _, value in ranks.said if topic == "open"]
+    assert words == [decode_word(value) for topic, _, value in ranks.said if topic == "over"]
     assert [one["common"] for one in words] == [True, False, False]
     assert [one["error"]["class"] for one in words] == ["StepExists", "StorageFailure", "KeyboardInterrupt"]
 

@@ -9,7 +9,8 @@ from tests.distributed.test_save_on_ranks import marked
 from tests.distributed.threads import all_well, on_ranks
 
 import model_checkpoint as mc
-from model_checkpoint.engine.reading.gather_boxes import BoxGather, pieces_of, split_arrays
+from model_checkpoint.engine.reading.gather_boxes import BoxGather, _merged, pieces_of, split_arrays
+from model_checkpoint.engine.root import rank_manifests
 from model_checkpoint.engine.root.rank_manifests import (
     join_ranks,
     piece_stored_shape,
@@ -17,9 +18,10 @@ from model_checkpoint.engine.root.rank_manifests import (
     read_rank,
     read_summary,
 )
-from model_checkpoint.errors import LayoutInvalid, Truncated
+from model_checkpoint.errors import LayoutInvalid, NeedsCoordinator, Truncated
 from model_checkpoint.manifest import decode, encode_rank
 from model_checkpoint.plan.sharding.regions import ArrayBox
+from model_checkpoint.storage.locate import open_store
 from model_checkpoint.storage.memory import InMemoryStore
 
 NAME = "step-00000001"
@@ -83,6 +85,17 @@ def test_an_array_in_one_piece_is_an_entry_like_any_other(root):
     assert pieces_of(joined, names["same"]) == [((0,), names["same"])]
     assert len({entry.name for entry in joined.entries}) >= 2
     assert {file.name for file in joined.files} == {file for rank in manifest.ranks for file in rank.files}
+
+
+@pytest.mark.parametrize("wanted", [None, {0: [ArrayBox((0, 3), (0, 3))]}])
+def test_an_array_without_elements_needs_no_piece(root, wanted):
+    all_well(on_ranks(2, lambda ranks: mc.save(root, {"none": np.zeros((0, 3))}, step=1, coordinator=ranks)))
+    store = Counted(root)
+
+    joined = join_ranks(store, decode(store.read_manifest(NAME), root), wanted)
+
+    assert joined.pieces == {0: ()}
+    assert mc.load(root)["none"].shape == (0, 3)
 
 
 def test_what_one_process_wrote_has_nothing_to_join(root):
@@ -159,6 +172,17 @@ def test_a_manifest_of_another_size_is_told_before_it_is_read(root):
         read_rank(store, manifest, record, "here")
 
 
+def test_a_manifest_larger_than_any_is_refused_before_memory_is_taken_for_it(root, monkeypatch):
+    store, manifest = saved(root)
+    record = manifest.ranks[1]
+
+    monkeypatch.setattr(rank_manifests, "_MOST", record.size)
+    assert read_rank(store, manifest, record, "here").pieces
+    monkeypatch.setattr(rank_manifests, "_MOST", record.size - 1)
+    with pytest.raises(Truncated, match=rf"the manifest says {record.size}"):
+        read_rank(store, manifest, record, "here")
+
+
 def test_the_manifest_of_another_save_is_refused(root):
     store, manifest = saved(root)
     other = msgspec.structs.replace(manifest, attempt="f" * len(manifest.attempt))
@@ -203,3 +227,34 @@ def test_runs_of_bytes_are_gathered_from_the_pieces_that_hold_them(root, runs):
 
     assert [room.tobytes() for room in rooms] == [ROWS.tobytes()[start:stop] for start, stop in runs]
     assert len(set(medium.read)) == len(medium.read)
+
+
+@pytest.mark.parametrize("save", [mc.save, lambda *args, **options: mc.save_async(*args, **options).result(30)])
+def test_a_part_of_an_array_is_saved_only_by_ranks_that_save_together(root, save):
+    with pytest.raises(NeedsCoordinator, match=r"rows.*coordinator="):
+        save(root, {"rows": marked(ROWS, (5, 0), (3, 2))}, step=1)
+
+    assert not open_store(root).exists()
+
+
+def test_a_part_of_an_array_is_filled_only_by_ranks_that_load_together(root):
+    saved(root)
+    live = marked(np.zeros_like(ROWS), (5, 0), (3, 2))
+
+    with pytest.raises(NeedsCoordinator, match=r"rows.*coordinator="):
+        mc.load(root, into={"rows": live}, parts="rows")
+
+    assert not live.array.any()
+
+
+@pytest.mark.parametrize(
+    ("runs", "merged"),
+    [
+        ([(0, 10), (2, 5)], [(0, 10)]),
+        ([(2, 5), (0, 3)], [(0, 5)]),
+        ([(0, 3), (3, 5)], [(0, 5)]),
+        ([(0, 3), (4, 5), (9, 12), (10, 20)], [(0, 3), (4, 5), (9, 20)]),
+    ],
+)
+def test_runs_that_touch_or_overlap_are_one(runs, merged):
+    assert _merged(runs) == merged

@@ -72,6 +72,17 @@ def test_a_tensor_larger_than_its_share_of_memory_is_read_in_pieces(tmp_path, mo
     assert [name for name, figures in in_one.items() if figures is None] == ["words"]
 
 
+def test_bytes_are_told_as_they_are_looked_at_also_of_what_has_no_figures(tmp_path):
+    mc.save(tmp_path, {"w": np.arange(70.0), "words": np.array(["ab"])}, step=1)
+    told = []
+
+    with TensorReader(tmp_path) as tensors:
+        for name in ("w", "words"):
+            tensor_figures(tensors, name, bins=2, advance=told.append)
+
+    assert told == [560, 8]
+
+
 def test_every_real_dtype_has_figures(tmp_path):
     torch = pytest.importorskip("torch")
     state = {

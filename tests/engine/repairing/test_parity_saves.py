@@ -15,7 +15,7 @@ import model_checkpoint as mc
 from model_checkpoint import CheckpointFormat, CompressionLevel, errors
 from model_checkpoint.engine.jobs import followups
 from model_checkpoint.engine.repairing import parity_writer, protect
-from model_checkpoint.testing.trash_suite import AT_ONCE
+from model_checkpoint.testing.blobs import AT_ONCE
 
 pytestmark = pytest.mark.usefixtures("small_chunks")
 

@@ -27,7 +27,7 @@ from model_checkpoint import CheckpointFormat, CompressionLevel, errors
 from model_checkpoint.manifest import encode
 from model_checkpoint.storage.local.store import LocalStore
 from model_checkpoint.storage.local.syscalls import Syscalls
-from model_checkpoint.testing.trash_suite import AT_ONCE
+from model_checkpoint.testing.blobs import AT_ONCE
 
 pytestmark = pytest.mark.usefixtures("small_chunks")
 
@@ -95,6 +95,34 @@ def test_any_kind_of_damage_is_undone(tmp_path, damage):
     assert report.ok
     assert content(tmp_path) == before
     assert mc.verify(tmp_path)[0].ok
+
+
+def test_a_repair_leaves_no_file_open(tmp_path):
+    save(tmp_path, state(), parity="pq")
+    for name in data_files(tmp_path)[:2]:
+        flip(folder(tmp_path) / name, 4096 + CHUNK)
+    before = os.listdir("/proc/self/fd")
+
+    assert mc.repair(tmp_path).ok
+
+    assert len(os.listdir("/proc/self/fd")) == len(before)
+
+
+@pytest.mark.parametrize("elsewhere", ["another checkpoint", "another root"])
+def test_what_another_checkpoint_has_helps_one_sum_to_make_up_for_two_files(tmp_path, elsewhere):
+    """Both are damaged at one place; the twin of one gives back what the sum needs to give back the other."""
+    root, other = tmp_path / "root", tmp_path / "other"
+    save(root, state(), parity="xor")
+    before = content(root)
+    twin = {"w1": state()["w1"]}
+    save(root if elsewhere == "another checkpoint" else other, twin, step=2)
+    for name in data_files(root)[:2]:
+        flip(folder(root) / name, 4096 + CHUNK)
+
+    report = mc.repair(f"{root}@1", source=None if elsewhere == "another checkpoint" else other)
+
+    assert (report.ok, len(report.repaired)) == (True, 2)
+    assert content(root) == before
 
 
 def test_damage_in_other_places_of_every_file_is_within_the_power_of_one_sum(tmp_path):

@@ -27,8 +27,8 @@ from model_checkpoint.engine.repairing.mirror import copy_checkpoint
 from model_checkpoint.engine.repairing.parity_writer import make_parity
 from model_checkpoint.storage.local.store import LocalStore
 from model_checkpoint.testing import Fault, Kind, each_call, flushes_retried, run_here, run_in_child
+from model_checkpoint.testing.blobs import AT_ONCE
 from model_checkpoint.testing.faults import KILLS
-from model_checkpoint.testing.trash_suite import AT_ONCE
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.usefixtures("small_chunks")]
 

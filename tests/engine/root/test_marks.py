@@ -25,7 +25,7 @@ from model_checkpoint.errors import (
 from model_checkpoint.storage import LocalStore, open_store
 from model_checkpoint.storage.contract.sidecars import seal
 from model_checkpoint.testing import Ended, Fault, Kind, each_call
-from model_checkpoint.testing.trash_suite import AT_ONCE
+from model_checkpoint.testing.blobs import AT_ONCE
 
 
 @pytest.fixture(params=["folder", "memory"])
@@ -187,6 +187,8 @@ def test_files_of_strangers_beside_the_marks_mean_nothing(folder):
 
     assert marks(folder) == {1: (False, (), ""), 2: (True, (), "")}
     assert mc.prune(folder, keep=[mc.last(1)]).done == ("step-00000001",)
+    mc.collect_garbage(folder, graces=AT_ONCE)
+    assert {"README", "tag.", ".hidden file"} < {path.name for path in (folder / ".sidecars").iterdir()}
 
 
 def test_a_link_in_place_of_the_marks_is_never_followed(folder, tmp_path, caplog):

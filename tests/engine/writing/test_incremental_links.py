@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.engine.writing.linked_files import MIB, equal, folder, inode_of, inodes, manifest_of, save, state
+from tests.storage.local.faults.failing_calls import FailingCalls
 
 import model_checkpoint as mc
 from model_checkpoint import CompressionLevel
@@ -268,21 +269,10 @@ def test_a_parent_whose_folder_was_renamed_is_built_on(tmp_path):
     assert inodes(tmp_path, 2) == {p.stat().st_ino for p in (tmp_path / "checkpoints" / "best").glob("*.safetensors")}
 
 
-class NoLinks(Syscalls):
-    """A system that refuses links."""
-
-    def __init__(self, code):
-        super().__init__()
-        self.code = code
-
-    def link(self, source, target, *, into):
-        raise OSError(self.code, os.strerror(self.code))
-
-
 @pytest.mark.parametrize("code", [errno.EMLINK, errno.EPERM, errno.EXDEV, errno.ENOTSUP])
 def test_where_links_fail_everything_is_written_from_memory(tmp_path, code):
     save(tmp_path, state(), 1)
-    save(LocalStore(tmp_path, calls=NoLinks(code)), state(moving=1), 2)
+    save(LocalStore(tmp_path, calls=FailingCalls().fail("link", code)), state(moving=1), 2)
 
     assert not inodes(tmp_path, 1) & inodes(tmp_path, 2)
     assert equal(mc.load(tmp_path, step=2), state(moving=1))

@@ -13,8 +13,8 @@ import model_checkpoint as mc
 from model_checkpoint import CompressionLevel, errors
 from model_checkpoint.engine.root.shared_files import stored_bytes
 from model_checkpoint.storage.local.store import LocalStore
+from model_checkpoint.testing.blobs import AT_ONCE
 from model_checkpoint.testing.faults import FaultyCalls
-from model_checkpoint.testing.trash_suite import AT_ONCE
 
 
 @pytest.mark.parametrize("level", [CompressionLevel.NONE, CompressionLevel.FAST])

@@ -3,14 +3,24 @@
 import os
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
 import model_checkpoint as mc
 from model_checkpoint.engine.reading.opaque_load import load_opaque, written_by
+from model_checkpoint.engine.root.backend_files import files_of_backend
 from model_checkpoint.engine.writing import opaque_save
 from model_checkpoint.engine.writing.opaque_save import save_opaque
-from model_checkpoint.errors import ChunkMismatch, NothingWritten, StepExists, UnsafeName, WrongReference
+from model_checkpoint.errors import (
+    ChunkMismatch,
+    ManifestInvalid,
+    NothingWritten,
+    StepExists,
+    UnsafeName,
+    WrongReference,
+)
+from model_checkpoint.manifest import decode, pack, unpack
 from model_checkpoint.storage.locate import open_store
 
 FILES = {
@@ -57,6 +67,7 @@ def test_any_layout_of_files_comes_back(root, monkeypatch, chunk, files):
     assert {name: data for name, data in found.items() if name in files or name != "manifest.json"} == files
     assert info.size_bytes == sum(map(len, files.values()))
     assert (info.step, dict(info.metrics)) == (4, {"loss": 0.5})
+    assert info.format.value == ("single_file" if len(files) == 1 else "multi_shard")
     assert [report.ok for report in mc.verify(root)] == [True]
     assert written_by(open_store(root), info.prefix).backend == "mine"
     assert all(len(name) < 40 and not name.startswith(".") for name in open_store(root).files(info.prefix))
@@ -116,3 +127,36 @@ def test_what_the_engine_wrote_is_no_backends(root):
     assert written_by(open_store(root), info.prefix) is None
     with pytest.raises(WrongReference, match=r"was written by the engine itself. Load it with mc.load"):
         load_opaque(root, info.prefix, read)
+
+
+@pytest.mark.parametrize("path", ["../x", "a/../x", "/etc/x", "", "a//x", "./x", "a\0b", "a/"])
+@pytest.mark.parametrize("place", ["file", "paths", "empty"])
+def test_a_manifest_that_names_a_file_outside_its_folder_is_refused(root, place, path):
+    info = save_opaque(root, write({"checkpoint": b"1"}), backend="mine", step=4)
+    manifest = decode(open_store(root).read_manifest(info.prefix), "here")
+    inside = unpack(manifest.tree)
+    assert files_of_backend(manifest, "here").backend == "mine"
+
+    forged = {"file": path, "paths": dict.fromkeys(inside["paths"], path), "empty": [path]}[place]
+    spoilt = msgspec.structs.replace(manifest, tree=pack({**inside, place: forged}))
+
+    with pytest.raises(ManifestInvalid, match=r"^here: the manifest names a file .* outside of its folder"):
+        files_of_backend(spoilt, "here")
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"paths": {}}, "names other files of its backend than it has digests of"),
+        ({"paths": {"file-9": "checkpoint"}}, "names other files of its backend than it has digests of"),
+        ({"paths": 3}, "says of its backend what cannot be read"),
+        ({"backend": None}, "says of its backend what cannot be read"),
+    ],
+)
+def test_a_manifest_that_tells_of_other_files_than_it_has_is_refused(root, change, problem):
+    info = save_opaque(root, write({"checkpoint": b"1"}), backend="mine", step=4)
+    manifest = decode(open_store(root).read_manifest(info.prefix), "here")
+    spoilt = msgspec.structs.replace(manifest, tree=pack({**unpack(manifest.tree), **change}))
+
+    with pytest.raises(ManifestInvalid, match=rf"^here: the manifest {problem}"):
+        files_of_backend(spoilt, "here")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from model_checkpoint.engine.common.pages import PAGE, new_slab
 from model_checkpoint.engine.writing.shared_pages import SharedPages
-from model_checkpoint.engine.writing.slabs import FileJob, copy_chunk, plan_runs, put_run, slab_bytes
+from model_checkpoint.engine.writing.slabs import FileJob, _edge_parts, copy_chunk, plan_runs, put_run, slab_bytes
 from model_checkpoint.format import Tensor, digest_chunks, lay_out
 from model_checkpoint.options import MIB
 
@@ -138,3 +138,18 @@ def test_a_slab_is_aligned_empty_and_as_long_as_asked(nbytes):
     assert slab.nbytes == nbytes
     assert slab.ctypes.data % (2 * MIB if nbytes >= 2 * MIB else PAGE) == 0
     assert not slab.any()
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "parts"),
+    [
+        (100, 200, [(100, 200)]),
+        (100, 4096 + 50, [(100, 4096), (4096, 4096 + 50)]),  # two pages, neither of them whole
+        (100, 4096, [(100, 4096)]),
+        (4096, 4096 + 50, [(4096, 4096 + 50)]),
+        (4096, 8192, []),
+        (100, 3 * 4096 + 7, [(100, 4096), (3 * 4096, 3 * 4096 + 7)]),
+    ],
+)
+def test_the_parts_of_a_run_outside_its_whole_pages_lie_each_in_one_page(begin, end, parts):
+    assert _edge_parts(begin, end, -(-begin // 4096) * 4096, end // 4096 * 4096) == parts

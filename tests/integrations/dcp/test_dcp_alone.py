@@ -1,5 +1,6 @@
 """The plug for DCP in one process: what it accepts, what it refuses, and what a checkpoint of it is to others."""
 
+import pickle
 import re
 import warnings
 from contextlib import contextmanager
@@ -23,6 +24,8 @@ from model_checkpoint.errors import (
 )
 from model_checkpoint.integrations.dcp import StorageReader, StorageWriter
 from model_checkpoint.integrations.dcp.checkpoint_ids import named_place
+from model_checkpoint.storage.local.store import LocalStore
+from model_checkpoint.storage.local.syscalls import Syscalls
 
 
 @pytest.fixture(autouse=True)
@@ -205,3 +208,25 @@ def test_ids_of_urls_and_references_are_loaded(tmp_path):
     dcp.load(target, checkpoint_id=f"{tmp_path}@5", storage_reader=StorageReader("nowhere"))
 
     assert target["epoch"] == 3
+
+
+def test_a_writer_takes_a_store_and_keeps_it_for_an_id_under_the_same_root(tmp_path):
+    """A store says how the disk is written, such as through the page cache for a load that follows at once."""
+    written = []
+
+    class Told(Syscalls):
+        def pwrite(self, fd, data, offset):
+            written.append(len(data))
+            return super().pwrite(fd, data, offset)
+
+    store, state = LocalStore(tmp_path / "a", calls=Told(), direct=False), small()
+    dcp.save(state, storage_writer=StorageWriter(store, step=1))
+    dcp.save(state, checkpoint_id=tmp_path / "a" / "step-2", storage_writer=StorageWriter(store))
+    assert len(written) >= 2
+    written.clear()
+    dcp.save(state, checkpoint_id=tmp_path / "b" / "step-3", storage_writer=StorageWriter(store))
+
+    assert (written, [info.step for info in mc.list_checkpoints(store)]) == ([], [2, 1])
+    assert [info.step for info in mc.list_checkpoints(tmp_path / "b")] == [3]
+    with pytest.raises(OptionInvalid, match="a store cannot go to the process of an async_save"):
+        pickle.dumps(StorageWriter(store))

@@ -95,6 +95,63 @@ def test_a_signal_during_the_last_save_ends_the_program_when_all_is_saved(tmp_pa
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
+def wait_in_vain():
+    time.sleep(3)
+    pytest.fail("the program should have ended")
+
+
+@pytest.mark.parametrize(("number", "error"), HOW)
+@pytest.mark.parametrize("how", ["break", "an exception"])
+def test_a_signal_in_a_body_that_is_left_ends_the_program_after_it(tmp_path, number, error, how):
+    """Nothing more comes that would obey it; and the body was left half done, so it is not saved."""
+
+    def body():
+        try:
+            for _ in mc.Run(tmp_path, data=DATA, every=1, state={"a": 1}):
+                tell(number)
+                if how == "break":
+                    break
+                raise ArithmeticError
+        except ArithmeticError:
+            pass
+        wait_in_vain()
+
+    before = [signal.getsignal(one) for one, _ in HOW]
+    with pytest.raises(error, match="^143$" if error is SystemExit else "^$"):
+        body()
+
+    assert steps(tmp_path) == []
+    assert [signal.getsignal(one) for one, _ in HOW] == before
+
+
+def test_a_signal_that_others_heard_of_is_theirs_where_a_loop_is_left(tmp_path):
+    """As with a handler that makes the program break out of the loop."""
+    heard = []
+    before = signal.signal(signal.SIGTERM, lambda *_: heard.append("told"))
+    try:
+        for _ in mc.Run(tmp_path, data=DATA, state={"a": 1}):
+            tell(signal.SIGTERM)
+            if heard:
+                break
+        time.sleep(0.1)
+        assert heard == ["told"]
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_an_interrupt_that_ended_a_body_at_once_does_not_come_again(tmp_path):
+    def body():
+        for _ in run:
+            tell(signal.SIGINT, signal.SIGINT)
+
+    run = mc.Run(tmp_path, data=DATA, state={"a": 1})
+    with pytest.raises(KeyboardInterrupt, match=r"^$"):
+        body()
+
+    assert list(run) == DATA[1:]
+    time.sleep(0.1)
+
+
 def go_through(run, telling):
     telling.run = run
     list(run)

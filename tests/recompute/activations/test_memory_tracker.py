@@ -1,12 +1,12 @@
 """The books of allocations: totals, layers, events, limit."""
 
 import dataclasses
-import threading
 from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.ground.crowds import in_threads
 
 from model_checkpoint.recompute import LayerMemoryStats, MemoryStats, MemoryTracker
 
@@ -314,11 +314,7 @@ def test_threads_that_allocate_and_deallocate_lose_nothing():
             tracker.record_allocation("common", size)
             tracker.record_deallocation(name)
 
-    threads = [threading.Thread(target=churn, args=(f"layer{t}",)) for t in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(churn, [f"layer{t}" for t in range(16)])
 
     total = 16 * sum(range(1, 301))
     assert tracker.current_memory_usage == total

@@ -1,13 +1,13 @@
 """The cache of recomputed activations, and what leaves it first."""
 
 import gc
-import threading
 import weakref
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.ground.crowds import in_threads
 
 from model_checkpoint.recompute import (
     CachePolicy,
@@ -357,11 +357,7 @@ def test_threads_lose_no_lookup(policy):
             cache.add(f"layer{(index * thread) % 31}", bytes(10))
             cache.get(f"layer{index % 31}")
 
-    threads = [threading.Thread(target=churn, args=(t,)) for t in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(churn, range(16))
 
     stats = cache.get_stats()
     assert stats.cache_hits + stats.cache_misses == 16 * 300

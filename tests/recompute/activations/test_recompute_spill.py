@@ -5,13 +5,13 @@ import os
 import resource
 import subprocess
 import sys
-import threading
 import weakref
 from contextlib import contextmanager
 
 import numpy as np
 import pytest
 import torch
+from tests.ground.crowds import in_threads
 
 from model_checkpoint.errors import StorageFailure
 from model_checkpoint.recompute import (
@@ -146,21 +146,8 @@ def test_threads_spill_and_read_without_losing_one(tmp_path):
                     manager.remove(layer)
                     manager.register_checkpoint(layer, np.full(100, thread, np.uint8))
 
-        errors = []
+        in_threads(churn, range(8))
 
-        def run(thread):
-            try:
-                churn(thread)
-            except BaseException as error:  # noqa: BLE001 - told to the main thread
-                errors.append(error)
-
-        threads = [threading.Thread(target=run, args=(t,)) for t in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-
-        assert errors == []
         assert manager.checkpoint_count == 480
         assert store.spilled_bytes == 48000 - 500
         assert len(os.listdir(store.folder)) == 475

@@ -6,6 +6,7 @@ import time
 
 import numpy as np
 import pytest
+from tests.ground.crowds import in_threads
 
 from model_checkpoint.recompute import (
     AsyncRecomputationEngine,
@@ -32,22 +33,14 @@ def eager_switching():
 
 
 def hammer(work):
-    errors, gate = [], threading.Barrier(THREADS)
+    gate = threading.Barrier(THREADS)
 
     def run(thread):
-        try:
-            gate.wait()
-            for index in range(ROUNDS):
-                work(thread, index)
-        except BaseException as error:  # noqa: BLE001 - told to the main thread
-            errors.append(error)
+        gate.wait()
+        for index in range(ROUNDS):
+            work(thread, index)
 
-    threads = [threading.Thread(target=run, args=(t,)) for t in range(THREADS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
+    in_threads(run, range(THREADS))
 
 
 @pytest.mark.usefixtures("eager_switching")

@@ -2,12 +2,12 @@
 
 import gc
 import os
-import threading
 import weakref
 
 import numpy as np
 import pytest
 import torch
+from tests.ground.crowds import in_threads
 
 from model_checkpoint.recompute import (
     AsyncRecomputationEngine,
@@ -197,11 +197,7 @@ def test_manager_and_tracker_agree_after_threads_registered_and_removed():
             except ValueError:
                 manager.remove(layer)
 
-    threads = [threading.Thread(target=churn, args=(t,)) for t in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(churn, range(8))
 
     stats = manager.get_memory_stats()
     assert tracker.current_memory_usage == stats.current_memory_used

@@ -1,14 +1,13 @@
 """Every store of ours can share a file between checkpoints."""
 
 import errno
-import os
 import secrets
 
 import pytest
+from tests.storage.local.faults.failing_calls import FailingCalls
 
 from model_checkpoint.errors import StorageFailure
 from model_checkpoint.storage import InMemoryStore, LocalStore
-from model_checkpoint.storage.local.syscalls import Syscalls
 from model_checkpoint.testing.blobs import save_blobs
 from model_checkpoint.testing.link_suite import LinkSuite
 
@@ -25,20 +24,9 @@ class TestMemoryLinks(LinkSuite):
         return InMemoryStore(f"memory://{self.salt}/{folder.name}")
 
 
-class NoLinks(Syscalls):
-    """A system that refuses links."""
-
-    def __init__(self, code):
-        super().__init__()
-        self.code = code
-
-    def link(self, source, target, *, into):
-        raise OSError(self.code, os.strerror(self.code))
-
-
 def try_link(tmp_path, code):
     save_blobs(LocalStore(tmp_path), "step-1", {"x": b"one"})
-    store = LocalStore(tmp_path, calls=NoLinks(code))
+    store = LocalStore(tmp_path, calls=FailingCalls().fail("link", code))
     stage = store.stage("step-2", "a2")
     try:
         return stage.link("x-a2", source="step-1", source_file="x", identity=store.stamps("step-1")["x"].identity)

@@ -1,37 +1,20 @@
 """Many processes at once on one root: they save, replace, delete, bring back and recover beside each other."""
 
 import contextlib
-import os
 
 import pytest
+from tests.ground.crowds import in_children
 from tests.storage.local.test_local_recovery import leave_dead_attempt
 
 from model_checkpoint.errors import CheckpointException
 from model_checkpoint.options import Graces
 from model_checkpoint.storage import LocalStore
-from model_checkpoint.testing.blobs import load_blobs, save_blobs
-from model_checkpoint.testing.trash_suite import AT_ONCE
+from model_checkpoint.testing.blobs import AT_ONCE, load_blobs, save_blobs
 
 
 @pytest.fixture
 def root(tmp_path):
     return tmp_path / "runs"
-
-
-def run_many(count, work):
-    """``work(number)`` in ``count`` processes at once; every one must succeed."""
-    children = []
-    for number in range(count):
-        child = os.fork()
-        if child == 0:
-            code = 1
-            try:
-                work(number)
-                code = 0
-            finally:
-                os._exit(code)
-        children.append(child)
-    return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
 
 
 def test_many_processes_save_different_steps_of_one_root_while_others_recover(root):
@@ -42,7 +25,7 @@ def test_many_processes_save_different_steps_of_one_root_while_others_recover(ro
             save_blobs(store, name, {f"x-{name}": name.encode() * 2000}, attempt=f"a-{name}")
             store.sweep(AT_ONCE)
 
-    codes = run_many(12, work)
+    codes = in_children(12, work)
 
     store = LocalStore(root)
     assert codes == [0] * 12
@@ -67,7 +50,7 @@ def test_many_processes_replace_delete_and_bring_back_one_name_and_what_is_left_
                     store.bring_back(store.discard("step-1").token)
             store.sweep(Graces(local=0.0))
 
-    codes = run_many(8, work)
+    codes = in_children(8, work)
 
     store = LocalStore(root)
     store.sweep(Graces(local=0.0))
@@ -86,7 +69,7 @@ def test_many_recoveries_at_once_share_the_work(root):
         save_blobs(LocalStore(root), f"step-{number}", {"x": b"abc"})
         LocalStore(root).discard(f"step-{number}")
 
-    codes = run_many(8, lambda number: LocalStore(root).sweep(AT_ONCE))
+    codes = in_children(8, lambda number: LocalStore(root).sweep(AT_ONCE))
 
     assert codes == [0] * 8
     assert list((root / ".staging").iterdir()) == []

@@ -6,6 +6,7 @@ import logging
 import os
 
 import pytest
+from tests.storage.local.faults.failing_calls import FailingCalls
 
 from model_checkpoint.errors import (
     CheckpointNotFound,
@@ -17,8 +18,7 @@ from model_checkpoint.errors import (
 from model_checkpoint.storage import LocalStore
 from model_checkpoint.storage.local.syscalls import Syscalls
 from model_checkpoint.testing import FaultyCalls
-from model_checkpoint.testing.blobs import load_blobs, save_blobs
-from model_checkpoint.testing.trash_suite import AT_ONCE
+from model_checkpoint.testing.blobs import AT_ONCE, load_blobs, save_blobs
 
 
 @pytest.fixture
@@ -175,6 +175,23 @@ def test_a_checkpoint_deleted_while_it_is_replaced_is_published_as_new(tmp_path,
     assert list(other.sweep(AT_ONCE).alive) == []
 
 
+@pytest.mark.parametrize("call", ["open", "flock", "exchange"])
+def test_one_with_files_of_the_same_names_that_is_deleted_meanwhile_is_published_as_new(tmp_path, call):
+    """Both versions would have changed places as whole folders."""
+    other = LocalStore(tmp_path / "runs")
+    save_blobs(other, "step-1", {"x": b"old"}, attempt="a1")
+    deleted = []
+    path = ".staging/a2" if call == "exchange" else "checkpoints/step-1"
+    calls = Interfering(call, path, lambda: deleted.append(other.discard("step-1")))
+
+    save_blobs(LocalStore(tmp_path / "runs", calls=calls), "step-1", {"x": b"new"}, attempt="a2", replace=True)
+
+    assert len(deleted) == 1
+    assert load_blobs(other, "step-1") == {"x": b"new"}
+    assert [item.token for item in other.trash()] == [deleted[0].token]
+    assert list(other.sweep(AT_ONCE).alive) == []
+
+
 def test_a_checkpoint_purged_while_it_is_replaced_is_published_as_new(tmp_path):
     other = LocalStore(tmp_path / "runs")
     save_blobs(other, "step-1", {"x-a1": b"old"}, attempt="a1")
@@ -204,7 +221,7 @@ def test_without_hard_links_a_checkpoint_deleted_while_it_is_replaced_is_publish
     other = LocalStore(tmp_path / "runs")
     save_blobs(other, "step-1", {"x-a1": b"old"}, attempt="a1")
     calls = Interfering(call, path, lambda: other.discard("step-1"), time=time)
-    calls.link = WithoutLinks().link
+    calls.link = FailingCalls().fail("link", errno.EPERM).link
 
     save_blobs(LocalStore(tmp_path / "runs", calls=calls), "step-1", {"x-a2": b"new"}, attempt="a2", replace=True)
 
@@ -223,7 +240,7 @@ def test_without_hard_links_a_checkpoint_purged_while_it_is_replaced_is_a_clean_
         other.sweep(AT_ONCE)
 
     calls = Interfering("fsync", "checkpoints/step-1", purge)
-    calls.link = WithoutLinks().link
+    calls.link = FailingCalls().fail("link", errno.EPERM).link
 
     with pytest.raises(StorageFailure, match=r"could not take the new files back from the deleted checkpoint"):
         save_blobs(LocalStore(tmp_path / "runs", calls=calls), "step-1", {"x-a2": b"new"}, attempt="a2", replace=True)
@@ -241,7 +258,7 @@ def test_without_hard_links_the_manifest_of_a_third_process_is_never_taken_for_o
         other.discard("step-1")
 
     calls = Interfering("fsync", "checkpoints/step-1", replace_and_delete, time=2)
-    calls.link = WithoutLinks().link
+    calls.link = FailingCalls().fail("link", errno.EPERM).link
 
     with pytest.raises(StorageFailure, match=r"replaced by others and deleted at the same time.*Save again"):
         save_blobs(LocalStore(tmp_path / "runs", calls=calls), "step-1", {"x-a2": b"new"}, attempt="a2", replace=True)
@@ -259,15 +276,8 @@ def test_a_checkpoint_published_meanwhile_is_replaced_not_refused(tmp_path):
     assert load_blobs(other, "step-1") == {"x-a2": b"new"}
 
 
-class WithoutLinks(Syscalls):
-    """A file system that has no hard links."""
-
-    def link(self, source, target, *, into):
-        raise OSError(errno.EPERM, "no links here")
-
-
 def test_a_replacement_works_without_hard_links(tmp_path):
-    store = LocalStore(tmp_path / "runs", calls=WithoutLinks())
+    store = LocalStore(tmp_path / "runs", calls=FailingCalls().fail("link", errno.EPERM))
     save_blobs(store, "step-1", {"x-a1": b"old"}, attempt="a1")
 
     save_blobs(store, "step-1", {"x-a2": b"new"}, attempt="a2", replace=True, obsolete=["x-a1"])
@@ -289,15 +299,8 @@ def test_a_foreign_file_of_a_new_name_stops_a_replacement(tmp_path):
     assert load_blobs(store, "step-1") == {"x-a1": b"old"}
 
 
-class FailingLinks(Syscalls):
-    """A file system that has hard links, on a medium that fails."""
-
-    def link(self, source, target, *, into):
-        raise OSError(errno.EIO, "bad sector")
-
-
 def test_a_failing_medium_is_not_taken_for_one_without_links(tmp_path):
-    store = LocalStore(tmp_path / "runs", calls=FailingLinks())
+    store = LocalStore(tmp_path / "runs", calls=FailingCalls().fail("link", errno.EIO))
     save_blobs(store, "step-1", {"x-a1": b"old"}, attempt="a1")
 
     with pytest.raises(StorageFailure, match=r"a2: could not note what will be replaced \(Input/output error\)"):
@@ -307,7 +310,7 @@ def test_a_failing_medium_is_not_taken_for_one_without_links(tmp_path):
     assert set(store.files("step-1")) == {"x-a1", "manifest.json"}
 
 
-@pytest.mark.parametrize("calls", [Syscalls(), FailingLinks()], ids=["replaced", "failed"])
+@pytest.mark.parametrize("calls", [Syscalls(), FailingCalls().fail("link", errno.EIO)], ids=["replaced", "failed"])
 def test_a_replacement_leaves_no_descriptor_open(tmp_path, calls):
     save_blobs(LocalStore(tmp_path), "step-1", {"x-a1": b"old"}, attempt="a1")
     before = os.listdir("/proc/self/fd")

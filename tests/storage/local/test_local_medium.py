@@ -4,7 +4,6 @@ import errno
 import logging
 import os
 import stat
-import subprocess
 
 import pytest
 
@@ -95,18 +94,6 @@ def test_every_new_parent_is_flushed_up_to_the_first_that_existed(tmp_path):
 
 
 # --- errors for people -----------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def tiny_disk(tmp_path):
-    """A file system of one megabyte."""
-    mount_point = tmp_path / "tiny"
-    mount_point.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(mount_point)]
-    if os.geteuid() != 0 or subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("mounting a small file system needs root")
-    yield mount_point
-    subprocess.run(["umount", str(mount_point)], check=True)
 
 
 def test_a_full_disk_is_known_before_the_first_byte_with_figures(tiny_disk):

@@ -17,8 +17,7 @@ from model_checkpoint.storage.local.locks import AttemptLock, Owner
 from model_checkpoint.storage.local.paths import RootPaths
 from model_checkpoint.storage.local.syscalls import Syscalls
 from model_checkpoint.testing import Fault, Kind, run_in_child
-from model_checkpoint.testing.blobs import blob_manifest, load_blobs, save_blobs, stage_blobs
-from model_checkpoint.testing.trash_suite import AT_ONCE
+from model_checkpoint.testing.blobs import AT_ONCE, blob_manifest, load_blobs, save_blobs, stage_blobs
 
 
 @pytest.fixture

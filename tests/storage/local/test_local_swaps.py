@@ -8,8 +8,7 @@ import pytest
 from model_checkpoint.errors import StorageFailure, UnsafeName
 from model_checkpoint.storage import LocalStore
 from model_checkpoint.storage.local.syscalls import Syscalls
-from model_checkpoint.testing.blobs import load_blobs, save_blobs
-from model_checkpoint.testing.trash_suite import AT_ONCE
+from model_checkpoint.testing.blobs import AT_ONCE, load_blobs, save_blobs
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import pytest
 import model_checkpoint as mc
 from model_checkpoint.errors import StepExists
 from model_checkpoint.storage import ObjectStore, open_store
+from model_checkpoint.testing.blobs import AT_ONCE
 from model_checkpoint.testing.sidecar_suite import SidecarSuite
 from model_checkpoint.testing.store_suite import StoreSuite
-from model_checkpoint.testing.trash_suite import AT_ONCE
 
 pytestmark = pytest.mark.s3
 

@@ -2,9 +2,11 @@
 
 import pytest
 from obstore.store import MemoryStore
+from tests.storage.objects.bucket_files import keys, put
 
-from model_checkpoint.errors import StorageFailure, UnsafeName
+from model_checkpoint.errors import CheckpointNotFound, StorageFailure, UnsafeName
 from model_checkpoint.storage import ObjectStore
+from model_checkpoint.storage.objects.requests.bucket import Address, Bucket
 from model_checkpoint.testing.blobs import blob_manifest, load_blobs, save_blobs, write_blob
 
 FILES = {"x-a1": b"one", "index.json": b"two"}
@@ -20,17 +22,6 @@ def store(client):
     made = ObjectStore("s3://bucket/root", store=client, term=0.0)
     save_blobs(made, "step-1", FILES, attempt="a1")
     return made
-
-
-def keys(client, below=""):
-    found = (str(meta["path"]).removeprefix("root/") for chunk in client.list("root") for meta in chunk)
-    return sorted(key for key in found if key.startswith(below))
-
-
-def put(mending, file, data):
-    writer = mending.create(file, len(data))
-    write_blob(writer, data)
-    writer.seal()
 
 
 def test_a_repaired_file_takes_its_place_and_the_old_one_is_kept(client, store):
@@ -112,3 +103,37 @@ def test_a_file_that_no_version_needs_goes_when_the_repair_comes_too_late(client
     assert not mending.finish(over=b"the manifest before")
 
     assert [key for key in keys(client) if "more-m1" in key] == []
+
+
+def test_stamps_of_many_are_those_of_each_while_somebody_stages_files_beside_them(store):
+    save_blobs(store, "step-2", {"x-b1": b"two"}, attempt="b1")
+    stage = store.stage("step-1", "a2")
+    write_blob(writer := stage.create("x-a2", 5), b"later")
+    writer.seal()
+
+    found = dict(store.stamp_all(["step-1", "step-2", "step-3"]))
+
+    assert "x-a2" not in found["step-1"]
+    assert {name: found[name] for name in ("step-1", "step-2")} == {
+        name: store.stamps(name) for name in ("step-1", "step-2")
+    }
+    assert isinstance(found["step-3"], CheckpointNotFound)
+    stage.abort()
+
+
+def test_every_request_of_a_bucket_passes_through_what_it_was_wrapped_in(client):
+    asked = []
+
+    def wrap(through):
+        def noted(request, call):
+            asked.append(request.key)
+            return through(request, call)
+
+        return noted
+
+    bucket = Bucket(Address.parse("s3://bucket/root"), client)
+    seen = bucket.with_requests(wrap).with_requests(wrap)
+    seen.put("a", b"1")
+
+    assert bytes(bucket.get("a").data) == b"1"
+    assert asked == ["a", "a"]

@@ -24,8 +24,7 @@ from model_checkpoint.storage.objects.requests.failures import PackageMissing, P
 from model_checkpoint.storage.objects.requests.parallel import READS_AT_ONCE
 from model_checkpoint.storage.objects.requests.signed_requests import list_uploads
 from model_checkpoint.storage.objects.writer import WINDOW_BYTES
-from model_checkpoint.testing.blobs import blob_manifest, load_blobs, save_blobs
-from model_checkpoint.testing.trash_suite import AT_ONCE
+from model_checkpoint.testing.blobs import AT_ONCE, blob_manifest, load_blobs, save_blobs
 
 pytestmark = pytest.mark.s3
 

@@ -12,7 +12,7 @@ from model_checkpoint.options import Graces
 from model_checkpoint.storage import open_store
 from model_checkpoint.storage.objects.leases import LeaseRecord
 from model_checkpoint.storage.objects.requests.keys import lease_key
-from model_checkpoint.testing.trash_suite import AT_ONCE
+from model_checkpoint.testing.blobs import AT_ONCE
 
 pytestmark = pytest.mark.s3
 

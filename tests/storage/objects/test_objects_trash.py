@@ -19,8 +19,7 @@ from model_checkpoint.storage.contract.names import TrashToken
 from model_checkpoint.storage.objects import trash
 from model_checkpoint.storage.objects.folder import Folder, list_folder
 from model_checkpoint.storage.objects.requests.bucket import Address, Bucket
-from model_checkpoint.testing.blobs import blob_manifest, load_blobs, save_blobs
-from model_checkpoint.testing.trash_suite import AT_ONCE
+from model_checkpoint.testing.blobs import AT_ONCE, blob_manifest, load_blobs, save_blobs
 
 pytestmark = pytest.mark.s3
 

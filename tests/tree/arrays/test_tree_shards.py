@@ -12,14 +12,18 @@ from model_checkpoint.tree import flatten, prepare
 from model_checkpoint.tree.arrays.shards.marker import Shard, ShardParts
 
 
-def carried(state, into, **options):
-    """Carry the parts of this rank to live parts that lie alike; return the targets by name."""
-    flat = flatten(state)
-    entries = [
+def entries_of(flat):
+    """What a manifest says of the leaves."""
+    return [
         Entry(leaf.name, leaf.kind, leaf.dtype, leaf.shape, leaf.stored, leaf.stored_shape, 0, 0, leaf.nbytes, "")
         for leaf in flat.leaves
     ]
-    restore = prepare(flat.tree, entries, into=into, **options)
+
+
+def carried(state, into, **options):
+    """Carry the parts of this rank to live parts that lie alike; return the targets by name."""
+    flat = flatten(state)
+    restore = prepare(flat.tree, entries_of(flat), into=into, **options)
     targets = {}
     for index in restore.needed:
         leaf, target = flat.leaves[index], restore.target(index)
@@ -260,6 +264,18 @@ def test_the_state_of_an_optimizer_lies_as_its_parameters_do(mesh):
     assert [str(one) for one in have["exp_avg"].placements] == ["S(0)"]
     assert have["exp_avg"].to_local().tolist() == want["exp_avg"].to_local().tolist()
     assert have["step"] == want["step"]
+
+
+def test_the_step_count_of_a_parameter_without_axes_stays_a_plain_tensor(mesh):
+    optimizer = torch.optim.Adam([torch.nn.Parameter(spread(mesh, 3.0))])
+    optimizer.param_groups[0]["params"][0].grad = spread(mesh, 1.0)
+    optimizer.step()
+    flat = flatten({"o": optimizer})
+    (step,) = [number for number, leaf in enumerate(flat.leaves) if leaf.name.endswith("step")]
+
+    target = prepare(flat.tree, entries_of(flat), into={"o": optimizer}).target(step)
+
+    assert not isinstance(target, ShardTarget)
 
 
 def test_a_dtensor_tells_its_mesh_placements_and_flags(mesh):

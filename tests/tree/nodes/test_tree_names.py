@@ -104,6 +104,29 @@ def test_rename_moves_leaves_and_refuses_what_cannot_move():
         rename(two, lambda n: n.replace("l.0", "m"))
 
 
+def test_a_part_with_its_own_load_moves_as_a_whole_and_state_follows_its_parameters():
+    model = torch.nn.Linear(2, 1)
+    adam = torch.optim.Adam(model.parameters())
+    model(torch.ones(2)).backward()
+    adam.step()
+    tree, entries, _, _ = stored({"model": model, "adam": adam, "object": Trainer({"x": 1, "y": 2})})
+
+    def names(new_name):
+        return [spec.name for spec in specs(rename(tree, new_name), entries)]
+
+    apart = names(lambda name: name.replace("model.weight", "other.weight"))
+    whole = names(lambda name: name.replace("adam.", "opt."))
+    assert apart[0] == "model.bias"
+    assert [name for name in apart if name.startswith("adam.state.") and name.endswith(".step")] == [
+        "adam.state.other.weight.step",
+        "adam.state.model.bias.step",
+    ]
+    assert not any(name.startswith("adam") for name in whole)
+    assert "opt.state.model.weight.exp_avg" in whole
+    with pytest.raises(StructureMismatch, match=r"^object: rename= cannot take this part to pieces"):
+        rename(tree, lambda name: name.replace("object.x", "elsewhere"))
+
+
 def test_summary_tells_parts_and_what_a_resume_would_lack():
     model = torch.nn.Linear(2, 2)
     sgd = torch.optim.SGD(model.parameters())

@@ -298,11 +298,17 @@ def nested(count, inner=1, tag="l"):
 
 
 def test_nesting_beyond_what_a_save_writes_is_refused_and_the_deepest_is_not():
-    assert prepare(nested(128), []).finish()
-    for look in (lambda tree: list(leaves(tree)), array_nodes, arrays, lambda tree: prepare(tree, [])):
-        look(nested(128))
+    looks = {
+        (lambda tree: list(leaves(tree))): 129,
+        array_nodes: 129,
+        arrays: 128,
+        (lambda tree: prepare(tree, [])): 129,
+    }
+    for look, deepest in looks.items():
+        look(nested(deepest))
         with pytest.raises(ManifestInvalid, match="nesting deeper than any save writes"):
-            look(nested(131))
+            look(nested(deepest + 1))
+    assert prepare(nested(128), []).finish()
 
 
 def test_leaves_of_every_kind_are_counted_once_and_in_order():
@@ -319,6 +325,20 @@ def test_leaves_of_every_kind_are_counted_once_and_in_order():
     assert plain_names(["l", [["x", "a", 1]]]) == ["0"]
     assert plain_names(["a", 0]) == []
     assert plain_names(7) == ["%r"]
+
+
+def test_short_and_odd_nodes_are_named_and_refused():
+    moved = ["m", "optimizer", "a:B", ["d", ["state", ["l", [7, 8]], "param_groups", ["l", []]]], [["w", [2]]]]
+
+    assert [name for name, _ in leaves(moved)] == ["state.0", "state.1", "param_groups"]
+    assert [name for name, _ in leaves(["o", ["a.b", 1]])] == ["a%2Eb"]
+    assert [name for name, _ in leaves(["o", ["a.b", 1], True])] == ["a.b"]
+    for odd in (["a"], ["a", -1], ["a", 1], ["a", True], ["v"], ["v", 0, "", "float32"]):
+        with pytest.raises(ManifestInvalid, match=NO_NODE):
+            prepare(["d", ["x", odd]], [entry()], into={"x": torch.nn.Linear(1, 1).weight})
+    for odd in (True, ["f", "0x1p0"]):
+        with pytest.raises(ManifestInvalid, match=r"is no (node|value)"):
+            prepare(["d", ["x", ["range", 0, odd, 1]]], [])
 
 
 def test_a_selection_that_leaves_nothing_of_a_record_is_empty():

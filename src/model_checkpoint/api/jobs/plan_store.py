@@ -176,7 +176,9 @@ def _shown(drawn: _Drawn) -> dict[str, Any]:
         "keeps": sum(row["keep"] for row in rows),
         "drops": sum(not row["keep"] for row in rows),
         "frees": sum(part.plan.freed_bytes for part in drawn.parts),
-        "notes": [note for part in drawn.parts for note in (*part.plan.unranked, *part.plan.warnings)][:100],
+        "notes": list(dict.fromkeys(note for one in drawn.parts for note in (*one.plan.unranked, *one.plan.warnings)))[
+            :100
+        ],
         "until": drawn.until,
         "cli": _command(drawn),
     }

@@ -10,7 +10,7 @@ from model_checkpoint.api.jobs.job_runner import JobRunner, ServerJob
 from model_checkpoint.api.library.result_cache import ResultCache
 from model_checkpoint.api.reading.checkpoint_detail import part_of
 from model_checkpoint.database import Checkpoint
-from model_checkpoint.database.catalog.paging import cursor_of, read_cursor
+from model_checkpoint.database.values.cursors import cursor_of, read_cursor
 from model_checkpoint.engine.reading.figures.number_figures import NumberFigures
 from model_checkpoint.engine.reading.figures.tensor_figures import tensor_figures
 from model_checkpoint.engine.reading.tensor_reader import TensorReader

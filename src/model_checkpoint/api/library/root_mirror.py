@@ -1,7 +1,7 @@
 """Root mirror: plain roots as a catalog in a file of our own, kept up to date with what is on disk.
 
-The roots themselves are only read. What a manifest says becomes a row, its metrics become points, so that a plain root
-has curves too; what cannot be read becomes a row that says so.
+The roots themselves are only read. What a manifest says becomes a row, its metrics become points (a reindex does both),
+so that a plain root has curves too; what cannot be read becomes a row that says so.
 """
 
 from __future__ import annotations
@@ -16,15 +16,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from model_checkpoint import forks
-from model_checkpoint.checkpoint.catalog.best_choice import measures_of
 from model_checkpoint.checkpoint.catalog.reindexing import reindex
+from model_checkpoint.checkpoint.catalog.removed_rows import mark_gone
 from model_checkpoint.database import (
     Checkpoint,
     CheckpointSearch,
     EnhancedDatabaseConnection,
     Experiment,
     IntegrityRecord,
-    Metric,
 )
 from model_checkpoint.engine.root.marks import NO_MARKS, Marks, read_marks
 from model_checkpoint.errors import CheckpointException
@@ -109,27 +108,6 @@ class RootMirror:
         report = reindex(store, self._connection, names=fresh)
         for name, problem in report.unreadable:
             self._connection.save_checkpoint(self._unreadable(store, name, problem))
-        by_run: dict[str, list[Checkpoint]] = {}
-        for row in self._rows(store):
-            if row.name in fresh and row.created_at:
-                by_run.setdefault(row.experiment_id, []).append(row)
-        for run, rows in by_run.items():
-            self._bring_along(run, rows)
-
-    def _bring_along(self, run: str, rows: list[Checkpoint]) -> None:
-        """Points of what was measured at each checkpoint; when the run began and how far it is."""
-        self._connection.write_metrics(
-            Metric(run, name, float(value), row.step, row.created_at)
-            for row in rows
-            for name, value in measures_of(row).items()
-            if isinstance(value, (int, float))
-        )
-        known = self._connection.get_experiment(run)
-        if known is not None:
-            earlier = [known.start_time] if known.start_time else []
-            began = min([*earlier, *(row.created_at for row in rows)])
-            step = max([known.step, *(row.step for row in rows)])
-            self._connection.update_experiment(run, start_time=began, step=step)
 
     def _rows(self, store: Store) -> list[Checkpoint]:
         search, found = CheckpointSearch(root=store.url), list[Checkpoint]()
@@ -143,7 +121,7 @@ class RootMirror:
     def _drop(self, store: Store, names: frozenset[str]) -> None:
         for row in self._rows(store):
             if row.name not in names:
-                self._connection.delete_checkpoint(row.id)
+                mark_gone(self._connection, row.id)
 
     def _mark(self, store: Store, marks: Mapping[str, Marks]) -> None:
         for row in self._rows(store):

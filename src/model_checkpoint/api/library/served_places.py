@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from model_checkpoint.database.opening.database_url import read_url, shown
+from model_checkpoint.database.values.file_urls import file_url
 from model_checkpoint.errors import CheckpointNotFound
 
 CATALOGS = ("catalog.db", "experiments.db")
@@ -45,7 +46,7 @@ def _below(place: str) -> Iterator[tuple[str, str]]:
         return
     path = os.path.abspath(os.path.expanduser(place))
     if os.path.isfile(path):
-        yield "database", f"sqlite:///{path}"
+        yield "database", file_url(path)
         return
     if not os.path.isdir(path):
         raise CheckpointNotFound(
@@ -87,6 +88,6 @@ def _in_folders(folders: Iterable[str]) -> Iterator[tuple[str, str]]:
     for folder in folders:
         for name in CATALOGS:
             if os.path.isfile(f"{folder}/{name}"):
-                yield "database", f"sqlite:///{folder}/{name}"
+                yield "database", file_url(f"{folder}/{name}")
         if os.path.isdir(f"{folder}/{_ROOT_MARK}"):
             yield "root", folder

@@ -20,6 +20,7 @@ from model_checkpoint.checkpoint.manager_options import ManagerOptions
 from model_checkpoint.checkpoint.opening import open_services
 from model_checkpoint.database import Checkpoint, EnhancedDatabaseConnection, RunOverview, open_catalog
 from model_checkpoint.database.opening.database_url import is_file, read_url, shown
+from model_checkpoint.database.values.file_urls import file_url
 from model_checkpoint.performance.lru import LRUCache
 
 _SEEN = 64  # a change of one part in so many is not seen in a sparkline
@@ -175,7 +176,7 @@ class Library:
 
     def _mirrored(self) -> tuple[Shelf, RootMirror]:
         if self._mirror is None:
-            connection = open_catalog(f"sqlite:///{self._home}/mirror.db")
+            connection = open_catalog(file_url(f"{self._home}/mirror.db"))
             shelf = Shelf(connection, writable=False, spool=f"{self._home}/spool", mirror=True)
             self._mirror = shelf, RootMirror(connection)
         return self._mirror

@@ -14,8 +14,8 @@ from model_checkpoint.api.reading.run_lines import health_word
 from model_checkpoint.checkpoint.catalog.best_choice import measures_of
 from model_checkpoint.checkpoint.keeping.kept_reasons import KeptReason, kept_by_policies, kept_reasons
 from model_checkpoint.database import Checkpoint, CheckpointSearch
-from model_checkpoint.database.catalog.paging import cursor_of, read_cursor
 from model_checkpoint.database.records import RunHead
+from model_checkpoint.database.values.cursors import cursor_of, read_cursor
 
 _STORED = {"unverified": ("unknown", "unchecked")}  # the words people use, and those that are stored
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from model_checkpoint.api.answers.plain_values import plain_of
@@ -12,30 +12,43 @@ from model_checkpoint.api.reading.run_extras import settings_of
 from model_checkpoint.api.reading.run_lines import health_word
 from model_checkpoint.api.reading.run_status import judge
 from model_checkpoint.database import Checkpoint, LineageEdge, RunOverview
-from model_checkpoint.tracking.reporting.run_search import flattened
+from model_checkpoint.plan.run_query import flattened
 
 _MOST_RUNS, _MOST_MARKS = 2000, 60
 _ABSENT = object()
 
 
-def list_lineage(library: Library, experiment: str) -> list[dict[str, Any]]:
-    """A node for every run of an experiment, or of all, the earliest first."""
-    return [node for shelf in library.shelves() for node in _of_shelf(shelf, experiment)]
+def list_lineage(library: Library, experiment: str, ids: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """A node for every run of an experiment, or of all, the earliest first; or for ``ids`` and what they came from."""
+    return [node for shelf in library.shelves() for node in _of_shelf(shelf, experiment, ids)]
 
 
-def _of_shelf(shelf: Shelf, experiment: str) -> list[dict[str, Any]]:
+def _of_shelf(shelf: Shelf, experiment: str, ids: Sequence[str]) -> list[dict[str, Any]]:
     connection, now = shelf.connection, shelf.connection.now()
-    every = {one.experiment.id: one for one in connection.overviews()}
-    wanted = [one for one in every.values() if not experiment or one.experiment.project_name == experiment]
-    wanted = sorted(wanted, key=lambda one: (one.experiment.start_time, one.experiment.id))[:_MOST_RUNS]
     resumed = {edge.child: edge for edge in connection.resumptions()}  # of several the last, since they are by age
-    origins = {row.id: row for row in connection.get_checkpoints([edge.parent for edge in resumed.values()])}
-    marks = _marks(shelf, [one.experiment.id for one in wanted], {row.id for row in origins.values()})
+    mine = _with_parents(shelf, ids, resumed) if ids else None
+    around = None if mine is None else _with_parents(shelf, mine, resumed)
+    every = {one.experiment.id: one for one in connection.overviews(around)}
+    wanted = [one for id, one in every.items() if mine is None or id in mine]
+    wanted = [one for one in wanted if not experiment or one.experiment.project_name == experiment]
+    wanted = sorted(wanted, key=lambda one: (one.experiment.start_time, one.experiment.id))[:_MOST_RUNS]
+    runs = [one.experiment.id for one in wanted]
+    origins = {row.id: row for row in _origins(shelf, runs, resumed)}
+    marks = _marks(shelf, runs, {edge.parent for edge in resumed.values()})
     return [
         _node(one, every, resumed.get(one.experiment.id), origins, now)
         | {"checkpoints": marks.get(one.experiment.id, [])}
         for one in wanted
     ]
+
+
+def _origins(shelf: Shelf, runs: Collection[str], resumed: Mapping[str, LineageEdge]) -> list[Checkpoint]:
+    """The checkpoints that runs went on from."""
+    return shelf.connection.get_checkpoints([resumed[run].parent for run in runs if run in resumed])
+
+
+def _with_parents(shelf: Shelf, runs: Collection[str], resumed: Mapping[str, LineageEdge]) -> set[str]:
+    return {*runs, *(row.experiment_id for row in _origins(shelf, runs, resumed))}
 
 
 def _marks(shelf: Shelf, runs: Sequence[str], origins: set[str]) -> dict[str, list[dict[str, Any]]]:

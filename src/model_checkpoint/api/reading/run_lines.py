@@ -13,7 +13,7 @@ from model_checkpoint.api.answers.run_answers import StatusWord
 from model_checkpoint.api.library.shelves import Library, Shelf
 from model_checkpoint.api.reading.run_status import RunVerdict, judge
 from model_checkpoint.database import MetricSummary, RunOverview
-from model_checkpoint.database.catalog.paging import cursor_of, read_cursor
+from model_checkpoint.database.values.cursors import cursor_of, read_cursor
 from model_checkpoint.errors import OptionInvalid
 from model_checkpoint.plan.run_query import RunQuery, parse_query
 from model_checkpoint.tracking.reporting.run_search import best_of, host_of, search_names, search_row, user_of

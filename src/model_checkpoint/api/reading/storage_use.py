@@ -14,14 +14,14 @@ from model_checkpoint.api.library.shelves import Library, Shelf
 from model_checkpoint.checkpoint.retention.candidates import Candidate
 from model_checkpoint.checkpoint.retention.disk_forecast import pace_of
 from model_checkpoint.database import Checkpoint, CheckpointSearch
-from model_checkpoint.database.catalog.checkpoint_columns import DELETED
-from model_checkpoint.database.records import RecentSave, RootSpace, SavedDay
+from model_checkpoint.database.records import DELETED, RecentSave, RootSpace, SavedDay
 from model_checkpoint.options import Graces
 
 _DAY = 86_400.0
 _DAYS = 45
 _PACE_SAVES = 21  # that make a pace
-_STILL = 10  # gaps without a save, and a day at least, after which a root is taken for finished
+_STILL = 10  # gaps without a save after which a root is slower than it was; and after a day, taken for finished
+_MINUTE = 60.0
 _MOST_TRASH = 1000
 
 
@@ -79,7 +79,7 @@ def _trashed(shelf: Shelf, row: Checkpoint, grace: float) -> dict[str, Any]:
 
 
 def _rates(shelves: Iterable[Shelf], now: float) -> dict[str, float]:
-    """Bytes a day that come to each root that still saves, by the pace that `mckpt forecast` goes by."""
+    """Bytes a day that come to each root that still saves: by the pace of `mckpt forecast`, or its silence."""
     saves: dict[str, list[RecentSave]] = defaultdict(list)
     for shelf in shelves:
         for one in shelf.connection.recent_saves(each=_PACE_SAVES):
@@ -89,7 +89,8 @@ def _rates(shelves: Iterable[Shelf], now: float) -> dict[str, float]:
         pace = pace_of([_candidate(one) for one in sorted(some, key=lambda one: (one.created_at, one.id))])
         silent = now - max(one.created_at for one in some)
         if pace.seconds is not None and silent <= max(_DAY, _STILL * pace.seconds):
-            rates[root] = pace.nbytes / pace.seconds * _DAY
+            gap = pace.seconds if silent <= max(_MINUTE, _STILL * pace.seconds) else silent  # a burst that is over
+            rates[root] = pace.nbytes / gap * _DAY
     return rates
 
 

@@ -10,6 +10,7 @@ from fastapi.responses import StreamingResponse
 from model_checkpoint.api.answers.basics import refusals
 from model_checkpoint.api.answers.history_answers import LineageAnswer
 from model_checkpoint.api.reading.lineage_nodes import list_lineage
+from model_checkpoint.api.routes.limits import MOST_RUNS, words_of
 from model_checkpoint.api.routes.route_services import WithServices
 
 router = APIRouter(prefix="/api", tags=["events"])
@@ -50,6 +51,13 @@ async def get_events(
 
 
 @router.get("/lineage", response_model=LineageAnswer, responses=refusals())
-def get_lineage(services: WithServices, experiment: Annotated[str, Query(max_length=250)] = "") -> Any:
+def get_lineage(
+    services: WithServices,
+    experiment: Annotated[str, Query(max_length=250)] = "",
+    ids: Annotated[
+        str, Query(max_length=16_000, description="These runs and those they went on from alone, with commas between.")
+    ] = "",
+) -> Any:
     """Where runs came from, and what each changed."""
-    return {"nodes": list_lineage(services.library, experiment)}
+    chosen = words_of(ids, most=MOST_RUNS, what="ids")
+    return {"nodes": list_lineage(services.library, experiment, chosen)}

@@ -9,14 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from model_checkpoint.checkpoint.catalog.catalog_rows import contends, criterion_of
-from model_checkpoint.database import EnhancedDatabaseConnection
 from model_checkpoint.database.records import Checkpoint, Comparable
 from model_checkpoint.errors import ExpressionInvalid, OptionInvalid
 from model_checkpoint.plan import Ranking
 from model_checkpoint.plan.metric_expressions import MetricName
+
+if TYPE_CHECKING:  # brings SQLAlchemy, which a command that only reads does without
+    from model_checkpoint.database import EnhancedDatabaseConnection
 
 _PAGE, _GROWTH = 500, 32
 _LOSSES = ("loss", "val_loss")

@@ -12,9 +12,10 @@ from model_checkpoint.engine.common.info import CheckpointInfo
 from model_checkpoint.engine.root.listing import list_checkpoints
 from model_checkpoint.errors import CheckpointNotFound
 from model_checkpoint.manifest import Summary
+from model_checkpoint.plan import ranking
 from model_checkpoint.storage.contract.store import Store
 
-KEY = "catalog"  # in the metadata of a manifest: what the manager remembers there
+KEY = ranking.CATALOG
 _LOSSES = ("loss", "val_loss")
 _CHOOSING = ("best_metric", "contends")  # of what is remembered: what the best are chosen by
 
@@ -116,8 +117,8 @@ def criterion_of(row: Checkpoint) -> str | None:
 
 
 def contends(row: Checkpoint) -> bool:
-    """Whether a checkpoint may be called the best; one that was saved with ``update_best=False`` may not."""
-    return bool(_chosen_by(row).get("contends", True))
+    """Whether a checkpoint may be called the best."""
+    return ranking.contends(row.metadata)
 
 
 def _chosen_by(row: Checkpoint) -> Mapping[str, Any]:

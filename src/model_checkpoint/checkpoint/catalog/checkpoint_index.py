@@ -22,7 +22,6 @@ from model_checkpoint.checkpoint.catalog.removed_rows import Removal, record_rem
 from model_checkpoint.checkpoint.errors import NoExperiment
 from model_checkpoint.checkpoint.tolerated_failures import ToleratedFailures
 from model_checkpoint.database import EnhancedDatabaseConnection
-from model_checkpoint.database.catalog.audit_rows import new_entry
 from model_checkpoint.database.errors import (
     DatabaseClosed,
     DatabaseFull,
@@ -32,6 +31,7 @@ from model_checkpoint.database.errors import (
     SchemaTooNew,
 )
 from model_checkpoint.database.records import AuditEntry, Checkpoint, Experiment
+from model_checkpoint.database.values.audit_entries import new_entry
 from model_checkpoint.errors import CheckpointException, WrongReference
 from model_checkpoint.tracking.spool import Spool
 

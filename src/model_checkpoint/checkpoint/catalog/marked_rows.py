@@ -47,7 +47,7 @@ def record_marking(
 
     Example:
         >>> from model_checkpoint.database import Experiment
-        >>> from model_checkpoint.database.catalog.audit_rows import new_entry
+        >>> from model_checkpoint.database.values.audit_entries import new_entry
         >>> with EnhancedDatabaseConnection("sqlite://") as db:
         ...     _ = db.save_experiment(Experiment(id="r1", name="baseline"))
         ...     _ = db.save_checkpoint(Checkpoint(id="c1", experiment_id="r1"))

@@ -17,9 +17,8 @@ from dataclasses import dataclass, field
 from model_checkpoint.checkpoint.catalog.best_choice import criteria_of, flag_anew, measures_of
 from model_checkpoint.checkpoint.catalog.catalog_rows import row_of, run_of
 from model_checkpoint.database import EnhancedDatabaseConnection
-from model_checkpoint.database.catalog.checkpoint_columns import DELETED
 from model_checkpoint.database.overview.checkpoint_search import CheckpointSearch
-from model_checkpoint.database.records import Checkpoint, Experiment, Metric
+from model_checkpoint.database.records import DELETED, Checkpoint, Experiment, Metric
 from model_checkpoint.engine.common.info import CheckpointInfo, info_of, path_of
 from model_checkpoint.engine.common.meter import Meter
 from model_checkpoint.engine.common.progress import Listen, listening

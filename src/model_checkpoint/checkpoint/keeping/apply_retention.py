@@ -22,9 +22,8 @@ from model_checkpoint.checkpoint.retention.keeper_words import as_keepers
 from model_checkpoint.checkpoint.retention.keepers import KeepWithin, best, last
 from model_checkpoint.checkpoint.retention.retention_plan import RetentionPlan, plan_retention
 from model_checkpoint.checkpoint.services import Services
-from model_checkpoint.database.catalog.checkpoint_columns import COMMITTED
 from model_checkpoint.database.errors import DatabaseFull
-from model_checkpoint.database.records import Checkpoint
+from model_checkpoint.database.records import COMMITTED, Checkpoint
 from model_checkpoint.engine.root.marks import NO_MARKS, Marks, read_marks
 from model_checkpoint.errors import PlanOutdated, WrongReference
 from model_checkpoint.hooks import HookEvent

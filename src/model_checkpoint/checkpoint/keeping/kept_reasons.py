@@ -10,12 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from model_checkpoint.checkpoint.catalog.best_choice import measures_of
-from model_checkpoint.checkpoint.keeping.present_rows import candidate_of
 from model_checkpoint.checkpoint.keeping.run_policies import policies_in_force, policy_in_force
-from model_checkpoint.checkpoint.retention.keeper_words import parse_keeper
-from model_checkpoint.checkpoint.retention.retention_plan import plan_retention
-from model_checkpoint.database import Checkpoint, CheckpointSearch, EnhancedDatabaseConnection
-from model_checkpoint.database.catalog.checkpoint_columns import COMMITTED
+from model_checkpoint.database.local.catalog_reader import CatalogReader
+from model_checkpoint.database.records import COMMITTED, Checkpoint
 from model_checkpoint.errors import OptionInvalid
 
 _MOST_PLANNED = 2000  # checkpoints of a run that keepers are asked about to say why some of them stay
@@ -31,16 +28,14 @@ class KeptReason:
     why: str
 
 
-def kept_reasons(
-    connection: EnhancedDatabaseConnection, rows: Sequence[Checkpoint]
-) -> dict[str, tuple[KeptReason, ...]]:
+def kept_reasons(connection: CatalogReader, rows: Sequence[Checkpoint]) -> dict[str, tuple[KeptReason, ...]]:
     """The reasons of each of ``rows``, by its id; none for one that the next prune would take.
 
     Keepers are asked about a run of at most 2,000 checkpoints, and not where one of them is code or two checkpoints
     have one name, as only rows of other tools do.
 
     Example:
-        >>> from model_checkpoint.database import Experiment
+        >>> from model_checkpoint.database import EnhancedDatabaseConnection, Experiment
         >>> with EnhancedDatabaseConnection("sqlite://") as db:
         ...     _ = db.save_experiment(Experiment(id="r1", name="baseline"))
         ...     for n in range(3):
@@ -80,10 +75,11 @@ def _facts(row: Checkpoint, begun: Sequence[str], *, newest: bool) -> Iterator[K
         yield KeptReason("parent", f"run {run} went on from it")
 
 
-def kept_by_policies(connection: EnhancedDatabaseConnection, run: str | None = None) -> set[str]:
+def kept_by_policies(connection: CatalogReader, run: str | None = None) -> set[str]:
     """The ids of all that the keepers in force speak for, of a run or of all.
 
     Example:
+        >>> from model_checkpoint.database import EnhancedDatabaseConnection
         >>> with EnhancedDatabaseConnection("sqlite://") as db:
         ...     kept_by_policies(db)
         set()
@@ -92,14 +88,17 @@ def kept_by_policies(connection: EnhancedDatabaseConnection, run: str | None = N
     return {id for (of, root), words in policies for id, why in _claims(connection, of, root, words).items() if why}
 
 
-def _claims(
-    connection: EnhancedDatabaseConnection, run: str, root: str, words: Sequence[str]
-) -> dict[str, tuple[KeptReason, ...]]:
+def _claims(connection: CatalogReader, run: str, root: str, words: Sequence[str]) -> dict[str, tuple[KeptReason, ...]]:
     """What the keepers in force say of all that a run has in a root; nothing where nobody prunes it."""
-    here = CheckpointSearch(run=run, root=root)
-    if not words or sum(connection.health_counts(here).values()) > _MOST_PLANNED:
+    crowd = connection.crowd(run, root, most=_MOST_PLANNED) if words else []
+    if not crowd:
         return {}
-    candidates = [candidate_of(row) for row in connection.crowd(run, root)]
+    # brought in only where somebody prunes: most who ask are commands, and they begin anew each time
+    from model_checkpoint.checkpoint.keeping.present_rows import candidate_of
+    from model_checkpoint.checkpoint.retention.keeper_words import parse_keeper
+    from model_checkpoint.checkpoint.retention.retention_plan import plan_retention
+
+    candidates = [candidate_of(row) for row in crowd]
     try:
         plan = plan_retention(candidates, [parse_keeper(word) for word in words], root=root)
     except OptionInvalid:

@@ -1,7 +1,8 @@
 """Removal: a checkpoint goes to the trash, row and files, and comes back until its grace is over.
 
-What is about to go is written down first; then the files go, then the row; then the writing is closed. Whoever finds it
-open carries on. Where there is no room to write it down, the files go first: freeing some must not need any.
+What is about to go, or to come back, is written down first; then the files move, then the row; then the writing is
+closed. Whoever finds it open carries on. Where there is no room to write it down, the files move first: freeing some
+must not need any.
 """
 
 from __future__ import annotations
@@ -10,21 +11,20 @@ import dataclasses
 import logging
 from collections.abc import Sequence
 
-from model_checkpoint.checkpoint.catalog.best_choice import criteria_of, flag_anew
-from model_checkpoint.checkpoint.catalog.removed_rows import Removal
+from model_checkpoint.checkpoint.catalog.removed_rows import Removal, record_return
 from model_checkpoint.checkpoint.services import Services
-from model_checkpoint.database.catalog.audit_rows import new_entry
 from model_checkpoint.database.errors import DatabaseFull
 from model_checkpoint.database.records import AuditEntry, Checkpoint
-from model_checkpoint.engine.root.delete import discard_exactly, undelete
-from model_checkpoint.errors import WrongReference
+from model_checkpoint.database.values.audit_entries import new_entry
+from model_checkpoint.engine.root.delete import discard_exactly, undelete_exactly
+from model_checkpoint.errors import CheckpointException, WrongReference
 from model_checkpoint.hooks import HookEvent
 from model_checkpoint.storage.contract.store import Store
 from model_checkpoint.storage.locate import open_store
 
 log = logging.getLogger("model_checkpoint.manager")
 
-DELETED, RETENTION = "deleted", "retention"  # a state of rows; an action of the audit trail
+DELETED, RETENTION, RESTORE = "deleted", "retention", "restore"  # a state of rows; actions of the audit trail
 
 
 def store_of(services: Services, row: Checkpoint) -> Store:
@@ -51,13 +51,13 @@ def remove(
 
 
 def _intended(services: Services, row: Checkpoint, action: str, plan_id: str, tags: Sequence[str]) -> str:
-    """Write down what is about to go, and return the id of that; empty where there is no room for it."""
+    """Write down what is about to happen, and return the id of that; empty where there is no room for it."""
     details = {"name": row.name, "root": row.root, "tags": list(tags)}
     try:
         return services.catalog.connection.record_intent(row.id, action, plan_id=plan_id, details=details).id
     except DatabaseFull as error:
         services.catalog.note_away(error)
-        log.warning("%s: goes without being written down first: %s", row.file_path, error)
+        log.warning("%s: moves without being written down first: %s", row.file_path, error)
         return ""
 
 
@@ -80,17 +80,24 @@ def bring_back(services: Services, row: Checkpoint) -> Checkpoint:
     """Undo a removal, files and row."""
     if row.state != DELETED:
         raise WrongReference(f"checkpoint {row.id!r} is not deleted.", row.file_path)
-    connection = services.catalog.connection
-    with services.telling_failure("restore", row.id, row.experiment_id):
-        store = store_of(services, row)
-        if not store.has(row.name):
-            undelete(store, name=row.name)
-        back = connection.undelete_checkpoint(row.id)
-        criterion = services.catalog.criterion(row.experiment_id, services.options.best_metric)
-        flag_anew(connection, row.experiment_id, criteria_of(back, criterion))
+    with services.telling_failure(RESTORE, row.id, row.experiment_id):
+        intent = _intended(services, row, RESTORE, "", ())
+        try:
+            undelete_exactly(store_of(services, row), row.name, row.id)
+        except CheckpointException:  # whoever asked is told, and asks again; nobody does so unasked
+            if intent:
+                services.catalog.connection.finish_intent(intent, "given up")
+            raise
+        return finish_return(services, row, intent=intent, entry=new_entry(RESTORE, row.id, details={"name": row.name}))
+
+
+def finish_return(services: Services, row: Checkpoint, *, intent: str, entry: AuditEntry) -> Checkpoint:
+    """Let the catalog know that the files are back, all of it at once."""
+    criterion = services.catalog.criterion(row.experiment_id, services.options.best_metric)
+    back = Removal(row=row, entry=entry, intent=intent, ended="restored", best_metric=criterion)
+    now = record_return(services.catalog.connection, back)
     forget_cached(services, row.experiment_id)
-    services.catalog.audit("restore", row.id, name=row.name)
-    return back
+    return now
 
 
 def forget_cached(services: Services, experiment_id: str) -> None:

@@ -7,18 +7,22 @@ whoever has the catalog can say of each checkpoint why it stays, and by which ru
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from model_checkpoint.checkpoint.retention.candidate_order import Keeper
-from model_checkpoint.checkpoint.retention.keeper_words import word_of
-from model_checkpoint.checkpoint.services import Services
-from model_checkpoint.database import EnhancedDatabaseConnection
-from model_checkpoint.database.catalog.paging import MOST
+from model_checkpoint.database.local.catalog_reader import CatalogReader
+from model_checkpoint.database.values.cursors import MOST
+
+if TYPE_CHECKING:  # a command that only reads does without what these bring
+    from model_checkpoint.checkpoint.retention.candidate_order import Keeper
+    from model_checkpoint.checkpoint.services import Services
 
 ACTION = "policy"  # in the audit trail
 
 
 def declare_policy(services: Services, run: str, keepers: Sequence[Keeper]) -> None:
     """Write down by which keepers a run is pruned here, unless that is known; a keeper without a word by its text."""
+    from model_checkpoint.checkpoint.retention.keeper_words import word_of
+
     words = tuple(word_of(keeper) or str(keeper) for keeper in keepers)
     catalog, root = services.catalog, services.store.url
     if catalog.policies.get(run) is None:
@@ -29,14 +33,12 @@ def declare_policy(services: Services, run: str, keepers: Sequence[Keeper]) -> N
         catalog.policies[run] = words
 
 
-def policy_in_force(connection: EnhancedDatabaseConnection, run: str, root: str) -> tuple[str, ...]:
+def policy_in_force(connection: CatalogReader, run: str, root: str) -> tuple[str, ...]:
     """The words of the keepers by which a run is pruned in a root; none if nobody prunes it."""
     return policies_in_force(connection, run).get((run, root), ())
 
 
-def policies_in_force(
-    connection: EnhancedDatabaseConnection, run: str | None = None
-) -> dict[tuple[str, str], tuple[str, ...]]:
+def policies_in_force(connection: CatalogReader, run: str | None = None) -> dict[tuple[str, str], tuple[str, ...]]:
     """The words of the keepers of a run, or of all, by run and root."""
     found: dict[tuple[str, str], tuple[str, ...]] = {}
     after = ""

@@ -38,7 +38,7 @@ class Lineup:
     @property
     def known(self) -> frozenset[str]:
         """The metrics that any of them has."""
-        return frozenset(name for one in self.usable for name in one.metrics)
+        return frozenset(name for one in self.usable for name in one.scores)
 
 
 @runtime_checkable

@@ -42,6 +42,7 @@ class Candidate:
     pinned: bool = False
     healthy: bool = True
     files: tuple[tuple[str, int], ...] = ()
+    contends: bool = True  # False if it must not be called the best, whatever was measured
     complete: bool = True  # False for an emergency save that had no time for some parts
     problem: str = ""  # what is wrong with one that is not healthy
     unread: bool = False  # it could not be read here and now, which is no proof of damage
@@ -58,6 +59,11 @@ class Candidate:
     def usable(self) -> bool:
         """Whether a resume may start from it."""
         return self.healthy and self.complete
+
+    @property
+    def scores(self) -> Mapping[str, Any]:
+        """What it may be ranked by."""
+        return self.metrics if self.contends else {}
 
     @property
     def nbytes(self) -> int:
@@ -121,6 +127,7 @@ def _candidate(
         step=summary.step,
         committed_at=datetime.fromisoformat(summary.created),
         metrics=found.metrics,
+        contends=found.contends,
         tags=mine.tags,
         pinned=mine.pinned,
         healthy=not problem,

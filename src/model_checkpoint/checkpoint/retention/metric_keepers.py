@@ -35,12 +35,12 @@ class KeepBest:
     def judge(self, lineup: Lineup) -> Claims:
         """By rank; as long as nothing can be ranked, all are kept: nobody knows which is best."""
         ranking = self.ranking(lineup)
-        ranked = ranking.order(lineup.usable, [one.metrics for one in lineup.usable])
+        ranked = ranking.order(lineup.usable, [one.scores for one in lineup.usable])
         if not ranked:
             return {one.name: Claim(True, f"{self}: none can be ranked, so all are kept") for one in lineup.usable}
         first = ranking.criteria[0]
         verdicts = {
-            one.name: Claim(rank <= self.count, f"{self}: {first.value(one.metrics):.6g} is number {rank}")
+            one.name: Claim(rank <= self.count, f"{self}: {first.value(one.scores):.6g} is number {rank}")
             for rank, one in enumerate(ranked, start=1)
         }
         others = {
@@ -50,7 +50,7 @@ class KeepBest:
 
     def unknown(self, lineup: Lineup) -> str:
         """What is wrong with the criteria, if they rank nothing."""
-        ranking, metrics = self.ranking(lineup), [one.metrics for one in lineup.usable]
+        ranking, metrics = self.ranking(lineup), [one.scores for one in lineup.usable]
         return "" if not metrics or ranking.order(lineup.usable, metrics) else f"{self}: {unmeasured(ranking, metrics)}"
 
     def __str__(self) -> str:
@@ -58,7 +58,9 @@ class KeepBest:
 
 
 def _lack(criterion: MetricExpression, one: Candidate) -> str:
-    missing = [name for name in criterion.names if criterion.value(one.metrics) is None and name not in one.metrics]
+    if not one.contends:
+        return "was saved with update_best=False"
+    missing = [name for name in criterion.names if criterion.value(one.scores) is None and name not in one.scores]
     return f"has no {missing[0]}" if missing else f"{criterion.text} is no number there"
 
 
@@ -76,7 +78,7 @@ class KeepPareto:
     def judge(self, lineup: Lineup) -> Claims:
         """Whether it is on the front."""
         axes = [MetricExpression.parse(text, known=lineup.known) for text in (self.first, self.second)]
-        usable, metrics = lineup.usable, [one.metrics for one in lineup.usable]
+        usable, metrics = lineup.usable, [one.scores for one in lineup.usable]
         front = {one.name for one in pareto_front(usable, metrics, *axes)}
         if not front:
             return {one.name: Claim(True, f"{self}: none can be ranked, so all are kept") for one in usable}

@@ -27,7 +27,7 @@ def _none(root: str) -> Diagnosis:
 def _schema(url: str, root: str) -> Diagnosis:
     from model_checkpoint.database.migration_manager import MigrationManager
     from model_checkpoint.database.opening.database_url import read_url, shown
-    from model_checkpoint.database.schema.schema_version import HEAD, SchemaStatus, schema_status
+    from model_checkpoint.database.schema.revisions import HEAD, SchemaStatus, schema_status
 
     where = shown(read_url(url))
     with MigrationManager(url) as manager:

@@ -10,7 +10,7 @@ from model_checkpoint.cli.finding.catalogs import root_catalog_url
 from model_checkpoint.engine.common.info import CheckpointInfo
 from model_checkpoint.errors import CheckpointException
 
-if TYPE_CHECKING:  # brings SQLAlchemy
+if TYPE_CHECKING:  # most roots have no catalog
     from model_checkpoint.checkpoint.keeping.kept_reasons import KeptReason
 
 log = logging.getLogger("model_checkpoint.cli")
@@ -29,10 +29,10 @@ def catalog_reasons(
     if url is None:
         return {}
     from model_checkpoint.checkpoint.keeping.kept_reasons import kept_reasons
-    from model_checkpoint.database import open_catalog
+    from model_checkpoint.database.local.opened_reader import open_reader
 
     try:
-        with open_catalog(url, auto_migrate=False) as catalog:
+        with open_reader(url) as catalog:
             return kept_reasons(catalog, catalog.get_checkpoints([info.id for info in infos]))
     except CheckpointException as error:
         log.warning("the catalog could not be asked why checkpoints stay: %s", error)

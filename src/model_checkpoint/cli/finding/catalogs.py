@@ -9,16 +9,15 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from model_checkpoint.cli.errors import CatalogMissing
+from model_checkpoint.database.values.file_urls import SQLITE_FILE, file_of, file_url
 from model_checkpoint.errors import WrongReference
 
-if TYPE_CHECKING:  # brings SQLAlchemy
-    from model_checkpoint.database import EnhancedDatabaseConnection
+if TYPE_CHECKING:  # most verbs ask no catalog
+    from model_checkpoint.database.local.catalog_reader import CatalogReader
     from model_checkpoint.database.records import Experiment
 
 CATALOG_FILES = ("catalog.db", "experiments.db")  # of a manager, of a tracker
 _STORES = ("s3://", "gs://", "az://", "memory://")
-_SQLITE = "sqlite:///"
-_PAGE = 500
 
 
 def catalog_url(text: str) -> str:
@@ -33,13 +32,13 @@ def catalog_url(text: str) -> str:
             f"{text}: a catalog does not lie in a bucket. Give its URL, e.g. sqlite:///runs.db; "
             f"`mckpt reindex {text} --database URL` makes one."
         )
-    if "://" in text and not text.startswith(_SQLITE):
+    if "://" in text and not text.startswith(SQLITE_FILE):
         return text
-    path = os.path.expanduser(text.removeprefix(_SQLITE))
+    path = os.path.expanduser(file_of(text) if text.startswith(SQLITE_FILE) else text)
     files = [path] if not os.path.isdir(path) else [os.path.join(path, name) for name in CATALOG_FILES]
     for file in files:
         if os.path.isfile(file):
-            return f"{_SQLITE}{os.path.abspath(file)}"
+            return file_url(os.path.abspath(file))
     raise CatalogMissing(_no_catalog(text, path))
 
 
@@ -56,28 +55,21 @@ def root_catalog_url(root: str, database: str) -> str | None:
     if database:
         return catalog_url(database)
     file = os.path.join(os.path.expanduser(root), CATALOG_FILES[0])
-    return None if "://" in root or not os.path.isfile(file) else f"{_SQLITE}{os.path.abspath(file)}"
+    return None if "://" in root or not os.path.isfile(file) else file_url(os.path.abspath(file))
 
 
 @contextmanager
-def reading_catalog(text: str) -> Iterator[EnhancedDatabaseConnection]:
+def reading_catalog(text: str) -> Iterator[CatalogReader]:
     """Open a catalog to look at; an older schema is told, not changed."""
-    from model_checkpoint.database import open_catalog
+    from model_checkpoint.database.local.opened_reader import open_reader
 
-    with open_catalog(catalog_url(text), auto_migrate=False) as catalog:
+    with open_reader(catalog_url(text)) as catalog:
         yield catalog
 
 
-def all_runs(catalog: EnhancedDatabaseConnection) -> list[Experiment]:
+def all_runs(catalog: CatalogReader) -> list[Experiment]:
     """Every run, the latest start first."""
-    found: list[Experiment] = []
-    after = ""
-    while True:
-        page = catalog.list_experiments(limit=_PAGE, after=after)
-        found += page.items
-        after = page.next
-        if not after:
-            return found
+    return [one.experiment for one in catalog.overviews()]
 
 
 def run_called(runs: Sequence[Experiment], word: str, where: str) -> Experiment:

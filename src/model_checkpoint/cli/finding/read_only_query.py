@@ -13,13 +13,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
-from urllib.parse import quote
 
 from model_checkpoint.cli.errors import QueryInvalidSQL, QueryRefused
+from model_checkpoint.database.local.local_file import LocalFile, opened_to_read
+from model_checkpoint.database.values.file_urls import SQLITE_FILE, file_of
 from model_checkpoint.errors import OptionInvalid
 
 SECONDS = 60  # a query that takes longer is ended
-_SQLITE = "sqlite:///"
 _READING = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 _STEPS = 10_000  # of SQLite's machine between two looks at the clock
 _QUERIES = ("select", "with", "values", "table")
@@ -64,15 +64,14 @@ def run_query(url: str, sql: str, *, limit: int, seconds: float = SECONDS) -> Qu
     text = sql.strip().rstrip(";").strip()
     if not text:
         raise QueryInvalidSQL("the query is empty. Write one, e.g. select name, status from experiments.")
-    if url.startswith(_SQLITE):
-        return _on_sqlite(_Asked(where=url.removeprefix(_SQLITE), sql=text, limit=limit, seconds=seconds))
+    if url.startswith(SQLITE_FILE):
+        return _on_sqlite(_Asked(where=file_of(url), sql=text, limit=limit, seconds=seconds))
     return _on_server(url, _Asked(where="", sql=text, limit=limit, seconds=seconds))
 
 
 def _on_sqlite(asked: _Asked) -> QueryResult:
     deadline = time.monotonic() + asked.seconds
-    file = f"file:{quote(asked.where)}?mode=ro"
-    with closing(sqlite3.connect(file, uri=True)) as connection, _told(asked, deadline):
+    with closing(opened_to_read(asked.where)) as connection, _told(asked, deadline):
         connection.execute("PRAGMA trusted_schema=OFF")
         connection.set_authorizer(_only_reading)
         connection.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS)
@@ -205,6 +204,8 @@ def _as_text(value: Any) -> Any:
 
 def tables_of(url: str) -> list[tuple[str, list[str]]]:
     """Every table of a database, and its columns."""
+    if url.startswith(SQLITE_FILE):
+        return _tables_of_file(file_of(url))
     from sqlalchemy import inspect
 
     from model_checkpoint.database.opening.database_url import read_url
@@ -218,3 +219,13 @@ def tables_of(url: str) -> list[tuple[str, list[str]]]:
         ]
     finally:
         pool.close()
+
+
+def _tables_of_file(path: str) -> list[tuple[str, list[str]]]:
+    every = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite~_%' ESCAPE '~' ORDER BY name"
+    with closing(LocalFile(path)) as file:
+        names = [row["name"] for row in file.rows(every)]
+        return [
+            (name, [row["name"] for row in file.rows("SELECT name FROM pragma_table_info(?)", (name,))])
+            for name in names
+        ]

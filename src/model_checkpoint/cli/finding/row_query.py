@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from model_checkpoint.engine.common.info import CheckpointInfo
 from model_checkpoint.errors import OptionInvalid
 from model_checkpoint.plan.errors import QueryInvalid
-from model_checkpoint.plan.run_query import parse_query
+from model_checkpoint.plan.run_query import flattened, parse_query
 
-if TYPE_CHECKING:  # brings SQLAlchemy
-    from model_checkpoint.database import EnhancedDatabaseConnection
-    from model_checkpoint.database.records import Experiment, MetricSummary
+if TYPE_CHECKING:  # a search has one or the other
+    from model_checkpoint.database.local.catalog_reader import CatalogReader
+    from model_checkpoint.database.records import MetricSummary, RunOverview
+    from model_checkpoint.engine.common.info import CheckpointInfo
 
 T = TypeVar("T")
 Row = Mapping[str, Any]
@@ -50,7 +50,7 @@ def checkpoint_row(info: CheckpointInfo) -> Row:
         (7, 0.5, 'committed')
     """
     return {
-        **dict(_flat(info.metadata)),
+        **{name: value for name, value in flattened(info.metadata).items() if not isinstance(value, Mapping)},
         **info.metrics,
         "step": info.step,
         "size": info.size_bytes,
@@ -62,7 +62,7 @@ def checkpoint_row(info: CheckpointInfo) -> Row:
     }
 
 
-def chosen_runs(text: str, catalog: EnhancedDatabaseConnection) -> list[Experiment]:
+def chosen_runs(text: str, catalog: CatalogReader) -> list[RunOverview]:
     """The runs of a catalog that a search fits, the latest start first; without a search, all."""
     from model_checkpoint.tracking.reporting.run_search import search_names, search_row
 
@@ -81,13 +81,4 @@ def chosen_runs(text: str, catalog: EnhancedDatabaseConnection) -> list[Experime
         for run in runs
     ]
     names = search_names(catalog.metric_names(), runs)
-    return chosen(text, [run.experiment for run in runs], rows, names=names)
-
-
-def _flat(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """Settings inside settings by their dotted names."""
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{above}{name}.")
-        else:
-            yield f"{above}{name}", value
+    return chosen(text, runs, rows, names=names)

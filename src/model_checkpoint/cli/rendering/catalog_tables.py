@@ -15,10 +15,10 @@ if TYPE_CHECKING:  # most bring the database, which most verbs do without
     from model_checkpoint.checkpoint.catalog.reindexing import ReindexReport
     from model_checkpoint.cli.finding.family_tree import FamilyMember
     from model_checkpoint.cli.finding.read_only_query import QueryResult
-    from model_checkpoint.database.records import Experiment, ExperimentStatistics, MetricSummary, Series
+    from model_checkpoint.database.records import Experiment, MetricSummary, RunOverview, Series
     from model_checkpoint.tracking import RunVitals
 
-    RunRow = tuple[Experiment, RunVitals, ExperimentStatistics, Sequence[MetricSummary]]
+    RunRow = tuple[RunOverview, RunVitals, Sequence[MetricSummary]]
 
 BUCKETS = 200  # what a chart can show
 _COLOURS = {"alive": "green", "hung": "yellow", "dead": "red", "finished": "dim"}
@@ -40,27 +40,28 @@ def reindexed(report: ReindexReport, where: str, *, as_json: bool) -> None:
         say(f"[red]unreadable[/] {clean(name)}: {clean_lines(why)}")
 
 
-def experiments(catalog: str, found: Sequence[RunRow], *, total: int, as_json: bool) -> None:
+def experiments(catalog: str, found: Sequence[RunRow], *, total: int, searched: bool, as_json: bool) -> None:
     """The table of `mckpt experiments`."""
     if as_json:
         print_json([_run_value(*row) for row in found])
         return
     if not found:
-        say(f"{clean(catalog)}: no run that fits is recorded there.")
+        say(f"{clean(catalog)}: no run {'that fits ' * searched}is recorded there{'' if searched else ' yet'}.")
         return
     wide = is_wide()
     titles = ("run", *["id"] * wide, "state", "step", "started", "saved", "metrics")
     table = table_of(*titles, right=("step", "saved"))
-    for run, vitals, figures, summaries in found:
+    for figures, vitals, summaries in found:
+        run = figures.experiment
         shown = [f"{clean(one.metric_name)}={number(one.last)}" for one in summaries[:_SHOWN]]
         more = [f"+{len(summaries) - _SHOWN}"] if len(summaries) > _SHOWN else []
         row = (clean(run.name), *[clean(run.id[:8])] * wide, _state(run, vitals), str(run.step))
         saved = str(figures.checkpoints) + f" ({size(figures.total_bytes)})" * (wide and figures.checkpoints > 0)
         table.add_row(*row, day_and_time(run.start_time), saved, " ".join([*shown, *more]))
     lay(table)
-    for run, vitals, _, _ in found:
+    for figures, vitals, _ in found:
         if vitals.state.value in ("hung", "dead"):
-            say(f"[{_COLOURS[vitals.state.value]}]{clean(run.name)}[/]: {clean(vitals.evidence)}")
+            say(f"[{_COLOURS[vitals.state.value]}]{clean(figures.experiment.name)}[/]: {clean(vitals.evidence)}")
     if total > len(found):
         say(f"{len(found)} of {counted(total, 'run')}; --limit {total} shows all")
 
@@ -71,9 +72,7 @@ def _state(run: Experiment, vitals: RunVitals) -> str:
     return f"[{_COLOURS[state]}]{clean(run.status) if state == 'finished' else state}[/]"
 
 
-def _run_value(
-    run: Experiment, vitals: RunVitals, figures: ExperimentStatistics, summaries: Sequence[MetricSummary]
-) -> dict[str, Any]:
+def _run_value(figures: RunOverview, vitals: RunVitals, summaries: Sequence[MetricSummary]) -> dict[str, Any]:
     told = {
         "state": vitals.state.value,
         "evidence": vitals.evidence,
@@ -81,7 +80,7 @@ def _run_value(
         "total_bytes": figures.total_bytes,
         "metrics": {one.metric_name: one.last for one in summaries},
     }
-    return {**asdict(run), **told}
+    return {**asdict(figures.experiment), **told}
 
 
 def summaries(run: Experiment, found: Sequence[MetricSummary], small: Mapping[str, Series], *, as_json: bool) -> None:

@@ -13,7 +13,7 @@ from model_checkpoint.cli.rendering.charts import sparkline
 from model_checkpoint.cli.rendering.json_text import print_json
 from model_checkpoint.cli.rendering.terminal import clean, clean_lines, lay, remark, say, table_of
 from model_checkpoint.engine.common.info import CheckpointInfo
-from model_checkpoint.plan import step_name
+from model_checkpoint.plan import contends, step_name
 
 if TYPE_CHECKING:  # some bring NumPy or SQLAlchemy, which a listing does without
     from model_checkpoint.checkpoint.keeping.kept_reasons import KeptReason
@@ -111,13 +111,15 @@ def _best(name: str, infos: Sequence[CheckpointInfo]) -> float | None:
     """The best value of a metric among several; None if only one has it."""
     from model_checkpoint.cli.finding.metric_history import minimises
 
-    values = [value for info in infos if isinstance(value := info.metrics.get(name), (int, float)) and value == value]
+    found = [info.metrics.get(name) for info in infos if contends(info.metadata)]
+    values = [value for value in found if isinstance(value, (int, float)) and value == value]
     return (min if minimises(name) else max)(values) if len(values) > 1 else None
 
 
 def _measured(info: CheckpointInfo, name: str, best: float | None) -> str:
     value = info.metrics.get(name)
-    return f"[bold green]{number(value)}*[/]" if best is not None and value == best else clean(number(value))
+    is_best = best is not None and value == best and contends(info.metadata)
+    return f"[bold green]{number(value)}*[/]" if is_best else clean(number(value))
 
 
 def _state(info: CheckpointInfo) -> str:

@@ -22,8 +22,11 @@ def plan(root: str, found: RetentionPlan, *, dry_run: bool, as_json: bool) -> No
     if as_json:
         print_json(_as_value(found))
         return
+    if not found.decisions:
+        say(f"{clean(root)}: no checkpoint yet, so there is nothing to keep or drop")
+        return
     differs = any(not one.keep and one.frees != one.candidate.nbytes for one in found.decisions)
-    rows = table_of("name", "size", "", *["frees"] * differs, "why", right=("size", "frees"))
+    rows = table_of("name", "on disk", "", *["frees"] * differs, "why", right=("on disk", "frees"))
     for one in found.decisions:
         freed = "" if one.keep else size(one.frees)
         row = (clean(one.name), size(one.candidate.nbytes), _verdict(one), *[freed] * differs)

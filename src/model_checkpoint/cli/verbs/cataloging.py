@@ -12,7 +12,8 @@ from model_checkpoint.cli.verbs.verb_arguments import CatalogArgument, JsonOptio
 from model_checkpoint.errors import OptionInvalid
 
 if TYPE_CHECKING:
-    from model_checkpoint.database.records import MetricSummary
+    from model_checkpoint.database.local.catalog_reader import CatalogReader
+    from model_checkpoint.database.records import MetricSummary, RunOverview
 
 RunArgument = Annotated[
     str, typer.Argument(metavar="[RUN]", help="A run's name, id or beginning of an id; by default the latest.")
@@ -38,13 +39,14 @@ def reindex(
     from model_checkpoint.checkpoint.opening import default_url
     from model_checkpoint.cli.rendering import catalog_tables
     from model_checkpoint.database import open_catalog
+    from model_checkpoint.database.values.file_urls import SQLITE_FILE, file_of
     from model_checkpoint.engine.root.listing import require_root
     from model_checkpoint.storage.locate import open_store
 
     store = open_store(root)
     require_root(store)
     where = database or default_url(store)
-    to_be_made = dry_run and where.startswith("sqlite:///") and not os.path.exists(where.removeprefix("sqlite:///"))
+    to_be_made = dry_run and where.startswith(SQLITE_FILE) and not os.path.exists(file_of(where))
     with open_catalog("sqlite://" if to_be_made else where) as catalog:
         report = rebuild(
             store, catalog, best_metric=best_metric or None, dry_run=dry_run, progress=not (as_json or dry_run)
@@ -65,22 +67,25 @@ def experiments(
     Alive, hung, dead or finished, each with its evidence, checkpoints and metrics. A search looks at metrics (as they
     were last, or best.NAME), settings, step, n and bytes of checkpoints, status, tag, experiment, host, user, name, id.
     """
-    from model_checkpoint.cli.finding.catalogs import all_runs, reading_catalog
-    from model_checkpoint.cli.finding.row_query import chosen_runs
+    from model_checkpoint.cli.finding.catalogs import reading_catalog
     from model_checkpoint.cli.rendering import catalog_tables
-    from model_checkpoint.tracking import judge_run
+    from model_checkpoint.tracking.reporting.vitals import judge_run
 
     with reading_catalog(catalog) as database:
         now = database.now()
-        every = chosen_runs(query, database) if query else all_runs(database)
-        measured: dict[str, list[MetricSummary]] = {run.id: [] for run in every}
-        for one in database.summaries(list(measured)) if every else ():
+        every = _searched(query, database) if query else database.overviews()
+        shown = every[:limit]
+        measured: dict[str, list[MetricSummary]] = {run.experiment.id: [] for run in shown}
+        for one in database.summaries(list(measured)):
             measured[one.experiment_id].append(one)
-        lines = [
-            (run, judge_run(run, now), database.get_experiment_statistics(run.id), measured[run.id])
-            for run in every[:limit]
-        ]
-    catalog_tables.experiments(catalog, lines, total=len(every), as_json=as_json)
+        lines = [(run, judge_run(run.experiment, now), measured[run.experiment.id]) for run in shown]
+    catalog_tables.experiments(catalog, lines, total=len(every), searched=bool(query), as_json=as_json)
+
+
+def _searched(query: str, catalog: CatalogReader) -> list[RunOverview]:
+    from model_checkpoint.cli.finding.row_query import chosen_runs
+
+    return chosen_runs(query, catalog)
 
 
 def metrics(

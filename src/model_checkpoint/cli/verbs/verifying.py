@@ -44,8 +44,11 @@ def repair(
     from model_checkpoint.cli.catalog_echo import echo_repair
     from model_checkpoint.cli.rendering import trust_tables
     from model_checkpoint.engine.repairing.repair import repair as bring_back
+    from model_checkpoint.errors import CheckpointNotFound
 
     found = bring_back(ref, source=source, dry_run=dry_run, progress=not as_json)
+    if not found.examined and found.ok:
+        raise CheckpointNotFound(f"{ref}: no committed checkpoint to repair.")
     if not dry_run:
         echo_repair(found, database)
     trust_tables.repair(found, as_json=as_json)

@@ -12,6 +12,7 @@ from model_checkpoint.engine.reading.load import load
 from model_checkpoint.engine.root.describe import describe
 from model_checkpoint.engine.root.refs import Reference
 from model_checkpoint.errors import UnsupportedType
+from model_checkpoint.flushing import flush
 
 
 def export_orbax(ref: Reference, target: str | os.PathLike[str], *, progress: Listen = None) -> Exported:
@@ -26,7 +27,7 @@ def export_orbax(ref: Reference, target: str | os.PathLike[str], *, progress: Li
             writer.save(draft, state)
         files = [str(path / file.relative_to(draft)) for file in sorted(draft.rglob("*")) if file.is_file()]
         for file in draft.rglob("*"):
-            _flush(file)
+            flush(file)
     return Exported(files=tuple(files), tensors=len(found.tensors), nbytes=sum(one.nbytes for one in found.tensors))
 
 
@@ -42,11 +43,3 @@ def _plain(value: Any, name: str) -> Any:
     raise UnsupportedType(
         f"{name}: a {type(value).__qualname__} has no place in a checkpoint of Orbax. Convert a state without it."
     )
-
-
-def _flush(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import getpass
-import os
-import socket
-import time
-import uuid
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import cache
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, inspect, select
 
 from model_checkpoint.database.catalog.catalog_part import CatalogPart, in_lists
-from model_checkpoint.database.catalog.paging import cursor_of, page_of
+from model_checkpoint.database.catalog.paging import page_of
 from model_checkpoint.database.models import AuditRow, table_of
 from model_checkpoint.database.opening.prepared_statements import ask, insert_rows
 from model_checkpoint.database.opening.transactions import Transactions
-from model_checkpoint.database.records import AuditEntry, Page
+from model_checkpoint.database.records import AuditEntry, Page, SchemaChange
+from model_checkpoint.database.values.audit_entries import new_entry
+from model_checkpoint.database.values.cursors import cursor_of
 from model_checkpoint.errors import CheckpointException
 
 _table = table_of(AuditRow)
@@ -119,41 +115,22 @@ class AuditCatalog(CatalogPart):
         return self._read(work)
 
 
-def new_entry(
-    action: str,
-    subject: str,
-    *,
-    outcome: str = "ok",
-    details: Mapping[str, Any] | None = None,
-    actor: str | None = None,
-) -> AuditEntry:
-    """An entry of now, by whoever this process works for."""
-    return AuditEntry(
-        id=uuid.uuid4().hex,
-        at=time.time(),
-        actor=whoami() if actor is None else actor,
-        action=action,
-        outcome=outcome,
-        subject=subject,
-        details=dict(details or {}),
-    )
-
-
 def add_entry(connection: Connection, entry: AuditEntry) -> None:
     """Write an entry, once."""
     if not ask(connection, _WRITTEN, {"entry": entry.id}):
         insert_rows(connection, _table, [{name: getattr(entry, name) for name in AuditEntry.__dataclass_fields__}])
 
 
-def note_migration(transactions: Transactions, outcome: str, details: Mapping[str, Any]) -> None:
+def note_migration(connection: Connection, outcome: str, details: Mapping[str, Any]) -> None:
     """Let the log tell of a migration; before revision 0003 there is none."""
-    entry = new_entry("migrate", "schema", outcome=outcome, details=details)
+    if inspect(connection).has_table(_table.name):
+        add_entry(connection, new_entry("migrate", "schema", outcome=outcome, details=details))
 
-    def work(connection: Connection) -> None:
-        if inspect(connection).has_table(_table.name):
-            add_entry(connection, entry)
 
-    transactions.write(work)
+def note_change(connection: Connection, change: SchemaChange) -> None:
+    """Let the log tell of a migration in the transaction that makes it."""
+    details = {"from": change.from_revision, "to": change.to_revision, "backup": change.backup}
+    note_migration(connection, "ok", details)
 
 
 @contextmanager
@@ -164,24 +141,5 @@ def noting_failed_migration(transactions: Transactions, to_revision: str) -> Ite
     except Exception as error:
         said = {"to": to_revision, "error": f"{type(error).__name__}: {error}"}
         with suppress(CheckpointException):  # what failed first is what must be told
-            note_migration(transactions, "failed", said)
+            transactions.write(lambda connection: note_migration(connection, "failed", said))
         raise
-
-
-@cache
-def _user_and_host() -> str:
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # a user without a name, as in some containers
-        user = str(os.getuid())
-    return f"{user}@{socket.gethostname()}"
-
-
-def whoami() -> str:
-    """Who this process works for: user, machine and process.
-
-    Example:
-        >>> whoami().endswith(f":{os.getpid()}")
-        True
-    """
-    return f"{_user_and_host()}:{os.getpid()}"

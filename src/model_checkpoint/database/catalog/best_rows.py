@@ -8,12 +8,12 @@ from typing import Any
 from sqlalchemy import Connection, Select, func, select, true
 
 from model_checkpoint.database.catalog.catalog_part import CatalogPart
-from model_checkpoint.database.catalog.checkpoint_columns import COMMITTED, FLAGS
+from model_checkpoint.database.catalog.checkpoint_columns import FLAGS
 from model_checkpoint.database.catalog.checkpoint_rows import CheckpointCatalog
 from model_checkpoint.database.catalog.metric_rows import MetricCatalog
 from model_checkpoint.database.errors import RowRefused
 from model_checkpoint.database.models import CheckpointMetricRow, CheckpointRow, ExperimentRow, table_of
-from model_checkpoint.database.records import Checkpoint, ExperimentStatistics
+from model_checkpoint.database.records import COMMITTED, Checkpoint, ExperimentStatistics
 from model_checkpoint.database.values.exact_numbers import NOT_A_NUMBER, joined
 from model_checkpoint.errors import OptionInvalid
 

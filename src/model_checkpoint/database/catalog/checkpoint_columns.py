@@ -1,4 +1,4 @@
-"""Checkpoint columns: a record as a row and back, and the index the best are found by."""
+"""Checkpoint columns: a record as a row, and the index the best are found by."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from sqlalchemy import Connection, bindparam, delete, select
 
 from model_checkpoint.database.models import CheckpointMetricRow, CheckpointRow, table_of
 from model_checkpoint.database.opening.prepared_statements import insert_rows
-from model_checkpoint.database.records import Checkpoint
-from model_checkpoint.database.values.exact_numbers import as_float, joined, split
+from model_checkpoint.database.records import COMMITTED, Checkpoint
+from model_checkpoint.database.values.exact_numbers import as_float, split
 from model_checkpoint.database.values.json_values import as_mapping, as_words
 
-COMMITTED, DELETED = "committed", "deleted"
 FLAGS = ("is_best_loss", "is_best_val_loss", "is_best_metric")
 _table, _metrics = table_of(CheckpointRow), table_of(CheckpointMetricRow)
 _FIELDS = tuple(field.name for field in dataclasses.fields(Checkpoint))
@@ -79,12 +78,3 @@ def _row(checkpoint: Checkpoint) -> dict[str, Any]:
     row["metadata"] = as_mapping(checkpoint.metadata, "metadata")
     lists = {name: as_words(row[name], name) for name in ("parts", "tags")}
     return {**row, **lists, "verified_at": checkpoint.verified_at or 0.0}
-
-
-def checkpoint_of(row: Mapping[Any, Any]) -> Checkpoint:
-    """The record of a row."""
-    fields = dict(row)
-    for name in ("loss", "val_loss"):
-        grade = fields.pop(f"{name}_grade")
-        fields[name] = None if grade is None else joined(grade, fields[name])
-    return Checkpoint(**{**fields, "verified_at": fields["verified_at"] or None})

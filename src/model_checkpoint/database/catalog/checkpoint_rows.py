@@ -15,17 +15,16 @@ from sqlalchemy import Connection, Integer, Select, bindparam, delete, false, se
 
 from model_checkpoint.database.catalog.catalog_part import AT_ONCE, CatalogPart, batched, in_lists, made_keys
 from model_checkpoint.database.catalog.checkpoint_columns import (
-    COMMITTED,
-    DELETED,
     FLAGS,
-    checkpoint_of,
     scores_of,
     store_checkpoints,
 )
-from model_checkpoint.database.catalog.paging import cursor_of, page_of
+from model_checkpoint.database.catalog.paging import page_of
 from model_checkpoint.database.models import CheckpointMetricRow, CheckpointRow, table_of
 from model_checkpoint.database.opening.prepared_statements import ask, change
-from model_checkpoint.database.records import Checkpoint, Page
+from model_checkpoint.database.records import COMMITTED, DELETED, Checkpoint, Page
+from model_checkpoint.database.values.cursors import cursor_of
+from model_checkpoint.database.values.row_records import checkpoint_of
 from model_checkpoint.errors import OptionInvalid, WrongReference
 
 _table, _metrics = table_of(CheckpointRow), table_of(CheckpointMetricRow)
@@ -172,10 +171,16 @@ class CheckpointCatalog(CatalogPart):
         found = [checkpoint_of(row) for row in rows[:limit]]
         return Page(found, cursor_of(_age(found[-1])) if len(rows) > limit else "")
 
-    def crowd(self, experiment_id: str, root: str, *, beyond: int = 0) -> list[Checkpoint]:
-        """The checkpoints that a run has in one root, newest first; none if there are not more than ``beyond``.
+    def crowd(self, experiment_id: str, root: str, *, beyond: int = 0, most: int | None = None) -> list[Checkpoint]:
+        """The checkpoints that a run has in one root, newest first; none if they are few, or more than is bearable.
 
-        To learn that there are few costs as much as these few, whatever lies in other roots.
+        To learn how many there are costs as much as these few, whatever lies in other roots.
+
+        Args:
+            experiment_id: The run.
+            root: Where they lie.
+            beyond: If there are not more than so many, none are given.
+            most: If there are more than so many, none are given either.
 
         Example:
             >>> from model_checkpoint.database import EnhancedDatabaseConnection, Experiment
@@ -190,6 +195,8 @@ class CheckpointCatalog(CatalogPart):
 
         def work(connection: Connection) -> list[Checkpoint]:
             if beyond and len(ask(connection, _SOME, {**here, "most": beyond + 1})) <= beyond:
+                return []
+            if most is not None and len(ask(connection, _SOME, {**here, "most": most + 1})) > most:
                 return []
             return [checkpoint_of(row) for row in ask(connection, _ALL, here)]
 

@@ -10,10 +10,12 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Double, Select, case, insert, literal, literal_column, select
 
 from model_checkpoint.database.catalog.catalog_part import CatalogPart, store_row
-from model_checkpoint.database.catalog.paging import cursor_of, page_of
+from model_checkpoint.database.catalog.paging import page_of
 from model_checkpoint.database.models import ExperimentRow, HeartbeatRow, table_of
 from model_checkpoint.database.records import Experiment, Page
+from model_checkpoint.database.values.cursors import cursor_of
 from model_checkpoint.database.values.json_values import as_mapping, as_words
+from model_checkpoint.database.values.row_records import experiment_of
 from model_checkpoint.errors import OptionInvalid, WrongReference
 
 _table, _beats = table_of(ExperimentRow), table_of(HeartbeatRow)
@@ -119,7 +121,7 @@ class ExperimentCatalog(CatalogPart):
         order = [_table.c.start_time, _table.c.id]
         statement = page_of(_joined().where(*same), order, after=after, limit=limit)
         rows = self._read(lambda connection: connection.execute(statement).mappings().all())
-        found = [_record(dict(row)) for row in rows[:limit]]
+        found = [experiment_of(row) for row in rows[:limit]]
         more = len(rows) > limit
         return Page(found, cursor_of([found[-1].start_time, found[-1].id]) if more else "")
 
@@ -174,7 +176,7 @@ def _joined() -> Select[Any]:
 def _found(connection: Connection, experiment_id: str, *, lock: bool = False) -> Experiment | None:
     statement = _joined().where(_table.c.id == experiment_id)
     row = connection.execute(statement.with_for_update(of=_table) if lock else statement).mappings().first()
-    return None if row is None else _record(dict(row))
+    return None if row is None else experiment_of(row)
 
 
 def _row(experiment: Experiment) -> dict[str, Any]:
@@ -182,10 +184,3 @@ def _row(experiment: Experiment) -> dict[str, Any]:
     for name in _HEARD:
         del row[name]
     return {**row, "tags": as_words(experiment.tags, "tags"), "config": as_mapping(experiment.config, "config")}
-
-
-def _record(row: dict[str, Any]) -> Experiment:
-    """The run, at the step it was last heard of."""
-    del row["number"]
-    heard = row.pop("heard_step")
-    return Experiment(**{**row, "step": row["step"] if heard is None else max(row["step"], heard)})

@@ -8,9 +8,9 @@ import uuid
 from sqlalchemy import Connection, insert, select
 
 from model_checkpoint.database.catalog.catalog_part import CatalogPart
-from model_checkpoint.database.catalog.checkpoint_columns import COMMITTED, checkpoint_of
 from model_checkpoint.database.models import CheckpointRow, IntegrityRow, table_of
-from model_checkpoint.database.records import Checkpoint, IntegrityRecord
+from model_checkpoint.database.records import COMMITTED, Checkpoint, IntegrityRecord
+from model_checkpoint.database.values.row_records import checkpoint_of
 
 _table, _checkpoints = table_of(IntegrityRow), table_of(CheckpointRow)
 

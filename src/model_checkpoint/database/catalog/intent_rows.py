@@ -1,4 +1,4 @@
-"""Intent rows: deletions that were decided and are not finished; whoever finds one open carries on."""
+"""Intent rows: deletions and returns that were decided and are not finished; whoever finds one open carries on."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ENDING = (
 
 
 class IntentCatalog(CatalogPart):
-    """Deletions under way."""
+    """Deletions and returns under way."""
 
     def record_intent(
         self,

@@ -15,6 +15,7 @@ from model_checkpoint.database.models import ExperimentRow, MetricKeyRow, Metric
 from model_checkpoint.database.records import Metric, MetricSummary, Series
 from model_checkpoint.database.values.exact_numbers import joined
 from model_checkpoint.database.values.point_columns import LoggedCall, columns_of, metrics_of
+from model_checkpoint.database.values.row_records import summary_of
 
 _experiments, _keys = table_of(ExperimentRow), table_of(MetricKeyRow)
 _summaries = table_of(MetricSummaryRow)
@@ -181,21 +182,5 @@ class MetricCatalog(CatalogPart):
             .join(_keys, _keys.c.id == _summaries.c.key)
             .where(chosen)
         )
-        rows = self._read(lambda connection: connection.execute(statement).all())
-        return sorted((_summary(row) for row in rows), key=lambda one: (one.experiment_id, one.metric_name))
-
-
-def _summary(row: Any) -> MetricSummary:
-    return MetricSummary(
-        experiment_id=row.run,
-        metric_name=row.name,
-        count=row._mapping["count"],
-        nan_count=row.nan_count,
-        last=joined(row.last_grade, row.last_value),
-        last_step=row.last_step,
-        last_at=row.last_at,
-        min=None if row.min_grade is None else joined(row.min_grade, row.min_value),
-        min_step=row.min_step,
-        max=None if row.max_grade is None else joined(row.max_grade, row.max_value),
-        max_step=row.max_step,
-    )
+        rows = self._read(lambda connection: connection.execute(statement).mappings().all())
+        return sorted((summary_of(row) for row in rows), key=lambda one: (one.experiment_id, one.metric_name))

@@ -5,9 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from alembic import op
-from sqlalchemy import Column, Connection, Double, ForeignKeyConstraint, SmallInteger, case, func, insert, select
+from sqlalchemy import (
+    Column,
+    Connection,
+    Double,
+    ForeignKeyConstraint,
+    SmallInteger,
+    case,
+    column,
+    func,
+    insert,
+    select,
+    table,
+)
 
-from model_checkpoint.database.schema.ddl_steps import drop_tables, make_table, reflected
+from model_checkpoint.database.schema.ddl_steps import drop_tables, make_table
 from model_checkpoint.database.values.column_types import OPTIONS, BigInt, ExactText, PlainData, WholeNumber
 from model_checkpoint.database.values.exact_numbers import NOT_A_NUMBER, split
 
@@ -15,6 +27,31 @@ revision, down_revision = "0002", "0001"
 _SCORE = ("experiment_id", "key", "grade", "value")
 _NEWEST = ("step", "created_at", "checkpoint_id")
 _AT_ONCE = 500
+_ID, _EXPERIMENT_ID = ExactText("checkpoint id", 64), ExactText("experiment id", 64)
+
+# the tables as this revision knows them, as far as it reads and writes them
+_points = table("experiment_metrics", *(column(name) for name in ("experiment", "key", "step", "at", "grade", "value")))
+_summaries = table(
+    "metric_summaries",
+    *(column(name) for name in ("experiment", "key", "count", "nan_count")),
+    *(column(f"last_{name}") for name in ("step", "at", "grade", "value")),
+    *(column(f"{end}_{name}") for end in ("min", "max") for name in ("grade", "value", "step")),
+)
+_checkpoints = table(
+    "checkpoints",
+    column("id", _ID),
+    column("experiment_id", _EXPERIMENT_ID),
+    column("state", ExactText("state", 32)),
+    column("metrics", PlainData("metrics")),
+    *(column(name) for name in ("step", "created_at", "loss_grade", "loss", "val_loss_grade", "val_loss")),
+)
+_index = table(
+    "checkpoint_metrics",
+    column("checkpoint_id", _ID),
+    column("experiment_id", _EXPERIMENT_ID),
+    *(column(name) for name in ("key", "grade", "value", "step", "created_at")),
+)
+_names = table("metric_keys", column("id"), column("name", ExactText("metric name", 250)))
 
 
 def upgrade() -> None:
@@ -68,8 +105,8 @@ def upgrade() -> None:
 
 
 def _sum_up(connection: Connection) -> None:
-    points, summaries = reflected("experiment_metrics"), reflected("metric_summaries")
-    connection.execute(summaries.delete())
+    points = _points
+    connection.execute(_summaries.delete())
     odd = func.sum(case((points.c.grade == NOT_A_NUMBER, 1), else_=0))
     each = select(points.c.experiment, points.c.key, func.count(), odd).group_by(points.c.experiment, points.c.key)
     for experiment, key, count, not_numbers in connection.execute(each).all():
@@ -84,16 +121,15 @@ def _sum_up(connection: Connection) -> None:
             found = connection.execute(real.order_by(*order).limit(1)).first()
             extreme = (None, None, None) if found is None else (found.grade, found.value, found.step)
             row |= dict(zip((f"{end}_grade", f"{end}_value", f"{end}_step"), extreme, strict=True))
-        connection.execute(insert(summaries).values(row))
+        connection.execute(insert(_summaries).values(row))
 
 
 def _index_checkpoints(connection: Connection) -> None:
-    table, index = _typed(reflected("checkpoints")), _typed(reflected("checkpoint_metrics"))
-    connection.execute(index.delete())
+    connection.execute(_index.delete())
     last = ""
     while True:
-        some = select(table).where(table.c.id > last, table.c.state == "committed").order_by(table.c.id)
-        rows = connection.execute(some.limit(_AT_ONCE)).mappings().all()
+        some = select(_checkpoints).where(_checkpoints.c.id > last, _checkpoints.c.state == "committed")
+        rows = connection.execute(some.order_by(_checkpoints.c.id).limit(_AT_ONCE)).mappings().all()
         if not rows:
             return
         last = rows[-1]["id"]
@@ -108,22 +144,7 @@ def _index_checkpoints(connection: Connection) -> None:
             for name, pair in scores[row["id"]].items()
         ]
         if entries:
-            connection.execute(insert(index), entries)
-
-
-def _typed(table: Any) -> Any:
-    """Columns as they were meant, where the database only knows bytes and text."""
-    for name, kind in {
-        "id": ExactText("checkpoint id", 64),
-        "checkpoint_id": ExactText("checkpoint id", 64),
-        "experiment_id": ExactText("experiment id", 64),
-        "state": ExactText("state", 32),
-        "metrics": PlainData("metrics"),
-        "name": ExactText("metric name", 250),
-    }.items():
-        if name in table.c and not (table.name == "metric_keys" and name == "id"):
-            table.c[name].type = kind
-    return table
+            connection.execute(insert(_index), entries)
 
 
 def _scores(row: Any) -> dict[str, tuple[int, float]]:
@@ -135,13 +156,12 @@ def _scores(row: Any) -> dict[str, tuple[int, float]]:
 
 
 def _keys(connection: Connection, names: list[str]) -> dict[str, int]:
-    table = _typed(reflected("metric_keys"))
-    there = {row.name: row.id for row in connection.execute(select(table))}
+    there = {row.name: row.id for row in connection.execute(select(_names))}
     fresh = [{"name": name} for name in names if name not in there]
     if not fresh:
         return there
-    connection.execute(insert(table), fresh)
-    return {row.name: row.id for row in connection.execute(select(table))}
+    connection.execute(insert(_names), fresh)
+    return {row.name: row.id for row in connection.execute(select(_names))}
 
 
 def downgrade() -> None:

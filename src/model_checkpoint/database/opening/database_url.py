@@ -7,6 +7,7 @@ from pathlib import Path
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
+from model_checkpoint.database.values.file_urls import SQLITE_FILE, file_of
 from model_checkpoint.errors import OptionInvalid
 
 _DRIVERS = {
@@ -36,6 +37,8 @@ def read_url(text: str | URL) -> URL:
             "special characters in a password are written as %xx."
         ) from error
     url = url.set(drivername=_DRIVERS.get(url.drivername, url.drivername))
+    if isinstance(text, str) and text.startswith(SQLITE_FILE):
+        url = url.set(database=file_of(text) or None)  # before SQLAlchemy 2.1, %xx meant itself
     if is_file(url):
         url = url.set(database=str(Path(url.database or "").expanduser().absolute()))
     return url

@@ -8,7 +8,6 @@ from typing import Any
 from sqlalchemy import Connection, Label, ScalarSelect, Select, Text, case, cast, func, or_, select
 
 from model_checkpoint.database.catalog.catalog_part import AT_ONCE, CatalogPart, batched, in_lists
-from model_checkpoint.database.catalog.checkpoint_columns import COMMITTED
 from model_checkpoint.database.models import (
     CheckpointRow,
     ExperimentRow,
@@ -17,9 +16,9 @@ from model_checkpoint.database.models import (
     MetricSummaryRow,
     table_of,
 )
-from model_checkpoint.database.records import CheckpointMark, Experiment, RunHead, RunOverview, RunPulse
+from model_checkpoint.database.records import COMMITTED, UNSAFE, CheckpointMark, RunHead, RunOverview, RunPulse
+from model_checkpoint.database.values.row_records import overview_of
 
-UNSAFE = ("damaged", "missing")  # health a resume does not start from
 _runs, _beats = table_of(ExperimentRow), table_of(HeartbeatRow)
 _points, _keys, _rows = table_of(MetricSummaryRow), table_of(MetricKeyRow), table_of(CheckpointRow)
 _UNIQUE = func.coalesce(_rows.c.unique_bytes, _rows.c.file_size)
@@ -32,7 +31,7 @@ class RunOverviewCatalog(CatalogPart):
         """Every run, or these, each with its newest and newest safe checkpoint, their number and bytes.
 
         Example:
-            >>> from model_checkpoint.database import Checkpoint, EnhancedDatabaseConnection
+            >>> from model_checkpoint.database import Checkpoint, EnhancedDatabaseConnection, Experiment
             >>> with EnhancedDatabaseConnection("sqlite://") as db:
             ...     _ = db.save_experiment(Experiment(id="r1", name="baseline"))
             ...     _ = db.save_checkpoint(Checkpoint(id="c1", experiment_id="r1", step=7, file_size=10))
@@ -45,7 +44,7 @@ class RunOverviewCatalog(CatalogPart):
             statements = [_overview_statement(some) for some in wanted]
             found = [row for one in statements for row in connection.execute(one).mappings()]
             marks = _marks(connection, {row[name] for row in found for name in ("newest_id", "safe_id") if row[name]})
-            return [_overview(dict(row), marks) for row in found]
+            return [overview_of(row, marks) for row in found]
 
         return self._read(work)
 
@@ -53,7 +52,7 @@ class RunOverviewCatalog(CatalogPart):
         """What these runs are called, or all, and the id of the newest checkpoint of each.
 
         Example:
-            >>> from model_checkpoint.database import Checkpoint, EnhancedDatabaseConnection
+            >>> from model_checkpoint.database import Checkpoint, EnhancedDatabaseConnection, Experiment
             >>> with EnhancedDatabaseConnection("sqlite://") as db:
             ...     _ = db.save_experiment(Experiment(id="r1", name="baseline"))
             ...     _ = db.save_checkpoint(Checkpoint(id="c1", experiment_id="r1", step=7))
@@ -75,7 +74,7 @@ class RunOverviewCatalog(CatalogPart):
         """The names of all metrics that were ever measured.
 
         Example:
-            >>> from model_checkpoint.database import EnhancedDatabaseConnection
+            >>> from model_checkpoint.database import EnhancedDatabaseConnection, Experiment
             >>> with EnhancedDatabaseConnection("sqlite://") as db:
             ...     db.metric_names()
             []
@@ -87,7 +86,7 @@ class RunOverviewCatalog(CatalogPart):
         """Of every run what moves when anything about it does; two that are equal mean that nothing changed.
 
         Example:
-            >>> from model_checkpoint.database import EnhancedDatabaseConnection
+            >>> from model_checkpoint.database import EnhancedDatabaseConnection, Experiment
             >>> with EnhancedDatabaseConnection("sqlite://") as db:
             ...     _ = db.save_experiment(Experiment(id="r1", name="baseline"))
             ...     db.pulses()["r1"].points
@@ -142,15 +141,6 @@ def _marks(connection: Connection, ids: Collection[str]) -> dict[str, Checkpoint
     column = _rows.c
     statement = select(column.id, column.step, column.created_at, column.health)
     return {row.id: CheckpointMark(*row) for row in in_lists(connection, statement, column.id, sorted(ids))}
-
-
-def _overview(row: dict[str, Any], marks: dict[str, CheckpointMark]) -> RunOverview:
-    newest, safe, heard = row.pop("newest_id"), row.pop("safe_id"), row.pop("heard_step")
-    sums = {name: int(row.pop(name) or 0) for name in ("checkpoints", "total_bytes", "unique_bytes")}
-    del row["number"]
-    step = row.pop("step")
-    run = Experiment(**row, step=step if heard is None else max(step, heard))
-    return RunOverview(experiment=run, newest=marks.get(newest), safe=marks.get(safe), **sums)
 
 
 def _pulse_statement() -> Select[Any]:

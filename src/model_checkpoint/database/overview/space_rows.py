@@ -8,9 +8,8 @@ from typing import Any
 from sqlalchemy import Integer, Select, case, cast, func, select
 
 from model_checkpoint.database.catalog.catalog_part import CatalogPart
-from model_checkpoint.database.catalog.checkpoint_columns import COMMITTED
 from model_checkpoint.database.models import CheckpointRow, table_of
-from model_checkpoint.database.records import RecentSave, RootSpace, SavedDay, VerifiedAges
+from model_checkpoint.database.records import COMMITTED, RecentSave, RootSpace, SavedDay, VerifiedAges
 
 DAY = 86_400.0
 _rows = table_of(CheckpointRow).c

@@ -1,6 +1,7 @@
 """Schema: which tables there are, and how an older or empty database comes to have them.
 
-schema_version  what revision a database has, and what that means to this version of the package.
+revisions       those of the schema, and what a stored one means to this version of the package.
+schema_version  what revision a database has, and how it is noted there.
 schema_lock     one process at a time makes or changes tables.
 audit_guard     triggers that keep the audit log as it is.
 creation        all tables in an empty database, at once.

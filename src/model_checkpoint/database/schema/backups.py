@@ -10,6 +10,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable
+from glob import escape
 from itertools import chain, count
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from sqlalchemy import Connection, inspect
 
 from model_checkpoint.database.models import Base
 from model_checkpoint.database.opening.database_url import is_file, is_sqlite
-from model_checkpoint.database.schema.schema_version import VERSION_TABLE
+from model_checkpoint.database.schema.revisions import VERSION_TABLE
 
 PREFIX = "mckpt_backup_"
 
@@ -40,9 +41,10 @@ def _free(name: str, taken: Callable[[str], bool]) -> str:
 
 def _copy_file(path: Path, label: str) -> str:
     """Copy through SQLite itself, which reads what the write-ahead log holds too, to a new name."""
+    for left in path.parent.glob(f"{escape(path.name)}.[0-9][0-9][0-9][0-9]-*.partial*"):
+        left.unlink(missing_ok=True)  # who made it died: one process at a time migrates
     name = _free(f"{path.name}.{label}", lambda one: path.with_name(f"{one}.backup").exists())
     target, partial = path.with_name(f"{name}.backup"), path.with_name(f"{name}.partial")
-    partial.unlink(missing_ok=True)
     source, copy = sqlite3.connect(path), sqlite3.connect(partial)
     try:
         source.backup(copy)

@@ -8,8 +8,9 @@ from model_checkpoint.database.errors import RowRefused
 from model_checkpoint.database.models import Base
 from model_checkpoint.database.opening.transactions import Transactions
 from model_checkpoint.database.schema.audit_guard import guard_audit
+from model_checkpoint.database.schema.revisions import CREATING, HEAD
 from model_checkpoint.database.schema.schema_lock import schema_lock
-from model_checkpoint.database.schema.schema_version import CREATING, HEAD, store_revision, stored_revision
+from model_checkpoint.database.schema.schema_version import store_revision, stored_revision
 
 
 def create_catalog(transactions: Transactions) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from alembic import op
-from sqlalchemy import Column, ForeignKeyConstraint, MetaData, Table, UniqueConstraint, inspect, text
+from sqlalchemy import Column, ForeignKeyConstraint, UniqueConstraint, inspect, text
 
 Item = Column[Any] | UniqueConstraint | ForeignKeyConstraint
 Indexes = dict[str, Sequence[str]]
@@ -14,10 +14,11 @@ Indexes = dict[str, Sequence[str]]
 
 def make_table(name: str, *items: Item, indexes: Indexes | None = None, **options: Any) -> None:
     """Create a table and its indexes where they are missing; an index column may end in ``DESC``."""
-    connection = op.get_bind()
-    if not inspect(connection).has_table(name):
+    look, there = inspect(op.get_bind()), set[str | None]()
+    if look.has_table(name):
+        there = {index["name"] for index in look.get_indexes(name)}
+    else:
         op.create_table(name, *items, **options)
-    there = {index["name"] for index in inspect(connection).get_indexes(name)}
     for index, columns in (indexes or {}).items():
         if index not in there:
             op.create_index(index, name, [text(one) if " " in one else one for one in columns])
@@ -28,8 +29,3 @@ def drop_tables(names: Iterable[str]) -> None:
     for name in names:
         if inspect(op.get_bind()).has_table(name):
             op.drop_table(name)
-
-
-def reflected(name: str) -> Table:
-    """A table as it is now."""
-    return Table(name, MetaData(), autoload_with=op.get_bind())

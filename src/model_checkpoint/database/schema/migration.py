@@ -19,12 +19,14 @@ from model_checkpoint.database.errors import MigrationFailed
 from model_checkpoint.database.opening.transactions import Transactions
 from model_checkpoint.database.records import SchemaChange
 from model_checkpoint.database.schema.backups import keep_backup
+from model_checkpoint.database.schema.revisions import REVISIONS, VERSION_TABLE
 from model_checkpoint.database.schema.schema_lock import schema_lock
-from model_checkpoint.database.schema.schema_version import REVISIONS, VERSION_TABLE, stored_revision
+from model_checkpoint.database.schema.schema_version import stored_revision
 from model_checkpoint.errors import CheckpointException, OptionInvalid
 
 _log = logging.getLogger(__name__)
 Notify = Callable[[SchemaChange], object]
+Record = Callable[[Connection, SchemaChange], object]
 
 
 def ignore_change(change: SchemaChange) -> None:
@@ -32,9 +34,9 @@ def ignore_change(change: SchemaChange) -> None:
 
 
 def migrate(
-    transactions: Transactions, target: str, *, notify: Notify = ignore_change, backup: bool = True
+    transactions: Transactions, target: str, *, record: Record, notify: Notify = ignore_change, backup: bool = True
 ) -> SchemaChange | None:
-    """Bring the database to ``target``; None when it was there already.
+    """Bring the database to ``target``, with what ``record`` writes of it; None when it was there already.
 
     Raises:
         OptionInvalid: There is no such revision, or the database has one we do not know.
@@ -59,6 +61,7 @@ def migrate(
             _log.info("%s: migrating from revision %s to %s, backup: %s", where, stored, target, kept or "none")
             with _told(where, kept):
                 _run(connection, stored, target)
+                record(connection, change)  # committed with the last of the revisions, or not at all
             return change
 
     done = transactions.write(work)

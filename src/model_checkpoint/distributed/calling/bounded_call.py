@@ -4,8 +4,9 @@ A disk that hangs lets nobody go who waits for it, so the call runs in a thread 
 as open files and the memory it reads into, stays its own until it comes back, if ever; it then finds that the time is
 over, and changes nothing that others can see (:meth:`CallLimit.passing`).
 
-A save that may have been committed by then is ended for good, as every rank does who loses patience: so all of them
-learn the same. A load that has begun to change live objects names them.
+What the other ranks have said became of it by then, this one says too. A save that may have been committed is ended for
+good, as every rank does who loses patience: so all of them learn the same. A load that has begun to change live objects
+names them.
 """
 
 from __future__ import annotations
@@ -13,16 +14,19 @@ from __future__ import annotations
 import contextvars
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import TypeVar
 
 from model_checkpoint.distributed.calling.call_limit import CallLimit
 from model_checkpoint.distributed.calling.pending_call import Attend, PendingCall
 from model_checkpoint.distributed.errors import CallTimeout
+from model_checkpoint.engine.ranks.error_records import retold
 from model_checkpoint.errors import CheckpointException
 
 T = TypeVar("T")
 
+_LOOK = 0.05  # seconds between two looks at what other ranks say
 LAST_WORDS = 1.0  # seconds in which a call whose time is over may still say so itself, alike on all ranks
 
 
@@ -31,6 +35,7 @@ def within(
     work: Callable[[], T],
     *,
     rank: int = 0,
+    world_size: int = 1,
     telling: float = 0.0,
     tell: Callable[[CheckpointException], object] = lambda error: None,
     attend: Attend = None,
@@ -55,16 +60,10 @@ def within(
             return call.result()
         call.at_end(late)
         limit.leave(LAST_WORDS)
-        error = limit.told(limit.hung(rank))
-        settle = limit.settle(rank)
-        if landed is not None and settle is not None:
-            try:
-                if limit.is_unsure:
-                    raise CallTimeout("the request that publishes it is not answered")
-                if PendingCall("settle", settle, threading.Event(), daemon=True).result(LAST_WORDS):
-                    return landed()
-            except (CheckpointException, OSError) as failure:
-                error = limit.unsettled(rank, failure)
+        error = _ended(limit, rank, world_size, may_land=landed is not None)
+        if error is None and landed is not None:
+            return landed()
+        error = error or limit.told(limit.hung(rank))
         tell(error)
         raise error from error.__cause__
     except BaseException as error:
@@ -74,6 +73,26 @@ def within(
             limit.leave(LAST_WORDS)
         call.at_end(late)
         raise
+
+
+def _ended(limit: CallLimit, rank: int, world_size: int, *, may_land: bool) -> CheckpointException | None:
+    """The error of a call that was left, None if it is a save that is committed: as others say, or its storage."""
+    hung, settle = limit.told(limit.hung(rank)), limit.settle(rank) if may_land else None
+    if settle is not None and limit.is_unsure:
+        return limit.unsettled(CallTimeout("the request that publishes it is not answered"))
+    asked = None if settle is None else PendingCall("settle", settle, threading.Event(), daemon=True)
+    end = time.monotonic() + LAST_WORDS
+    while True:
+        word = limit.outcome()
+        if word is not None:
+            return retold(word["error"], world_size, named=not word.get("common", False)) if "error" in word else None
+        if asked is None:
+            return hung
+        try:
+            return None if asked.result(_LOOK) else hung
+        except (CheckpointException, OSError) as failure:
+            if asked.done() or time.monotonic() > end:
+                return limit.unsettled(failure)
 
 
 def _as_here(work: Callable[[], T]) -> Callable[[], T]:

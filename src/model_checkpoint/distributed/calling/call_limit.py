@@ -11,13 +11,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from model_checkpoint import forks
 from model_checkpoint.distributed.errors import CallCancelled, CallTimeout
-from model_checkpoint.errors import CheckpointException, DurabilityUnknown, ExceptionType, PartlyLoaded, RankLost
+from model_checkpoint.errors import CheckpointException, DurabilityUnknown, ExceptionType, PartlyLoaded
 from model_checkpoint.events import Progress
 from model_checkpoint.name_lists import some_of
 
+Outcome = Callable[[], dict[str, Any] | None]
 Settle = Callable[[], bool]
 Touched = Callable[[], tuple[Sequence[str], Sequence[str]]]
 
@@ -53,6 +55,7 @@ class CallLimit:
         self._moved, self._inside, self._unsure = forks.condition(), 0, 0
         self._touched: Touched | None = None  # what a load has changed, once the ranks have begun to
         self._settle: Settle | None = None  # how a save is ended for good, once it is complete
+        self._outcome: Outcome = lambda: None  # how the call has ended, by what other ranks have said
         self.gated = self._passed = False  # whether it is published in passing, and whether somebody has passed
 
     @property
@@ -114,6 +117,17 @@ class CallLimit:
         self.check()
         self._settle = settle
 
+    def conversing(self, outcome: Outcome) -> None:
+        """From here on ``outcome`` tells what other ranks say became of the call, if they have said it."""
+        self._outcome = outcome
+
+    def outcome(self) -> dict[str, Any] | None:
+        """What other ranks say became of a call that was left; they may have given this rank up long before.
+
+        What a load has changed here, nobody else knows.
+        """
+        return self._outcome() if self._touched is None else None
+
     def settle(self, rank: int) -> Settle | None:
         """What ends a save that was left, and tells whether it is committed; None if it cannot be.
 
@@ -151,14 +165,20 @@ class CallLimit:
         error.ranks = (rank,)
         return error
 
-    def unsettled(self, rank: int, failure: Exception) -> DurabilityUnknown:
-        """The error for a save that hangs at its end, where its storage does not tell what became of it."""
-        return DurabilityUnknown(
-            f"{self._hangs(rank)} The checkpoint is in place, or may be: its storage does not tell ({failure}). Look "
-            "for it, and run `mckpt verify` on it before relying on it.",
+    def unsettled(self, failure: Exception) -> DurabilityUnknown:
+        """The error for a save that hangs at its end, where neither its storage nor any rank tells what became of it.
+
+        It is the same on every rank that cannot know: rank 0 alone publishes.
+        """
+        error = DurabilityUnknown(
+            f"{self._hangs(0)} The checkpoint is in place, or may be: its storage does not tell, nor does another "
+            "rank. When the storage answers again look for it (`mckpt ls`), and run `mckpt verify` on it before "
+            "relying on it.",
             self._where,
             inner_exception=failure,
         )
+        error.ranks = (0,)  # type: ignore[attr-defined]
+        return error
 
     def _hangs(self, rank: int) -> str:
         of_many = f" on rank {rank} of {self._world_size}" if self._world_size > 1 else ""
@@ -168,11 +188,8 @@ class CallLimit:
         )
 
     def told(self, error: CheckpointException) -> CheckpointException:
-        """What all ranks raise of an error: who was lost at the end of the time was late; what has changed is named."""
-        if isinstance(error, RankLost) and not self.left:
-            late = self.late(error.ranks)
-            late.__cause__ = error
-            error = late
+        """What all ranks raise of an error: a late rank 0 as what it is told as; what has changed is named."""
+        error = getattr(error, "told_as", error)
         if not isinstance(error, CallTimeout) or self._touched is None:
             return error
         replaced, partial = self._touched()

@@ -2,7 +2,7 @@
 
 At the end of the time rank 0 names whoever it has not heard of, and tells all others, so that everybody raises the
 same. Whoever waits for rank 0 waits a little longer for that word, and then gives rank 0 up, as whenever a rank is
-silent.
+silent. Which error that is depends on what has ended the wait, the patience or the limit, never on whose clock is read.
 """
 
 from __future__ import annotations
@@ -13,10 +13,21 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from model_checkpoint.coordination import Coordinator
-from model_checkpoint.distributed.calling.call_limit import CallLimit, Settle, Touched
+from model_checkpoint.distributed.calling.call_limit import CallLimit, Outcome, Settle, Touched
+from model_checkpoint.distributed.errors import CallTimeout
 from model_checkpoint.errors import RankLost
 
 _TELLING = 2.0  # seconds in which rank 0 ends a call whose time is over, and tells the others
+_SLOW = 0.5  # seconds after which a store has not answered
+_NEVER = 60.0  # seconds of silence after the end of a call, which nobody waits for
+
+
+class LateLeader(RankLost):
+    """Rank 0 did not end a call in time; all ranks raise ``told_as`` of it, once they know what became of the call."""
+
+    def __init__(self, told_as: CallTimeout) -> None:
+        super().__init__(told_as.message, told_as.checkpoint_path, ranks=told_as.ranks)
+        self.told_as = told_as
 
 
 class LimitedCoordinator:
@@ -24,13 +35,14 @@ class LimitedCoordinator:
 
     Example:
         >>> from model_checkpoint.distributed import LocalCoordinator
-        >>> LimitedCoordinator(LocalCoordinator(patience=300), CallLimit("a save", seconds=5)).patience
-        5
+        >>> LimitedCoordinator(LocalCoordinator(patience=3), CallLimit("a save", seconds=5)).patience
+        3
     """
 
     def __init__(self, inner: Coordinator, limit: CallLimit) -> None:
         self._inner, self._limit = inner, limit
         self.scope = getattr(inner, "scope", inner)
+        self._delay = 0.0  # seconds by which the store answered late when it was last asked, if it did
 
     def __getattr__(self, name: str) -> Any:  # what a coordinator may have besides, such as program_ranks
         return getattr(self._inner, name)
@@ -47,32 +59,46 @@ class LimitedCoordinator:
 
     @property
     def patience(self) -> float:
-        """Seconds of silence after which a rank is given up: never more than the call may take."""
-        return min(self._inner.patience, self._limit.seconds)
+        """Seconds of silence after which a rank is given up; if the call may take less, its limit alone ends it."""
+        patience = self._inner.patience
+        return patience if patience < self._limit.seconds else self._limit.seconds + _NEVER
 
     @property
     def telling(self) -> float:
         """Seconds after the end in which the others still wait for the word of rank 0."""
-        return min(self.patience, _TELLING) if self.world_size > 1 else 0.0
+        return min(self._inner.patience, self._limit.seconds, _TELLING) if self.world_size > 1 else 0.0
 
     def put(self, key: str, value: bytes) -> None:
         """Let every rank find ``value`` under ``key``; also when the time is over, so that all learn of it."""
         self._inner.put(key, value)
 
     def collect(self, keys: Sequence[str], until: float) -> dict[str, bytes]:
-        """What is known of ``keys`` when all are there, or at ``until``; raises if some are not at the end."""
+        """What is known of ``keys`` when all are there, or at ``until``; raises if who waits for them may no longer."""
+        now, end = time.monotonic(), self._limit.end + (self.telling if self.rank else 0.0)
+        too_slow = self._delay > 0 and min(max(until, now), end) + self._delay > end
+        if until <= now:
+            return {} if too_slow else self._ask(keys, until)
         self._limit.check_cancel() if self.rank == 0 else self._limit.check_interrupt()
-        end = self._limit.end + (self.telling if self.rank else 0.0)
-        over = time.monotonic() >= end
-        found = self._inner.collect(keys, min(until, end))
-        if over and (missing := [key for key in keys if key not in found]):
-            raise self._late(sorted({int(key.rpartition("/")[2]) for key in missing}))
+        if too_slow:  # the store did not answer, and what it would say now would come after the end
+            time.sleep(max(0.0, self._limit.left))
+            raise self._late(_speakers(keys))
+        found = self._ask(keys, min(until, end))
+        if now >= end and (missing := [key for key in keys if key not in found]):
+            raise self._late(_speakers(missing))
+        return found
+
+    def _ask(self, keys: Sequence[str], until: float) -> dict[str, bytes]:
+        """Ask the store, and note by how much its answer, or that there is none, came after ``until``."""
+        due = max(until, time.monotonic())
+        found = self._inner.collect(keys, until)
+        late = time.monotonic() - due
+        self._delay = late if late > _SLOW else 0.0
         return found
 
     def _late(self, ranks: Sequence[int]) -> Exception:
         """Rank 0 says so to all; whoever waits for rank 0 must find out by itself what became of the call."""
         error = self._limit.late(ranks)
-        return error if self.rank == 0 else RankLost(error.message, error.checkpoint_path, ranks=ranks)
+        return error if self.rank == 0 else LateLeader(error)
 
     def changing(self, touched: Touched) -> AbstractContextManager[None]:
         """Around each change of live objects."""
@@ -81,3 +107,12 @@ class LimitedCoordinator:
     def deciding(self, settle: Settle) -> None:
         """Before this rank votes or publishes."""
         self._limit.deciding(settle)
+
+    def conversing(self, outcome: Outcome) -> None:
+        """When a conversation begins."""
+        self._limit.conversing(outcome)
+
+
+def _speakers(keys: Sequence[str]) -> list[int]:
+    """The ranks whose words these are."""
+    return sorted({int(key.rpartition("/")[2]) for key in keys})

@@ -43,6 +43,7 @@ class JaxCoordinator(RankedCoordinator):
             )
         super().__init__(int(jax.process_index()), int(jax.process_count()), patience)
         self._seconds = min(_CALL_SECONDS, patience / 2)
+        self._look_seconds = min(_CALL_SECONDS, patience / 8)  # one look after the other adds up to the patience
         self.scope = self._client
         self._calls = {"talk": BoundedCalls("jax"), "beat": BoundedCalls("jax-beat")}
         self._put: deque[str] = deque()
@@ -74,7 +75,7 @@ class JaxCoordinator(RankedCoordinator):
         """Read keys of the service until all are there."""
         calls, nap = self._calls[_line(keys[0] if keys else "")], 0.0005
         found: dict[str, bytes] = {}
-        end = max(until, time.monotonic()) + self._seconds
+        end = max(until, time.monotonic()) + self._look_seconds
         try:
             while True:
                 folders = {key.rpartition("/")[0] for key in keys if key not in found}

@@ -54,6 +54,7 @@ class TorchCoordinator(RankedCoordinator):
         if self._rank < 0:
             raise OptionInvalid("TorchCoordinator: this process is not of that group. Save where it is.")
         self._seconds = min(_CALL_SECONDS, patience / 2)
+        self._look_seconds = min(_CALL_SECONDS, patience / 8)  # one look after the other adds up to the patience
         store: Any = self._group.get_group_store()
         self.scope = self._group
         self.program_ranks: Sequence[int] = dist.get_process_group_ranks(self._group)
@@ -90,7 +91,7 @@ class TorchCoordinator(RankedCoordinator):
         """Read keys of the group's store until all are there."""
         line = self._lines["beat" if keys and "/beat/" in keys[0] else "talk"]
         found: dict[str, bytes] = {}
-        end, nap = max(until, time.monotonic()) + self._seconds, 0.0005
+        end, nap = max(until, time.monotonic()) + self._look_seconds, 0.0005
         try:
             while True:
                 left = [key for key in keys if key not in found]

@@ -17,7 +17,7 @@ from model_checkpoint.distributed.storing.storage_contract import FaultHandler
 from model_checkpoint.storage import ObjectStore
 from model_checkpoint.storage.contract.store import Store
 from model_checkpoint.storage.local.store import LocalStore
-from model_checkpoint.storage.local.syscalls import Syscalls
+from model_checkpoint.storage.local.syscalls import Syscalls, WrappedCalls
 from model_checkpoint.storage.objects.requests.bucket import BucketRequest, Through
 
 T = TypeVar("T")
@@ -25,35 +25,24 @@ T = TypeVar("T")
 REPEATED = ("pwrite", "preadv", "fstat", "stat", "lstat", "listdir", "statvfs")
 
 
-class RetriedCalls(Syscalls):
+class RetriedCalls(WrappedCalls):
     """The system calls of a store, with a fault handler around those that may be repeated."""
 
     def __init__(self, inner: Syscalls, handler: FaultHandler) -> None:
-        super().__init__()
-        self._inner, self._handler = inner, handler
-        self.without_direct, self.listed, self.flushed_roots = inner.without_direct, inner.listed, inner.flushed_roots
+        super().__init__(inner)
+        self._handler = handler
 
     def open(self, path: str, flags: int, *, folder: int | None = None) -> int:
         """Open; a new file only once."""
         if flags & os.O_CREAT:
-            return self._inner.open(path, flags, folder=folder)
-        return self._handler.execute_with_retry(lambda: self._inner.open(path, flags, folder=folder))
+            return self.inner.open(path, flags, folder=folder)
+        return self._handler.execute_with_retry(lambda: self.inner.open(path, flags, folder=folder))
 
-
-def _passed_on(name: str) -> Callable[..., Any]:
-    def call(self: RetriedCalls, *args: Any, **kwargs: Any) -> Any:
-        real = getattr(self._inner, name)
+    def perform(self, name: str, action: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Make a call, again if it may be."""
         if name not in REPEATED:
-            return real(*args, **kwargs)
-        return self._handler.execute_with_retry(lambda: real(*args, **kwargs))
-
-    call.__name__, call.__doc__ = name, getattr(Syscalls, name).__doc__
-    return call
-
-
-for _name, _value in vars(Syscalls).items():
-    if callable(_value) and not _name.startswith("_") and _name not in vars(RetriedCalls):
-        setattr(RetriedCalls, _name, _passed_on(_name))
+            return action(*args, **kwargs)
+        return self._handler.execute_with_retry(lambda: action(*args, **kwargs))
 
 
 class RetriedRequests:

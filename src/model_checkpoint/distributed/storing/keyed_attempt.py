@@ -1,7 +1,8 @@
 """Keyed attempt: a save on its way into a storage, of one process or of many ranks.
 
 Many ranks put their files under one attempt. What becomes of it is decided once, under the path of its verdict: whoever
-creates that first has decided, rank 0 to publish or somebody else to give up.
+creates that first has decided, rank 0 to publish or somebody else to give up. A verdict is swept some day, but never
+before the mark of its attempt: who finds neither has come too late, and publishes nothing.
 """
 
 from __future__ import annotations
@@ -113,13 +114,15 @@ class KeyedAttempt:
         self._require_open()
         if loose := [file for file, writer in self._writers.items() if not writer.sealed]:
             raise not_sealed(self._where, loose)
-        files, old = self._files(), None
+        files, old, over = self._files(), None, None
         if replace:
             old, gone = _current(self._calls, self._name), {check_name(file, self._where) for file in obsolete}
             files = {file: at for file, at in (old.files if old else {}).items() if file not in gone} | files
-        record = KeyedRecord(attempt=self._attempt, files=files, manifest=bytes(manifest), replace=replace)
+            over = "" if old is None else old.attempt
+        record = KeyedRecord(attempt=self._attempt, files=files, manifest=bytes(manifest), replace=replace, over=over)
         if self._shared and not self._decided(record):
             raise attempt_over(self._where)
+        self._require_mark()
         with nullcontext() if self._shared else self._calls.gate(False):  # what was decided is carried out in any case
             placed = place(self._calls, self._name, record)
         if not placed:
@@ -131,6 +134,11 @@ class KeyedAttempt:
     def _decided(self, record: KeyedRecord) -> bool:
         with self._calls.gate(True):
             return self._calls.create(verdict_path(self._attempt), encode_record(record))
+
+    def _require_mark(self) -> None:
+        """Raise if the attempt was given up and swept; one that somebody has carried out is in place."""
+        if not self._calls.exists(mark_path(self._attempt)) and not is_placed(self._calls, self._name, self._attempt):
+            raise attempt_over(self._where)
 
     def _end(self) -> None:
         self._over = True
@@ -212,18 +220,43 @@ def place(calls: KeyedCalls, name: str, record: KeyedRecord) -> bool:
     return found is not None and found.attempt == record.attempt  # whoever settled it was quicker
 
 
-def settle(calls: KeyedCalls, name: str, attempt: str) -> bool:
-    """End an attempt for good; whether it is published."""
-    if (placed := _current(calls, name)) is not None and placed.attempt == attempt:
+def is_placed(calls: KeyedCalls, name: str, attempt: str) -> bool:
+    """Whether the checkpoint of that name is of this attempt."""
+    found = _current(calls, name)
+    return found is not None and found.attempt == attempt
+
+
+def decide(calls: KeyedCalls, name: str, attempt: str) -> bool:
+    """Give an attempt up, or carry out what was decided before; whether it is published.
+
+    One without a mark was over long ago: it was in place then, whatever has become of it since, or it never will be.
+    And where somebody has saved over what this one was to replace, it counts as replaced by that.
+    """
+    if is_placed(calls, name, attempt):
         return True
     if calls.create(verdict_path(attempt), GIVEN_UP):
-        for path in calls.list(data_path(attempt, "")):
-            calls.delete(path)
-        calls.delete(mark_path(attempt))
         return False
     verdict = calls.read(verdict_path(attempt))
     if verdict == GIVEN_UP:
         return False
     record = decode_record(verdict, f"{calls.url}/{verdict_path(attempt)}")  # rank 0 may have died before the last step
+    if is_placed(calls, name, attempt) or not calls.exists(mark_path(attempt)) or _is_replaced(calls, name, record):
+        return True
+    return place(calls, name, record)
+
+
+def _is_replaced(calls: KeyedCalls, name: str, record: KeyedRecord) -> bool:
+    """Whether another attempt has come since this one was decided, and stands where it would go."""
     found = _current(calls, name)
-    return (found is not None and found.attempt == attempt) or place(calls, name, record)
+    return record.over is not None and found is not None and found.attempt not in (record.over, record.attempt)
+
+
+def settle(calls: KeyedCalls, name: str, attempt: str) -> bool:
+    """End an attempt for good; whether it is published."""
+    if decide(calls, name, attempt):
+        return True
+    if calls.exists(mark_path(attempt)):  # else others may have its files in common with what was published
+        for path in calls.list(data_path(attempt, "")):
+            calls.delete(path)
+        calls.delete(mark_path(attempt))
+    return False

@@ -24,6 +24,7 @@ class KeyedRecord(msgspec.Struct, frozen=True, kw_only=True):
     files: dict[str, tuple[str, int]]
     manifest: bytes | None  # none for files that were replaced
     replace: bool = False
+    over: str | None = None  # which attempt it replaces, "" for none; unknown in records of earlier versions
 
 
 _DECODER = msgspec.msgpack.Decoder(KeyedRecord)  # made once: threads that load at once must not be the first

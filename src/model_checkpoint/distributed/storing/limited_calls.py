@@ -8,7 +8,7 @@ user's own, it is the verdict of many ranks, or else the manifest.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from model_checkpoint.distributed.calling.call_limit import CallLimit
 from model_checkpoint.distributed.storing.keyed_store import KeyedStore
@@ -16,46 +16,32 @@ from model_checkpoint.storage import ObjectStore
 from model_checkpoint.storage.contract.names import MANIFEST
 from model_checkpoint.storage.contract.store import Store
 from model_checkpoint.storage.local.store import LocalStore
-from model_checkpoint.storage.local.syscalls import Syscalls
+from model_checkpoint.storage.local.syscalls import Syscalls, WrappedCalls
 from model_checkpoint.storage.objects.requests.bucket import BucketRequest, Through
 from model_checkpoint.storage.objects.requests.keys import CHECKPOINTS, VERDICT
 
 T = TypeVar("T")
 
 
-class LimitedCalls(Syscalls):
+class LimitedCalls(WrappedCalls):
     """The system calls of a store, of which those that publish look at the clock."""
 
     def __init__(self, inner: Syscalls, limit: CallLimit) -> None:
-        super().__init__()
-        self._inner, self._limit = inner, limit
-        self.without_direct, self.listed, self.flushed_roots = inner.without_direct, inner.listed, inner.flushed_roots
+        super().__init__(inner)
+        self._limit = limit
 
     def rename(self, source: str, target: str, *, out_of: int | None = None, into: int | None = None) -> None:
         """Rename; a stage or a manifest to where readers see it only in time."""
         if ("/.staging/" in source and "/checkpoints/" in target) or (target == MANIFEST and into is not None):
             with self._limit.passing():
-                self._inner.rename(source, target, out_of=out_of, into=into)
+                super().rename(source, target, out_of=out_of, into=into)
         else:
-            self._inner.rename(source, target, out_of=out_of, into=into)
+            super().rename(source, target, out_of=out_of, into=into)
 
     def exchange(self, one: str, other: str) -> None:
         """Let two names change places, in time."""
         with self._limit.passing():
-            self._inner.exchange(one, other)
-
-
-def _passed_on(name: str) -> Callable[..., Any]:
-    def call(self: LimitedCalls, *args: Any, **kwargs: Any) -> Any:
-        return getattr(self._inner, name)(*args, **kwargs)
-
-    call.__name__, call.__doc__ = name, getattr(Syscalls, name).__doc__
-    return call
-
-
-for _name, _value in vars(Syscalls).items():
-    if callable(_value) and not _name.startswith("_") and _name not in vars(LimitedCalls):
-        setattr(LimitedCalls, _name, _passed_on(_name))
+            super().exchange(one, other)
 
 
 class LimitedRequests:

@@ -72,6 +72,7 @@ class Preemption:
         self._deadline, self._pid, self._closed = deadline, os.getpid(), False
         self._received: float | None = None
         self._number: int | None = None
+        self._passed_on = False
         self._seen: set[int] = set()
         self._before: dict[int, Any] = {}
         try:
@@ -123,6 +124,7 @@ class Preemption:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
         if callable(before):
+            self._passed_on = True
             before(number, frame)
 
     def should_save(self, coordinator: Coordinator | None = None) -> bool:
@@ -142,6 +144,11 @@ class Preemption:
     def received(self) -> signal.Signals | None:
         """The signal that came first; a second Ctrl-C is not held back, whatever came before it."""
         return None if self._number is None else signal.Signals(self._number)
+
+    @property
+    def held_back(self) -> signal.Signals | None:
+        """The signal that came first, if nobody else heard of it: it is for whoever asks to obey it."""
+        return None if self._passed_on else self.received
 
     def seconds_left(self) -> float:
         """Seconds until the end of the process; all of the deadline before the signal."""

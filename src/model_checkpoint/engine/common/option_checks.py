@@ -80,7 +80,7 @@ def require_selection(*, parts: object, rename: object, types: object) -> None:
         Traceback (most recent call last):
         model_checkpoint.errors.OptionInvalid: parts must be a text or a list of texts, got 3. Nothing was done.
     """
-    if parts is not None and not isinstance(parts, str) and not _all(parts, str):
+    if parts is not None and not _all(parts, str):  # a text is a list of texts, too
         raise OptionInvalid(f"parts must be a text or a list of texts, got {parts!r}. Nothing was done.")
     pairs = [*rename.keys(), *rename.values()] if isinstance(rename, Mapping) else None
     if rename is not None and not callable(rename) and not _all(pairs, str):

@@ -2,6 +2,9 @@
 
 Rank 0 leads: the others speak to it, it speaks to all. A word is waited for as long as its speaker gives any sign of
 life: while they work, ranks publish how many bytes they have moved, and a number that does not change is silence.
+
+How a call has ended is said under a key of its own, by rank 0 or by whoever has given it up, and looked for by all:
+also by one that was given up, and would tell another end than the others.
 """
 
 from __future__ import annotations
@@ -41,6 +44,8 @@ Changing = Callable[[Touched], AbstractContextManager[None]]
 
 LONGEST_WORD = 32 * MIB
 _UNPACKED = 16 * LONGEST_WORD  # of one that travels compressed
+_OVER = "over"  # under which it is said how the call has ended
+_LAST_WORD = 0.25  # seconds in which a store that answers has taken the last word
 _COME_BY = 0.005  # seconds between two looks at what other threads want to say
 _COMPRESS_ABOVE = 64 << 10
 _OF_THE_CALL = (StepExists, OptionInvalid, StructureMismatch, CheckpointNotFound, WrongReference)
@@ -82,6 +87,12 @@ def program_places(coordinator: Coordinator) -> dict[int, int]:
     return {int(rank): place for place, rank in enumerate(range(coordinator.world_size) if ranks is None else ranks)}
 
 
+def as_told(error: RankLost) -> CheckpointException:
+    """What all ranks raise of rank 0 that was given up; one that was late for a call with a limit has its own error."""
+    made: CheckpointException = getattr(error, "told_as", error)
+    return made
+
+
 def unguarded(touched: Touched) -> AbstractContextManager[None]:
     """Let live objects be changed, whoever waits for it."""
     return nullcontext()
@@ -99,9 +110,14 @@ class Conversation:
         self._slice = min(1.0, self.patience / 8)
         self._moved = self._ticks = 0
         self._waits = False
-        self._gone: RankLost | None = None  # if rank 0 was given up: then there is nobody to talk to
+        self.gone: RankLost | None = None  # if rank 0 was given up here: then there is nobody to talk to
+        self._unheard: float | None = None  # since when rank 0 has not taken what it is told
+        self._is_over = False
         self._over = threading.Event()
         self._herald: threading.Thread | None = None
+        attach: Callable[[Callable[[], Word | None]], None] | None = getattr(coordinator, "conversing", None)
+        if attach is not None:
+            attach(self.outcome)
 
     @property
     def exchange(self) -> Exchange | None:
@@ -133,6 +149,8 @@ class Conversation:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self.gone is not None and not self._is_over and isinstance(error, RankLost):
+            self.end_for_leader({"error": told(as_told(error), 0), "common": True})
         self._over.set()
 
     def moved(self, event: Progress) -> None:
@@ -188,8 +206,27 @@ class Conversation:
 
     def say(self, topic: str, word: Mapping[str, Any]) -> None:
         """Tell rank 0, or as rank 0 tell all."""
-        if self._gone is None:
-            self._coordinator.put(self._key(topic, self.rank), encode_word(word))
+        if self.gone is not None:
+            return
+        began = time.monotonic()
+        self._coordinator.put(self._key(topic, self.rank), encode_word(word))
+        slow = not self.leads and time.monotonic() - began > self._slice
+        self._unheard = began if slow else None  # a word that nobody takes is silence, too
+
+    def outcome(self) -> Word | None:
+        """How the call has ended, if somebody has said so: with an error, or with what a save has made."""
+        return self._ended(_OVER).get(0)
+
+    def end_for_leader(self, word: Word) -> None:
+        """Say for rank 0, which was given up, how the call has ended: to the others, and to itself if it goes on.
+
+        Where its machine is gone nobody takes the word, so that it is not waited for.
+        """
+        self._is_over = True
+        key, data = self._key(_OVER, 0), encode_word(word)
+        saying = threading.Thread(target=self._coordinator.put, args=(key, data), name="mckpt-last-word", daemon=True)
+        saying.start()
+        saying.join(min(self._slice, _LAST_WORD))
 
     def say_error(self, topic: str, error: BaseException) -> None:
         """Tell what went wrong here."""
@@ -211,6 +248,8 @@ class Conversation:
         """Rank 0: what every rank says, in their order; raise the error one of them tells, or who is missing."""
         others = list(range(1, self.world_size))
         heard = self._hear(topic, others)
+        if 0 in heard:  # the others have given this rank up
+            raise retold(heard[0]["error"], self.world_size, named=False)
         words = [heard.get(rank, {}) if rank else dict(mine) for rank in range(self.world_size)]
         errors = [word["error"] for word in words if "error" in word]
         if errors:
@@ -232,14 +271,14 @@ class Conversation:
 
     def _hear(self, topic: str, ranks: Sequence[int], end: str = "") -> dict[int, Word]:
         """Wait for a word of each of ``ranks``, or for the first that tells an error."""
-        if self._gone is not None:
-            raise self._gone
+        if self.gone is not None:
+            raise self.gone
         heard: dict[int, Word] = {}
-        watch = _RankWatch(ranks)
+        watch, self._unheard = _RankWatch(ranks, time.monotonic() if self._unheard is None else self._unheard), None
         while missing := [rank for rank in ranks if rank not in heard]:
             keys = {self._key(topic, rank): rank for rank in missing}
             began = time.monotonic()
-            found = self._coordinator.collect(list(keys), began + self._slice)
+            found = self._collect(list(keys), began + self._slice)
             heard |= {keys[key]: decode_word(value) for key, value in found.items()}
             self._ticks += 1
             if time.monotonic() - began > self.patience + self._slice and not found:
@@ -248,16 +287,27 @@ class Conversation:
                 break
             missing = [rank for rank in missing if rank not in heard]
             if missing:
-                beats = {self._key("beat", rank): rank for rank in missing}
-                signs = self._coordinator.collect(list(beats), time.monotonic())
+                beats, asked = {self._key("beat", rank): rank for rank in missing}, time.monotonic()
+                signs = self._coordinator.collect(list(beats), asked)
                 watch.note({beats[key]: value for key, value in signs.items()})
-                heard |= self._ended(end) if end else {}
+                answers = time.monotonic() - asked < self._slice  # else each look more takes as long, and tells nothing
+                heard |= self._ended(end) if end and answers else {}
+                over = self.outcome() if answers else None
+                if over is not None and (ranks == [0] or "error" in over):
+                    return {0: over}
                 silent = [rank for rank in missing if watch.silence(rank) > self.patience]
                 if silent:
                     error = self._lost(silent)
-                    self._gone = error if 0 in silent else None
+                    self.gone = error if 0 in silent else None
                     raise error
         return heard
+
+    def _collect(self, keys: Sequence[str], until: float) -> dict[str, bytes]:
+        try:
+            return self._coordinator.collect(keys, until)
+        except RankLost as error:  # of a call that may not wait for rank 0 any longer
+            self.gone = error
+            raise
 
     def _ended(self, topic: str) -> dict[int, Word]:
         """The word by which rank 0 has ended the call, if it has."""
@@ -280,14 +330,16 @@ class Conversation:
             ranks=silent,
         )
 
-    def fail(self, topic: str, error: BaseException) -> BaseException:
+    def fail(self, topic: str, error: BaseException, *, last: bool = True) -> BaseException:
         """Rank 0: tell all what went wrong; return it as they will raise it, naming the rank it comes from.
 
-        What concerns the call and not a rank, such as a name that is taken, is told as it is.
+        What concerns the call and not a rank, such as a name that is taken, is told as it is. If it is not the
+        ``last`` word the ranks try something else, unless one of them is lost.
         """
         common = isinstance(error, (RankFailed, *_OF_THE_CALL)) or hasattr(error, "ranks")
         plain = told(error, self.rank)
-        self.say(topic, {"error": plain, "common": common})
+        for each in (topic, _OVER) if last or isinstance(error, TimeoutError) else (topic,):
+            self.say(each, {"error": plain, "common": common})
         if common or not isinstance(error, Exception):
             return error
         named = retold(plain, self.world_size)
@@ -298,9 +350,8 @@ class Conversation:
 class _RankWatch:
     """When each rank last gave a sign that was new."""
 
-    def __init__(self, ranks: Sequence[int]) -> None:
-        now = time.monotonic()
-        self._since = dict.fromkeys(ranks, now)
+    def __init__(self, ranks: Sequence[int], since: float) -> None:
+        self._since = dict.fromkeys(ranks, since)
         self._signs: dict[int, bytes] = {}
 
     def note(self, signs: Mapping[int, bytes]) -> None:

@@ -25,6 +25,7 @@ from model_checkpoint.engine.reading.slices import load_slice
 from model_checkpoint.engine.root.describe import TensorLine, describe_state
 from model_checkpoint.engine.root.refs import Reference
 from model_checkpoint.errors import OptionInvalid, StepExists, UnsupportedType
+from model_checkpoint.flushing import flush
 from model_checkpoint.format import FileLayout, Tensor, lay_out
 from model_checkpoint.name_lists import some_of
 from model_checkpoint.options import MIB, LayoutLimits
@@ -192,9 +193,9 @@ def draft_of(target: Path) -> Iterator[Path]:
         yield draft
         with typed_errors(str(target), "could not be put in place"):
             if draft.is_dir():
-                _flush(draft)
+                flush(draft)
             os.rename(draft, free_place(target))
-            _flush(target.parent)
+            flush(target.parent)
     finally:
         if draft.is_dir():
             shutil.rmtree(draft)
@@ -210,11 +211,3 @@ def _write(path: Path, content: Iterable[Buffer]) -> None:
                 file.write(piece)
             file.flush()
             os.fsync(file.fileno())
-
-
-def _flush(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

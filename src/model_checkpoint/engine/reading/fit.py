@@ -17,7 +17,7 @@ from model_checkpoint.name_lists import some_of
 from model_checkpoint.plan import LoadReport
 from model_checkpoint.state import LiveSpecs
 from model_checkpoint.tree.nodes.names import ROOT
-from model_checkpoint.tree.nodes.walk import ABSENT, leaves, plain_names
+from model_checkpoint.tree.nodes.walk import ABSENT, leaves
 from model_checkpoint.tree.restoring.live_state import LiveState
 
 Parts = str | Sequence[str] | None
@@ -30,7 +30,8 @@ class Fit:
 
     tree: Node
     report: LoadReport
-    filled: int
+    wanted: Callable[[str], bool]  # which names of live objects are asked for
+    filled: int = -1
     live: LiveState | None = None
 
 
@@ -53,7 +54,8 @@ def choose_leaves(manifest: Manifest, where: str, *, parts: Parts, rename: Renam
         names = [name for name, _ in leaves(node)]
         unused = [old for old in rename if not any(map(plan.matcher(old), names))]
     node = node if new_name is None else tree.rename(node, new_name)
-    return Fit(tree=node, report=LoadReport(checkpoint=where, idle_renames=unused), filled=-1)
+    report = LoadReport(checkpoint=where, idle_renames=unused)
+    return Fit(tree=node, report=report, wanted=plan.live_matcher(parts, rename))
 
 
 def _patterns(parts: str | Sequence[str]) -> list[str]:
@@ -86,7 +88,7 @@ def fit_into(
     if one != ABSENT and tree.stands_alone(into):
         found = compared(one, lambda _: True)
     else:
-        found = compared(chosen.tree, plan.live_matcher(parts, rename))
+        found = compared(chosen.tree, chosen.wanted)
         if not found.filled and one != ABSENT:
             inner = compared(one, lambda _: True)
             found = inner if inner.filled else found
@@ -109,16 +111,14 @@ def _one_part(node: Node, parts: Parts, rename: Rename) -> Node:
 
 
 def _compare(node: Node, entries: Sequence[Entry], live: LiveState, wanted: Callable[[str], bool]) -> Fit:
-    node = tree.aligned(node, live)
-    saved, every, plain = tree.specs(node, entries), tree.live_specs(live), plain_names(node)
-    known = {spec.name for spec in saved}
-    asked = LiveSpecs([s for s in every.specs if s.name in known or wanted(s.name)], every.open_prefixes)
-    unmet = [name for name in tree.unmet(node, live) if wanted(name)]
-    unasked = tree.unasked(plain, live)
-    report = plan.compare(saved, asked, unmet=unmet, unasked=unasked)
-    empty = plain == [ROOT] and not tree.stands_alone(live.into) and live.into  # an empty state fills nothing
-    filled = len(saved) + len(plain) - len(report.unexpected) - bool(empty)
-    return Fit(tree=node, report=report, filled=filled, live=live)
+    found = tree.both_sides(node, entries, live)
+    known = {spec.name for spec in found.saved}
+    asked = LiveSpecs([s for s in found.live.specs if s.name in known or wanted(s.name)], found.live.open_prefixes)
+    unmet = [name for name in found.unmet if wanted(name)]
+    report = plan.compare(found.saved, asked, unmet=unmet, unasked=found.unasked)
+    empty = found.plain == [ROOT] and not tree.stands_alone(live.into) and live.into  # an empty state fills nothing
+    filled = len(found.saved) + len(found.plain) - len(report.unexpected) - bool(empty)
+    return Fit(tree=found.tree, report=report, wanted=wanted, filled=filled, live=live)
 
 
 def _refuse(report: LoadReport, found: Fit, *, strict: bool) -> None:

@@ -6,7 +6,7 @@ import logging
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from model_checkpoint.coordination import Coordinator
 from model_checkpoint.engine.common.info import path_of
 from model_checkpoint.engine.common.option_checks import require, require_selection
 from model_checkpoint.engine.common.progress import Listen, listening
-from model_checkpoint.engine.ranks.conversation import unguarded
+from model_checkpoint.engine.ranks.conversation import Changing, unguarded
 from model_checkpoint.engine.ranks.layout_inference import misfits, read_as
 from model_checkpoint.engine.ranks.single_process import needs_coordinator
 from model_checkpoint.engine.reading.chunks.chunk_reader import ChunkReader
@@ -236,15 +236,27 @@ def _load_manifest(store: Store, manifest: Manifest, request: LoadRequest) -> tu
 
 def _load_checked(store: Store, manifest: Manifest, request: LoadRequest) -> tuple[Any, LoadReport, int]:
     where = path_of(store, manifest.name)
-    with ExitStack() as stack:
-        preparing = stack.enter_context(tree.Preparation())
+    with collector_paused():
+        chosen = choose_leaves(manifest, where, parts=request.parts, rename=request.rename)
+    changing = unguarded if request.barrier is None else request.barrier.changing
+    with tree.Preparation() as preparing:
         with collector_paused():
-            fit = _fit(manifest, where, request, preparing)
+            fit = chosen if request.into is None else _fit(chosen, manifest, request, preparing)
             restore = _prepared(manifest, fit, request, where)
             if manifest.ranks:
                 wanted = wanted_boxes(manifest, restore.needed, restore.layouts(), request.view.program_rank)
                 manifest = join_ranks(store, manifest, wanted)
-        medium = stack.enter_context(ChunkReader(store, manifest, full=request.verify is Verify.FULL))
+        nbytes = _filled(store, manifest, restore, request, changing)
+        for name, saved, live in restore.casts:
+            log.info("%s: %s is cast from %s to %s", where, name, saved, live)
+        with changing(lambda: ([manifest.entries[index].name for index in restore.needed], [])):
+            return restore.finish(), replace(fit.report, casts=restore.casts), nbytes
+
+
+def _filled(store: Store, manifest: Manifest, restore: tree.Restore, request: LoadRequest, changing: Changing) -> int:
+    """Bring all bytes to where they are wanted, with the files open no longer than that; return how many."""
+    where = path_of(store, manifest.name)
+    with ChunkReader(store, manifest, full=request.verify is Verify.FULL) as medium:
         open_files = medium.prepare if manifest.ranks else medium.open_checked  # what one process wrote was checked
         with collector_paused():
             open_files(manifest.stored_of(restore.needed))  # all that can be checked without data: sizes, headers
@@ -257,7 +269,6 @@ def _load_checked(store: Store, manifest: Manifest, request: LoadRequest) -> tup
         with listening(request.progress, "loading") as emit:
             hear = emit if request.barrier is None else request.barrier.both(emit)
             source = medium if request.barrier is None else request.barrier.shared(medium, manifest)
-            changing = unguarded if request.barrier is None else request.barrier.changing
 
             def bring() -> int:
                 return deliver(
@@ -275,11 +286,7 @@ def _load_checked(store: Store, manifest: Manifest, request: LoadRequest) -> tup
                     changing=changing,
                 )
 
-            nbytes = bring() if request.barrier is None else request.barrier.attended(bring)
-        for name, saved, live in restore.casts:
-            log.info("%s: %s is cast from %s to %s", where, name, saved, live)
-        with changing(lambda: ([manifest.entries[index].name for index in restore.needed], [])):
-            return restore.finish(), replace(fit.report, casts=restore.casts), nbytes
+            return bring() if request.barrier is None else request.barrier.attended(bring)
 
 
 def _agree(restore: tree.Restore, manifest: Manifest, request: LoadRequest, where: str) -> Sequence[str]:
@@ -292,10 +299,7 @@ def _agree(restore: tree.Restore, manifest: Manifest, request: LoadRequest, wher
     return ()
 
 
-def _fit(manifest: Manifest, where: str, request: LoadRequest, preparing: tree.Preparation) -> Fit:
-    chosen = choose_leaves(manifest, where, parts=request.parts, rename=request.rename)
-    if request.into is None:
-        return chosen
+def _fit(chosen: Fit, manifest: Manifest, request: LoadRequest, preparing: tree.Preparation) -> Fit:
     return fit_into(
         chosen,
         manifest.entries,

@@ -155,8 +155,8 @@ class LoadBarrier:
         """Tell the others that this rank goes no further, wherever they wait for it."""
         talk, turn = self._talk, self.turn
         if talk.leads:
-            talk.fail(f"go{turn}", error)
-            talk.fail(f"end{turn}", error)
+            talk.fail(f"go{turn}", error, last=False)
+            talk.fail(f"end{turn}", error, last=False)
             return
         talk.say_error(f"ready{turn}", error)
         for asked in range(self._asked, _ASKED if self._exchanges else 0):
@@ -170,8 +170,8 @@ class LoadBarrier:
                 raise error
             talk.hear_all(f"done{turn}", {})
         except BaseException as found:
-            talk.fail(f"go{turn}", found)
-            made = talk.fail(f"end{turn}", found)
+            talk.fail(f"go{turn}", found, last=False)
+            made = talk.fail(f"end{turn}", found, last=False)
             if made is found:
                 raise
             raise made from found

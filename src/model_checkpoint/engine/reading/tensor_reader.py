@@ -50,8 +50,8 @@ class TensorReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *failure: Any) -> None:
-        self._medium.__exit__(*failure)
+    def __exit__(self, *_: object) -> None:
+        self._medium.close()
 
     def nbytes(self, name: str) -> int:
         """Bytes of the tensor itself, also where it is a part of a stored array."""

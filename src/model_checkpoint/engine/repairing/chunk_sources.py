@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from model_checkpoint.engine.common.info import path_of
+from model_checkpoint.engine.reading.chunks.open_readers import OpenReaders
 from model_checkpoint.engine.reading.chunks.parity_files import ParityFiles
 from model_checkpoint.engine.reading.chunks.stored_chunks import StoredChunk, stored_chunks
 from model_checkpoint.engine.root.rank_manifests import read_summary
@@ -66,14 +67,14 @@ class RepairTarget:
         return path_of(self.store, self.name)
 
 
-class ChunkSources:
+class ChunkSources(OpenReaders[str]):
     """Gives the chunks of one target."""
 
     def __init__(self, target: RepairTarget, second: Store | None) -> None:
+        super().__init__()
         self._target, self._second = target, second
         self._chunks = {name: stored_chunks(record) for name, record in target.records.items()}
         self._twins: dict[str, Mapping[Key, Sequence[_Twin]]] = {}
-        self._readers: dict[str, Reader] = {}
         self._elsewhere: OrderedDict[tuple[str, int], memoryview | None] = OrderedDict()
         self._rooms: dict[int, memoryview] = {}
         self.unreachable = ""  # why the second store could not be asked
@@ -82,9 +83,8 @@ class ChunkSources:
 
     def close(self) -> None:
         """Let go of every file."""
-        self._parity.__exit__(None, None, None)
-        for reader in self._readers.values():
-            reader.close()
+        self._parity.close()
+        super().close()
 
     def chunks(self, file: str) -> Sequence[StoredChunk]:
         """The chunks of a file."""

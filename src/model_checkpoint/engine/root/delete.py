@@ -52,8 +52,7 @@ def discard_exactly(store: Store, name: str, id: str) -> bool:
 
     What another process put in its place meanwhile is brought back. False if it is not there (any more).
     """
-    found = read_listed(store, name)
-    if found is None or _id(found) != id:
+    if not _is_there(store, name, id):
         return False
     try:
         gone = store.discard(name)
@@ -103,6 +102,36 @@ def undelete(root: Reference, *, step: int | None = None, name: str | None = Non
     back = store.bring_back(hits[-1].token)
     log.info("%s: brought back from the trash", path_of(store, back))
     return to_info(store, found)
+
+
+def undelete_exactly(store: Store, name: str, id: str) -> None:
+    """Bring the checkpoint ``id`` back under ``name``; it may be back already.
+
+    Raises:
+        WrongReference: It is not in the trash (any more).
+        StepExists: Another checkpoint has its name by now.
+    """
+    if _is_there(store, name, id):
+        return
+    hits = [one for one in store.trash() if one.name == name and _id(look_at(store, one)) == id]
+    if not hits:
+        raise WrongReference(
+            f"{path_of(store, name)}: checkpoint {id} is not in the trash; its grace may be over. Look at what is left "
+            "with `mckpt trash`.",
+            store.url,
+        )
+    close_intents(store, open_intents(store))
+    try:
+        store.bring_back(hits[-1].token)
+    except CheckpointException:
+        if not _is_there(store, name, id):  # else another process was quicker
+            raise
+    log.info("%s: brought back from the trash", path_of(store, name))
+
+
+def _is_there(store: Store, name: str, id: str) -> bool:
+    found = read_listed(store, name)
+    return found is not None and _id(found) == id
 
 
 def look_at(store: Store, gone: Trashed) -> ListedCheckpoint:

@@ -39,6 +39,7 @@ from model_checkpoint.name_lists import some_of
 from model_checkpoint.performance.gc_pause import collector_paused
 from model_checkpoint.plan import (
     Ranking,
+    contends,
     is_newer,
     newest_first,
     rank_by_age,
@@ -80,6 +81,11 @@ class ListedCheckpoint:
     def metrics(self) -> dict[str, Any]:
         """The metrics saved with it."""
         return (unpack(self.summary.metrics) if self.summary else None) or {}
+
+    @property
+    def contends(self) -> bool:
+        """Whether it may be called the best."""
+        return self.summary is None or contends(unpack(self.summary.metadata) or {})
 
 
 class Choices(Sequence[ListedCheckpoint]):
@@ -372,7 +378,7 @@ def _no_such(store: Store, ranked: Sequence[ListedCheckpoint], what: str) -> Che
 
 
 def _by_metric(store: Store, best: str) -> Iterator[ListedCheckpoint]:
-    found = [one for one in _ranked(store) if one.complete]
+    found = [one for one in _ranked(store) if one.complete and one.contends]
     metrics = [one.metrics for one in found]
     ranking = Ranking.parse(best, known={name for measured in metrics for name in measured})
     ranked = ranking.order(found, metrics)

@@ -23,6 +23,7 @@ from model_checkpoint.engine.common.workers import Pace, cores, run_all
 from model_checkpoint.engine.jobs import inflight
 from model_checkpoint.engine.root.recover import recover_once
 from model_checkpoint.engine.writing.commit_time import commit_time
+from model_checkpoint.engine.writing.manifest_build import manifest_of
 from model_checkpoint.engine.writing.request import SaveRequest, request_save
 from model_checkpoint.engine.writing.slabs import FileJob, write_files
 from model_checkpoint.errors import CheckpointException, NothingWritten, UnsafeName
@@ -228,17 +229,9 @@ def _compose(
 ) -> Manifest:
     stamps = stage.stamps()
     layout = CheckpointFormat.SINGLE_FILE if len(records) == 1 else CheckpointFormat.MULTI_SHARD
-    return Manifest(
-        id=order.id,
-        attempt=order.attempt,
-        name=order.name,
-        step=order.step,
-        created=created,
+    return msgspec.structs.replace(
+        manifest_of(order, pack(dict(inside)), (), created=created),
         layout=layout.value,
-        compression=order.compression.value,
         features=(OPAQUE,),
-        metrics=pack(dict(order.metrics)),
-        metadata=pack(dict(order.metadata)),
-        tree=pack(dict(inside)),
         extras=tuple(msgspec.structs.replace(one, identity=stamps[one.name].identity) for one in records),
     )

@@ -30,7 +30,7 @@ from model_checkpoint.engine.root.shared_files import share_of
 from model_checkpoint.engine.writing import bandwidth
 from model_checkpoint.engine.writing.commit_time import commit_time
 from model_checkpoint.engine.writing.incremental import find_parent
-from model_checkpoint.engine.writing.manifest_build import compose, write_index
+from model_checkpoint.engine.writing.manifest_build import write_index
 from model_checkpoint.engine.writing.rank_saves.save_ranks import RankRequest, save_on_ranks
 from model_checkpoint.engine.writing.request import SaveRequest, refuse_own_mirror, request_save
 from model_checkpoint.engine.writing.save_plan import SavePlan, plan_flat
@@ -239,15 +239,7 @@ def _write(planned: SavePlan, move: Move) -> Manifest:
         for name, job in planned.named_jobs():
             job.writer = stage.create(name, job.layout.size)  # a full disk is known before the first byte
         move(planned.writing)
-        manifest = compose(
-            order,
-            planned.flat,
-            planned.files,
-            planned.jobs,
-            stamps=stage.stamps(),
-            parent=planned.parent,
-            created=commit_time(store, order),
-        )
+        manifest = planned.manifest(stage, created=commit_time(store, order))
         if order.layout is CheckpointFormat.CONSOLIDATED:
             manifest = msgspec.structs.replace(manifest, extras=(write_index(stage, manifest),))
         obsolete = _replaced_files(store, order.name) if planned.replace else ()

@@ -12,9 +12,10 @@ from model_checkpoint.engine.common.info import path_of
 from model_checkpoint.engine.root.recover import recover_once
 from model_checkpoint.engine.writing.compress import FileCompressor, WorkerTools
 from model_checkpoint.engine.writing.incremental import LinkedFile, Parent, link_file, plan_files
-from model_checkpoint.engine.writing.manifest_build import file_name
+from model_checkpoint.engine.writing.manifest_build import compose, file_name
 from model_checkpoint.engine.writing.request import SaveRequest
 from model_checkpoint.engine.writing.slabs import FileJob
+from model_checkpoint.manifest import Manifest
 from model_checkpoint.name_lists import some_of
 from model_checkpoint.options import CompressionLevel, ReaderLimits
 from model_checkpoint.performance.gc_pause import collector_paused
@@ -62,6 +63,11 @@ class SavePlan:
         for i, (file, job) in enumerate(zip(self.files, self.jobs, strict=True)):
             if isinstance(job, FileJob):
                 yield file_name(file, i, self.order), job
+
+    def manifest(self, stage: Attempt, *, created: str) -> Manifest:
+        """The record of what was written."""
+        stamps = stage.stamps()
+        return compose(self.order, self.flat, self.files, self.jobs, stamps=stamps, parent=self.parent, created=created)
 
     def take_stage(self) -> Attempt:
         """Hand the stage, opened if need be, to whoever carries out the save."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from model_checkpoint.flushing import flush
 from model_checkpoint.hooks.values.plain_data import plain_data
 
 
@@ -50,7 +51,7 @@ class JsonLines:
         finally:
             os.close(descriptor)
         if fresh:
-            _sync_folder(self.path.parent)
+            flush(self.path.parent)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Every whole record, oldest first; none when nothing was written yet."""
@@ -105,7 +106,7 @@ def replace_json(path: str | os.PathLike[str], value: Mapping[str, Any]) -> None
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
-    _sync_folder(path.parent)
+    flush(path.parent)
 
 
 def _line(record: Mapping[str, Any]) -> bytes:
@@ -124,11 +125,3 @@ def _write(descriptor: int, line: bytes) -> None:
     rest = memoryview(line)
     while rest:
         rest = rest[os.write(descriptor, rest) :]
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -28,14 +28,16 @@ from model_checkpoint.integrations.dcp.key_pool import pool_keys
 from model_checkpoint.integrations.dcp.plan_items import HeldItems, held_items
 from model_checkpoint.integrations.dcp.plug_ranks import default_group, ranks_of
 from model_checkpoint.options import CompressionLevel
+from model_checkpoint.storage.locate import Root, open_store
 
 
 class StorageWriter(dcp_storage.StorageWriter):
     """Saves what DCP plans as an ordinary checkpoint of ``root``: durable, verified, resharding.
 
     Args:
-        root: Where checkpoints go, as in :func:`model_checkpoint.save`. ``checkpoint_id="runs/a/step-100"`` of
-            ``dcp.save`` names root and checkpoint instead, and the step if the name tells one.
+        root: Where checkpoints go, as in :func:`model_checkpoint.save`; a store, such as ``LocalStore(root,
+            direct=False)``, for writers that stay in this process. ``checkpoint_id="runs/a/step-100"`` of ``dcp.save``
+            names root and checkpoint instead, and the step if the name tells one.
         step: Training step of the checkpoint.
         name: Folder name, instead of one made from the step.
         metrics: Numbers to choose by later; the same on every rank.
@@ -57,7 +59,7 @@ class StorageWriter(dcp_storage.StorageWriter):
 
     def __init__(
         self,
-        root: str | os.PathLike[str],
+        root: Root,
         *,
         step: int | None = None,
         name: str | None = None,
@@ -69,7 +71,9 @@ class StorageWriter(dcp_storage.StorageWriter):
         patience: float = PATIENCE,
     ) -> None:
         super().__init__()
-        self.root, self.step, self.name = os.fspath(root), step, name
+        self._store = None if isinstance(root, (str, os.PathLike)) else open_store(root)
+        self.root = os.fspath(root) if isinstance(root, (str, os.PathLike)) else open_store(root).url
+        self.step, self.name = step, name
         self._metrics, self._metadata = dict(metrics or {}), dict(metadata or {})
         self._overwrite, self._compression = overwrite, compression
         self._group, self._patience = process_group, patience
@@ -82,6 +86,11 @@ class StorageWriter(dcp_storage.StorageWriter):
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything but the process group, which the process of an ``async_save`` has one of its own for."""
+        if self._store is not None:
+            raise OptionInvalid(
+                f"{self.root}: a store cannot go to the process of an async_save. Give StorageWriter the path or URL, "
+                "or save in a thread."
+            )
         return {**self.__dict__, "_group": None}
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
@@ -89,6 +98,8 @@ class StorageWriter(dcp_storage.StorageWriter):
         self._begin()
         if checkpoint_id is not None:
             place = named_place(checkpoint_id)
+            if self._store is not None and self._store.url not in (place.root, os.path.abspath(place.root)):
+                self._store = None
             self.root, self.name = place.root, place.name
             self.step = place.step if place.step is not None else self.step
 
@@ -120,7 +131,7 @@ class StorageWriter(dcp_storage.StorageWriter):
             split = {fqn: one.marked() for fqn, one in pooled.items()}
             held = HeldItems(pooled, held.plain, held.flat)
         self.info = save(
-            self.root,
+            self.root if self._store is None else self._store,
             _state(held, split),
             step=self.step,
             name=self.name,

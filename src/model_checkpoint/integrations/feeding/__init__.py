@@ -9,6 +9,7 @@ seeded_datasets    datasets whose randomness depends on the place in the run, no
 stateful_data      data that knows its own place.
 replayed_data      data that knows no place: read again up to it.
 global_generators  the global generators of a program, taken and set as they are.
+generator_memory   where Python and NumPy keep the words of their generators, to copy them as bytes.
 held_generators    those that whatever makes batches holds, however it holds them.
 seeding            one seed out of several numbers; generators seeded, taken down and set back.
 """

@@ -1,7 +1,8 @@
 """Held generators: those that a dataset, a sampler or whatever makes batches holds, however it holds them.
 
-They may lie in attributes and slots, in containers, and in what comes with a function: what it is bound to, what it was
-made around, its defaults, names of its module. Nobody seeds those per worker, and no library saves them.
+They may lie in attributes, of an object or its class, and slots, in containers, and in what comes with a function: what
+it is bound to, what it was made around, its defaults, names of its module. Nobody seeds those per worker, and no
+library saves them. They are looked for at every batch, so what all objects of a class share is looked up once.
 """
 
 from __future__ import annotations
@@ -9,18 +10,19 @@ from __future__ import annotations
 import random
 import sys
 import weakref
-from collections.abc import Iterable, Iterator
-from functools import partial
-from types import BuiltinMethodType, CodeType, FunctionType, MethodType, ModuleType
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property, lru_cache, partial
+from types import BuiltinMethodType, CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
+from typing import Any
 
 import numpy as np
 
+MADE_LATE = "a generator is made while the data is read, so a resumed run begins with a new one: make it before the run"
+UNSEARCHED = "the dataset has too many parts to look for generators in all of them"
 _DEEPEST = 16  # datasets in datasets, their transforms, lists of them, parts of those
 _MOST_ITEMS = 64  # of a list or dict that is looked into: longer ones are data
 _MOST_PARTS = 4096
 _CONTAINERS = (list, tuple, dict)
-_PLAIN_TYPES = frozenset({str, bytes, bool, int, float, complex, type(None)})  # most of what there is
 _PLAIN = (np.ndarray, str, bytes, int, float, complex, type(None), type, ModuleType)
 
 
@@ -50,41 +52,84 @@ def is_searched(owner: Any, *, besides: Any = None) -> bool:
 
 def _search(owner: Any, besides: Any) -> tuple[list[Any], bool]:
     """The generators among the parts, their parts and so on; and whether all of these were looked at."""
-    generators, plain = _generator_classes(), _plain_classes()
     found, level = list[Any](), [owner]
     known: dict[int, Any] = {id(besides): besides}  # holds what it knows, so that no other part gets its id
     for _ in range(_DEEPEST):
         inside: list[Any] = []
         for one in level:
-            if type(one) in _PLAIN_TYPES or id(one) in known or isinstance(one, plain):
+            kind: Any = type(one)
+            parts_of = _parts_of(kind)
+            if parts_of is None or id(one) in known:
                 continue
-            if isinstance(one, _CONTAINERS) and not one:
-                continue  # modules have twenty such each
-            known[id(one)] = one
-            if isinstance(one, generators):
-                found += [] if any(one is shared for shared in _of_the_program()) else [one]
-            else:
-                inside += _parts(one)
+            if parts := parts_of(one):  # modules have twenty empty containers each
+                known[id(one)] = one
+                inside += parts
+            elif parts_of is _no_parts and not any(one is shared for shared in (*_of_the_program(), *found)):
+                found.append(one)
+        if not inside:
+            return found, True
         if len(known) > _MOST_PARTS:
             return found, False
         level = inside
-    return found, all(isinstance(one, plain) or id(one) in known for one in level)
+    return found, all(id(one) in known or isinstance(one, _plain_classes()) for one in level)
 
 
-def _parts(one: Any) -> Iterable[Any]:
-    """What lies in a container or an object, or comes with what can be called."""
-    if isinstance(one, _CONTAINERS):
-        items = one.values() if isinstance(one, dict) else one
-        return items if len(one) < _MOST_ITEMS else ()
-    if isinstance(one, partial):
-        return [one.func, one.args, one.keywords]
-    if isinstance(one, (MethodType, BuiltinMethodType)):
-        return [one.__self__, getattr(one, "__func__", None)]
-    if isinstance(one, FunctionType):
-        return _brought_by(one)
-    shape = _shape_of(type(one))
-    held = [getattr(one, name, None) for name in shape.slots]
-    return [*getattr(one, "__dict__", {}).values(), *held, *(names[name] for names, name in shape.named)]
+_Parts = Callable[[Any], Iterable[Any]]
+
+
+@lru_cache(maxsize=4096)
+def _parts_of(kind: type) -> _Parts | None:
+    """What tells the parts of objects of this class; None where none of them can hold a generator."""
+    if issubclass(kind, _plain_classes()):
+        return None
+    if issubclass(kind, _generator_classes()):
+        return _no_parts
+    ways: tuple[tuple[Any, _Parts], ...] = (
+        (dict, lambda one: one.values() if len(one) < _MOST_ITEMS else ()),
+        ((list, tuple), lambda one: one if len(one) < _MOST_ITEMS else ()),
+        (partial, lambda one: (one.func, one.args, one.keywords)),
+        (MethodType, lambda one: (one.__self__, one.__func__)),
+        (BuiltinMethodType, lambda one: (one.__self__,)),
+        (FunctionType, _brought_by),
+    )
+    return next((parts for classes, parts in ways if issubclass(kind, classes)), None) or _Attributes(kind).of
+
+
+def _no_parts(generator: Any) -> tuple[Any, ...]:
+    """A generator itself."""
+    return ()
+
+
+class _Attributes:
+    """What objects of one class hold, in themselves and by their class."""
+
+    def __init__(self, kind: type) -> None:
+        defined = [pair for base in reversed(kind.__mro__) for pair in vars(base).items()]
+        functions = [one for _, value in defined for one in _functions_in(value)]
+        self._kind = kind
+        self._slots = [name for name, value in defined if isinstance(value, MemberDescriptorType)]
+        self._shared = [name for name, value in dict(defined).items() if _may_be_generator(value)]
+        self._named = list({(id(pair[0]), pair[1]): pair for one in functions for pair in _named_by(one)}.values())
+
+    def of(self, one: Any) -> list[Any]:
+        """The parts of one of them."""
+        held = [getattr(one, name, None) for name in self._slots]
+        shared = [getattr(self._kind, name, None) for name in self._shared]
+        named = [names.get(name) for names, name in self._named]
+        return [*getattr(one, "__dict__", {}).values(), *held, *shared, *named]
+
+
+def _functions_in(value: Any) -> list[FunctionType]:
+    """The functions behind a name of a class."""
+    inner = [value.fget, value.fset] if isinstance(value, property) else [getattr(value, "__func__", value)]
+    if isinstance(value, cached_property):
+        inner = [value.func]
+    return [one for one in inner if isinstance(one, FunctionType)]
+
+
+def _may_be_generator(value: Any) -> bool:
+    """Whether a name that is shared has a generator, or waits for one to be made when it is needed."""
+    return value is None or isinstance(value, _generator_classes())
 
 
 def _brought_by(function: FunctionType) -> list[Any]:
@@ -95,50 +140,33 @@ def _brought_by(function: FunctionType) -> list[Any]:
             cells.append(cell.cell_contents)
         except ValueError:  # not filled yet
             continue
-    named = [names[name] for names, name in _named_by(function)]
+    named = [names.get(name) for names, name in _named_by(function)]
     return [*cells, *named, function.__defaults__, function.__kwdefaults__, function.__dict__]
 
 
 _Named = tuple[dict[str, Any], str]  # the names of a module, and one of them
-
-
-class _Shape(NamedTuple):
-    """What all objects of a class have in common: their slots, and the generators that their methods name."""
-
-    slots: tuple[str, ...]
-    named: tuple[_Named, ...]
-
-
 _called: weakref.WeakKeyDictionary[FunctionType, tuple[_Named, ...]] = weakref.WeakKeyDictionary()
-_shapes: weakref.WeakKeyDictionary[type, _Shape] = weakref.WeakKeyDictionary()
-
-
-def _shape_of(kind: type) -> _Shape:
-    if kind not in _shapes:
-        inside = [vars(base) for base in kind.__mro__]
-        slots = (one.get("__slots__", ()) for one in inside)
-        names = [name for some in slots for name in ((some,) if isinstance(some, str) else some)]
-        methods = [value for one in inside for value in one.values() if isinstance(value, FunctionType)]
-        _shapes[kind] = _Shape(tuple(names), tuple(pair for one in methods for pair in _named_by(one)))
-    return _shapes[kind]
 
 
 def _named_by(function: FunctionType) -> tuple[_Named, ...]:
     """The generators of its module that a function uses, and those that functions it calls there use."""
-    if function not in _called:
-        names, kinds, found = function.__globals__, _generator_classes(), list[_Named]()
+    known_pairs = _called.get(function)
+    if known_pairs is None:
+        names, found = function.__globals__, list[_Named]()
         known = {function.__code__}
         waiting = [function.__code__]
         for code in waiting:
             for name in _names(code):
-                one = names.get(name)
-                if isinstance(one, kinds):
+                if name not in names:
+                    continue
+                one = names[name]
+                if _may_be_generator(one):
                     found.append((names, name))
                 elif isinstance(one, FunctionType) and one.__globals__ is names and one.__code__ not in known:
                     known.add(one.__code__)
                     waiting.append(one.__code__)
-        _called[function] = tuple(found)
-    return _called[function]
+        known_pairs = _called[function] = tuple(found)
+    return known_pairs
 
 
 def _names(code: CodeType) -> Iterator[str]:

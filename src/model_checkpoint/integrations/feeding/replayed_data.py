@@ -10,6 +10,12 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Self
 
 from model_checkpoint.integrations.feeding.global_generators import set_generators, take_generators
+from model_checkpoint.integrations.feeding.held_generators import (
+    MADE_LATE,
+    UNSEARCHED,
+    is_searched,
+    own_generators,
+)
 from model_checkpoint.integrations.feeding.seeding import mix, seed_all
 
 
@@ -86,18 +92,25 @@ class ReplayedData:
     """
 
     generators: tuple[Any, ...] = ()
-    doubts: tuple[str, ...] = ()
     order = 0
 
     def __init__(self, data: Iterable[Any]) -> None:
         self._data = data
+        self._is_there = isinstance(data, (list, tuple, range))  # nothing makes it as it is read
+        self._made = 0 if self._is_there else len(own_generators(data))
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Whoever has no indices must be read again."""
-        if isinstance(self._data, (list, tuple, range)):
+        return () if self._is_there else ("the data has no state: the epoch is read again up to the place",)
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """Generators that were not found, or not in time."""
+        if self._is_there:
             return ()
-        return ("the data has no state: the epoch is read again up to the place",)
+        found = () if is_searched(self._data) else (UNSEARCHED,)
+        return found if len(own_generators(self._data)) <= self._made else (*found, MADE_LATE)
 
     def draw_base(self) -> int:
         """Nothing is drawn for it."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from model_checkpoint.integrations.feeding.held_generators import own_generators
@@ -23,6 +24,7 @@ class SeededMap(Dataset[Any]):
         self.inner, self._collate = inner, collate
         self._batch = SeededIndices()  # the newest
         self._known = 0  # generators that were seeded for it
+        self._held = True  # whether there may be any
 
     def __len__(self) -> int:
         return len(self.inner)
@@ -39,25 +41,48 @@ class SeededMap(Dataset[Any]):
 
     def _seed(self, batch: SeededIndices, *, batched: bool = False) -> None:
         self._batch, self._batched = batch, batched
-        self._known = seed_all(batch.seed, (self.inner, self._collate))
+        self._known = seed_all(batch.seed, (self.inner, self._collate) if self._held else None)
 
     def collate(self, samples: Any) -> Any:
-        """Make the batch; once more, if that or reading it made a generator that nobody could have seeded."""
+        """Make the batch; once more, if there is a generator now that was not seeded, since nobody knew of it.
+
+        So where there was none after the batch before, none is looked for ahead of this one.
+        """
         made = self._collate(samples)
-        if len(own_generators((self.inner, self._collate))) <= self._known:
+        found = len(own_generators((self.inner, self._collate)))
+        self._held = found > 0
+        if found <= self._known:
             return made
         return self._collate(self.__getitems__(self._batch) if self._batched else self[self._batch])
 
 
 class SeededStream(IterableDataset[Any]):
-    """A stream read by workers, seeded anew for every epoch, so that to read one epoch again is enough."""
+    """A stream read by workers, seeded anew for every epoch, so that to read one epoch again is enough.
+
+    A generator that is made while it is read was not seeded, and no batch can be read once more: that is told.
+    """
 
     def __init__(self, inner: Any, collate: Callable[[Any], Any]) -> None:
         self.inner, self._collate, self.base, self.epoch = inner, collate, 0, 0
+        self._known = 0  # generators that were seeded for this epoch
+        late: Any = torch.zeros((), dtype=torch.bool)
+        self._late = late.share_memory_()  # all workers and their maker see it
+
+    @property
+    def made_late(self) -> bool:
+        """Whether a worker had a generator that was not there when its epoch began."""
+        return bool(self._late)
+
+    def collate(self, samples: Any) -> Any:
+        """Make the batch, and see whether that or reading it made a generator."""
+        made = self._collate(samples)
+        if len(own_generators((self.inner, self._collate))) > self._known:
+            self._late.fill_(True)
+        return made
 
     def __iter__(self) -> Iterator[Any]:
         worker = get_worker_info()
         if worker is not None:  # persistent ones come here once an epoch, with a copy of their own
-            seed_all(mix(self.base, self.epoch, worker.id), (self.inner, self._collate))
+            self._known = seed_all(mix(self.base, self.epoch, worker.id), (self.inner, self._collate))
         self.epoch += 1
         return iter(self.inner)

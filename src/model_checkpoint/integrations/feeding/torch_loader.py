@@ -18,15 +18,17 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from model_checkpoint.integrations.feeding.held_generators import is_searched, own_generators
+from model_checkpoint.integrations.feeding.held_generators import (
+    MADE_LATE,
+    UNSEARCHED,
+    is_searched,
+    own_generators,
+)
 from model_checkpoint.integrations.feeding.index_stream import IndexStream, tell_epoch
 from model_checkpoint.integrations.feeding.loader_workers import DeafWorker, end_at_exit, end_workers, signals_held
 from model_checkpoint.integrations.feeding.replayed_data import Apart, Isolated
 from model_checkpoint.integrations.feeding.seeded_datasets import SeededMap, SeededStream
 from model_checkpoint.integrations.feeding.seeding import mix
-
-_LATE = "a generator is made while the data is read, so a resumed run begins with a new one: make it before the run"
-_UNSEARCHED = "the dataset has too many parts to look for generators in all of them"
 
 
 class TorchLoader:
@@ -87,10 +89,18 @@ class TorchLoader:
         if self._loader.num_workers and not getattr(self._loader, "in_order", True):
             found = ("in_order=False: batches come in the order in which workers finish",)
         if not (is_searched(self._ordering, besides=self._loader.dataset) and is_searched(self._making)):
-            found += (_UNSEARCHED,)
-        if (self._streams or not self._seeded) and len(own_generators(self._making)) > self._made:
-            found += (_LATE,)  # else the batch that made it is seeded and read once more
+            found += (UNSEARCHED,)
+        if self._makes_late:
+            found += (MADE_LATE,)
         return found
+
+    @property
+    def _makes_late(self) -> bool:
+        """Whether reading made a generator, here or in a worker; with indices, a worker reads that batch once more."""
+        stream = None if self._clone is None else self._clone.dataset
+        if isinstance(stream, SeededStream) and stream.made_late:
+            return True
+        return (self._streams or not self._seeded) and len(own_generators(self._making)) > self._made
 
     @property
     def order(self) -> int:
@@ -145,7 +155,8 @@ class TorchLoader:
             changes |= {"dataset": seeded, "collate_fn": seeded.collate}
         if loader.num_workers:
             if self._streams:
-                changes["dataset"] = SeededStream(*self._making)
+                stream = SeededStream(*self._making)
+                changes |= {"dataset": stream, "collate_fn": stream.collate}
             changes["worker_init_fn"] = DeafWorker(loader.worker_init_fn)
         if self._indices is not None:
             changes["sampler" if loader.batch_sampler is None else "batch_sampler"] = self._indices

@@ -30,7 +30,8 @@ from model_checkpoint.integrations.loop.newest_whole import WholeCheckpoint, new
 from model_checkpoint.integrations.loop.opening_line import opening, tell
 from model_checkpoint.integrations.loop.place import RunPlace
 from model_checkpoint.integrations.loop.saved_run import SavedRun
-from model_checkpoint.integrations.trainer_catalog import open_run_catalog, plain_numbers, require_catalog
+from model_checkpoint.integrations.trainer_catalog import open_run_catalog, plain_numbers
+from model_checkpoint.integrations.training_options import TrainingOptions, require_catalog
 from model_checkpoint.plan.choose import step_name
 from model_checkpoint.storage.locate import Root, open_store
 
@@ -97,10 +98,12 @@ class TrainerRun:
             raise OptionInvalid(f"{', '.join(sorted(taken))}: the run saves this by itself; use another name.")
         require_catalog(catalog)
         require_fillable(objects, options=("keep", "catalog", "grace", "deadline"))
-        self._trainer, self._root, self._deadline, self._objects = trainer, root, deadline, objects
+        self._trainer, self._root, self._objects = trainer, root, objects
         self._progress = TrainerProgress(trainer)
-        self._keep = keepers_for(trainer.args, keep, best=lambda: self._progress.best_saved)
-        self._grace, self._given = grace, catalog
+        keepers = keepers_for(trainer.args, keep, best=lambda: self._progress.best_saved)
+        self._options = TrainingOptions(
+            root=root, every=None, keep=keepers, catalog=catalog, grace=grace, deadline=deadline
+        )
         self._catalog: RunCatalog | None = None
         self._saves = self._new_saves()
         self._feed: PreparedLoader | None = None
@@ -132,7 +135,7 @@ class TrainerRun:
     def train(self, go: Callable[[str | None], Any]) -> Any:
         """Let the Trainer go on from the newest checkpoint that is whole, or from the beginning."""
         self._feed, self._run, self._over = None, None, False
-        notice = self._notice = listen(self._deadline)
+        notice = self._notice = listen(self._options.deadline)
         try:
             with self._saved_state() as folder, self._in_catalog():
                 done = go(folder)
@@ -144,20 +147,22 @@ class TrainerRun:
         return done
 
     def _new_saves(self) -> Saves:
-        return Saves(self._root, every=None, lazy=True, keep=self._keep, grace=self._grace, recorder=self._catalog)
+        options = self._options
+        return Saves(
+            options.root,
+            every=options.every,
+            lazy=True,
+            keep=options.keep,
+            grace=options.grace,
+            recorder=self._catalog,
+        )
 
     def _in_catalog(self) -> AbstractContextManager[Any]:
         """Open the run's catalog, if there is one, for this training."""
         args = self._trainer.args
         settings = {"epochs": args.num_train_epochs, "max_steps": args.max_steps, "learning_rate": args.learning_rate}
-        self._catalog = open_run_catalog(
-            self._given,
-            self._root,
-            resumed=None if self._whole is None else self._whole.name,
-            settings=settings,
-            keep=self._keep,
-            grace=self._grace,
-        )
+        resumed = None if self._whole is None else self._whole.name
+        self._catalog = open_run_catalog(self._options, resumed=resumed, settings=settings)
         self._saves = self._new_saves()
         return self._catalog or nullcontext()
 

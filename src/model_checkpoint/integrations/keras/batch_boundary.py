@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import keras
 
-from model_checkpoint.checkpoint.retention.candidate_order import Keeper
 from model_checkpoint.engine.background.preemption import Preemption
 from model_checkpoint.integrations.keras.callback_states import CallbackStates
 from model_checkpoint.integrations.keras.exact_batches import BY_EPOCHS
@@ -23,26 +22,13 @@ from model_checkpoint.integrations.keras.model_variables import put_variables, r
 from model_checkpoint.integrations.loop.boundary import Saves, obey
 from model_checkpoint.integrations.loop.environment import environment
 from model_checkpoint.integrations.loop.place import RunPlace
-from model_checkpoint.storage.locate import Root
+from model_checkpoint.integrations.training_options import TrainingOptions
 from model_checkpoint.tree import RngState, rng_state
 
 if TYPE_CHECKING:  # brings SQLAlchemy
     from model_checkpoint.integrations.loop.run_catalog import RunCatalog
 
 _OWN = "run"  # the name of our part
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KerasOptions:
-    """What can be chosen for a run."""
-
-    root: Root
-    every: int | None
-    keep: Sequence[Keeper]
-    catalog: Any
-    grace: float
-    deadline: float
-    seed: int
 
 
 class BatchBoundary(keras.callbacks.Callback):  # type: ignore[misc]  # keras has no types
@@ -59,7 +45,7 @@ class BatchBoundary(keras.callbacks.Callback):  # type: ignore[misc]  # keras ha
 
     def __init__(
         self,
-        options: KerasOptions,
+        options: TrainingOptions,
         *,
         batches: Any,
         callbacks: Sequence[Any],

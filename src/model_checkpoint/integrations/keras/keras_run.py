@@ -12,14 +12,15 @@ from model_checkpoint.checkpoint.retention.candidate_order import Keeper
 from model_checkpoint.engine.background.save_async import finish_saves
 from model_checkpoint.engine.reading.load import load
 from model_checkpoint.errors import CheckpointNotFound, OptionInvalid, StructureMismatch
-from model_checkpoint.integrations.keras.batch_boundary import BatchBoundary, KerasOptions
+from model_checkpoint.integrations.keras.batch_boundary import BatchBoundary
 from model_checkpoint.integrations.keras.exact_batches import BY_EPOCHS, batches_of
 from model_checkpoint.integrations.keras.known_backends import require_keras
 from model_checkpoint.integrations.loop.boundary import listen, obey
 from model_checkpoint.integrations.loop.environment import differences, environment
 from model_checkpoint.integrations.loop.opening_line import opening, tell
 from model_checkpoint.integrations.loop.place import RunPlace
-from model_checkpoint.integrations.trainer_catalog import open_run_catalog, require_catalog
+from model_checkpoint.integrations.trainer_catalog import open_run_catalog
+from model_checkpoint.integrations.training_options import TrainingOptions, require_catalog, require_every
 from model_checkpoint.plan import LoadReport
 from model_checkpoint.storage.locate import Root
 
@@ -74,12 +75,12 @@ class KerasRun:
         deadline: float = 30.0,
         seed: int = 0,
     ) -> None:
-        if every is not None and (not isinstance(every, int) or every < 1):
-            raise OptionInvalid(f"every must be a whole number of batches above 0, or None, got {every!r}")
+        require_every(every, of="batches")
         require_catalog(catalog)
-        self._options = KerasOptions(
-            root=root, every=every, keep=tuple(keep), catalog=catalog, grace=grace, deadline=deadline, seed=seed
+        self._options = TrainingOptions(
+            root=root, every=every, keep=tuple(keep), catalog=catalog, grace=grace, deadline=deadline
         )
+        self._seed = seed
         self._catalog: RunCatalog | None = None
         self._boundary: BatchBoundary | None = None
         self._reasons: list[str] = []
@@ -101,7 +102,7 @@ class KerasRun:
         backend = require_keras()
         epochs, callbacks = options.pop("epochs", 1), list(options.pop("callbacks", None) or ())
         _refuse(options, callbacks)
-        batches = batches_of(x, y, options, seed=self._options.seed)
+        batches = batches_of(x, y, options, seed=self._seed)
         resumed = self._load({"backend": backend, "keras": keras.__version__}, batches)
         tell(self.opening, quiet=not options.get("verbose", True))
         begin = options.pop("initial_epoch", 0) if resumed is None else self._go_to(resumed["run"], batches)
@@ -142,15 +143,8 @@ class KerasRun:
         return None if self._catalog is None else self._catalog.tracker
 
     def _open_catalog(self, epochs: int) -> RunCatalog | None:
-        options = self._options
-        return open_run_catalog(
-            options.catalog,
-            options.root,
-            resumed=self._checkpoint,
-            settings={"epochs": epochs, "every": options.every, "seed": options.seed},
-            keep=options.keep,
-            grace=options.grace,
-        )
+        settings = {"epochs": epochs, "every": self._options.every, "seed": self._seed}
+        return open_run_catalog(self._options, resumed=self._checkpoint, settings=settings)
 
     def _load(self, more: Mapping[str, Any], batches: Any) -> dict[str, Any] | None:
         """What there is to go on from; the one line that tells of it."""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from model_checkpoint.checkpoint.retention.candidate_order import Keeper
 from model_checkpoint.engine.background.preemption import Preemption
 from model_checkpoint.engine.background.save_async import finish_saves
 from model_checkpoint.engine.reading.load import load
@@ -23,8 +22,8 @@ from model_checkpoint.integrations.loop.environment import differences, environm
 from model_checkpoint.integrations.loop.opening_line import opening
 from model_checkpoint.integrations.loop.place import RunPlace
 from model_checkpoint.integrations.trainer_catalog import open_run_catalog
+from model_checkpoint.integrations.training_options import TrainingOptions
 from model_checkpoint.plan import LoadReport
-from model_checkpoint.storage.locate import Root
 
 if TYPE_CHECKING:  # brings SQLAlchemy
     from model_checkpoint.integrations.loop.run_catalog import RunCatalog
@@ -34,22 +33,10 @@ log = logging.getLogger("model_checkpoint.lightning")
 _OWN = "run"  # the name of our part in Lightning's dictionary
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FitOptions:
-    """What can be chosen for a fit."""
-
-    root: Root
-    every: int | None
-    keep: Sequence[Keeper]
-    catalog: Any
-    grace: float
-    deadline: float
-
-
 class FitSession:
     """The trainer of one fit, and all that is changed about it until the fit is over."""
 
-    def __init__(self, trainer: Any, options: FitOptions) -> None:
+    def __init__(self, trainer: Any, options: TrainingOptions) -> None:
         self._trainer, self._options = trainer, options
         self.resumed_from: int | None = None
         self.opening = f"{options.root}: a new run"
@@ -106,14 +93,8 @@ class FitSession:
     def _open_catalog(self) -> None:
         """Let the catalog, if there is one, know of the run, and of all that is logged from now on."""
         options, trainer = self._options, self._trainer
-        self.catalog = catalog = open_run_catalog(
-            options.catalog,
-            options.root,
-            resumed=self._checkpoint,
-            settings={"max_epochs": trainer.max_epochs, "max_steps": trainer.max_steps, "every": options.every},
-            keep=options.keep,
-            grace=options.grace,
-        )
+        settings = {"max_epochs": trainer.max_epochs, "max_steps": trainer.max_steps, "every": options.every}
+        self.catalog = catalog = open_run_catalog(options, resumed=self._checkpoint, settings=settings)
         if catalog is not None:
             listen_to_logs(trainer, lambda metrics, step: catalog.log(metrics, step=step))
 

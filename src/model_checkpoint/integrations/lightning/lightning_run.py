@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 from model_checkpoint.checkpoint.retention.candidate_order import Keeper
 from model_checkpoint.checkpoint.retention.metric_keepers import KeepBest
-from model_checkpoint.errors import OptionInvalid
 from model_checkpoint.integrations.lightning.checkpoint_references import CheckpointReferences
-from model_checkpoint.integrations.lightning.fit_session import FitOptions, FitSession
+from model_checkpoint.integrations.lightning.fit_session import FitSession
 from model_checkpoint.integrations.lightning.namespaces import callback_class
 from model_checkpoint.integrations.lightning.trainer_checks import require_plain_batches
-from model_checkpoint.integrations.trainer_catalog import require_catalog
+from model_checkpoint.integrations.training_options import TrainingOptions, require_catalog, require_every
 from model_checkpoint.storage.locate import Root
 
 if TYPE_CHECKING:  # brings SQLAlchemy
@@ -60,10 +59,9 @@ class LightningRun:
         grace: float = 3600.0,
         deadline: float = 30.0,
     ) -> None:
-        if every is not None and (not isinstance(every, int) or every < 1):
-            raise OptionInvalid(f"every must be a whole number of steps above 0, or None, got {every!r}")
+        require_every(every, of="steps")
         require_catalog(catalog)
-        self._options = FitOptions(
+        self._options = TrainingOptions(
             root=root, every=every, keep=tuple(keep), catalog=catalog, grace=grace, deadline=deadline
         )
         self._session: FitSession | None = None

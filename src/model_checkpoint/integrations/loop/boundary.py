@@ -9,11 +9,13 @@ from __future__ import annotations
 import logging
 import signal
 import sys
+import threading
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from operator import attrgetter
+from types import FrameType
 from typing import Any, NoReturn, Protocol
 
 from model_checkpoint.checkpoint.retention.candidate_order import Keeper
@@ -31,6 +33,7 @@ from model_checkpoint.storage.locate import Root
 log = logging.getLogger("model_checkpoint.run")
 
 _GRADIENT, _VERSION = attrgetter("grad"), attrgetter("_version")
+_SOON = 0.01  # seconds
 _DEEPEST = 8  # optimizers are looked for in dicts and lists of objects that have one
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
@@ -298,6 +301,32 @@ def _finish_quietly(root: Root) -> None:
 def obey(notice: Preemption) -> NoReturn:
     """End the program as the signal asks."""
     end_by(notice.received or signal.SIGTERM)
+
+
+def end_after(closing: FrameType, number: int) -> None:
+    """End the program as this signal asks, once ``closing`` has returned.
+
+    That is the frame of a loop that was left: what is raised while it is closed nobody hears.
+    """
+    before = signal.getsignal(number)
+
+    def end(_: int, frame: FrameType | None) -> None:
+        while frame is not None and frame is not closing:
+            frame = frame.f_back
+        if frame is closing:
+            wait()
+        else:
+            signal.signal(number, before)
+            end_by(number)
+
+    def wait() -> None:
+        main = threading.main_thread().ident or 0
+        timer = threading.Timer(_SOON, signal.pthread_kill, (main, number))
+        timer.daemon = True
+        timer.start()
+
+    signal.signal(number, end)
+    wait()
 
 
 def end_by(number: int) -> NoReturn:

@@ -6,7 +6,7 @@ import sys
 import weakref
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from model_checkpoint.checkpoint.retention.candidate_order import Keeper
 from model_checkpoint.coordination import Coordinator
@@ -16,7 +16,7 @@ from model_checkpoint.engine.jobs.job import SaveJob
 from model_checkpoint.engine.reading.load import load
 from model_checkpoint.engine.root.listing import read_listed, to_info
 from model_checkpoint.errors import CheckpointNotFound, OptionInvalid
-from model_checkpoint.integrations.loop.boundary import Saves, StepWatch, end_by, listen
+from model_checkpoint.integrations.loop.boundary import Saves, StepWatch, end_after, end_by, listen
 from model_checkpoint.integrations.loop.fillable import require_fillable, unfillable
 from model_checkpoint.integrations.loop.opening_line import opening
 from model_checkpoint.integrations.loop.place import RunPlace
@@ -25,6 +25,7 @@ from model_checkpoint.integrations.loop.run_metrics import RunMetrics
 from model_checkpoint.integrations.loop.saved_run import SavedRun
 from model_checkpoint.integrations.loop.several_loaders import batches_of, feed_of
 from model_checkpoint.integrations.loop.training_bar import TrainingBar
+from model_checkpoint.integrations.training_options import require_catalog, require_every
 from model_checkpoint.plan import LoadReport
 from model_checkpoint.storage.locate import Root, open_store
 
@@ -102,7 +103,7 @@ class Run:
         self._feed, self._metrics = feed, metrics
         self._watch = StepWatch(objects.values())
         self._ended_at: RunPlace | None = None
-        self._in_body = self._asked = False
+        self._in_body = self._asked = self._obeyed = False
         self._turn = 0  # loops over this run so far
         self._loop: weakref.ref[Generator[Any]] | None = None  # a loop that is left for good must end
         self.resumed_from: int | None = None
@@ -213,6 +214,7 @@ class Run:
 
     def _all_epochs(self) -> Generator[Iterator[Any]]:
         self._turn += 1
+        self._obeyed = False
         total = batches_of(self._data)
         shown = self._progress if self._leads else False
         bar = TrainingBar(total=None if total is None else total * self._epochs, shown=shown)
@@ -232,7 +234,7 @@ class Run:
                     self._save()
                 self._saves.finish()
             if number := self._told_to_end(notice, over=True):
-                end_by(number)  # it came after the last boundary: all is saved
+                self._end_by(number)  # it came after the last boundary: all is saved
         finally:
             if self.epoch < self._epochs and not sys.is_finalizing():
                 self._run.put_down(in_body=self._in_body)
@@ -241,6 +243,13 @@ class Run:
                 notice.close()
             bar.close()
             self._feed.close()
+            held = None if notice is None or self._obeyed or sys.is_finalizing() else notice.held_back
+            if held is not None:  # the loop was left before it came to a boundary
+                end_after(sys._getframe(), held)
+
+    def _end_by(self, number: int) -> NoReturn:
+        self._obeyed = True
+        end_by(number)
 
     def _batches(self, bar: TrainingBar, notice: Any) -> Iterator[Any]:
         batches, turn = self._run.open_epoch(), self._turn
@@ -275,7 +284,7 @@ class Run:
             measured = self._metrics.of(self.step)
             with self._catalog or nullcontext():
                 self._saves.leave(notice, self._state(), step=self.step, metrics=measured, about=self._about())
-                end_by(number)
+                self._end_by(number)
         if self._asked or self._metrics.judged == self.step or self._saves.is_due(self.step):
             self._save()
 
@@ -318,13 +327,8 @@ def _taken(value: Any) -> Any:
 def _require(*, epochs: int, every: int | None, catalog: Any, objects: Mapping[str, Any]) -> None:
     if not isinstance(epochs, int) or epochs < 1:
         raise OptionInvalid(f"epochs must be a whole number above 0, got {epochs!r}")
-    if every is not None and (not isinstance(every, int) or every < 1):
-        raise OptionInvalid(f"every must be a whole number of bodies above 0, or None, got {every!r}")
-    if not (catalog is None or isinstance(catalog, str) or hasattr(catalog, "log_metrics")):
-        raise OptionInvalid(
-            "catalog must be the URL of a database, e.g. 'sqlite:///runs.db', or an ExperimentTracker, got a "
-            f"{type(catalog).__qualname__}"
-        )
+    require_every(every, of="bodies")
+    require_catalog(catalog)
     if _OWN in objects:
         raise OptionInvalid(f"{_OWN}=: this name is taken by the run's own place. Give the object another name.")
     require_fillable(objects, options=_OPTIONS)

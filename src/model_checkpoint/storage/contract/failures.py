@@ -161,6 +161,29 @@ def misused(where: str, what: str) -> StorageFailure:
     return StorageFailure(f"{where}: cannot go on with the file, {what}. Begin a new attempt.", where)
 
 
+def require_within(where: str, offset: int, length: int, *, announced: int, room: int, still_open: bool) -> None:
+    """Refuse bytes for a writer that is closed, or that lie outside its ``room`` for what was ``announced``."""
+    if not still_open:
+        raise misused(where, "it is closed already")
+    if offset < 0 or offset + length > room:
+        raise misused(where, f"bytes {offset} to {offset + length} lie outside the {announced} announced")
+
+
+def sealed_size(where: str, size: int | None, *, announced: int, written: int, still_open: bool) -> int:
+    """How large a file is in the end, by default as announced; refused if so much was never written.
+
+    Example:
+        >>> sealed_size("runs/a/x", 3, announced=5, written=4, still_open=True)
+        3
+    """
+    if not still_open:
+        raise misused(where, "it was sealed, or failed, before")
+    final = announced if size is None else size
+    if not 0 <= final <= min(written, announced):
+        raise misused(where, f"only {written} of the {final} bytes announced were written")
+    return final
+
+
 def file_gone(where: str, file: str, *, listed: bool | None) -> Truncated:
     """The error for a file that is not there; ``listed`` by the manifest in place or not, None if there is none."""
     why = {

@@ -174,19 +174,25 @@ def hold_still(calls: Syscalls, folder: int, *, alone: bool) -> None:
 
 def commit_over(staged: Staged) -> bool:
     """Switch an existing checkpoint to the staged files; False if it vanished, and the stage is whole (again)."""
-    calls = staged.root.calls
-    with typed_errors(staged.target, "could not open the checkpoint to replace"):
-        try:
-            folder = calls.open(staged.target, os.O_RDONLY | os.O_DIRECTORY)
-        except (FileNotFoundError, NotADirectoryError):
-            return False
+    folder = _open_target(staged)
+    if folder is None:
+        return False
     try:
         if _join(staged, folder) and _switched(staged, folder):
             return True
         _take_back(staged, folder)
         return False
     finally:
-        let_go(calls, folder)
+        let_go(staged.root.calls, folder)
+
+
+def _open_target(staged: Staged) -> int | None:
+    """The folder of the checkpoint to replace; None if it is gone."""
+    with typed_errors(staged.target, "could not open the checkpoint to replace"):
+        try:
+            return staged.root.calls.open(staged.target, os.O_RDONLY | os.O_DIRECTORY)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
 
 
 def _join(staged: Staged, folder: int) -> bool:
@@ -290,11 +296,9 @@ def commit_swap(staged: Staged) -> bool:
     with typed_errors(staged.path, "could not be flushed to the medium"):
         flush_folder(calls, staged.path)
         flush_folder(calls, staged.root.staging)  # its name there, too: what an exchange saves is that both change
-    with typed_errors(staged.target, "could not open the checkpoint to replace"):
-        try:
-            folder = calls.open(staged.target, os.O_RDONLY | os.O_DIRECTORY)
-        except (FileNotFoundError, NotADirectoryError):
-            return False
+    folder = _open_target(staged)
+    if folder is None:
+        return False
     try:
         return _exchanged(staged, folder)
     finally:

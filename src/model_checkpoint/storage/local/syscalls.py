@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import fcntl
+import functools
 import mmap
 import os
 from collections import OrderedDict
@@ -216,3 +217,39 @@ class Syscalls:
 
 
 SYSTEM = Syscalls()  # what stores use unless told otherwise
+CALL_NAMES = tuple(name for name, value in vars(Syscalls).items() if callable(value) and not name.startswith("_"))
+
+
+class WrappedCalls(Syscalls):
+    """The calls of ``inner``, each of them made by ``perform``; what is known of the devices is known to both.
+
+    Example:
+        >>> class Told(WrappedCalls):
+        ...     def perform(self, name, action, *args, **kwargs):
+        ...         print(name, *args)
+        ...         return action(*args, **kwargs)
+        >>> Told(SYSTEM).stat("/").st_nlink > 0
+        stat /
+        True
+    """
+
+    def __init__(self, inner: Syscalls) -> None:
+        super().__init__()
+        self.inner = inner
+        self.without_direct, self.listed, self.flushed_roots = inner.without_direct, inner.listed, inner.flushed_roots
+
+    def perform(self, name: str, action: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Make one call of ``inner``; subclasses do more around it."""
+        return action(*args, **kwargs)
+
+
+def _wrapped(name: str) -> Callable[..., Any]:
+    @functools.wraps(getattr(Syscalls, name))
+    def method(self: WrappedCalls, *args: Any, **kwargs: Any) -> Any:
+        return self.perform(name, getattr(self.inner, name), *args, **kwargs)
+
+    return method
+
+
+for _name in CALL_NAMES:
+    setattr(WrappedCalls, _name, _wrapped(_name))

@@ -11,7 +11,6 @@ from model_checkpoint.errors import CheckpointException, StorageFailure
 from model_checkpoint.manifest import decode_summary
 from model_checkpoint.storage.contract.failures import attempt_over, not_sealed
 from model_checkpoint.storage.contract.names import (
-    MANIFEST,
     REPLACED_MANIFEST,
     TrashToken,
     check_name,
@@ -119,7 +118,7 @@ class ObjectMending:
         if needed is None:
             return
         for file, writer in self._writers.items():
-            if file not in needed and file != MANIFEST:
+            if file not in needed:
                 self._remove(writer.key)
 
     def _remove(self, key: str) -> None:

@@ -48,6 +48,11 @@ class _Survey:
         """Seconds since then; none of what has no time or one in the future."""
         return 0.0 if moment is None else max(0.0, (self.now - moment).total_seconds())
 
+    def leave(self, attempt: str, claim: LeaseRecord | None, seconds: float | None) -> None:
+        """It may be alive, for so long at least."""
+        self.alive[attempt] = claim
+        self.waiting.append(Waiting(key=attempt, seconds=seconds))
+
 
 def sweep(bucket: Bucket, graces: Graces, tell: Tell = nobody) -> Swept:
     """Remove leavings; see :meth:`model_checkpoint.storage.contract.store.Store.sweep`."""
@@ -120,14 +125,15 @@ def _purge(bucket: Bucket, survey: _Survey, graces: Graces, tell: Tell) -> tuple
 def _look_around(bucket: Bucket, graces: Graces) -> _Survey:
     survey = _Survey(list_folders(bucket), list_uploads(bucket, CHECKPOINTS), store_time(bucket))
     for attempt, item in leases(bucket).items():
-        claim, left = read_claim(bucket, item.key), None
-        if claim is not None and claim.attempt == attempt:
-            left = seconds_left(claim, survey.age(item.modified), graces, term=bucket.term)
-        if claim is not None and left is not None and left <= 0:
+        claim = read_claim(bucket, item.key)
+        if claim is None or claim.attempt != attempt:  # nobody can tell how long it will be
+            survey.leave(attempt, claim, None)
+            continue
+        left = seconds_left(claim, survey.age(item.modified), graces, term=bucket.term)
+        if left is not None and left <= 0:
             survey.dead[attempt] = claim
         else:
-            survey.alive[attempt] = claim
-            survey.waiting.append(Waiting(key=attempt, seconds=left))
+            survey.leave(attempt, claim, left)
     return survey
 
 

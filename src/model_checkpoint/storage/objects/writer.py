@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from model_checkpoint.errors import StorageFailure
 from model_checkpoint.options import MIB
-from model_checkpoint.storage.contract.failures import misused, typed_errors
+from model_checkpoint.storage.contract.failures import misused, require_within, sealed_size, typed_errors
 from model_checkpoint.storage.contract.store import FileStat
 from model_checkpoint.storage.objects.requests.bucket import PART_BYTES, PARTS_AT_ONCE, Bucket, ObjectMeta, log
 from model_checkpoint.storage.objects.requests.failures import KeyMissing
@@ -226,10 +226,7 @@ class ObjectWriter:
     def write(self, offset: int, data: memoryview) -> None:
         """Take all of ``data`` for ``offset``."""
         view = memoryview(data).cast("B")
-        if not self._open:
-            raise misused(self._where, "it is closed already")
-        if offset < 0 or offset + len(view) > self._size:
-            raise misused(self._where, f"bytes {offset} to {offset + len(view)} lie outside the {self._size} announced")
+        require_within(self._where, offset, len(view), announced=self._size, room=self._size, still_open=self._open)
         if self._whole is not None:
             self._whole[offset : offset + len(view)] = view
         elif len(view):
@@ -253,11 +250,7 @@ class ObjectWriter:
 
     def seal(self, size: int | None = None) -> None:
         """Finish the upload at ``size``, or at the announced size, and make sure that the object is there, whole."""
-        if not self._open:
-            raise misused(self._where, "it was sealed, or failed, before")
-        final = self._size if size is None else size
-        if not 0 <= final <= min(self._written, self._size):
-            raise misused(self._where, f"only {self._written} of the {final} bytes announced were written")
+        final = sealed_size(self._where, size, announced=self._size, written=self._written, still_open=self._open)
         self._open, self._size = False, final
         try:
             self._send()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from model_checkpoint.database.records import Experiment
+from model_checkpoint.plan.run_query import flattened
 from model_checkpoint.tracking.bridges.required_package import required_package
 from model_checkpoint.tracking.metric_queue import Logged
 
@@ -55,7 +56,8 @@ class MlflowTracker:
         """Settings as parameters, which can be set once; words and notes as tags."""
         from mlflow.entities import Param, RunTag
 
-        params = {name: str(value) for name, value in _flat(run.config)}
+        settings = flattened(run.config).items()
+        params = {name: str(value) for name, value in settings if not isinstance(value, Mapping)}  # which is empty
         new = [Param(name, value) for name, value in params.items() if name not in self._params]
         changed = {name for name, value in params.items() if self._params.get(name, value) != value}
         tags = [RunTag("tags", ",".join(run.tags)), RunTag("mlflow.note.content", run.notes)]
@@ -100,12 +102,3 @@ class MlflowTracker:
         """Mark the run as ended."""
         end = None if run.end_time is None else int(run.end_time * 1000)
         self._client.set_terminated(self._run_id, _STATUS.get(run.status, "FINISHED"), end)
-
-
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Settings within settings under dotted names."""
-    for name, value in settings.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value

@@ -6,11 +6,12 @@ what is ``running`` it is said whether it is ``alive``, ``stalled`` (``hung``) o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from model_checkpoint.database.records import MetricSummary, RunOverview
 from model_checkpoint.plan.metric_expressions import MINIMISED
+from model_checkpoint.plan.run_query import flattened
 from model_checkpoint.tracking.reporting.vitals import RunState, judge_run
 
 OWN_NAMES = ("step", "n", "bytes")
@@ -76,22 +77,6 @@ def status_words(run: RunOverview, now: float) -> tuple[str, ...]:
 def flat_settings(run: RunOverview) -> dict[str, Any]:
     """The settings of a run by dotted names, without its memory plan."""
     return flattened({name: value for name, value in run.experiment.config.items() if name != _MEMORY_PLAN})
-
-
-def flattened(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings by dotted names.
-
-    Example:
-        >>> flattened({"optimizer": {"lr": 0.1}, "seed": 1})
-        {'optimizer.lr': 0.1, 'seed': 1}
-    """
-    found: dict[str, Any] = {}
-    for key, value in settings.items():
-        if isinstance(value, Mapping) and value:
-            found |= flattened(value, f"{prefix}{key}.")
-        else:
-            found[f"{prefix}{key}"] = value
-    return found
 
 
 def best_of(summary: MetricSummary) -> tuple[float | None, int | None]:

@@ -26,7 +26,7 @@ def _logical(dtype: torch.dtype) -> DType:
 _QUANTIZED = {torch.quint8, torch.qint8, torch.qint32, torch.quint4x2, torch.quint2x4}
 _DTYPES = {d: _logical(d) for d in vars(torch).values() if isinstance(d, torch.dtype) and d not in _QUANTIZED}
 _BY_NAME = {logical.name: dtype for dtype, logical in _DTYPES.items()}
-_IN_NUMPY = {d for d in _DTYPES if hasattr(np, _DTYPES[d].name) and d is not torch.bool} | {torch.bool}
+_IN_NUMPY = {d for d in _DTYPES if hasattr(np, _DTYPES[d].name)} | {torch.bool}
 _COPYABLE = _IN_NUMPY | {torch.bfloat16, torch.complex32}  # the rest is copied as bytes
 _CASTABLE = {torch.float32, torch.float64, torch.int32, torch.int64, torch.uint8, torch.int8, torch.int16}
 _COMPLEX = {d for d in _DTYPES if d.is_complex}

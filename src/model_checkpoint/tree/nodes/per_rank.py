@@ -45,9 +45,9 @@ def joined(trees: Sequence[Node]) -> Node:
     if all(_same(tree, first) for tree in trees):
         return first
     there = [tree for tree in trees if tree != ABSENT]
-    if len(there) == len(trees) and _alike(there):
-        return _joined_items(there)
-    if len(there) < len(trees) and _alike(there):
+    if _alike(there):
+        if len(there) == len(trees):
+            return _joined_items(there)
         inner = joined(there)
         if not holds_choice(inner):
             return [PER, [inner], [-1 if tree == ABSENT else 0 for tree in trees]]

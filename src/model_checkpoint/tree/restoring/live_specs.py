@@ -2,21 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
-from typing import Any
+from collections.abc import Container, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from model_checkpoint.errors import StructureMismatch
-from model_checkpoint.manifest import Node
+from model_checkpoint.manifest import Entry, Node
 from model_checkpoint.performance.gc_pause import collector_paused
 from model_checkpoint.state import LiveSpecs, Spec
 from model_checkpoint.tree.arrays.frameworks import finder, object_kind
 from model_checkpoint.tree.nodes.located_error import LocatedError
 from model_checkpoint.tree.nodes.names import ROOT, final, join
-from model_checkpoint.tree.nodes.specs import with_items
-from model_checkpoint.tree.nodes.walk import ABSENT, MAPPINGS, children, tag_of
+from model_checkpoint.tree.nodes.specs import specs, with_items
+from model_checkpoint.tree.nodes.walk import ABSENT, MAPPINGS, children, plain_names, tag_of
 from model_checkpoint.tree.restoring.live_state import SCALARS, LiveState, live_state, named_items
 
 _WITH_PLACES = MAPPINGS | {"l", "t", "nt", "dc"}  # where a live container may have a module
+
+
+class Sides(NamedTuple):
+    """A saved tree and the live objects it goes into, told in the same names."""
+
+    tree: Node  # with the names of the live modules
+    saved: list[Spec]
+    live: LiveSpecs
+    plain: list[str]  # saved leaves that are no arrays
+    unmet: list[str]
+    unasked: list[str]
+
+
+def both_sides(tree: Node, entries: Sequence[Entry], live: LiveState) -> Sides:
+    """Return all that a comparison of a saved tree with live objects has to know of either.
+
+    Example:
+        >>> found = both_sides(["d", ["epoch", 3]], [], LiveState({"epoch": 0, "best": 0.5}))
+        >>> found.plain, found.unmet, found.unasked
+        (['epoch'], ['best'], [])
+    """
+    node = aligned(tree, live)
+    saved, wanted, plain = specs(node, entries), live_specs(live), plain_names(node)
+    return Sides(node, saved, wanted, plain, unmet(node, live), unasked(plain, live))
 
 
 @collector_paused()
@@ -33,11 +57,11 @@ def live_specs(into: Any) -> LiveSpecs:
         ([('w', 'float64', (3,))], ('later', 'later.'))
     """
     live = live_state(into)
-    specs: list[Spec] = []
+    found: list[Spec] = []
     opened: list[str] = []
     for name, value in live.leaves:
-        _describe(live, name, value, specs, opened)
-    return LiveSpecs(specs, tuple(opened))
+        _describe(live, name, value, found, opened)
+    return LiveSpecs(found, tuple(opened))
 
 
 def _describe(live: LiveState, name: str, value: Any, specs: list[Spec], opened: list[str]) -> None:

@@ -138,9 +138,9 @@ def _dots_are_paths(value: dict[Any, Any]) -> bool:
 
 
 def _only_arrays(value: dict[Any, Any] | list[Any]) -> bool:
-    """Tell whether a container holds arrays and nothing else (not even nothing)."""
+    """Tell whether a container that is not empty holds arrays and nothing else."""
     classes = set(map(type, value.values() if isinstance(value, dict) else value))
-    return bool(classes) and all(map(_is_array_class, classes))
+    return all(map(_is_array_class, classes))
 
 
 def is_array(value: Any) -> bool:

@@ -97,7 +97,7 @@ class Matcher(Matching):
             return self._mapping(node, live, name)
         if type(live) is list:
             return self._list(node, live, name)
-        if isinstance(live, tuple) and (type(live) is tuple or is_namedtuple(type(live))):
+        if type(live) is tuple or is_namedtuple(type(live)):
             return self._tuple(node, live, name)
         if dataclasses.is_dataclass(live) and tag_of(node) == "dc":
             return self._dataclass(node, live, name)

@@ -87,8 +87,8 @@ def from_name(name: str) -> np.dtype[Any]:
         return _long_named(name)
     if _TIME.fullmatch(plain) or _TEXT.fullmatch(name) or number(plain) is not None:
         dtype = _EXTRA.get(plain) or _named(name if _TEXT.fullmatch(name) else plain)
-        return dtype.newbyteorder(">") if name.startswith(">") and name is not plain else dtype
-    if plain == name and name in _EXTRA:
+        return dtype.newbyteorder(">") if name.startswith(">") else dtype
+    if name in _EXTRA:
         return _EXTRA[name]
     raise UnsupportedType(f"dtype {name}: NumPy cannot hold it. Load with the framework that saved it.")
 

@@ -4,14 +4,13 @@ from dataclasses import dataclass, field
 from functools import cache
 
 import pytest
-from tests.ground.model_disk import ModelDisk
+from tests.ground.disks.model_disk import ModelDisk
 from tests.storage.local.faults.crash_ground import bring_back, discard
 
 from model_checkpoint.errors import CheckpointException
 from model_checkpoint.options import Graces
 from model_checkpoint.storage import LocalStore
-from model_checkpoint.testing.blobs import load_blobs, save_blobs
-from model_checkpoint.testing.trash_suite import AT_ONCE
+from model_checkpoint.testing.blobs import AT_ONCE, load_blobs, save_blobs
 
 ROOT = "/data/runs"
 OLD = {"x-a1": b"old" * 10, "y-a1": b"o"}

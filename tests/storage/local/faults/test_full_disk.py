@@ -1,20 +1,17 @@
 """Whatever frees room works on a disk without one free block or inode: deleting, recovery, emptying the trash."""
 
-import contextlib
 import errno
 import os
 
 import pytest
-from tests.ground.power import Disk, PowerUnavailable
-from tests.ground.requirements import without_power
+from tests.ground.disks.full_disks import FULL_DISKS, fill_blocks, full_disk_of, mounted
 
 import model_checkpoint as mc
 from model_checkpoint.errors import DiskFull, DurabilityUnknown
 from model_checkpoint.storage import LocalStore
 from model_checkpoint.storage.local.syscalls import Syscalls
 from model_checkpoint.testing import Fault, FaultyCalls, Kind, run_in_child
-from model_checkpoint.testing.blobs import load_blobs, save_blobs
-from model_checkpoint.testing.trash_suite import AT_ONCE
+from model_checkpoint.testing.blobs import AT_ONCE, load_blobs, save_blobs
 
 DATA = b"abc" * 50_000
 MIB = 1 << 20
@@ -22,52 +19,7 @@ MIB = 1 << 20
 pytestmark = pytest.mark.slow
 
 
-@contextlib.contextmanager
-def mounted(folder, kind, **options):
-    try:
-        disk = Disk(folder, kind, **options)
-    except PowerUnavailable as error:
-        without_power(str(error))
-    try:
-        yield disk.mount_point
-    finally:
-        disk.unmount()
-
-
-def fill_blocks(mount_point):
-    """Take every block, the last one byte by byte."""
-    fd = os.open(mount_point / "ballast", os.O_WRONLY | os.O_CREAT)
-    end = 0
-    for piece in (64 * MIB, MIB, 64 * 1024, 4096, 512):
-        with contextlib.suppress(OSError):
-            while True:
-                os.posix_fallocate(fd, end, piece)
-                end += piece
-    os.fsync(fd)
-    os.close(fd)
-    with contextlib.suppress(OSError):
-        for number in range(1000):  # also what a file system keeps for folders
-            (mount_point / f"folder-{number}").mkdir()
-
-
-def fill_inodes(mount_point):
-    with contextlib.suppress(OSError):
-        for number in range(100_000):
-            (mount_point / f"file-{number}").touch()
-
-
-FULL_DISKS = {
-    "ext4 blocks": ("ext4", {"nbytes": 8 * MIB}, fill_blocks),
-    "ext4 inodes": ("ext4", {"nbytes": 8 * MIB, "flags": ("-N", "64")}, fill_inodes),
-    "xfs blocks": ("xfs", {}, fill_blocks),
-}
-
-
-@pytest.fixture(params=FULL_DISKS)
-def full_disk(request, tmp_path):
-    kind, options, fill = FULL_DISKS[request.param]
-    with mounted(tmp_path, kind, **options) as mount_point:
-        yield mount_point, fill
+full_disk = full_disk_of(FULL_DISKS)
 
 
 def require_full(root):

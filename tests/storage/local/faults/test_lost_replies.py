@@ -9,8 +9,7 @@ from tests.storage.local.faults.failing_calls import left
 
 from model_checkpoint.errors import DurabilityUnknown, LimitExceeded, StorageFailure, UnsafeName
 from model_checkpoint.storage.contract.sidecars import SIDECAR_BYTES, sidecars_of
-from model_checkpoint.testing.blobs import blob_manifest, load_blobs, write_blob
-from model_checkpoint.testing.trash_suite import AT_ONCE
+from model_checkpoint.testing.blobs import AT_ONCE, blob_manifest, load_blobs, write_blob
 
 # --- small values ----------------------------------------------------------------------------------------------------
 

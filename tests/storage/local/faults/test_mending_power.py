@@ -1,7 +1,7 @@
 """Files put into a checkpoint survive a power loss once that is acknowledged, and every flush of it is needed."""
 
 import pytest
-from tests.ground.model_disk import ModelDisk
+from tests.ground.disks.model_disk import ModelDisk
 
 from model_checkpoint.errors import CheckpointException
 from model_checkpoint.options import Graces

@@ -11,8 +11,7 @@ from model_checkpoint.options import Graces
 from model_checkpoint.storage import open_store
 from model_checkpoint.storage.local.store import LocalStore
 from model_checkpoint.storage.local.syscalls import Syscalls
-from model_checkpoint.testing.blobs import blob_manifest, load_blobs, save_blobs, write_blob
-from model_checkpoint.testing.trash_suite import AT_ONCE
+from model_checkpoint.testing.blobs import AT_ONCE, blob_manifest, load_blobs, save_blobs, write_blob
 
 FILES = {"x-a1": b"one" * 50, "y-a1": b"two"}
 

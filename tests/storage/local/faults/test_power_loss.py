@@ -17,8 +17,7 @@ import pytest
 from model_checkpoint.errors import CheckpointException
 from model_checkpoint.storage import LocalStore
 from model_checkpoint.storage.local.syscalls import Syscalls
-from model_checkpoint.testing.blobs import load_blobs, save_blobs
-from model_checkpoint.testing.trash_suite import AT_ONCE
+from model_checkpoint.testing.blobs import AT_ONCE, load_blobs, save_blobs
 
 CUTS = 50
 KEPT = 6

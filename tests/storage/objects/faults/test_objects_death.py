@@ -12,8 +12,7 @@ from model_checkpoint.options import Graces
 from model_checkpoint.storage import ObjectStore
 from model_checkpoint.storage.objects.requests.bucket import Address, Bucket
 from model_checkpoint.storage.objects.requests.signed_requests import list_uploads
-from model_checkpoint.testing.blobs import load_blobs, save_blobs
-from model_checkpoint.testing.trash_suite import AT_ONCE
+from model_checkpoint.testing.blobs import AT_ONCE, load_blobs, save_blobs
 
 pytestmark = pytest.mark.s3
 

@@ -16,8 +16,7 @@ from model_checkpoint.storage.objects.folder import steady_state
 from model_checkpoint.storage.objects.leases import Lease, LeaseRecord, prove, read_claim, seconds_left, store_time
 from model_checkpoint.storage.objects.requests.bucket import Address, Bucket
 from model_checkpoint.storage.objects.requests.failures import ConditionFailed
-from model_checkpoint.testing.blobs import blob_manifest
-from model_checkpoint.testing.trash_suite import AT_ONCE
+from model_checkpoint.testing.blobs import AT_ONCE, blob_manifest
 
 ADDRESS = Address.parse("s3://bucket/root")
 DRAFT = ManifestPut(data=blob_manifest("step-1", "a1", {}), attempt="a1", home="a1")

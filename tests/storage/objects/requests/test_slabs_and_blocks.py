@@ -87,6 +87,16 @@ def test_reads_in_a_row_are_fetched_ahead_in_blocks_and_no_byte_twice(bucket):
     assert sorted(bucket.asked) == [(0, 16), (16, 16), (32, 16), *blocks]
 
 
+def test_a_block_is_held_until_its_last_byte_is_taken(bucket):
+    one = opened(bucket)
+
+    for start, length in ((0, 16), (16, 16), (32, 16), (48, 127), (175, 1), (176, 16)):
+        assert read(one, start, length) == DATA[start : start + length]
+    one.close()
+
+    assert [length for _, length in bucket.asked if length < 128] == [16, 16, 16]
+
+
 def test_no_more_than_a_few_blocks_are_held_ahead(bucket):
     one = opened(bucket)
     for start in (0, 16, 32):

@@ -5,4 +5,5 @@ exchanged_chunks  what all ranks want, read from the medium by one of them and h
 stored_chunks     a data file as its bytes lie on the medium, chunk by chunk, and whether those bytes are right.
 healthy_copies    what one verification has read and found whole, so that what checkpoints share is read once.
 parity_files      the parity files of one checkpoint, believed only as far as their digests go.
+open_readers      the files of one checkpoint that are open until all of them are let go of.
 """

@@ -6,7 +6,6 @@ import mmap
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from types import TracebackType
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +14,7 @@ import xxhash
 from model_checkpoint.engine.common.info import path_of
 from model_checkpoint.engine.common.pages import new_slab
 from model_checkpoint.engine.common.workers import Pace, run_all
+from model_checkpoint.engine.reading.chunks.open_readers import OpenReaders
 from model_checkpoint.errors import CheckpointException, ChunkMismatch, TrailingData, Truncated
 from model_checkpoint.format import (
     RAW,
@@ -56,28 +56,19 @@ def _raise(_: ChunkRead, error: Exception) -> None:
     raise error
 
 
-class ChunkReader:
+class ChunkReader(OpenReaders[int]):
     """The open files of one checkpoint; a context manager."""
 
     def __init__(self, store: Store, manifest: Manifest, *, full: bool) -> None:
+        super().__init__()
         self.where = path_of(store, manifest.name)
         self.full = full
         self._store, self._manifest = store, manifest
-        self._readers: dict[int, Reader] = {}
         self._raw: dict[int, Reader] = {}  # those of files without compressed chunks
         self._xxh3: dict[int, list[bytes]] = {}
         self._sha256: dict[int, list[bytes]] = {}
         self._by_file: dict[int, list[Entry]] = {}
         self._stored = threading.local()
-
-    def __enter__(self) -> ChunkReader:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for reader in self._readers.values():
-            reader.close()
 
     def prepare(self, entries: Iterable[Entry]) -> None:
         """Open the files that hold ``entries`` and check manifest, sizes and headers; no data is read yet."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from types import TracebackType
 
+from model_checkpoint.engine.reading.chunks.open_readers import OpenReaders
 from model_checkpoint.errors import CheckpointException, ChunkMismatch, ManifestInvalid, Truncated
 from model_checkpoint.format import sha256_each
 from model_checkpoint.format.parity import END_BYTES, ParityRecord, decode_record, record_span
@@ -15,7 +15,7 @@ from model_checkpoint.storage.contract.store import Reader, Store
 _REMEMBERED = 4  # blocks that were checked a moment ago; neighbouring chunks ask for the same one
 
 
-class ParityFiles:
+class ParityFiles(OpenReaders[str]):
     """The parity files of a checkpoint by their names, ``p-...`` and ``q-...``; a context manager.
 
     ``record`` is what they say of themselves, by the first that can be read; None if none can. ``problems`` has what
@@ -23,24 +23,15 @@ class ParityFiles:
     """
 
     def __init__(self, store: Store, name: str, files: Sequence[str], where: str) -> None:
+        super().__init__()
         self._store, self._name, self._where = store, name, where
         self.record: ParityRecord | None = None
         self.manifest: bytes | None = None
         self.problems: dict[str, CheckpointException] = {}
         self._files = {file.partition("-")[0]: file for file in files}
-        self._readers: dict[str, Reader] = {}
         self._blocks: OrderedDict[tuple[str, int], memoryview | None] = OrderedDict()
         for kind in self._files:
             self._open(kind)
-
-    def __enter__(self) -> ParityFiles:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for reader in self._readers.values():
-            reader.close()
 
     def _open(self, kind: str) -> None:
         file = self._files[kind]

@@ -11,7 +11,8 @@ import msgspec
 
 from model_checkpoint.engine.common.info import CheckpointInfo, info_of, path_of
 from model_checkpoint.engine.jobs.followups import FollowUp
-from model_checkpoint.engine.ranks.conversation import Conversation
+from model_checkpoint.engine.ranks.conversation import Conversation, Word, as_told, encode_word
+from model_checkpoint.engine.ranks.error_records import told
 from model_checkpoint.engine.repairing.protect import protect
 from model_checkpoint.engine.writing import bandwidth
 from model_checkpoint.engine.writing.commit_time import commit_time
@@ -67,8 +68,8 @@ class RankEnding:
         """Tell the others what went wrong before anything was written; return what every rank raises."""
         try:
             self.abandon(error)
-        except BaseException as told:  # noqa: BLE001  # the caller raises it
-            return told
+        except BaseException as raised:  # noqa: BLE001  # the caller raises it
+            return raised
         return error
 
     def abandon(self, error: BaseException) -> None:
@@ -129,7 +130,7 @@ class RankEnding:
     def _given_up(self, error: BaseException) -> CheckpointInfo:
         """End a save that failed, tell all why, and raise it; or find that it is committed after all."""
         log.error("%s: save failed: %s", self.where, error)
-        told = error
+        shown = error
         try:
             committed = self._settle()
             if committed and not isinstance(error, DurabilityUnknown):
@@ -139,10 +140,12 @@ class RankEnding:
                     raise error  # an interrupt is the program's to hear, whatever came of the save
                 return info_of(self._store, summary)
             if isinstance(error, StorageFailure) and error.errno == 2 and not committed:
-                told = self._overtaken()
+                shown = self._overtaken()
         except CheckpointException as second:
-            told = second
-        made = self._talk.fail("verdict", told)
+            shown = second
+        if isinstance(error, Exception) and (found := self._settled_elsewhere()) is not None:
+            return found
+        made = self._talk.fail("verdict", shown)
         if self.stage is not None:
             with suppress(CheckpointException):  # the first error is the one to tell; recovery sweeps what is left
                 self.stage.abort()
@@ -150,15 +153,14 @@ class RankEnding:
             raise error
         raise made from error
 
+    def _settled_elsewhere(self) -> CheckpointInfo | None:
+        """The checkpoint, if the others had given this rank up by then and found it in place, and have flushed it."""
+        over = self._talk.outcome()
+        return None if over is None or "error" in over else self._info(over)
+
     def _say_saved(self, saved: Summary) -> None:
         """Tell all of the checkpoint, so that nobody need read what is on the medium to know that it is there."""
-        size = sum(copy.size for copy in saved.copies)
-        label = {field: getattr(saved, field) for field in Label.__struct_fields__}
-        head = Head(**label, copies=(FileCopy(size, size, ""),))
-        try:
-            self._talk.say("verdict", {"head": msgspec.to_builtins(head)})
-        except LimitExceeded:  # metadata of the user's, which are in the manifest
-            self._talk.say("verdict", {"id": saved.id})
+        self._talk.say("verdict", _saved_word(saved))
 
     def _overtaken(self) -> RankLost:
         return RankLost(
@@ -195,18 +197,29 @@ class RankEnding:
         talk = self._talk
         try:
             word = talk.hear_leader("verdict")
-            if "head" in word:
-                return info_of(self._store, msgspec.convert(word["head"], Head))
-        except RankLost as error:
-            if 0 not in error.ranks or talk.rank in error.ranks:
-                raise
-            if not self._settle():
-                raise self._silent_leader(error) from own
         except CheckpointException as error:
-            raise error from own
+            if talk.gone is None or talk.rank in talk.gone.ranks:
+                raise error from own
+            word = self._found_out(talk.gone)
+            talk.end_for_leader(word)
+            if "error" in word:
+                raise self._silent_leader(talk.gone) from own
+        return self._info(word)
+
+    def _found_out(self, error: RankLost) -> Word:
+        """What rank 0 would say, had it not been given up."""
+        if self._settle():
+            return _saved_word(self._summary_in_place())
+        return {"error": told(as_told(self._silent_leader(error)), 0), "common": True}
+
+    def _info(self, word: Word) -> CheckpointInfo:
+        if "head" in word:
+            return info_of(self._store, msgspec.convert(word["head"], Head))
         return info_of(self._store, self._summary_in_place())
 
     def _silent_leader(self, error: RankLost) -> RankLost:
+        if hasattr(error, "told_as"):
+            return error
         return RankLost(
             f"{self.where}: rank 0 gave no sign for {self._talk.patience:g} s after it began this save: it was killed, "
             "it hangs, or the machine of its store is gone. Nothing of the save is visible; restart the job and load "
@@ -233,3 +246,15 @@ class RankEnding:
                 code=error.errno,
                 inner_exception=error,
             ) from error
+
+
+def _saved_word(saved: Summary) -> Word:
+    """What all ranks are told of a checkpoint in place; metadata of the user's that are too long are left out."""
+    size = sum(copy.size for copy in saved.copies)
+    label = {field: getattr(saved, field) for field in Label.__struct_fields__}
+    word: Word = {"head": msgspec.to_builtins(Head(**label, copies=(FileCopy(size, size, ""),)))}
+    try:
+        encode_word(word)
+    except LimitExceeded:
+        return {"id": saved.id}
+    return word

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 
 from model_checkpoint.engine.writing.manifest_build import (
-    compose,
     features_of,
     file_record_of,
     manifest_of,
@@ -49,15 +48,7 @@ def write_part(
         if not order.stem:  # else the parts are read once more, and go
             job.want_subchunks()
     move(planned.writing)
-    wrote = compose(
-        order,
-        planned.flat,
-        planned.files,
-        planned.jobs,
-        stamps=stage.stamps(),
-        parent=planned.parent,
-        created="",  # rank 0 will say when
-    )
+    wrote = planned.manifest(stage, created="")  # rank 0 will say when
     pieces = tuple([_piece(share, entry) for share, entry in zip(shares, wrote.entries, strict=True)])
     manifest = RankManifest(attempt=order.attempt, rank=order.rank, files=wrote.files, pieces=pieces)
     data, name = encode_rank(manifest), f"rank-{order.rank}-{order.attempt}.json"

@@ -17,7 +17,7 @@ from model_checkpoint.engine.ranks.structure import ArraySign
 from model_checkpoint.engine.reading.chunks.chunk_reader import ChunkReader
 from model_checkpoint.engine.reading.gather_boxes import BoxGather
 from model_checkpoint.engine.root.rank_manifests import join_ranks
-from model_checkpoint.engine.writing.manifest_build import compose, write_index
+from model_checkpoint.engine.writing.manifest_build import write_index
 from model_checkpoint.engine.writing.request import SaveRequest
 from model_checkpoint.engine.writing.save_plan import plan_flat
 from model_checkpoint.engine.writing.slabs import write_files
@@ -62,15 +62,7 @@ def unshard(
         for name, job in planned.named_jobs():
             job.writer = stage.create(name, job.layout.size)
         write_files(planned.writing, emit=emit)
-    made = compose(
-        order,
-        planned.flat,
-        planned.files,
-        planned.jobs,
-        stamps=stage.stamps(),
-        parent=None,
-        created=parts.created,
-    )
+    made = planned.manifest(stage, created=parts.created)
     if order.layout is CheckpointFormat.CONSOLIDATED:
         made = msgspec.structs.replace(made, extras=(write_index(stage, made),))
     stage.drop([name for rank in parts.ranks for name in (rank.name, *rank.files)])

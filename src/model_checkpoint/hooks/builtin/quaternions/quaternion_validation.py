@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -103,14 +103,8 @@ class QuaternionValidationHook(BaseHook):
 
     def validate_output(self, outputs: Any) -> list[str]:
         """What is wrong with the rotations a model gave; it is logged and counted, nothing is changed."""
-        found = []
-        for key, array in self._quaternions(outputs) if self._outputs else ():
-            self._count("total_validations")
-            check = check_quaternions(array, self.tolerance)
-            if not check.ok:
-                self._count("output_failures")
-                found.append(f"{_where('output', key)}: {check.problem}")
-        return _told(found)
+        found = self._quaternions(outputs) if self._outputs else ()
+        return self._problems(((_where("output", key), array) for key, array in found), counted="output_failures")
 
     def validate_loss(self, **losses: Any) -> list[str]:
         """What is wrong with losses, given by name; it is logged and counted.
@@ -179,15 +173,22 @@ class QuaternionValidationHook(BaseHook):
         if not self.parameters or model is None:
             return []
         state = model if isinstance(model, Mapping) else model.state_dict()
+        named = (
+            (f"parameter {name!r}", value)
+            for name, value in state.items()
+            if is_array(value) and any(fnmatchcase(name, pattern) for pattern in self.parameters)
+        )
+        return self._problems(named, counted="parameter_failures")
+
+    def _problems(self, arrays: Iterable[tuple[str, Any]], *, counted: str) -> list[str]:
+        """What is wrong with arrays, each told where it was found."""
         found = []
-        for name, value in state.items():
-            if not is_array(value) or not any(fnmatchcase(name, pattern) for pattern in self.parameters):
-                continue
+        for where, array in arrays:
             self._count("total_validations")
-            check = check_quaternions(value, self.tolerance)
+            check = check_quaternions(array, self.tolerance)
             if not check.ok:
-                self._count("parameter_failures")
-                found.append(f"parameter {name!r}: {check.problem}")
+                self._count(counted)
+                found.append(f"{where}: {check.problem}")
         return _told(found)
 
     def _quaternions(self, holder: Any) -> Iterator[tuple[str, Any]]:

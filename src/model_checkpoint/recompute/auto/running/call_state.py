@@ -82,6 +82,7 @@ class CallState:
         self.training = tuple([m.training for m in of.modules])
         self.versions = [p._version for p in of.parameters]
         self.autocast = autocast_now()
+        # as tensors, which a tracker counts, and of the devices of this module alone, since every forward pays for it
         self.rng: Tensor | None = torch.default_generator.get_state()
         self.cuda = [(index, torch.cuda.get_rng_state(index)) for index in of.devices]
         self.python = PythonGenerators() if of.draws_python else None

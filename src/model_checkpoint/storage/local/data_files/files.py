@@ -18,6 +18,8 @@ from model_checkpoint.storage.contract.failures import (
     ended,
     file_gone,
     misused,
+    require_within,
+    sealed_size,
     typed,
     typed_errors,
 )
@@ -154,10 +156,7 @@ class LocalWriter:
         return self._size - self._written, free_bytes(self._calls, self._path)
 
     def _check(self, offset: int, length: int) -> None:
-        if not self._open:
-            raise misused(self._path, "it is closed already")
-        if offset < 0 or offset + length > self._padded:
-            raise misused(self._path, f"bytes {offset} to {offset + length} lie outside the {self._size} announced")
+        require_within(self._path, offset, length, announced=self._size, room=self._padded, still_open=self._open)
         if self._around_cache and (offset | length) % DIRECT_ALIGNMENT:
             raise misused(self._path, f"offset {offset} and length {length} must be multiples of {DIRECT_ALIGNMENT}")
 
@@ -178,11 +177,7 @@ class LocalWriter:
 
     def seal(self, size: int | None = None) -> None:
         """Cut to ``size``, or to the announced size, flush, close. Never tried twice."""
-        if not self._open:
-            raise misused(self._path, "it was sealed, or failed, before")
-        final = self._size if size is None else size
-        if not 0 <= final <= min(self._written, self._size):
-            raise misused(self._path, f"only {self._written} of the {final} bytes announced were written")
+        final = sealed_size(self._path, size, announced=self._size, written=self._written, still_open=self._open)
         self._beat()
         try:
             with typed_errors(self._path, "could not be flushed to the medium", room=self._room):

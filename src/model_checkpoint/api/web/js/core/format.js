@@ -50,6 +50,11 @@ export function ago(at) {
 
 export const date = (at) => new Date(at * 1000).toISOString().slice(0, 16).replace('T', ' ');
 export const pct = (share, digits = 0) => (share * 100).toFixed(digits) + FIXED + '%';
+// A change against what it was; one that is no longer told by hundredths is told by how many times.
+export const change = (value, base) => {
+  const part = Math.abs((value - base) / base);
+  return part < 10 ? pct(part, 1) : `${num(Math.abs(value / base), 3)}\u00d7`;
+};
 export const shape = (sizes) => (sizes.length ? sizes.join('\u00d7') : 'scalar');
 export const plural = (n, word) => `${int(n)} ${word}${n === 1 ? '' : 's'}`;
 export const fullName = (row) => (row.experiment ? row.experiment + '/' : '') + (row.run_name || row.name);

@@ -4,7 +4,7 @@ import { Chart } from '../chart/chart.js';
 import { ChartTools, useChartOptions } from '../chart/options.js';
 import { colour, dashOf } from '../chart/colours.js';
 import { runLink, setOptions, useOption } from '../core/address.js';
-import { bytes, fullName, int, num, pct } from '../core/format.js';
+import { bytes, change, fullName, int, num, pct } from '../core/format.js';
 import { better } from '../core/metrics.js';
 import { getJson, part } from '../data/http.js';
 import { useListing } from '../data/listing.js';
@@ -48,7 +48,7 @@ function AddRun({ ids }) {
 function Delta({ value, base, metric }) {
   if (!Number.isFinite(value) || !Number.isFinite(base) || value === base || base === 0) return null;
   const good = better(metric)(value, base);
-  return html`<span class=${'small ' + (good ? 't-ok' : 't-warn')}> ${value < base ? '▼' : '▲'} ${Math.abs(((value - base) / base) * 100).toFixed(1)} %</span>`;
+  return html`<span class=${'small ' + (good ? 't-ok' : 't-warn')}> ${value < base ? '▼' : '▲'} ${change(value, base)}</span>`;
 }
 
 const Swatch = ({ i }) => html`<i class="swatch" style=${{ background: `var(${colour(i)})` }}></i>`;

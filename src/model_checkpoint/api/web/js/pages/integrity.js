@@ -132,6 +132,7 @@ function answer({ damage, ages }) {
   const total = sum(ages);
   const read = total - ages.never - ages.damaged;
   if (!total) return 'There is no checkpoint to trust yet.';
+  if (ages.never === total) return `None of ${plural(total, 'checkpoint')} was read back yet, so nobody knows whether they are whole.`;
   if (!ages.damaged && !damage.length)
     return `${int(read)} of ${plural(total, 'checkpoint')} were read back and every byte matched; ${int(ages.never)} were never read back.`;
   const fixable = new Set(damage.filter((one) => one.source).map((one) => one.checkpoint)).size;
@@ -139,7 +140,7 @@ function answer({ damage, ages }) {
 }
 
 function wholeness(read) {
-  if (!read) return 'Nothing was read back yet, so nobody knows.';
+  if (!read) return 'A scrub reads every byte back and compares it with its digest.';
   return read === 1 ? 'One checkpoint was read back, and it is whole.' : `${int(read)} checkpoints were read back, and all of them are whole.`;
 }
 
@@ -164,7 +165,7 @@ export default function Integrity() {
           ? damage.map(
               (one) => html`<${Damage} key=${one.checkpoint + one.file + one.from} damage=${one} after=${asked.reload} />`,
             )
-          : html`<${Blank} icon="shield" title="No damage found">${wholeness(total - ages.never)}<//>`
+          : html`<${Blank} icon="shield" title=${ages.never === total ? 'Not looked for yet' : 'No damage found'}>${wholeness(total - ages.never)}<//>`
       }
     <//>
     <${Events} events=${events} />

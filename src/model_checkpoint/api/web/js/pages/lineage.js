@@ -2,7 +2,8 @@
 import { html, useMemo } from '../../vendor/preact-htm.js';
 import { checkpointLink, go, runLink, useOption } from '../core/address.js';
 import { int, plural } from '../core/format.js';
-import { useResource } from '../data/resource.js';
+import { getJson, url } from '../data/http.js';
+import { useChanged, useResource } from '../data/resource.js';
 import { Table } from '../table/table.js';
 import { Segments, Select } from '../ui/choice.js';
 import { Head, Panel } from '../ui/panel.js';
@@ -12,6 +13,9 @@ import { LineageGraph, LineageKey } from './lineage_graph.js';
 import { said } from './run/config.js';
 
 const TOO_MANY = 60; // tracks in one drawing
+const ABOUT_A_RUN = ['run', 'step', 'checkpoint', 'damage'];
+const AT_ONCE = 50; // runs in one question
+const FRESH_EVERY = 1000; // ms: one question for all that changed meanwhile
 const SHOWS = [
   ['', 'Branched runs'],
   ['1', 'All runs'],
@@ -70,10 +74,40 @@ const columns = (by) => [
   { key: 'steps', label: 'Steps', width: 90, num: true, prio: 3, render: (node) => int(node.last_step) },
 ];
 
+// The tree grows by what events speak of: those runs and what they came from are asked for, and put where they were.
+function useLineage() {
+  const tree = useResource('/api/lineage', { watch: (event) => event.type === 'reconnected' });
+  useChanged(
+    (event) => ABOUT_A_RUN.includes(event.type),
+    async (ids) => {
+      const some = ids.slice(0, AT_ONCE);
+      const fresh = await getJson(url('/api/lineage', { ids: some.join(',') })).catch(() => null);
+      if (fresh) tree.patch((old) => ({ ...old, nodes: grown(old.nodes, some, fresh.nodes) }));
+      return ids.slice(AT_ONCE);
+    },
+    FRESH_EVERY,
+  );
+  return tree;
+}
+
+// Those asked for that are no more go; new ones come last, as they began last.
+function grown(nodes, asked, fresh) {
+  const by = new Map(fresh.map((node) => [node.run, node]));
+  const gone = new Set(asked.filter((id) => !by.has(id)));
+  const here = new Set(nodes.map((node) => node.run));
+  const kept = nodes.filter((node) => !gone.has(node.run)).map((node) => by.get(node.run) || node);
+  return [...kept, ...fresh.filter((node) => !here.has(node.run))];
+}
+
+const inOneSentence = (branched, all) =>
+  branched
+    ? `${int(branched)} of the ${plural(all, 'run')} shown started from a checkpoint of another. Steps are counted from the first ancestor, so a branch sits where it really began.`
+    : `${all === 1 ? 'The one run shown did not start' : `None of the ${int(all)} runs shown started`} from a checkpoint of another.`;
+
 export default function Lineage() {
   const [wanted, setExperiment] = useOption('exp');
   const [all, setAll] = useOption('all');
-  const everything = useResource('/api/lineage', { watch: (event) => ['run', 'reconnected'].includes(event.type), pause: 3000 });
+  const everything = useLineage();
   const experiments = useMemo(() => experimentsOf(everything.data?.nodes || []), [everything.data]);
   const experiment = wanted || experiments[0]?.[0] || '';
   const shown = useMemo(() => {
@@ -90,7 +124,7 @@ export default function Lineage() {
     return html`<div class="page"><${Head} title="Lineage" end=${experiments.length > 0 && end}>No run has been recorded here yet.<//>
       <div class="panel"><${Blank} icon="tree" title="Nothing to draw">Runs that go on from a checkpoint of another show up here as branches.<//></div></div>`;
   return html`<div class="page">
-    <${Head} title="Lineage" end=${end}>${branched.length} of the ${plural(shown.length, 'run')} shown started from a checkpoint of another. Steps are counted from the first ancestor, so a branch sits where it really began.<//>
+    <${Head} title="Lineage" end=${end}>${inOneSentence(branched.length, shown.length)}<//>
     <${Stale} of=${everything} />
     <${LineageGraph} tracks=${shown} />
     <${LineageKey} />

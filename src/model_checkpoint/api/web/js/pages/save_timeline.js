@@ -46,7 +46,7 @@ function Figures({ saves, run }) {
   const spent = (run.ended || now()) - run.started;
   return html`<dl class="stats">
     <${Stat} label="Median stall" value=${dur(median(stalls))} note=${`p95 ${dur(quantile(stalls, 0.95))}, worst ${dur(Math.max(...stalls))}`} />
-    <${Stat} label="Share of training time" value=${spent > 0 ? pct(sum(stalls, (s) => s) / spent, 3) : '–'} note=${`over the last ${saves.length} saves`} />
+    <${Stat} label="Share of training time" value=${spent > 0 ? pct(sum(stalls, (s) => s) / spent, 2) : '–'} note=${`over the last ${saves.length} saves`} />
     <${Stat} label="Safe after" value=${medianOf(saves.flatMap(safeAfter))} note="median, from the call until its bytes are durable" />
     <${Stat} label="Written" value=${bytes(sum(saves, (one) => one.written))} note=${`of ${bytes(sum(saves, (one) => one.bytes))}; the rest was linked`} />
   </dl>`;
@@ -83,9 +83,13 @@ const Hook = ({ hook }) =>
     <span class="mono small">${dur(hook.ms / 1000)}</span>
   </li>`;
 
+// Hooks run before the bytes are written and after; which of them it was is where it stands.
+const partOf = (save, one) =>
+  one.kind !== 'hooks' ? KINDS[one.kind] : one.from < Math.max(...safeAfter(save)) ? 'Hooks before' : 'Hooks after';
+
 const OneSave = ({ save }) =>
   html`<${Panel} title=${'Step ' + int(save.step)} sub=${ago(save.at)}>
-      <dl class="kv">${save.segments.map((one) => html`<dt><${Key} look=${'k-' + one.kind}>${KINDS[one.kind]}<//></dt><dd class="num mono">${dur(one.dur)}</dd>`)}</dl>
+      <dl class="kv">${save.segments.map((one) => html`<dt><${Key} look=${'k-' + one.kind}>${partOf(save, one)}<//></dt><dd class="num mono">${dur(one.dur)}</dd>`)}</dl>
       <p class="after"><a href=${checkpointLink(save.checkpoint)}>Open the checkpoint</a></p>
     <//>
     <${Panel} flush title="Hooks on this save">

@@ -44,7 +44,7 @@ function Answer({ run }) {
   const from =
     run.parent &&
     html` from <a href=${checkpointLink(run.parent.checkpoint)}>${run.parent.run_name || run.parent.run || 'another run'}${run.parent.step == null ? '' : ' at step ' + int(run.parent.step)}</a>`;
-  const where = [run.experiment, run.host && 'on ' + run.host, run.user && 'by ' + run.user].filter(Boolean).join(' ');
+  const where = [run.experiment && 'Experiment ' + run.experiment, run.host && 'on ' + run.host, run.user && 'by ' + run.user].filter(Boolean).join(' ').replace(/^[a-z]/, (first) => first.toUpperCase());
   return html`${`${step}${left ? ', ' + dur(left) + ' left' : ''}: ${metric}${risk}. ${where}${where ? ', started ' : 'Started '}${ago(run.started)}`}${from}${'.' + (run.notes ? ' ' + run.notes : '')}`;
 }
 

@@ -61,8 +61,8 @@ export const runColumns = (metric) => [
   {
     key: 'status',
     label: 'State',
-    width: 96,
-    narrow: 92,
+    width: 112,
+    narrow: 118,
     prio: 0,
     sort: true,
     render: (run) => html`<${Badge} of=${run.status} title=${run.evidence} />`,

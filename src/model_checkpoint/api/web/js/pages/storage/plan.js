@@ -35,7 +35,8 @@ export function useRules() {
   const metrics = data?.metric_names || [];
   const { q } = useRoute();
   const base = fromWords(keep);
-  const metric = q.metric ?? (base.metric || mainMetric(metrics) || '');
+  const usual = metrics.includes(base.metric) ? base.metric : mainMetric(metrics); // what is measured here
+  const metric = q.metric ?? (usual || base.metric);
   return {
     last: q.last ?? base.last,
     best: q.best ?? (base.best || '2'),

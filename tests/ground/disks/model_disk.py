@@ -21,7 +21,7 @@ from typing import Any
 
 from model_checkpoint.storage.contract.host import Moment
 from model_checkpoint.storage.local.syscalls import Syscalls
-from tests.ground.disk_nodes import Change, File, Folder, picture, show_medium
+from tests.ground.disks.disk_nodes import Change, File, Folder, picture, show_medium
 
 Keep = Callable[[Change], bool]
 

@@ -1,0 +1,11 @@
+"""Local: a catalog that is a file of this machine, asked and told through Python's own driver.
+
+Importing the database library takes longer than most commands do. What is not as we know it, a server or a file of
+another version, goes to a whole connection; what the two answer and leave is the same, which a test holds.
+
+opened_reader   who answers for a URL: the file itself, or a whole connection.
+told_marks      a pin, tags and a note of a checkpoint, written down by the one or the other.
+local_catalog   the answers of a file.
+local_file      a SQLite file, opened, asked and told.
+catalog_reader  the questions, which a file and a connection answer alike.
+"""

@@ -1,0 +1,122 @@
+"""Local file: a SQLite file, opened to be read and asked; what its driver raises is told as a connection tells it."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from model_checkpoint.database.opening.network_files import network_kind
+from model_checkpoint.database.schema.revisions import HEAD, VERSION_TABLE
+from model_checkpoint.database.values.file_urls import SQLITE_FILE, file_of, file_url
+from model_checkpoint.errors import CheckpointException
+
+BUSY_SECONDS = 30.0
+_AT_ONCE = 500  # values in one list of a statement
+
+Row = dict[str, Any]
+
+
+def is_as_we_know_it(database_url: str) -> bool:
+    """Whether a URL names a file of this machine that has the schema of this version.
+
+    Example:
+        >>> is_as_we_know_it("sqlite:////no/such/file.db"), is_as_we_know_it("postgresql://host/runs")
+        (False, False)
+    """
+    path = file_of(database_url)
+    if not database_url.startswith(SQLITE_FILE) or "?" in database_url:
+        return False
+    if not os.path.isfile(path) or network_kind(Path(path).parent):
+        return False
+    try:
+        with closing(opened_to_read(path)) as driver:
+            found = driver.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchone()
+    except sqlite3.Error:
+        return False
+    return found is not None and found[0] == HEAD
+
+
+def opened_to_read(path: str) -> sqlite3.Connection:
+    """The driver's own connection to a file that is there; nothing can be written through it.
+
+    Raises:
+        sqlite3.Error: There is no such file, or it is no database.
+    """
+    return _opened(path, "ro")
+
+
+def _opened(path: str, mode: str) -> sqlite3.Connection:
+    """The driver begins nothing by itself."""
+    return sqlite3.connect(f"file:{quote(path)}?mode={mode}", uri=True, timeout=BUSY_SECONDS, isolation_level=None)
+
+
+class LocalFile:
+    """One file, for as long as a command takes; opened to be read, or to be told something, too."""
+
+    def __init__(self, path: str, *, writable: bool = False) -> None:
+        self.path = path
+        try:
+            self._driver = _opened(path, "rw" if writable else "ro")
+        except sqlite3.Error as error:
+            raise self._told(error) from error
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._driver.close()
+
+    def rows(self, text: str, values: Sequence[Any] = ()) -> list[Row]:
+        """The rows of one statement, by the names of their columns."""
+        with self.asked(text, values) as cursor:
+            names = [column[0] for column in cursor.description]
+            return [dict(zip(names, row, strict=True)) for row in cursor]
+
+    def rows_in_lists(self, text: str, values: Iterable[Any], *, first: Sequence[Any] = ()) -> Iterator[Row]:
+        """The rows of a statement that has ``{}`` where a list of values stands, asked in lists of bearable length.
+
+        Args:
+            text: The statement.
+            values: What the lists are cut from.
+            first: What the statement is told before each list.
+        """
+        left = iter(dict.fromkeys(values))
+        while some := list(islice(left, _AT_ONCE)):
+            yield from self.rows(text.format(", ".join("?" * len(some))), (*first, *some))
+
+    @contextmanager
+    def asked(self, text: str, values: Sequence[Any] = ()) -> Iterator[sqlite3.Cursor]:
+        """The driver's cursor of one statement."""
+        try:
+            yield self._driver.execute(text, values)
+        except sqlite3.Error as error:
+            raise self._told(error) from error
+
+    @contextmanager
+    def changing(self) -> Iterator[Callable[[str, Sequence[Any]], int]]:
+        """One transaction, which the power cannot take once it is through; a statement says how many rows it met."""
+
+        def change(text: str, values: Sequence[Any]) -> int:
+            return self._driver.execute(text, values).rowcount
+
+        try:
+            self._driver.execute("PRAGMA synchronous=FULL")
+            self._driver.execute("BEGIN IMMEDIATE")
+            yield change
+            self._driver.commit()
+        except sqlite3.Error as error:
+            raise self._told(error) from error
+        finally:
+            if self._driver.in_transaction:
+                self._driver.rollback()
+
+    def _told(self, error: sqlite3.Error) -> CheckpointException:
+        from model_checkpoint.database.opening.database_url import read_url, shown
+        from model_checkpoint.database.opening.failures import meaning_of, told_alike, typed
+
+        url, alike = read_url(file_url(self.path)), told_alike(error)
+        return typed(alike, meaning_of(alike), shown(url), url)

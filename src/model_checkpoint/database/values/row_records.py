@@ -1,0 +1,51 @@
+"""Row records: what a row is handed out as, whoever read it; the row has the columns of its table by their names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from model_checkpoint.database.records import Checkpoint, CheckpointMark, Experiment, MetricSummary, RunOverview
+from model_checkpoint.database.values.exact_numbers import joined
+
+
+def checkpoint_of(row: Mapping[Any, Any]) -> Checkpoint:
+    """The record of a checkpoint."""
+    fields = dict(row)
+    for name in ("loss", "val_loss"):
+        grade = fields.pop(f"{name}_grade")
+        fields[name] = None if grade is None else joined(grade, fields[name])
+    return Checkpoint(**{**fields, "verified_at": fields["verified_at"] or None})
+
+
+def experiment_of(row: Mapping[Any, Any]) -> Experiment:
+    """The record of a run, at the step it was last heard of, which ``heard_step`` tells."""
+    fields = dict(row)
+    del fields["number"]
+    heard = fields.pop("heard_step")
+    return Experiment(**{**fields, "step": fields["step"] if heard is None else max(fields["step"], heard)})
+
+
+def overview_of(row: Mapping[Any, Any], marks: Mapping[str, CheckpointMark]) -> RunOverview:
+    """A run with the sums of its checkpoints, and the marks of two of them, by id."""
+    fields = dict(row)
+    newest, safe = fields.pop("newest_id"), fields.pop("safe_id")
+    sums = {name: int(fields.pop(name) or 0) for name in ("checkpoints", "total_bytes", "unique_bytes")}
+    return RunOverview(experiment=experiment_of(fields), newest=marks.get(newest), safe=marks.get(safe), **sums)
+
+
+def summary_of(row: Mapping[Any, Any]) -> MetricSummary:
+    """The record of a series; ``run`` and ``name`` are whose it is and what it is called."""
+    return MetricSummary(
+        experiment_id=row["run"],
+        metric_name=row["name"],
+        count=row["count"],
+        nan_count=row["nan_count"],
+        last=joined(row["last_grade"], row["last_value"]),
+        last_step=row["last_step"],
+        last_at=row["last_at"],
+        min=None if row["min_grade"] is None else joined(row["min_grade"], row["min_value"]),
+        min_step=row["min_step"],
+        max=None if row["max_grade"] is None else joined(row["max_grade"], row["max_value"]),
+        max_step=row["max_step"],
+    )

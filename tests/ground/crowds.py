@@ -1,0 +1,39 @@
+"""Many at once: the same work in threads or in processes, all of them under way together."""
+
+import os
+import threading
+
+
+def in_threads(work, values):
+    """``work(value)`` for each of ``values``, in a thread of its own; the first error is raised when all have ended."""
+    failed = []
+
+    def one(value):
+        try:
+            work(value)
+        except BaseException as error:  # noqa: BLE001  # raised below
+            failed.append(error)
+
+    threads = [threading.Thread(target=one, args=(value,)) for value in values]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failed:
+        raise failed[0]
+
+
+def in_children(count, work):
+    """``work(number)`` in ``count`` forked children; the exit code of each, 0 where it succeeded."""
+    children = []
+    for number in range(count):
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                work(number)
+                code = 0
+            finally:
+                os._exit(code)
+        children.append(child)
+    return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
