@@ -4,17 +4,12 @@ Real servers, kills and deadlines on a busy machine: what failed gets a second g
 beside it, and must pass all three. What needed one is printed at the end and kept in ``second_go.txt``, a file of the
 repository: a test that stands there gets no second go, since the same test failing now and then is a bug in it or in
 what it tests. Who mends it takes its line out.
-
-A clean clone goes with all that is written in it, so there the same is kept in a file beside it as well, which the
-environment names (``MCKPT_SECOND_GO``; ``.ci/run`` does). A line of that file counts as long as the file of the test is
-as it was: a test that was changed since is another one.
+Nothing beside the checkout has a say: the same commit gets the same verdict wherever it is tried.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -23,7 +18,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORD = ROOT / "tests" / "second_go.txt"
-BESIDE = "MCKPT_SECOND_GO"  # the environment says by it where the record is that outlives a clone
 # These fork at every call to the medium: in processes that have loaded no framework that takes half the time.
 FORKING = (
     "tests/engine/faults/test_engine_faults.py",
@@ -40,13 +34,11 @@ class Broken(Exception):
     """A run of pytest ended in neither passes nor failures; the message says how."""
 
 
-def main(
-    groups: Sequence[Sequence[str]], *, record: Path = RECORD, folder: Path = ROOT, beside: Path | None = None
-) -> int:
+def main(groups: Sequence[Sequence[str]], *, record: Path = RECORD, folder: Path = ROOT) -> int:
     """Run every group, give what failed its second go, print what needed one; 0 if in the end all passed."""
     try:
         failed = [test for group in groups for test in failures(["--dist", "worksteal", *group], folder)]
-        known = _recorded(record) | {test for test in failed if _as_it_is(test, folder) in _recorded(beside)}
+        known = _recorded(record)
         unsteady = [test for test in failed if test in known]
         red = [*unsteady, *_red_again([test for test in failed if test not in known], folder)]
     except Broken as error:
@@ -54,7 +46,6 @@ def main(
         return 2
     saved = [test for test in failed if test not in red]
     _keep(record, saved)
-    _keep(beside, [_as_it_is(test, folder) for test in saved])
     print(summary(saved, unsteady, red))
     return 1 if red else 0
 
@@ -94,19 +85,13 @@ def _red_again(failed: Sequence[str], folder: Path) -> list[str]:
     return red
 
 
-def _as_it_is(test: str, folder: Path) -> str:
-    """The line of a test in the record beside the clone, with a digest of the file it stands in."""
-    source = folder / test.partition("::")[0]
-    return f"{hashlib.sha256(source.read_bytes()).hexdigest()[:16] if source.exists() else 'gone'} {test}"
-
-
-def _recorded(record: Path | None) -> set[str]:
-    lines = record.read_text(encoding="utf-8").splitlines() if record is not None and record.exists() else []
+def _recorded(record: Path) -> set[str]:
+    lines = record.read_text(encoding="utf-8").splitlines() if record.exists() else []
     return {line for line in lines if line and not line.startswith("#")}
 
 
-def _keep(record: Path | None, tests: Sequence[str]) -> None:
-    if not tests or record is None:
+def _keep(record: Path, tests: Sequence[str]) -> None:
+    if not tests:
         return
     try:
         with record.open("a", encoding="utf-8") as file:
@@ -129,4 +114,4 @@ def summary(saved: Sequence[str], unsteady: Sequence[str], red: Sequence[str]) -
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(GROUPS, beside=Path(os.environ[BESIDE]) if os.environ.get(BESIDE) else None))
+    raise SystemExit(main(GROUPS))

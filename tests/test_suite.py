@@ -1,7 +1,5 @@
 """What ``make test`` does with a test that fails: a second go, a record of it, and no third."""
 
-import hashlib
-
 import pytest
 
 from tests import suite
@@ -25,12 +23,12 @@ WOBBLY = "test_it.py::test_now_and_then"
 def run(tmp_path, capfd):
     """Run a small suite whose second test fails at the given runs; return code, what was printed, and the record."""
 
-    def run(failing, *arguments, recorded="", steady=True, beside=None):
+    def run(failing, *arguments, recorded="", steady=True):
         (tmp_path / "test_it.py").write_text(TESTS.format(failing=failing, steady=steady))
         (tmp_path / "pytest.ini").write_text("[pytest]\n")
         record = tmp_path / "second_go.txt"
         record.write_text(recorded)
-        code = suite.main([["-n", "0", *arguments]], record=record, folder=tmp_path, beside=beside)
+        code = suite.main([["-n", "0", *arguments]], record=record, folder=tmp_path)
         return code, capfd.readouterr().out, record.read_text()
 
     return run
@@ -50,33 +48,6 @@ def test_what_passes_three_times_alone_is_green_named_and_recorded(run):
     assert (code, record) == (0, f"{WOBBLY}\n")
     assert said.endswith(f"== needed a second go: 1\n   {WOBBLY}\n")
     assert "second go, 3 of 3, for 1 tests" in said
-
-
-def line_beside(failing):
-    """What stands beside a clone of a suite whose second test fails at the given runs."""
-    return f"{hashlib.sha256(TESTS.format(failing=failing, steady=True).encode()).hexdigest()[:16]} {WOBBLY}\n"
-
-
-def test_what_a_clone_before_this_one_recorded_beside_it_gets_no_second_go(run, tmp_path):
-    """All that a clean clone writes into itself goes with it: else a test that needs a go each time stays green."""
-    beside = tmp_path / "beside.txt"
-    beside.write_text(line_beside({1}))
-
-    code, said, record = run({1}, beside=beside)
-
-    assert (code, record, beside.read_text()) == (1, "", line_beside({1}))
-    assert f"failed again after an earlier second go: a bug\n   {WOBBLY}" in said
-
-
-@pytest.mark.slow
-def test_a_test_that_was_changed_since_is_another_one_to_the_record_beside_the_clone(run, tmp_path):
-    beside = tmp_path / "beside.txt"
-    beside.write_text(line_beside({7}))
-
-    code, said, _ = run({1}, beside=beside)
-
-    assert (code, beside.read_text()) == (0, line_beside({7}) + line_beside({1}))
-    assert said.endswith(f"== needed a second go: 1\n   {WOBBLY}\n")
 
 
 def test_a_record_that_cannot_be_kept_is_told_and_turns_nothing_red(tmp_path, capsys):

@@ -53,6 +53,7 @@ def serving(places: list[str], cache: Path, *, token: str = "t", read_only: bool
         while not server.started:
             time.sleep(0.01)
         yield address
+        Visitor.ended.add(address)
         inner.state.services.hub.end()  # whoever listens is let go first
         server.should_exit = True
         thread.join(20)

@@ -2,10 +2,20 @@
 
 import json
 import struct
+import time
 from pathlib import Path
 
 BLOCK, HEADER = 32768, 7  # as in the logs of LevelDB; the file begins with a header of the same size
 FULL, FIRST, MIDDLE, LAST = 1, 2, 3, 4
+
+
+def ended(path, seconds=60):
+    """The file, once W&B's own process has written how the run ended: that may be after ``finish`` has returned."""
+    until = time.monotonic() + seconds
+    while "exit" not in {record.WhichOneof("record_type") for record in records(path)}:
+        assert time.monotonic() < until, f"{path} has no end after {seconds} s"
+        time.sleep(0.01)
+    return path
 
 
 def records(path):
@@ -17,6 +27,8 @@ def records(path):
             at += BLOCK - at % BLOCK
             continue
         _, length, kind = struct.unpack_from("<IHB", data, at)
+        if at + HEADER + length > len(data):  # still being written
+            return
         parts += data[at + HEADER : at + HEADER + length]
         at += HEADER + length
         if kind in (FULL, LAST):
