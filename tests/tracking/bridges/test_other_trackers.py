@@ -90,9 +90,7 @@ def test_wandb_has_every_point_under_the_id_of_the_run(tmp_path, url):
     begun = iter(folders)
     run = train(url, lambda: WandbTracker(dir=next(begun)))
 
-    first, rest = [
-        wandb_files.ended(path) for folder in folders for path in folder.glob("wandb/offline-run-*/*.wandb")
-    ]
+    first, rest = [wandb_files.ended(path) for folder in folders for path in folder.glob("wandb/offline-run-*/*.wandb")]
     rows = [*wandb_files.history(first), *wandb_files.history(rest)]
     assert [(row["trainer/global_step"], row["train/loss"]) for row in rows] == list(zip(STEPS, LOSSES, strict=True))
     assert wandb_files.run_of(first)[:3] == wandb_files.run_of(rest)[:3] == (run, "digits", "baseline")
