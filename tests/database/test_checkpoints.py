@@ -233,6 +233,19 @@ def test_a_thousand_rows_are_one_transaction(db):
     assert len(db.get_checkpoints([one.id for one in rows])) == 1000
 
 
+def test_what_is_deleted_defends_no_flag_and_is_listed_only_among_the_deleted(db):
+    """A row may carry a flag though it is deleted: one that was written down whole, or by an earlier version."""
+    saved(db, "c1", step=1, loss=0.1, is_best_loss=True, state="deleted", deleted_at=1.0, checkpoint_type="manual")
+    lower = {"loss": lambda old, new: new is old or new.loss < old.loss}
+
+    won = db.record_saved(Checkpoint(id="c2", experiment_id="r1", step=2, loss=0.5), beats=lower)
+
+    assert won == ("loss",)
+    assert [one.id for one in db.get_checkpoints_by_experiment("r1", best_only=True)] == ["c2"]
+    assert [one.id for one in db.get_checkpoints_by_experiment("r1", best_only=True, state="deleted")] == ["c1"]
+    assert db.get_checkpoints_by_experiment("r1", "other", best_only=True) == []
+
+
 def test_figures_of_a_run_add_up(db):
     saved(db, "c1", step=1, file_size=10, unique_bytes=4, loss=0.5)
     saved(db, "c2", step=2, file_size=20, loss=NAN, val_loss=0.25)

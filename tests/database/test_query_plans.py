@@ -5,7 +5,7 @@ import json
 import pytest
 from sqlalchemy import event, insert
 
-from model_checkpoint.database import Checkpoint, Experiment, Metric
+from model_checkpoint.database import Checkpoint, EnhancedDatabaseConnection, Experiment, Metric
 from model_checkpoint.database.models import AuditRow, EdgeRow, IntegrityRow, IntentRow, table_of
 
 CHECKPOINTS, POINTS = 1500, 3000
@@ -54,7 +54,7 @@ def full(db):
     return db
 
 
-BEATS = dict.fromkeys(("loss", "val_loss", "metric"), lambda old, new: False)
+BEATS = dict.fromkeys(("loss", "val_loss", "metric"), lambda old, new: old is new)  # measured, and no better
 QUESTIONS = {
     "a run": lambda db: db.get_experiment("r1"),
     "runs": lambda db: db.list_experiments(limit=5),
@@ -171,6 +171,21 @@ def _mysql(db, statement, parameters):
 
 
 COMPLAINTS = {"sqlite": _sqlite, "postgresql": _postgresql, "mysql": _mysql, "mariadb": _mysql}
+
+
+@pytest.mark.parametrize("question", ["a save", "flagged"])
+def test_the_flagged_are_found_by_their_flags_also_without_statistics(tmp_path, question):
+    """A catalog of SQLite has none, and by the state of its rows a whole run would be walked through each time."""
+    with EnhancedDatabaseConnection(f"sqlite:///{tmp_path}/runs.db") as db:
+        db.save_experiment(Experiment(id="r1", name="baseline"))
+        sent = statements_of(db, QUESTIONS[question])
+        with db._pool.engine().connect() as connection:
+            plans = [connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}").all() for statement, _ in sent]
+
+    searched = [row[3] for plan in plans for row in plan if row[3].startswith("SEARCH") and "(id=?)" not in row[3]]
+    assert sorted(line.split()[4] for line in searched) == [
+        f"ix_checkpoints_best_{kind}" for kind in ("loss", "metric", "val_loss")
+    ]
 
 
 def test_a_missing_index_would_be_noticed(full):

@@ -106,8 +106,8 @@ class SavedCatalog(CatalogPart):
 _TURN = select(_experiments.c.number).where(_experiments.c.id == bindparam("run")).with_for_update()
 _COMPARED = tuple(
     _checkpoints.c[name]
-    for name in ("id", "step", "created_at", "loss", "loss_grade", "val_loss", "val_loss_grade", "metrics", *FLAGS)
-)
+    for name in ("id", "state", "step", "created_at", "loss", "loss_grade", "val_loss", "val_loss_grade", "metrics")
+) + tuple(_checkpoints.c[name] for name in FLAGS)
 
 
 def _take_turns(connection: Connection, new: Checkpoint) -> None:
@@ -118,17 +118,17 @@ def _take_turns(connection: Connection, new: Checkpoint) -> None:
 
 def _known(connection: Connection, new: Checkpoint, kinds: Collection[str]) -> list[_Holder]:
     """The new one, if it was recorded before, and those that have a flag, as far as they are compared."""
-    rows = ask(connection, _asking(tuple(kinds)), {"new": new.id, "run": new.experiment_id, "state": COMMITTED})
-    return [*{row["id"]: _compared(row) for row in rows}.values()]
+    rows = ask(connection, _asking(tuple(kinds)), {"new": new.id, "run": new.experiment_id})
+    return [*{row["id"]: _compared(row) for row in rows if row["state"] == COMMITTED or row["id"] == new.id}.values()]
 
 
 @cache
 def _asking(kinds: tuple[str, ...]) -> CompoundSelect[Any]:
-    """Each is found by an index of its own."""
+    """Each is found by an index of its own; asked for the state too, SQLite would walk through all of a run by it."""
     each = [select(*_COMPARED).where(_checkpoints.c.id == bindparam("new"))]
     for kind in kinds:
         own = (_checkpoints.c.experiment_id == bindparam("run"), _checkpoints.c[KINDS[kind]] == true())
-        each.append(select(*_COMPARED).where(*own, _checkpoints.c.state == bindparam("state")))
+        each.append(select(*_COMPARED).where(*own))
     return union_all(*each)
 
 

@@ -135,16 +135,22 @@ class CheckpointCatalog(CatalogPart):
             ...     [one.id for one in db.get_checkpoints_by_experiment("r1", limit=2)]
             ['c2', 'c1']
         """
-        same = _of_run(experiment_id, checkpoint_type, state)
-        each = [same.where(_table.c[flag] == true()) for flag in FLAGS] if best_only else [same]
-        order = [column.desc() for column in _NEWEST]
+        if best_only:
+            return self._flagged(experiment_id, checkpoint_type, state)[:limit]
+        newest = [column.desc() for column in _NEWEST]
+        statement = _of_run(experiment_id, checkpoint_type, state).order_by(*newest).limit(limit)
+        return self._read(lambda connection: [checkpoint_of(row) for row in connection.execute(statement).mappings()])
+
+    def _flagged(self, experiment_id: str, checkpoint_type: str | None, state: str) -> list[Checkpoint]:
+        """Those with a flag, newest first; asked for the state too, SQLite would walk through all of a run by it."""
+        each = [select(_table).where(_table.c.experiment_id == experiment_id, _table.c[f] == true()) for f in FLAGS]
 
         def work(connection: Connection) -> list[Checkpoint]:
-            found = [row for one in each for row in connection.execute(one.order_by(*order).limit(limit))]
-            return [checkpoint_of(row._mapping) for row in {row.id: row for row in found}.values()]
+            return [checkpoint_of(row) for one in each for row in connection.execute(one).mappings()]
 
-        rows = self._read(work)
-        return sorted(rows, key=_age, reverse=True)[:limit] if best_only else rows
+        found = {one.id: one for one in self._read(work) if one.state == state}
+        fitting = [one for one in found.values() if checkpoint_type in (None, one.checkpoint_type)]
+        return sorted(fitting, key=_age, reverse=True)
 
     def page(
         self,
