@@ -1,7 +1,9 @@
 """A save through the manager: the data flow as drawn, what it leaves, and what is undone when something refuses."""
 
+import gc
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +30,22 @@ class Listener(BaseHook):
     def execute(self, context):
         self.heard.append(context.event)
         return True
+
+
+def test_a_save_lets_go_of_the_state_at_once(manager):
+    """Not when the collector comes by next: a copy of a large model must not stay beside the next one."""
+    weights = np.arange(6.0)
+    alive = weakref.ref(weights)
+    manager.save_checkpoint({"w": weights}, step=1)  # what is done once is done
+    gc.collect()
+    gc.disable()
+    try:
+        manager.save_checkpoint({"w": weights}, step=2)
+        del weights
+
+        assert alive() is None
+    finally:
+        gc.enable()
 
 
 def test_a_save_goes_the_way_that_is_drawn(manager, monkeypatch):

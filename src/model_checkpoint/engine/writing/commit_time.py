@@ -55,7 +55,8 @@ def _found(store: Store, order: SaveRequest) -> datetime:
     try:
         if store.url not in _latest:
             rivals += read_silent(store)
-        if order.step is not None and told_step(order.name) is None:
+        # asked whether it is there before it is read: the error of one that is not would hold on to the state
+        if order.step is not None and told_step(order.name) is None and store.has(step_name(order.step)):
             named = read_listed(store, step_name(order.step))
             rivals += [] if named is None else [named]
     except CheckpointException as error:  # no reason to lose a save
