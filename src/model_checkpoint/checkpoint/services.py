@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,8 +76,6 @@ class Services:
             **{"operation": operation, "error": error},
         )
 
-    @contextmanager
-    def measured(self, operation: str) -> Iterator[None]:
+    def measured(self, operation: str) -> AbstractContextManager[None]:
         """Note how long an operation takes, whatever becomes of it."""
-        with self.monitor.measure(operation):
-            yield
+        return self.monitor.measure(operation)

@@ -8,6 +8,7 @@ The reader trusts nothing: size, digest, duplicate keys, version and features ar
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection
 from datetime import datetime
 from typing import TypeVar
 
@@ -175,16 +176,19 @@ def _top_level(line: bytes, where: str) -> dict[str, msgspec.Raw]:
         parts = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
         raise _invalid(where, f"it is not JSON ({error})") from error
-    inner = sum([_written(key) + memoryview(raw).nbytes + 2 for key, raw in parts.items()])
+    inner = _written(parts) + sum([memoryview(raw).nbytes + 2 for raw in parts.values()])
     length = max(2, 1 + inner)
     if length != len(line):
         raise _invalid(where, "a key stands twice in it, or it has blanks between its parts")
     return parts
 
 
-def _written(key: str) -> int:
-    """The bytes a key takes; those of a manifest are plain words, so nearly always its letters and two quotes."""
-    return len(key) + 2 if key.isascii() and key.isidentifier() else len(msgspec.json.encode(key))
+def _written(keys: Collection[str]) -> int:
+    """The bytes that keys take; those of a manifest are plain words, so nearly always their letters and two quotes."""
+    words = "".join(keys)
+    if words.isascii() and words.isidentifier():
+        return len(words) + 2 * len(keys)
+    return sum([len(msgspec.json.encode(key)) for key in keys])
 
 
 def _refuse_foreign(parts: dict[str, msgspec.Raw], where: str) -> None:

@@ -88,9 +88,10 @@ def unpack(node: Node) -> Any:
     """Give back the plain data of :func:`pack` (tuples come back as lists)."""
     if node is None or isinstance(node, (str, bool, int)):
         return node
-    match node:
-        case ["l", list(items)]:
+    if node.__class__ is list and len(node) == 2 and node[1].__class__ is list:
+        tag, items = node
+        if tag == "l":
             return [unpack(item) for item in items]
-        case ["d", list(items)] if len(items) % 2 == 0:
+        if tag == "d" and len(items) % 2 == 0:
             return {str(key): unpack(item) for key, item in zip(items[::2], items[1::2], strict=True)}
     return unpack_number(node)

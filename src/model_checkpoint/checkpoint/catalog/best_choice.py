@@ -84,8 +84,10 @@ def contests(row: Checkpoint, best_metric: str | None) -> Mapping[str, Beats]:
 def _beats(ranking: Ranking) -> Beats:
     def beats(holder: Comparable, new: Comparable) -> bool:
         rank = rank_of(ranking, new)
+        if rank is None or holder is new:
+            return rank is not None
         other = rank_of(ranking, holder)
-        return rank is not None and (other is None or holder is new or rank > other)
+        return other is None or rank > other
 
     return beats
 

@@ -6,8 +6,8 @@ What JSON cannot say becomes an object with one key: ``{"$float": "nan"}``, ``{"
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
+from math import isfinite
 from typing import Any
 
 from model_checkpoint.database.errors import RowRefused
@@ -30,9 +30,9 @@ def to_json(value: Any, where: str) -> Any:
 def _plain(value: Any, path: tuple[Any, ...], depth: int) -> Any:
     """``path`` nests, and is put into words only for a refusal: most data are sound, and all of them come by here."""
     kind = value.__class__
-    if kind is str and _is_simple(value):
+    if kind is str and value.isascii() and "\0" not in value:
         return value
-    if kind is float and math.isfinite(value):
+    if kind is float and isfinite(value):
         return value
     if kind is bool or value is None or (kind is int and -_LARGEST <= value < _LARGEST):
         return value
@@ -54,7 +54,7 @@ def _odd(value: str | int | float, path: tuple[Any, ...]) -> Any:
         return as_text(value, _words(path))
     if isinstance(value, int):
         return int(value) if -_LARGEST <= value < _LARGEST else {"$int": str(value)}
-    return float(value) if math.isfinite(value) else {"$float": str(float(value))}
+    return float(value) if isfinite(value) else {"$float": str(float(value))}
 
 
 def _refused(value: Any, path: tuple[Any, ...]) -> RowRefused:
@@ -65,14 +65,11 @@ def _refused(value: Any, path: tuple[Any, ...]) -> RowRefused:
 
 
 def _key(key: Any, owner: Any, path: tuple[Any, ...]) -> str:
-    if key.__class__ is not str and not isinstance(key, str):
+    if key.__class__ is str and key.isascii() and "\0" not in key:
+        return key
+    if not isinstance(key, str):
         raise _refused(owner, path)
-    return key if key.__class__ is str and _is_simple(key) else as_text(key, _words(path))
-
-
-def _is_simple(text: str) -> bool:
-    """Whether nobody need look at it more closely."""
-    return text.isascii() and "\0" not in text
+    return as_text(key, _words(path))
 
 
 def _words(path: tuple[Any, ...]) -> str:
@@ -112,7 +109,7 @@ def as_text(value: Any, where: str) -> str:
     """
     if not isinstance(value, str):
         raise RowRefused(f"{where}: must be text, got {type(value).__qualname__}.")
-    if not _is_simple(value) and ("\0" in value or not _encodes(value)):
+    if "\0" in value or not (value.isascii() or _encodes(value)):
         raise RowRefused(f"{where}: {value!r} holds a character databases do not keep (NUL, lone surrogate).")
     return str(value)
 
