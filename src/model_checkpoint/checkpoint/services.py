@@ -35,12 +35,16 @@ class Services:
     failures: ToleratedFailures
     sweeper: TrashSweeper
 
+    def heard(self, event: HookEvent) -> bool:
+        """Whether any hook wants to be told."""
+        return self.options.hooks and self.hooks.hears(event)
+
     def fire(
         self, event: HookEvent, *, checkpoint_id: str | None = None, experiment_id: str | None = None, **data: Any
     ) -> HookResult | None:
         """Tell the hooks; a hook that fails is counted, one that says no is in the result."""
         result: HookResult | None = None
-        if not self.options.hooks or not self.hooks.hears(event):
+        if not self.heard(event):
             return result
         with self.failures.tolerated("hook manager"):
             context = HookContext(event=event, data=data, checkpoint_id=checkpoint_id, experiment_id=experiment_id)

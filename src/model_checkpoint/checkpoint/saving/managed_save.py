@@ -92,7 +92,7 @@ def _refuse_nonsense(order: ManagedSave) -> None:
     for name in ("metrics", "metadata", "config"):
         if not isinstance(getattr(order, name), Mapping):
             raise OptionInvalid(f"{name} is a mapping, got {getattr(order, name)!r:.60}. Nothing was saved.")
-    if isinstance(order.tags, str) or not isinstance(order.tags, Sequence | Set):
+    if isinstance(order.tags, str) or not isinstance(order.tags, (Sequence, Set)):
         raise OptionInvalid(
             f"tags are several texts, e.g. tags=['release'], got {order.tags!r:.60}. Nothing was saved."
         )

@@ -52,6 +52,8 @@ def save(services: Services, order: ManagedSave, parts: Mapping[str, Any]) -> st
 
 def announce(services: Services, order: ManagedSave, parts: Mapping[str, Any]) -> ManagedSave:
     """Ask the hooks; one may say no, or change what is recorded with the state."""
+    if not services.heard(HookEvent.BEFORE_CHECKPOINT_SAVE):
+        return order
     asked = {name: getattr(order, name) for name in _CHANGEABLE}
     result = services.fire(
         HookEvent.BEFORE_CHECKPOINT_SAVE,

@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 import sqlite3
 import time
-from collections import Counter
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -46,7 +45,8 @@ class Transactions:
         return self._run(work, WRITE if durable else RELAXED)
 
     def _run(self, work: Work[T], mode: str) -> T:
-        deadline, wait, tries = time.monotonic() + _PATIENCE, _FIRST_WAIT, Counter[Meaning]()
+        deadline, wait = time.monotonic() + _PATIENCE, _FIRST_WAIT
+        tries: dict[Meaning, int] = {}
         while True:
             try:
                 return self._once(work, mode)
@@ -56,7 +56,7 @@ class Transactions:
                 if ours is not None:
                     raise ours from None
                 meaning = meaning_of(error)
-                tries[meaning] += 1
+                tries[meaning] = tries.get(meaning, 0) + 1
                 if tries[meaning] >= _TRIES.get(meaning, tries[meaning] + 1) or time.monotonic() > deadline:
                     raise typed(error, meaning, self.pool.where, self.pool.url) from error
             time.sleep(wait * _chance.random())
