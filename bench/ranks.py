@@ -31,6 +31,7 @@ from model_checkpoint.plan.sharding.share_out import PlannedArray, share_out
 
 WHO, DISK = ("ours", "dcp"), "disk"
 CHUNK, FINE, SMALL_PIECE = 4 << 20, 256 << 10, 16 << 20
+NEAR = 1.15  # times the disk alone: no load can be much faster than that, whatever it is compared with
 
 Words = dict[str, Any]
 
@@ -67,6 +68,23 @@ class State:
 LARGE = State("large", 24, 4096, 4096)  # 1.6 GB
 PIECES = State("pieces", 96, 1200, 1000)  # parts of 1.2 MB, none of which begins or ends with a chunk
 SMALL = (State("2,000", 2_000, 24, 24), State("20,000", 20_000, 24, 24))
+
+
+@dataclass(frozen=True)
+class NearDisk(Promise):
+    """So many times as fast as DCP; or, where the disk does not let anybody be, hardly slower than the disk alone."""
+
+    over_disk: float = 0.0  # seconds of ours over those of the disk alone
+
+    @property
+    def kept(self) -> bool:
+        """Whether one of the two holds."""
+        return super().kept or self.over_disk <= NEAR
+
+    def line(self) -> str:
+        """Both figures as a line of the report."""
+        either = f"or {self.over_disk:.3f} of the disk alone <= {NEAR:g}"
+        return f"  {self.name:<58} {self.value:8.3f}  >= {self.bound:g}, {either}  {'ok' if self.kept else 'MISSED'}"
 
 
 class Ranks:
@@ -180,8 +198,16 @@ class Bench:
                 figures[who].append(ranks.tell("load", who=who, folder=str(place), cold=cold))
         self._judge(title, figures, least)
         if beside_disk:
-            seconds = statistics.median(one["seconds"] for one in figures[DISK])
-            print(f"  {f'{title}, bytes off the disk alone':<54}disk {seconds:8.3f} s", flush=True)
+            self._judge_beside_disk(title, figures)
+
+    def _judge_beside_disk(self, title: str, figures: dict[str, list[Words]]) -> None:
+        """Print what the disk alone takes, and let a promise be kept by who is hardly slower."""
+        seconds = {who: [one["seconds"] for one in figures[who]] for who in ("ours", DISK)}
+        over = statistics.median(own / alone for own, alone in zip(seconds["ours"], seconds[DISK], strict=True))
+        middle = statistics.median(seconds[DISK])
+        print(f"  {f'{title}, bytes off the disk alone':<54}disk {middle:8.3f} s{over:28.2f}x", flush=True)
+        last = self.promises.pop()
+        self.promises.append(NearDisk(last.name, last.value, last.bound, least=True, over_disk=over))
 
     def bytes_read(self, ranks: Ranks, state: State, title: str, dim: int = 0) -> None:
         """Load once more and count the bytes that all ranks ask the system for."""
@@ -260,12 +286,12 @@ def save_pieces(bench: Bench, ranks: Ranks, state: State) -> None:
 def reshard(bench: Bench, *states: State) -> None:
     """Load on two ranks, by columns, on eight, and on three, warm and cold.
 
-    Cold ones are judged where DCP asks for more than it needs. Where the cut is aligned it does not; by columns every
-    chunk holds some of each rank, so that both bring the whole file through the page cache once. What two of its ranks
-    ask for the disk gives once, too, so that a cold row is bounded by the disk, whose own time is printed beside it.
+    Cold ones are judged where DCP asks for more than it needs, which it does not where the cut is aligned. What two of
+    its ranks ask for the disk gives once, though, so that a cold row is bounded by the disk: as many processes that
+    only read the same bytes. Whoever is within 1.15 of their time has kept the promise, too.
     """
     cases = {
-        2: (("rows 4 to 2", 0, 1.2, None), ("rows to columns 4 to 2", 1, 2.0, None)),
+        2: (("rows 4 to 2", 0, 1.2, None), ("rows to columns 4 to 2", 1, 2.0, 2.0)),
         8: (("rows 4 to 8", 0, 2.0, 2.0),),
         3: (("rows 4 to 3", 0, None, None),),
     }

@@ -8,7 +8,7 @@ from tests.distributed.threads import all_well, on_ranks, told
 from tests.precision.precision_models import assert_same, bits, build, train, wrap
 
 import model_checkpoint as mc
-from model_checkpoint.engine.ranks import conversation
+from model_checkpoint.engine.ranks import words
 from model_checkpoint.errors import LimitExceeded
 
 SCENES = "tests.distributed.scenes"
@@ -28,7 +28,7 @@ def test_sums_not_taken_yet_and_shapes_that_no_layout_explains_are_refused_on_al
 
 
 def test_a_rank_that_has_too_much_to_tell_is_named_by_all(tmp_path, monkeypatch):
-    monkeypatch.setattr(conversation, "LONGEST_WORD", 20_000)
+    monkeypatch.setattr(words, "LONGEST_WORD", 20_000)
 
     def save(ranks):
         own = {str(i): secrets.token_hex(32) for i in range(1000 if ranks.rank == 1 else 1)}

@@ -27,6 +27,7 @@ from model_checkpoint.distributed.moving.save_call import SaveCall, parts_to_sav
 from model_checkpoint.distributed.records.load_result import CheckpointLoadResult
 from model_checkpoint.distributed.retrying.fault_tolerance import FaultToleranceHandler
 from model_checkpoint.distributed.retrying.retried_calls import retried
+from model_checkpoint.distributed.storing.limited_calls import deleting
 from model_checkpoint.distributed.storing.storage_contract import FaultHandler
 from model_checkpoint.distributed.storing.storage_factory import StorageFactory
 from model_checkpoint.distributed.storing.storage_roots import Storage, store_of
@@ -35,8 +36,8 @@ from model_checkpoint.distributed.validating.checkpoint_validator import (
     CheckpointValidatorProtocol,
 )
 from model_checkpoint.engine.common.info import CheckpointInfo
-from model_checkpoint.engine.ranks.conversation import Word
 from model_checkpoint.engine.ranks.rank_agreement import agree, require_same
+from model_checkpoint.engine.ranks.words import Word
 from model_checkpoint.engine.root.delete import delete
 from model_checkpoint.engine.root.listing import list_checkpoints
 from model_checkpoint.errors import CheckpointException, ExceptionType, OptionInvalid, WrongReference
@@ -307,11 +308,13 @@ class DistributedCheckpoint:
 
     def _delete(self, prefix: str, cancel: threading.Event | None, turn: int, attend: Attend = None) -> None:
         services, limit = self._services, self._limit("the deletion", None, cancel, prefix)
+        found: list[bool] = []  # whether it was there when this rank began
 
         def mine() -> Word:
             limit.check()
             if not isinstance(prefix, str) or not prefix.strip():
                 raise OptionInvalid(f"checkpoint_prefix={prefix!r}: expected the name of a checkpoint.")
+            found.append(services.store.has(prefix))
             return {"checkpoint_prefix": prefix}
 
         def remove(words: list[Word]) -> Word:
@@ -320,11 +323,14 @@ class DistributedCheckpoint:
                 if not services.store.has(prefix):
                     require_there(services.store, prefix)
                 limit.check()  # whoever asked may have gone meanwhile
-                delete(services.store, name=prefix)
+                delete(deleting(services.store, limit), name=prefix)
             except WrongReference as error:
                 error.type = ExceptionType.STORAGE_ERROR
                 raise
             return {}
+
+        def gone() -> Word | None:
+            return None if found != [True] or services.store.has(prefix) else {}
 
         def work() -> None:
             with (
@@ -338,10 +344,10 @@ class DistributedCheckpoint:
                 ),
             ):
                 services.logger.info("Deleting checkpoint: %s", prefix)
-                agree(LimitedCoordinator(self._coordinator, limit), "delete", mine, remove)
+                agree(LimitedCoordinator(self._coordinator, limit), "delete", mine, remove, find_out=gone)
                 services.logger.info("Checkpoint deleted: %s", prefix)
 
-        self._within(limit, work, attend=attend)
+        self._within(limit, work, attend=attend, landed=lambda: None)
 
 
 def _model_only(options: SaveOptions | None) -> SaveOptions:

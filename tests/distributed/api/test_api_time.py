@@ -1,5 +1,7 @@
 """How long calls may take, in which order they are made, and how they are cancelled."""
 
+import os
+import stat
 import threading
 
 import numpy as np
@@ -180,3 +182,29 @@ def test_a_disk_that_fails_is_tried_again_and_then_told(tmp_path):
         DistributedCheckpoint(LocalCoordinator(), store, handler).save({"w": np.ones(9)}, {"m": 1})
     assert caught.value.type is ExceptionType.STORAGE_ERROR
     assert isinstance(caught.value.inner_exception, OSError)
+
+
+class SlowSwitch(Syscalls):
+    """A disk whose lock on a folder comes when the time is over: right before the manifest is switched."""
+
+    def __init__(self, limit):
+        super().__init__()
+        self.limit = limit
+
+    def flock(self, fd, operation):
+        if stat.S_ISDIR(os.fstat(fd).st_mode):
+            threading.Event().wait(self.limit)
+        super().flock(fd, operation)
+
+
+def test_a_replacement_that_comes_too_late_is_told_as_that_and_not_as_a_failing_disk(tmp_path):
+    first = DistributedCheckpoint(LocalCoordinator(), tmp_path)
+    first.save({"w": 1}, {"m": 1}, SaveOptions(checkpoint_prefix="x"))
+    slow = DistributedCheckpoint(LocalCoordinator(), LocalStore(tmp_path, calls=SlowSwitch(0.6)))
+
+    with pytest.raises(CallTimeout, match=r"the save took longer than 0\.5 s"):
+        slow.save({"w": 2}, {"m": 2}, SaveOptions(checkpoint_prefix="x", overwrite=True, timeout=0.5))
+
+    live = {"w": 0}
+    first.load(live, {"m": 0}, LoadOptions(checkpoint_prefix="x"))
+    assert live == {"w": 1}

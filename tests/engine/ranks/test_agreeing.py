@@ -1,7 +1,9 @@
 """Ranks bring their words, one answer is made of them, and what goes wrong on one is raised on all."""
 
 import gc
+import logging
 import sys
+import threading
 import weakref
 from types import SimpleNamespace
 
@@ -182,3 +184,86 @@ def test_ranks_of_jax_and_mpi_that_save_alone_are_told_which_coordinator_they_ne
     assert "coordinator=JaxCoordinator()" in programs(2, 1)
     assert "coordinator=MpiCoordinator()" in programs(0, 3)
     assert programs(0, 0) == programs(1, 1) == ""
+
+
+class Forgetful:
+    """A coordinator that loses the first word of a topic, as a transport may: a put promises nothing."""
+
+    def __init__(self, inner, topic):
+        self._inner, self.topic = inner, topic
+        self.scope = inner
+
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+    def put(self, key, value):
+        if key.split("/")[-2] == self.topic:
+            self.topic = ""
+            return
+        self._inner.put(key, value)
+
+
+def test_a_word_that_got_lost_is_said_again():
+    """The ranks give signs of life, so that they would wait for each other for ever."""
+
+    def work(ranks):
+        return agree(Forgetful(ranks, "mine"), "sum", lambda: {"n": 2}, lambda words: {"sum": words[1]["n"]})
+
+    assert all_well(on_ranks(2, work, patience=2.0)) == [{"sum": 2}] * 2
+
+
+def seen_when(led):
+    """What agreeing on something visible comes to, whose rank 0 makes it as ``led`` says: two ranks, told by rank."""
+    made = []
+
+    def work(ranks):
+        def find_out():
+            return {"made": True} if made else None
+
+        return agree(ranks, "visible", lambda: {}, lambda words: led(made), find_out=find_out)
+
+    return on_ranks(2, work, patience=0.5), made
+
+
+def test_what_rank_0_made_before_it_was_lost_is_found_out_by_the_others():
+    others = threading.Event()
+
+    def led(made):
+        made.append(1)
+        assert others.wait(60)
+        raise StorageFailure("gone already", "here")
+
+    def release(record):
+        others.set()
+        return True
+
+    log = logging.getLogger("model_checkpoint.ranks")
+    log.addFilter(release)
+    try:
+        outcomes, _ = seen_when(led)
+    finally:
+        log.removeFilter(release)
+
+    assert outcomes == [{"made": True}] * 2
+
+
+def test_rank_0_makes_nothing_once_the_others_have_given_it_up():
+    waiting, made = threading.Event(), []
+
+    def work(ranks):
+        def mine():
+            if ranks.rank:
+                return {}
+            assert waiting.wait(60)  # until the other rank has given up this one
+            return {}
+
+        try:
+            return agree(ranks, "late", mine, lambda words: made.append(1) or {}, find_out=lambda: None)
+        finally:
+            waiting.set()
+
+    outcomes = on_ranks(2, work, patience=0.5)
+
+    assert [type(one) for one in outcomes] == [RankLost] * 2
+    assert [one.ranks for one in outcomes] == [(0,)] * 2
+    assert not made

@@ -8,9 +8,10 @@ from types import SimpleNamespace
 import pytest
 import zstandard
 
-from model_checkpoint.engine.ranks import conversation
-from model_checkpoint.engine.ranks.conversation import Conversation, decode_word, encode_word, program_places
+from model_checkpoint.engine.ranks import conversation, words
+from model_checkpoint.engine.ranks.conversation import Conversation, program_places
 from model_checkpoint.engine.ranks.error_records import told
+from model_checkpoint.engine.ranks.words import decode_word, encode_word
 from model_checkpoint.errors import LimitExceeded, RankFailed, RankLost, StepExists, StorageFailure
 from model_checkpoint.events import Progress
 
@@ -71,7 +72,7 @@ def test_only_long_words_are_compressed_and_all_come_back(length, packed):
 
 def test_a_word_that_is_too_long_is_refused_by_who_would_say_it(monkeypatch):
     said = {"a": "xyz"}
-    monkeypatch.setattr(conversation, "LONGEST_WORD", len(encode_word(said)))
+    monkeypatch.setattr(words, "LONGEST_WORD", len(encode_word(said)))
     assert decode_word(encode_word(said)) == said
 
     with pytest.raises(LimitExceeded, match="takes 12 bytes to tell the others, the limit is 11"):
@@ -79,8 +80,8 @@ def test_a_word_that_is_too_long_is_refused_by_who_would_say_it(monkeypatch):
 
 
 def test_a_word_that_is_too_long_is_not_read_whatever_it_says_of_itself(monkeypatch):
-    monkeypatch.setattr(conversation, "LONGEST_WORD", 1000)
-    monkeypatch.setattr(conversation, "_UNPACKED", 100_000)
+    monkeypatch.setattr(words, "LONGEST_WORD", 1000)
+    monkeypatch.setattr(words, "_UNPACKED", 100_000)
     long = {"a": "x" * 99_000}
     assert decode_word(encode_word(long)) == long
 

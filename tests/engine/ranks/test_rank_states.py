@@ -177,7 +177,7 @@ def test_metrics_metadata_and_sizes_are_what_every_rank_is_told(root):
 
 
 def test_metadata_too_long_to_be_told_are_read_from_the_manifest(root, monkeypatch):
-    monkeypatch.setattr("model_checkpoint.engine.ranks.conversation.LONGEST_WORD", 3000)
+    monkeypatch.setattr("model_checkpoint.engine.ranks.words.LONGEST_WORD", 3000)
     noise = np.random.default_rng(3).bytes(4000).hex()
 
     infos = save_all(root, 2, lambda rank: {"a": 1}, step=1, metadata={"noise": noise})

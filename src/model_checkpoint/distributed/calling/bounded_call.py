@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from model_checkpoint.distributed.calling.call_limit import CallLimit
 from model_checkpoint.distributed.calling.pending_call import Attend, PendingCall
@@ -54,8 +54,9 @@ def within(
     """
     call = PendingCall(limit.what, _as_here(work), threading.Event(), attend, daemon=True)
     try:
-        return call.result(min(limit.left + telling + LAST_WORDS, threading.TIMEOUT_MAX))
+        return call.result(min(limit.left + telling, threading.TIMEOUT_MAX))
     except CallTimeout:
+        call.wait(LAST_WORDS)  # if all of this process was stopped, it has not had the time to say anything
         if call.done():
             return call.result()
         call.at_end(late)
@@ -83,9 +84,11 @@ def _ended(limit: CallLimit, rank: int, world_size: int, *, may_land: bool) -> C
     asked = None if settle is None else PendingCall("settle", settle, threading.Event(), daemon=True)
     end = time.monotonic() + LAST_WORDS
     while True:
-        word = limit.outcome()
+        word = _said(limit)
+        if word is not None and "error" in word:
+            return limit.told(retold(word["error"], world_size, named=not word.get("common", False)))
         if word is not None:
-            return retold(word["error"], world_size, named=not word.get("common", False)) if "error" in word else None
+            return None
         if asked is None:
             return hung
         try:
@@ -93,6 +96,15 @@ def _ended(limit: CallLimit, rank: int, world_size: int, *, may_land: bool) -> C
         except (CheckpointException, OSError) as failure:
             if asked.done() or time.monotonic() > end:
                 return limit.unsettled(failure)
+
+
+def _said(limit: CallLimit) -> dict[str, Any] | None:
+    """What other ranks say became of the call; nothing if what keeps their words hangs, too."""
+    look = PendingCall("outcome", limit.outcome, threading.Event(), daemon=True)
+    try:
+        return look.result(LAST_WORDS)
+    except CallTimeout:
+        return None
 
 
 def _as_here(work: Callable[[], T]) -> Callable[[], T]:

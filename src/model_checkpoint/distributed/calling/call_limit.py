@@ -15,9 +15,9 @@ from typing import Any
 
 from model_checkpoint import forks
 from model_checkpoint.distributed.errors import CallCancelled, CallTimeout
-from model_checkpoint.errors import CheckpointException, DurabilityUnknown, ExceptionType, PartlyLoaded
+from model_checkpoint.engine.ranks.error_records import changed_here
+from model_checkpoint.errors import CheckpointException, DurabilityUnknown, PartlyLoaded
 from model_checkpoint.events import Progress
-from model_checkpoint.name_lists import some_of
 
 Outcome = Callable[[], dict[str, Any] | None]
 Settle = Callable[[], bool]
@@ -56,6 +56,7 @@ class CallLimit:
         self._touched: Touched | None = None  # what a load has changed, once the ranks have begun to
         self._settle: Settle | None = None  # how a save is ended for good, once it is complete
         self._outcome: Outcome = lambda: None  # how the call has ended, by what other ranks have said
+        self._awaited: Sequence[int] = ()  # the ranks whose words are waited for right now
         self.gated = self._passed = False  # whether it is published in passing, and whether somebody has passed
 
     @property
@@ -117,16 +118,20 @@ class CallLimit:
         self.check()
         self._settle = settle
 
+    @contextmanager
+    def waiting_for(self, ranks: Sequence[int]) -> Iterator[None]:
+        """While words of others are waited for: if they never come, it is for them that the call hangs."""
+        self._awaited = ranks
+        yield
+        self._awaited = ()
+
     def conversing(self, outcome: Outcome) -> None:
         """From here on ``outcome`` tells what other ranks say became of the call, if they have said it."""
         self._outcome = outcome
 
     def outcome(self) -> dict[str, Any] | None:
-        """What other ranks say became of a call that was left; they may have given this rank up long before.
-
-        What a load has changed here, nobody else knows.
-        """
-        return self._outcome() if self._touched is None else None
+        """What other ranks say became of a call that was left; they may have given this rank up long before."""
+        return self._outcome()
 
     def settle(self, rank: int) -> Settle | None:
         """What ends a save that was left, and tells whether it is committed; None if it cannot be.
@@ -157,8 +162,14 @@ class CallLimit:
         return error
 
     def hung(self, rank: int) -> CallTimeout:
-        """The error for a call that does not even come back to say that its time is over."""
-        aftermath = self._aftermath if self._touched is None else "It changes nothing any more."
+        """The error for a call that does not even come back to say that its time is over.
+
+        What waits for rank 0 may hang in a store that has stopped with it.
+        """
+        if rank and self._awaited:
+            return self.late(self._awaited)
+        replaced, partial = ((), ()) if self._touched is None else self._touched()
+        aftermath = "It changes nothing any more." if replaced or partial else self._aftermath
         error = CallTimeout(
             f"{self._hangs(rank)} {aftermath} Look for the rank or the disk that does not answer.", self._where
         )
@@ -188,26 +199,10 @@ class CallLimit:
         )
 
     def told(self, error: CheckpointException) -> CheckpointException:
-        """What all ranks raise of an error: a late rank 0 as what it is told as; what has changed is named."""
+        """What this rank raises of an error: a late rank 0 as what it is told as; what has changed here is named."""
         error = getattr(error, "told_as", error)
-        if not isinstance(error, CallTimeout) or self._touched is None:
+        replaced, partial = ((), ()) if self._touched is None else self._touched()
+        if isinstance(error, PartlyLoaded) or not (replaced or partial):
             return error
-        replaced, partial = self._touched()
-        if self._world_size == 1 and not replaced and not partial:
-            return error
-        return self._partly(error, replaced, partial)
-
-    def _partly(self, error: CallTimeout, replaced: Sequence[str], partial: Sequence[str]) -> PartlyLoaded:
-        made = PartlyLoaded(
-            f"{error.message} Until then this rank had replaced: {some_of(replaced)}; in part: "
-            f"{some_of(partial)}; the others may have got further. Load again into the same objects "
-            "before they are used.",
-            error.checkpoint_path or self._where,
-            replaced=replaced,
-            partial=partial,
-            inner_exception=error,
-        )
-        made.type = ExceptionType.TIMEOUT
-        made.ranks = getattr(error, "ranks", ())  # type: ignore[attr-defined]
-        made.__cause__ = error
-        return made
+        error.checkpoint_path = error.checkpoint_path or self._where
+        return changed_here(error, replaced, partial)

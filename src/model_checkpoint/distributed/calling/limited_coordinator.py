@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from model_checkpoint.coordination import Coordinator
@@ -18,7 +18,6 @@ from model_checkpoint.distributed.errors import CallTimeout
 from model_checkpoint.errors import RankLost
 
 _TELLING = 2.0  # seconds in which rank 0 ends a call whose time is over, and tells the others
-_SLOW = 0.5  # seconds after which a store has not answered
 _NEVER = 60.0  # seconds of silence after the end of a call, which nobody waits for
 
 
@@ -42,7 +41,6 @@ class LimitedCoordinator:
     def __init__(self, inner: Coordinator, limit: CallLimit) -> None:
         self._inner, self._limit = inner, limit
         self.scope = getattr(inner, "scope", inner)
-        self._delay = 0.0  # seconds by which the store answered late when it was last asked, if it did
 
     def __getattr__(self, name: str) -> Any:  # what a coordinator may have besides, such as program_ranks
         return getattr(self._inner, name)
@@ -70,29 +68,21 @@ class LimitedCoordinator:
 
     def put(self, key: str, value: bytes) -> None:
         """Let every rank find ``value`` under ``key``; also when the time is over, so that all learn of it."""
-        self._inner.put(key, value)
+        with nullcontext() if "/beat/" in key else self._limit.waiting_for([0]):  # who keeps what is said
+            self._inner.put(key, value)
 
     def collect(self, keys: Sequence[str], until: float) -> dict[str, bytes]:
         """What is known of ``keys`` when all are there, or at ``until``; raises if who waits for them may no longer."""
         now, end = time.monotonic(), self._limit.end + (self.telling if self.rank else 0.0)
-        too_slow = self._delay > 0 and min(max(until, now), end) + self._delay > end
-        if until <= now:
-            return {} if too_slow else self._ask(keys, until)
-        self._limit.check_cancel() if self.rank == 0 else self._limit.check_interrupt()
-        if too_slow:  # the store did not answer, and what it would say now would come after the end
-            time.sleep(max(0.0, self._limit.left))
-            raise self._late(_speakers(keys))
-        found = self._ask(keys, min(until, end))
-        if now >= end and (missing := [key for key in keys if key not in found]):
-            raise self._late(_speakers(missing))
-        return found
-
-    def _ask(self, keys: Sequence[str], until: float) -> dict[str, bytes]:
-        """Ask the store, and note by how much its answer, or that there is none, came after ``until``."""
-        due = max(until, time.monotonic())
-        found = self._inner.collect(keys, until)
-        late = time.monotonic() - due
-        self._delay = late if late > _SLOW else 0.0
+        looks = until <= now
+        if not looks:
+            self._limit.check_cancel() if self.rank == 0 else self._limit.check_interrupt()
+        with self._limit.waiting_for(_speakers(keys)):
+            found = self._inner.collect(keys, until if looks else min(until, end))
+            missing = [key for key in keys if key not in found]
+            if missing and not looks and now >= end:  # who was stopped has looked for the end of the call before
+                away = now > self._limit.end + self.telling  # so late that the others have given rank 0 up
+                raise self._late([0] if away else _speakers(missing))
         return found
 
     def _late(self, ranks: Sequence[int]) -> Exception:

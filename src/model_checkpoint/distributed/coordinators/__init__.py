@@ -2,6 +2,7 @@
 
 ranked       which rank this is, of how many, and how long silence may last.
 bounded      calls that come back in time, whatever the other side does.
+kept_words   which words of which calls are still there.
 local        one process, or several threads of one.
 torch_group  the store of a torch.distributed process group.
 mpi          messages of MPI.

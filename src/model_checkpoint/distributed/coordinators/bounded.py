@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from model_checkpoint import forks
 
 T = TypeVar("T")
+_Call = tuple[Callable[[], Any], queue.SimpleQueue[Any]]
 
 _LAST_WAIT = 2.0  # seconds that the end of a program waits for its calls: a store that answers does so in less
 _in_use: weakref.WeakSet[BoundedCalls] = weakref.WeakSet()
@@ -42,7 +43,7 @@ class BoundedCalls:
         _in_use.add(self)
 
     def _begin(self) -> None:
-        self._work: queue.SimpleQueue[tuple[Callable[[], Any], queue.SimpleQueue[Any]]] = queue.SimpleQueue()
+        self._work: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._guard, self._busy = forks.lock(), forks.lock()
 
@@ -70,7 +71,11 @@ class BoundedCalls:
     def _leave_behind(self) -> None:
         """The next call gets a thread of its own; the old one ends when, and if, its call does."""
         with self._guard:
+            self._work.put(None)
             self._work, self._thread, self._busy = queue.SimpleQueue(), None, forks.lock()
+
+    def __del__(self) -> None:
+        self._work.put(None)
 
     def end(self, until: float) -> None:
         """Wait for the call under way, if there is one, and let no other begin."""
@@ -84,14 +89,18 @@ def _end_all() -> None:
         calls.end(until)
 
 
-def _serve(work: queue.SimpleQueue[Any], busy: threading.Lock) -> None:
-    while True:
-        call, answer = work.get()
+def _serve(work: queue.SimpleQueue[_Call | None], busy: threading.Lock) -> None:
+    while (one := work.get()) is not None:
         with busy:
-            try:
-                answer.put((True, call()))
-            except BaseException as error:  # noqa: BLE001  # carried to the caller
-                answer.put((False, error))
+            _make(*one)
+        del one  # while it waits the thread holds nothing, so that whoever uses it can go, and it ends
+
+
+def _make(call: Callable[[], Any], answer: queue.SimpleQueue[Any]) -> None:
+    try:
+        answer.put((True, call()))
+    except BaseException as error:  # noqa: BLE001  # carried to the caller
+        answer.put((False, error))
 
 
 def pause(nap: float, until: float, world_size: int = 64) -> float:

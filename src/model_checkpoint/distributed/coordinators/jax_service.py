@@ -7,7 +7,6 @@ half-committed is visible, and that is all that can be promised.
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -17,11 +16,12 @@ from jax._src import distributed  # the client of the service has no public name
 
 from model_checkpoint.coordination import PATIENCE
 from model_checkpoint.distributed.coordinators.bounded import BoundedCalls, NoAnswer, pause
+from model_checkpoint.distributed.coordinators.kept_words import KeptWords
 from model_checkpoint.distributed.coordinators.ranked import RankedCoordinator
 from model_checkpoint.errors import OptionInvalid
 
 _CALL_SECONDS = 5.0
-_KEPT_CALLS = 8  # several saves may be under way at once, and a rank may still be about to read the last
+_kept: list[tuple[Any, KeptWords]] = []  # the words of the service that this process has a client of now
 
 
 class JaxCoordinator(RankedCoordinator):
@@ -46,7 +46,7 @@ class JaxCoordinator(RankedCoordinator):
         self._look_seconds = min(_CALL_SECONDS, patience / 8)  # one look after the other adds up to the patience
         self.scope = self._client
         self._calls = {"talk": BoundedCalls("jax"), "beat": BoundedCalls("jax-beat")}
-        self._put: deque[str] = deque()
+        self._kept = _kept_by(self._client)
 
     def put(self, key: str, value: bytes) -> None:
         """Set a key of the service; if it does not answer, the others will notice our silence."""
@@ -63,11 +63,7 @@ class JaxCoordinator(RankedCoordinator):
 
     def _tidy(self, key: str) -> None:
         """Forget the keys of earlier calls, which rank 0 does for all."""
-        call = key.rsplit("/", 2)[0]
-        if call not in self._put:
-            self._put.append(call)
-        while len(self._put) > _KEPT_CALLS:
-            old = self._put.popleft()
+        for old in self._kept.note(key):
             if self._rank == 0:
                 self._client.key_value_delete(_named(f"{old}/"))
 
@@ -92,6 +88,13 @@ class JaxCoordinator(RankedCoordinator):
     def _read(self, folder: str) -> dict[str, bytes]:
         lead = len(_named(""))
         return {key[lead:]: value for key, value in self._client.key_value_dir_get_bytes(_named(f"{folder}/"))}
+
+
+def _kept_by(client: Any) -> KeptWords:
+    """What is kept by all coordinators of one client."""
+    if not _kept or _kept[0][0] is not client:
+        _kept[:] = [(client, KeptWords())]
+    return _kept[0][1]
 
 
 def _line(key: str) -> str:

@@ -17,11 +17,11 @@ from mpi4py import MPI
 from model_checkpoint import forks
 from model_checkpoint.coordination import PATIENCE
 from model_checkpoint.distributed.coordinators.bounded import pause
+from model_checkpoint.distributed.coordinators.kept_words import KeptWords
 from model_checkpoint.distributed.coordinators.ranked import RankedCoordinator
 from model_checkpoint.errors import OptionInvalid
 
 _TAG = 17
-_KEPT_CALLS = 8  # several saves may be under way at once
 _copies: dict[int, Any] = {}  # our own copy of each communicator, so that no message is taken by the program
 
 
@@ -83,6 +83,7 @@ class _Post:
         comm.Set_errhandler(MPI.ERRORS_RETURN)
         self.comm = comm
         self._values: dict[str, bytes] = {}
+        self._kept = KeptWords()
         self._outgoing: list[bytes] = []  # what waits for a thread that may send it
         self._under_way: list[tuple[Any, bytes]] = []
         self._guard = forks.lock()
@@ -132,9 +133,7 @@ class _Post:
         return True
 
     def _forget_old(self, key: str) -> None:
-        """Keep only the words of the last calls; the number of a call stands at the end of its name."""
-        call = key.rsplit("/", 2)[0]
-        topic, _, number = call.rpartition("-")
-        old = f"{topic}-{int(number) - _KEPT_CALLS}/" if number.isdecimal() else ""
-        for gone in [one for one in self._values if old and one.startswith(old)]:
-            del self._values[gone]
+        """Keep only the words of the last calls."""
+        for keys in self._kept.note(key).values():
+            for gone in keys:
+                self._values.pop(gone, None)

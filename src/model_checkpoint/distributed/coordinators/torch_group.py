@@ -7,8 +7,8 @@ its calls ignore their timeouts while its host is stopped, so each runs where it
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -21,13 +21,14 @@ from torch._C._distributed_c10d import PrefixStore
 from model_checkpoint import forks
 from model_checkpoint.coordination import PATIENCE, Exchange
 from model_checkpoint.distributed.coordinators.bounded import BoundedCalls, NoAnswer, pause
+from model_checkpoint.distributed.coordinators.kept_words import KeptWords
 from model_checkpoint.distributed.coordinators.ranked import RankedCoordinator
 from model_checkpoint.errors import OptionInvalid
 
 T = TypeVar("T")
 
 _CALL_SECONDS = 5.0  # what a living host answers within, however busy
-_KEPT_CALLS = 8  # whose keys stay: several saves may be under way at once, and a rank may still be about to read
+_CONNECT_SECONDS = 30.0  # for both connections of a group, which are there before anybody's silence is counted
 
 
 class TorchCoordinator(RankedCoordinator):
@@ -55,41 +56,34 @@ class TorchCoordinator(RankedCoordinator):
             raise OptionInvalid("TorchCoordinator: this process is not of that group. Save where it is.")
         self._seconds = min(_CALL_SECONDS, patience / 2)
         self._look_seconds = min(_CALL_SECONDS, patience / 8)  # one look after the other adds up to the patience
-        store: Any = self._group.get_group_store()
         self.scope = self._group
         self.program_ranks: Sequence[int] = dist.get_process_group_ranks(self._group)
-        births = f"born/{self._rank}"
-        self._lines = {"talk": _Line(store, self._group, births), "beat": _Line(store, self._group, births)}
-        self._put: OrderedDict[str, set[str]] = OrderedDict()
-        self._tidying = forks.lock()
+        self._post = _post_of(self._group, self._rank)
+        self._post.connect()
         self.exchange: Exchange | None = self._send_around if exchange else None
 
     def put(self, key: str, value: bytes) -> None:
         """Set a key of the group's store; if the host does not take it, the others will notice our silence."""
-        line = self._lines["beat" if "/beat/" in key else "talk"]
+        line = self._post.line_of(key)
         for _ in range(2):  # a connection that hangs is left behind, and the word is said once more on another
             try:
                 line.run(lambda store: store.set(key, value), self._seconds)
-                self._tidy(key, line)
+                self._forget(self._post.kept.note(key), line)
                 return
             except NoAnswer:
                 continue
             except RuntimeError:  # what c10d raises; DistError is one
                 return
 
-    def _tidy(self, key: str, line: _Line) -> None:
-        """Forget the keys of earlier calls, so that the store does not grow with every save."""
-        with self._tidying:
-            keys = self._put.setdefault(key.rsplit("/", 2)[0], set())
-            keys.add(key)
-            self._put.move_to_end(key.rsplit("/", 2)[0])
-            old = [self._put.popitem(last=False)[1] for _ in range(len(self._put) - _KEPT_CALLS)]
-        if old:
-            line.run(lambda store: [store.delete_key(one) for some in old for one in some], self._seconds)
+    def _forget(self, old: Mapping[str, set[str]], line: _Line) -> None:
+        """Remove the keys of earlier calls, so that the store does not grow with every save."""
+        keys = [key for some in old.values() for key in some]
+        if keys:
+            line.run(lambda store: [store.delete_key(key) for key in keys], self._seconds)
 
     def collect(self, keys: Sequence[str], until: float) -> dict[str, bytes]:
         """Read keys of the group's store until all are there."""
-        line = self._lines["beat" if keys and "/beat/" in keys[0] else "talk"]
+        line = self._post.line_of(keys[0] if keys else "")
         found: dict[str, bytes] = {}
         end, nap = max(until, time.monotonic()) + self._look_seconds, 0.0005
         try:
@@ -136,32 +130,58 @@ def _read(store: Any, keys: Sequence[str]) -> dict[str, bytes]:
     return dict(zip(there, store.multi_get(list(there)), strict=True)) if there else {}
 
 
-_births: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+class _GroupPost:
+    """What all coordinators of a group have in common: two connections to its store, and the words that are there."""
+
+    def __init__(self, store: Any, rank: int) -> None:
+        self._base, self._rank = store, rank
+        self._birth, self._counting = 0, forks.lock()
+        self._lines = {"talk": _Line(self._connected), "beat": _Line(self._connected)}
+        self.kept = KeptWords()
+
+    def line_of(self, key: str) -> _Line:
+        """The connection that a word goes through: a sign of life never waits behind another word."""
+        return self._lines["beat" if "/beat/" in key else "talk"]
+
+    def connect(self) -> None:
+        """Connect now, where that may take its time; what does not answer yet is asked again by the first word."""
+        end = time.monotonic() + _CONNECT_SECONDS
+        with suppress(NoAnswer, RuntimeError):
+            for line in self._lines.values():
+                line.run(lambda _: None, end - time.monotonic())
+
+    def _connected(self) -> Any:
+        """A connection of its own, to words of this group alone: one made anew must not find those of one before."""
+        mine = PrefixStore("model_checkpoint", _cloned(self._base))
+        mine.set_timeout(timedelta(seconds=_CALL_SECONDS))
+        with self._counting:
+            self._birth = self._birth or mine.add(f"born/{self._rank}", 1)
+        return PrefixStore(str(self._birth), mine)
+
+
+_posts: WeakKeyDictionary[Any, _GroupPost] = WeakKeyDictionary()
 _counting = forks.lock()
 
 
-def _birth(store: Any, group: Any, key: str) -> int:
-    """Which group of this process over this store it is: one made anew must not find words of the one before."""
+def _post_of(group: Any, rank: int) -> _GroupPost:
     with _counting:
-        if group not in _births:
-            _births[group] = store.add(key, 1)
-        return _births[group]
+        if group not in _posts:
+            _posts[group] = _GroupPost(group.get_group_store(), rank)
+        return _posts[group]
 
 
 class _Line:
-    """One connection of our own to the store: two users of one connection wait for each other."""
+    """One connection to the store: two users of one connection wait for each other."""
 
-    def __init__(self, store: Any, group: Any, births: str) -> None:
-        self._base, self._group, self._births = store, group, births
+    def __init__(self, connect: Callable[[], Any]) -> None:
+        self._connect = connect
         self._store: Any = None
         self._calls = BoundedCalls("store")
 
     def run(self, call: Callable[[Any], T], seconds: float) -> T:
         def connected() -> T:
             if self._store is None:
-                mine = PrefixStore("model_checkpoint", _cloned(self._base))
-                mine.set_timeout(timedelta(seconds=_CALL_SECONDS))
-                self._store = PrefixStore(str(_birth(mine, self._group, self._births)), mine)
+                self._store = self._connect()
             return call(self._store)
 
         try:

@@ -13,8 +13,8 @@ from model_checkpoint.distributed.storing.storage_roots import Storage, store_of
 from model_checkpoint.engine.background.save_async import save_async
 from model_checkpoint.engine.common.progress import Listen
 from model_checkpoint.engine.jobs.job import SaveJob
-from model_checkpoint.engine.ranks.conversation import Word
 from model_checkpoint.engine.ranks.rank_agreement import agree
+from model_checkpoint.engine.ranks.words import Word
 from model_checkpoint.engine.writing.save import save
 from model_checkpoint.errors import UnsupportedType
 

@@ -13,8 +13,8 @@ from model_checkpoint.distributed.records.load_result import LoadResult
 from model_checkpoint.distributed.records.shard_data import ShardData
 from model_checkpoint.distributed.storing.storage_roots import Storage, store_of
 from model_checkpoint.engine.common.progress import Listen
-from model_checkpoint.engine.ranks.conversation import Word
 from model_checkpoint.engine.ranks.rank_agreement import agree, require_same
+from model_checkpoint.engine.ranks.words import Word
 from model_checkpoint.engine.reading.load import load
 from model_checkpoint.errors import OptionInvalid, WrongReference
 from model_checkpoint.plan import LoadReport

@@ -24,8 +24,8 @@ from model_checkpoint.distributed.records.checkpoint_metadata import CheckpointM
 from model_checkpoint.distributed.records.load_result import CheckpointLoadResult
 from model_checkpoint.distributed.validating.checkpoint_validator import COMPATIBILITY
 from model_checkpoint.distributed.validating.validation_result import ValidationResult
-from model_checkpoint.engine.ranks.conversation import Word
 from model_checkpoint.engine.ranks.rank_agreement import agree, require_same
+from model_checkpoint.engine.ranks.words import Word
 from model_checkpoint.engine.root.listing import read_any_manifest
 from model_checkpoint.errors import (
     CheckpointException,

@@ -16,8 +16,8 @@ from model_checkpoint.distributed.moving.checkpoint_coordinator import Checkpoin
 from model_checkpoint.distributed.moving.live_parts import state_to_save
 from model_checkpoint.distributed.moving.prefixes import default_prefix
 from model_checkpoint.distributed.storing.limited_calls import limited
-from model_checkpoint.engine.ranks.conversation import Word
 from model_checkpoint.engine.ranks.rank_agreement import agree, require_same
+from model_checkpoint.engine.ranks.words import Word
 from model_checkpoint.errors import CheckpointException, ExceptionType, OptionInvalid
 from model_checkpoint.tree import rng_state
 

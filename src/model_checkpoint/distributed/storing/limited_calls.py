@@ -8,6 +8,7 @@ user's own, it is the verdict of many ranks, or else the manifest.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import TypeVar
 
 from model_checkpoint.distributed.calling.call_limit import CallLimit
@@ -44,6 +45,19 @@ class LimitedCalls(WrappedCalls):
             super().exchange(one, other)
 
 
+class LimitedDeletion(WrappedCalls):
+    """The system calls of a store, of which the one that takes a checkpoint away looks at the clock."""
+
+    def __init__(self, inner: Syscalls, limit: CallLimit) -> None:
+        super().__init__(inner)
+        self._limit = limit
+
+    def rename(self, source: str, target: str, *, out_of: int | None = None, into: int | None = None) -> None:
+        """Rename; a checkpoint to the trash only in time."""
+        with self._limit.passing() if "/checkpoints/" in source else nullcontext():
+            super().rename(source, target, out_of=out_of, into=into)
+
+
 class LimitedRequests:
     """The requests of a bucket, of which those that publish look at the clock."""
 
@@ -75,3 +89,10 @@ def limited(store: Store, limit: CallLimit, *, alone: bool = True) -> Store:
     if isinstance(store, ObjectStore):
         return store.with_requests(lambda through: LimitedRequests(through, limit, alone=alone))
     return store.gated(limit.passing) if isinstance(store, KeyedStore) else store
+
+
+def deleting(store: Store, limit: CallLimit) -> Store:
+    """The same store, from whose folder nothing is deleted once the time is over."""
+    if isinstance(store, LocalStore):
+        return store.with_calls(lambda calls: LimitedDeletion(calls, limit))
+    return store

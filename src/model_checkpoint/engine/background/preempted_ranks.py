@@ -8,8 +8,8 @@ from typing import Any
 from model_checkpoint import tree
 from model_checkpoint.coordination import Coordinator
 from model_checkpoint.engine.common.info import CheckpointInfo, path_of
-from model_checkpoint.engine.ranks.conversation import Word
 from model_checkpoint.engine.ranks.rank_agreement import agree
+from model_checkpoint.engine.ranks.words import Word
 from model_checkpoint.engine.root.listing import read_listed, to_info
 from model_checkpoint.engine.writing.rank_saves.save_ranks import save_on_ranks
 from model_checkpoint.engine.writing.request import SaveRequest

@@ -17,16 +17,13 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import TracebackType
 from typing import Any, TypeVar
 
-import msgspec
-import zstandard
-
 from model_checkpoint.coordination import Coordinator, Exchange
 from model_checkpoint.engine.ranks.call_numbers import call_number
 from model_checkpoint.engine.ranks.error_records import retold, told
+from model_checkpoint.engine.ranks.words import Word, decode_word, encode_word
 from model_checkpoint.errors import (
     CheckpointException,
     CheckpointNotFound,
-    LimitExceeded,
     OptionInvalid,
     RankFailed,
     RankLost,
@@ -35,50 +32,17 @@ from model_checkpoint.errors import (
     WrongReference,
 )
 from model_checkpoint.events import Progress
-from model_checkpoint.options import MIB
 
 T = TypeVar("T")
-Word = dict[str, Any]
 Touched = Callable[[], tuple[Sequence[str], Sequence[str]]]  # live leaves replaced so far, in whole and in part
 Changing = Callable[[Touched], AbstractContextManager[None]]
 
-LONGEST_WORD = 32 * MIB
-_UNPACKED = 16 * LONGEST_WORD  # of one that travels compressed
 _OVER = "over"  # under which it is said how the call has ended
 _LAST_WORD = 0.25  # seconds in which a store that answers has taken the last word
 _COME_BY = 0.005  # seconds between two looks at what other threads want to say
-_COMPRESS_ABOVE = 64 << 10
+_LOOK = 0.02  # seconds between two looks for the end of the call
+_REPEATS = 4  # how often within its patience a rank that waits says its last word again: a transport may lose one
 _OF_THE_CALL = (StepExists, OptionInvalid, StructureMismatch, CheckpointNotFound, WrongReference)
-_MAGIC = b"\x28\xb5\x2f\xfd"
-
-
-def encode_word(word: Mapping[str, Any]) -> bytes:
-    """A message as bytes; one that is too long is refused here, not on the ranks that would have to read it."""
-    data = msgspec.json.encode(word)
-    plain = len(data)
-    if plain > _COMPRESS_ABOVE:
-        data = zstandard.ZstdCompressor(level=3, write_content_size=True).compress(data)
-    if len(data) > LONGEST_WORD or plain > _UNPACKED:
-        raise LimitExceeded(
-            f"what this rank has of its own takes {len(data)} bytes to tell the others, the limit is {LONGEST_WORD}. "
-            "Put large per-rank values into arrays, or give ranks the same structure."
-        )
-    return data
-
-
-def decode_word(data: bytes) -> Word:
-    """The message in bytes of another rank; never an object, never larger than the limit."""
-    packed = data.startswith(_MAGIC)
-    size = zstandard.frame_content_size(data) if packed else len(data)
-    if len(data) > LONGEST_WORD or not 0 <= size <= (_UNPACKED if packed else LONGEST_WORD):
-        raise LimitExceeded(
-            f"a word of another rank takes {len(data)} bytes, {size} unpacked; at most {LONGEST_WORD} and {_UNPACKED} "
-            "are read. Run the same release of this library on all ranks."
-        )
-    if packed:
-        data = zstandard.ZstdDecompressor().decompress(data)
-    word: Word = msgspec.json.decode(data, type=dict[str, Any])
-    return word
 
 
 def program_places(coordinator: Coordinator) -> dict[int, int]:
@@ -87,7 +51,7 @@ def program_places(coordinator: Coordinator) -> dict[int, int]:
     return {int(rank): place for place, rank in enumerate(range(coordinator.world_size) if ranks is None else ranks)}
 
 
-def as_told(error: RankLost) -> CheckpointException:
+def as_told(error: CheckpointException) -> CheckpointException:
     """What all ranks raise of rank 0 that was given up; one that was late for a call with a limit has its own error."""
     made: CheckpointException = getattr(error, "told_as", error)
     return made
@@ -112,6 +76,9 @@ class Conversation:
         self._waits = False
         self.gone: RankLost | None = None  # if rank 0 was given up here: then there is nobody to talk to
         self._unheard: float | None = None  # since when rank 0 has not taken what it is told
+        self._said: tuple[str, bytes] | None = None  # the last word of this rank
+        self._sign = time.monotonic()  # when it was said, or the others were heard
+        self._missed = False  # whether it has ever given no sign for longer than others wait
         self._is_over = False
         self._over = threading.Event()
         self._herald: threading.Thread | None = None
@@ -208,14 +175,44 @@ class Conversation:
         """Tell rank 0, or as rank 0 tell all."""
         if self.gone is not None:
             return
-        began = time.monotonic()
-        self._coordinator.put(self._key(topic, self.rank), encode_word(word))
+        self._said = self._key(topic, self.rank), encode_word(word)
+        began = self._put()
         slow = not self.leads and time.monotonic() - began > self._slice
         self._unheard = began if slow else None  # a word that nobody takes is silence, too
 
-    def outcome(self) -> Word | None:
-        """How the call has ended, if somebody has said so: with an error, or with what a save has made."""
-        return self._ended(_OVER).get(0)
+    def _put(self) -> float:
+        """Say the last word, perhaps once more; return when that began."""
+        self._note_sign()
+        began = self._sign
+        if self._said is not None:
+            self._coordinator.put(*self._said)
+        return began
+
+    def _note_sign(self) -> None:
+        self._missed, self._sign = self.was_away, time.monotonic()
+
+    def outcome(self, within: float = 0.0) -> Word | None:
+        """How the call has ended, if somebody says so by then: with an error, or with what a save has made."""
+        end = time.monotonic() + within
+        while (over := self._ended(_OVER).get(0)) is None and time.monotonic() < end:
+            time.sleep(_LOOK)
+        return over
+
+    def given_up(self, *, soon: bool = False) -> Word | None:
+        """Rank 0: how the others have ended the call, if they have, or do so ``soon``."""
+        wait = 1.0 if self.was_away else _LAST_WORD if soon else 0.0
+        return self.outcome(wait) if self.world_size > 1 else None
+
+    @property
+    def was_away(self) -> bool:
+        """Whether this rank has given no sign for longer than others wait."""
+        return self._missed or time.monotonic() - self._sign > self.patience
+
+    def require_heard(self) -> None:
+        """Rank 0, before anybody can see something of the call: raise what ended it if others gave this rank up."""
+        over = self.given_up() if self.was_away else None
+        if over is not None and "error" in over:
+            raise retold(over["error"], self.world_size, named=False)
 
     def end_for_leader(self, word: Word) -> None:
         """Say for rank 0, which was given up, how the call has ended: to the others, and to itself if it goes on.
@@ -247,7 +244,9 @@ class Conversation:
     def hear_all(self, topic: str, mine: Mapping[str, Any]) -> list[Word]:
         """Rank 0: what every rank says, in their order; raise the error one of them tells, or who is missing."""
         others = list(range(1, self.world_size))
+        self._note_sign()
         heard = self._hear(topic, others)
+        self._note_sign()
         if 0 in heard:  # the others have given this rank up
             raise retold(heard[0]["error"], self.world_size, named=False)
         words = [heard.get(rank, {}) if rank else dict(mine) for rank in range(self.world_size)]
@@ -281,7 +280,10 @@ class Conversation:
             found = self._collect(list(keys), began + self._slice)
             heard |= {keys[key]: decode_word(value) for key, value in found.items()}
             self._ticks += 1
-            if time.monotonic() - began > self.patience + self._slice and not found:
+            away = time.monotonic() - began > self.patience + self._slice
+            if away and not found and not self._spoken(topic, missing):
+                if over := self._over_for(ranks, _LAST_WORD):
+                    return over
                 raise self._stopped()
             if any("error" in word for word in heard.values()):
                 break
@@ -290,13 +292,14 @@ class Conversation:
                 beats, asked = {self._key("beat", rank): rank for rank in missing}, time.monotonic()
                 signs = self._coordinator.collect(list(beats), asked)
                 watch.note({beats[key]: value for key, value in signs.items()})
-                answers = time.monotonic() - asked < self._slice  # else each look more takes as long, and tells nothing
+                answers = time.monotonic() - asked < _LAST_WORD  # else each look more takes as long, and tells nothing
                 heard |= self._ended(end) if end and answers else {}
-                over = self.outcome() if answers else None
-                if over is not None and (ranks == [0] or "error" in over):
-                    return {0: over}
+                if answers and (over := self._over_for(ranks)):
+                    return over
+                if answers and time.monotonic() - self._sign > self.patience / _REPEATS:
+                    self._put()
                 silent = [rank for rank in missing if watch.silence(rank) > self.patience]
-                if silent:
+                if silent and not self._spoken(topic, silent):  # this rank may have been away, and not they
                     error = self._lost(silent)
                     self.gone = error if 0 in silent else None
                     raise error
@@ -308,6 +311,15 @@ class Conversation:
         except RankLost as error:  # of a call that may not wait for rank 0 any longer
             self.gone = error
             raise
+
+    def _over_for(self, ranks: Sequence[int], within: float = 0.0) -> dict[int, Word]:
+        """The word that spares this rank to wait for those of ``ranks``, if there is one."""
+        over = self.outcome(within)
+        return {0: over} if over is not None and (ranks == [0] or "error" in over) else {}
+
+    def _spoken(self, topic: str, ranks: Sequence[int]) -> bool:
+        """Whether there is a word of one of them by now."""
+        return bool(self._coordinator.collect([self._key(topic, rank) for rank in ranks], time.monotonic()))
 
     def _ended(self, topic: str) -> dict[int, Word]:
         """The word by which rank 0 has ended the call, if it has."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from model_checkpoint.errors import CheckpointException, ExceptionType, RankFailed
+from model_checkpoint.errors import CheckpointException, ExceptionType, PartlyLoaded, RankFailed
+from model_checkpoint.name_lists import some_of
 
 _OURS = "model_checkpoint."
 _LONGEST = 16_000  # characters of a message; a report may be long
@@ -32,6 +34,22 @@ def retold(plain: dict[str, Any], world_size: int, *, named: bool = True) -> Che
     made = cls(message) if cls is not None else RankFailed(message)
     made.checkpoint_path, made.type = str(plain["path"]), ExceptionType(plain["type"])
     made.ranks = tuple(ranks)  # type: ignore[attr-defined]
+    return made
+
+
+def changed_here(error: CheckpointException, replaced: Sequence[str], partial: Sequence[str]) -> PartlyLoaded:
+    """What a rank raises of an error of all, if its own live objects had changed by then."""
+    made = PartlyLoaded(
+        f"{error.message} Until then this rank had replaced: {some_of(replaced)}; in part: {some_of(partial)}; the "
+        "others may have got further. Load again into the same objects before they are used.",
+        error.checkpoint_path,
+        replaced=replaced,
+        partial=partial,
+        inner_exception=error,
+    )
+    made.type = ExceptionType.TIMEOUT if isinstance(error, TimeoutError) else made.type
+    made.ranks = getattr(error, "ranks", ())  # type: ignore[attr-defined]
+    made.__cause__ = error
     return made
 
 

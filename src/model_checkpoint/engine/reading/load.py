@@ -249,8 +249,16 @@ def _load_checked(store: Store, manifest: Manifest, request: LoadRequest) -> tup
         nbytes = _filled(store, manifest, restore, request, changing)
         for name, saved, live in restore.casts:
             log.info("%s: %s is cast from %s to %s", where, name, saved, live)
-        with changing(lambda: ([manifest.entries[index].name for index in restore.needed], [])):
+        with changing(lambda: (_replaced(manifest, restore, request), [])):
             return restore.finish(), replace(fit.report, casts=restore.casts), nbytes
+
+
+def _replaced(manifest: Manifest, restore: tree.Restore, request: LoadRequest) -> list[str]:
+    """What a load has replaced at its end: live arrays, or where there are none, all that it was to fill."""
+    if request.into is None:
+        return []
+    names = [manifest.entries[index].name for index in restore.needed]
+    return names or ([str(key) for key in request.into] if isinstance(request.into, Mapping) else ["the state"])
 
 
 def _filled(store: Store, manifest: Manifest, restore: tree.Restore, request: LoadRequest, changing: Changing) -> int:

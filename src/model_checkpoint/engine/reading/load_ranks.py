@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from model_checkpoint.coordination import Coordinator
 from model_checkpoint.engine.common.info import path_of
-from model_checkpoint.engine.ranks.conversation import Changing, Conversation, Word, program_places
+from model_checkpoint.engine.ranks.conversation import Conversation, Touched, as_told, program_places
+from model_checkpoint.engine.ranks.error_records import changed_here
 from model_checkpoint.engine.ranks.layout_inference import agreed
+from model_checkpoint.engine.ranks.words import Word
 from model_checkpoint.engine.reading.chunks.chunk_reader import ChunkReader
 from model_checkpoint.engine.reading.chunks.exchanged_chunks import ExchangedChunks, Wanted, in_common
 from model_checkpoint.engine.root.listing import ListedCheckpoint, read_listed
@@ -44,7 +47,7 @@ LoadOne = Callable[[Store, ListedCheckpoint, Any, "LoadBarrier"], tuple[Any, Loa
 TryOne = Callable[[str, "LoadBarrier"], tuple[Any, LoadReport]]
 
 _ASKED = 2  # how often a load reads chunks: of whole arrays, and of arrays in pieces
-_PASSED_OVER = (CorruptedCheckpoint, IncompatibleVersion, StorageFailure, PartlyLoaded, WrongReference)
+_PASSED_OVER = (CorruptedCheckpoint, IncompatibleVersion, StorageFailure, WrongReference)
 
 
 def rank_view(coordinator: Coordinator | None, per_rank: PerRank, parts: str | Sequence[str] | None) -> RankView:
@@ -65,11 +68,12 @@ class LoadBarrier:
     def __init__(self, talk: Conversation, turn: int) -> None:
         self._talk, self.turn = talk, turn
         self._exchanges, self._asked = False, 0
+        self.touched: Touched = lambda: ((), ())  # what this rank has changed so far
 
-    @property
-    def changing(self) -> Changing:
+    def changing(self, touched: Touched) -> AbstractContextManager[None]:
         """Around each change of live objects; see :attr:`Conversation.changing`."""
-        return self._talk.changing
+        self.touched = touched
+        return self._talk.changing(touched)
 
     def both(self, emit: Emit) -> Emit:
         """Let bytes that arrive be a sign of life, too."""
@@ -89,21 +93,15 @@ class LoadBarrier:
             go = talk.hear_leader(f"go{self.turn}")
             self._exchanges = go["exchange"]
             nested: list[str] = go["nested"]
-            self._gone_on()
             return nested
         words = talk.hear_all(topic, word)
         if len({one["attempt"] for one in words}) > 1:
             raise WrongReference("the checkpoint was replaced while the ranks were opening it. Load again.")
         made = agreed(words)
         self._exchanges = talk.world_size > 1 and all(one["exchanges"] for one in words)
+        talk.require_heard()
         talk.say(f"go{self.turn}", {"nested": made, "exchange": self._exchanges})
-        self._gone_on()
         return made
-
-    def _gone_on(self) -> None:
-        """From here on some rank has changed its state, whether or not this one has."""
-        with self.changing(lambda: ((), ())):
-            pass
 
     def shared(self, medium: ChunkReader, manifest: Manifest) -> ChunkReader | ExchangedChunks:
         """Where chunks come from: the medium, or other ranks that have read them there."""
@@ -229,8 +227,19 @@ class _Tries:
     ) -> None:
         self._talk, self._choices = talk, choices
         self._fallback, self._where, self._load = fallback, where, load
+        self._replaced: set[str] = set()  # of the live objects of this rank, by all tries that failed
+        self._partial: set[str] = set()
 
     def run(self) -> tuple[Any, LoadReport]:
+        """Load; an error tells whether live objects of this rank were changed, whatever it is on others."""
+        try:
+            return self._run()
+        except CheckpointException as error:
+            if not self._replaced and not self._partial:
+                raise
+            raise changed_here(as_told(error), sorted(self._replaced), sorted(self._partial)) from error
+
+    def _run(self) -> tuple[Any, LoadReport]:
         passed: list[tuple[str, str]] = []
         turn = 0
         while True:
@@ -274,16 +283,33 @@ class _Tries:
         try:
             try:
                 loaded = self._load(name, barrier)
+            except PartlyLoaded as error:  # each rank names what was changed there: the others hear only why
+                self._note(error.replaced, error.partial)
+                why = error.inner_exception if isinstance(error.inner_exception, Exception) else error
+                barrier.end(why)
+                raise why from error
             except Exception as error:  # told to the others, then raised
                 barrier.end(error)
                 raise
-            barrier.end(None)
+            self._end(barrier)
         except Exception:
             raise
         except BaseException as error:  # an interrupt: the others hear of it, and are not waited for
             barrier.leave(error)
             raise
         return loaded
+
+    def _end(self, barrier: LoadBarrier) -> None:
+        """Wait until all have loaded; if another one has not, this one has changed for nothing."""
+        try:
+            barrier.end(None)
+        except Exception:
+            self._note(*barrier.touched())
+            raise
+
+    def _note(self, replaced: Sequence[str], partial: Sequence[str]) -> None:
+        self._replaced |= {*replaced}
+        self._partial |= {*partial}
 
 
 def _seen(store: Store, name: str) -> ListedCheckpoint:

@@ -17,7 +17,7 @@ import secrets
 import stat
 from dataclasses import dataclass
 
-from model_checkpoint.errors import StorageFailure
+from model_checkpoint.errors import CheckpointException, StorageFailure
 from model_checkpoint.storage.contract.failures import (
     NO_LINKS,
     UNSUPPORTED,
@@ -150,6 +150,8 @@ def _landed(staged: Staged, error: OSError) -> bool:
 
 def _is_in_place(staged: Staged, error: OSError) -> bool:
     """Let the manifest in place decide what became of a rename; if it cannot be read, nobody knows."""
+    if isinstance(error, CheckpointException):  # who makes the calls has refused this one: its time was over
+        raise error
     try:
         ours = attempt_of(staged.root.calls, staged.target) == staged.attempt
     except OSError as second:

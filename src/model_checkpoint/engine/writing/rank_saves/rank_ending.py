@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -11,8 +12,9 @@ import msgspec
 
 from model_checkpoint.engine.common.info import CheckpointInfo, info_of, path_of
 from model_checkpoint.engine.jobs.followups import FollowUp
-from model_checkpoint.engine.ranks.conversation import Conversation, Word, as_told, encode_word
-from model_checkpoint.engine.ranks.error_records import told
+from model_checkpoint.engine.ranks.conversation import Conversation, as_told
+from model_checkpoint.engine.ranks.error_records import retold, told
+from model_checkpoint.engine.ranks.words import Word, encode_word
 from model_checkpoint.engine.repairing.protect import protect
 from model_checkpoint.engine.writing import bandwidth
 from model_checkpoint.engine.writing.commit_time import commit_time
@@ -130,7 +132,7 @@ class RankEnding:
     def _given_up(self, error: BaseException) -> CheckpointInfo:
         """End a save that failed, tell all why, and raise it; or find that it is committed after all."""
         log.error("%s: save failed: %s", self.where, error)
-        shown = error
+        shown, committed = error, False
         try:
             committed = self._settle()
             if committed and not isinstance(error, DurabilityUnknown):
@@ -139,12 +141,13 @@ class RankEnding:
                 if not isinstance(error, Exception):
                     raise error  # an interrupt is the program's to hear, whatever came of the save
                 return info_of(self._store, summary)
-            if isinstance(error, StorageFailure) and error.errno == 2 and not committed:
-                shown = self._overtaken()
         except CheckpointException as second:
             shown = second
-        if isinstance(error, Exception) and (found := self._settled_elsewhere()) is not None:
-            return found
+        over = self._given_up_by_others(error)
+        if over is not None and "error" not in over:
+            return self._info(over)  # they found it in place, and have flushed it
+        if not committed:
+            shown = self._as_others_tell(shown, over)
         made = self._talk.fail("verdict", shown)
         if self.stage is not None:
             with suppress(CheckpointException):  # the first error is the one to tell; recovery sweeps what is left
@@ -153,22 +156,28 @@ class RankEnding:
             raise error
         raise made from error
 
-    def _settled_elsewhere(self) -> CheckpointInfo | None:
-        """The checkpoint, if the others had given this rank up by then and found it in place, and have flushed it."""
-        over = self._talk.outcome()
-        return None if over is None or "error" in over else self._info(over)
+    def _given_up_by_others(self, error: BaseException) -> Word | None:
+        """What the others say came of the save, if they did not hear of rank 0 for too long."""
+        if not isinstance(error, Exception):
+            return None
+        return self._talk.given_up(soon=isinstance(error, StorageFailure))  # whoever took the stage away says why
 
-    def _say_saved(self, saved: Summary) -> None:
-        """Tell all of the checkpoint, so that nobody need read what is on the medium to know that it is there."""
-        self._talk.say("verdict", _saved_word(saved))
-
-    def _overtaken(self) -> RankLost:
+    def _as_others_tell(self, error: BaseException, over: Word | None) -> BaseException:
+        """The error of a save that is not committed, as those tell it who have given this rank up."""
+        if over is not None:
+            return retold(over["error"], self._talk.world_size, named=False)
+        if not isinstance(error, StorageFailure) or (error.errno != errno.ENOENT and not self._talk.was_away):
+            return error
         return RankLost(
             f"{self.where}: the other ranks have given this save up, because rank {self._talk.rank} gave no sign for "
             f"{self._talk.patience:g} s. Nothing of it is visible; load the newest checkpoint.",
             self.where,
             ranks=[self._talk.rank],
         )
+
+    def _say_saved(self, saved: Summary) -> None:
+        """Tell all of the checkpoint, so that nobody need read what is on the medium to know that it is there."""
+        self._talk.say("verdict", _saved_word(saved))
 
     # --- another rank ------------------------------------------------------------------------------------------------
 

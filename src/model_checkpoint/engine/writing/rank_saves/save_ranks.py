@@ -24,7 +24,7 @@ from model_checkpoint.engine.common.progress import Listen, listening
 from model_checkpoint.engine.jobs import followups, inflight
 from model_checkpoint.engine.jobs.followups import FollowUp
 from model_checkpoint.engine.jobs.inflight import Busy
-from model_checkpoint.engine.ranks.conversation import Conversation, Word
+from model_checkpoint.engine.ranks.conversation import Conversation
 from model_checkpoint.engine.ranks.layout_inference import agreed, read_as
 from model_checkpoint.engine.ranks.pooling import (
     RankState,
@@ -36,6 +36,7 @@ from model_checkpoint.engine.ranks.pooling import (
     settled,
 )
 from model_checkpoint.engine.ranks.structure import ArraySign, structure_of
+from model_checkpoint.engine.ranks.words import Word
 from model_checkpoint.engine.root.recover import recover_once
 from model_checkpoint.engine.writing.incremental import hash_contents
 from model_checkpoint.engine.writing.rank_saves.rank_ending import RankEnding
