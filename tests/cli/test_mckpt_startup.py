@@ -81,8 +81,8 @@ def test_a_call_imports_what_it_needs_and_nothing_else(root, words, needed):
 
 
 STARTS = 7
-BARE_PYTHONS = 16  # 200 ms where a bare Python takes 12.5 ms of the processor; most take 10 to 14
-WITH_NUMPY = 24  # to look at numbers: NumPy alone takes 6
+BARE_PYTHONS = 18  # 200 ms where a bare Python takes 11 ms of the processor; most take 10 to 14
+WITH_NUMPY = 26  # to look at numbers: NumPy alone takes 6; these take 19 to 22
 ALL_VERBS = {  # in an order in which each finds what it needs
     "ls {}": BARE_PYTHONS,
     "ls {} --json": BARE_PYTHONS,
