@@ -13,8 +13,8 @@ import typer
 
 import model_checkpoint as mc
 from model_checkpoint.cli import errors as cli_errors
+from model_checkpoint.cli.app import app, function_of
 from model_checkpoint.cli.exit_codes import ExitCode, code_of
-from model_checkpoint.cli.main import app, function_of
 from model_checkpoint.cli.verb_table import ALIASES, VERBS
 from model_checkpoint.cli.verbs.verb_arguments import complete_ref
 

@@ -10,7 +10,7 @@ from tests.cli.rendering.terminals import MCKPT, on_terminal
 from typer.testing import CliRunner
 
 import model_checkpoint as mc
-from model_checkpoint.cli.main import app
+from model_checkpoint.cli.app import app
 
 LONG = "optimizer.state." + "block." * 20 + "weight"
 

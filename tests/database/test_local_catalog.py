@@ -12,14 +12,17 @@ import pytest
 import model_checkpoint as mc
 from model_checkpoint.api.library.served_places import discover
 from model_checkpoint.checkpoint.catalog.reindexing import reindex
+from model_checkpoint.checkpoint.catalog.removed_rows import mark_back, mark_gone
 from model_checkpoint.checkpoint.opening import default_url
 from model_checkpoint.database import Checkpoint, EnhancedDatabaseConnection, Experiment, LineageEdge, Metric
-from model_checkpoint.database.errors import DatabaseUnreachable, SchemaOutdated
+from model_checkpoint.database.errors import DatabaseUnreachable, RowRefused, SchemaOutdated
 from model_checkpoint.database.local.catalog_reader import CatalogReader
+from model_checkpoint.database.local.catalog_teller import CatalogTeller
 from model_checkpoint.database.local.local_catalog import LocalCatalog
+from model_checkpoint.database.local.local_teller import LocalTeller
 from model_checkpoint.database.local.opened_reader import open_reader
-from model_checkpoint.database.local.told_marks import mark_checkpoint
-from model_checkpoint.database.records import AuditEntry, Series
+from model_checkpoint.database.local.opened_teller import open_teller
+from model_checkpoint.database.records import IntegrityRecord, Series
 from model_checkpoint.database.schema.revisions import VERSION_TABLE
 from model_checkpoint.errors import OptionInvalid, WrongReference
 from model_checkpoint.storage.locate import open_store
@@ -223,46 +226,109 @@ def test_a_reader_writes_nothing(url, tmp_path):
         reader._file.rows("DELETE FROM audit_log RETURNING id")
 
 
-def rows_of(url, id):
-    with EnhancedDatabaseConnection(url) as whole:
-        return plain([whole.get_checkpoint(id), whole.audit(subject=id).items, whole.best("r1", "acc", k=9)])
+def finding(n):
+    return IntegrityRecord(id=f"i{n}", checkpoint_id="c3", outcome="healthy", method="repair", checked_at=n * 40.0)
 
 
-def test_marks_are_written_as_a_connection_writes_them(url, tmp_path):
-    """Row, audit entry and the index the best are found by."""
+MARKS = {"pinned": True, "tags": ["ü", "b"], "notes": "line\nline"}
+TOLD = {
+    "update_checkpoint": lambda one: one.update_checkpoint("c2", **MARKS),
+    "mark_deleted": lambda one: [one.mark_deleted("c4", at=7.5), one.mark_deleted("c4"), one.mark_deleted("nothing")],
+    "undelete_checkpoint": lambda one: [one.undelete_checkpoint("c3"), one.undelete_checkpoint("c2")],
+    "flag_best": lambda one: [one.flag_best("r1", "metric", ["c6"]), one.flag_best("r2", "loss", [])],
+    "record_integrity": lambda one: [one.record_integrity(finding(n)) for n in (2, 1, 1)],
+    "record_audit": lambda one: [
+        one.record_audit("pin", "c2", outcome="failed", details={"odd": ODD}) and None,
+        one.record_audit("pin") and None,
+    ],
+    "together": lambda one: one.together(lambda: [mark_gone(one, "c4"), mark_gone(one, "c2"), mark_back(one, "c3")]),
+    "get_checkpoint": lambda one: [one.get_checkpoint("c3"), one.get_checkpoint("nothing")],
+    "best": lambda one: [one.best(*of, k=k) for of in BY for k in (1, 9)],
+    "page": lambda one: [
+        (first := one.page("r3", limit=700)),
+        one.page("r3", limit=700, after=first.next),
+        one.page("r1", limit=9),
+    ],
+}
+BY = [("r1", "acc", "max"), ("r1", "loss", "min"), ("r2", "loss", "max"), ("r2", "odd", "min"), ("r1", "none", "min")]
+GIVEN = {"audit_log": {"id", "at"}, "checkpoints": {"deleted_at"}}  # by a clock or at random
+
+
+def left_in(url):
+    """All rows of a file, but for what nobody can tell beforehand."""
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as file:
+        file.row_factory = sqlite3.Row
+        tables = [row[0] for row in file.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
+        return {
+            table: sorted(
+                repr([(key, row[key] is None if key in GIVEN.get(table, ()) else row[key]) for key in row.keys()])  # noqa: SIM118
+                for row in file.execute(f'SELECT * FROM "{table}"')
+            )
+            for table in tables
+        }
+
+
+@pytest.mark.parametrize("told", TOLD)
+def test_a_file_is_told_as_a_connection_is_told_and_both_leave_the_same_rows(url, tmp_path, told):
+    """Rows, flags, audit entries and the index the best are found by."""
     both = []
     for place, suffix in (("file", ""), ("connection", "?timeout=30")):
         (tmp_path / place).mkdir()
         mine = copied(url, tmp_path / place)
-        entry = AuditEntry(id="e1", at=7.5, actor="ann", action="pin", outcome="ok", subject="c2", details={"odd": ODD})
-        mark_checkpoint(mine + suffix, entry, pinned=True, tags=("ü", "b"), notes="line\nline")
-        both.append(rows_of(mine, "c2"))
+        with open_teller(mine + suffix) as one:
+            assert isinstance(one, LocalTeller) == (place == "file")
+            said = plain(TOLD[told](one)) if told != "together" else TOLD[told](one) and None
+        both.append((said, left_in(mine)))
 
     assert both[0] == both[1]
-    assert "line" in str(both[0])
+    asking = told in ("get_checkpoint", "best", "page")
+    assert (both[0][1] == left_in(url)) == asking
+
+
+def test_all_that_a_teller_can_be_told_is_compared():
+    """What is added must be told alike, too."""
+    known = {name for name, _ in inspect.getmembers(CatalogTeller, inspect.isfunction) if not name.startswith("_")}
+
+    assert known == TOLD.keys()
 
 
 @pytest.mark.parametrize("suffix", ["", "?timeout=30"], ids=["file", "connection"])
-def test_marks_of_what_the_catalog_does_not_have_leave_nothing(url, tmp_path, suffix):
+@pytest.mark.parametrize(
+    ("tell", "wrong"),
+    [
+        (
+            lambda one: one.update_checkpoint("no", **MARKS),
+            pytest.raises(WrongReference, match="checkpoint 'no' is not"),
+        ),
+        (lambda one: one.undelete_checkpoint("no"), pytest.raises(WrongReference, match="checkpoint 'no' is not in")),
+        (lambda one: mark_gone(one, "no"), pytest.raises(WrongReference, match="checkpoint 'no' is not in")),
+        (lambda one: one.flag_best("r1", "loss", ["c1"]), pytest.raises(RowRefused, match="'r1' has no checkpoint c1")),
+        (
+            lambda one: one.record_integrity(IntegrityRecord(checkpoint_id="no", outcome="healthy")),
+            pytest.raises(RowRefused, match="FOREIGN KEY"),
+        ),
+    ],
+    ids=["marks", "back", "gone", "flag", "integrity"],
+)
+def test_what_cannot_be_told_is_refused_and_leaves_nothing(url, tmp_path, suffix, tell, wrong):
+    """Nor does what was told before it in the same transaction."""
     mine = copied(url, tmp_path)
-    entry = AuditEntry(id="e1", at=7.5, actor="ann", action="pin", outcome="ok", subject="nothing")
+    before = left_in(mine)
 
-    with pytest.raises(WrongReference, match="checkpoint 'nothing' is not in the catalog"):
-        mark_checkpoint(mine + suffix, entry, pinned=True, tags=(), notes="")
+    with open_teller(mine + suffix) as one, wrong:
+        one.together(lambda: [one.record_audit("pin", "c1"), one.mark_deleted("c4"), tell(one)])
 
-    with EnhancedDatabaseConnection(mine) as whole:
-        assert whole.audit(subject="nothing").items == []
+    assert left_in(mine) == before
 
 
-def test_marks_wait_for_whoever_writes_and_then_say_who_is_in_the_way(url, tmp_path, monkeypatch):
+def test_a_teller_waits_for_whoever_writes_and_then_says_who_is_in_the_way(url, tmp_path, monkeypatch):
     mine = copied(url, tmp_path)
     monkeypatch.setattr("model_checkpoint.database.local.local_file.BUSY_SECONDS", 0.1)
-    entry = AuditEntry(id="e1", at=7.5, actor="ann", action="pin", outcome="ok", subject="c2")
 
     with closing(sqlite3.connect(mine.removeprefix("sqlite:///"), isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(TimeoutError, match="others held it for too long"):
-            mark_checkpoint(mine, entry, pinned=True, tags=(), notes="")
+        with open_teller(mine) as one, pytest.raises(TimeoutError, match="others held it for too long"):
+            one.update_checkpoint("c2", **MARKS)
 
 
 def test_a_root_of_any_name_has_its_catalog_where_it_is(tmp_path):

@@ -13,7 +13,7 @@ import torch
 from typer.testing import CliRunner
 
 import model_checkpoint as mc
-from model_checkpoint.cli.main import app
+from model_checkpoint.cli.app import app
 
 pytestmark = [pytest.mark.slow, pytest.mark.distributed]
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from model_checkpoint.format import galois, galois_words
 from model_checkpoint.format.galois import TooManyLost, add_multiple, add_up, lost_columns
-from model_checkpoint.format.galois_words import inverse, power_of_two, product
+from model_checkpoint.format.galois_field import inverse, power_of_two, product
 
 
 def noise(seed, size):

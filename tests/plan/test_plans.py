@@ -12,6 +12,7 @@ from model_checkpoint import plan
 from model_checkpoint.format import Tensor, lay_out
 from model_checkpoint.manifest import Entry, FileRecord
 from model_checkpoint.options import CheckpointFormat, LayoutLimits
+from model_checkpoint.plan.assign import assign
 from model_checkpoint.state import Leaf, LiveSpecs, Spec
 
 
@@ -29,7 +30,7 @@ def test_files_keep_order_and_limits_and_lose_no_leaf(sizes, file_bytes, file_te
     leaves = [leaf(f"t{i}", n) for i, n in enumerate(sizes)]
     limits = LayoutLimits(file_bytes=file_bytes, file_tensors=file_tensors)
 
-    files = plan.assign(leaves, CheckpointFormat.MULTI_SHARD, limits)
+    files = assign(leaves, CheckpointFormat.MULTI_SHARD, limits)
 
     assert [i for file in files for i in file.leaves] == list(range(len(sizes)))
     for file in files:
@@ -40,13 +41,13 @@ def test_files_keep_order_and_limits_and_lose_no_leaf(sizes, file_bytes, file_te
 def test_a_single_file_is_never_cut():
     leaves = [leaf(f"t{i}", 100) for i in range(10)]
 
-    assert len(plan.assign(leaves, CheckpointFormat.SINGLE_FILE, LayoutLimits(file_bytes=1))) == 1
+    assert len(assign(leaves, CheckpointFormat.SINGLE_FILE, LayoutLimits(file_bytes=1))) == 1
 
 
 def test_a_consolidated_model_gets_its_own_files_under_its_own_names():
     leaves = [leaf("optimizer.a", 1), leaf("model.w", 1), leaf("model.b", 1)]
 
-    model, rest = plan.assign(leaves, CheckpointFormat.CONSOLIDATED, LayoutLimits())
+    model, rest = assign(leaves, CheckpointFormat.CONSOLIDATED, LayoutLimits())
 
     assert (model.part, list(model.leaves), list(model.names)) == ("model", [1, 2], ["w", "b"])
     assert list(rest.names) == ["optimizer.a"]
@@ -56,7 +57,7 @@ def test_headers_stay_below_the_limit():
     leaves = [leaf("n" * 100 + str(i), 1) for i in range(1000)]
     limits = LayoutLimits(header_bytes=30_000)
 
-    for file in plan.assign(leaves, CheckpointFormat.MULTI_SHARD, limits):
+    for file in assign(leaves, CheckpointFormat.MULTI_SHARD, limits):
         tensors = [Tensor(n, "U8", (1,), 1, 1) for n in file.names]
         assert len(lay_out(tensors, metadata={}, chunk_bytes=100).header) <= 30_000 + 4096
 
@@ -66,7 +67,7 @@ def test_a_header_is_full_when_the_most_its_rows_may_take_reaches_the_limit(name
     leaves = [Leaf(name, "numpy", "uint8", shape, "U8", None, Blob(1), 1)] * 4
 
     def tensors_per_file(limit):
-        files = plan.assign(leaves, CheckpointFormat.MULTI_SHARD, LayoutLimits(header_bytes=limit))
+        files = assign(leaves, CheckpointFormat.MULTI_SHARD, LayoutLimits(header_bytes=limit))
         return [len(file.leaves) for file in files]
 
     assert tensors_per_file(2 * row) == [2, 2]
@@ -77,10 +78,10 @@ def test_a_header_is_full_when_the_most_its_rows_may_take_reaches_the_limit(name
 def test_a_file_is_full_at_its_limit_and_not_before():
     leaves = [leaf("a", 60), leaf("b", 40), leaf("c", 200), leaf("d", 0), leaf("e", 100), leaf("f", 1)]
 
-    files = plan.assign(leaves, CheckpointFormat.MULTI_SHARD, LayoutLimits(file_bytes=100))
+    files = assign(leaves, CheckpointFormat.MULTI_SHARD, LayoutLimits(file_bytes=100))
 
     assert [list(file.names) for file in files] == [["a", "b"], ["c"], ["d", "e"], ["f"]]
-    assert plan.assign([], CheckpointFormat.MULTI_SHARD, LayoutLimits()) == []
+    assert assign([], CheckpointFormat.MULTI_SHARD, LayoutLimits()) == []
 
 
 @given(st.lists(st.integers(0, 3000), min_size=1, max_size=20), st.data())

@@ -12,7 +12,7 @@ from tests.web.conftest import serving
 from typer.testing import CliRunner
 
 import model_checkpoint as mc
-from model_checkpoint.cli.main import app
+from model_checkpoint.cli.app import app
 from model_checkpoint.database import EnhancedDatabaseConnection, Experiment, Metric
 
 pytestmark = pytest.mark.slow

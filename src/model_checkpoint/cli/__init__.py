@@ -1,6 +1,7 @@
 """CLI: the `mckpt` command: look at checkpoints, verify, compare, keep and remove them, ask their catalog.
 
-main          which verb is meant, and what becomes of its failures.
+main          the command as a program of its own, and what becomes of its failures.
+app           every verb as a command, and which of them is meant.
 verb_table    every verb, where it is written, and how it is called.
 plain_texts   arguments that are texts, taken as they are.
 verbs         one function a verb: its words, and who does the work.

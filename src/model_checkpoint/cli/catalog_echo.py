@@ -19,8 +19,8 @@ from model_checkpoint.engine.root.refs import choose_one, parse_ref
 from model_checkpoint.errors import CheckpointException, WrongReference
 from model_checkpoint.storage.locate import open_store
 
-if TYPE_CHECKING:  # brings SQLAlchemy
-    from model_checkpoint.database import EnhancedDatabaseConnection
+if TYPE_CHECKING:
+    from model_checkpoint.database.local.catalog_teller import CatalogTeller
     from model_checkpoint.engine.repairing.repair import RepairReport
 
 log = logging.getLogger("model_checkpoint.cli")
@@ -44,19 +44,12 @@ def echoing_marks(ref: str, action: str, database: str = "") -> Iterator[None]:
     finally:
         now = read_marks(store, info.id).get(info.id, NO_MARKS)
         if done or now != before:
-            try:
-                _echo_marks(url, info, action, now)
-            except CheckpointException as error:
-                _remark_untold(root, error)
+            _tell(url, root, [info], lambda catalog, one: _echo_marks(catalog, one, action, now))
 
 
-def _echo_marks(url: str, info: CheckpointInfo, action: str, marks: Marks) -> None:
-    from model_checkpoint.database.local.told_marks import mark_checkpoint
-    from model_checkpoint.database.values.audit_entries import new_entry
-
-    entry = new_entry(action, info.id, details={"name": info.prefix, "by": _TELLER})
-    with _passing_over(info):
-        mark_checkpoint(url, entry, pinned=marks.pinned, tags=marks.tags, notes=marks.note)
+def _echo_marks(catalog: CatalogTeller, info: CheckpointInfo, action: str, marks: Marks) -> None:
+    catalog.update_checkpoint(info.id, pinned=marks.pinned, tags=marks.tags, notes=marks.note)
+    catalog.record_audit(action, info.id, details={"name": info.prefix, "by": _TELLER})
 
 
 def echo_removed(infos: Sequence[CheckpointInfo], database: str = "") -> bool:
@@ -83,7 +76,7 @@ def echoing_retention(root: str, database: str, *, idle: bool) -> Iterator[dict[
         _echo(gone, "retention", database, _delete, details=details)
 
 
-def _delete(catalog: EnhancedDatabaseConnection, id: str) -> None:
+def _delete(catalog: CatalogTeller, id: str) -> None:
     from model_checkpoint.checkpoint.catalog.removed_rows import mark_gone
 
     mark_gone(catalog, id)
@@ -102,17 +95,17 @@ def echo_repair(report: RepairReport, database: str = "") -> None:
         _echo(others, "repair", database, _note_whole, only=_doubted)
 
 
-def _doubted(catalog: EnhancedDatabaseConnection, id: str) -> bool:
+def _doubted(catalog: CatalogTeller, id: str) -> bool:
     row = catalog.get_checkpoint(id)
     return row is not None and row.health in ("damaged", "missing")
 
 
-def _note_nothing(catalog: EnhancedDatabaseConnection, id: str) -> None:
+def _note_nothing(catalog: CatalogTeller, id: str) -> None:
     """The audit entry says it all."""
 
 
-def _note_whole(catalog: EnhancedDatabaseConnection, id: str) -> None:
-    from model_checkpoint.database import IntegrityRecord
+def _note_whole(catalog: CatalogTeller, id: str) -> None:
+    from model_checkpoint.database.records import IntegrityRecord
 
     catalog.record_integrity(IntegrityRecord(checkpoint_id=id, outcome="healthy", method="repair"))
 
@@ -133,7 +126,7 @@ def echoing_restored(root: str, database: str = "") -> Iterator[None]:
         _echo(back, "restore", database, _restore)
 
 
-def _restore(catalog: EnhancedDatabaseConnection, id: str) -> None:
+def _restore(catalog: CatalogTeller, id: str) -> None:
     from model_checkpoint.checkpoint.catalog.removed_rows import mark_back
 
     mark_back(catalog, id)
@@ -143,15 +136,15 @@ def _echo(
     infos: Sequence[CheckpointInfo],
     action: str,
     database: str,
-    tell: Callable[[EnhancedDatabaseConnection, str], object],
+    tell: Callable[[CatalogTeller, str], object],
     *,
     outcome: str = "ok",
     details: Mapping[str, Any] | None = None,
-    only: Callable[[EnhancedDatabaseConnection, str], bool] = lambda _, __: True,
+    only: Callable[[CatalogTeller, str], bool] = lambda _, __: True,
 ) -> bool:
     """Tell the catalog of each root what was done to those of ``infos`` that lie there, each with an audit entry."""
 
-    def tell_one(catalog: EnhancedDatabaseConnection, info: CheckpointInfo) -> None:
+    def tell_one(catalog: CatalogTeller, info: CheckpointInfo) -> None:
         if not only(catalog, info.id):
             return
         tell(catalog, info.id)
@@ -167,18 +160,21 @@ def _echo_root(
     root: str,
     infos: Sequence[CheckpointInfo],
     database: str,
-    tell: Callable[[EnhancedDatabaseConnection, CheckpointInfo], None],
+    tell: Callable[[CatalogTeller, CheckpointInfo], None],
 ) -> bool:
     url = root_catalog_url(root, database)
-    if url is None:
-        return False
-    from model_checkpoint.database import open_catalog
+    return url is not None and _tell(url, root, [info for info in infos if parse_ref(info).root == root], tell)
+
+
+def _tell(
+    url: str, root: str, infos: Sequence[CheckpointInfo], tell: Callable[[CatalogTeller, CheckpointInfo], None]
+) -> bool:
+    from model_checkpoint.database.local.opened_teller import open_teller
 
     try:
-        with open_catalog(url, auto_migrate=False) as catalog:
+        with open_teller(url) as catalog:
             for info in infos:
-                if parse_ref(info).root == root:
-                    _echo_one(catalog, info, tell)
+                _echo_one(catalog, info, tell)
     except CheckpointException as error:
         _remark_untold(root, error)
         return False
@@ -190,9 +186,9 @@ def _remark_untold(root: str, error: CheckpointException) -> None:
 
 
 def _echo_one(
-    catalog: EnhancedDatabaseConnection,
+    catalog: CatalogTeller,
     info: CheckpointInfo,
-    tell: Callable[[EnhancedDatabaseConnection, CheckpointInfo], None],
+    tell: Callable[[CatalogTeller, CheckpointInfo], None],
 ) -> None:
     with _passing_over(info):
         catalog.together(lambda: tell(catalog, info))

@@ -10,7 +10,8 @@ frames           a data file whose tensors are compressed chunks.
 byte_planes      compress the bytes of one chunk, and give them back exactly.
 parity           what a parity file looks like: sums of a checkpoint's files, from which lost ones follow.
 galois           those sums, and how lost columns follow from them.
-galois_words     the field they are made in, and the sums by NumPy.
+galois_words     those sums by NumPy, where nothing was compiled.
+galois_field     the field they are made in.
 manifest_checks  does a manifest make sense by itself? Checked before a file is opened or a byte allocated.
 """
 

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
 import zstandard
 
 from model_checkpoint.errors import CorruptedCheckpoint
@@ -29,7 +28,11 @@ _SAMPLE_PIECES = 4
 _SCOUT_LEVEL = 6  # trying out a sample at the slowest level would cost more than the plane
 _WORTHWHILE = 0.98  # what shrinks less is not worth the slower way
 
-Bytes = npt.NDArray[np.uint8]
+if TYPE_CHECKING:  # who reads raw files has no use for NumPy
+    import numpy as np
+    import numpy.typing as npt
+
+    Bytes = npt.NDArray[np.uint8]
 
 
 class FrameBroken(CorruptedCheckpoint):
@@ -40,6 +43,7 @@ class Compressor:
     """Turns chunks into frames; belongs to one thread, keeps its memory from chunk to chunk.
 
     Example:
+        >>> import numpy as np
         >>> compressor = Compressor(CompressionLevel.FAST)
         >>> chunk = np.arange(4096, dtype=np.uint32).view(np.uint8)
         >>> frame = b"".join(compressor.compress(chunk, 4))
@@ -50,6 +54,8 @@ class Compressor:
     """
 
     def __init__(self, level: CompressionLevel) -> None:
+        import numpy as np
+
         # bytes of exponents repeat by chance only: a coder that looks for no matches is better and faster there
         plain = zstandard.ZstdCompressionParameters.from_level(1, min_match=7, hash_log=6, target_length=0)
         self._entropy = zstandard.ZstdCompressor(compression_params=plain)
@@ -69,6 +75,8 @@ class Compressor:
         return [memoryview(table), *parts]
 
     def _split(self, chunk: Bytes, width: int) -> Iterator[Bytes]:
+        import numpy as np
+
         if width == 1:
             yield chunk
             return
@@ -105,6 +113,8 @@ def _sample(plane: Bytes) -> bytes:
 
 def decompress(frame: memoryview, room: Bytes, width: int) -> None:
     """Fill ``room`` from ``frame``, never making more bytes than ``room`` has; raise :class:`FrameBroken`."""
+    import numpy as np
+
     lengths = _table(frame, len(room), width)
     start = 4 * width
     for i, length in enumerate(lengths):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from model_checkpoint.format.galois_words import inverse, power_of_two, product
+from model_checkpoint.format.galois_field import inverse, power_of_two, product
 
 try:
     from model_checkpoint.format._galois import add_multiple as add_multiple

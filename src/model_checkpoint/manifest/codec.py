@@ -2,6 +2,7 @@
 
 One JSON line, a newline, and the lower-case SHA-256 of that line; above 4 MiB the whole is one zstd frame.
 The line begins with all that a listing needs, and a digest of that, so that the first bytes of a long one suffice.
+zstd is imported by who meets such a frame.
 The reader trusts nothing: size, digest, duplicate keys, version and features are checked before anything is built.
 """
 
@@ -13,7 +14,6 @@ from datetime import datetime
 from typing import TypeVar
 
 import msgspec
-import zstandard
 
 from model_checkpoint.errors import IncompatibleVersion, LimitExceeded, ManifestInvalid
 from model_checkpoint.manifest.record import FORMAT_VERSION, Head, Label, Manifest, Summary
@@ -42,6 +42,8 @@ def encode(manifest: Manifest) -> bytes:
     text = line + b"\n" + hashlib.sha256(line).hexdigest().encode()
     if len(text) <= _COMPRESS_ABOVE:
         return text
+    import zstandard
+
     return zstandard.ZstdCompressor(level=3, write_content_size=True).compress(text)
 
 
@@ -136,6 +138,8 @@ def _plain(data: bytes, where: str, limits: ReaderLimits) -> bytes:
     """Undo the zstd frame, never growing beyond the limit."""
     if not data.startswith(_ZSTD_MAGIC):
         return data
+    import zstandard
+
     try:
         size = zstandard.get_frame_parameters(data).content_size
         if size > limits.manifest_bytes:
@@ -153,6 +157,8 @@ def _plain_start(start: bytes) -> bytes:
     """As much as the first bytes of a manifest give without the rest; nothing if they are damaged."""
     if not start.startswith(_ZSTD_MAGIC):
         return start
+    import zstandard
+
     try:
         return zstandard.ZstdDecompressor().stream_reader(start).read(HEAD_BYTES)  # never more, whatever it announces
     except zstandard.ZstdError:

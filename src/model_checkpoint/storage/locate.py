@@ -8,8 +8,6 @@ import re
 from model_checkpoint.errors import CheckpointException, ExceptionType, OptionInvalid, UnsupportedType
 from model_checkpoint.storage.contract.store import Store
 from model_checkpoint.storage.local.store import LocalStore
-from model_checkpoint.storage.memory import SCHEME as MEMORY
-from model_checkpoint.storage.memory import InMemoryStore
 
 SCHEMES = ("s3", "gs", "az")  # of buckets
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
@@ -38,24 +36,32 @@ def open_store(root: Root) -> Store:
         Traceback (most recent call last):
         model_checkpoint.storage.locate.UnknownScheme: ftp://host/x: unknown scheme 'ftp', expected a path or ...
     """
-    if isinstance(root, (LocalStore, InMemoryStore)):  # to look at every part of the contract takes longer
+    if isinstance(root, LocalStore):
         return root
-    if not isinstance(root, (str, os.PathLike)):
-        if not isinstance(root, Store):
-            raise UnsupportedType(f"a root is a path, a URL or a store, got {root!r}")
+    if isinstance(root, (str, os.PathLike)):
+        return _named(os.fspath(root))
+    from model_checkpoint.storage.memory import InMemoryStore  # who saves to a disk does without
+
+    if isinstance(root, (InMemoryStore, Store)):  # to look at every part of the contract takes longer
         return root
-    text = os.fspath(root)
+    raise UnsupportedType(f"a root is a path, a URL or a store, got {root!r}")
+
+
+def _named(text: str) -> Store:
     if not text:
         raise OptionInvalid("the root is an empty path; write '.' for the current folder")
     match = _SCHEME.match(text)
     if match is None:
         return LocalStore(os.path.expanduser(text))
-    if text.startswith(MEMORY):
-        return InMemoryStore(text)
     if match[1] in SCHEMES:
-        from model_checkpoint.storage.objects.store import ObjectStore  # who saves to a disk does without
+        from model_checkpoint.storage.objects.store import ObjectStore
 
         return ObjectStore(text)
+    from model_checkpoint.storage.memory import SCHEME as MEMORY
+    from model_checkpoint.storage.memory import InMemoryStore
+
+    if text.startswith(MEMORY):
+        return InMemoryStore(text)
     raise UnknownScheme(
         f"{text}: unknown scheme {match[1]!r}, expected a path or {MEMORY}name, "
         f"{', '.join(f'{scheme}://bucket/prefix' for scheme in SCHEMES)}. "

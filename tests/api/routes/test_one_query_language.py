@@ -5,7 +5,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from model_checkpoint.cli.main import app
+from model_checkpoint.cli.app import app
 from model_checkpoint.errors import OptionInvalid
 
 SEARCHES = (

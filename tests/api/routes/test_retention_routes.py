@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import model_checkpoint as mc
 from model_checkpoint.api.library.shelves import Library
-from model_checkpoint.cli.main import app
+from model_checkpoint.cli.app import app
 from model_checkpoint.database import Checkpoint, EnhancedDatabaseConnection, Experiment
 
 

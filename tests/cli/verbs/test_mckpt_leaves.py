@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 import model_checkpoint as mc
-from model_checkpoint.cli.main import app
+from model_checkpoint.cli.app import app
 from model_checkpoint.engine.reading import export
 from model_checkpoint.errors import ChunkMismatch, OptionInvalid, StepExists, UnsupportedType, WrongReference
 

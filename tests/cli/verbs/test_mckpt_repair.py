@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 import model_checkpoint as mc
-from model_checkpoint.cli.main import app
+from model_checkpoint.cli.app import app
 from model_checkpoint.manifest import decode, encode
 
 

@@ -10,8 +10,8 @@ from tests.checkpoint.retention.retention_ground import fill, steps
 from typer.testing import CliRunner
 
 import model_checkpoint as mc
+from model_checkpoint.cli.app import app
 from model_checkpoint.cli.exit_codes import code_of
-from model_checkpoint.cli.main import app
 
 KEEP = ["--keep", "last:2", "--keep", "best:val_loss"]
 

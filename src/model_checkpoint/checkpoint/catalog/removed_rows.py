@@ -6,12 +6,15 @@ import dataclasses
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from model_checkpoint.checkpoint.catalog.best_choice import criteria_of, flag_anew
-from model_checkpoint.database import EnhancedDatabaseConnection
 from model_checkpoint.database.records import DELETED, AuditEntry, Checkpoint
 from model_checkpoint.errors import WrongReference
+
+if TYPE_CHECKING:  # brings SQLAlchemy, which a command does without
+    from model_checkpoint.database import EnhancedDatabaseConnection
+    from model_checkpoint.database.local.catalog_teller import CatalogTeller
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,11 +38,11 @@ class Removal:
         return cls(**{**record, **own})
 
 
-def mark_gone(connection: EnhancedDatabaseConnection, checkpoint_id: str) -> None:
+def mark_gone(connection: CatalogTeller, checkpoint_id: str) -> None:
     """Mark a checkpoint deleted that somebody else has removed, and hand its flags on.
 
     Example:
-        >>> from model_checkpoint.database import Experiment
+        >>> from model_checkpoint.database import EnhancedDatabaseConnection, Experiment
         >>> with EnhancedDatabaseConnection("sqlite://") as db:
         ...     _ = db.save_experiment(Experiment(id="r1", name="baseline"))
         ...     _ = db.save_checkpoint(Checkpoint(id="c1", experiment_id="r1", loss=0.1, is_best_loss=True))
@@ -61,9 +64,7 @@ def mark_gone(connection: EnhancedDatabaseConnection, checkpoint_id: str) -> Non
     connection.together(tell)
 
 
-def _mark(
-    connection: EnhancedDatabaseConnection, row: Checkpoint, *, at: float, best_metric: str | None = None
-) -> bool:
+def _mark(connection: CatalogTeller, row: Checkpoint, *, at: float, best_metric: str | None = None) -> bool:
     """Mark a row as it is now; says whether it was this call that did."""
     marked = connection.mark_deleted(row.id, at=at)
     if marked and (row.is_best_loss or row.is_best_val_loss or row.is_best_metric):
@@ -75,7 +76,7 @@ def record_removal(connection: EnhancedDatabaseConnection, removal: Removal, *, 
     """Mark the row, hand its flags on, close the intent; the one who marks it, of all that try, adds the entry.
 
     Example:
-        >>> from model_checkpoint.database import Experiment
+        >>> from model_checkpoint.database import EnhancedDatabaseConnection, Experiment
         >>> from model_checkpoint.database.values.audit_entries import new_entry
         >>> with EnhancedDatabaseConnection("sqlite://") as db:
         ...     _ = db.save_experiment(Experiment(id="r1", name="baseline"))
@@ -97,11 +98,11 @@ def record_removal(connection: EnhancedDatabaseConnection, removal: Removal, *, 
     connection.together(tell, durable=durable)
 
 
-def mark_back(connection: EnhancedDatabaseConnection, checkpoint_id: str, best_metric: str | None = None) -> Checkpoint:
+def mark_back(connection: CatalogTeller, checkpoint_id: str, best_metric: str | None = None) -> Checkpoint:
     """Mark a checkpoint that is back as there, and let each flag be where it belongs.
 
     Example:
-        >>> from model_checkpoint.database import Experiment
+        >>> from model_checkpoint.database import EnhancedDatabaseConnection, Experiment
         >>> with EnhancedDatabaseConnection("sqlite://") as db:
         ...     _ = db.save_experiment(Experiment(id="r1", name="baseline"))
         ...     _ = db.save_checkpoint(Checkpoint(id="c1", experiment_id="r1", loss=0.1, is_best_loss=True))
@@ -122,7 +123,7 @@ def record_return(connection: EnhancedDatabaseConnection, back: Removal) -> Chec
     """The way back: mark the row, let each flag be where it belongs, close the intent, add the entry.
 
     Example:
-        >>> from model_checkpoint.database import Experiment
+        >>> from model_checkpoint.database import EnhancedDatabaseConnection, Experiment
         >>> from model_checkpoint.database.values.audit_entries import new_entry
         >>> with EnhancedDatabaseConnection("sqlite://") as db:
         ...     _ = db.save_experiment(Experiment(id="r1", name="baseline"))

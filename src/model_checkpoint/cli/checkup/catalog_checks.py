@@ -25,9 +25,13 @@ def _none(root: str) -> Diagnosis:
 
 
 def _schema(url: str, root: str) -> Diagnosis:
+    from model_checkpoint.database.local.local_file import is_as_we_know_it
+    from model_checkpoint.database.schema.revisions import HEAD, SchemaStatus, schema_status
+
+    if is_as_we_know_it(url):
+        return good("catalog", f"{url}: reachable, schema {HEAD}")
     from model_checkpoint.database.migration_manager import MigrationManager
     from model_checkpoint.database.opening.database_url import read_url, shown
-    from model_checkpoint.database.schema.revisions import HEAD, SchemaStatus, schema_status
 
     where = shown(read_url(url))
     with MigrationManager(url) as manager:

@@ -33,7 +33,7 @@ def reindex(
 ) -> None:
     """Build the catalog of ROOT anew from its manifests.
 
-    A lost database loses no checkpoint.
+    A lost database loses no checkpoint. Where there is neither a checkpoint nor a catalog, none is made.
     """
     from model_checkpoint.checkpoint.catalog.reindexing import reindex as rebuild
     from model_checkpoint.checkpoint.opening import default_url
@@ -41,12 +41,16 @@ def reindex(
     from model_checkpoint.database import open_catalog
     from model_checkpoint.database.values.file_urls import SQLITE_FILE, file_of
     from model_checkpoint.engine.root.listing import require_root
+    from model_checkpoint.errors import CheckpointNotFound
     from model_checkpoint.storage.locate import open_store
 
     store = open_store(root)
     require_root(store)
     where = database or default_url(store)
-    to_be_made = dry_run and where.startswith(SQLITE_FILE) and not os.path.exists(file_of(where))
+    is_new = where.startswith(SQLITE_FILE) and not os.path.exists(file_of(where))
+    if is_new and not store.names() and not store.trash():
+        raise CheckpointNotFound(f"{root}: no committed checkpoint here, so there is nothing to make a catalog of.")
+    to_be_made = dry_run and is_new
     with open_catalog("sqlite://" if to_be_made else where) as catalog:
         report = rebuild(
             store, catalog, best_metric=best_metric or None, dry_run=dry_run, progress=not (as_json or dry_run)

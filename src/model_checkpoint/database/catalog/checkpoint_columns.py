@@ -11,6 +11,7 @@ from sqlalchemy import Connection, bindparam, delete, select
 from model_checkpoint.database.models import CheckpointMetricRow, CheckpointRow, table_of
 from model_checkpoint.database.opening.prepared_statements import insert_rows
 from model_checkpoint.database.records import COMMITTED, Checkpoint
+from model_checkpoint.database.values.checkpoint_scores import scores_of
 from model_checkpoint.database.values.exact_numbers import as_float, split
 from model_checkpoint.database.values.json_values import as_mapping, as_words
 
@@ -55,16 +56,6 @@ def _store(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
         changed = [{**row, "of_id": row["id"]} for row in rows if row["id"] in known]
         connection.execute(_table.update().where(_table.c.id == bindparam("of_id")), changed)
         connection.execute(delete(_metrics).where(_metrics.c.checkpoint_id.in_(known)))
-
-
-def scores_of(checkpoint: Checkpoint) -> dict[str, float]:
-    """What a checkpoint can be chosen by; the fields win over metrics of the same name."""
-    own = {"loss": checkpoint.loss, "val_loss": checkpoint.val_loss}
-    named = {
-        **as_mapping(checkpoint.metrics, "metrics"),
-        **{name: value for name, value in own.items() if value is not None},
-    }
-    return {name: as_float(value, f"checkpoint {checkpoint.id}: metric {name!r}") for name, value in named.items()}
 
 
 def _row(checkpoint: Checkpoint) -> dict[str, Any]:

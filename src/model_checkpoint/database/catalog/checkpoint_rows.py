@@ -16,13 +16,13 @@ from sqlalchemy import Connection, Integer, Select, bindparam, delete, false, se
 from model_checkpoint.database.catalog.catalog_part import AT_ONCE, CatalogPart, batched, in_lists, made_keys
 from model_checkpoint.database.catalog.checkpoint_columns import (
     FLAGS,
-    scores_of,
     store_checkpoints,
 )
 from model_checkpoint.database.catalog.paging import page_of
 from model_checkpoint.database.models import CheckpointMetricRow, CheckpointRow, table_of
 from model_checkpoint.database.opening.prepared_statements import ask, change
 from model_checkpoint.database.records import COMMITTED, DELETED, Checkpoint, Page
+from model_checkpoint.database.values.checkpoint_scores import scores_of
 from model_checkpoint.database.values.cursors import cursor_of
 from model_checkpoint.database.values.row_records import checkpoint_of
 from model_checkpoint.errors import OptionInvalid, WrongReference

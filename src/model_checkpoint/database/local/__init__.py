@@ -4,8 +4,10 @@ Importing the database library takes longer than most commands do. What is not a
 another version, goes to a whole connection; what the two answer and leave is the same, which a test holds.
 
 opened_reader   who answers for a URL: the file itself, or a whole connection.
-told_marks      a pin, tags and a note of a checkpoint, written down by the one or the other.
+opened_teller   who is told, by the same rule.
+local_teller    what a file is told: marks, removals, repairs.
 local_catalog   the answers of a file.
 local_file      a SQLite file, opened, asked and told.
 catalog_reader  the questions, which a file and a connection answer alike.
+catalog_teller  what can be told, which both write down alike.
 """

@@ -101,7 +101,7 @@ class LocalCatalog:
     def get_checkpoints(self, checkpoint_ids: Sequence[str]) -> list[Checkpoint]:
         """The checkpoints of these ids that are there, in this order."""
         rows = self._file.rows_in_lists("SELECT * FROM checkpoints WHERE id IN ({})", checkpoint_ids)
-        found = {row["id"]: _checkpoint(row) for row in rows}
+        found = {row["id"]: checkpoint_in(row) for row in rows}
         return [found[one] for one in checkpoint_ids if one in found]
 
     def crowd(self, experiment_id: str, root: str, *, most: int | None = None) -> list[Checkpoint]:
@@ -110,7 +110,7 @@ class LocalCatalog:
         place = (experiment_id, COMMITTED, root)
         if most is not None and len(self._file.rows(f"SELECT id {here} LIMIT ?", (*place, most + 1))) > most:
             return []
-        found = map(_checkpoint, self._file.rows(f"SELECT * {here}", place))
+        found = map(checkpoint_in, self._file.rows(f"SELECT * {here}", place))
         return sorted(found, key=lambda one: (one.step, one.created_at, one.id), reverse=True)
 
     def edges(self) -> list[LineageEdge]:
@@ -148,7 +148,8 @@ class LocalCatalog:
         return Page(entries, cursor_of([numbers[limit - 1]]) if len(rows) > limit else "")
 
 
-def _checkpoint(row: Row) -> Checkpoint:
+def checkpoint_in(row: Row) -> Checkpoint:
+    """The record of a checkpoint, by its row in the file."""
     plain = _decoded(row, "metrics", "metadata", "parts", "tags")
     return checkpoint_of({**plain, **{name: bool(plain[name]) for name in _FLAGS}})
 

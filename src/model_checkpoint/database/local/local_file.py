@@ -1,4 +1,4 @@
-"""Local file: a SQLite file, opened to be read and asked; what its driver raises is told as a connection tells it."""
+"""Local file: a SQLite file, opened to be asked or told; what its driver raises is told as a connection tells it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from model_checkpoint.database.opening.network_files import network_kind
@@ -20,6 +20,7 @@ BUSY_SECONDS = 30.0
 _AT_ONCE = 500  # values in one list of a statement
 
 Row = dict[str, Any]
+T = TypeVar("T")
 
 
 def is_as_we_know_it(database_url: str) -> bool:
@@ -96,23 +97,25 @@ class LocalFile:
         except sqlite3.Error as error:
             raise self._told(error) from error
 
-    @contextmanager
-    def changing(self) -> Iterator[Callable[[str, Sequence[Any]], int]]:
-        """One transaction, which the power cannot take once it is through; a statement says how many rows it met."""
+    def change(self, text: str, values: Sequence[Any]) -> int:
+        """Run a statement that changes rows; says how many it met."""
+        return self.together(lambda: self._driver.execute(text, values).rowcount)
 
-        def change(text: str, values: Sequence[Any]) -> int:
-            return self._driver.execute(text, values).rowcount
-
+    def together(self, work: Callable[[], T]) -> T:
+        """Run changes as one transaction, which the power cannot take once it is through."""
+        if self._driver.in_transaction:
+            return work()
         try:
             self._driver.execute("PRAGMA synchronous=FULL")
+            self._driver.execute("PRAGMA foreign_keys=ON")
             self._driver.execute("BEGIN IMMEDIATE")
-            yield change
+            done = work()
             self._driver.commit()
+            return done
         except sqlite3.Error as error:
             raise self._told(error) from error
         finally:
-            if self._driver.in_transaction:
-                self._driver.rollback()
+            self._driver.rollback()  # of what is not through; else there is nothing to undo
 
     def _told(self, error: sqlite3.Error) -> CheckpointException:
         from model_checkpoint.database.opening.database_url import read_url, shown

@@ -1,12 +1,13 @@
 """Values: how what we store is written down so that it comes back exactly, on every database.
 
-exact_numbers   a float as a grade and a finite number, in the order of the numbers.
-json_values     plain data as JSON that every database takes, NaN and large integers included.
-point_columns   what logging calls say, as columns of each metric.
-series_columns  rows of points as columns, thinned to what a chart can show.
-row_records     what a row is handed out as, whoever read it.
-file_urls       a SQLite file as the URL that names it.
-cursors         where a page ended, as one word.
-audit_entries   what was done, as it is told by who does it.
-column_types    columns that compare, keep and refuse the same everywhere.
+exact_numbers      a float as a grade and a finite number, in the order of the numbers.
+json_values        plain data as JSON that every database takes, NaN and large integers included.
+point_columns      what logging calls say, as columns of each metric.
+series_columns     rows of points as columns, thinned to what a chart can show.
+checkpoint_scores  the numbers a checkpoint can be chosen by.
+row_records        what a row is handed out as, whoever read it.
+file_urls          a SQLite file as the URL that names it.
+cursors            where a page ended, as one word.
+audit_entries      what was done, as it is told by who does it.
+column_types       columns that compare, keep and refuse the same everywhere.
 """

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from model_checkpoint.events import Emit, Progress, ignore
 
 Listen = bool | Emit | None
+
+_SAID_TO_BE_TERMINALS = ("FORCE_COLOR", "TTY_COMPATIBLE")  # rich goes by them, too
 
 
 @contextmanager
@@ -21,11 +25,19 @@ def listening(progress: Listen, title: str) -> Iterator[Emit]:
         >>> seen[0].rate
         2.0
     """
-    if progress is True:
+    if progress is True and _may_be_watched():
         with _bar(title) as emit:
             yield emit
     else:
-        yield progress or ignore
+        yield ignore if progress is True else progress or ignore
+
+
+def _may_be_watched() -> bool:
+    """Whether the error stream is a terminal, or somebody says that it is; importing what draws costs 20 ms."""
+    with suppress(AttributeError, ValueError):  # there is none, or it is closed
+        if sys.stderr.isatty():
+            return True
+    return not os.environ.keys().isdisjoint(_SAID_TO_BE_TERMINALS)
 
 
 @contextmanager

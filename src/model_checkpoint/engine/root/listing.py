@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import islice
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import msgspec
 
@@ -37,19 +37,13 @@ from model_checkpoint.manifest import (
 )
 from model_checkpoint.name_lists import some_of
 from model_checkpoint.performance.gc_pause import collector_paused
-from model_checkpoint.plan import (
-    Ranking,
-    contends,
-    is_newer,
-    newest_first,
-    rank_by_age,
-    sort_names,
-    step_name,
-    told_step,
-)
+from model_checkpoint.plan import is_newer, newest_first, rank_by_age, sort_names, step_name, told_step
 from model_checkpoint.storage.contract.store import Store, read_manifests
 from model_checkpoint.storage.locate import Root, UnknownScheme, open_store
-from model_checkpoint.tree.nodes.per_rank import RankView, view_of
+
+if TYPE_CHECKING:  # a listing does without
+    from model_checkpoint.plan import Ranking
+    from model_checkpoint.tree.nodes.per_rank import RankView
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +79,8 @@ class ListedCheckpoint:
     @property
     def contends(self) -> bool:
         """Whether it may be called the best."""
+        from model_checkpoint.plan import contends
+
         return self.summary is None or contends(unpack(self.summary.metadata) or {})
 
 
@@ -148,26 +144,25 @@ def _listed(store: Store, name: str, start: bytes | CheckpointException) -> List
     return ListedCheckpoint(name, msgspec.structs.replace(summary, name=name))  # it may have been renamed or copied
 
 
-_TO_LOOK_AT = RankView(lenient=True)
-
-
 @collector_paused()
-def read_any_manifest(store: Store, name: str, view: RankView = _TO_LOOK_AT, *, join: bool = True) -> Manifest:
+def read_any_manifest(store: Store, name: str, view: RankView | None = None, *, join: bool = True) -> Manifest:
     """Read the manifest of one checkpoint; its files are those beside it, whatever name it was saved under.
 
-    If many ranks wrote it, its tree is the one of ``view``, and theirs are joined to it, unless the caller will.
+    If many ranks wrote it, its tree is the one of ``view``, or one to look at, and theirs are joined to it, unless the
+    caller will.
     """
     manifest = msgspec.structs.replace(decode(store.read_manifest(name), path_of(store, name)), name=name)
     if manifest.world_size == 1 and not manifest.ranks:
         return manifest
     from model_checkpoint.engine.root.rank_manifests import join_ranks  # brings NumPy, which a listing does without
+    from model_checkpoint.tree.nodes.per_rank import RankView, view_of
 
-    tree = view_of(manifest.tree, manifest.world_size, view)
+    tree = view_of(manifest.tree, manifest.world_size, view or RankView(lenient=True))
     viewed = msgspec.structs.replace(manifest, tree=tree)
     return join_ranks(store, viewed) if join else viewed
 
 
-def load_manifest(store: Store, name: str, view: RankView = _TO_LOOK_AT, *, join: bool = True) -> Manifest:
+def load_manifest(store: Store, name: str, view: RankView | None = None, *, join: bool = True) -> Manifest:
     """Read the manifest of a checkpoint whose state the engine itself has written."""
     manifest, where = read_any_manifest(store, name, view, join=join), path_of(store, name)
     if OPAQUE in manifest.features:
@@ -378,6 +373,8 @@ def _no_such(store: Store, ranked: Sequence[ListedCheckpoint], what: str) -> Che
 
 
 def _by_metric(store: Store, best: str) -> Iterator[ListedCheckpoint]:
+    from model_checkpoint.plan import Ranking
+
     found = [one for one in _ranked(store) if one.complete and one.contends]
     metrics = [one.metrics for one in found]
     ranking = Ranking.parse(best, known={name for measured in metrics for name in measured})

@@ -22,6 +22,7 @@ from model_checkpoint.errors import CheckpointException
 from model_checkpoint.format import check_entries, check_files, content_digest
 from model_checkpoint.manifest import OPAQUE, Entry, FileRecord, Manifest, decode
 from model_checkpoint.options import MIB, ReaderLimits, ReuseLimits
+from model_checkpoint.plan.assign import assign
 from model_checkpoint.state import Flat, Leaf
 from model_checkpoint.storage.contract.store import Attempt, FileStat, Store
 
@@ -50,7 +51,7 @@ class LinkedFile:
 def plan_files(store: Store, order: SaveRequest, flat: Flat, parent: Parent | None) -> list[plan.FilePlan]:
     """Decide which files of ``parent`` are repeated, and how the rest is cut."""
     if not order.incremental:
-        return plan.assign(flat.leaves, order.layout, order.limits)
+        return assign(flat.leaves, order.layout, order.limits)
     known = parent.manifest if parent is not None else None
     unchanged = _unchanged(order, flat, known) if known is not None else {}
     usable = _usable(store, order, parent, ReuseLimits()) if parent is not None else set()

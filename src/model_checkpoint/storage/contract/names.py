@@ -5,8 +5,8 @@ A name that could leave its folder, hide, or mislead a person is refused before 
 
 from __future__ import annotations
 
+import os
 import re
-import secrets
 import time
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -98,7 +98,7 @@ class TrashToken:
     @classmethod
     def fresh(cls, name: str, *, order: int = 0, moment: Moment | None = None) -> TrashToken:
         """A key nobody has used."""
-        salt = secrets.token_hex(8)
+        salt = os.urandom(8).hex()
         if moment is None:
             return cls(name=name, nanoseconds=time.time_ns(), salt=salt)
         return cls(

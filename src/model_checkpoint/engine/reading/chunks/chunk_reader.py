@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-import numpy as np
 import xxhash
 
+from model_checkpoint.engine.common.aligned_memory import aligned_memory
 from model_checkpoint.engine.common.info import path_of
-from model_checkpoint.engine.common.pages import new_slab
 from model_checkpoint.engine.common.workers import Pace, run_all
 from model_checkpoint.engine.reading.chunks.open_readers import OpenReaders
 from model_checkpoint.errors import CheckpointException, ChunkMismatch, TrailingData, Truncated
@@ -123,6 +122,8 @@ class ChunkReader(OpenReaders[int]):
         self.open(index).read_into(frame.start, stored)
         if xxhash.xxh3_128_digest(stored) != stored_xxh3(frame):
             raise self._mismatch(index, chunk)
+        import numpy as np  # which no file without compressed chunks needs
+
         try:
             decompress(stored, np.frombuffer(data, dtype=np.uint8), frame.width)
         except FrameBroken as error:
@@ -175,7 +176,7 @@ class ChunkReader(OpenReaders[int]):
         work, callers = self._side_by_side if self.full else self._one_by_one, _Callers(place, take, blame)
 
         def worker(items: Iterator[ChunkRead]) -> None:
-            work(items, new_slab(lanes * room).data, pace, callers)
+            work(items, aligned_memory(lanes * room), pace, callers)
 
         for index in sorted({read.file for read in reads}):
             self.open(index)

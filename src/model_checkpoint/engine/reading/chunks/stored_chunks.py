@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import xxhash
 
 from model_checkpoint.format import RAW, FrameBroken, decompress, sha256_each, sha256_of, stored_xxh3, xxh3_of
@@ -35,6 +34,8 @@ class StoredChunk:
             return False
         if self.frame is None:
             return sha256_each([data]) == [self.sha256]
+        import numpy as np
+
         room = np.empty(self.size, np.uint8)
         try:
             decompress(data, room, self.frame.width)

@@ -1,0 +1,46 @@
+"""Catalog teller: what commands tell a catalog; a file and a whole connection leave the same, which a test holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+from model_checkpoint.database.records import Checkpoint, IntegrityRecord, Page
+
+T = TypeVar("T")
+
+
+class CatalogTeller(Protocol):
+    """What can be told; :class:`~model_checkpoint.database.EnhancedDatabaseConnection` says what each of them means."""
+
+    def together(self, work: Callable[[], T], *, durable: bool = True) -> T:
+        """Run calls as one transaction: all or none."""
+
+    def get_checkpoint(self, checkpoint_id: str) -> Checkpoint | None:
+        """One checkpoint, deleted or not."""
+
+    def page(self, experiment_id: str, *, limit: int = 100, after: str = "") -> Page[Checkpoint]:
+        """Checkpoints of a run, newest first, a page at a time."""
+
+    def best(self, experiment_id: str, metric: str, direction: str = "min", k: int = 1) -> list[Checkpoint]:
+        """The ``k`` best checkpoints of a run by a metric."""
+
+    def flag_best(self, experiment_id: str, kind: str, checkpoint_ids: Sequence[str]) -> None:
+        """Let exactly these checkpoints of a run carry a best flag."""
+
+    def mark_deleted(self, checkpoint_id: str, *, at: float | None = None) -> bool:
+        """Mark a checkpoint deleted; says whether it was this call that did."""
+
+    def undelete_checkpoint(self, checkpoint_id: str) -> Checkpoint:
+        """Bring a deleted checkpoint back into the lists."""
+
+    def update_checkpoint(self, checkpoint_id: str, *, pinned: bool, tags: Sequence[str], notes: str) -> Checkpoint:
+        """Let a checkpoint have these marks."""
+
+    def record_integrity(self, record: IntegrityRecord) -> IntegrityRecord:
+        """Note what a verification or a repair found."""
+
+    def record_audit(
+        self, action: str, subject: str = "", *, outcome: str = "ok", details: Mapping[str, Any] | None = None
+    ) -> object:
+        """Add one row to the log."""

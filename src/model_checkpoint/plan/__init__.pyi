@@ -1,0 +1,29 @@
+"""The front door of this room: every public name and the module that defines it. The one list."""
+
+from .assign import FilePlan as FilePlan
+from .boxes import Box as Box
+from .boxes import Index as Index
+from .boxes import Spans as Spans
+from .boxes import box_of as box_of
+from .boxes import parts_of as parts_of
+from .choose import is_newer as is_newer
+from .choose import newest_first as newest_first
+from .choose import rank_by_age as rank_by_age
+from .choose import sort_names as sort_names
+from .choose import step_name as step_name
+from .choose import told_step as told_step
+from .choose import trainer_step as trainer_step
+from .metric_expressions import MetricExpression as MetricExpression
+from .parts import live_matcher as live_matcher
+from .parts import matcher as matcher
+from .parts import renamer as renamer
+from .ranking import Ranking as Ranking
+from .ranking import contends as contends
+from .ranking import pareto_front as pareto_front
+from .reads import ChunkRead as ChunkRead
+from .reads import Piece as Piece
+from .reads import plan_reads as plan_reads
+from .report import LoadReport as LoadReport
+from .report import compare as compare
+from .reuse import comparable as comparable
+from .reuse import reassign as reassign
