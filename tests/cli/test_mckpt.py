@@ -162,6 +162,15 @@ def test_names_cannot_drive_the_terminal(tmp_path):
     assert "\x07" not in output
 
 
+def test_names_that_read_like_codes_of_pictures_are_shown_as_they_are(tmp_path):
+    mc.save(tmp_path, {":bug:": np.zeros(2)}, step=1, metrics={":fire:": 1.0})
+
+    output = invoke("show", tmp_path, "--tensors").output
+
+    assert ":bug:" in output
+    assert ":fire:" in output
+
+
 def test_diff_leaves_with_1_when_only_plain_values_differ(tmp_path):
     for step, rate in ((1, 0.5), (2, 0.25)):
         mc.save(tmp_path, {"w": np.zeros(2), "[red]lr": rate}, step=step)

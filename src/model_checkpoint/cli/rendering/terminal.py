@@ -41,7 +41,7 @@ def clean_lines(text: str) -> str:
 def _console(columns: int | None) -> Console:
     from rich.console import Console
 
-    return Console(width=columns, highlight=False)
+    return Console(width=columns, highlight=False, emoji=False)  # a name such as ":bug:" is shown as it is
 
 
 def console() -> Console:
