@@ -151,6 +151,15 @@ def test_the_hooks_of_several_lazy_saves_are_gone_after_one_step(tmp_path):
     assert len(optimizer._optimizer_step_pre_hooks) == 0
 
 
+def test_a_compressed_save_in_the_background_is_whole(tmp_path):
+    state = {"w": np.arange(1 << 20) // 7, "x": 1}
+
+    info = save_async(tmp_path, state, step=1, compression=mc.CompressionLevel.FAST).result(60)
+
+    assert info.size_bytes < state["w"].nbytes / 2
+    assert np.array_equal(mc.load(tmp_path, verify="full")["w"], state["w"])
+
+
 # --- cancel ----------------------------------------------------------------------------------------------------------
 
 

@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch")
 from tests.engine.background.lazy_training import MIB, TIGHT, WIDTH, frozen_copy, hooks, loss_of, make, same, train  # noqa: E402
 
 import model_checkpoint as mc  # noqa: E402
+from model_checkpoint.distributed import LocalCoordinator  # noqa: E402
 from model_checkpoint.engine.background.save_async import save_async  # noqa: E402
 from model_checkpoint.engine.jobs.running_save import SaveState  # noqa: E402
 
@@ -41,6 +42,22 @@ def test_the_state_at_the_call_is_saved_while_training_goes_on(tmp_path, gate, n
     assert same(mc.load(tmp_path), expected)
     assert not same(frozen_copy(state), expected)
     assert hooks(state["optimizer"]) == 0
+
+
+def test_the_steps_of_a_rank_wait_for_its_copy_too(tmp_path, gate):
+    state = make()
+    expected = frozen_copy(state)
+
+    gate.guards = [state["optimizer"]]
+    job = save_async(
+        tmp_path, state, step=1, lazy=True, memory_limit=TIGHT, progress=gate, coordinator=LocalCoordinator()
+    )
+    assert (job.state, hooks(state["optimizer"])) == (SaveState.STAGING, 1)
+    gate.open_soon()
+    train(state, steps=1)
+    job.result()
+
+    assert same(mc.load(tmp_path), expected)
 
 
 def test_a_step_waits_for_the_copy_and_counts_it_as_stall(tmp_path, gate):

@@ -1,5 +1,6 @@
 """Choices and selections that cannot be meant are refused by name, with an error of ours, before anything changes."""
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -7,6 +8,9 @@ from tests.ground.live_modules import Counting
 
 import model_checkpoint as mc
 from model_checkpoint import errors
+from model_checkpoint.engine.root.listing import ListedCheckpoint
+from model_checkpoint.manifest import decode_summary
+from model_checkpoint.storage.locate import open_store
 
 
 @pytest.fixture
@@ -172,3 +176,10 @@ def test_parts_that_neither_side_of_a_difference_has_are_refused(tmp_path):
     with pytest.raises(errors.StructureMismatch, match=r"neither it nor .* has anything in 'modle'"):
         mc.diff(f"{tmp_path}@1", f"{tmp_path}@2", parts="modle")
     assert [change.name for change in mc.diff(f"{tmp_path}@1", f"{tmp_path}@2", parts="model").changed] == ["model.w"]
+
+
+def test_a_manifest_without_metadata_may_be_called_the_best(root):
+    (name,) = open_store(root).names()
+    summary = decode_summary(open_store(root).read_manifest(name), "here")
+
+    assert ListedCheckpoint(name, msgspec.structs.replace(summary, metadata=None)).contends
