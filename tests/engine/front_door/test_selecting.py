@@ -178,8 +178,9 @@ def test_parts_that_neither_side_of_a_difference_has_are_refused(tmp_path):
     assert [change.name for change in mc.diff(f"{tmp_path}@1", f"{tmp_path}@2", parts="model").changed] == ["model.w"]
 
 
-def test_a_manifest_without_metadata_may_be_called_the_best(root):
+def test_what_has_no_metadata_or_cannot_be_read_may_be_called_the_best(root):
     (name,) = open_store(root).names()
     summary = decode_summary(open_store(root).read_manifest(name), "here")
 
     assert ListedCheckpoint(name, msgspec.structs.replace(summary, metadata=None)).contends
+    assert ListedCheckpoint(name, None).contends
