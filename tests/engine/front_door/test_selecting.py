@@ -8,7 +8,7 @@ from tests.ground.live_modules import Counting
 
 import model_checkpoint as mc
 from model_checkpoint import errors
-from model_checkpoint.engine.root.listing import ListedCheckpoint
+from model_checkpoint.engine.root.listing import ListedCheckpoint, load_manifest
 from model_checkpoint.manifest import decode_summary
 from model_checkpoint.storage.locate import open_store
 
@@ -184,3 +184,19 @@ def test_what_has_no_metadata_or_cannot_be_read_may_be_called_the_best(root):
 
     assert ListedCheckpoint(name, msgspec.structs.replace(summary, metadata=None)).contends
     assert ListedCheckpoint(name, None).contends
+
+
+def test_the_name_of_a_step_may_be_given_without_the_step(root):
+    assert mc.save(root, {"epoch": 2}, name="step-00000005").prefix == "step-00000005"
+
+    with pytest.raises(errors.OptionInvalid, match="is the folder of another step than step=7"):
+        mc.save(root, {"epoch": 2}, name="step-00000006", step=7)
+
+
+def test_nothing_of_what_was_replaced_is_left_in_its_place(tmp_path):
+    root = f"memory://{tmp_path.name}"
+    for value in (1, 2):
+        info = mc.save(root, {"w": np.full(3, value)}, step=1, overwrite=True)
+
+    files = open_store(root).files(info.prefix)
+    assert files.keys() == {"manifest.json", *load_manifest(open_store(root), info.prefix).file_names}

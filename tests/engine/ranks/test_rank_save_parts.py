@@ -8,14 +8,14 @@ from tests.engine.ranks.timetable import beats_until
 
 import model_checkpoint as mc
 from model_checkpoint.distributed import LocalCoordinator
-from model_checkpoint.engine.writing.rank_saves.save_ranks import RankSave, _placed
+from model_checkpoint.engine.writing.rank_saves.save_ranks import RankSave, _fingerprinted, _placed
 from model_checkpoint.engine.writing.request import request_save
 from model_checkpoint.engine.writing.save import rank_request
 from model_checkpoint.errors import ChunkMismatch, OptionInvalid
 from model_checkpoint.events import Progress
 from model_checkpoint.manifest import Layout
 from model_checkpoint.manifest.layout_record import HeldRegion, Placement
-from model_checkpoint.state import Leaf, Sharding
+from model_checkpoint.state import Leaf, LocalArray, Sharding
 from model_checkpoint.storage.memory import InMemoryStore
 
 
@@ -102,6 +102,17 @@ def test_layouts_that_speak_of_them_already_are_left_alone():
 def test_an_array_on_a_rank_outside_the_group_is_refused():
     with pytest.raises(OptionInvalid, match=r"^a: lies on rank 6, which is not of the coordinator's group"):
         _placed([leaf("a", rows(5, 6))], {5: 0, 7: 1})
+
+
+def test_only_what_other_ranks_may_have_too_without_saying_so_is_compared_by_content():
+    whole, source = leaf("whole"), object()
+    some = leaf("some", rows(0, 1))._replace(sharding=Sharding(rows(0, 1), [LocalArray((2,), source)]))
+
+    assert _fingerprinted(whole, 3) is whole
+    assert _fingerprinted(some, 3).source is source
+    assert _fingerprinted(some, 2) is None
+    assert _fingerprinted(leaf("an empty part", Layout(), declared=False), 3) is None
+    assert _fingerprinted(leaf("boxes", Layout(regions=(HeldRegion((0,), (4,), (1,)),))), 3) is None
 
 
 # --- whole tensors from parts ----------------------------------------------------------------------------------------
