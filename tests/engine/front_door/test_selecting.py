@@ -8,7 +8,7 @@ from tests.ground.live_modules import Counting
 
 import model_checkpoint as mc
 from model_checkpoint import errors
-from model_checkpoint.engine.root.listing import ListedCheckpoint, load_manifest
+from model_checkpoint.engine.root.listing import Choices, ListedCheckpoint, load_manifest
 from model_checkpoint.manifest import decode_summary
 from model_checkpoint.storage.locate import open_store
 
@@ -200,3 +200,19 @@ def test_nothing_of_what_was_replaced_is_left_in_its_place(tmp_path):
 
     files = open_store(root).files(info.prefix)
     assert files.keys() == {"manifest.json", *load_manifest(open_store(root), info.prefix).file_names}
+
+
+def test_choices_are_read_as_far_as_asked_for_and_to_the_end_from_behind():
+    read = []
+
+    def choices():
+        for number in range(5):
+            read.append(number)
+            yield ListedCheckpoint(f"step-{number:08d}", None)
+
+    some = Choices(choices())
+
+    assert (some[1].name, read) == ("step-00000001", [0, 1])
+    assert (len(some[:3]), read) == (3, [0, 1, 2])
+    assert (some[-1].name, read) == ("step-00000004", [0, 1, 2, 3, 4])
+    assert (len(some), len(some[3:])) == (5, 2)
