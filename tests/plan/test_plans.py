@@ -240,6 +240,19 @@ def test_a_box_is_cut_where_gaps_are_wide_and_nowhere_else():
     assert [part.box.span(4) for part in plan.parts_of(column, 401)] == [(12, 1216)]
 
 
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 9)), min_size=1, max_size=12))
+def test_spans_are_what_is_wanted_without_a_touch_between_them(bounds):
+    wanted = {byte for start, length in bounds for byte in range(start, start + length)}
+
+    spans = plan.Spans([(start, start + length) for start, length in bounds])
+
+    assert [byte for start, stop in spans.ranges for byte in range(start, stop)] == sorted(wanted)
+    assert all(one[1] < other[0] for one, other in pairwise(spans.ranges))
+    for byte in wanted:
+        start, stop = spans.ranges[spans.find(byte)]
+        assert start <= byte < stop
+
+
 def test_spans_hold_each_byte_once():
     spans = plan.Spans([(8, 12), (0, 4), (2, 6), (6, 7)])
 

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model_checkpoint.manifest import HeldRegion, Layout, Placement
+from model_checkpoint.plan.sharding import tiling
 from model_checkpoint.plan.sharding.holders import held_boxes, replicated
 from model_checkpoint.plan.sharding.loads import level
 from model_checkpoint.plan.sharding.regions import ArrayBox
@@ -204,7 +205,17 @@ def test_boxes_that_overlap_or_leave_a_hole_do_not_tile():
     assert not tiles((), [ArrayBox((), ())] * 2)
     assert not tiles((4, 2), [ArrayBox((0, 0), (2, 2)), ArrayBox((1, 0), (2, 2))])
     assert not tiles((4,), [ArrayBox((0,), (5,))])
+    assert not tiles((4,), [ArrayBox((2,), (4,))])
+    assert not tiles((4,), [ArrayBox((0, 0), (2, 2))])
     assert tiles((0, 3), [])
+
+
+def test_boxes_are_compared_a_few_at_a_time_where_there_are_many(monkeypatch):
+    boxes = [ArrayBox((at,), (1,)) for at in range(40)]
+    for at_once in (1, 39, 40, 100):
+        monkeypatch.setattr(tiling, "_AT_ONCE", at_once)
+        assert tiles((40,), boxes)
+        assert not tiles((40,), [*boxes[:-1], ArrayBox((3,), (1,))])
 
 
 def test_a_box_is_covered_by_pieces_that_leave_no_hole_and_repeat_nothing():
