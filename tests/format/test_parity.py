@@ -79,6 +79,12 @@ def test_a_record_comes_back_as_it_was_written(scheme, sizes):
     assert [len(digest) for digest in record.sha256_of("p")] == [32] * (-(-record.length // record.block))
 
 
+def test_a_manifest_may_be_of_one_byte():
+    record = parity_record(scheme="xor", id="id", attempt="a1", columns=(), digests={"p": []}, manifest=b"m")
+
+    assert read_back(ending(record, b"m")) == record
+
+
 def test_no_flipped_bit_in_a_record_is_believed():
     data = ending(record_of({"a": 5 << 20, "b": 3}), MANIFEST)
 
