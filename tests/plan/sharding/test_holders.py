@@ -104,6 +104,15 @@ def test_a_layout_is_the_same_by_other_names_of_its_ranks():
     assert renamed_ranks(layout, {5: 5, 7: 7}) is layout
 
 
+def test_a_region_lies_at_the_start_of_its_own_part():
+    regions = (HeldRegion((0, 0), (2, 3), (0, 1)), HeldRegion((2, 0), (4, 3), (1,)))
+
+    assert held_boxes((6, 3), Layout(regions=regions), 1) == [
+        HeldBox(ArrayBox((0, 0), (2, 3)), (0, 0), 0),
+        HeldBox(ArrayBox((2, 0), (4, 3)), (0, 0), 1),
+    ]
+
+
 def test_rows_that_touch_are_one_box():
     """The first cut leaves rows 0, 1, 4 and 5; the second takes all of them, one by one."""
     layout = Layout(mesh=(2, 2), ranks=(0, 1, 2, 3), placements=(Placement(0, 2), Placement(0, 4)))

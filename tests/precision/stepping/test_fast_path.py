@@ -264,3 +264,19 @@ def test_a_kernel_is_ready_when_an_earlier_step_has_made_all_it_needs(name):
     for missing in made:
         needed = isinstance(made[missing], torch.Tensor)
         assert has_states(kernel, group, made | {missing: None}) is not needed
+
+
+@pytest.mark.parametrize("everywhere", [True, False])
+@pytest.mark.parametrize("when", ["pre", "post"])
+def test_an_optimizer_with_any_hook_steps_as_a_whole(when, everywhere):
+    base = FUSED["adamw"]([torch.nn.Parameter(torch.ones(3))])
+    place = stepping._torch_optimizer if everywhere else base
+    register = getattr(place, f"register_{'optimizer_' if everywhere else ''}step_{when}_hook")
+    assert not stepping._has_hooks(base)
+
+    handle = register(lambda *_: None)
+    try:
+        assert stepping._has_hooks(base)
+    finally:
+        handle.remove()
+    assert not stepping._has_hooks(base)
