@@ -4,7 +4,7 @@ import re
 
 import pytest
 import torch
-from tests.precision.stepping.test_many_ranks import REFUSED, refuse, train_cured
+from tests.precision.stepping.test_many_ranks import REFUSED, refuse, train_cured, train_rank
 
 
 @pytest.fixture(autouse=True)
@@ -27,3 +27,9 @@ def test_half_gradients_train_through_a_fallback_and_back(settings, again):
 
     assert found["applied"] == 8
     assert found["modes"]["groups"][0]["mode"] == "probation"
+
+
+def test_fp32_gradients_of_half_parameters_pass_the_reducer():
+    found = train_rank(0, 1, "none")
+
+    assert found["reasons"] == ["applied"] * 12
