@@ -15,7 +15,7 @@ import tempfile
 import time
 import traceback
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -172,6 +172,7 @@ class Rehearsal:
 
     def _in_child(self, work: Callable[[], None], *, seconds: float, stuck: Callable[[], bool] = lambda: False) -> str:
         """Do it in a fork: "whole", "died" (also if it was ``stuck``) or "late". No process it started outlives it."""
+        helpers = set(_children())  # what a library started as it was imported, and may not live without
         child = os.fork()
         if child == 0:
             code = 1
@@ -190,7 +191,7 @@ class Rehearsal:
                 os.kill(child, signal.SIGKILL)
             ended, state = os.waitpid(child, os.WNOHANG)
             status = state if ended else time.sleep(0.02)
-        _end_children()
+        _end_children(helpers)
         return "late" if status is None else "died" if status else "whole"
 
 
@@ -201,9 +202,9 @@ def _keep_mounts_to_itself() -> None:
         libc.mount(None, b"/", None, _PRIVATE_BELOW, None)
 
 
-def _end_children() -> None:
-    """Kill every child; theirs become ours as they die."""
-    while children := list(_children()):
+def _end_children(helpers: Set[int]) -> None:
+    """Kill every child but the helpers; theirs become ours as they die."""
+    while children := set(_children()) - helpers:
         for child in children:
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)

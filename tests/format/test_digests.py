@@ -33,6 +33,14 @@ def test_a_record_gives_back_the_digests_of_its_chunks_and_one_over_them():
     assert (record.name, record.size, record.ends, record.frames) == ("r", 7, (4, 7, 7), ())
 
 
+def test_digests_of_parts_are_recorded_where_any_chunk_has_some():
+    def recorded(*subchunks):
+        return file_record("r", size=7, ends=(4, 7), digests=digest_chunks(CHUNKS[:2]), subchunks=subchunks).subchunks
+
+    assert recorded("", "AAAA") == ("", "AAAA")
+    assert recorded("", "") == recorded() == ()
+
+
 def test_chunks_are_copied_on_the_way_where_there_are_rooms():
     rooms = [bytearray(len(chunk)) for chunk in CHUNKS]
 

@@ -109,6 +109,7 @@ def test_columns_of_other_lengths_and_too_many_are_refused(how):
         how.add_up([None] * 256, empty(4), None)
     with pytest.raises(ValueError, match="by a byte"):
         how.add_multiple(noise(0, 4), 256, empty(4))
+    how.add_multiple(noise(0, 4), 255, empty(4))
     with pytest.raises(ValueError, match="of the length of its sum"):
         how.add_multiple(noise(0, 4), 1, empty(5))
 

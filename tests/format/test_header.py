@@ -134,7 +134,7 @@ def named(name):
     return header({name: row("U8", [1], 0, 1)}), [Entry(name, "numpy", "uint8", (1,), "U8", None, 0, 4096, 4097, "")]
 
 
-@pytest.mark.parametrize("name", ["a\x00b", "a\x1f", "\x7f", "\u00e9" * 6, "n" * 11])
+@pytest.mark.parametrize("name", ["a\x00b", "a\x1f", "\x7f", "\u00e9" * 6, "\U0001f600" * 3, "n" * 11])
 def test_names_with_control_characters_or_too_many_bytes_are_refused(name):
     data, entries = named(name)
 

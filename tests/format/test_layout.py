@@ -53,6 +53,16 @@ def test_the_file_is_valid_safetensors(spec):
     }
 
 
+def test_small_tensors_share_a_chunk_to_its_last_byte():
+    def chunks(*lengths):
+        layout = lay_out(tensors([(n, 1) for n in lengths]), metadata={}, chunk_bytes=CHUNK)
+        return [stop - start for start, stop in pairwise(layout.ends)]
+
+    assert chunks(CHUNK - 1, 1) == [CHUNK]
+    assert chunks(CHUNK - 1, 1, 1) == [CHUNK, 1]
+    assert chunks(CHUNK - 1, 2) == [CHUNK - 1, 2]
+
+
 def test_the_header_says_its_length_and_is_padded_with_blanks():
     header = lay_out([Tensor("w", "F32", (2,), 8, 4)], metadata={}, chunk_bytes=CHUNK).header
 

@@ -1,6 +1,7 @@
 """What stands in a parity file comes back, and nothing an enemy puts there is believed."""
 
 import base64
+import struct
 from itertools import pairwise
 
 import msgspec
@@ -12,6 +13,7 @@ from model_checkpoint.errors import ManifestInvalid
 from model_checkpoint.format.parity import (
     END_BYTES,
     MOST_COLUMNS,
+    ColumnFile,
     body_length,
     decode_record,
     ending,
@@ -77,6 +79,12 @@ def test_a_record_comes_back_as_it_was_written(scheme, sizes):
     assert [len(digest) for digest in record.sha256_of("p")] == [32] * (-(-record.length // record.block))
 
 
+def test_a_manifest_may_be_of_one_byte():
+    record = parity_record(scheme="xor", id="id", attempt="a1", columns=(), digests={"p": []}, manifest=b"m")
+
+    assert read_back(ending(record, b"m")) == record
+
+
 def test_no_flipped_bit_in_a_record_is_believed():
     data = ending(record_of({"a": 5 << 20, "b": 3}), MANIFEST)
 
@@ -99,6 +107,8 @@ def test_no_flipped_bit_in_a_record_is_believed():
         {"digests": {"p": base64.b64encode(bytes(32)).decode()}},
         {"digests": {"p": "?", "q": "?"}},
         {"columns": ()},
+        {"columns": ((ColumnFile("a", 5),),) * 17},
+        {"columns": ((ColumnFile("a", 5), ColumnFile("b", 0)),)},
         {"manifest_size": 0},
     ],
 )
@@ -107,6 +117,14 @@ def test_a_record_that_makes_no_sense_is_refused_though_its_digest_is_right(chan
 
     with pytest.raises(ManifestInvalid, match="makes no sense"):
         read_back(forged)
+
+
+def test_a_record_of_more_than_a_reader_grants_is_refused_before_it_is_read():
+    most, end = 256 << 20, ending(record_of({"a": 5}), MANIFEST)[-8:]
+
+    assert record_span(struct.pack("<Q", most) + end, 1 << 40, "here") == ((1 << 40) - 16 - most, (1 << 40) - 16)
+    with pytest.raises(ManifestInvalid, match="does not end like one"):
+        record_span(struct.pack("<Q", most + 1) + end, 1 << 40, "here")
 
 
 @given(st.binary(max_size=200))

@@ -8,6 +8,11 @@ def test_a_slice_that_takes_nothing_begins_where_its_array_does():
     assert box_of(slice(3, 1), Box(8, (4,), (16,))) == Box(8, (0,), (16,))
 
 
+def test_what_takes_nothing_spans_nothing():
+    assert Box(8, (0, 4), (16, 4)).span(4) == (8, 8)
+    assert Box(8, (2, 4), (-16, 4)).span(4) == (-8, 24)
+
+
 def test_a_wide_gap_is_left_out_between_two_elements_as_between_many():
     for side in (2, 3):
         spans = [part.box.span(4) for part in parts_of(Box(0, (side,), (400,)), gap=100)]

@@ -147,6 +147,18 @@ def test_too_much_inside_each_other_is_refused_before_the_stack_ends(text):
         MetricExpression.parse(text)
 
 
+@pytest.mark.parametrize(("before", "after"), [("(", ")"), ("-", ""), ("abs(", ")")])
+def test_fifty_inside_each_other_are_read_and_one_more_is_not(before, after):
+    assert MetricExpression.parse(before * 50 + "a" + after * 50).names == ("a",)
+
+    with pytest.raises(ExpressionInvalid, match=r"at most 50 parentheses or signs"):
+        MetricExpression.parse(before * 51 + "a" + after * 51)
+
+
+def test_a_whole_number_that_no_float_can_say_is_still_the_largest():
+    assert MetricExpression.parse("max(a, b)").value({"a": 10**400, "b": 1}) == 10**400
+
+
 def test_an_overlong_text_is_refused():
     with pytest.raises(ExpressionInvalid, match=r"at most 2000 characters, got 4001"):
         MetricExpression.parse("a+" * 2000 + "a")

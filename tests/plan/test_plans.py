@@ -1,6 +1,7 @@
 """Plans are pure: which file, which chunk, which checkpoint, and does it fit."""
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -153,6 +154,27 @@ def test_of_a_chunk_whose_parts_have_digests_only_the_wanted_parts_are_read():
     assert len(plan.plan_reads([0, 2], entries, [FileRecord("f", ends[1], ends, "", "", "")], subchunks=True)) == 1
 
 
+@given(st.lists(st.tuples(st.integers(0, 900), st.integers(1, 300)), min_size=1, max_size=8))
+def test_runs_of_wanted_parts_are_read_once_and_touch_each_other_nowhere(bounds):
+    part, size = plan.reads.SUBCHUNK_BYTES, 10 * plan.reads.SUBCHUNK_BYTES + 7
+    spans = sorted({(at * part // 97, at * part // 97 + length * part // 200 + 1) for at, length in bounds})
+    spans = [(start, min(stop, size)) for start, stop in spans if start < size]
+    entries = [
+        Entry(str(i), "numpy", "uint8", (b - a,), "U8", None, 0, 10 + a, 10 + b, "") for i, (a, b) in enumerate(spans)
+    ]
+    files = [FileRecord("f", 10 + size, (10, 10 + size), "", "", "", subchunks=("", "digests"))]
+
+    reads = plan.plan_reads(range(len(entries)), entries, files, subchunks=True)
+
+    wanted = {number for start, stop in spans for number in range(start // part, -(-stop // part))}
+    got = [range((read.start - 10) // part, -(-(read.stop - 10) // part)) for read in reads]
+    assert [number for run in got for number in run] == sorted(wanted)
+    assert all(one.stop < other.start for one, other in pairwise(got))
+    for read in reads:
+        for piece in read.pieces:
+            assert read.start + piece.start == entries[piece.entry].start + piece.into
+
+
 @dataclass(frozen=True)
 class Dated:
     step: int | None
@@ -217,6 +239,19 @@ def test_a_box_is_cut_where_gaps_are_wide_and_nowhere_else():
 
     assert [part.box.span(4) for part in plan.parts_of(column, 400)] == [(12, 16), (412, 416), (812, 816), (1212, 1216)]
     assert [part.box.span(4) for part in plan.parts_of(column, 401)] == [(12, 1216)]
+
+
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 9)), min_size=1, max_size=12))
+def test_spans_are_what_is_wanted_without_a_touch_between_them(bounds):
+    wanted = {byte for start, length in bounds for byte in range(start, start + length)}
+
+    spans = plan.Spans([(start, start + length) for start, length in bounds])
+
+    assert [byte for start, stop in spans.ranges for byte in range(start, stop)] == sorted(wanted)
+    assert all(one[1] < other[0] for one, other in pairwise(spans.ranges))
+    for byte in wanted:
+        start, stop = spans.ranges[spans.find(byte)]
+        assert start <= byte < stop
 
 
 def test_spans_hold_each_byte_once():

@@ -33,6 +33,8 @@ ROW = {
         ("optimizer = adamw", True),
         ("optimizer != adamw", False),
         ('optimizer = "adam w"', False),
+        ("optimizer > 1", False),  # a text is neither more nor less than a number
+        ("-optimizer > 1", True),
         ("train/loss > 1", True),
         ("`train/loss` > 1", True),
         ("tag:base", True),

@@ -343,3 +343,12 @@ def test_a_storage_whose_ranks_all_see_it_keeps_files_of_whole_tensors():
     all_well(on_ranks(2, save))
 
     assert np.array_equal(mc.load(KeyedStore(storage))["model"]["w"], np.arange(2000.0))
+
+
+@pytest.mark.parametrize("begin", ["stage", "stage_shared", "mend"])
+def test_the_id_of_an_attempt_is_used_once_however_it_begins(tmp_path, begin):
+    store = KeyedStore(OwnStorage())
+    getattr(store, begin)("c", "attempt-1")
+
+    with pytest.raises(StorageFailure, match="the attempt id is in use"):
+        store.stage("c", "attempt-1")

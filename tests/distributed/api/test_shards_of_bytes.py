@@ -79,3 +79,5 @@ def test_a_state_dict_is_built_and_edited():
     assert state.get_tensor_or_null("a") is None
     with pytest.raises(KeyError, match="no tensor 'a' in this state; it has 1: b"):
         state.get_tensor("a")
+    with pytest.raises(KeyError, match=r'it has 9: 0, 1, 2, 3, 4, 5, 6, 7"$'):
+        StateDict.fromkeys("012345678").get_tensor("a")

@@ -20,6 +20,7 @@ from model_checkpoint.distributed import (
     StorageOptions,
     ValidationResult,
 )
+from model_checkpoint.distributed.validating.checkers import SchemaChecker
 
 METADATA = CheckpointMetadata(
     prefix="x",
@@ -168,3 +169,16 @@ def test_checks_are_on_unless_an_empty_list_says_none(saved):
     assert not valid()
     assert not valid(integrity_checkers=None)
     assert valid(integrity_checkers=[])
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"world_size": 0, "shards": []}, "saved by 0 ranks"),
+        ({"world_size": 1}, "has files of ranks [1], but 1 ranks saved it"),
+        ({"shards": [METADATA.shards[0]] * 2}, "has two files of one name"),
+    ],
+)
+def test_what_cannot_be_is_found_in_what_is_recorded(change, told):
+    assert SchemaChecker().check_compatibility(METADATA).is_valid
+    assert list(SchemaChecker().check_compatibility(replace(METADATA, **change)).errors) == [told]

@@ -87,6 +87,22 @@ def test_a_job_ends_once_whoever_tells_it_first():
     assert str(job.exception()) == "first"
 
 
+def test_who_waits_carries_the_words_of_others_until_the_end_and_once_more():
+    """The verdict may come by such a word, and so may the one that lets other ranks go."""
+    job, carried = RunningSave("here", "url", Counts()), []
+
+    def attend():
+        carried.append(job.state)
+        job.fail(RuntimeError("heard"))
+
+    job.attend = attend
+
+    assert str(job.exception(timeout=5)) == "heard"
+    assert carried == [SaveState.STAGING, SaveState.FAILED]
+    job.over()
+    assert len(carried) == 3
+
+
 def test_a_change_that_waiting_for_the_copy_told_of_is_not_told_again(tmp_path):
     model, optimizer = training(1500)
     job = save_async(tmp_path, {"model": model, "optimizer": optimizer}, step=1, lazy=True)
@@ -133,6 +149,15 @@ def test_the_hooks_of_several_lazy_saves_are_gone_after_one_step(tmp_path):
     optimizer.step()
 
     assert len(optimizer._optimizer_step_pre_hooks) == 0
+
+
+def test_a_compressed_save_in_the_background_is_whole(tmp_path):
+    state = {"w": np.arange(1 << 20) // 7, "x": 1}
+
+    info = save_async(tmp_path, state, step=1, compression=mc.CompressionLevel.FAST).result(60)
+
+    assert info.size_bytes < state["w"].nbytes / 2
+    assert np.array_equal(mc.load(tmp_path, verify="full")["w"], state["w"])
 
 
 # --- cancel ----------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from tests.distributed.threads import all_well, on_ranks  # noqa: E402
 from tests.engine.background.lazy_training import MIB, TIGHT, WIDTH, frozen_copy, hooks, loss_of, make, same, train  # noqa: E402
 
 import model_checkpoint as mc  # noqa: E402
@@ -41,6 +42,28 @@ def test_the_state_at_the_call_is_saved_while_training_goes_on(tmp_path, gate, n
     assert same(mc.load(tmp_path), expected)
     assert not same(frozen_copy(state), expected)
     assert hooks(state["optimizer"]) == 0
+
+
+def test_the_steps_of_a_rank_wait_for_its_copy_too(tmp_path, gate):
+    states = [make(), make()]
+    expected = frozen_copy(states[0])
+    gate.guards = [states[0]["optimizer"]]
+
+    def work(ranks):
+        state, listen = states[ranks.rank], gate if ranks.rank == 0 else None
+        job = save_async(tmp_path, state, step=1, lazy=True, memory_limit=TIGHT, progress=listen, coordinator=ranks)
+        held = job.state, hooks(state["optimizer"])
+        if ranks.rank == 0:
+            gate.open_soon()
+        train(state, steps=1)
+        job.result()
+        return held
+
+    held = all_well(on_ranks(2, work))
+
+    assert held[0] == (SaveState.STAGING, 1)
+    assert same(mc.load(tmp_path), expected)
+    assert not same(frozen_copy(states[0]), expected)
 
 
 def test_a_step_waits_for_the_copy_and_counts_it_as_stall(tmp_path, gate):

@@ -1,5 +1,6 @@
 """Choices and selections that cannot be meant are refused by name, with an error of ours, before anything changes."""
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -7,6 +8,9 @@ from tests.ground.live_modules import Counting
 
 import model_checkpoint as mc
 from model_checkpoint import errors
+from model_checkpoint.engine.root.listing import Choices, ListedCheckpoint, load_manifest
+from model_checkpoint.manifest import decode_summary
+from model_checkpoint.storage.locate import open_store
 
 
 @pytest.fixture
@@ -172,3 +176,43 @@ def test_parts_that_neither_side_of_a_difference_has_are_refused(tmp_path):
     with pytest.raises(errors.StructureMismatch, match=r"neither it nor .* has anything in 'modle'"):
         mc.diff(f"{tmp_path}@1", f"{tmp_path}@2", parts="modle")
     assert [change.name for change in mc.diff(f"{tmp_path}@1", f"{tmp_path}@2", parts="model").changed] == ["model.w"]
+
+
+def test_what_has_no_metadata_or_cannot_be_read_may_be_called_the_best(root):
+    (name,) = open_store(root).names()
+    summary = decode_summary(open_store(root).read_manifest(name), "here")
+
+    assert ListedCheckpoint(name, msgspec.structs.replace(summary, metadata=None)).contends
+    assert ListedCheckpoint(name, None).contends
+
+
+def test_the_name_of_a_step_may_be_given_without_the_step(root):
+    assert mc.save(root, {"epoch": 2}, name="step-00000005").prefix == "step-00000005"
+
+    with pytest.raises(errors.OptionInvalid, match="is the folder of another step than step=7"):
+        mc.save(root, {"epoch": 2}, name="step-00000006", step=7)
+
+
+def test_nothing_of_what_was_replaced_is_left_in_its_place(tmp_path):
+    root = f"memory://{tmp_path.name}"
+    for value in (1, 2):
+        info = mc.save(root, {"w": np.full(3, value)}, step=1, overwrite=True)
+
+    files = open_store(root).files(info.prefix)
+    assert files.keys() == {"manifest.json", *load_manifest(open_store(root), info.prefix).file_names}
+
+
+def test_choices_are_read_as_far_as_asked_for_and_to_the_end_from_behind():
+    read = []
+
+    def choices():
+        for number in range(5):
+            read.append(number)
+            yield ListedCheckpoint(f"step-{number:08d}", None)
+
+    some = Choices(choices())
+
+    assert (some[1].name, read) == ("step-00000001", [0, 1])
+    assert (len(some[:3]), read) == (3, [0, 1, 2])
+    assert (some[-1].name, read) == ("step-00000004", [0, 1, 2, 3, 4])
+    assert (len(some), len(some[3:])) == (5, 2)

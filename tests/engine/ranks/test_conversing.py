@@ -1,12 +1,12 @@
 """What ranks say to each other is heard, or who is missing is named; a clock that a test moves tells the time."""
 
 import threading
-import time
 from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
 import zstandard
+from tests.engine.ranks.timetable import PATIENCE, beats_until, word
 
 from model_checkpoint.engine.ranks import conversation, words
 from model_checkpoint.engine.ranks.conversation import Conversation, program_places
@@ -14,43 +14,6 @@ from model_checkpoint.engine.ranks.error_records import told
 from model_checkpoint.engine.ranks.words import decode_word, encode_word
 from model_checkpoint.errors import LimitExceeded, RankFailed, RankLost, StepExists, StorageFailure
 from model_checkpoint.events import Progress
-
-PATIENCE = 8.0
-
-
-class Timetable:
-    """A coordinator whose other ranks speak at set times; ``moments`` has (second, word, rank, value)."""
-
-    def __init__(self, rank=0, world_size=2, moments=(), patience=PATIENCE):
-        self.rank, self.world_size, self.patience = rank, world_size, patience
-        self.now, self.moments, self.said, self.lag = 0.0, list(moments), [], 0.0
-
-    def put(self, key, value):
-        self.said.append((*key.split("/")[1:], value))
-
-    def _known(self, keys):
-        words = {(word, str(rank)): value for at, word, rank, value in self.moments if at <= self.now}
-        return {key: words[tuple(key.split("/")[1:])] for key in keys if tuple(key.split("/")[1:]) in words}
-
-    def collect(self, keys, until):
-        if len(self._known(keys)) < len(keys):
-            later = [at for at, *_ in self.moments if self.now < at <= until]
-            self.now = max(self.now, min([*later, until])) + self.lag
-        return self._known(keys)
-
-
-@pytest.fixture
-def talk(monkeypatch):
-    def begin(*moments, **options):
-        ranks = Timetable(moments=moments, **options)
-        monkeypatch.setattr(conversation, "time", SimpleNamespace(monotonic=lambda: ranks.now))
-        return Conversation(ranks, "test"), ranks
-
-    return begin
-
-
-def word(**fields):
-    return encode_word(fields)
 
 
 def error(message="no room", ranks=(1,), kind=StorageFailure):
@@ -77,6 +40,15 @@ def test_a_word_that_is_too_long_is_refused_by_who_would_say_it(monkeypatch):
 
     with pytest.raises(LimitExceeded, match="takes 12 bytes to tell the others, the limit is 11"):
         encode_word({"a": "wxyz"})
+
+
+def test_a_word_that_would_be_too_long_unpacked_is_refused_by_who_would_say_it(monkeypatch):
+    long = {"a": "x" * 99_992}
+    monkeypatch.setattr(words, "_UNPACKED", 100_000)
+    assert decode_word(encode_word(long)) == long
+
+    with pytest.raises(LimitExceeded, match="bytes to tell the others, the limit is"):
+        encode_word({"a": "x" * 99_993})
 
 
 def test_a_word_that_is_too_long_is_not_read_whatever_it_says_of_itself(monkeypatch):
@@ -284,15 +256,6 @@ def test_an_interrupt_is_told_wherever_rank_0_waits_and_an_error_is_not(talk):
 
 
 # --- signs of life ---------------------------------------------------------------------------------------------------
-
-
-def beats_until(ranks, good):
-    """The signs of life given until they are ``good``."""
-    end = time.monotonic() + 30
-    while not good(beats := [value.decode() for topic, _, value in list(ranks.said) if topic == "beat"]):
-        assert time.monotonic() < end, beats
-        time.sleep(0.001)
-    return beats
 
 
 def test_moving_bytes_waiting_and_listening_are_signs_of_life(talk):

@@ -1,6 +1,7 @@
 """What many ranks save in memory comes back, whatever they hold, however it is cut, stored, repeated or exchanged."""
 
 import uuid
+from contextlib import contextmanager
 from functools import partial
 
 import numpy as np
@@ -13,6 +14,7 @@ from tests.distributed.test_save_on_ranks import cut, marked
 from tests.distributed.threads import all_well, on_ranks
 
 import model_checkpoint as mc
+from model_checkpoint.distributed import LocalCoordinator
 from model_checkpoint.engine.root.rank_manifests import read_summary
 from model_checkpoint.errors import OptionInvalid, StorageFailure
 from model_checkpoint.manifest import decode
@@ -91,6 +93,23 @@ def test_arrays_and_pieces_of_torch_keep_what_they_are(root):
         assert one["half"].dtype is torch.bfloat16
         assert torch.equal(one["w"], state(0)["w"])
         assert (one["w"].requires_grad, one["frozen"].requires_grad) == (True, False)
+
+
+@pytest.mark.parametrize("live", [True, False])
+def test_of_arrays_in_pieces_only_live_ones_are_told_as_changed(root, live):
+    whole = np.arange(12)
+    save_all(root, 2, lambda rank: {"x": marked(whole, *cut((12,), (2,))[rank])}, step=1)
+    ranks, changed = LocalCoordinator(), []
+
+    @contextmanager
+    def changing(touched):
+        yield
+        changed.append(touched())
+
+    ranks.changing = changing
+    mc.load(root, into={"x": np.zeros_like(whole)} if live else None, coordinator=ranks)
+
+    assert (([], ["x"]) in changed) is live
 
 
 # --- plain values ----------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 import model_checkpoint as mc
 from model_checkpoint.engine.reading.figures import tensor_figures as module
 from model_checkpoint.engine.reading.figures.movement import movement_of
-from model_checkpoint.engine.reading.figures.number_figures import sum_up
+from model_checkpoint.engine.reading.figures.number_figures import histogram, sum_up
 from model_checkpoint.engine.reading.figures.tensor_figures import tensor_figures
 from model_checkpoint.engine.reading.tensor_reader import TensorReader
 from model_checkpoint.errors import ChunkMismatch
@@ -55,6 +55,20 @@ def test_the_widest_numbers_have_a_histogram():
     widest = np.array([-np.finfo(np.float64).max, np.finfo(np.float64).max])
 
     assert sum_up(lambda: iter([widest]), 2).histogram == (1, 1)
+
+
+@given(st.lists(st.integers(-64, 64), min_size=1), st.sampled_from([1, 2, 4, 8]), st.integers(1, 7))
+def test_a_histogram_counts_as_numpy_does(values, bins, size):
+    ends = np.array([-64.0, 64.0])  # so that the ends of all bins are whole numbers
+    blocks = [ends, *np.array_split(np.array(values, float), size)]
+
+    found = histogram(lambda: iter(blocks), -64.0, 64.0, bins)
+
+    assert list(found) == np.histogram([*ends, *values], bins, (-64, 64))[0].tolist()
+
+
+def test_numbers_that_are_all_alike_lie_in_the_middle():
+    assert sum_up(lambda: iter([np.full(3, 7.0)]), 5).histogram == (0, 0, 3, 0, 0)
 
 
 def test_a_tensor_larger_than_its_share_of_memory_is_read_in_pieces(tmp_path, monkeypatch):

@@ -28,6 +28,18 @@ def test_a_damaged_manifest_comes_back_byte_for_byte(tmp_path, with_parity):
     assert LocalStore(tmp_path / "a").trash() == []
 
 
+def test_the_manifest_of_a_state_without_arrays_comes_back_too(tmp_path):
+    """There is no data file by which to know that it belongs here; the parity files are enough."""
+    save(tmp_path, {"epoch": 3}, parity="pq")
+    before = content(tmp_path)
+    flip(folder(tmp_path) / "manifest.json", 300)
+
+    report = mc.repair(tmp_path)
+
+    assert [one.file for one in report.repaired] == ["manifest.json"]
+    assert content(tmp_path) == before
+
+
 def test_a_manifest_of_another_state_is_never_put_there(tmp_path):
     save(tmp_path / "a", state(0))
     save(tmp_path / "b", state(1))

@@ -15,6 +15,7 @@ import model_checkpoint as mc
 from model_checkpoint import CheckpointFormat, CompressionLevel, errors
 from model_checkpoint.engine.jobs import followups
 from model_checkpoint.engine.repairing import parity_writer, protect
+from model_checkpoint.storage.locate import open_store
 from model_checkpoint.testing.blobs import AT_ONCE
 
 pytestmark = pytest.mark.usefixtures("small_chunks")
@@ -328,3 +329,10 @@ def test_what_failed_behind_the_last_save_is_told_when_the_process_ends():
 
     assert "CheckpointWarning: memory://x/y" in ended.stderr
     assert "the parity could not be written" in ended.stderr.partition("CheckpointWarning")[2]
+
+
+def test_without_the_wish_no_parity_is_made(tmp_path):
+    info = save(tmp_path, state())
+
+    assert parity_writer.make_parity(open_store(tmp_path), info.prefix) == 0
+    assert not [file for file in content(tmp_path) if file.endswith(".parity")]

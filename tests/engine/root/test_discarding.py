@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 import model_checkpoint as mc
-from model_checkpoint.engine.root.delete import discard_exactly
+from model_checkpoint.engine.root.delete import discard_exactly, undelete_exactly
 from model_checkpoint.engine.root.intents import IntendedDeletion, Intent, close_intents, open_intent, open_intents
+from model_checkpoint.errors import StorageFailure, WrongReference
 from model_checkpoint.storage.contract.sidecars import seal
 from model_checkpoint.storage.locate import open_store
 from model_checkpoint.storage.memory import InMemoryStore
@@ -77,6 +78,49 @@ def test_what_another_process_deleted_meanwhile_is_not_deleted_again(root):
 
     assert not discard_exactly(store, first.prefix, first.id)
     assert len(store.trash()) == 1
+
+
+# --- bringing back ---------------------------------------------------------------------------------------------------
+
+
+class Refusing(InMemoryStore):
+    """Memory that says that nothing can be brought back, or says so after another process has done it."""
+
+    quicker = False
+
+    def bring_back(self, token):
+        if self.quicker:
+            super().bring_back(token)
+        raise StorageFailure("no answer", "here", code=5)
+
+
+def test_only_the_checkpoint_of_that_id_is_brought_back(root):
+    first, store = saved(root), open_store(root)
+    mc.delete(root, step=1)
+
+    for name, id in ((first.prefix, "another"), ("step-00000007", first.id)):
+        with pytest.raises(WrongReference, match=f"checkpoint {id} is not in the trash"):
+            undelete_exactly(store, name, id)
+    assert store.names() == []
+
+    undelete_exactly(store, first.prefix, first.id)
+    undelete_exactly(store, first.prefix, first.id)  # it is back already
+    assert [info.id for info in mc.list_checkpoints(root)] == [first.id]
+
+
+def test_what_another_process_brought_back_is_back(root):
+    first, store = saved(root), Refusing(root)
+    mc.delete(root, step=1)
+
+    with pytest.raises(StorageFailure, match="no answer"):
+        undelete_exactly(store, first.prefix, first.id)
+
+    store.quicker = True
+    undelete_exactly(store, first.prefix, first.id)
+    assert [info.id for info in mc.list_checkpoints(root)] == [first.id]
+
+
+# --- intents ---------------------------------------------------------------------------------------------------------
 
 
 def test_an_intent_is_there_until_it_is_closed(root):

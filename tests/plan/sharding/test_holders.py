@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.placement_types import _StridedShard
 
-from model_checkpoint.manifest import Layout, Placement
-from model_checkpoint.plan.sharding.holders import held_boxes, holders, local_shape
+from model_checkpoint.manifest import HeldRegion, Layout, Placement
+from model_checkpoint.plan.sharding.holders import HeldBox, held_boxes, holders, local_shape, renamed_ranks
 from model_checkpoint.plan.sharding.loads import group_ranks, held_bytes
 from model_checkpoint.plan.sharding.regions import ArrayBox, byte_runs, run_boxes
 
@@ -93,6 +93,34 @@ def test_bytes_held_are_counted_without_walking_the_boxes(case, nested):
     for group, nbytes in zip(group_ranks(layout), counted, strict=True):
         for rank in group:
             assert sum(held.box.elements for held in held_boxes(shape, layout, int(rank))) * 10 == nbytes
+
+
+def test_a_layout_is_the_same_by_other_names_of_its_ranks():
+    boxes = (HeldRegion((0,), (4,), (7, 5)),)
+    layout = Layout(mesh=(2,), ranks=(5, 7), placements=(Placement(0),), names=("dp",))
+
+    assert renamed_ranks(layout, {5: 1, 7: 0}) == Layout((2,), (1, 0), (Placement(0),), names=("dp",))
+    assert renamed_ranks(Layout(regions=boxes), {5: 0, 7: 1}) == Layout(regions=(HeldRegion((0,), (4,), (1, 0)),))
+    assert renamed_ranks(layout, {5: 5, 7: 7}) is layout
+
+
+def test_a_region_lies_at_the_start_of_its_own_part():
+    regions = (HeldRegion((0, 0), (2, 3), (0, 1)), HeldRegion((2, 0), (4, 3), (1,)))
+
+    assert held_boxes((6, 3), Layout(regions=regions), 1) == [
+        HeldBox(ArrayBox((0, 0), (2, 3)), (0, 0), 0),
+        HeldBox(ArrayBox((2, 0), (4, 3)), (0, 0), 1),
+    ]
+
+
+def test_rows_that_touch_are_one_box():
+    """The first cut leaves rows 0, 1, 4 and 5; the second takes all of them, one by one."""
+    layout = Layout(mesh=(2, 2), ranks=(0, 1, 2, 3), placements=(Placement(0, 2), Placement(0, 4)))
+
+    assert held_boxes((8,), layout, 0) == [
+        HeldBox(ArrayBox((0,), (2,)), (0,)),
+        HeldBox(ArrayBox((4,), (2,)), (2,)),
+    ]
 
 
 def test_seven_rows_of_fsdp_and_tensor_parallel_lie_where_fsdp_puts_them():

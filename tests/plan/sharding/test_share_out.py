@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model_checkpoint.manifest import HeldRegion, Layout, Placement
+from model_checkpoint.plan.sharding import tiling
 from model_checkpoint.plan.sharding.holders import held_boxes, replicated
 from model_checkpoint.plan.sharding.loads import level
 from model_checkpoint.plan.sharding.regions import ArrayBox
-from model_checkpoint.plan.sharding.share_out import PlannedArray, share_out, written_bytes
-from model_checkpoint.plan.sharding.tiling import tiles
+from model_checkpoint.plan.sharding.share_out import PlannedArray, planned_groups, share_out
+from model_checkpoint.plan.sharding.tiling import covers, tiles
 
 MIB = 1 << 20
 LAYOUTS = [
@@ -72,7 +73,13 @@ def test_regions_held_by_several_are_shared_and_by_one_are_its_own():
 
 @pytest.mark.parametrize(
     ("shape", "unit"),
-    [((1, 7, 300_000), 300_000), ((7, 300_000), 300_000), ((5 * MIB,), 1), ((3, 2 * MIB), MIB)],
+    [
+        ((1, 7, 300_000), 300_000),
+        ((7, 300_000), 300_000),
+        ((2, 600_000), 600_000),
+        ((5 * MIB,), 1),
+        ((3, 2 * MIB), MIB),
+    ],
 )
 def test_a_large_array_is_cut_between_rows_and_within_one_only_where_it_is_long(shape, unit):
     arrays, layouts = [PlannedArray(shape, 1, 0)], [replicated(range(2))]
@@ -129,6 +136,14 @@ def hsdp(world, count):
     return arrays, layouts
 
 
+def planned_bytes(arrays, layouts, world):
+    """How many bytes the plan wants each rank to write."""
+    loads = np.zeros(world, int)
+    for group, shares in planned_groups(arrays, layouts):
+        loads[group.ranks] += shares
+    return loads
+
+
 def cpu_of(arrays, layouts, rank):
     began = time.process_time()
     share_out(arrays, layouts, rank)
@@ -143,11 +158,23 @@ def peak_of(arrays, layouts, rank):
     return peak
 
 
+def test_all_ranks_are_to_write_about_as_much_and_do():
+    arrays, layouts = hsdp(16, 200)
+
+    planned = planned_bytes(arrays, layouts, 16)
+
+    assert sum(prod(array.shape) * array.itemsize for array in arrays) == planned.sum()
+    assert planned.max() <= 1.01 * planned.mean()
+    for rank in range(16):
+        wrote = sum(share.box.elements * arrays[share.array].itemsize for share in share_out(arrays, layouts, rank))
+        assert abs(wrote - planned[rank]) <= 0.05 * planned[rank]
+
+
 @pytest.mark.slow
 def test_four_thousand_ranks_and_a_hundred_thousand_arrays_are_planned_in_seconds():
     """Told as ratios: `python -m bench ranks` prints the seconds."""
     arrays, layouts = hsdp(4096, 100_000)
-    mine, planned = share_out(arrays, layouts, 1234), written_bytes(arrays, layouts, 4096)
+    mine, planned = share_out(arrays, layouts, 1234), planned_bytes(arrays, layouts, 4096)
     assert planned.max() <= 1.05 * planned.mean()
     wrote = sum(share.box.elements * arrays[share.array].itemsize for share in mine)
     assert abs(wrote - planned[1234]) <= 0.05 * planned[1234]
@@ -178,4 +205,23 @@ def test_boxes_that_overlap_or_leave_a_hole_do_not_tile():
     assert not tiles((), [ArrayBox((), ())] * 2)
     assert not tiles((4, 2), [ArrayBox((0, 0), (2, 2)), ArrayBox((1, 0), (2, 2))])
     assert not tiles((4,), [ArrayBox((0,), (5,))])
+    assert not tiles((4,), [ArrayBox((2,), (4,))])
+    assert not tiles((4,), [ArrayBox((0, 0), (2, 2))])
     assert tiles((0, 3), [])
+
+
+def test_boxes_are_compared_a_few_at_a_time_where_there_are_many(monkeypatch):
+    boxes = [ArrayBox((at,), (1,)) for at in range(40)]
+    for at_once in (1, 39, 40, 100):
+        monkeypatch.setattr(tiling, "_AT_ONCE", at_once)
+        assert tiles((40,), boxes)
+        assert not tiles((40,), [*boxes[:-1], ArrayBox((3,), (1,))])
+
+
+def test_a_box_is_covered_by_pieces_that_leave_no_hole_and_repeat_nothing():
+    box, left, right = ArrayBox((1, 0), (4, 3)), ArrayBox((0, 0), (3, 5)), ArrayBox((3, 0), (2, 3))
+
+    assert covers(box, [left, right])
+    assert not covers(box, [left])
+    assert not covers(box, [left, ArrayBox((2, 0), (3, 3))])
+    assert not covers(box, [left, right, ArrayBox((3, 2), (1, 1))])

@@ -8,7 +8,9 @@ import torch
 from tests.precision.precision_models import assert_same, bits, build, loss_of, options, train, wrap
 
 from model_checkpoint.precision import MixedPrecisionCheckpointManager as Manager
-from model_checkpoint.precision import MixedPrecisionOptimizer
+from model_checkpoint.precision import MixedPrecisionOptimizer, Precision
+from model_checkpoint.precision.checkpoints.preflight import check_precision_change
+from model_checkpoint.precision.checkpoints.self_check import _is_base, error, summarise
 from model_checkpoint.precision.errors import CheckpointRefused, InvalidArgument
 
 
@@ -256,3 +258,24 @@ def test_values_by_name_half_would_make_inf_are_refused_before_the_first_is_writ
         optimizer.set_parameters(large)
 
     assert optimizer.master_weights["v"].tolist() == [0.0, 0.0]
+
+
+def test_five_findings_are_told_and_of_more_how_many():
+    findings = [error(f"w{number}", "is missing") for number in range(6)]
+
+    assert summarise(findings[:5]) == "; ".join(f"w{number}: is missing" for number in range(5))
+    assert summarise(findings) == f"{summarise(findings[:5])}; and 1 more"
+
+
+def test_only_numbers_that_become_zero_vanish():
+    found = check_precision_change({"w": torch.tensor([0.0, 1e-9, 1.0, 2.0]), "v": torch.ones(3)}, Precision.FP16)
+
+    assert (found.vanishing, found.overflowing) == ({"w": 1}, {})
+
+
+@pytest.mark.parametrize("group", [3, {"values": 3, "params": []}, {"values": {}}, {"params": []}])
+def test_a_group_without_values_or_parameters_is_no_group(group):
+    good = {"values": {}, "params": []}
+
+    assert _is_base({"kind": "Adam", "state": {}, "groups": [good]})
+    assert not _is_base({"kind": "Adam", "state": {}, "groups": [good, group]})

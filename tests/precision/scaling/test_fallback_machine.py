@@ -109,6 +109,14 @@ def test_failures_that_fp32_cannot_cure_exhaust_patience():
     assert [change.exhausted for _, change in history] == [False, False, False, True]
 
 
+def test_patience_is_counted_anew_after_a_failure_that_fp32_may_cure():
+    failing = FallbackState(groups=(GroupState(),), fp32_failures=2)
+
+    state, change = after_skip(failing, Skip(blamed={0}, reduced={0}), CHOSEN)
+
+    assert (state.fp32_failures, change.exhausted) == (0, False)
+
+
 @settings(max_examples=80, deadline=None)
 @given(st.lists(st.one_of(st.just("a"), st.sets(st.integers(0, 2), min_size=1)), max_size=60))
 def test_any_history_keeps_the_machine_consistent_and_survives_its_tree(events):

@@ -113,7 +113,9 @@ def test_disabled_passes_everything_through_and_only_counts():
 
 
 def test_bf16_is_never_scaled():
-    assert DynamicLossScaler(MixedPrecisionOptions.for_bf16(enable_dynamic_loss_scaling=True)).active_scale == 1.0
+    scaler = DynamicLossScaler(MixedPrecisionOptions.for_bf16(enable_dynamic_loss_scaling=True))
+
+    assert (scaler.active_scale, scaler.is_enabled) == (1.0, False)
 
 
 def test_check_and_update_does_both():

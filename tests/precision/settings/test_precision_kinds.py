@@ -79,14 +79,20 @@ def test_a_probe_that_cannot_even_import_torch_recommends_fp32_and_says_why(tmp_
     assert "no torch for you" in found.reasons["BF16"]
 
 
-def test_a_child_killed_by_an_illegal_instruction_counts_as_unsupported(tmp_path):
-    real = tmp_path / "torch.py"
-    real.write_text("import os, signal; os.kill(os.getpid(), signal.SIGILL)")
+@pytest.mark.parametrize(
+    ("deed", "told"),
+    [
+        ("os.kill(os.getpid(), signal.SIGILL)", "the probe was killed by signal 4"),  # an illegal instruction
+        ("os._exit(0)", "the probe ended with code 0: "),
+    ],
+)
+def test_a_child_that_ends_before_it_has_answered_counts_as_unsupported(tmp_path, deed, told):
+    (tmp_path / "torch.py").write_text(f"import os, signal; {deed}")
 
     found = probe_hardware({**os.environ, "PYTHONPATH": str(tmp_path)})
 
     assert not found.supports_bf16
-    assert found.reasons["BF16"] == "the probe was killed by signal 4"
+    assert found.reasons["BF16"] == told
 
 
 def test_fp32_is_always_there():

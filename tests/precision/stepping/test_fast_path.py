@@ -16,6 +16,7 @@ from model_checkpoint.precision.stepping.kernels import (
     choose_piece,
     divides_inside,
     find_kernel,
+    has_states,
     passes_probe,
     step_in_pieces,
     takes_grad_scale,
@@ -248,3 +249,34 @@ def test_large_tensors_give_the_public_bits_at_the_probed_piece_size(threads, ha
         torch.set_num_threads(before)
 
     assert all(torch.equal(one, other) for one, other in zip(in_pieces, whole, strict=True))
+
+
+@pytest.mark.parametrize("name", FUSED)
+def test_a_kernel_is_ready_when_an_earlier_step_has_made_all_it_needs(name):
+    weight = torch.nn.Parameter(torch.ones(3))
+    weight.grad = torch.ones(3)
+    base = FUSED[name]([weight])
+    kernel, group = find_kernel(base), base.param_groups[0]
+    base.step()
+    made = dict(base.state[weight])
+
+    assert has_states(kernel, group, made)
+    for missing in made:
+        needed = isinstance(made[missing], torch.Tensor)
+        assert has_states(kernel, group, made | {missing: None}) is not needed
+
+
+@pytest.mark.parametrize("everywhere", [True, False])
+@pytest.mark.parametrize("when", ["pre", "post"])
+def test_an_optimizer_with_any_hook_steps_as_a_whole(when, everywhere):
+    base = FUSED["adamw"]([torch.nn.Parameter(torch.ones(3))])
+    place = stepping._torch_optimizer if everywhere else base
+    register = getattr(place, f"register_{'optimizer_' if everywhere else ''}step_{when}_hook")
+    assert not stepping._has_hooks(base)
+
+    handle = register(lambda *_: None)
+    try:
+        assert stepping._has_hooks(base)
+    finally:
+        handle.remove()
+    assert not stepping._has_hooks(base)

@@ -80,6 +80,7 @@ def test_size_based_keeps_what_is_large_enough():
     assert not strategy.should_checkpoint("a", np.zeros(10, np.float32), 0)
     with pytest.raises(ValueError, match="the smallest size is 0"):
         create_size_based(0)
+    assert create_size_based(1).should_checkpoint("a", b"x", 0)
 
 
 def test_memory_aware_checkpoints_more_often_above_the_limit_and_less_often_well_below_it():

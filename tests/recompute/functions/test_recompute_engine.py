@@ -22,6 +22,7 @@ from model_checkpoint.recompute import (
     RecomputationStrategy,
     is_recomputing,
 )
+from model_checkpoint.recompute.functions.recomputation_engine import is_computing
 
 
 def test_a_registered_function_is_there():
@@ -31,6 +32,14 @@ def test_a_registered_function_is_there():
 
     assert engine.has_recompute_function("a")
     assert not engine.has_recompute_function("b")
+
+
+def test_a_function_knows_that_others_may_wait_for_it():
+    engine = RecomputationEngine()
+    engine.register_recompute_function("a", is_computing)
+
+    assert engine.recompute("a") is True
+    assert not is_computing()
 
 
 def test_of_two_functions_registered_at_once_the_first_to_arrive_stays():

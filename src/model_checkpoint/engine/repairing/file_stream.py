@@ -33,8 +33,8 @@ class FileStream:
         self._writer.write(self._written, self._slab[:length].data)
         self._written, self._filled = self._written + self._filled, 0
 
-    def close(self) -> int:
-        """Write what is left, make the file durable, and return its size."""
+    def close(self) -> None:
+        """Write what is left, and make the file durable."""
         size = self._written + self._filled
         if self._filled:
             unit = self._writer.alignment
@@ -42,7 +42,6 @@ class FileStream:
             self._slab[self._filled : length] = 0
             self._flush(length)
         self._writer.seal(size)
-        return size
 
 
 assert _SLAB % PAGE == 0  # so that every slab but the last begins and ends on a page

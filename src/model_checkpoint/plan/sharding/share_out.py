@@ -78,17 +78,14 @@ def share_out(arrays: Sequence[PlannedArray], layouts: Sequence[Layout], rank: i
     return shares
 
 
-def written_bytes(arrays: Sequence[PlannedArray], layouts: Sequence[Layout], world: int) -> Ints:
-    """How many bytes the plan wants each rank to write; what it writes may differ by a row or a small array a cut."""
-    loads, _ = _levelled(_groups(arrays, layouts), world)
-    return loads
-
-
 def planned_groups(arrays: Sequence[PlannedArray], layouts: Sequence[Layout]) -> list[tuple[_Group, Ints]]:
-    """Ranks that hold the same, and how many bytes each of them is to write of that."""
+    """Ranks that hold the same, and how many bytes each of them is to write of that.
+
+    What they write may differ from it by a row or a small array a cut.
+    """
     groups = _groups(arrays, layouts)
     world = 1 + max((int(group.ranks.max()) for group in groups), default=0)
-    return list(zip(groups, _levelled(groups, world)[1], strict=True))
+    return list(zip(groups, _levelled(groups, world), strict=True))
 
 
 def _groups(arrays: Sequence[PlannedArray], layouts: Sequence[Layout]) -> list[_Group]:
@@ -117,15 +114,15 @@ def _region_groups(number: int, layout: Layout, held: Sequence[tuple[tuple[int, 
         yield _Group(number, part, np.array(region.ranks, np.int64), nbytes)
 
 
-def _levelled(groups: Sequence[_Group], world: int) -> tuple[Ints, list[Ints]]:
-    """What each rank writes in all, and the shares of each group."""
+def _levelled(groups: Sequence[_Group], world: int) -> list[Ints]:
+    """The shares of each group, by what its ranks write of those before."""
     loads = np.zeros(world, np.int64)
     shares: list[Ints] = []
     for group in groups:
         one = np.array([group.nbytes]) if len(group.ranks) == 1 else level(loads[group.ranks], group.nbytes)
         loads[group.ranks] += one
         shares.append(one)
-    return loads, shares
+    return shares
 
 
 def _stretches(groups: Sequence[tuple[_Group, Ints]], rank: int) -> dict[tuple[int, int], _ByteShare]:

@@ -186,6 +186,18 @@ def test_prefetch_thinned_in_place_is_the_schedule_with_those_regions_left_to_ba
     assert thinned
 
 
+@pytest.mark.parametrize("bare_peak", [5, 40])
+def test_regions_ahead_are_left_to_backward_until_none_takes_memory_on_top(bare_peak):
+    """Also where forward needs the most, and a region that runs ahead takes something besides."""
+    chain, schedule = chain_of(2, bare_peak=bare_peak), again(0, 1)
+
+    rows = list(Forecaster(chain, Lanes(overlap=1.0, prefetch=True)).thin(schedule))
+
+    assert [sorted(takes.late) for takes in rows] == [[], [0]]
+    assert rows[0].peak > rows[1].peak == Forecaster(chain).take(schedule).peak
+    assert rows[0].seconds < rows[1].seconds
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_no_proposed_schedule_however_thinned_beats_the_points(seed):
     chain, lanes = random_chain(random.Random(seed), 9, modes=2), Lanes(overlap=0.8, prefetch=True)

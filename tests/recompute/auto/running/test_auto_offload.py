@@ -28,6 +28,7 @@ from torch import nn
 from model_checkpoint.recompute.auto.autocheckpoint import auto_checkpoint
 from model_checkpoint.recompute.auto.common.errors import ValueChanged
 from model_checkpoint.recompute.auto.common.peak import PeakTracker, active_tracker, excluded_tensors, measure_peak
+from model_checkpoint.recompute.auto.common.run_options import RunOptions
 from model_checkpoint.recompute.auto.planning.forecast import Lanes
 from model_checkpoint.recompute.auto.planning.planner import Chain, Mode, Stage
 from model_checkpoint.recompute.auto.planning.points import plan_points
@@ -100,6 +101,10 @@ def test_the_planner_may_offload_when_asked_to(tmp_path):
     assert_same_step(step(model, (x,)), expected)
     model.plan.remove()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_host_offload_is_granted_to_a_model_that_lies_elsewhere():
+    RunOptions(offload="host").check(torch.nn.Linear(2, 2, device="meta"))
 
 
 def test_host_offload_is_no_mode_of_a_cpu_model():

@@ -108,11 +108,8 @@ class ChunkReader(OpenReaders[int]):
         return self._by_file.get(index, [])
 
     def read_chunk(self, index: int, chunk: int, data: memoryview) -> None:
-        """Fill ``data`` with one chunk, unpacked if it is stored compressed, and verify it."""
-        if self._is_compressed(index, chunk):
-            self._unpack(index, chunk, data)
-        else:
-            self.open(index).read_into(self._start_of(index, chunk), data)
+        """Fill ``data`` with one chunk that is stored as it is, as headers and the parts of ranks are; verify it."""
+        self.open(index).read_into(self._start_of(index, chunk), data)
         self.verify_chunk(index, chunk, data)
 
     def _unpack(self, index: int, chunk: int, data: memoryview) -> None:
@@ -131,13 +128,12 @@ class ChunkReader(OpenReaders[int]):
 
     def verify_chunk(self, index: int, chunk: int, data: memoryview) -> None:
         """Raise unless ``data`` has the digest recorded for that chunk."""
-        start = self._manifest.files[index].ends[chunk - 1] if chunk else 0
+        start = self._start_of(index, chunk)
         if not all(self._match([ChunkRead(index, chunk, start, start + len(data), [])], [data])):
             raise self._mismatch(index, chunk)
 
     def _mismatch(self, index: int, chunk: int, because: str = "") -> ChunkMismatch:
-        record = self._manifest.files[index]
-        start = record.ends[chunk - 1] if chunk else 0
+        record, start = self._manifest.files[index], self._start_of(index, chunk)
         names = tensors_of_chunk(self._manifest.entries, index, start, record.ends[chunk])
         what = "its header" if chunk == 0 else f"tensor {', '.join(names[:3])}{' ...' if len(names) > 3 else ''}"
         return ChunkMismatch(
@@ -249,11 +245,7 @@ class ChunkReader(OpenReaders[int]):
         return bool(frames) and frames[chunk].codec != RAW
 
     def _start_of(self, index: int, chunk: int) -> int:
-        """Where the stored bytes of a chunk begin."""
-        record = self._manifest.files[index]
-        if record.frames:
-            return record.frames[chunk].start
-        return record.ends[chunk - 1] if chunk else 0
+        return self._manifest.files[index].ends[chunk - 1] if chunk else 0
 
     def map_file(self, index: int) -> memoryview | None:
         """Map one data file, where that is safe and its bytes are as they were."""

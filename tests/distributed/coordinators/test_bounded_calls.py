@@ -1,0 +1,30 @@
+"""A call that may hang is left behind; what it returns or raises in time comes back."""
+
+import threading
+
+import pytest
+
+from model_checkpoint.distributed.coordinators.bounded import BoundedCalls, NoAnswer
+
+
+def fail():
+    raise ValueError("told")
+
+
+def test_what_a_call_returns_or_raises_comes_back():
+    calls = BoundedCalls("test")
+
+    assert calls.run(lambda: 3, seconds=30) == 3
+    with pytest.raises(ValueError, match="told"):
+        calls.run(fail, seconds=30)
+    assert calls.run(lambda: 4, seconds=30) == 4
+
+
+def test_a_call_that_hangs_is_left_behind_and_the_next_has_a_thread_of_its_own():
+    calls, over = BoundedCalls("test"), threading.Event()
+
+    with pytest.raises(NoAnswer, match=r"^test: no answer within 0\.0 s"):
+        calls.run(lambda: over.wait(30), seconds=0.01)
+
+    assert calls.run(lambda: over.is_set(), seconds=30) is False
+    over.set()
