@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+import msgspec
+
 from model_checkpoint.manifest import Entry, Layout, Node
 
 
@@ -128,7 +130,7 @@ class ShardTarget(NamedTuple):
         raise AssertionError("a part of an array is filled box by box")
 
 
-class Spec(NamedTuple):
+class Spec(msgspec.Struct, frozen=True, gc=False):
     """What one array leaf of a tree looks like, saved or live; aliases of one storage have a Spec each."""
 
     name: str  # dotted, escaped path in the tree

@@ -124,7 +124,24 @@ def test_only_the_asked_ranges_of_an_entry_are_read_chunk_by_chunk_and_file_by_f
         (1, 1, 20, 60),
         (1, 2, 60, 100),
     ]
-    assert [read.pieces for read in reads] == [[(1, 25, 25, 5)], [(1, 30, 0, 1)], [(0, 30, 30, 10)], [(0, 40, 0, 5)]]
+    assert [read.pieces for read in reads] == [
+        [plan.Piece(1, 25, 25, 5)],
+        [plan.Piece(1, 30, 0, 1)],
+        [plan.Piece(0, 30, 30, 10)],
+        [plan.Piece(0, 40, 0, 5)],
+    ]
+
+
+@given(st.lists(st.tuples(st.integers(0, 89), st.integers(1, 90)), min_size=1, max_size=6))
+def test_chunks_come_in_file_order_however_the_ranges_overlap(ranges):
+    entries = [Entry("a", "numpy", "uint8", (90,), "U8", None, 0, 10, 100, "")]
+    files = [FileRecord("f", 100, tuple(range(10, 101, 10)), "", "", "")]
+    asked = [(start, min(90, start + length)) for start, length in ranges]
+
+    reads = plan.plan_reads([0], entries, files, ranges={0: asked})
+
+    touched = {1 + at // 10 for start, stop in asked for at in range(start, stop)}
+    assert [read.chunk for read in reads] == sorted(touched)
 
 
 def test_pieces_of_one_chunk_are_one_read():
@@ -132,7 +149,7 @@ def test_pieces_of_one_chunk_are_one_read():
 
     (read,) = plan.plan_reads([0, 1], entries, [FileRecord("f", 20, (10, 20), "", "", "")])
 
-    assert read == (0, 1, 10, 20, [(1, 0, 0, 5), (0, 0, 5, 5)])
+    assert read == plan.ChunkRead(0, 1, 10, 20, [plan.Piece(1, 0, 0, 5), plan.Piece(0, 0, 5, 5)])
 
 
 def test_of_a_chunk_whose_parts_have_digests_only_the_wanted_parts_are_read():
@@ -149,7 +166,11 @@ def test_of_a_chunk_whose_parts_have_digests_only_the_wanted_parts_are_read():
         (1, 10 + 3 * part, 10 + 4 * part),
         (1, 10 + 5 * part, ends[1]),
     ]
-    assert [read.pieces for read in reads] == [[(0, 0, 0, 1), (1, 0, 1, part - 2)], [(2, 0, 0, 1)], [(3, 0, 6, 1)]]
+    assert [read.pieces for read in reads] == [
+        [plan.Piece(0, 0, 0, 1), plan.Piece(1, 0, 1, part - 2)],
+        [plan.Piece(2, 0, 0, 1)],
+        [plan.Piece(3, 0, 6, 1)],
+    ]
     assert len(plan.plan_reads(range(4), entries, files)) == 1
     assert len(plan.plan_reads([0, 2], entries, [FileRecord("f", ends[1], ends, "", "", "")], subchunks=True)) == 1
 

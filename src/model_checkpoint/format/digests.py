@@ -53,22 +53,32 @@ def file_record(
     subchunks: Sequence[str] = (),
 ) -> FileRecord:
     """Put the fingerprints of a whole file into its record."""
-    sha256 = [d.sha256 for d in digests]
+    sha256 = b"".join(d.sha256 for d in digests)
     return FileRecord(
         name=name,
         size=size,
         ends=tuple(ends),
-        sha256=base64.b64encode(b"".join(sha256)).decode(),
+        sha256=base64.b64encode(sha256).decode(),
         xxh3=base64.b64encode(b"".join(d.xxh3 for d in digests)).decode(),
-        digest=digest_over(sha256),
+        digest=_digest_over(sha256),
         frames=tuple(frames),
         subchunks=tuple(subchunks) if any(subchunks) else (),
     )
 
 
-def digest_over(sha256: Sequence[bytes]) -> str:
+def are_whole(record: FileRecord) -> bool:
+    """Whether a file has as many digests as chunks, and one over them all that is theirs."""
+    try:
+        sha256, xxh3 = _joined(record.sha256), _joined(record.xxh3)
+    except ValueError:
+        return False
+    each = len(sha256) == SHA_BYTES * len(record.ends) and len(xxh3) == XXH_BYTES * len(record.ends)
+    return each and record.digest == _digest_over(sha256)
+
+
+def _digest_over(sha256: bytes) -> str:
     """The digest of a whole file: SHA-256 over those of its chunks, so that one text stands for all its bytes."""
-    return hashlib.sha256(b"".join(sha256)).hexdigest()
+    return hashlib.sha256(sha256).hexdigest()
 
 
 def sha256_of(record: FileRecord) -> list[bytes]:
@@ -82,5 +92,9 @@ def xxh3_of(record: FileRecord) -> list[bytes]:
 
 
 def _split(text: str, width: int) -> list[bytes]:
-    joined = base64.b64decode(text, validate=True)
+    joined = _joined(text)
     return [joined[i : i + width] for i in range(0, len(joined), width)]
+
+
+def _joined(text: str) -> bytes:
+    return base64.b64decode(text, validate=True)

@@ -65,11 +65,11 @@ def check_header(data: bytes, entries: Sequence[Entry], *, size: int, where: str
         )
     for name, entry in expected.items():
         row = rows[name]
-        start, stop = row.data_offsets
-        got = (row.dtype, row.shape, start + length, stop + length)
+        start, stop = row.data_offsets[0] + length, row.data_offsets[1] + length
         shape = entry.shape if entry.stored_shape is None else entry.stored_shape
-        told = (entry.stored, shape, entry.start, entry.stop)
-        if got != told:
+        placed = start == entry.start and stop == entry.stop
+        if not placed or row.dtype != entry.stored or row.shape != shape:
+            got, told = (row.dtype, row.shape, start, stop), (entry.stored, shape, entry.start, entry.stop)
             raise ManifestMismatch(
                 f"{where}: tensor {name!r} is {got} in the header, {told} in the manifest. Load another step.",
                 file=where,

@@ -5,12 +5,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+
+import msgspec
 
 from model_checkpoint.manifest import SUBCHUNK_BYTES, Entry, FileRecord
 
 
-class Piece(NamedTuple):
+class Piece(msgspec.Struct, frozen=True, gc=False):
     """Bytes of one entry that lie in one chunk."""
 
     entry: int
@@ -19,7 +20,7 @@ class Piece(NamedTuple):
     length: int
 
 
-class ChunkRead(NamedTuple):
+class ChunkRead(msgspec.Struct, frozen=True, gc=False):
     """One chunk to read and verify, or some parts of it that have digests of their own, and what to take from it."""
 
     file: int
@@ -45,7 +46,7 @@ def plan_reads(
     by_file: dict[int, list[tuple[int, int, int, int]]] = defaultdict(list)
     for index in needed:
         entry = entries[index]
-        for start, stop in ranges.get(index, ()) if ranges is not None else ((0, entry.nbytes),):
+        for start, stop in ((0, entry.nbytes),) if ranges is None else ranges.get(index, ()):
             if start < stop:
                 by_file[entry.file].append((entry.start + start, entry.start + stop, index, entry.start))
     reads: list[ChunkRead] = []
@@ -56,20 +57,20 @@ def plan_reads(
     return reads
 
 
-def _of_file(file: int, spans: Sequence[tuple[int, int, int, int]], ends: Sequence[int]) -> list[ChunkRead]:
+def _of_file(file: int, spans: Sequence[tuple[int, int, int, int]], ends: Sequence[int]) -> Iterable[ChunkRead]:
+    """The chunks under ``spans``, which are sorted, so that a later one never brings an earlier chunk."""
     reads: dict[int, ChunkRead] = {}
     for start, stop, index, origin in spans:
-        chunk = bisect_right(ends, start)
-        position = start
+        position, chunk = start, bisect_right(ends, start)
         while position < stop:
             begin, end = ends[chunk - 1], ends[chunk]
-            until = min(stop, end)
-            if chunk not in reads:
-                reads[chunk] = ChunkRead(file, chunk, begin, end, [])
-            reads[chunk].pieces.append(Piece(index, position - origin, position - begin, until - position))
-            position = until
-            chunk += 1
-    return [reads[chunk] for chunk in sorted(reads)]
+            read = reads.get(chunk)
+            if read is None:
+                read = reads[chunk] = ChunkRead(file, chunk, begin, end, [])
+            until = end if end < stop else stop
+            read.pieces.append(Piece(index, position - origin, position - begin, until - position))
+            position, chunk = until, chunk + 1
+    return reads.values()
 
 
 def _wanted_parts(read: ChunkRead) -> Iterator[ChunkRead]:
@@ -86,6 +87,6 @@ def _wanted_parts(read: ChunkRead) -> Iterator[ChunkRead]:
         runs.append((first, stop, pieces))
     for first, stop, pieces in runs:
         base = first * SUBCHUNK_BYTES
-        placed = [piece._replace(start=piece.start - base) for piece in pieces] if base else pieces
+        placed = [msgspec.structs.replace(piece, start=piece.start - base) for piece in pieces] if base else pieces
         end = min(read.stop, read.start + stop * SUBCHUNK_BYTES)
         yield ChunkRead(read.file, read.chunk, read.start + base, end, placed)

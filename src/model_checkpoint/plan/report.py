@@ -101,7 +101,7 @@ def compare(
 
     ``unmet`` is missing and ``unasked`` unexpected anyway.
     """
-    if not unmet and not unasked and [spec[:3] for spec in saved] == [spec[:3] for spec in live.specs]:
+    if not unmet and not unasked and _said(saved) == _said(live.specs):
         return LoadReport()  # the usual case, and quickly told: the same names, dtypes and shapes in the same order
     have = {spec.name: spec for spec in saved}
     want = {spec.name: spec for spec in live.specs}
@@ -121,6 +121,10 @@ def compare(
         dtypes=[(s.name, s.dtype, w.dtype) for s, w in both if s.dtype != w.dtype],
         suggestions=_nearest(missing, unexpected),
     )
+
+
+def _said(specs: Sequence[Spec]) -> list[tuple[str, str, tuple[int, ...]]]:
+    return [(spec.name, spec.dtype, spec.shape) for spec in specs]
 
 
 def _nearest(missing: Sequence[str], unexpected: Sequence[str]) -> list[tuple[str, str]]:

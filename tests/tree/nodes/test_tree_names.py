@@ -13,7 +13,7 @@ from tests.tree.carrying import stored
 
 from model_checkpoint.errors import StructureMismatch, UnsupportedType
 from model_checkpoint.tree import flatten, rename, rng_state, select, specs, summary
-from model_checkpoint.tree.nodes.names import dotted, escape, undotted, unescape
+from model_checkpoint.tree.nodes.names import dotted, escape, stay_dotted, undotted, unescape
 from model_checkpoint.tree.values.plain import plain_values, shorten
 
 
@@ -228,3 +228,8 @@ def test_a_plain_value_no_save_has_written_is_said_all_the_same():
         deep = ["s", [deep]]
 
     assert [shorten(node) for node in (deep, ["zz"], ["f", "x"])] == ["?", "?", "?"]
+
+
+@given(st.lists(st.text(alphabet="ab.|%\n\u00e9", max_size=4), min_size=1, max_size=4))
+def test_keys_stay_as_they_are_if_each_of_them_does(keys):
+    assert stay_dotted(keys) == all(dotted(key) == key and key.isascii() for key in keys)

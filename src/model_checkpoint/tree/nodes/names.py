@@ -11,6 +11,7 @@ import base64
 import json
 import re
 import reprlib
+from collections.abc import Iterable
 from contextlib import suppress
 from hashlib import blake2b
 from urllib.parse import unquote_to_bytes
@@ -52,9 +53,20 @@ def unescape(segment: str) -> str:
 
 def dotted(key: str) -> str:
     """Return the name of a key whose dots are meant as path dots, as in a module's state_dict."""
-    if key.isascii() and key.isprintable() and "%" not in key and ".." not in f".{key}.":
+    if stay_dotted((key,)):
         return key
     return ".".join(escape(part) for part in key.split("."))
+
+
+def stay_dotted(keys: Iterable[str]) -> bool:
+    """Tell whether all keys are the names that :func:`dotted` would give them; of many that is asked at once.
+
+    Example:
+        >>> stay_dotted(["h.0.weight", "bias"]), stay_dotted(["bias", "h..weight"])
+        (True, False)
+    """
+    text = f".{'.|.'.join(keys)}."
+    return text.isascii() and text.isprintable() and "%" not in text and ".." not in text
 
 
 def undotted(name: str) -> str:

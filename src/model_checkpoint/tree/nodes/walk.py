@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from model_checkpoint.errors import ManifestInvalid
 from model_checkpoint.manifest import Node
-from model_checkpoint.tree.nodes.names import dotted, final, join, segment
+from model_checkpoint.tree.nodes.names import dotted, final, join, segment, stay_dotted
 
 T = TypeVar("T")
 
@@ -46,12 +46,7 @@ def children(node: list[Any], prefix: str) -> list[tuple[str, Node]]:
     """Return the (name, node) pairs right under a container; atoms, sets and arrays have none."""
     match node:
         case ["d" | "k" | "o", list(flat), *_] if len(flat) % 2 == 0:
-            name = namer(node)
-            start = f"{prefix}." if prefix else ""
-            return [
-                (start + (key if key.__class__ is str and key.isidentifier() else name(key)), item)
-                for key, item in zip(flat[::2], flat[1::2], strict=True)
-            ]
+            return list(zip(_named(node, flat[::2], f"{prefix}." if prefix else ""), flat[1::2], strict=True))
         case ["l" | "t", list(items)]:
             return [(join(prefix, str(i)), item) for i, item in enumerate(items)]
         case ["nt" | "dc", str(), list(names), list(items)] if len(names) == len(items):
@@ -65,6 +60,14 @@ def children(node: list[Any], prefix: str) -> list[tuple[str, Node]]:
         case ["d" | "k" | "o" | "l" | "t" | "nt" | "dc" | "m" | "x", *_]:
             raise damaged(node)
     return []
+
+
+def _named(node: list[Any], keys: list[Node], start: str) -> list[str]:
+    """Return the names of the keys of a mapping node under ``start``, told of all at once where none is escaped."""
+    name = namer(node)
+    if name is _dotted and {*map(type, keys)} == {str} and stay_dotted(cast("list[str]", keys)):
+        return [start + key for key in cast("list[str]", keys)]
+    return [start + (key if key.__class__ is str and key.isidentifier() else name(key)) for key in keys]
 
 
 def _optimizer(inner: list[Any], prefix: str, params: list[Any]) -> list[tuple[str, Node]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from model_checkpoint.errors import CheckpointException
@@ -32,7 +33,7 @@ class Assign(NamedTuple):
     make: Callable[[], Any]
 
 
-class _Use(NamedTuple):
+class _Use(msgspec.Struct, frozen=True):
     """One live array and the array node that is to fill it."""
 
     name: str

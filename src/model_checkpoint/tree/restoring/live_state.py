@@ -13,7 +13,7 @@ from model_checkpoint.tree.arrays.array_ref import ArrayRef
 from model_checkpoint.tree.arrays.frameworks import Finder, finder, object_kind
 from model_checkpoint.tree.flattening.encode import Encoder
 from model_checkpoint.tree.nodes.located_error import LocatedError
-from model_checkpoint.tree.nodes.names import dotted, final, join, segment
+from model_checkpoint.tree.nodes.names import dotted, final, join, segment, stay_dotted
 from model_checkpoint.tree.values.classes import fields_of, is_namedtuple
 
 if TYPE_CHECKING:
@@ -114,8 +114,10 @@ def live_state(into: Any) -> LiveState:
 def named_items(value: Any, name: str) -> list[Place] | None:
     """Return (name, item) of a live container, None for anything else."""
     if isinstance(value, dict):
-        label = dotted if _dots_are_paths(value) else _segment
-        start = f"{name}." if name else ""
+        start, paths = f"{name}." if name else "", _dots_are_paths(value)
+        if paths and stay_dotted(value):
+            return [(start + key, item) for key, item in value.items()]
+        label = dotted if paths else _segment
         return [
             (start + (key if key.__class__ is str and key.isidentifier() else label(key)), item)
             for key, item in value.items()
@@ -130,11 +132,11 @@ def named_items(value: Any, name: str) -> list[Place] | None:
 
 
 def _dots_are_paths(value: dict[Any, Any]) -> bool:
-    if not all(isinstance(key, str) for key in value):
+    if not all(issubclass(cls, str) for cls in {*map(type, value)}):
         return False
     if getattr(value, "_metadata", None) is not None:
         return True
-    return any("." in key for key in value) and _only_arrays(value)
+    return "." in "".join(value) and _only_arrays(value)
 
 
 def _only_arrays(value: dict[Any, Any] | list[Any]) -> bool:

@@ -89,7 +89,9 @@ class ChunkReader(OpenReaders[int]):
             reader = self._readers[index] = open_sized(self._store, self._manifest.name, record, self.where)
             if not record.frames:
                 self._raw[index] = reader
-            self._xxh3[index], self._sha256[index] = xxh3_of(record), sha256_of(record)
+            self._xxh3[index] = xxh3_of(record)
+            if self.full:
+                self._sha256[index] = sha256_of(record)
         return self._readers[index]
 
     def check_header(self, index: int) -> None:
@@ -166,8 +168,10 @@ class ChunkReader(OpenReaders[int]):
         ``place`` may offer memory for a whole chunk, to be read into directly; else a scratch buffer is used.
         ``take`` is called with each chunk only after it matched, ``blame`` with the error of one that cannot be had.
         """
+        if not reads:
+            return
         lanes = _LANES if self.full else 1
-        room = max((read.stop - read.start for read in reads), default=0) + 2 * mmap.PAGESIZE
+        room = max(read.stop - read.start for read in reads) + 2 * mmap.PAGESIZE
         pace = Pace(most=_MOST_READERS // lanes)
         work, callers = self._side_by_side if self.full else self._one_by_one, _Callers(place, take, blame)
 
