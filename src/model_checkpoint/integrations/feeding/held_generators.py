@@ -11,7 +11,8 @@ import random
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from functools import cached_property, lru_cache, partial
+from contextlib import suppress
+from functools import cached_property, partial
 from types import BuiltinMethodType, CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
@@ -52,13 +53,13 @@ def is_searched(owner: Any, *, besides: Any = None) -> bool:
 
 def _search(owner: Any, besides: Any) -> tuple[list[Any], bool]:
     """The generators among the parts, their parts and so on; and whether all of these were looked at."""
-    found, level = list[Any](), [owner]
+    found: list[Any] = []
+    level = [owner]
     known: dict[int, Any] = {id(besides): besides}  # holds what it knows, so that no other part gets its id
     for _ in range(_DEEPEST):
         inside: list[Any] = []
         for one in level:
-            kind: Any = type(one)
-            parts_of = _parts_of(kind)
+            parts_of = _ways[type(one)]
             if parts_of is None or id(one) in known:
                 continue
             if parts := parts_of(one):  # modules have twenty empty containers each
@@ -77,7 +78,19 @@ def _search(owner: Any, besides: Any) -> tuple[list[Any], bool]:
 _Parts = Callable[[Any], Iterable[Any]]
 
 
-@lru_cache(maxsize=4096)
+class _Ways(dict[type, "_Parts | None"]):
+    """How the parts of objects of a class are told, worked out once for each class."""
+
+    def __missing__(self, kind: type) -> _Parts | None:
+        if len(self) >= _MOST_PARTS:
+            self.clear()  # a program may make classes without end
+        way = self[kind] = _parts_of(kind)
+        return way
+
+
+_ways = _Ways()
+
+
 def _parts_of(kind: type) -> _Parts | None:
     """What tells the parts of objects of this class; None where none of them can hold a generator."""
     if issubclass(kind, _plain_classes()):
@@ -113,10 +126,14 @@ class _Attributes:
 
     def of(self, one: Any) -> list[Any]:
         """The parts of one of them."""
-        held = [getattr(one, name, None) for name in self._slots]
-        shared = [getattr(self._kind, name, None) for name in self._shared]
-        named = [names.get(name) for names, name in self._named]
-        return [*getattr(one, "__dict__", {}).values(), *held, *shared, *named]
+        parts = list(getattr(one, "__dict__", {}).values())
+        if self._slots:
+            parts += [getattr(one, name, None) for name in self._slots]
+        if self._shared:
+            parts += [getattr(self._kind, name, None) for name in self._shared]
+        if self._named:
+            parts += [names.get(name) for names, name in self._named]
+        return parts
 
 
 def _functions_in(value: Any) -> list[FunctionType]:
@@ -134,14 +151,12 @@ def _may_be_generator(value: Any) -> bool:
 
 def _brought_by(function: FunctionType) -> list[Any]:
     """What a function holds of the place where it was made, and the generators of its module that it names."""
-    cells: list[Any] = []
+    parts: list[Any] = []
     for cell in function.__closure__ or ():
-        try:
-            cells.append(cell.cell_contents)
-        except ValueError:  # not filled yet
-            continue
-    named = [names.get(name) for names, name in _named_by(function)]
-    return [*cells, *named, function.__defaults__, function.__kwdefaults__, function.__dict__]
+        with suppress(ValueError):  # not filled yet
+            parts.append(cell.cell_contents)
+    parts += [names.get(name) for names, name in _named_by(function)]
+    return [*parts, *filter(None, (function.__defaults__, function.__kwdefaults__, function.__dict__))]
 
 
 _Named = tuple[dict[str, Any], str]  # the names of a module, and one of them

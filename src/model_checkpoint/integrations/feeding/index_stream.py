@@ -15,7 +15,7 @@ from itertools import chain, islice
 from typing import Any
 
 from model_checkpoint.integrations.feeding.replayed_data import Isolated
-from model_checkpoint.integrations.feeding.seeding import mix
+from model_checkpoint.integrations.feeding.seeding import mix, stir
 
 _PROMPT = ("torch.utils.data", "accelerate.data_loader")  # their samplers draw when an epoch begins
 _AT_ONCE = 4096  # batches that are skipped together
@@ -40,12 +40,12 @@ class IndexStream:
     def __init__(self, sampler: Any, *, batched: bool, seeded: bool) -> None:
         self._sampler, self._batched, self._seeded = sampler, batched, seeded
         self._source: Iterator[Any] = iter(())
-        self._base = self._epoch = self._at = self._order = 0
+        self._seed = self._at = self._order = 0  # of the epoch, of the next batch, of all that were consumed
         self._ahead: deque[int] = deque()  # the order up to each batch that was drawn and not consumed yet
 
     def begin(self, *, base: int, epoch: int, skip: int) -> None:
         """Start an epoch at batch ``skip``; the generators must be as they were at its start."""
-        self._base, self._epoch, self._at, self._order = base, epoch, skip, 0
+        self._seed, self._at, self._order = mix(base, epoch), skip, 0
         self._ahead.clear()
         source: Any = self._sampler if _is_prompt(self._sampler) else self._early()
         if _only_cuts(source):  # then only indices are drawn for what is skipped, and batches not even made
@@ -69,7 +69,7 @@ class IndexStream:
         """
         source = iter(self._sampler)
         known = list(islice(source, length_of(self._sampler) or 0))
-        return chain(known, Isolated(source, seed=mix(self._base, self._epoch), owner=None))
+        return chain(known, Isolated(source, seed=self._seed, owner=None))
 
     def __len__(self) -> int:
         return len(self._sampler)
@@ -80,11 +80,12 @@ class IndexStream:
     def __next__(self) -> Any:
         indices = next(self._source)
         before = self._ahead[-1] if self._ahead else self._order
-        self._ahead.append(_joined(before, [indices]))
+        many = type(indices) is list  # of any other a part may look different
+        self._ahead.append(_joined(before, indices, size=len(indices)) if many else _joined(before, [indices]))
         if not self._seeded:
             return indices
         batch = SeededIndices(indices if self._batched else [indices])
-        batch.seed, self._at = mix(self._base, self._epoch, self._at), self._at + 1
+        batch.seed, self._at = stir(self._seed, self._at), self._at + 1
         return batch
 
     def consumed(self) -> None:
@@ -131,7 +132,7 @@ def _joined(order: int, items: Sequence[Any], *, size: int | None = None) -> int
     """The checksum with some more batches, or indices of which ``size`` are one; the same however many come at once."""
     single = size is not None or not items or not isinstance(items[0], (list, tuple))
     try:
-        return zlib.crc32(array("q", items if single else chain.from_iterable(items)).tobytes(), order)
+        return zlib.crc32(array("q", items if single else chain.from_iterable(items)), order)
     except (TypeError, OverflowError):  # a sampler may give anything: strings, pairs
         batches = items if size is None else [items[at : at + size] for at in range(0, len(items), size)]
         for one in batches:

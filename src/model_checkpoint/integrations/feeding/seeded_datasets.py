@@ -22,6 +22,7 @@ class SeededMap(Dataset[Any]):
 
     def __init__(self, inner: Any, collate: Callable[[Any], Any]) -> None:
         self.inner, self._collate = inner, collate
+        self._making = inner, collate
         self._batch = SeededIndices()  # the newest
         self._known = 0  # generators that were seeded for it
         self._held = True  # whether there may be any
@@ -41,7 +42,7 @@ class SeededMap(Dataset[Any]):
 
     def _seed(self, batch: SeededIndices, *, batched: bool = False) -> None:
         self._batch, self._batched = batch, batched
-        self._known = seed_all(batch.seed, (self.inner, self._collate) if self._held else None)
+        self._known = seed_all(batch.seed, self._making if self._held else None)
 
     def collate(self, samples: Any) -> Any:
         """Make the batch; once more, if there is a generator now that was not seeded, since nobody knew of it.
@@ -49,7 +50,7 @@ class SeededMap(Dataset[Any]):
         So where there was none after the batch before, none is looked for ahead of this one.
         """
         made = self._collate(samples)
-        found = len(own_generators((self.inner, self._collate)))
+        found = len(own_generators(self._making))
         self._held = found > 0
         if found <= self._known:
             return made

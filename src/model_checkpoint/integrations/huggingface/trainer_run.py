@@ -6,7 +6,6 @@ import logging
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -221,7 +220,7 @@ class TrainerRun:
         load(self._root, name=self._chosen.name, into=self._state())
         self.resumed_from = self._saves.newest = self.step
         run, feed = self._running, self._feeding
-        place = replace(run.place, step=self.step)
+        place = run.place._replace(step=self.step)
         self.opening = opening(self._root, place, self._chosen.report, notes=feed.notes, reasons=run.reasons)
         self._tell()
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -79,7 +78,7 @@ class BatchBoundary(keras.callbacks.Callback):  # type: ignore[misc]  # keras ha
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Begin the data's epoch, and tell Keras how long it is: less where it was begun before."""
         if epoch != self._place.epoch:
-            self._place = replace(self._place, epoch=epoch, batch=0)
+            self._place = self._place._replace(epoch=epoch, batch=0)
         self._begun_at = self._place
         if self._batches is not None:
             self._batches.begin_epoch(epoch, skip=self._place.batch)
@@ -92,7 +91,7 @@ class BatchBoundary(keras.callbacks.Callback):  # type: ignore[misc]  # keras ha
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Between two batches."""
         at = self._begun_at
-        self._place = replace(at, step=at.step + batch, batch=at.batch + batch)
+        self._place = at._replace(step=at.step + batch, batch=at.batch + batch)
         if self._resumed is not None:
             self._put_back()
         self._at_boundary()
@@ -101,7 +100,7 @@ class BatchBoundary(keras.callbacks.Callback):  # type: ignore[misc]  # keras ha
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Know what was logged, and how far the epoch is."""
         at = self._begun_at
-        self._place = replace(at, step=at.step + batch + 1, batch=at.batch + batch + 1)
+        self._place = at._replace(step=at.step + batch + 1, batch=at.batch + batch + 1)
         self._logs = logs or {}
         if self._catalog is not None:
             self._catalog.reached(self._place.step)
@@ -109,7 +108,7 @@ class BatchBoundary(keras.callbacks.Callback):  # type: ignore[misc]  # keras ha
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Know what a validation gave: it belongs to the weights as they are now."""
         self._logs = logs or {}
-        self._place = replace(self._place, epoch=epoch + 1, batch=0)
+        self._place = self._place._replace(epoch=epoch + 1, batch=0)
         if self._catalog is not None:
             self._catalog.log(self._metrics(), step=self._place.step)
 
@@ -183,7 +182,7 @@ class BatchBoundary(keras.callbacks.Callback):  # type: ignore[misc]  # keras ha
         place, data = self._place, None if self._batches is None else self._batches.state_dict(done=self._place.batch)
         own = {
             "kind": type(self._batches).__name__,
-            "place": asdict(place),
+            "place": place._asdict(),
             "data": data,
             "generators": rng_state().state_dict(),
             "over": over,

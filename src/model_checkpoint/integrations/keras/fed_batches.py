@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, replace
 from typing import Any
 
 import keras
@@ -77,7 +76,7 @@ class FedBatches(keras.utils.PyDataset):  # type: ignore[misc]  # keras has no t
         for _ in range(self._trained, done):
             self._feed.consumed()
         self._trained = done
-        return {**self._run.state_dict(), "place": asdict(replace(self._run.place, batch=done))}
+        return {**self._run.state_dict(), "place": self._run.place._replace(batch=done)._asdict()}
 
     def go_to(self, state: Mapping[str, Any], *, epoch: int, batch: int) -> list[str]:
         """Be where a run was; what is not as it was is told by :attr:`doubts`."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from model_checkpoint.engine.background.preemption import Preemption
@@ -193,7 +192,7 @@ class FitSession:
         done = trainer.fit_loop.epoch_loop.batch_progress.current.completed
         place = RunPlace(step=trainer.global_step, epoch=trainer.current_epoch, batch=0 if over else done)
         state[_OWN] = {
-            "place": asdict(place),
+            "place": place._asdict(),
             "loaders": group.states(done=done, over=over),
             "averages": self._averages.state_dict(),
             "stopped": over and _stopped_early(trainer),

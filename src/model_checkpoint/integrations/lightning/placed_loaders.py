@@ -8,7 +8,6 @@ bodies, with everything before it done and nothing of the next read: there the r
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
 from typing import Any
 
 from model_checkpoint.errors import StructureMismatch
@@ -80,9 +79,9 @@ class TrainLoader(Iterator[Any]):
         if over:
             place = place.after_epoch()
         elif ahead:
-            place = replace(place, step=place.step - ahead, batch=place.batch - ahead)
+            place = place._replace(step=place.step - ahead, batch=place.batch - ahead)
             state["data"] = self._before
-        return {**state, "place": asdict(place)}
+        return {**state, "place": place._asdict()}
 
     def state_dict(self) -> dict[str, Any]:
         """Nothing: that it can be resumed is all Lightning needs to know; the run keeps the place itself."""

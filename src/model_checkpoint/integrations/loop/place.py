@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunPlace:
+class RunPlace(NamedTuple):
     """Between two bodies of the loop.
 
     Example:
@@ -22,13 +21,13 @@ class RunPlace:
 
     def begun_with(self, base: int) -> RunPlace:
         """The start of the epoch, its seed drawn."""
-        return replace(self, batch=0, base=base, begun=True)
+        return self._replace(batch=0, base=base, begun=True)
 
     def after_batch(self) -> RunPlace:
         """One body later."""
-        step, batch = self.step + 1, self.batch + 1  # not by replace: this is done in every body
-        return RunPlace(step=step, epoch=self.epoch, batch=batch, base=self.base, begun=self.begun)
+        step, epoch, batch, base, begun = self  # not by _replace: this is done in every body
+        return RunPlace(step + 1, epoch, batch + 1, base, begun)
 
     def after_epoch(self) -> RunPlace:
         """Before the next epoch."""
-        return replace(self, epoch=self.epoch + 1, batch=0, begun=False)
+        return self._replace(epoch=self.epoch + 1, batch=0, begun=False)

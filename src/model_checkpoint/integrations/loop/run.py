@@ -274,9 +274,9 @@ class Run:
             self._run.place = self._run.place.after_batch()
             if self._catalog is not None:
                 self._catalog.reached(self.step)
-            bar.update(
-                self.step, self._metrics.newest, to_save=self._saves.steps_left(self.step), stall=self._saves.stall
-            )
+            if bar.is_due():
+                left = self._saves.steps_left(self.step)
+                bar.update(self.step, self._metrics.newest, to_save=left, stall=self._saves.stall)
 
     def _at_boundary(self, notice: Preemption | None) -> None:
         number = self._told_to_end(notice)

@@ -8,7 +8,6 @@ drew is forgotten when the second set is put in force, last.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from model_checkpoint.errors import StructureMismatch
@@ -40,7 +39,7 @@ class SavedRun:
         taken = self._loaded
         now = self._generators()
         return {
-            "place": asdict(self.place),
+            "place": self.place._asdict(),
             "start": self._start if taken is None else taken["start"],
             "now": now if taken is None else taken["now"],
             "data": self._feed.place() if taken is None else taken["data"],
@@ -66,7 +65,7 @@ class SavedRun:
     def prepare_to_load(self, saved: Callable[[str], Any]) -> None:
         """Refuse what is no state of a run before anything changes."""
         place = saved("place")
-        if not isinstance(place, dict) or set(place) != set(asdict(self.place)):
+        if not isinstance(place, dict) or set(place) != set(self.place._asdict()):
             raise StructureMismatch(
                 f"run: this part was not saved by a Run of this version, its place is {place!r}. "
                 "Load the other parts with mc.load, or give the run another root."

@@ -37,11 +37,13 @@ class TrainingBar:
         if self._bar is not None:
             self._bar.console.print(text, markup=False, highlight=False)
 
+    def is_due(self) -> bool:
+        """Whether there is a bar and it is time to look at it: ten times a second."""
+        return self._bar is not None and time.monotonic() >= self._next
+
     def update(self, step: int, metrics: Mapping[str, Any], *, to_save: int | None, stall: float) -> None:
-        """Show the run as it is, ten times a second at most."""
+        """Show the run as it is."""
         now = time.monotonic()
-        if self._bar is None or now < self._next:
-            return
         self._next = now + _EVERY
         shown = [f"{name} {float(value):.4g}" for name, value in list(metrics.items())[:3]]
         saving = [] if to_save is None else [f"save in {self._time_of(to_save, now, step)}"]
