@@ -8,8 +8,8 @@ import pytest
 import zstandard
 from tests.engine.ranks.timetable import PATIENCE, beats_until, word
 
-from model_checkpoint.engine.ranks import conversation, words
-from model_checkpoint.engine.ranks.conversation import Conversation, program_places
+from model_checkpoint.engine.ranks import words
+from model_checkpoint.engine.ranks.conversation import program_places
 from model_checkpoint.engine.ranks.error_records import told
 from model_checkpoint.engine.ranks.words import decode_word, encode_word
 from model_checkpoint.errors import LimitExceeded, RankFailed, RankLost, StepExists, StorageFailure
