@@ -83,6 +83,24 @@ class ByName(Noise):
         return by_name(x)
 
 
+class DefaultOfMethod:
+    def __call__(self, x, rng=BY_DEFAULT):
+        return x + float(rng.random())
+
+
+class CallsOne:
+    def __call__(self, x):
+        return by_default(x)
+
+
+def around(rng):
+    return lambda self, x: x + float(rng.random())
+
+
+class Around:
+    __call__ = around(BY_DEFAULT)
+
+
 class Slotted:
     __slots__ = ("__rng",)
 
@@ -150,6 +168,9 @@ KINDS = {
     "a bound method": lambda: Transformed(Noise().__call__),
     "a closure": lambda: Transformed(shaking(np.random.default_rng(3))),
     "a default": lambda: Transformed(by_default),
+    "a default of a method": lambda: Transformed(DefaultOfMethod()),
+    "a default of a function that a method calls": lambda: Transformed(CallsOne()),
+    "a method made around it": lambda: Transformed(Around()),
     "a name of the module": lambda: Transformed(by_name),
     "a name in a method": lambda: Transformed(ByName()),
     "in a slot": lambda: Transformed(Slotted()),

@@ -151,12 +151,17 @@ def _may_be_generator(value: Any) -> bool:
 
 def _brought_by(function: FunctionType) -> list[Any]:
     """What a function holds of the place where it was made, and the generators of its module that it names."""
-    parts: list[Any] = []
+    parts = [*_made_around(function), *(names.get(name) for names, name in _named_by(function))]
+    return [*parts, *filter(None, (function.__defaults__, function.__kwdefaults__, function.__dict__))]
+
+
+def _made_around(function: FunctionType) -> list[Any]:
+    """What the cells of a function hold."""
+    found: list[Any] = []
     for cell in function.__closure__ or ():
         with suppress(ValueError):  # not filled yet
-            parts.append(cell.cell_contents)
-    parts += [names.get(name) for names, name in _named_by(function)]
-    return [*parts, *filter(None, (function.__defaults__, function.__kwdefaults__, function.__dict__))]
+            found.append(cell.cell_contents)
+    return found
 
 
 _Named = tuple[dict[str, Any], str]  # the names of a module, and one of them
@@ -164,10 +169,10 @@ _called: weakref.WeakKeyDictionary[FunctionType, tuple[_Named, ...]] = weakref.W
 
 
 def _named_by(function: FunctionType) -> tuple[_Named, ...]:
-    """The generators of its module that a function uses, and those that functions it calls there use."""
+    """The generators that a function uses by names of its module, and those of functions it calls there."""
     known_pairs = _called.get(function)
     if known_pairs is None:
-        names, found = function.__globals__, list[_Named]()
+        names, found = function.__globals__, _kept_by(function)
         known = {function.__code__}
         waiting = [function.__code__]
         for code in waiting:
@@ -180,8 +185,15 @@ def _named_by(function: FunctionType) -> tuple[_Named, ...]:
                 elif isinstance(one, FunctionType) and one.__globals__ is names and one.__code__ not in known:
                     known.add(one.__code__)
                     waiting.append(one.__code__)
+                    found += _kept_by(one)
         known_pairs = _called[function] = tuple(found)
     return known_pairs
+
+
+def _kept_by(function: FunctionType) -> list[_Named]:
+    """The generators in the defaults and the cells of a function, as if each were a name of a module."""
+    kept = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values(), *_made_around(function))
+    return [({"": one}, "") for one in kept if isinstance(one, _generator_classes())]
 
 
 def _names(code: CodeType) -> Iterator[str]:
