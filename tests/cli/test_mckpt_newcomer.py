@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 import model_checkpoint as mc
 from model_checkpoint.cli.app import app
+from model_checkpoint.database import EnhancedDatabaseConnection
 
 LONG = "optimizer.state." + "block." * 20 + "weight"
 
@@ -183,6 +184,7 @@ def test_a_file_is_no_root(tmp_path, mckpt):
 
 def test_what_is_not_there_is_said_as_such_and_not_as_zeros(tmp_path, mckpt):
     """Somebody who gave the wrong folder must not read that all is well."""
+    EnhancedDatabaseConnection(f"sqlite:///{tmp_path}/catalog.db").close()
     told = {
         words: mckpt(*(word.format(tmp_path) for word in words))
         for words in (

@@ -306,6 +306,19 @@ def test_tags_and_a_note_are_put_on_taken_back_and_stand_in_the_root(small, tmp_
         assert marks()[1] == ""
 
 
+def test_buttons_come_with_the_word_that_they_may_be_used_however_late_that_is(small, tmp_path, visit):
+    with serving([str(small.folder)], tmp_path / "cache") as address:
+        visitor, held = visit(address), []
+        visitor.tab.route("**/api/meta", lambda route: held.append(route))
+        visitor.open(f"/checkpoint/{small.real_checkpoints[0]}")
+        visitor.tab.locator(".answer").wait_for()
+        assert visitor.tab.get_by_role("button", name="More").count() == 0
+
+        for one in held:
+            one.continue_()
+        visitor.tab.get_by_role("button", name="More").wait_for()
+
+
 def test_one_of_the_trash_is_restored_by_its_button(small, tmp_path, visit):
     with serving([str(small.folder)], tmp_path / "cache") as address:
         visitor = visit(address).open(f"/checkpoint/{small.real_checkpoints[2]}").settle()

@@ -244,7 +244,7 @@ for case in range(1_000):
         mc.load(root, **({"framework": "numpy"} if case % 2 else {}))
     except CheckpointException as error:
         kinds.add(type(error).__name__)
-known = {*sys.stdlib_module_names, "model_checkpoint", "numpy", "ml_dtypes", "xxhash", "tzdata", "tests"}
+known = {*sys.stdlib_module_names, "model_checkpoint", "numpy", "ml_dtypes", "xxhash", "zstandard", "tzdata", "tests"}
 known |= {name for name in sys.modules if "cython" in name or name.startswith("_sysconfigdata")}  # of numpy.random
 print(sorted(name for name in set(sys.modules) - before if name.split(".")[0] not in known))
 print("ClassUnavailable" in kinds)

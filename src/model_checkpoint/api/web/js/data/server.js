@@ -8,8 +8,9 @@ import { denied } from './session.js';
 
 const NOTHING = { roots: [], keep: ['last:3'], read_only: true, why: null };
 export const server = cell({ ...NOTHING, known: false });
+export const closed = cell(true); // whether nothing may be changed here; a page that is drawn before that is known is drawn anew
 // Buttons that could not work are not shown: neither on a read-only server nor for what lies in a plain root.
-export const writable = (row) => !server.get().read_only && row?.writable !== false;
+export const writable = (row) => !closed.get() && row?.writable !== false;
 
 export const grace = () => plural(Math.round(server.get().trash_days || 0), 'day'); // how long what is removed can come back
 
@@ -20,6 +21,7 @@ export async function learn() {
     const told = await getJson('/api/meta');
     hear(told.now);
     server.set({ ...NOTHING, ...told, known: true });
+    closed.set(server.get().read_only);
   } catch {
     /* each page says itself what failed */
   }

@@ -6,6 +6,7 @@ import { keys } from '../core/keys.js';
 import { flipTheme } from '../core/prefs.js';
 import { denied } from '../data/session.js';
 import { line, reconnect } from '../data/live.js';
+import { closed } from '../data/server.js';
 import { dur } from '../core/format.js';
 import { Button } from '../ui/button.js';
 import { Shape } from '../ui/icons.js';
@@ -26,6 +27,7 @@ function Page({ route }) {
   const [lost, setLost] = useState(null);
   const [bug, forget] = useErrorBoundary((error) => console.error(error));
   const Shown = page(name);
+  useCell(closed); // which buttons there are
   useEffect(() => {
     if (exists(name) && !Shown) load(name).then(() => redraw((n) => n + 1), setLost); // it may have come meanwhile
   }, [name]);
