@@ -68,6 +68,11 @@ def tell_figure(record_property):
     return tell
 
 
+def pytest_collection_modifyitems(items):
+    """Ranks that die and hang are waited for longest: they go first, or one worker is left with them at the end."""
+    items.sort(key=lambda item: "tests/distributed/faults/" not in item.nodeid)
+
+
 def pytest_terminal_summary(terminalreporter):
     """Figures are printed, not asserted: workers hand on what a passing test notes, not what it prints."""
     reports = [one for kind in ("passed", "failed") for one in terminalreporter.stats.get(kind, [])]

@@ -61,7 +61,7 @@ def test_an_export_is_there_or_not(root, tmp_path, options):
     mc.save(root, {"w": {"a": np.ones(3), "b": np.ones(3)}}, step=9)
     before = everything(tmp_path)
 
-    interrupted("model_checkpoint.engine.reading.export.load_slice", 2, "export", root, tmp_path / "out", *options)
+    interrupted("model_checkpoint.engine.reading.export._rows_of", 2, "export", root, tmp_path / "out", *options)
 
     assert everything(tmp_path) == before
 
@@ -213,7 +213,7 @@ def test_a_reindexing_that_was_broken_off_is_made_whole_by_the_next(root, mckpt)
     [
         ("model_checkpoint.engine.writing.save_plan.compose", "native"),
         ("model_checkpoint.convert.targets.torch_export.typed_errors", "pt"),
-        ("model_checkpoint.engine.reading.export.load_slice", "safetensors"),
+        ("model_checkpoint.engine.reading.export._rows_of", "safetensors"),
     ],
 )
 def test_a_conversion_is_there_or_not(root, tmp_path, mckpt, where, to):

@@ -11,9 +11,9 @@ import pytest
 
 import model_checkpoint as mc
 from model_checkpoint.api.library.served_places import discover
+from model_checkpoint.checkpoint.catalog.catalog_place import default_url
 from model_checkpoint.checkpoint.catalog.reindexing import reindex
 from model_checkpoint.checkpoint.catalog.removed_rows import mark_back, mark_gone
-from model_checkpoint.checkpoint.opening import default_url
 from model_checkpoint.database import Checkpoint, EnhancedDatabaseConnection, Experiment, LineageEdge, Metric
 from model_checkpoint.database.errors import DatabaseUnreachable, RowRefused, SchemaOutdated
 from model_checkpoint.database.local.catalog_reader import CatalogReader

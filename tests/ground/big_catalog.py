@@ -126,7 +126,8 @@ def _real_run(connection: EnhancedDatabaseConnection, url: str, root: Path) -> t
                 name: w + chance.normal(scale=0.01, size=w.shape).astype(np.float32) for name, w in weights.items()
             }
             run.log_metrics({"val_loss": 10.0 / step, "loss_scale": 65536.0 / step}, step=step)
-            optimizer = {"state": {n: w * 0.1 for n, w in weights.items()}, "param_groups": [{"lr": 0.1}]}
+            groups = [{"lr": 0.1, "initial_lr": 0.2}]
+            optimizer = {"state": {n: w * 0.1 for n, w in weights.items()}, "param_groups": groups}
             ids.append(manager.save_checkpoint(weights, optimizer, step=step, val_loss=10.0 / step))
         manager.close()
     finish_saves()  # also of the parity files, before anything is damaged

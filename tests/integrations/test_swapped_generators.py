@@ -79,6 +79,22 @@ def test_what_is_set_is_what_their_own_calls_see(names, then):
         set_by_calls(before)
 
 
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**64 - 1), before=st.sampled_from(sorted(DRAWS)))
+def test_a_seed_sets_them_as_their_own_calls_do(seed, before):
+    kept = by_calls()
+    try:
+        DRAWS[before]()
+        seed_all(seed)
+        seeded = by_calls()
+        random.seed(seed)
+        np.random.seed(seed % 2**32)
+        torch.manual_seed(seed >> 1)
+        assert repr(by_calls()) == repr(seeded)
+    finally:
+        set_by_calls(kept)
+
+
 def test_words_are_copied_where_they_lie_in_this_python_and_this_numpy():
     assert isinstance(generator_memory.held_by_python(), PythonWords)
     assert isinstance(generator_memory.held_by_numpy(np.random.get_bit_generator()), NumpyWords)

@@ -3,6 +3,7 @@
 import os
 import pickle
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
@@ -36,3 +37,20 @@ def _run_one(rank, work, folder, world, args):
 
 def _outcome(folder, rank):
     return Path(folder) / f"rank{rank}.outcome"
+
+
+def run_threads(work, *, world=2):
+    """What ``work(rank, group)`` returned in each thread; the threads talk as processes would, but start at once.
+
+    torch must be initialized, with any group.
+    """
+    store = torch.distributed.HashStore()
+
+    def join(rank):
+        group = torch.distributed.ProcessGroup(store, rank, world)
+        backend = torch.distributed.ProcessGroupGloo(store, rank, world)
+        group._register_backend(torch.device("cpu"), torch.distributed.ProcessGroup.BackendType.GLOO, backend)
+        return work(rank, group)
+
+    with ThreadPoolExecutor(world) as threads:
+        return list(threads.map(join, range(world)))

@@ -16,7 +16,7 @@ from model_checkpoint.tree.nodes.names import brief, final, segment
 from model_checkpoint.tree.nodes.rename import rename as moved
 from model_checkpoint.tree.nodes.specs import part_at
 from model_checkpoint.tree.restoring.torch_optimizers import load_exactly
-from model_checkpoint.tree.values.standard_codecs import numpy_state
+from model_checkpoint.tree.values.numpy_generators import numpy_state
 
 # --- names -----------------------------------------------------------------------------------------------------------
 

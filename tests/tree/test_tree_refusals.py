@@ -216,6 +216,21 @@ def test_a_codec_for_tensors_serves_those_without_plain_bytes(monkeypatch):
     assert back["d"].tolist() == [1, 1]
 
 
+def test_a_codec_of_ones_own_for_generators_holds_though_the_usual_one_is_learned_late(monkeypatch):
+    from model_checkpoint.tree.values import codecs
+
+    usual = ("numpy.random.Generator", "numpy.random.RandomState")
+    by_name = {name: codec for name, codec in codecs._BY_NAME.items() if name not in usual}
+    monkeypatch.setattr(codecs, "_BY_NAME", by_name)
+    monkeypatch.setattr(codecs, "_BY_TYPE", {codec.cls: codec for codec in by_name.values()})
+
+    register_codec(np.random.Generator, lambda g: 1, np.random.default_rng, name="mine")
+
+    assert codecs.codec_of(np.random.Generator).name == "mine"
+    assert codecs.codec_of(np.random.RandomState).name == "numpy.random.RandomState"
+    assert codecs.codec_named("numpy.random.Generator").cls is np.random.Generator
+
+
 def test_a_selection_that_cuts_a_record_in_two_is_refused():
     tree, entries, _, _ = stored({"p": Pair(1, 2)})
     part = select(tree, lambda name: name == "p.left")

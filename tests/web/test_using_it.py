@@ -97,18 +97,24 @@ def test_a_prune_is_previewed_told_as_a_command_done_and_undone(tmp_path, visit)
         assert steps() == [1, 2, 3, 4, 5]
 
 
+def throw_away(tab, root):
+    """Move the checkpoint of the page to the trash; how many there were before."""
+    before = len(mc.list_checkpoints(root))
+    tab.get_by_role("button", name="More").click()
+    tab.get_by_role("button", name="Move to trash").click()
+    tab.locator("dialog[open]").get_by_role("button", name="Move to trash").click()
+    tab.get_by_text("1 checkpoint moved to trash").wait_for()
+    assert len(mc.list_checkpoints(root)) == before - 1
+    return before
+
+
 def test_a_checkpoint_goes_to_the_trash_and_comes_back_by_undo(small, tmp_path, visit):
     last = small.real_checkpoints[0]
     with serving([str(small.folder)], tmp_path / "cache") as address:
         visitor = visit(address).open(f"/checkpoint/{last}").settle()
         tab = visitor.tab
         assert "every 10 steps" in tab.locator("ul.reasons").inner_text()  # the policy of its run
-        before = len(mc.list_checkpoints(small.root))
-        tab.get_by_role("button", name="More").click()
-        tab.get_by_role("button", name="Move to trash").click()
-        tab.locator("dialog[open]").get_by_role("button", name="Move to trash").click()
-        tab.get_by_text("1 checkpoint moved to trash").wait_for()
-        assert len(mc.list_checkpoints(small.root)) == before - 1
+        before = throw_away(tab, small.root)
         tab.get_by_role("button", name="Undo").click()
         tab.get_by_text("1 checkpoint restored").wait_for()
         assert len(mc.list_checkpoints(small.root)) == before
@@ -323,12 +329,7 @@ def test_one_of_the_trash_is_restored_by_its_button(small, tmp_path, visit):
     with serving([str(small.folder)], tmp_path / "cache") as address:
         visitor = visit(address).open(f"/checkpoint/{small.real_checkpoints[2]}").settle()
         tab = visitor.tab
-        before = len(mc.list_checkpoints(small.root))
-        tab.get_by_role("button", name="More").click()
-        tab.get_by_role("button", name="Move to trash").click()
-        tab.locator("dialog[open]").get_by_role("button", name="Move to trash").click()
-        tab.get_by_text("1 checkpoint moved to trash").wait_for()
-        assert len(mc.list_checkpoints(small.root)) == before - 1
+        before = throw_away(tab, small.root)
         visitor.go("/storage").settle()
         tab.get_by_role("button", name="Trash 1").click()
         tab.get_by_role("button", name="Restore", exact=True).click()

@@ -6,6 +6,7 @@ import hashlib
 import os
 from typing import Any
 
+from model_checkpoint.checkpoint.catalog.catalog_place import default_url
 from model_checkpoint.checkpoint.catalog.checkpoint_index import CheckpointIndex
 from model_checkpoint.checkpoint.manager_options import ManagerOptions
 from model_checkpoint.checkpoint.services import Services
@@ -14,7 +15,6 @@ from model_checkpoint.checkpoint.storage.backend_registry import find_backend, n
 from model_checkpoint.checkpoint.tolerated_failures import ToleratedFailures
 from model_checkpoint.checkpoint.trash_sweeper import TrashSweeper
 from model_checkpoint.database import EnhancedDatabaseConnection, open_catalog
-from model_checkpoint.database.values.file_urls import file_url
 from model_checkpoint.errors import OptionInvalid
 from model_checkpoint.hooks import HookManager
 from model_checkpoint.options import CompressionLevel
@@ -24,7 +24,6 @@ from model_checkpoint.storage.locate import Root, open_store
 from model_checkpoint.tracking.migration_hooks import migration_teller
 from model_checkpoint.tracking.spool import Spool
 
-CATALOG = "catalog.db"
 ROW_SECONDS = 2.0  # for which a row is believed unless told otherwise: other processes change them too
 
 
@@ -100,17 +99,6 @@ def _connection(store: Store, tracker: Any, database_url: str | None, hooks: Hoo
         return connection
     url = default_url(store) if database_url is None else database_url
     return open_catalog(url, lazy=True, notify=migration_teller(hooks))
-
-
-def default_url(store: Store) -> str:
-    """The catalog of a root that was given none: a SQLite file in it."""
-    if not isinstance(store, FolderStore):
-        raise OptionInvalid(
-            f"{store.url}: a catalog cannot lie beside checkpoints there. Give a tracker, or database_url=, e.g. "
-            "'sqlite:///catalog.db' or 'postgresql://...'."
-        )
-    os.makedirs(store.url, exist_ok=True)
-    return file_url(f"{os.path.abspath(store.url)}/{CATALOG}")
 
 
 def _spool_folder(store: Store, tracker: Any) -> str:

@@ -1,16 +1,19 @@
-"""Plain texts: arguments that are texts are taken as they are, and numbers that nobody gave.
+"""Plain texts: arguments whose meaning is plain are taken at once: texts, flags, digits, and the words of a choice.
 
 Newer versions of Typer ask a validation library whether a text is a text, and importing that takes longer than most
-verbs do. Numbers that are given, and choices, are still left to Typer.
+verbs do. Whatever is not plain, and so most likely wrong, is still left to Typer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from enum import Enum
 from typing import Any
 
 _AS_THEY_ARE = (str, bool, list[str])  # a shell gives texts, and a flag is there or not
 _NUMBERS = (int, int | None)
+_UNSURE = object()
+_LONGEST = 15  # digits
 
 
 class _TakenAsIs:
@@ -22,18 +25,35 @@ class _TakenAsIs:
         return value
 
 
-class _TakenIfLeftOut:
-    """Stands there for a number: one that was left out is what the verb says, which needs no proof."""
+class _TakenIfPlain:
+    """Stands there for a number or a choice: one that was left out is what the verb says, which needs no proof."""
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        if value is None or value.__class__ is int:
-            return value
+        found = _plain_meaning(value, param.type_descriptor)
+        if found is not _UNSURE:
+            return found
         param._runtime_param = None  # Typer makes its own now
         return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
 
 
+def _plain_meaning(value: Any, descriptor: Any) -> Any:
+    if value is None or isinstance(value, (int, Enum)):
+        return value
+    if _is_choice(descriptor.annotation):
+        return {member.value: member for member in descriptor.annotation}.get(value, _UNSURE)
+    if not (value.isascii() and value.isdigit() and len(value) <= _LONGEST):
+        return _UNSURE
+    number, least, most = int(value), descriptor.parameter_info.min, descriptor.parameter_info.max
+    is_within = (least is None or number >= least) and (most is None or number <= most)
+    return number if is_within else _UNSURE
+
+
+def _is_choice(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, Enum)
+
+
 def take_texts_as_they_are(params: Iterable[Any]) -> None:
-    """Let those of ``params`` that are texts or flags pass; older versions of Typer need no such thing.
+    """Let those of ``params`` that are plain pass; older versions of Typer need no such thing.
 
     Example:
         >>> take_texts_as_they_are([])
@@ -44,5 +64,5 @@ def take_texts_as_they_are(params: Iterable[Any]) -> None:
             continue
         if descriptor.annotation in _AS_THEY_ARE:
             param._runtime_param = _TakenAsIs()
-        elif descriptor.annotation in _NUMBERS:
-            param._runtime_param = _TakenIfLeftOut()
+        elif descriptor.annotation in _NUMBERS or _is_choice(descriptor.annotation):
+            param._runtime_param = _TakenIfPlain()

@@ -7,20 +7,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from model_checkpoint.convert.formats import NATIVE, format_of, import_as
 from model_checkpoint.convert.sources.imported import Imported
-from model_checkpoint.distributed.coordinators.local import LocalCoordinator
 from model_checkpoint.engine.common.info import CheckpointInfo
 from model_checkpoint.engine.common.option_checks import require
 from model_checkpoint.engine.common.progress import Listen, listening
 from model_checkpoint.engine.reading.export import Exported, export_file
 from model_checkpoint.engine.root.refs import Reference, parse_ref
-from model_checkpoint.engine.writing.save import Overwrite, save
 from model_checkpoint.errors import CheckpointNotFound, OptionInvalid
 from model_checkpoint.events import Emit
 from model_checkpoint.plan import trainer_step
+
+if TYPE_CHECKING:
+    from model_checkpoint.engine.writing.save import Overwrite
 
 _TARGETS = ("dcp", "pt", "safetensors", "hf", "orbax")
 
@@ -143,6 +144,9 @@ def save_imported(
     progress: Listen = None,
 ) -> CheckpointInfo:
     """Save what was imported, with what its source tells of it."""
+    from model_checkpoint.distributed.coordinators.local import LocalCoordinator  # both bring NumPy
+    from model_checkpoint.engine.writing.save import save
+
     step = next((one for one in (step, told.step, trainer_step(source.stem)) if one is not None), None)
     if name is None and step is None:
         name = plain_name(source.stem)

@@ -12,6 +12,7 @@ catalog             what can be written down and asked.
 schema              which tables there are, and how an older database comes to have them.
 migrations          the revisions of the schema, one file each.
 models              the tables.
+telling             what is told of checkpoints that are there, written once for a file and a whole connection.
 opening             from a URL to short transactions that are tried again when that helps.
 values              how what we store is written down so that it comes back exactly.
 records             what the catalog knows, as values.

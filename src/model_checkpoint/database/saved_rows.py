@@ -10,18 +10,13 @@ from typing import Any
 
 from sqlalchemy import CompoundSelect, Connection, Update, bindparam, false, select, true, union_all
 
-from model_checkpoint.database.catalog.best_rows import KINDS
 from model_checkpoint.database.catalog.catalog_part import CatalogPart
-from model_checkpoint.database.catalog.checkpoint_columns import (
-    FLAGS,
-    insert_checkpoint,
-    store_checkpoints,
-)
+from model_checkpoint.database.catalog.checkpoint_columns import insert_checkpoint, store_checkpoints
 from model_checkpoint.database.models import AuditRow, CheckpointRow, EdgeRow, ExperimentRow, table_of
 from model_checkpoint.database.opening.prepared_statements import ask, change, insert_rows
 from model_checkpoint.database.records import COMMITTED, AuditEntry, Checkpoint, Comparable
 from model_checkpoint.database.values.audit_entries import new_entry
-from model_checkpoint.database.values.checkpoint_scores import scores_of
+from model_checkpoint.database.values.checkpoint_scores import FLAGS, KINDS, scores_of
 from model_checkpoint.database.values.exact_numbers import joined
 
 _experiments, _checkpoints = table_of(ExperimentRow), table_of(CheckpointRow)

@@ -21,13 +21,12 @@ from model_checkpoint.distributed.calling.error_details import CallLogger, told_
 from model_checkpoint.distributed.calling.limited_coordinator import LimitedCoordinator
 from model_checkpoint.distributed.calling.pending_call import Attend, PendingCall, Turns
 from model_checkpoint.distributed.moving.call_services import CallServices
+from model_checkpoint.distributed.moving.delete_call import DeleteCall
 from model_checkpoint.distributed.moving.load_call import LoadCall, require_prefix
-from model_checkpoint.distributed.moving.prefixes import require_there
 from model_checkpoint.distributed.moving.save_call import SaveCall, parts_to_save
 from model_checkpoint.distributed.records.load_result import CheckpointLoadResult
 from model_checkpoint.distributed.retrying.fault_tolerance import FaultToleranceHandler
 from model_checkpoint.distributed.retrying.retried_calls import retried
-from model_checkpoint.distributed.storing.limited_calls import deleting
 from model_checkpoint.distributed.storing.storage_contract import FaultHandler
 from model_checkpoint.distributed.storing.storage_factory import StorageFactory
 from model_checkpoint.distributed.storing.storage_roots import Storage, store_of
@@ -36,11 +35,8 @@ from model_checkpoint.distributed.validating.checkpoint_validator import (
     CheckpointValidatorProtocol,
 )
 from model_checkpoint.engine.common.info import CheckpointInfo
-from model_checkpoint.engine.ranks.rank_agreement import agree, require_same
-from model_checkpoint.engine.ranks.words import Word
-from model_checkpoint.engine.root.delete import delete
 from model_checkpoint.engine.root.listing import list_checkpoints
-from model_checkpoint.errors import CheckpointException, ExceptionType, OptionInvalid, WrongReference
+from model_checkpoint.errors import CheckpointException, ExceptionType, OptionInvalid
 
 T = TypeVar("T")
 
@@ -49,7 +45,14 @@ DEFAULT_TIMEOUT = timedelta(minutes=10)
 _AFTERMATH = {
     "the save": "Nothing of it is visible, and it publishes nothing any more.",
     "the load": "Nothing was changed, and it changes nothing any more.",
-    "the deletion": "It deletes nothing any more, unless it hangs in that very step.",
+    "the deletion": "It deletes nothing any more.",
+}
+_DOUBT = {
+    "the save": "The checkpoint is in place, or may be: its storage does not tell, nor does another rank. When the "
+    "storage answers again look for it (`mckpt ls`), and run `mckpt verify` on it before relying on it.",
+    "the load": "",
+    "the deletion": "The checkpoint is deleted, or may be: its storage does not tell, nor does another rank. When the "
+    "storage answers again look for it (`mckpt ls`), and delete it again if it is still there.",
 }
 
 
@@ -202,6 +205,9 @@ class DistributedCheckpoint:
 
         Raises:
             WrongReference: there is no checkpoint of that prefix.
+            CallTimeout: it took too long; the checkpoint is there, and this call deletes it no more.
+            RankLost: a rank gave no sign; the checkpoint is there, also if that rank goes on later.
+            DurabilityUnknown: it is deleted, or may be, but the storage no longer answers.
         """
         self._delete(checkpoint_prefix, cancel, self._turns.ask(), attend=self._attend)
 
@@ -219,6 +225,7 @@ class DistributedCheckpoint:
             cancel=cancel,
             where=where,
             aftermath=_AFTERMATH[what],
+            doubt=_DOUBT[what],
             world_size=self._coordinator.world_size,
         )
 
@@ -307,47 +314,13 @@ class DistributedCheckpoint:
         return list_checkpoints(store) if store.exists() else []
 
     def _delete(self, prefix: str, cancel: threading.Event | None, turn: int, attend: Attend = None) -> None:
-        services, limit = self._services, self._limit("the deletion", None, cancel, prefix)
-        found: list[bool] = []  # whether it was there when this rank began
-
-        def mine() -> Word:
-            limit.check()
-            if not isinstance(prefix, str) or not prefix.strip():
-                raise OptionInvalid(f"checkpoint_prefix={prefix!r}: expected the name of a checkpoint.")
-            found.append(services.store.has(prefix))
-            return {"checkpoint_prefix": prefix}
-
-        def remove(words: list[Word]) -> Word:
-            require_same(words, "checkpoint_prefix", services.store.url)
-            try:
-                if not services.store.has(prefix):
-                    require_there(services.store, prefix)
-                limit.check()  # whoever asked may have gone meanwhile
-                delete(deleting(services.store, limit), name=prefix)
-            except WrongReference as error:
-                error.type = ExceptionType.STORAGE_ERROR
-                raise
-            return {}
-
-        def gone() -> Word | None:
-            return None if found != [True] or services.store.has(prefix) else {}
+        call = DeleteCall(self._services, prefix, self._limit("the deletion", None, cancel, prefix))
 
         def work() -> None:
-            with (
-                self._turns.have(turn),
-                told_failures(
-                    "delete",
-                    lambda: services.where(str(prefix)),
-                    ExceptionType.STORAGE_ERROR,
-                    services.logger,
-                    limit=limit,
-                ),
-            ):
-                services.logger.info("Deleting checkpoint: %s", prefix)
-                agree(LimitedCoordinator(self._coordinator, limit), "delete", mine, remove, find_out=gone)
-                services.logger.info("Checkpoint deleted: %s", prefix)
+            with self._turns.have(turn):
+                call.run()
 
-        self._within(limit, work, attend=attend, landed=lambda: None)
+        self._within(call.limit, work, attend=attend, landed=call.landed)
 
 
 def _model_only(options: SaveOptions | None) -> SaveOptions:

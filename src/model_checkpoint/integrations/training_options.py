@@ -21,6 +21,12 @@ class TrainingOptions:
     catalog: Any
     grace: float
     deadline: float
+    unit: str = "steps"  # what ``every`` counts
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be meant."""
+        require_every(self.every, of=self.unit)
+        require_catalog(self.catalog)
 
 
 def require_every(every: Any, *, of: str) -> None:

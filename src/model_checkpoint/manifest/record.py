@@ -7,7 +7,8 @@ of no cycle, and there may be a million of them, so the cycle collector is told 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import ClassVar
 
 import msgspec
 
@@ -152,6 +153,7 @@ class Manifest(Summary, frozen=True, kw_only=True):
     entries: tuple[Entry, ...] = ()
     layouts: tuple[Layout, ...] = ()  # how arrays lie on many ranks
     placed: tuple[int, ...] = ()  # the layout of each entry, if there are layouts
+    pieces: ClassVar[Mapping[int, tuple[tuple[tuple[int, ...], int], ...]]] = {}  # of what is stored in pieces: nothing
 
     @property
     def stored(self) -> tuple[Entry, ...]:
@@ -170,7 +172,7 @@ class JoinedManifest(Manifest, frozen=True, kw_only=True):
     begins in the array, and the number of its entry.
     """
 
-    pieces: dict[int, tuple[tuple[tuple[int, ...], int], ...]] = {}
+    pieces: dict[int, tuple[tuple[tuple[int, ...], int], ...]] = {}  # type: ignore[misc]  # each has its own
 
     @property
     def copies(self) -> tuple[FileCopy, ...]:

@@ -155,7 +155,7 @@ class MixedPrecisionOptimizer(torch.optim.Optimizer):
 
     def _is_all_fp32(self) -> bool:
         fallback = self._session.fallback
-        return bool(fallback.groups) and len(fallback.fp32_groups) == len(fallback.groups)
+        return len(fallback.fp32_groups) == len(fallback.groups)
 
     def _full_map(self) -> dict[str, torch.Tensor]:
         if self._one_map is None:

@@ -15,6 +15,7 @@ from model_checkpoint.errors import RootNotShared, StorageFailure
 from model_checkpoint.manifest import decode_summary
 from model_checkpoint.options import Graces
 from model_checkpoint.storage.contract.failures import (
+    deletion_over,
     file_gone,
     name_taken_again,
     no_such_checkpoint,
@@ -181,11 +182,34 @@ class InMemoryStore:
 
     def discard(self, name: str) -> Trashed:
         """Move a published checkpoint to the trash."""
-        bucket, token = self._bucket, TrashToken.fresh(check_name(name, self._url))
+        return self._discard(TrashToken.fresh(check_name(name, self._url)))
+
+    def _discard(self, token: TrashToken) -> Trashed:
+        bucket = self._bucket
         with bucket.guard:
-            bucket.trash[str(token)] = Discarded(self._files(name))
-            del bucket.published[name]
+            files = self._files(token.name)
+            if str(token) in bucket.kept:
+                raise deletion_over(f"{self._url}/{token.name}")
+            bucket.trash[str(token)] = Discarded(files)
+            del bucket.published[token.name]
             return self._describe(token)
+
+    def plan_discard(self, name: str) -> str:
+        """A token for the deletion of ``name``."""
+        return str(TrashToken.fresh(check_name(name, self._url)))
+
+    def discard_planned(self, token: str) -> None:
+        """Move a published checkpoint to the trash, unless that was given up."""
+        self._discard(TrashToken.parse(token, self._url))
+
+    def settle_discard(self, token: str) -> bool:
+        """End a deletion of many ranks, threads of this process, for good; whether the checkpoint is gone."""
+        bucket = self._bucket
+        with bucket.guard:
+            if token in bucket.trash or not self.has(TrashToken.parse(token, self._url).name):
+                return True
+            bucket.kept.add(token)
+            return False
 
     def _describe(self, token: TrashToken) -> Trashed:
         nbytes = sum(len(content) for content in self._bucket.trash[str(token)].files.values())
@@ -224,6 +248,7 @@ class InMemoryStore:
             over = [item for item in over if now - bucket.trash[item.token].since >= graces.of_trash(item.token)]
             for item in [] if dry_run else over:
                 del bucket.trash[item.token]
+            bucket.kept = {token for token in bucket.kept if self.has(TrashToken.parse(token).name)}
             alive = [attempt for attempt, stage in bucket.stages.items() if stage.alive]
             tokens = {item.token for item in over}
             there = {key: one for key, one in bucket.trash.items() if key not in tokens}

@@ -45,6 +45,7 @@ class MemoryBucket:
     guard: threading.RLock = field(default_factory=forks.rlock)
     published: dict[str, Files] = field(default_factory=dict)
     trash: dict[str, Discarded] = field(default_factory=dict)  # in the order of deletion
+    kept: set[str] = field(default_factory=set)  # tokens of deletions that were given up
     sidecars: dict[str, bytes] = field(default_factory=dict)
     stages: weakref.WeakValueDictionary[str, MemoryAttempt] = field(default_factory=weakref.WeakValueDictionary)
 
@@ -89,9 +90,13 @@ class MemoryWriter:
         """Cut to ``size``, or to the announced size, and accept no more bytes."""
         announced = len(self.content)
         final = sealed_size(self._path, size, announced=announced, written=self._written, still_open=self._open)
-        if final < announced:
-            self.content = memoryview(bytearray(self.content[:final]))  # a slice would hold on to all of it
-        self._open, self.sealed = False, True
+        self._open = False
+        self._keep(final)
+        self.sealed = True
+
+    def _keep(self, size: int) -> None:
+        if size < len(self.content):
+            self.content = memoryview(bytearray(self.content[:size]))  # a slice would hold on to all of it
 
 
 class MemoryReader:
@@ -154,9 +159,7 @@ class MemoryAttempt:
     def publish(self, manifest: bytes, *, replace: bool = False, obsolete: Sequence[str] = ()) -> None:
         """Make the checkpoint visible."""
         self._require_alive()
-        if loose := [file for file, writer in self._writers.items() if not writer.sealed]:
-            raise not_sealed(self._where, loose)
-        new = {file: writer.content.toreadonly() for file, writer in self._writers.items()} | self._linked
+        new = self._staged()
         gone = {check_name(file, self._where) for file in obsolete} - set(new)
         with self._bucket.guard:
             self._require_alive()  # another rank may have settled it just now
@@ -168,6 +171,12 @@ class MemoryAttempt:
             kept = {file: content for file, content in old.items() if file not in gone}
             self._bucket.published[self._name] = kept | new | {MANIFEST: memoryview(bytes(manifest))}
         self.abort()
+
+    def _staged(self) -> dict[str, memoryview]:
+        """What is to be published, all of it sealed."""
+        if loose := [file for file, writer in self._writers.items() if not writer.sealed]:
+            raise not_sealed(self._where, loose)
+        return {file: writer.content.toreadonly() for file, writer in self._writers.items()} | self._linked
 
     def flush(self) -> None:
         """Nothing to flush."""
@@ -204,9 +213,7 @@ class MemoryMending(MemoryAttempt):
     def finish(self, *, over: bytes, manifest: bytes | None = None) -> bool:
         """Put every file in its place, then the manifest, if there is one."""
         self._require_alive()
-        if loose := [file for file, writer in self._writers.items() if not writer.sealed]:
-            raise not_sealed(self._where, loose)
-        new = {file: writer.content.toreadonly() for file, writer in self._writers.items()} | self._linked
+        new = self._staged()
         if manifest is not None:
             new[MANIFEST] = memoryview(bytes(manifest))
         with self._bucket.guard:

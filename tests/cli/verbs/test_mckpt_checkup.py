@@ -11,6 +11,7 @@ import model_checkpoint as mc
 from model_checkpoint.cli.checkup import root_checks
 from model_checkpoint.cli.checkup.diagnosis import Grade
 from model_checkpoint.cli.checkup.examine import examine
+from model_checkpoint.cli.checkup.torch_trial import PATIENCE, TorchTrial
 from model_checkpoint.cli.checkup.trial import measure, require_room
 from model_checkpoint.errors import DiskFull, OptionInvalid
 
@@ -19,6 +20,14 @@ from model_checkpoint.errors import DiskFull, OptionInvalid
 def root(tmp_path):
     mc.save(tmp_path / "run", {"w": np.zeros(300)}, step=1)
     return tmp_path / "run"
+
+
+@pytest.fixture(autouse=True)
+def quick_torch(tmp_path_factory, monkeypatch):
+    """A torch that loads at once: every look loads it in a process of its own."""
+    folder = tmp_path_factory.mktemp("lib")
+    (folder / "torch.py").write_text("__version__ = '0'\nclass cuda: is_available = staticmethod(lambda: False)\n")
+    monkeypatch.syspath_prepend(folder)
 
 
 def about(found, topic):
@@ -122,3 +131,39 @@ def fail_at(moment):
             raise RuntimeError("enough")
 
     return tell
+
+
+BROKEN = {
+    "raise ImportError('libcudart.so.12: cannot open shared object file')": "cannot be imported: libcudart.so.12",
+    "raise AttributeError('module numpy has no attribute bool')": "cannot be imported: module numpy has no",
+    "import os; os.abort()": "it ended the process with SIGABRT",
+    "import os; os._exit(7)": "it ended the process with exit code 7",
+    "import time; time.sleep(600)": "was not loaded within 3 s",
+}
+
+
+@pytest.mark.parametrize("source", BROKEN)
+def test_a_torch_that_cannot_be_loaded_is_a_finding_and_not_the_end(source, tmp_path, monkeypatch):
+    (tmp_path / "torch.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    with TorchTrial(patience=3.0 if "sleep" in source else PATIENCE) as trial:
+        found = trial.result()
+
+    assert (found.grade, found.cure) == (Grade.BAD, "pip install --force-reinstall torch")
+    assert found.said.startswith("is installed, but ")
+    assert BROKEN[source] in found.said
+
+
+def test_a_torch_that_prints_and_a_file_of_that_name_where_one_stands_change_nothing(tmp_path, monkeypatch):
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "torch.py").write_text(
+        "print('hello')\n__version__ = '9.9'\nclass version: cuda = '12.4'\n"
+        "class cuda: is_available, device_count = staticmethod(lambda: True), staticmethod(lambda: 4)\n"
+    )
+    (tmp_path / "torch.py").write_text("raise ImportError('not me')")
+    monkeypatch.syspath_prepend(tmp_path / "lib")
+    monkeypatch.chdir(tmp_path)
+
+    with TorchTrial() as trial:
+        assert (trial.result().grade, trial.result().said) == (Grade.GOOD, "9.9, CUDA 12.4, 4 devices")

@@ -180,3 +180,24 @@ def test_an_interrupt_ends_a_call_that_hangs(tmp_path, left_behind):
 
     checkpoint.save(*STATES, SaveOptions(checkpoint_prefix="y"))
     assert [info.prefix for info in mc.list_checkpoints(tmp_path)] == ["y"]
+
+
+def test_an_interrupt_while_a_call_begins_ends_it_too(tmp_path, left_behind, monkeypatch):
+    """A busy machine may take its time to start a thread, and Ctrl-C may come meanwhile."""
+    disk, start = HangingDisk("pwrite"), threading.Thread.start
+
+    def start_and_be_interrupted(thread):
+        start(thread)
+        if thread.name.startswith("mckpt-the save"):
+            disk.reached.wait(60)
+            raise KeyboardInterrupt
+
+    checkpoint = DistributedCheckpoint(LocalCoordinator(), LocalStore(tmp_path, calls=disk))
+    with monkeypatch.context() as busy:
+        busy.setattr(threading.Thread, "start", start_and_be_interrupted)
+        with pytest.raises(KeyboardInterrupt, match=r"^$"):
+            checkpoint.save(*STATES, SaveOptions(checkpoint_prefix="x"))
+    disk.go_on.set()
+
+    checkpoint.save(*STATES, SaveOptions(checkpoint_prefix="y"))
+    assert [info.prefix for info in mc.list_checkpoints(tmp_path)] == ["y"]

@@ -19,6 +19,7 @@ import model_checkpoint as mc
 from model_checkpoint.engine.background.staging_pool import POOL
 from model_checkpoint.performance.available_memory import available_bytes
 
+mc.save("memory://before", {"a": 1}, step=1)  # brings the modules of a save, which take room of their own
 state = {"w": np.arange(32 << 20, dtype=np.float64)}
 pages = int(open("/proc/self/statm").read().split()[0])
 resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (160 << 20),) * 2)

@@ -128,7 +128,7 @@ def test_a_method_is_called_in_children_as_long_as_its_object_lives():
 
 # each lives for one save, load, file, task or pass, whose threads a child does not have either
 FOR_ONE_CALL = {
-    ("distributed/storing/keyed_files.py", "KeyedWriter"), ("engine/background/lazy.py", "Lazy"),
+    ("engine/background/lazy.py", "Lazy"),
     ("engine/background/staging_queue.py", "StagingQueue"), ("engine/common/meter.py", "Meter"),
     ("engine/common/workers.py", "Pace"), ("engine/common/workers.py", "_Queue"),
     ("engine/common/workers.py", "_Seat"), ("engine/jobs/running_save.py", "RunningSave"),

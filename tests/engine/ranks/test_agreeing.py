@@ -12,10 +12,11 @@ from tests.distributed.threads import all_well, on_ranks
 
 from model_checkpoint.engine.ranks.call_numbers import call_number
 from model_checkpoint.engine.ranks.error_records import retold, told
-from model_checkpoint.engine.ranks.rank_agreement import agree, require_same
+from model_checkpoint.engine.ranks.rank_agreement import Deed, agree, require_same
 from model_checkpoint.engine.ranks.single_process import hint_at_ranks, needs_coordinator
 from model_checkpoint.errors import (
     CheckpointException,
+    DurabilityUnknown,
     ExceptionType,
     OptionInvalid,
     RankFailed,
@@ -217,10 +218,8 @@ def seen_when(led):
     made = []
 
     def work(ranks):
-        def find_out():
-            return {"made": True} if made else None
-
-        return agree(ranks, "visible", lambda: {}, lambda words: led(made), find_out=find_out)
+        deed = Deed(vote=lambda plan: {}, act=lambda: led(made), find_out=lambda: bool(made))
+        return agree(ranks, "visible", lambda: {}, lambda words: {"made": True}, deed=deed)
 
     return on_ranks(2, work, patience=0.5), made
 
@@ -258,7 +257,8 @@ def test_rank_0_makes_nothing_once_the_others_have_given_it_up():
             return {}
 
         try:
-            return agree(ranks, "late", mine, lambda words: made.append(1) or {}, find_out=lambda: None)
+            deed = Deed(vote=lambda plan: {}, act=lambda: made.append(1), find_out=lambda: False)
+            return agree(ranks, "late", mine, deed=deed)
         finally:
             waiting.set()
 
@@ -267,3 +267,37 @@ def test_rank_0_makes_nothing_once_the_others_have_given_it_up():
     assert [type(one) for one in outcomes] == [RankLost] * 2
     assert [one.ranks for one in outcomes] == [(0,)] * 2
     assert not made
+
+
+def test_what_nobody_can_find_out_is_raised_alike_on_all_ranks():
+    others = threading.Event()
+
+    def find_out():
+        others.set()
+        raise DurabilityUnknown("it was made, or may be", "here")
+
+    def work(ranks):
+        deed = Deed(vote=lambda plan: {}, act=lambda: others.wait(60), find_out=find_out)
+        return agree(ranks, "doubtful", lambda: {}, deed=deed)
+
+    outcomes = on_ranks(2, work, patience=0.5)
+
+    assert [(type(one), str(one)) for one in outcomes] == [(DurabilityUnknown, str(outcomes[1]))] * 2
+
+
+def test_a_rank_that_votes_against_it_is_named_and_nothing_is_done():
+    done = []
+
+    def work(ranks):
+        def vote(plan):
+            if ranks.rank == 1:
+                raise StorageFailure("no", "here")
+            return {}
+
+        deed = Deed(vote=vote, act=lambda: done.append(1), find_out=lambda: False)
+        return agree(ranks, "voted", lambda: {}, deed=deed)
+
+    outcomes = on_ranks(3, work)
+
+    assert [(type(one), str(one)) for one in outcomes] == [(StorageFailure, "rank 1 of 3: no")] * 3
+    assert not done

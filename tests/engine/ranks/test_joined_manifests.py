@@ -9,11 +9,12 @@ from tests.distributed.test_save_on_ranks import marked
 from tests.distributed.threads import all_well, on_ranks
 
 import model_checkpoint as mc
-from model_checkpoint.engine.reading.gather_boxes import BoxGather, _merged, pieces_of, split_arrays
+from model_checkpoint.engine.reading.gather_boxes import BoxGather, _merged
 from model_checkpoint.engine.root import rank_manifests
 from model_checkpoint.engine.root.rank_manifests import (
     join_ranks,
     piece_stored_shape,
+    pieces_of,
     rank_files_only,
     read_rank,
     read_summary,
@@ -81,7 +82,7 @@ def test_an_array_in_one_piece_is_an_entry_like_any_other(root):
     assert list(joined.pieces) == [names["rows"]]
     assert [offsets for offsets, _ in joined.pieces[names["rows"]]] == [(0, 0), (10, 0)]
     assert joined.entries[names["same"]].file >= 0
-    assert (names["rows"] in split_arrays(joined), names["same"] in split_arrays(joined)) == (True, False)
+    assert (names["rows"] in joined.pieces, names["same"] in joined.pieces) == (True, False)
     assert pieces_of(joined, names["same"]) == [((0,), names["same"])]
     assert len({entry.name for entry in joined.entries}) >= 2
     assert {file.name for file in joined.files} == {file for rank in manifest.ranks for file in rank.files}
@@ -104,7 +105,7 @@ def test_what_one_process_wrote_has_nothing_to_join(root):
     manifest = decode(store.read_manifest(NAME), root)
 
     assert join_ranks(store, manifest) is manifest
-    assert split_arrays(manifest) == ()
+    assert manifest.pieces == {}
     assert pieces_of(manifest, 0) == [((0,), 0)]
     assert read_summary(store, NAME, store.read_manifest(NAME)).files == manifest.files
 

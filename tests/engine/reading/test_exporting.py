@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import load_file
 
 import model_checkpoint as mc
@@ -52,6 +53,29 @@ def test_all_parts_are_exported_by_default(root, tmp_path):
     export_file(root, tmp_path / "w")
 
     same(load_file(tmp_path / "w"), ARRAYS | {"other.c": STATE["other"]["c"]})
+
+
+def test_numbers_that_are_packed_two_to_a_byte_keep_their_bytes_and_their_count(tmp_path):
+    packed = torch.arange(6, dtype=torch.uint8).reshape(2, 3)
+    mc.save(tmp_path / "run", {"x": packed.view(torch.float4_e2m1fn_x2)}, step=1)
+
+    export_file(tmp_path / "run", tmp_path / "w.safetensors")
+
+    raw = (tmp_path / "w.safetensors").read_bytes()
+    length = int.from_bytes(raw[:8], "little")
+    assert json.loads(raw[8 : 8 + length])["x"] == {"dtype": "F4", "shape": [2, 6], "data_offsets": [0, 6]}
+    assert raw[8 + length :] == bytes(range(6))
+
+
+def test_views_of_one_storage_are_exported_each_with_its_own_elements(tmp_path, monkeypatch):
+    monkeypatch.setattr(export, "_WINDOW", 8)
+    whole = torch.arange(12.0).reshape(4, 3)
+    mc.save(tmp_path / "run", {"whole": whole, "column": whole[:, 1], "turned": whole.T}, step=1)
+
+    export_file(tmp_path / "run", tmp_path / "w.safetensors")
+
+    wanted = {"whole": whole, "column": whole[:, 1], "turned": whole.T}
+    same(load_file(tmp_path / "w.safetensors"), {name: one.contiguous().numpy() for name, one in wanted.items()})
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model_checkpoint.engine.common.pages import PAGE, new_slab
+from model_checkpoint.engine.common.aligned_memory import PAGE
+from model_checkpoint.engine.common.pages import new_slab
 from model_checkpoint.engine.writing.shared_pages import SharedPages
 from model_checkpoint.engine.writing.slabs import FileJob, _edge_parts, copy_chunk, plan_runs, put_run, slab_bytes
 from model_checkpoint.format import Tensor, digest_chunks, lay_out

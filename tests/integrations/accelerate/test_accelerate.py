@@ -9,12 +9,14 @@ from accelerate import Accelerator
 from accelerate.utils import DataLoaderConfiguration
 from tests.integrations.accelerate.accelerated_training import BATCHES, EPOCHS, KINDS, body, make, train
 from tests.integrations.killing import ended, killed_until_done, start, starts_of, told_to_end, unbroken
+from tests.integrations.trainer_data import Augmented
 from torch.utils.data import DataLoader
 
 import model_checkpoint as mc
 from model_checkpoint.errors import OptionInvalid
 from model_checkpoint.integrations.accelerate import AcceleratedRun, prepared_objects
 from model_checkpoint.integrations.errors import TrainerUnknown
+from model_checkpoint.integrations.feeding.feed import feed_for
 
 pytestmark = pytest.mark.slow
 
@@ -110,6 +112,36 @@ def test_the_callers_loader_is_left_as_it_is(tmp_path):
 
     assert loader.base_dataloader is inside
     assert len(list(loader)) == BATCHES
+
+
+def test_a_loader_is_not_asked_at_every_batch_for_a_state_that_nobody_reads():
+    _, _, (_, _, _, loader) = make("no workers")
+    asked = []
+    object.__setattr__(loader.base_dataloader, "state_dict", lambda: asked.append(1) or {})
+
+    read = list(feed_for(loader).open(epoch=0, skip=0, base=3))
+
+    assert (len(read), asked) == (BATCHES, [])
+
+
+class AtOnce(Augmented):
+    """Reads the samples of a batch together, as datasets do that fetch from afar."""
+
+    def __getitems__(self, indices):
+        assert type(indices) is list
+        return [self[index] | {"many": torch.tensor(len(indices))} for index in indices]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_dataset_that_reads_many_samples_at_once_may_do_so(workers):
+    def read(dataset):
+        loader = Accelerator(cpu=True).prepare(DataLoader(dataset, 8, num_workers=workers))
+        return list(feed_for(loader).open(epoch=0, skip=0, base=3))
+
+    together, apart = read(AtOnce()), read(Augmented())
+
+    assert [batch["many"].tolist() for batch in together] == [[8] * 8] * 12 + [[3] * 3]
+    assert all(torch.equal(one["x"], other["x"]) for one, other in zip(together, apart, strict=True))
 
 
 def test_an_unknown_version_of_accelerate_is_refused_by_name(monkeypatch):

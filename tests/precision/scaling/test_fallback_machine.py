@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.precision.precision_models import build, loss_of, options, train, wrap
 
-from model_checkpoint.precision import MixedPrecisionOptions, StepReason
+from model_checkpoint.precision import MixedPrecisionOptimizer, MixedPrecisionOptions, StepReason
 from model_checkpoint.precision.errors import NonFiniteTraining
 from model_checkpoint.precision.scaling.fallback import (
     FallbackState,
@@ -200,6 +200,47 @@ def test_masters_too_large_for_fp16_keep_their_group_in_fp32_for_good():
     assert model.weight.dtype == torch.float32
     assert optimizer.session.fallback.groups[0].attempts == CHOSEN.max_recoveries + 2
     assert [e.event for e in optimizer.session.timeline] == ["fallback", "settled"]
+
+
+@pytest.mark.parametrize(("largest", "dtype"), [(65504.0, torch.float16), (65536.0, torch.float32)])
+def test_a_group_returns_with_the_largest_number_half_has_and_no_larger_one(largest, dtype):
+    weights = [torch.nn.Parameter(torch.ones(2)), torch.nn.Parameter(torch.empty(0))]
+    optimizer = MixedPrecisionOptimizer(torch.optim.SGD(weights, lr=1.0), options(recovery_steps=1))
+    optimizer.fallback_to_fp32()
+    optimizer.set_parameters({"group0.param0": torch.tensor([1.0, -largest]), "group0.param1": torch.empty(0)})
+
+    optimizer.step({"group0.param0": torch.zeros(2)})
+
+    assert weights[0].dtype == dtype
+
+
+def test_what_stays_in_fp32_anyway_keeps_no_group_there():
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.LayerNorm(2), torch.nn.LayerNorm(2))
+    groups = [{"params": [*model[0].parameters(), *model[1].parameters()]}, {"params": model[2].parameters()}]
+    optimizer = wrap(model, lambda _: torch.optim.SGD(groups, lr=1.0), options(recovery_steps=1))
+    optimizer.session.enter(*fall(optimizer.session.fallback, {0}))
+    with torch.no_grad():
+        model[1].weight.fill_(1e6)
+        model[2].weight.fill_(1e6)
+    optimizer.scale_loss(torch.ones(()))
+
+    optimizer.step()
+
+    assert [group.mode for group in optimizer.session.fallback.groups] == [GroupMode.PROBATION, GroupMode.LOW]
+    assert [e.event for e in optimizer.session.timeline] == ["fallback", "return"]
+    assert model[0].weight.dtype == torch.float16
+
+
+def test_a_group_that_returns_beside_one_that_never_fell_keeps_the_scale():
+    model = build()
+    groups = [{"params": list(model.mix.parameters())}, {"params": list(model.out.parameters())}]
+    optimizer = wrap(model, lambda _: torch.optim.SGD(groups, lr=0.01), options(recovery_steps=1))
+    optimizer.session.enter(*fall(optimizer.session.fallback, {0}))
+
+    train(model, optimizer, range(1))
+
+    assert not optimizer.has_fallback
+    assert optimizer.loss_scale == 1024.0
 
 
 def test_never_is_a_nan_applied_however_long_it_lasts():

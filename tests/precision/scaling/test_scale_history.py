@@ -1,6 +1,7 @@
 """Scalers of other libraries continue here, and the timeline of the scale is kept and drawn."""
 
 import math
+import re
 import sys
 
 import pytest
@@ -104,6 +105,83 @@ def test_the_timeline_is_kept_in_the_checkpoint_and_drawn(run, checkpoint, tmp_p
     assert "2^9" in text.read_text()
     with pytest.raises(InvalidArgument, match=r"cannot draw '.jpg'"):
         timeline.plot(tmp_path / "scale.jpg")
+
+
+def timeline_of(*events):
+    timeline = ScaleTimeline()
+    for step, scale, event in events:
+        timeline.add(ScaleEvent(step=step, scale=scale, event=event, detail="w"))
+    return timeline
+
+
+MOVES = timeline_of((2, 1024.0, "backed_off"), (7, 2048.0, "grew"), (12, 1536.0, "trusted"))
+
+
+def test_a_drawing_has_the_scale_as_a_staircase_and_a_dot_for_each_event():
+    drawn = MOVES.to_svg()
+
+    assert 'viewBox="0 0 720 280"' in drawn
+    assert re.findall(r'<path d="(.*?)"', drawn) == ["M48.0,252.0 L376.0,252.0 L376.0,16.0 L704.0,16.0 L704.0,113.9"]
+    assert re.findall(r'<circle cx="(.*?)" cy="(.*?)" r="3" fill="(.*?)"><title>(.*?)</title>', drawn) == [
+        ("48.0", "252.0", "#c0392b", "step 2: backed_off at 2^10 w"),
+        ("376.0", "16.0", "#2a7f3f", "step 7: grew at 2^11 w"),
+        ("704.0", "113.9", "#555", "step 12: trusted at 1536 w"),
+    ]
+    assert re.findall(r'<text x="(\d+)" y="(.*?)".*?>(.*?)</text>', drawn) == [
+        ("4", "256.0", "2^10"),
+        ("4", "20.0", "2^11"),
+        ("48", "272", "step 2"),
+        ("712", "272", "step 12"),
+    ]
+
+
+def test_a_drawing_of_one_event_or_none_has_room_too():
+    assert re.findall(r'<path d="(.*?)"', timeline_of((5, 4.0, "grew")).to_svg()) == ["M48.0,252.0"]
+    assert re.findall(r">(2\^.*?)<", timeline_of((5, 4.0, "grew")).to_svg()) == ["2^2", "2^3"]
+    assert '<text x="48" y="140.0">no scale events</text>' in ScaleTimeline().to_svg()
+
+
+@pytest.mark.parametrize(("highest", "stride"), [(7, 1), (15, 1), (16, 2), (17, 2), (24, 3)])
+def test_a_drawing_names_so_few_powers_that_they_can_be_read(highest, stride):
+    drawn = timeline_of((1, 1.0, "backed_off"), (2, 2.0**highest, "grew")).to_svg()
+
+    assert re.findall(r">2\^(\d+)<", drawn) == [str(power) for power in range(0, highest + 1, stride)]
+
+
+def test_lines_of_text_tell_step_scale_event_and_detail():
+    assert MOVES.to_text().splitlines() == [
+        "step         2  scale 2^10       backed_off  w",
+        "step         7  scale 2^11             grew  w",
+        "step        12  scale 1536          trusted  w",
+    ]
+
+
+def test_a_picture_has_the_axes_steps_and_dots_of_the_events(tmp_path, monkeypatch):
+    from matplotlib.figure import Figure
+
+    figures, save = [], Figure.savefig
+    monkeypatch.setattr(Figure, "savefig", lambda figure, path: figures.append(figure) or save(figure, path))
+    picture = MOVES.plot(tmp_path / "scale.png").read_bytes()
+    (axes,) = figures[0].axes
+    (line,), (dots,) = axes.lines, axes.collections
+
+    assert [int.from_bytes(picture[start : start + 4], "big") for start in (16, 20)] == [720, 280]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("step", "loss scale")
+    assert (axes.get_yscale(), axes.yaxis.get_transform().base) == ("log", 2)
+    assert (line.get_xydata().tolist(), line.get_drawstyle()) == ([[2, 1024], [7, 2048], [12, 1536]], "steps-post")
+    assert (dots.get_offsets().tolist(), dots.get_sizes().tolist()) == ([[2, 1024], [7, 2048], [12, 1536]], [12])
+    assert line.get_linewidth() == 1
+    assert axes.get_tightbbox().xmin >= 0  # the labels are within the picture
+    assert ScaleTimeline().plot(tmp_path / "none.png").exists()
+
+
+def test_a_timeline_keeps_1024_events_unless_told_otherwise():
+    timeline = ScaleTimeline()
+
+    for step in range(1025):
+        timeline.add(ScaleEvent(step=step, scale=2.0, event="grew"))
+
+    assert (len(timeline), next(iter(timeline)).step) == (1024, 1)
 
 
 def test_a_picture_shows_what_happened_at_each_step(tmp_path):

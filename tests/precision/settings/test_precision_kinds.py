@@ -118,6 +118,10 @@ def test_default_options_are_those_of_the_contract():
     assert options.fp32_layer_patterns == ("BatchNorm", "LayerNorm", "InstanceNorm", "GroupNorm")
     assert (options.max_grad_norm, options.max_consecutive_overflows) == (1.0, 10)
     assert (options.max_fp32_failures, options.performance_log_interval) == (50, 100)
+    assert (options.hysteresis, options.hysteresis_refill) == (1, HysteresisRefill.GROWTH)
+    assert (options.recovery_steps, options.max_recoveries, options.timeline_length) == (1000, 3, 1024)
+    assert options.accumulate_in_fp32
+    assert options.cast_model_io
     assert options.enable_gradient_clipping
     assert options.auto_exclude_sensitive_layers
     assert options.log_fallback_events
@@ -155,6 +159,14 @@ def test_presets_are_those_of_the_contract():
         ("max_consecutive_overflows", 0),
         ("performance_log_interval", 0),
         ("recovery_steps", -1),
+        ("max_recoveries", -1),
+        ("max_fp32_failures", 0),
+        ("timeline_length", 0),
+        ("max_grad_norm", float("inf")),
+        ("max_loss_scale", float("inf")),
+        ("max_loss_scale", 0.5),
+        ("growth_factor", float("inf")),
+        ("growth_factor", float("nan")),
         ("fp32_layer_patterns", (" ",)),
         ("fp32_layer_patterns", "LayerNorm"),  # would be nine patterns of one letter
         ("fp32_layer_patterns", (7,)),
@@ -171,6 +183,26 @@ def test_presets_are_those_of_the_contract():
 def test_an_option_out_of_range_is_refused_by_name(field, value):
     with pytest.raises(InvalidOptions, match=rf"^options\.{field}: got .*, expected"):
         MixedPrecisionOptions(**{field: value})
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"initial_loss_scale": 1.0},
+        {"initial_loss_scale": 1e9},
+        {"initial_loss_scale": 0.25, "min_loss_scale": 0.25, "max_loss_scale": 0.5},
+        {"growth_factor": 1.001, "backoff_factor": 0.999},
+        {"backoff_factor": 0.001},
+        {"recovery_steps": 0, "max_recoveries": 0, "max_grad_norm": 0.0},
+        dict.fromkeys(("growth_interval", "hysteresis", "max_consecutive_overflows", "max_fp32_failures"), 1),
+        dict.fromkeys(("timeline_length", "performance_log_interval"), 1),
+        {"fp32_layer_patterns": ()},
+    ],
+)
+def test_options_at_the_edge_of_their_range_are_taken(values):
+    chosen = MixedPrecisionOptions(**values)
+
+    assert {name: getattr(chosen, name) for name in values} == values
 
 
 def test_whole_and_foreign_numbers_and_lists_of_patterns_are_taken():

@@ -1,6 +1,8 @@
 """The piecewise fused step: same bits as the public one, chosen only when it may be."""
 
 import dataclasses
+from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -70,8 +72,19 @@ def test_the_fast_path_is_really_taken(monkeypatch):
 
 
 @pytest.mark.parametrize("kernel", _KERNELS, ids=lambda k: k.optimizer.__name__)
-def test_every_kernel_passes_its_probe_here(kernel):
-    assert passes_probe(kernel)
+def test_every_kernel_passes_its_probes_here(kernel):
+    assert passes_probe.__wrapped__(kernel)  # not what an earlier test has been told
+    assert divides_inside.__wrapped__(kernel)
+
+
+@pytest.mark.parametrize("kernel", _KERNELS, ids=lambda k: k.optimizer.__name__)
+@pytest.mark.parametrize("spoil", ["weight", "states"])
+def test_an_operator_that_is_right_but_for_the_weight_or_its_states_fails_the_probe(kernel, spoil):
+    def nearly(weight, gradient, states, **rest):
+        kernel.launch(weight, gradient, states, **rest)
+        (weight if spoil == "weight" else states[-1])[-1] += 1.0
+
+    assert not passes_probe.__wrapped__(dataclasses.replace(kernel, launch=nearly))
 
 
 def test_only_an_asked_for_plain_fused_optimizer_has_a_kernel():
@@ -86,6 +99,13 @@ def test_only_an_asked_for_plain_fused_optimizer_has_a_kernel():
     assert find_kernel(Mine(weights, fused=True)) is None
     assert find_kernel(torch.optim.RMSprop(weights)) is None
     assert not takes_grad_scale(torch.optim.AdamW(weights))
+    assert not takes_grad_scale(torch.optim.RMSprop(weights))
+    for changed in ({"differentiable": True}, {"fused": None}):
+        base = torch.optim.AdamW([{"params": weights}, {"params": [torch.nn.Parameter(torch.ones(2))]}], fused=True)
+        assert takes_grad_scale(base)
+        base.param_groups[1].update(changed)
+        assert find_kernel(base) is None
+        assert not takes_grad_scale(base)
 
 
 def test_a_torch_without_the_private_operator_falls_back(monkeypatch):
@@ -129,10 +149,64 @@ def test_an_optimizer_that_does_nothing_is_not_said_to_divide_its_gradients():
         assert not divides_inside(dataclasses.replace(sgd, optimizer=kind))
 
 
-@pytest.mark.parametrize("room", [None, 4, 6, 100])
-def test_half_gradients_are_widened_whatever_room_there_is(room):
+def plain_sgd(launch=None):
+    """The kernel of SGD, and a group in which a step takes the gradient off the weight."""
     sgd = next(one for one in _KERNELS if one.optimizer is torch.optim.SGD)
     group = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=1.0, fused=True).param_groups[0]
+    return dataclasses.replace(sgd, launch=launch or sgd.launch), group
+
+
+@pytest.mark.parametrize(
+    ("elements", "across", "launched"),
+    [
+        (4, False, [(4,), (4,), (2,)]),
+        (9, False, [(9,), (1,)]),
+        (10, False, [(2, 5)]),
+        (100, False, [(2, 5)]),
+        (4, True, [(2, 5)]),
+    ],
+)
+def test_a_weight_is_cut_into_pieces_unless_it_fits_one_or_lies_across(elements, across, launched):
+    seen = []
+    kernel, group = plain_sgd(lambda weight, *_, **__: seen.append(tuple(weight.shape)))
+    tensor = torch.zeros(5, 2).t() if across else torch.zeros(2, 5)
+    work = FusedSlice(master=tensor.clone(), gradient=tensor.clone(), target=tensor.half())
+
+    step_in_pieces(kernel, group, {}, work, grad_scale=None, elements=elements)
+
+    assert seen == launched
+
+
+def test_half_gradients_of_a_weight_that_lies_across_are_taken_by_their_places():
+    kernel, group = plain_sgd()
+    gradient = torch.arange(6.0).half().reshape(3, 2).t()
+    work = FusedSlice(
+        master=torch.zeros(3, 2).t(), gradient=gradient, target=torch.ones(3, 2).half().t(), scratch=torch.empty(6)
+    )
+
+    step_in_pieces(kernel, group, {}, work, grad_scale=torch.tensor(2.0), elements=4)
+
+    assert torch.equal(work.master, gradient / -2.0)
+    assert torch.equal(work.target, gradient / -2.0)
+
+
+@pytest.mark.parametrize("fastest", [18, 19, 20, 21])
+def test_the_piece_size_is_the_one_that_was_fastest_at_its_best(fastest, monkeypatch):
+    now, pieces = [0.0], []
+    monkeypatch.setattr(kernels, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+
+    def launch(weight, *_, **__):
+        pieces.append(weight.numel())
+        cost = 1.0 if weight.numel() == 1 << fastest and len(pieces) > 15 else 2.0  # not yet in the first round
+        now[0] += weight.numel() * cost
+
+    assert choose_piece(plain_sgd(launch)[0], torch.float16, 1) == 1 << fastest
+    assert Counter(pieces[:15]) == {1 << 18: 8, 1 << 19: 4, 1 << 20: 2, 1 << 21: 1}
+
+
+@pytest.mark.parametrize("room", [None, 4, 6, 100])
+def test_half_gradients_are_widened_whatever_room_there_is(room):
+    sgd, group = plain_sgd()
     master, scratch = torch.zeros(2, 3), None if room is None else torch.empty(room)
     work = FusedSlice(master=master, gradient=torch.arange(6.0).half().reshape(2, 3), target=None, scratch=scratch)
 

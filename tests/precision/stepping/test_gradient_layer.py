@@ -12,6 +12,8 @@ from model_checkpoint.precision.errors import InvalidArgument, StepRefused
 from model_checkpoint.precision.gradients import finite
 from model_checkpoint.precision.gradients.conversion import GradientConversionLayer
 from model_checkpoint.precision.gradients.finite import judge_gradients, name_offenders
+from model_checkpoint.precision.scaling.scaler import DynamicLossScaler
+from model_checkpoint.precision.settings.precision_manager import PrecisionManager
 from model_checkpoint.precision.settings.precision_options import MixedPrecisionOptions
 from model_checkpoint.precision.stepping import monitor as monitoring
 from model_checkpoint.precision.stepping.monitor import PerformanceMonitor
@@ -61,6 +63,32 @@ def test_squares_that_overflow_are_not_an_overflow_of_the_gradients():
     assert verdict.norm == pytest.approx(6e38, rel=1e-6)
 
 
+def test_norms_of_which_several_overflow_add_up_by_their_squares():
+    gradients = [torch.full((1,), 3e30), torch.full((2, 2), 2e30), torch.ones(3), torch.full((1,), 12e30)]
+
+    verdict = judge_gradients(gradients)
+
+    assert verdict.is_finite
+    assert verdict.norm == pytest.approx(13e30, rel=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_a_large_gradient_that_lies_across_is_judged_after_a_small_one(dtype):
+    across = torch.ones(600, 500, dtype=dtype).t()
+
+    assert judge_gradients([torch.ones(3, dtype=dtype), across]).norm == pytest.approx(math.sqrt(300_003), rel=1e-6)
+    across[-1, -1] = math.inf
+    assert judge_gradients([torch.ones(3, dtype=dtype), across]).bad == (1,)
+
+
+def test_the_norm_of_what_broke_is_inf_unless_there_is_a_nan():
+    inf, nan = torch.tensor([1.0, math.inf]), torch.tensor([math.nan])
+
+    assert judge_gradients([torch.ones(1), inf]).norm == math.inf
+    assert math.isnan(judge_gradients([inf, nan, inf]).norm)
+    assert judge_gradients([inf, nan, torch.ones(1), inf]).bad == (0, 1, 3)
+
+
 def test_no_gradients_have_norm_zero():
     assert judge_gradients([]).norm == 0.0
 
@@ -85,6 +113,26 @@ def test_counting_stops_at_the_cap_but_every_offender_is_named():
     assert [o.exact for o in offenders[:3]] == [True, False, False]
     assert sum(o.inf_count for o in offenders) == finite.COUNTED_ELEMENTS
     assert all(o.kind == "inf" for o in offenders)
+
+
+def test_the_first_eight_offenders_are_counted_and_the_others_named_by_kind():
+    gradients = [torch.tensor([math.nan if place % 2 else math.inf]) for place in range(10)]
+
+    offenders = name_offenders([str(i) for i in range(10)], gradients, judge_gradients(gradients))
+
+    assert [o.exact for o in offenders] == [True] * 8 + [False] * 2
+    assert [o.nan_count + o.inf_count for o in offenders] == [1] * 8 + [0] * 2
+    assert [o.kind for o in offenders] == ["inf", "nan"] * 5
+    assert str(offenders[9]) == "9: nan (at least 0 NaN, 0 Inf)"
+
+
+@pytest.mark.parametrize(("elements", "exact"), [(1 << 18, True), ((1 << 18) + 1, False)])
+def test_bad_elements_are_counted_up_to_a_quarter_of_a_million(elements, exact):
+    gradient = torch.full((elements,), math.inf)
+
+    (offender,) = name_offenders(["w"], [gradient], judge_gradients([gradient]))
+
+    assert (offender.inf_count, offender.exact) == (1 << 18, exact)
 
 
 def test_a_large_gradient_with_one_bad_place_is_counted_exactly_wherever_it_is():
@@ -115,6 +163,23 @@ def test_the_verdict_is_the_plain_definition_of_finite(rows, half):
 
 def layer(**changes):
     return GradientConversionLayer(MixedPrecisionOptions.for_fp16(**changes))
+
+
+def test_a_layer_uses_the_scaler_and_the_manager_it_is_given():
+    class Noting(PrecisionManager):
+        def convert_to_fp32(self, tensor):
+            seen.extend(tensor)
+            return super().convert_to_fp32(tensor)
+
+    seen, chosen = [], MixedPrecisionOptions.for_fp16(initial_loss_scale=4.0)
+    scaler = DynamicLossScaler(chosen)
+    one = GradientConversionLayer(chosen, scaler, Noting(chosen))
+
+    one.process_gradients({"w": torch.tensor([math.nan])})
+    one.process_gradients({"w": torch.ones(1)})
+
+    assert (scaler.total_overflows, one.loss_scale, scaler.current_scale) == (1, 2.0, 2.0)
+    assert seen == ["w"]
 
 
 def test_gradients_are_unscaled_by_the_scale_that_was_used_even_when_it_grows():

@@ -340,3 +340,59 @@ def test_structured_inputs_and_outputs_are_cast_and_keep_their_kind():
     assert type(half) is Answer
     assert half["x"].dtype == half["many"][1][0].dtype == half["pair"].first.dtype == torch.float16
     assert (type(half["pair"]), half["pair"].second, half["many"][1][1]) == (Pair, 3, "text")
+
+
+def test_a_model_of_one_layer_takes_its_inputs_as_they_are_without_io_casting():
+    model = torch.nn.Linear(4, 2)
+    wrap(model, chosen=options(cast_model_io=False))
+
+    assert model(torch.ones(1, 4).half()).dtype == torch.float16
+    with pytest.raises(RuntimeError, match="must have the same dtype"):
+        model(torch.ones(1, 4))
+
+
+class Noting(torch.nn.Module):
+    """Notes in which dtype its input came; with a weight of its own it is a container all the same."""
+
+    def __init__(self, *, inner):
+        super().__init__()
+        self.seen = None
+        if inner:
+            self.weight, self.inner = torch.nn.Parameter(torch.ones(4)), torch.nn.Linear(4, 4)
+
+    def forward(self, values):
+        self.seen = values.dtype
+        return values
+
+
+@pytest.mark.parametrize("inner", [True, False], ids=["a container", "without weights"])
+def test_only_layers_with_weights_of_their_own_narrow_what_they_are_given(inner):
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), Noting(inner=inner))
+    wrap(model)
+
+    model[1](torch.ones(1, 4))
+
+    assert model[1].seen == torch.float32
+    assert not any(module._forward_pre_hooks for module in model[1].modules() if not list(module.parameters()))
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_fp32_values_are_kept_only_of_weights_that_may_be_trained_later(frozen):
+    model = torch.nn.Sequential(torch.nn.Linear(1, 1, bias=False), torch.nn.Linear(1, 1, bias=False))
+    fine = 1.0 + 2.0**-20  # no half
+    with torch.no_grad():
+        model[1].weight.fill_(fine)
+    model[1].weight.requires_grad_(not frozen)
+    optimizer = wrap(model, lambda _: torch.optim.SGD(model[0].parameters(), lr=0.1))
+
+    model[1].weight.requires_grad_(True)
+    optimizer.add_param_group({"params": [model[1].weight]})
+
+    assert optimizer.master_weights["1.weight"].item() == (1.0 if frozen else fine)
+
+
+def test_an_excluded_layer_without_weights_computes_in_fp32_too():
+    seen, model = [], torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.LayerNorm(4, elementwise_affine=False))
+    wrap(model)
+    model[1].register_forward_pre_hook(lambda _, given: seen.append(given[0].dtype))
+    assert (model[1](torch.ones(1, 4).half()).dtype, seen) == (torch.float16, [torch.float32])

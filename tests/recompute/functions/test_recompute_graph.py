@@ -44,6 +44,12 @@ def test_only_the_given_layers_come_back_each_once():
     assert graph.get_closure(["a"]) == ["c", "b", "a"]
 
 
+def test_layers_that_were_not_given_carry_the_restriction_on():
+    graph = graph_of(a=["x", "y"], x=["z"], y=["z"], z=["b"])
+
+    assert graph.restrict(["a", "b"]) == {"a": {"b"}, "b": set()}
+
+
 def test_a_graph_without_a_circle_has_none():
     graph = graph_of(a=["b"], b=["c"], c=["d"])
 

@@ -138,7 +138,25 @@ def test_summary_tells_parts_and_what_a_resume_would_lack():
         ("model", "module", 2, 24), ("twin", "module", 2, 0), ("sgd", "optimizer", 0, 0), ("notes", "data", 0, 0),
     ]  # fmt: skip
     assert told.parts[0].class_name == "torch.nn.modules.linear:Linear"
-    assert told.absent == ("scheduler", "rng", "step")
+    assert told.absent == ("rng", "step")
+
+
+@pytest.mark.parametrize("shape", [lambda one: one, lambda one: one.state_dict(), lambda one: {"inner": [one]}])
+def test_a_scheduler_is_lacking_only_where_the_optimizer_had_one(shape):
+    model = torch.nn.Linear(2, 2)
+    adam = torch.optim.Adam(model.parameters())
+    before, entries, _, _ = stored({"model": model, "optimizer": shape(adam)})
+    torch.optim.lr_scheduler.StepLR(adam, 1)
+    after, _, _, _ = stored({"model": model, "optimizer": shape(adam)})
+
+    assert "scheduler" not in summary(before, entries).absent
+    assert "scheduler" in summary(after, entries).absent
+
+
+def test_an_optimizer_that_has_its_schedule_inside_lacks_none():
+    tree, entries, _, _ = stored({"params": {"w": np.ones(2)}, "opt_state": ({"count": 3, "mu": np.ones(2)},)})
+
+    assert summary(tree, entries).absent == ("rng", "step")
 
 
 class Trainer:

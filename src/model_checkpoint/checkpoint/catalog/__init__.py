@@ -1,5 +1,6 @@
 """Catalog: the rows of the database that index the checkpoints of a root; the manifests are the truth.
 
+catalog_place     where the catalog of a root lies if nobody says.
 catalog_rows      a manifest becomes a row, whether it was written a moment or a year ago.
 best_choice       which checkpoint of a run is the best, by loss, validation loss and any metric or expression.
 marked_rows       what a pin, a tag or a note makes of a row.

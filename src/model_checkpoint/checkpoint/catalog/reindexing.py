@@ -13,11 +13,10 @@ import os
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from model_checkpoint.checkpoint.catalog.best_choice import criteria_of, flag_anew, measures_of
 from model_checkpoint.checkpoint.catalog.catalog_rows import row_of, run_of
-from model_checkpoint.database import EnhancedDatabaseConnection
-from model_checkpoint.database.overview.checkpoint_search import CheckpointSearch
 from model_checkpoint.database.records import DELETED, Checkpoint, Experiment, Metric
 from model_checkpoint.engine.common.info import CheckpointInfo, info_of, path_of
 from model_checkpoint.engine.common.meter import Meter
@@ -29,6 +28,9 @@ from model_checkpoint.manifest import Summary, decode_summary
 from model_checkpoint.notebook_html import html_table
 from model_checkpoint.storage.contract.store import Store, read_manifests
 from model_checkpoint.storage.locate import Root, open_store
+
+if TYPE_CHECKING:  # who calls has it
+    from model_checkpoint.database import EnhancedDatabaseConnection
 
 log = logging.getLogger("model_checkpoint.reindex")
 
@@ -89,6 +91,7 @@ def reindex(
 
     Example:
         >>> import model_checkpoint as mc
+        >>> from model_checkpoint.database import EnhancedDatabaseConnection
         >>> _ = mc.save("memory://doc-reindex", {"a": 1}, step=1, metrics={"val_loss": 0.5})
         >>> with EnhancedDatabaseConnection("sqlite://") as db:
         ...     report = reindex("memory://doc-reindex", db)
@@ -265,6 +268,8 @@ def _gone(store: Store, connection: EnhancedDatabaseConnection, seen: _Seen) -> 
 
 
 def _rows_here(store: Store, connection: EnhancedDatabaseConnection) -> Iterator[Checkpoint]:
+    from model_checkpoint.database.overview.checkpoint_search import CheckpointSearch
+
     search, after = CheckpointSearch(root=store.url), ""
     while True:
         page = connection.search_checkpoints(search, limit=_AT_ONCE, after=after)

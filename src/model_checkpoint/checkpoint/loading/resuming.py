@@ -22,13 +22,12 @@ from model_checkpoint.checkpoint.storage.backend_io import withdraw
 from model_checkpoint.checkpoint.storage.recompute_plan import PART, plan_of, put_in_force
 from model_checkpoint.database.errors import RowRefused
 from model_checkpoint.database.records import Checkpoint, LineageEdge
+from model_checkpoint.engine.reading.first_healthy import PASSED_OVER
 from model_checkpoint.engine.reading.load import load
 from model_checkpoint.errors import (
     CheckpointException,
     CheckpointNotFound,
     CheckpointWarning,
-    CorruptedCheckpoint,
-    IncompatibleVersion,
     NoHealthyCheckpoint,
     PartlyLoaded,
     StorageFailure,
@@ -39,14 +38,7 @@ from model_checkpoint.tree import rng_state
 
 log = logging.getLogger("model_checkpoint.manager")
 
-_PASSED_OVER = (
-    CorruptedCheckpoint,
-    IncompatibleVersion,
-    StorageFailure,
-    WrongReference,
-    CheckpointNotFound,
-    PartlyLoaded,
-)
+_PASSED_OVER = (*PASSED_OVER, CheckpointNotFound)  # a row may be of a checkpoint that is gone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

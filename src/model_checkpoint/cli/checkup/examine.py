@@ -6,6 +6,7 @@ from model_checkpoint.cli.checkup.catalog_checks import check_catalog
 from model_checkpoint.cli.checkup.diagnosis import Diagnosis
 from model_checkpoint.cli.checkup.machine_checks import check_machine
 from model_checkpoint.cli.checkup.root_checks import check_root
+from model_checkpoint.cli.checkup.torch_trial import TorchTrial
 
 
 def examine(root: str = "", database: str = "") -> list[Diagnosis]:
@@ -15,5 +16,6 @@ def examine(root: str = "", database: str = "") -> list[Diagnosis]:
         >>> {one.topic for one in examine()} >= {"package", "torch"}
         True
     """
-    found = check_root(root) if root else []
-    return [*found, *check_catalog(root, database), *check_machine()]
+    with TorchTrial() as torch:
+        found = check_root(root) if root else []
+        return [*found, *check_catalog(root, database), *check_machine(torch)]

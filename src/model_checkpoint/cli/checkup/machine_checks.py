@@ -5,10 +5,10 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterator
 from importlib import import_module, metadata
-from importlib.util import find_spec
 
 from model_checkpoint import __version__
-from model_checkpoint.cli.checkup.diagnosis import Diagnosis, bad, good, note
+from model_checkpoint.cli.checkup.diagnosis import Diagnosis, good, note
+from model_checkpoint.cli.checkup.torch_trial import TorchTrial, is_there
 from model_checkpoint.cli.quantities import counted, size
 from model_checkpoint.performance.available_cores import cores
 from model_checkpoint.performance.available_memory import available_bytes
@@ -26,9 +26,10 @@ _EXTRAS = {
 }
 
 
-def check_machine() -> list[Diagnosis]:
+def check_machine(torch: TorchTrial) -> list[Diagnosis]:
     """Look at this installation and machine."""
-    return [*_package(), *_compiled(), *_torch(), *_extras(), *_memory()]
+    before, after = [*_package(), *_compiled()], [*_extras(), *_memory()]
+    return [*before, torch.result(), *after]
 
 
 def _package() -> Iterator[Diagnosis]:
@@ -58,33 +59,9 @@ def _loads(module: str) -> bool:
     return True
 
 
-def _is_there(name: str) -> bool:
-    try:
-        return find_spec(name) is not None
-    except ImportError:
-        return False
-
-
-def _torch() -> Iterator[Diagnosis]:
-    if not _is_there("torch"):
-        yield good("torch", "not installed; NumPy, JAX and plain states work without it")
-        return
-    try:
-        torch = import_module("torch")
-        cuda = (
-            f"CUDA {torch.version.cuda}, {torch.cuda.device_count()} devices"
-            if torch.cuda.is_available()
-            else "no CUDA"
-        )
-    except (ImportError, OSError, RuntimeError) as error:
-        yield bad("torch", f"is installed, but cannot be imported: {error}", "pip install --force-reinstall torch")
-        return
-    yield good("torch", f"{torch.__version__}, {cuda}")
-
-
 def _extras() -> Iterator[Diagnosis]:
-    there = [f"{name} {metadata.version(name)}" for name in _EXTRAS if _is_there(name)]
-    absent = [f"[{extra}] for {what}" for name, (extra, what) in _EXTRAS.items() if not _is_there(name)]
+    there = [f"{name} {metadata.version(name)}" for name in _EXTRAS if is_there(name)]
+    absent = [f"[{extra}] for {what}" for name, (extra, what) in _EXTRAS.items() if not is_there(name)]
     told = f"{', '.join(there) or 'none'}" + (f"; not installed: {', '.join(absent)}" if absent else "")
     yield good("extras", told)
 

@@ -273,7 +273,9 @@ def lacking(told: Description) -> None:
     if told.backend:
         return
     if not told.lacking:
-        say("[green]a resume has all it needs[/]: model, optimizer, scheduler, random generators, step")
+        kinds = ("scheduler", "scaler")
+        more = "".join(f" {kind}," for kind in kinds if any(part.kind == kind for part in told.parts))
+        say(f"[green]a resume has all it needs[/]: model, optimizer,{more} random generators, step")
         return
     say(f"[yellow]a resume would lack:[/] {', '.join(told.lacking)}")
     for what in told.lacking:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from model_checkpoint.cli.quantities import counted, number, short, size
 from model_checkpoint.cli.rendering.charts import bars
 from model_checkpoint.cli.rendering.json_text import print_json
-from model_checkpoint.cli.rendering.terminal import clean, clean_lines, is_wide, lay, say, table_of
+from model_checkpoint.cli.rendering.terminal import clean, clean_lines, harmless_lines, is_wide, lay, say, table_of
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -53,13 +53,13 @@ def _how_it_lies(found: TensorSpread | None, *, wide: bool) -> tuple[str, ...]:
 def leaf(value: Any, *, as_json: bool) -> None:
     """What `mckpt cat` prints."""
     if isinstance(value, str):
-        print_json(value) if as_json else say(clean_lines(value))
+        print_json(value) if as_json else say(harmless_lines(value), markup=False)
         return
     if as_json:
         print_json({"dtype": str(value.dtype), "shape": list(value.shape), "values": value.tolist()})
         return
     say(f"{clean(value.dtype)} {list(value.shape)}", markup=False)
-    say(clean_lines(str(value)))
+    say(harmless_lines(str(value)), markup=False)
 
 
 def difference(found: Diff, *, as_json: bool) -> None:
@@ -67,6 +67,16 @@ def difference(found: Diff, *, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
+    if found.added or found.removed or found.changed:
+        lay(_change_table(found))
+    if found.values:
+        lay(_value_table(found))
+    counts = f"{len(found.added)} added, {len(found.removed)} removed, {len(found.changed)} changed"
+    plain = f"; {len(found.values)} plain values differ" if found.values else ""
+    say(f"{counts}, {found.unchanged} unchanged{plain}")
+
+
+def _change_table(found: Diff) -> Table:
     figures = ("moved", "max", "mean") if is_wide() else ("moved", "max")
     table = table_of("tensor", "change", "dtype and shape", *figures, right=figures)
     for name in found.added:
@@ -77,13 +87,7 @@ def difference(found: Diff, *, as_json: bool) -> None:
         kind = change.before if change.before == change.after else f"{change.before} -> {change.after}"
         told = (_moved(change), number(change.max_change), number(change.mean_change))
         table.add_row(clean(change.name), "changed", clean(kind), *told[: len(figures)])
-    if table.row_count:
-        lay(table)
-    if found.values:
-        lay(_value_table(found))
-    counts = f"{len(found.added)} added, {len(found.removed)} removed, {len(found.changed)} changed"
-    plain = f"; {len(found.values)} plain values differ" if found.values else ""
-    say(f"{counts}, {found.unchanged} unchanged{plain}")
+    return table
 
 
 def _moved(change: TensorChange) -> str:

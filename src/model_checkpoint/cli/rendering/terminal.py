@@ -1,4 +1,4 @@
-"""Terminal: what is safe to print, and where it goes. rich is imported by who prints for people, and by nobody else."""
+"""Terminal: what is safe to print, and where it goes. rich is imported by who prints tables or styles, else not."""
 
 from __future__ import annotations
 
@@ -25,11 +25,23 @@ def harmless(text: object) -> str:
     return "".join(c if c.isprintable() else "?" for c in str(text))
 
 
+def harmless_lines(text: str) -> str:
+    """Like :func:`harmless`, but line breaks stay."""
+    return "\n".join(map(harmless, text.splitlines()))
+
+
 def clean(text: object) -> str:
     """Harmless text as rich takes it: brackets in names are no markup."""
+    shown = harmless(text)
+    if not _could_be_markup(shown):
+        return shown
     from rich.markup import escape
 
-    return escape(harmless(text))
+    return escape(shown)
+
+
+def _could_be_markup(text: str) -> bool:
+    return "[" in text or text.endswith("\\")
 
 
 def clean_lines(text: str) -> str:
@@ -51,7 +63,10 @@ def console() -> Console:
 
 def say(text: str, *, markup: bool = True) -> None:
     """Print lines of text, cleaned before; long ones are left to the terminal to fold, so that they can be copied."""
-    console().print(text, soft_wrap=True, markup=markup)
+    if markup and _could_be_markup(text):
+        console().print(text, soft_wrap=True)
+    else:
+        print(text)
 
 
 def table_of(*columns: str, right: tuple[str, ...] = ()) -> Table:
@@ -87,11 +102,9 @@ def _coloured(word: str, code: str) -> str:
 
 def complain(message: str) -> None:
     """Say on the error stream what went wrong."""
-    text = "\n".join(map(harmless, message.splitlines()))
-    print(f"{_coloured('error:', '1;31')} {text}", file=sys.stderr)
+    print(f"{_coloured('error:', '1;31')} {harmless_lines(message)}", file=sys.stderr)
 
 
 def remark(message: str) -> None:
     """Say on the error stream what somebody should know."""
-    text = "\n".join(map(harmless, message.splitlines()))
-    print(f"{_coloured('note:', '33')} {text}", file=sys.stderr)
+    print(f"{_coloured('note:', '33')} {harmless_lines(message)}", file=sys.stderr)

@@ -35,8 +35,8 @@ def reindex(
 
     A lost database loses no checkpoint. Where there is neither a checkpoint nor a catalog, none is made.
     """
+    from model_checkpoint.checkpoint.catalog.catalog_place import default_url
     from model_checkpoint.checkpoint.catalog.reindexing import reindex as rebuild
-    from model_checkpoint.checkpoint.opening import default_url
     from model_checkpoint.cli.rendering import catalog_tables
     from model_checkpoint.database import open_catalog
     from model_checkpoint.database.values.file_urls import SQLITE_FILE, file_of

@@ -6,61 +6,23 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, inspect, select
+from sqlalchemy import Connection, inspect, select
 
-from model_checkpoint.database.catalog.catalog_part import CatalogPart, in_lists
+from model_checkpoint.database.catalog.catalog_part import CatalogPart, SqlRows, in_lists
 from model_checkpoint.database.catalog.paging import page_of
 from model_checkpoint.database.models import AuditRow, table_of
-from model_checkpoint.database.opening.prepared_statements import ask, insert_rows
 from model_checkpoint.database.opening.transactions import Transactions
 from model_checkpoint.database.records import AuditEntry, Page, SchemaChange
+from model_checkpoint.database.telling.told_history import ToldAudit, add_entry
 from model_checkpoint.database.values.audit_entries import new_entry
 from model_checkpoint.database.values.cursors import cursor_of
 from model_checkpoint.errors import CheckpointException
 
 _table = table_of(AuditRow)
-_WRITTEN = select(_table.c.id).where(_table.c.id == bindparam("entry"))
 
 
-class AuditCatalog(CatalogPart):
+class AuditCatalog(ToldAudit, CatalogPart):
     """The audit log."""
-
-    def record_audit(
-        self,
-        action: str,
-        subject: str = "",
-        *,
-        outcome: str = "ok",
-        details: Mapping[str, Any] | None = None,
-        actor: str | None = None,
-        durable: bool = True,
-    ) -> AuditEntry:
-        """Add one row: when, who, what, outcome; unless ``durable``, the power may take it in its first moments.
-
-        Example:
-            >>> from model_checkpoint.database import EnhancedDatabaseConnection
-            >>> with EnhancedDatabaseConnection("sqlite://") as db:
-            ...     _ = db.record_audit("pin", "c1", actor="ann")
-            ...     [(one.actor, one.action, one.outcome) for one in db.audit(subject="c1").items]
-            [('ann', 'pin', 'ok')]
-        """
-        entry = new_entry(action, subject, outcome=outcome, details=details, actor=actor)
-        self.add_audit(entry, durable=durable)
-        return entry
-
-    def add_audit(self, entry: AuditEntry, *, durable: bool = True) -> None:
-        """Add an entry as it was made, also one of an earlier moment; added twice it is there once.
-
-        Example:
-            >>> from model_checkpoint.database import EnhancedDatabaseConnection
-            >>> entry = new_entry("pin", "c1", actor="ann")
-            >>> with EnhancedDatabaseConnection("sqlite://") as db:
-            ...     for _ in range(2):
-            ...         db.add_audit(entry)
-            ...     db.audit().items == [entry]
-            True
-        """
-        self._write(lambda connection: add_entry(connection, entry), durable=durable)
 
     def audit(
         self, *, subject: str | None = None, action: str | None = None, limit: int = 100, after: str = ""
@@ -115,16 +77,10 @@ class AuditCatalog(CatalogPart):
         return self._read(work)
 
 
-def add_entry(connection: Connection, entry: AuditEntry) -> None:
-    """Write an entry, once."""
-    if not ask(connection, _WRITTEN, {"entry": entry.id}):
-        insert_rows(connection, _table, [{name: getattr(entry, name) for name in AuditEntry.__dataclass_fields__}])
-
-
 def note_migration(connection: Connection, outcome: str, details: Mapping[str, Any]) -> None:
     """Let the log tell of a migration; before revision 0003 there is none."""
     if inspect(connection).has_table(_table.name):
-        add_entry(connection, new_entry("migrate", "schema", outcome=outcome, details=details))
+        add_entry(SqlRows(connection), new_entry("migrate", "schema", outcome=outcome, details=details))
 
 
 def note_change(connection: Connection, change: SchemaChange) -> None:

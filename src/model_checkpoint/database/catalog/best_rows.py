@@ -1,25 +1,20 @@
-"""Best rows: the best checkpoints by a metric, flags that say which were chosen, figures of a run."""
+"""Best rows: the best checkpoints by a metric, figures of a run."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Select, func, select, true
+from sqlalchemy import Select, func, select
 
 from model_checkpoint.database.catalog.catalog_part import CatalogPart
-from model_checkpoint.database.catalog.checkpoint_columns import FLAGS
 from model_checkpoint.database.catalog.checkpoint_rows import CheckpointCatalog
 from model_checkpoint.database.catalog.metric_rows import MetricCatalog
-from model_checkpoint.database.errors import RowRefused
-from model_checkpoint.database.models import CheckpointMetricRow, CheckpointRow, ExperimentRow, table_of
+from model_checkpoint.database.models import CheckpointMetricRow, CheckpointRow, table_of
 from model_checkpoint.database.records import COMMITTED, Checkpoint, ExperimentStatistics
 from model_checkpoint.database.values.exact_numbers import NOT_A_NUMBER, joined
 from model_checkpoint.errors import OptionInvalid
 
 _table, _metrics = table_of(CheckpointRow), table_of(CheckpointMetricRow)
-_experiments = table_of(ExperimentRow)
-KINDS = {flag.removeprefix("is_best_"): flag for flag in FLAGS}  # "loss", "val_loss", "metric"
 
 
 class BestCatalog(CheckpointCatalog, MetricCatalog, CatalogPart):
@@ -49,52 +44,6 @@ class BestCatalog(CheckpointCatalog, MetricCatalog, CatalogPart):
         statement = _ranked(experiment_id, key, direction).limit(k)
         ids = self._read(lambda connection: [row.checkpoint_id for row in connection.execute(statement)])
         return [one for one in self.get_checkpoints(ids) if one.state == COMMITTED]
-
-    def flag_best(self, experiment_id: str, kind: str, checkpoint_ids: Sequence[str]) -> None:
-        """Let exactly these checkpoints of a run carry a best flag: of kind ``loss``, ``val_loss`` or ``metric``.
-
-        Example:
-            >>> from model_checkpoint.database import EnhancedDatabaseConnection, Experiment
-            >>> with EnhancedDatabaseConnection("sqlite://") as db:
-            ...     _ = db.save_experiment(Experiment(id="r1", name="baseline"))
-            ...     _ = db.save_checkpoints([Checkpoint(id=f"c{n}", experiment_id="r1", step=n) for n in range(3)])
-            ...     db.flag_best("r1", "loss", ["c0"])
-            ...     db.flag_best("r1", "loss", ["c1"])
-            ...     [one.id for one in db.get_checkpoints_by_experiment("r1", best_only=True)]
-            ['c1']
-        """
-        if kind not in KINDS:
-            raise OptionInvalid(f"kind: must be one of {', '.join(KINDS)}, got {kind!r}.")
-        self._write(lambda connection: _flag(connection, experiment_id, KINDS[kind], sorted(set(checkpoint_ids))))
-
-    def update_best_flags(
-        self,
-        experiment_id: str,
-        checkpoint_id: str,
-        *,
-        is_best_loss: bool = False,
-        is_best_val_loss: bool = False,
-        is_best_metric: bool = False,
-    ) -> None:
-        """Hand the flags that are True to one checkpoint, from whichever had them; others stay where they are.
-
-        Example:
-            >>> from model_checkpoint.database import EnhancedDatabaseConnection, Experiment
-            >>> with EnhancedDatabaseConnection("sqlite://") as db:
-            ...     _ = db.save_experiment(Experiment(id="r1", name="baseline"))
-            ...     _ = db.save_checkpoint(Checkpoint(id="c1", experiment_id="r1"))
-            ...     db.update_best_flags("r1", "c1", is_best_loss=True)
-            ...     db.get_checkpoint("c1").is_best_loss
-            True
-        """
-        wanted = zip(FLAGS, (is_best_loss, is_best_val_loss, is_best_metric), strict=True)
-        flags = [flag for flag, given in wanted if given]
-
-        def work(connection: Connection) -> None:
-            for flag in flags:
-                _flag(connection, experiment_id, flag, [checkpoint_id])
-
-        self._write(work)
 
     def get_experiment_statistics(self, experiment_id: str) -> ExperimentStatistics:
         """What a run has left so far: checkpoints, bytes, best losses, a summary of each metric.
@@ -147,17 +96,3 @@ def _ranked(experiment_id: str, key: int, direction: str) -> Select[Any]:
     score = (column.grade, column.value) if direction == "min" else (column.grade.desc(), column.value.desc())
     same = (column.experiment_id == experiment_id, column.key == key, column.grade < NOT_A_NUMBER)
     return select(column.checkpoint_id, column.grade, column.value).where(*same).order_by(*score, *newest)
-
-
-def _flag(connection: Connection, experiment_id: str, flag: str, ids: Sequence[str]) -> None:
-    column, own = _table.c[flag], _table.c.experiment_id == experiment_id
-    # one at a time for each run: who clears must see what another one is just giving
-    turn = select(_experiments.c.number).where(_experiments.c.id == experiment_id)
-    connection.execute(turn.with_for_update(key_share=True))
-    clear = _table.update().where(own, column == true(), _table.c.id.not_in(ids))
-    connection.execute(clear.values({flag: False}))
-    if not ids:
-        return
-    give = _table.update().where(own, _table.c.state == COMMITTED, _table.c.id.in_(ids))
-    if connection.execute(give.values({flag: True})).rowcount != len(ids):
-        raise RowRefused(f"experiment {experiment_id!r} has no checkpoint {', '.join(ids)}; no flag was changed.")

@@ -6,16 +6,18 @@ Parts are mixed into one class, so that whoever has a connection has all of them
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from itertools import islice
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Table, insert, select
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import ColumnElement, Connection, Delete, Select, Table, Update, bindparam, insert, select
 
 from model_checkpoint.database.errors import RowRefused
-from model_checkpoint.database.models import ExperimentRow, MetricKeyRow, table_of
+from model_checkpoint.database.models import Base, ExperimentRow, MetricKeyRow, table_of
+from model_checkpoint.database.opening.prepared_statements import ask, change, insert_rows
 from model_checkpoint.database.opening.transactions import Work
+from model_checkpoint.database.telling.table_rows import TableRows, ToldCatalog
 from model_checkpoint.errors import WrongReference
 
 T = TypeVar("T")
@@ -24,7 +26,7 @@ AT_ONCE = 500  # values in one list of a statement
 _experiments, _keys = table_of(ExperimentRow), table_of(MetricKeyRow)
 
 
-class CatalogPart:
+class CatalogPart(ToldCatalog):
     """What the parts stand on; the connection brings the first two."""
 
     _experiment_numbers: dict[str, int]
@@ -35,6 +37,9 @@ class CatalogPart:
 
     def _write(self, work: Work[T], *, durable: bool = True) -> T:
         raise NotImplementedError
+
+    def _tell(self, work: Callable[[TableRows], T], *, durable: bool = True) -> T:
+        return self._write(lambda connection: work(SqlRows(connection)), durable=durable)
 
     def _numbers_of(self, experiment_ids: Collection[str]) -> Mapping[str, int]:
         """The numbers of runs, remembered since they never change."""
@@ -71,6 +76,79 @@ class CatalogPart:
         return self._key_ids.get(name)
 
 
+class SqlRows:
+    """The rows of a database in a transaction of ours; a :class:`~.telling.table_rows.TableRows`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def find(self, table: str, same: Mapping[str, Any]) -> Sequence[Mapping[Any, Any]]:
+        """The whole rows."""
+        return ask(self._connection, _finding(table, _told_apart(same)), _bound(same))
+
+    def hold(self, table: str, same: Mapping[str, Any]) -> None:
+        """Wait for whoever changes these rows; a SQLite file has one writer anyway."""
+        if self._connection.dialect.name != "sqlite":
+            self._connection.execute(_holding(table, _told_apart(same)), _bound(same))
+
+    def insert(self, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Put down rows that are not there."""
+        insert_rows(self._connection, Base.metadata.tables[table], rows)
+
+    def update(self, table: str, same: Mapping[str, Any], values: Mapping[str, Any]) -> int:
+        """Let rows have these values."""
+        told = {"to_" + name: value for name, value in values.items()}
+        return change(self._connection, _updating(table, _told_apart(same), tuple(values)), told | _bound(same))
+
+    def delete(self, table: str, same: Mapping[str, Any]) -> int:
+        """Remove rows."""
+        return change(self._connection, _deleting(table, _told_apart(same)), _bound(same))
+
+    def metric_numbers(self, names: Collection[str]) -> Mapping[str, int]:
+        """The numbers of metrics, given to new ones."""
+        return made_keys(self._connection, list(names))
+
+
+_Same = tuple[tuple[str, bool | None], ...]  # columns; of a flag also what it is, as an index may have one kind only
+
+
+def _told_apart(same: Mapping[str, Any]) -> _Same:
+    return tuple([(name, value if value is True or value is False else None) for name, value in same.items()])
+
+
+def _bound(same: Mapping[str, Any]) -> dict[str, Any]:
+    return {"of_" + name: value for name, value in same.items() if value is not True and value is not False}
+
+
+# Statements are made once: to make one, and to find out that it is known, takes longer than to run it.
+@cache
+def _finding(table: str, same: _Same) -> Select[Any]:
+    kept = Base.metadata.tables[table]
+    return select(kept).where(*_equal(kept, same))
+
+
+@cache
+def _holding(table: str, same: _Same) -> Select[Any]:
+    kept = Base.metadata.tables[table]
+    return select(*kept.primary_key).where(*_equal(kept, same)).with_for_update(key_share=True)
+
+
+@cache
+def _updating(table: str, same: _Same, names: tuple[str, ...]) -> Update:
+    kept = Base.metadata.tables[table]
+    return kept.update().where(*_equal(kept, same)).values({name: bindparam(f"to_{name}") for name in names})
+
+
+@cache
+def _deleting(table: str, same: _Same) -> Delete:
+    kept = Base.metadata.tables[table]
+    return kept.delete().where(*_equal(kept, same))
+
+
+def _equal(table: Table, same: _Same) -> list[ColumnElement[bool]]:
+    return [table.c[name] == (bindparam(f"of_{name}") if flag is None else flag) for name, flag in same]
+
+
 def _looked_up(connection: Connection, number: Any, words: Sequence[str]) -> dict[str, int]:
     column = _keys.c.name if number.table is _keys else _experiments.c.id
     rows = in_lists(connection, select(column, number), column, words)
@@ -92,8 +170,12 @@ def insert_missing(connection: Connection, table: Table, rows: Sequence[Mapping[
     kind = connection.dialect.name
     statement: Any = insert(table)
     if kind == "sqlite":
+        from sqlalchemy.dialects import sqlite
+
         statement = sqlite.insert(table).on_conflict_do_nothing()
     elif kind == "postgresql":
+        from sqlalchemy.dialects import postgresql
+
         statement = postgresql.insert(table).on_conflict_do_nothing()
     elif kind in ("mysql", "mariadb"):
         statement = insert(table).prefix_with("IGNORE")

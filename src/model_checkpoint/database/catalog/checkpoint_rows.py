@@ -1,36 +1,26 @@
-"""Checkpoint rows: saved, found, listed newest first, deleted and brought back.
-
-Newest is the highest step, then the latest commit. A deleted row stays, for its history and for who wants it back; it
-is in no list unless asked for.
-"""
+"""Checkpoint rows: saved, found, listed newest first; newest is the highest step, then the latest commit."""
 
 from __future__ import annotations
 
-import dataclasses
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Integer, Select, bindparam, delete, false, select, true
+from sqlalchemy import Connection, Integer, Select, bindparam, delete, select, true
 
-from model_checkpoint.database.catalog.catalog_part import AT_ONCE, CatalogPart, batched, in_lists, made_keys
-from model_checkpoint.database.catalog.checkpoint_columns import (
-    FLAGS,
-    store_checkpoints,
-)
+from model_checkpoint.database.catalog.catalog_part import AT_ONCE, CatalogPart, batched, in_lists
+from model_checkpoint.database.catalog.checkpoint_columns import store_checkpoints
 from model_checkpoint.database.catalog.paging import page_of
-from model_checkpoint.database.models import CheckpointMetricRow, CheckpointRow, table_of
-from model_checkpoint.database.opening.prepared_statements import ask, change
-from model_checkpoint.database.records import COMMITTED, DELETED, Checkpoint, Page
-from model_checkpoint.database.values.checkpoint_scores import scores_of
+from model_checkpoint.database.models import CheckpointRow, table_of
+from model_checkpoint.database.opening.prepared_statements import ask
+from model_checkpoint.database.records import COMMITTED, Checkpoint, Page
+from model_checkpoint.database.telling.told_checkpoints import ToldCheckpoints
+from model_checkpoint.database.values.checkpoint_scores import FLAGS, scores_of
 from model_checkpoint.database.values.cursors import cursor_of
 from model_checkpoint.database.values.row_records import checkpoint_of
-from model_checkpoint.errors import OptionInvalid, WrongReference
 
-_table, _metrics = table_of(CheckpointRow), table_of(CheckpointMetricRow)
+_table = table_of(CheckpointRow)
 _NEWEST = (_table.c.step, _table.c.created_at, _table.c.id)
 _BY_ID = select(_table).where(_table.c.id == bindparam("one"))
-_LOCKED = _BY_ID.with_for_update()
 _HERE = (
     _table.c.experiment_id == bindparam("run"),
     _table.c.state == bindparam("state"),
@@ -38,15 +28,9 @@ _HERE = (
 )
 _SOME = select(_table.c.id).where(*_HERE).limit(bindparam("most", type_=Integer))
 _ALL = select(_table).where(*_HERE)
-_DELETING = (
-    _table.update()
-    .where(_table.c.id == bindparam("one"), _table.c.state == bindparam("there"))
-    .values(state=bindparam("gone"), deleted_at=bindparam("now"), **dict.fromkeys(FLAGS, false()))
-)
-_UNINDEXING = delete(_metrics).where(_metrics.c.checkpoint_id == bindparam("one"))
 
 
-class CheckpointCatalog(CatalogPart):
+class CheckpointCatalog(ToldCheckpoints, CatalogPart):
     """Checkpoints."""
 
     def save_checkpoint(self, checkpoint: Checkpoint) -> Checkpoint:
@@ -220,102 +204,6 @@ class CheckpointCatalog(CatalogPart):
         found = self.get_checkpoints_by_experiment(experiment_id, checkpoint_type, limit=1)
         return found[0] if found else None
 
-    def edit_checkpoint(self, checkpoint_id: str, change: Callable[[Checkpoint], Checkpoint]) -> Checkpoint:
-        """Replace a checkpoint's row by what ``change`` makes of it, with nobody else in between.
-
-        Example:
-            >>> from model_checkpoint.database import EnhancedDatabaseConnection, Experiment
-            >>> with EnhancedDatabaseConnection("sqlite://") as db:
-            ...     _ = db.save_experiment(Experiment(id="r1", name="baseline"))
-            ...     _ = db.save_checkpoint(Checkpoint(id="c1", experiment_id="r1"))
-            ...     db.edit_checkpoint("c1", lambda c: dataclasses.replace(c, tags=[*c.tags, "release"])).tags
-            ['release']
-
-        Raises:
-            WrongReference: There is no such checkpoint.
-        """
-
-        def work(connection: Connection) -> tuple[Checkpoint, dict[str, int]]:
-            there = _found(connection, checkpoint_id, lock=True)
-            if there is None:
-                raise WrongReference(f"checkpoint {checkpoint_id!r} is not in the catalog.")
-            after = change(there)
-            if (after.id, after.experiment_id) != (there.id, there.experiment_id):
-                raise OptionInvalid(f"checkpoint {checkpoint_id!r}: its id and run cannot be changed.")
-            keys = made_keys(connection, sorted(scores_of(after)))
-            store_checkpoints(connection, [after], keys)
-            return after, keys
-
-        after, keys = self._write(work)
-        self._key_ids.update(keys)
-        return after
-
-    def update_checkpoint(self, checkpoint_id: str, **fields: Any) -> Checkpoint:
-        """Change some fields of a checkpoint's row, e.g. ``pinned=True``.
-
-        Example:
-            >>> from model_checkpoint.database import EnhancedDatabaseConnection, Experiment
-            >>> with EnhancedDatabaseConnection("sqlite://") as db:
-            ...     _ = db.save_experiment(Experiment(id="r1", name="baseline"))
-            ...     _ = db.save_checkpoint(Checkpoint(id="c1", experiment_id="r1"))
-            ...     db.update_checkpoint("c1", pinned=True).pinned
-            True
-
-        Raises:
-            WrongReference: There is no such checkpoint.
-            OptionInvalid: There is no such field.
-        """
-        known = {field.name for field in dataclasses.fields(Checkpoint)} - {"id", "experiment_id"}
-        if fields.keys() - known:
-            raise OptionInvalid(f"no field {sorted(fields.keys() - known)[0]!r}; there are {', '.join(sorted(known))}.")
-        return self.edit_checkpoint(checkpoint_id, lambda there: dataclasses.replace(there, **fields))
-
-    def delete_checkpoint(self, checkpoint_id: str) -> Checkpoint:
-        """Mark a checkpoint deleted: it is in no list, is nobody's best, and can be brought back.
-
-        Example:
-            >>> from model_checkpoint.database import EnhancedDatabaseConnection, Experiment
-            >>> with EnhancedDatabaseConnection("sqlite://") as db:
-            ...     _ = db.save_experiment(Experiment(id="r1", name="baseline"))
-            ...     _ = db.save_checkpoint(Checkpoint(id="c1", experiment_id="r1"))
-            ...     db.delete_checkpoint("c1").state, db.page("r1").items, db.undelete_checkpoint("c1").state
-            ('deleted', [], 'committed')
-
-        Raises:
-            WrongReference: There is no such checkpoint.
-        """
-        now = time.time()
-
-        def work(connection: Connection) -> Checkpoint:
-            _delete(connection, checkpoint_id, now)
-            after = _found(connection, checkpoint_id)
-            if after is None:
-                raise WrongReference(f"checkpoint {checkpoint_id!r} is not in the catalog.")
-            return after
-
-        return self._write(work)
-
-    def mark_deleted(self, checkpoint_id: str, *, at: float | None = None) -> bool:
-        """Mark a checkpoint deleted as :meth:`delete_checkpoint` does; says whether it was this call that did.
-
-        Example:
-            >>> from model_checkpoint.database import EnhancedDatabaseConnection, Experiment
-            >>> with EnhancedDatabaseConnection("sqlite://") as db:
-            ...     _ = db.save_experiment(Experiment(id="r1", name="baseline"))
-            ...     _ = db.save_checkpoint(Checkpoint(id="c1", experiment_id="r1"))
-            ...     db.mark_deleted("c1"), db.mark_deleted("c1")
-            (True, False)
-        """
-        when = time.time() if at is None else at
-        return self._write(lambda connection: _delete(connection, checkpoint_id, when))
-
-    def undelete_checkpoint(self, checkpoint_id: str) -> Checkpoint:
-        """Bring a deleted checkpoint back into the lists; its best flags are for whoever knows.
-
-        Example: see :meth:`delete_checkpoint`.
-        """
-        return self.update_checkpoint(checkpoint_id, state=COMMITTED, deleted_at=None)
-
     def forget_checkpoint(self, checkpoint_id: str) -> bool:
         """Remove the row itself, as if it had never been saved; says whether there was one.
 
@@ -329,14 +217,6 @@ class CheckpointCatalog(CatalogPart):
         return self._write(lambda connection: connection.execute(remove).rowcount > 0)
 
 
-def _delete(connection: Connection, checkpoint_id: str, at: float) -> bool:
-    gone = {"one": checkpoint_id, "now": at, "there": COMMITTED, "gone": DELETED}
-    met = change(connection, _DELETING, gone) > 0
-    if met:
-        change(connection, _UNINDEXING, {"one": checkpoint_id})
-    return met
-
-
 def _of_run(experiment_id: str, checkpoint_type: str | None, state: str) -> Select[Any]:
     same = select(_table).where(_table.c.experiment_id == experiment_id, _table.c.state == state)
     return same if checkpoint_type is None else same.where(_table.c.checkpoint_type == checkpoint_type)
@@ -346,6 +226,6 @@ def _age(checkpoint: Checkpoint) -> tuple[int, float, str]:
     return checkpoint.step, checkpoint.created_at, checkpoint.id
 
 
-def _found(connection: Connection, checkpoint_id: str, *, lock: bool = False) -> Checkpoint | None:
-    rows = ask(connection, _LOCKED if lock else _BY_ID, {"one": checkpoint_id})
+def _found(connection: Connection, checkpoint_id: str) -> Checkpoint | None:
+    rows = ask(connection, _BY_ID, {"one": checkpoint_id})
     return checkpoint_of(rows[0]) if rows else None

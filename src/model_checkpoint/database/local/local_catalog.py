@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-import msgspec
-
-from model_checkpoint.database.local.local_file import LocalFile, Row
+from model_checkpoint.database.local.local_file import LocalFile
+from model_checkpoint.database.local.local_rows import as_data
 from model_checkpoint.database.records import (
     COMMITTED,
     UNSAFE,
@@ -21,12 +20,10 @@ from model_checkpoint.database.records import (
     Series,
 )
 from model_checkpoint.database.values.cursors import MOST, cursor_of, read_cursor
-from model_checkpoint.database.values.json_values import from_json
 from model_checkpoint.database.values.row_records import checkpoint_of, overview_of, summary_of
 from model_checkpoint.database.values.series_columns import fetched_series, joined_series, thinned
 from model_checkpoint.errors import OptionInvalid, WrongReference
 
-_FLAGS = ("is_best_loss", "is_best_val_loss", "is_best_metric", "pinned")
 _NEWEST = """(SELECT id FROM checkpoints WHERE experiment_id = experiments.id AND state = ?{}
     ORDER BY step DESC, created_at DESC, id DESC LIMIT 1)"""
 _OVERVIEWS = f"""
@@ -63,7 +60,7 @@ class LocalCatalog:
         ids = {row[name] for row in rows for name in ("newest_id", "safe_id") if row[name]}
         text = "SELECT id, step, created_at, health FROM checkpoints WHERE id IN ({})"
         marks = {row["id"]: CheckpointMark(**row) for row in self._file.rows_in_lists(text, sorted(ids))}
-        return [overview_of(_decoded(row, "tags", "config"), marks) for row in rows]
+        return [overview_of(as_data(row), marks) for row in rows]
 
     def run_heads(self, experiment_ids: Collection[str]) -> dict[str, RunHead]:
         """What runs are called, and the newest checkpoint of each."""
@@ -101,7 +98,7 @@ class LocalCatalog:
     def get_checkpoints(self, checkpoint_ids: Sequence[str]) -> list[Checkpoint]:
         """The checkpoints of these ids that are there, in this order."""
         rows = self._file.rows_in_lists("SELECT * FROM checkpoints WHERE id IN ({})", checkpoint_ids)
-        found = {row["id"]: checkpoint_in(row) for row in rows}
+        found = {row["id"]: checkpoint_of(as_data(row)) for row in rows}
         return [found[one] for one in checkpoint_ids if one in found]
 
     def crowd(self, experiment_id: str, root: str, *, most: int | None = None) -> list[Checkpoint]:
@@ -110,7 +107,7 @@ class LocalCatalog:
         place = (experiment_id, COMMITTED, root)
         if most is not None and len(self._file.rows(f"SELECT id {here} LIMIT ?", (*place, most + 1))) > most:
             return []
-        found = map(checkpoint_in, self._file.rows(f"SELECT * {here}", place))
+        found = [checkpoint_of(as_data(row)) for row in self._file.rows(f"SELECT * {here}", place)]
         return sorted(found, key=lambda one: (one.step, one.created_at, one.id), reverse=True)
 
     def edges(self) -> list[LineageEdge]:
@@ -142,18 +139,7 @@ class LocalCatalog:
         wanted = {text: value for text, value in asked.items() if value is not None}
         where = f"WHERE {' AND '.join(wanted)}" if wanted else ""
         text = f"SELECT * FROM audit_log {where} ORDER BY number DESC LIMIT ?"
-        rows = [_decoded(row, "details") for row in self._file.rows(text, (*wanted.values(), limit + 1))]
+        rows = [as_data(row) for row in self._file.rows(text, (*wanted.values(), limit + 1))]
         numbers = [row.pop("number") for row in rows]
         entries = [AuditEntry(**row) for row in rows[:limit]]
         return Page(entries, cursor_of([numbers[limit - 1]]) if len(rows) > limit else "")
-
-
-def checkpoint_in(row: Row) -> Checkpoint:
-    """The record of a checkpoint, by its row in the file."""
-    plain = _decoded(row, "metrics", "metadata", "parts", "tags")
-    return checkpoint_of({**plain, **{name: bool(plain[name]) for name in _FLAGS}})
-
-
-def _decoded(row: Row, *names: str) -> Row:
-    """The row with these of its columns as the data that their text is of."""
-    return {**row, **{name: from_json(msgspec.json.decode(row[name])) for name in names}}

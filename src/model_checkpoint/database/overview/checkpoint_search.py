@@ -9,9 +9,9 @@ from typing import Any, Literal
 from sqlalchemy import ColumnElement, Connection, String, and_, cast, false, func, or_, select, true
 
 from model_checkpoint.database.catalog.catalog_part import CatalogPart, in_lists
-from model_checkpoint.database.catalog.checkpoint_columns import FLAGS
 from model_checkpoint.database.models import CheckpointRow, EdgeRow, table_of
 from model_checkpoint.database.records import COMMITTED, Checkpoint, CheckpointPlace, Page
+from model_checkpoint.database.values.checkpoint_scores import FLAGS
 from model_checkpoint.database.values.cursors import cursor_of, read_cursor
 from model_checkpoint.database.values.row_records import checkpoint_of
 from model_checkpoint.errors import OptionInvalid

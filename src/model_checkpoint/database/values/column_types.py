@@ -9,11 +9,10 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from sqlalchemy import JSON, BigInteger, Dialect, Double, Integer, String, Text
-from sqlalchemy.dialects.mysql import LONGTEXT, VARBINARY
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from model_checkpoint.database.errors import RowRefused
@@ -31,141 +30,147 @@ OPTIONS: dict[str, Any] = {
     for key, value in (("engine", "InnoDB"), ("charset", "utf8mb4"), ("collate", "utf8mb4_bin"))
 }
 
+T = TypeVar("T")
 _Bind = Callable[[Any], Any]
 
 BigInt = BigInteger().with_variant(Integer(), "sqlite")  # only INTEGER counts up by itself there
 
 
-class ExactText(TypeDecorator[str]):
+class _Checked(TypeDecorator[T]):
+    """A column that refuses what it cannot keep; the message says ``what`` it is of."""
+
+    def __init__(self, what: str, *sizes: int) -> None:
+        super().__init__(*sizes)
+        self.what = what
+
+    def bind_processor(self, dialect: Dialect) -> _Bind | None:
+        """Let what is sound pass at once: a save has thirty values, and nearly all of them are."""
+        careful = super().bind_processor(dialect)
+        return careful and self._at_once(careful)
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> Any:
+        """Check the value."""
+        return None if value is None else self._kept(value)
+
+    def _at_once(self, careful: _Bind) -> _Bind:
+        """What is sound as it is; all else as ``careful`` has it."""
+        raise NotImplementedError
+
+    def _kept(self, value: Any) -> T:
+        """The value as it is kept, or a refusal."""
+        raise NotImplementedError
+
+
+class ExactText(_Checked[str]):
     """Text of at most ``length`` characters that equals only itself."""
 
     impl = String
     cache_ok = True
 
     def __init__(self, what: str, length: int) -> None:
-        super().__init__(length)
-        self.what, self.length = what, length  # the first for messages
+        super().__init__(what, length)
+        self.length = length
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
         """Bytes where text would be compared loosely."""
         if dialect.name in _MYSQL:
+            from sqlalchemy.dialects.mysql import VARBINARY
+
             return dialect.type_descriptor(VARBINARY(self.length * _MOST_BYTES))
         return dialect.type_descriptor(String(self.length))
 
     def bind_processor(self, dialect: Dialect) -> _Bind | None:
-        """Let sound text pass at once: a save has thirty values, and nearly all of them are."""
-        careful, length = super().bind_processor(dialect), self.length
-        if dialect.name in _MYSQL or careful is None:
-            return careful
-        return lambda value: value if _is_sound(value) and len(value) <= length else careful(value)
+        """Where it is kept as bytes, also sound text must be encoded."""
+        encoded = dialect.name in _MYSQL
+        return TypeDecorator.bind_processor(self, dialect) if encoded else super().bind_processor(dialect)
 
-    def process_bind_param(self, value: str | None, dialect: Dialect) -> Any:
+    def process_bind_param(self, value: Any, dialect: Dialect) -> Any:
         """Check the text, and encode it where it is kept as bytes."""
-        if value is None:
-            return None
-        text = as_text(value, self.what)
-        if len(text) > self.length:
-            raise RowRefused(f"{self.what}: at most {self.length} characters, got {len(text)}: {text[:40]!r}...")
-        return text.encode() if dialect.name in _MYSQL else text
+        text = super().process_bind_param(value, dialect)
+        return text.encode() if text is not None and dialect.name in _MYSQL else text
 
     def process_result_value(self, value: Any, dialect: Dialect) -> str | None:
         """The text again."""
         return bytes(value).decode() if isinstance(value, (bytes, bytearray, memoryview)) else value
 
+    def _at_once(self, careful: _Bind) -> _Bind:
+        length = self.length
+        return lambda value: value if _is_sound(value) and len(value) <= length else careful(value)
 
-class LongText(TypeDecorator[str]):
+    def _kept(self, value: Any) -> str:
+        text = as_text(value, self.what)
+        if len(text) > self.length:
+            raise RowRefused(f"{self.what}: at most {self.length} characters, got {len(text)}: {text[:40]!r}...")
+        return text
+
+
+class LongText(_Checked[str]):
     """Text of any length that is never searched for."""
 
     impl = Text
     cache_ok = True
 
-    def __init__(self, what: str) -> None:
-        super().__init__()
-        self.what = what
-
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
         """MySQL's own TEXT ends at 64 KiB."""
-        return dialect.type_descriptor(LONGTEXT() if dialect.name in _MYSQL else Text())
+        if dialect.name in _MYSQL:
+            from sqlalchemy.dialects.mysql import LONGTEXT
 
-    def bind_processor(self, dialect: Dialect) -> _Bind | None:
-        """Let sound text pass at once."""
-        careful = super().bind_processor(dialect)
-        return careful and (lambda value: value if _is_sound(value) else careful(value))
+            return dialect.type_descriptor(LONGTEXT())
+        return dialect.type_descriptor(Text())
 
-    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
-        """Check the text."""
-        return None if value is None else as_text(value, self.what)
+    def _at_once(self, careful: _Bind) -> _Bind:
+        return lambda value: value if _is_sound(value) else careful(value)
+
+    def _kept(self, value: Any) -> str:
+        return as_text(value, self.what)
 
 
-class PlainData(TypeDecorator[Any]):
+class PlainData(_Checked[Any]):
     """Plain data as a JSON column."""
 
     impl = JSON
     cache_ok = True
 
-    def __init__(self, what: str) -> None:
-        super().__init__()
-        self.what = what
-
     def bind_processor(self, dialect: Dialect) -> _Bind | None:
         """As text where that is how it is kept; other drivers have types of their own for it."""
         if dialect.name != "sqlite":
-            return super().bind_processor(dialect)
+            return TypeDecorator.bind_processor(self, dialect)
         what = self.what
         return lambda value: msgspec.json.encode(to_json(value, what)).decode()
-
-    def process_bind_param(self, value: Any, dialect: Dialect) -> Any:
-        """As JSON can say it."""
-        return to_json(value, self.what)
 
     def process_result_value(self, value: Any, dialect: Dialect) -> Any:
         """As it was."""
         return from_json(value)
 
+    def _kept(self, value: Any) -> Any:
+        return to_json(value, self.what)
 
-class WholeNumber(TypeDecorator[int]):
+
+class WholeNumber(_Checked[int]):
     """An integer of 64 bits."""
 
     impl = BigInteger
     cache_ok = True
 
-    def __init__(self, what: str) -> None:
-        super().__init__()
-        self.what = what
+    def _at_once(self, careful: _Bind) -> _Bind:
+        return lambda value: value if value.__class__ is int and -_LARGEST <= value < _LARGEST else careful(value)
 
-    def bind_processor(self, dialect: Dialect) -> _Bind | None:
-        """Let a sound number pass at once."""
-        careful = super().bind_processor(dialect)
-        return careful and (
-            lambda value: value if value.__class__ is int and -_LARGEST <= value < _LARGEST else careful(value)
-        )
-
-    def process_bind_param(self, value: Any, dialect: Dialect) -> int | None:
-        """Check the number."""
-        return None if value is None else as_whole(value, self.what)
+    def _kept(self, value: Any) -> int:
+        return as_whole(value, self.what)
 
 
-class FiniteNumber(TypeDecorator[float]):
+class FiniteNumber(_Checked[float]):
     """A float that is neither NaN nor infinite, such as a time."""
 
     impl = Double
     cache_ok = True
 
-    def __init__(self, what: str) -> None:
-        super().__init__()
-        self.what = what
+    def _at_once(self, careful: _Bind) -> _Bind:
+        return lambda value: value if value.__class__ is float and math.isfinite(value) else careful(value)
 
-    def bind_processor(self, dialect: Dialect) -> _Bind | None:
-        """Let a sound number pass at once."""
-        careful = super().bind_processor(dialect)
-        return careful and (
-            lambda value: value if value.__class__ is float and math.isfinite(value) else careful(value)
-        )
-
-    def process_bind_param(self, value: Any, dialect: Dialect) -> float | None:
-        """Check the number."""
-        number = None if value is None else as_float(value, self.what)
-        if number is not None and not math.isfinite(number):
+    def _kept(self, value: Any) -> float:
+        number = as_float(value, self.what)
+        if not math.isfinite(number):
             raise RowRefused(f"{self.what}: must be a finite number, got {number}.")
         return number
 

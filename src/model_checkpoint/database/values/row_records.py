@@ -1,12 +1,16 @@
-"""Row records: what a row is handed out as, whoever read it; the row has the columns of its table by their names."""
+"""Row records: what a row is handed out as, and a checkpoint as its row; a row has the columns of its table by name."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 from model_checkpoint.database.records import Checkpoint, CheckpointMark, Experiment, MetricSummary, RunOverview
-from model_checkpoint.database.values.exact_numbers import joined
+from model_checkpoint.database.values.exact_numbers import as_float, joined, split
+from model_checkpoint.database.values.json_values import as_mapping, as_words
+
+_FIELDS = tuple(field.name for field in dataclasses.fields(Checkpoint))
 
 
 def checkpoint_of(row: Mapping[Any, Any]) -> Checkpoint:
@@ -16,6 +20,20 @@ def checkpoint_of(row: Mapping[Any, Any]) -> Checkpoint:
         grade = fields.pop(f"{name}_grade")
         fields[name] = None if grade is None else joined(grade, fields[name])
     return Checkpoint(**{**fields, "verified_at": fields["verified_at"] or None})
+
+
+def row_of(checkpoint: Checkpoint) -> dict[str, Any]:
+    """The row of a checkpoint."""
+    row = {name: getattr(checkpoint, name) for name in _FIELDS}
+    for name in ("loss", "val_loss"):
+        value = row[name]
+        pair = (None, None) if value is None else split(as_float(value, f"checkpoint {checkpoint.id}: {name}"))
+        row[f"{name}_grade"], row[name] = pair
+    metrics = as_mapping(checkpoint.metrics, "metrics")
+    row["metrics"] = {k: v if isinstance(v, (int, float)) else as_float(v, k) for k, v in metrics.items()}
+    row["metadata"] = as_mapping(checkpoint.metadata, "metadata")
+    lists = {name: as_words(row[name], name) for name in ("parts", "tags")}
+    return {**row, **lists, "verified_at": checkpoint.verified_at or 0.0}
 
 
 def experiment_of(row: Mapping[Any, Any]) -> Experiment:

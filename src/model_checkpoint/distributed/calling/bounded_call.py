@@ -52,8 +52,9 @@ def within(
         >>> within(CallLimit("a sum", seconds=60), lambda: 1 + 1)
         2
     """
-    call = PendingCall(limit.what, _as_here(work), threading.Event(), attend, daemon=True)
+    call = PendingCall(limit.what, _as_here(work), threading.Event(), attend, daemon=True, begin=False)
     try:
+        call.begin()
         return call.result(min(limit.left + telling, threading.TIMEOUT_MAX))
     except CallTimeout:
         call.wait(LAST_WORDS)  # if all of this process was stopped, it has not had the time to say anything

@@ -29,7 +29,8 @@ _ADVICE = "Look for the rank or the disk that is slow, or give it a longer timeo
 class CallLimit:
     """The end of one call, set when it begins.
 
-    ``where`` is the checkpoint it is about, ``aftermath`` what a caller must know of one that hangs.
+    ``where`` is the checkpoint it is about, ``aftermath`` what a caller must know of one that hangs, ``doubt`` what of
+    one where nobody can tell what it came to.
 
     Example:
         >>> limit = CallLimit("the save", seconds=60)
@@ -46,15 +47,16 @@ class CallLimit:
         cancel: threading.Event | None = None,
         where: str = "",
         aftermath: str = "",
+        doubt: str = "",
         world_size: int = 1,
     ) -> None:
         self.what, self.seconds, self._cancel, self._where = what, seconds, cancel, where
-        self._aftermath, self._world_size = aftermath, world_size
+        self._aftermath, self._doubt, self._world_size = aftermath, doubt, world_size
         self.end = time.monotonic() + seconds
         self._interrupt: BaseException | None = None
         self._moved, self._inside, self._unsure = forks.condition(), 0, 0
         self._touched: Touched | None = None  # what a load has changed, once the ranks have begun to
-        self._settle: Settle | None = None  # how a save is ended for good, once it is complete
+        self._settle: Settle | None = None  # how a save, once it is complete, or a deletion is ended for good
         self._outcome: Outcome = lambda: None  # how the call has ended, by what other ranks have said
         self._awaited: Sequence[int] = ()  # the ranks whose words are waited for right now
         self.gated = self._passed = False  # whether it is published in passing, and whether somebody has passed
@@ -114,7 +116,7 @@ class CallLimit:
             yield
 
     def deciding(self, settle: Settle) -> None:
-        """From here on only ``settle`` can tell what becomes of a save."""
+        """From here on only ``settle`` can tell what becomes of a save, or of a deletion."""
         self.check()
         self._settle = settle
 
@@ -134,9 +136,9 @@ class CallLimit:
         return self._outcome()
 
     def settle(self, rank: int) -> Settle | None:
-        """What ends a save that was left, and tells whether it is committed; None if it cannot be.
+        """What ends a save or deletion that was left, and tells whether it took place; None if it cannot have.
 
-        Rank 0 publishes in passing, so that it knows if it has not; the others know only that they have voted.
+        Rank 0 does it in passing, so that it knows if it has not; the others know only that they have voted.
         """
         return None if rank == 0 and self.gated and not self._passed else self._settle
 
@@ -177,14 +179,12 @@ class CallLimit:
         return error
 
     def unsettled(self, failure: Exception) -> DurabilityUnknown:
-        """The error for a save that hangs at its end, where neither its storage nor any rank tells what became of it.
+        """The error for a call that hangs at its end, where neither its storage nor any rank tells what became of it.
 
-        It is the same on every rank that cannot know: rank 0 alone publishes.
+        It is the same on every rank that cannot know: rank 0 alone publishes, and deletes.
         """
         error = DurabilityUnknown(
-            f"{self._hangs(0)} The checkpoint is in place, or may be: its storage does not tell, nor does another "
-            "rank. When the storage answers again look for it (`mckpt ls`), and run `mckpt verify` on it before "
-            "relying on it.",
+            f"{self._hangs(0)} {self._doubt}",
             self._where,
             inner_exception=failure,
         )

@@ -69,6 +69,8 @@ class Turns:
 class PendingCall(Generic[T]):
     """A call under way; the process waits for it before it ends, unless it is a ``daemon``. May be awaited.
 
+    With ``begin=False`` it waits for :meth:`begin`: whoever is interrupted there has the call to end it by.
+
     Example:
         >>> call = PendingCall("an example", lambda: 1 + 1, threading.Event())
         >>> call.result(), call.done()
@@ -83,10 +85,16 @@ class PendingCall(Generic[T]):
         attend: Attend = None,
         *,
         daemon: bool = False,
+        begin: bool = True,
     ) -> None:
         self._what, self._cancel, self._attend = what, cancel, attend
         self._future: Future[T] = Future()
         self._thread = threading.Thread(target=self._run, args=(work,), name=f"mckpt-{what}", daemon=daemon)
+        if begin:
+            self.begin()
+
+    def begin(self) -> None:
+        """Let it go."""
         self._thread.start()
 
     def _run(self, work: Callable[[], T]) -> None:

@@ -46,9 +46,7 @@ class LocalCoordinator(RankedCoordinator):
 
     def collect(self, keys: Sequence[str], until: float) -> dict[str, bytes]:
         """What is known of ``keys`` when all are there, or at ``until``."""
+        values = self._board.values
         with self._board.changed:
-            while not all(key in self._board.values for key in keys):
-                left = until - time.monotonic()
-                if left <= 0 or not self._board.changed.wait(left):
-                    break
-            return {key: self._board.values[key] for key in keys if key in self._board.values}
+            self._board.changed.wait_for(lambda: all(key in values for key in keys), until - time.monotonic())
+            return {key: values[key] for key in keys if key in values}

@@ -21,7 +21,6 @@ from model_checkpoint.distributed.coordinators.kept_words import KeptWords
 from model_checkpoint.distributed.coordinators.ranked import RankedCoordinator
 from model_checkpoint.errors import OptionInvalid
 
-_TAG = 17
 _copies: dict[int, Any] = {}  # our own copy of each communicator, so that no message is taken by the program
 
 
@@ -114,14 +113,14 @@ class _Post:
         others = range(1, self.comm.size) if self.comm.rank == 0 else (0,)
         self._under_way = [(request, kept) for request, kept in self._under_way if not request.Test()]
         for data in self._outgoing:
-            self._under_way += [(self.comm.Isend([data, MPI.BYTE], other, _TAG), data) for other in others]
+            self._under_way += [(self.comm.Isend([data, MPI.BYTE], other), data) for other in others]
         self._outgoing = []
         while self._receive():
             continue
 
     def _receive(self) -> bool:
         status = MPI.Status()
-        message = self.comm.Improbe(MPI.ANY_SOURCE, _TAG, status)
+        message = self.comm.Improbe(status=status)
         if message is None:
             return False
         data = bytearray(status.Get_count(MPI.BYTE))

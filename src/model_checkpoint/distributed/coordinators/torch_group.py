@@ -153,8 +153,10 @@ class _GroupPost:
     def _connected(self) -> Any:
         """A connection of its own, to words of this group alone: one made anew must not find those of one before."""
         mine = PrefixStore("model_checkpoint", _cloned(self._base))
-        mine.set_timeout(timedelta(seconds=_CALL_SECONDS))
         with self._counting:
+            theirs = self._base.timeout
+            mine.set_timeout(timedelta(seconds=_CALL_SECONDS))
+            self._base.set_timeout(theirs)  # a HashStore is its own clone: the program waits for it as long as before
             self._birth = self._birth or mine.add(f"born/{self._rank}", 1)
         return PrefixStore(str(self._birth), mine)
 

@@ -7,4 +7,5 @@ checkpoint_loader       all ranks load one checkpoint.
 prefixes                what a checkpoint is called, and whether there is one.
 save_call               a save from the first word to the last.
 load_call               a load from the first word to the last.
+delete_call             a deletion from the first word to the last.
 """

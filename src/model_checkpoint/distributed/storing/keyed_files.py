@@ -7,14 +7,13 @@ common.
 
 from __future__ import annotations
 
-import threading
-
 import msgspec
 
 from model_checkpoint.distributed.storing.keyed_calls import KeyedCalls
-from model_checkpoint.errors import CorruptedCheckpoint, MemoryRefused
-from model_checkpoint.storage.contract.failures import ended, file_gone, misused
+from model_checkpoint.errors import CorruptedCheckpoint
+from model_checkpoint.storage.contract.failures import ended, file_gone
 from model_checkpoint.storage.contract.names import MANIFEST
+from model_checkpoint.storage.memory_attempts import MemoryWriter
 
 
 class KeyedRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,42 +61,17 @@ def decode_record(data: bytes, where: str) -> KeyedRecord:
         ) from error
 
 
-class KeyedWriter:
-    """One file being written; see :class:`model_checkpoint.storage.contract.store.Writer`."""
-
-    alignment = 1
+class KeyedWriter(MemoryWriter):
+    """One file being written: in memory, until the storage is handed all of it."""
 
     def __init__(self, calls: KeyedCalls, path: str, size: int) -> None:
-        self._calls, self.path, self._where = calls, path, f"{calls.url}/{path}"
-        self._written, self._counting = 0, threading.Lock()
-        try:
-            self._content = bytearray(size)
-        except MemoryError as error:
-            raise MemoryRefused(f"{self._where}: no memory for {size} bytes. Save to a disk.", self._where) from error
-        self._open, self.sealed, self.size = True, False, size
+        super().__init__(f"{calls.url}/{path}", size)
+        self._calls, self.path, self.size = calls, path, size
 
-    def write(self, offset: int, data: memoryview) -> None:
-        """Take all of ``data``."""
-        view = memoryview(data).cast("B")
-        if not self._open:
-            raise misused(self._where, "it is closed already")
-        if offset < 0 or offset + len(view) > self.size:
-            outside = f"bytes {offset} to {offset + len(view)} lie outside the {self.size} announced"
-            raise misused(self._where, outside)
-        self._content[offset : offset + len(view)] = view
-        with self._counting:
-            self._written += len(view)
-
-    def seal(self, size: int | None = None) -> None:
+    def _keep(self, size: int) -> None:
         """Hand the whole file to the storage."""
-        final = self.size if size is None else size
-        if not self._open:
-            raise misused(self._where, "it was sealed, or failed, before")
-        if not 0 <= final <= min(self._written, self.size):
-            raise misused(self._where, f"only {self._written} of the {final} bytes announced were written")
-        self._open = False
-        self._calls.write(self.path, bytes(memoryview(self._content)[:final]))
-        self._content, self.size, self.sealed = bytearray(), final, True
+        self._calls.write(self.path, bytes(self.content[:size]))
+        self.content, self.size = memoryview(b""), size
 
 
 class KeyedReader:

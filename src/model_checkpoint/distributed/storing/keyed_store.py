@@ -9,12 +9,14 @@ import msgspec
 
 from model_checkpoint.distributed.storing import keyed_sweep
 from model_checkpoint.distributed.storing.keyed_attempt import (
+    GIVEN_UP,
     JoinedKeyedAttempt,
     KeyedAttempt,
     KeyedMending,
     mark_path,
     place,
     settle,
+    verdict_path,
 )
 from model_checkpoint.distributed.storing.keyed_calls import Gate, KeyedCalls
 from model_checkpoint.distributed.storing.keyed_files import (
@@ -26,9 +28,10 @@ from model_checkpoint.distributed.storing.keyed_files import (
     trash_path,
 )
 from model_checkpoint.distributed.storing.storage_contract import CheckpointStorage, FaultHandler
-from model_checkpoint.errors import RootNotShared, StorageFailure
+from model_checkpoint.errors import CheckpointNotFound, RootNotShared, StorageFailure
 from model_checkpoint.options import Graces
 from model_checkpoint.storage.contract.failures import (
+    deletion_over,
     file_gone,
     name_taken_again,
     no_such_checkpoint,
@@ -186,8 +189,51 @@ class KeyedStore:
         """Move a published checkpoint to the trash."""
         record, token = self._record(name), TrashToken.fresh(name)
         self._calls.write(trash_path(str(token)), encode_record(record))
-        self._calls.delete(record_path(name))
+        with self._calls.gate(False):
+            self._calls.delete(record_path(name))
         return _trashed(token, record)
+
+    def plan_discard(self, name: str) -> str:
+        """A token for the deletion of ``name``."""
+        return str(TrashToken.fresh(check_name(name, self.url)))
+
+    def discard_planned(self, token: str) -> None:
+        """Move a published checkpoint to the trash, unless that was given up."""
+        name = TrashToken.parse(token, self.url).name
+        record = self._record(name)
+        with self._calls.gate(True):
+            decided = self._calls.create(verdict_path(token), record.attempt.encode())
+        if not decided:
+            raise deletion_over(f"{self.url}/checkpoints/{name}")
+        self._carry_out(token, record.attempt)
+
+    def settle_discard(self, token: str) -> bool:
+        """End a deletion of many ranks for good; whether the checkpoint is gone."""
+        name = TrashToken.parse(token, self.url).name
+        if not self.has(name):
+            return True
+        if self._calls.create(verdict_path(token), GIVEN_UP):
+            return not self.has(name)  # a verdict that was carried out meanwhile is gone by now
+        try:
+            verdict = self._calls.read(verdict_path(token))
+        except FileNotFoundError:
+            return True
+        if verdict == GIVEN_UP:
+            return False
+        self._carry_out(token, verdict.decode())
+        return True
+
+    def _carry_out(self, token: str, attempt: str) -> None:
+        """Delete the version that was decided about; whoever else does the same may be quicker."""
+        name = TrashToken.parse(token, self.url).name
+        try:
+            record = self._record(name)
+        except CheckpointNotFound:
+            record = None
+        if record is not None and record.attempt == attempt:
+            self._calls.write(trash_path(token), encode_record(record))
+            self._calls.delete(record_path(name))
+        self._calls.delete(verdict_path(token))
 
     def trash(self) -> list[Trashed]:
         """What can be brought back, in the order in which it was deleted."""

@@ -15,8 +15,9 @@ from datetime import datetime
 
 from model_checkpoint.distributed.storing.keyed_attempt import decide, is_living, mark_path
 from model_checkpoint.distributed.storing.keyed_calls import KeyedCalls
-from model_checkpoint.distributed.storing.keyed_files import KeyedRecord, decode_record
+from model_checkpoint.distributed.storing.keyed_files import KeyedRecord, decode_record, record_path
 from model_checkpoint.options import Graces
+from model_checkpoint.storage.contract.names import TrashToken
 from model_checkpoint.storage.contract.store import Swept, Tell, Waiting
 
 DATA, MARKS, RECORDS, TRASH, VERDICTS = "data/", ".attempts/", "checkpoints/", ".trash/", ".verdicts/"
@@ -73,9 +74,14 @@ def _decide_all(calls: KeyedCalls, dead: Iterable[str]) -> None:
 def _past_verdicts(
     calls: KeyedCalls, verdicts: Iterable[str], marked: Container[str], now: datetime, graces: Graces
 ) -> list[str]:
-    """Verdicts that nobody asks for any more: those of attempts without a mark, after the grace."""
+    """Verdicts that nobody asks for any more: those of attempts without a mark, after the grace.
+
+    One about the deletion of a checkpoint that is there stays: who was stopped in that may go on at any time.
+    """
     past = [path for path in verdicts if path.removeprefix(VERDICTS) not in marked]
-    return [path for path in past if _age(calls, path, now) >= graces.foreign]
+    past = [path for path in past if _age(calls, path, now) >= graces.foreign]
+    tokens = {path: TrashToken.find(path.removeprefix(VERDICTS)) for path in past}
+    return [path for path, token in tokens.items() if token is None or not calls.exists(record_path(token.name))]
 
 
 def _records(calls: KeyedCalls, paths: Iterable[str]) -> list[KeyedRecord]:

@@ -1,8 +1,8 @@
 """Limited calls: the calls of a store for one call with a limit.
 
-What would make a checkpoint visible is not done once the time is over, however long the call before it has hung; what
-clears up always is, and so is what was decided already. In a folder that is a rename; in a bucket, or a storage of the
-user's own, it is the verdict of many ranks, or else the manifest.
+What would make a checkpoint visible, or take one away, is not done once the time is over, however long the call before
+it has hung; what clears up always is, and so is what was decided already. In a folder that is a rename; in a bucket, or
+a storage of the user's own, it is the verdict of many ranks, or else the manifest.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class LimitedCalls(WrappedCalls):
 
 
 class LimitedDeletion(WrappedCalls):
-    """The system calls of a store, of which the one that takes a checkpoint away looks at the clock."""
+    """The system calls of a store, of which those that take a checkpoint away look at the clock."""
 
     def __init__(self, inner: Syscalls, limit: CallLimit) -> None:
         super().__init__(inner)
@@ -56,6 +56,11 @@ class LimitedDeletion(WrappedCalls):
         """Rename; a checkpoint to the trash only in time."""
         with self._limit.passing() if "/checkpoints/" in source else nullcontext():
             super().rename(source, target, out_of=out_of, into=into)
+
+    def unlink(self, path: str) -> None:
+        """Remove a file; a manifest, where a full disk has no room for the trash, only in time."""
+        with self._limit.passing(settled=False) if path.endswith(f"/{MANIFEST}") else nullcontext():
+            super().unlink(path)
 
 
 class LimitedRequests:
@@ -91,8 +96,27 @@ def limited(store: Store, limit: CallLimit, *, alone: bool = True) -> Store:
     return store.gated(limit.passing) if isinstance(store, KeyedStore) else store
 
 
-def deleting(store: Store, limit: CallLimit) -> Store:
-    """The same store, from whose folder nothing is deleted once the time is over."""
+class LimitedRemovals:
+    """The requests of a bucket, of which the one that deletes, or decides so, looks at the clock."""
+
+    def __init__(self, inner: Through, limit: CallLimit, *, alone: bool) -> None:
+        self._inner, self._limit, self._alone = inner, limit, alone
+
+    def __call__(self, request: BucketRequest, call: Callable[[], T]) -> T:
+        """Make a request; one that deletes only in time."""
+        removes = self._alone and request.nbytes == 0 and request.key.endswith(f"/{MANIFEST}")
+        verdict = request.nbytes > 0 and request.key.endswith(VERDICT)
+        if not request.decides or not (removes or verdict):
+            return self._inner(request, call)
+        with self._limit.passing(settled=verdict):
+            return self._inner(request, call)
+
+
+def deleting(store: Store, limit: CallLimit, *, alone: bool = True) -> Store:
+    """The same store, which deletes nothing once the time is over; ``alone``: if no verdict decides about it."""
+    limit.gated = isinstance(store, (LocalStore, ObjectStore, KeyedStore))
     if isinstance(store, LocalStore):
         return store.with_calls(lambda calls: LimitedDeletion(calls, limit))
-    return store
+    if isinstance(store, ObjectStore):
+        return store.with_requests(lambda through: LimitedRemovals(through, limit, alone=alone))
+    return store.gated(limit.passing) if isinstance(store, KeyedStore) else store

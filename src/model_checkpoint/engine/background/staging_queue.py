@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from model_checkpoint.engine.background.staging_pool import POOL
+from model_checkpoint.engine.common.aligned_memory import PAGE
 from model_checkpoint.engine.common.meter import Meter
-from model_checkpoint.engine.common.pages import PAGE, Bytes
+from model_checkpoint.engine.common.pages import Bytes
 from model_checkpoint.engine.common.workers import Pace, run_all
 from model_checkpoint.engine.writing.compress import longest_chunk, scratch_bytes
 from model_checkpoint.engine.writing.save_plan import SavePlan

@@ -6,6 +6,8 @@ import ctypes
 import mmap
 from contextlib import suppress
 
+PAGE = 4096  # every writer's own alignment divides it
+
 _LARGE_PAGE = 2 << 20
 
 

@@ -14,8 +14,6 @@ from model_checkpoint.engine.common.aligned_memory import advise, aligned_memory
 
 Bytes = npt.NDArray[np.uint8]
 
-PAGE = 4096  # every writer's own alignment divides it
-
 _WIPE_ON_FORK, _KEEP_ON_FORK = 18, 19  # Linux has them, Python no names for them
 
 

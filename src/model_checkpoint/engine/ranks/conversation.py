@@ -284,7 +284,7 @@ class Conversation:
             if away and not found and not self._spoken(topic, missing):
                 if over := self._over_for(ranks, _LAST_WORD):
                     return over
-                raise self._stopped()
+                raise self.stopped()
             if any("error" in word for word in heard.values()):
                 break
             missing = [rank for rank in missing if rank not in heard]
@@ -327,7 +327,8 @@ class Conversation:
         found = self._coordinator.collect([key], time.monotonic())
         return {0: decode_word(found[key])} if found else {}
 
-    def _stopped(self) -> RankLost:
+    def stopped(self) -> RankLost:
+        """The error for a rank that was away for so long that the others have given it up."""
         return RankLost(
             f"rank {self.rank} of {self.world_size}, this one, was stopped or without time for longer than "
             f"{self.patience:g} s, so the others have given it up. Restart the job and load the newest checkpoint.",

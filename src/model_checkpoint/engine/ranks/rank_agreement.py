@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from model_checkpoint.coordination import Coordinator
@@ -15,7 +16,15 @@ from model_checkpoint.errors import CheckpointException, OptionInvalid, RankLost
 log = logging.getLogger("model_checkpoint.ranks")
 
 Decide = Callable[[list[Word]], Word]
-FindOut = Callable[[], Word | None]  # what rank 0 has made, by what can be seen of it
+
+
+@dataclass(frozen=True, slots=True)
+class Deed:
+    """What rank 0 does, for others to see, once every rank knows what was agreed and has voted for it."""
+
+    vote: Callable[[Word], Word]  # each rank takes note of what was agreed; an error votes against it
+    act: Callable[[], None]
+    find_out: Callable[[], bool]  # whether it was done; if not, it must not be done any more
 
 
 def agree(
@@ -24,11 +33,11 @@ def agree(
     mine: Callable[[], Word],
     decide: Decide = lambda words: {},
     *,
-    find_out: FindOut | None = None,
+    deed: Deed | None = None,
 ) -> Word:
     """What rank 0 makes of the words of all ranks; every rank makes this call.
 
-    Where others can see what rank 0 makes, and it is lost before it has said so, they ``find_out`` whether it was made.
+    With a ``deed`` that is done upon it; if rank 0 is lost before it has said so, the others find out whether it was.
 
     Example:
         >>> from model_checkpoint.distributed import LocalCoordinator
@@ -36,21 +45,29 @@ def agree(
         {'n': 3}
     """
     with Conversation(ranks, topic) as talk:
-        return _lead(talk, mine, decide, seen=find_out is not None) if talk.leads else _follow(talk, mine, find_out)
+        return _lead(talk, mine, decide, deed) if talk.leads else _follow(talk, mine, deed)
 
 
-def _lead(talk: Conversation, mine: Callable[[], Word], decide: Decide, *, seen: bool) -> Word:
+def _lead(talk: Conversation, mine: Callable[[], Word], decide: Decide, deed: Deed | None) -> Word:
     try:
         words = talk.hear_all("mine", mine())
         talk.require_heard()
         made = decide(words)
-        if not seen:  # else it is made, whatever the others were told
+        if deed is not None:
+            talk.say("plan", made)
+            talk.hear_all("vote", deed.vote(made))
             talk.require_heard()
+            deed.act()
+        talk.require_heard()
     except Exception as error:  # told to all, then raised
         over = talk.given_up()
         if over is not None and "error" not in over:
             return over
         made_known = error if isinstance(error, CheckpointException) else retold(told(error, 0), talk.world_size)
+        if over is not None:  # whoever has given this rank up has raised that
+            made_known = retold(over["error"], talk.world_size, named=False)
+        elif isinstance(error, RankLost) and talk.was_away:  # the others are gone because this rank was
+            made_known = talk.stopped()
         shared = talk.fail("made", made_known)
         if shared is error:
             raise
@@ -62,28 +79,44 @@ def _lead(talk: Conversation, mine: Callable[[], Word], decide: Decide, *, seen:
     return made
 
 
-def _follow(talk: Conversation, mine: Callable[[], Word], find_out: FindOut | None) -> Word:
-    try:
-        word = mine()
-    except Exception as error:  # noqa: BLE001  # told to rank 0, whose answer is raised on every rank
-        talk.say_error("mine", error)
-        try:
-            return talk.hear_leader("made")
-        except CheckpointException as answer:
-            raise answer from error
-    except BaseException as error:
-        talk.say_error("mine", error)
-        raise
-    talk.say("mine", word)
+def _follow(talk: Conversation, mine: Callable[[], Word], deed: Deed | None) -> Word:
+    own = _said(talk, "mine", mine)
+    plan: Word = {}
+    if own is None and deed is not None:
+        plan = talk.hear_leader("plan")
+        own = _said(talk, "vote", lambda: deed.vote(plan))
     try:
         return talk.hear_leader("made")
-    except RankLost as error:
-        found = find_out() if find_out is not None and talk.gone is not None else None
-        if found is None:
+    except CheckpointException as answer:
+        if own is not None:
+            raise answer from own
+        if deed is None or talk.gone is None or not isinstance(answer, RankLost) or not _was_done(talk, deed):
             raise
-        talk.end_for_leader(found)
-        log.warning("rank 0 is lost (%s), but what it was to do is done", as_told(error))
-        return found
+        talk.end_for_leader(plan)
+        log.warning("rank 0 is lost (%s), but what it was to do is done", as_told(answer))
+        return plan
+
+
+def _said(talk: Conversation, topic: str, word: Callable[[], Word]) -> Exception | None:
+    """Tell rank 0 this rank's word, or what went wrong here, whose answer is then raised on every rank."""
+    try:
+        talk.say(topic, word())
+    except Exception as error:  # noqa: BLE001  # told to rank 0
+        talk.say_error(topic, error)
+        return error
+    except BaseException as error:
+        talk.say_error(topic, error)
+        raise
+    return None
+
+
+def _was_done(talk: Conversation, deed: Deed) -> bool:
+    """Whether rank 0 has done it; if that cannot be found out, all raise why."""
+    try:
+        return deed.find_out()
+    except CheckpointException as error:
+        talk.end_for_leader({"error": told(error, talk.rank), "common": True})
+        raise
 
 
 def require_same(words: list[Word], key: str, where: str) -> Any:

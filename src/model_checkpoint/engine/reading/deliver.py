@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from model_checkpoint.engine.common.meter import Meter
 from model_checkpoint.engine.ranks.conversation import Changing, unguarded
 from model_checkpoint.engine.reading.chunks.chunk_reader import ChunkReader
-from model_checkpoint.engine.reading.gather_boxes import Boxes, BoxGather, ChunkMedium, begun_at, split_arrays
+from model_checkpoint.engine.reading.gather_boxes import Boxes, BoxGather, ChunkMedium, begun_at
 from model_checkpoint.errors import ExceptionType, PartlyLoaded
 from model_checkpoint.events import Emit
 from model_checkpoint.manifest import Manifest
@@ -50,7 +50,7 @@ def deliver(
         left = _adopt(medium, manifest, restore, left, check=check)
     with collector_paused():
         targets, parts = restore.targets(left), not medium.full  # allocated here, by one thread
-        split, on_ranks = split_arrays(manifest), restore.sharded
+        split, on_ranks = manifest.pieces, restore.sharded
         boxed = {index: targets[index] for index in left if index in split or index in on_ranks}
         plain = [index for index in left if index not in boxed] if boxed else left
         reads = plan_reads(plain, manifest.entries, manifest.files, subchunks=parts)
@@ -173,7 +173,7 @@ def _adopt(
     medium: ChunkReader, manifest: Manifest, restore: Restore, needed: Sequence[int], *, check: bool
 ) -> list[int]:
     """Give entries their place in a map of the file; return those that must be copied after all."""
-    split = split_arrays(manifest)
+    split = manifest.pieces
     left = [index for index in needed if index in split]
     by_file: dict[int, list[int]] = {}
     for index in set(needed).difference(left):

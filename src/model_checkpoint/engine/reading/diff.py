@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
-
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any
 
 from model_checkpoint.engine.common.info import CheckpointInfo
 from model_checkpoint.engine.common.meter import Meter
 from model_checkpoint.engine.common.option_checks import require, require_selection
 from model_checkpoint.engine.common.progress import Listen, listening
-from model_checkpoint.engine.reading.figures.movement import Movement, movement_of, rank
 from model_checkpoint.engine.reading.tensor_reader import TensorReader
 from model_checkpoint.engine.root.refs import Reference
 from model_checkpoint.errors import StructureMismatch, UnsupportedType
@@ -21,6 +18,11 @@ from model_checkpoint.manifest import Node
 from model_checkpoint.notebook_html import html_table
 from model_checkpoint.plan import matcher
 from model_checkpoint.tree.values.plain import plain_values, shorten
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from model_checkpoint.engine.reading.figures.movement import Movement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +151,10 @@ class _Side(TensorReader):
 def _changes(both: Sequence[str], left: _Side, right: _Side, progress: Listen) -> list[TensorChange]:
     """What changed of the tensors that both sides have; only those whose digests differ are read."""
     differing = [name for name in both if left.fingerprint(name) != right.fingerprint(name)]
+    if not differing:
+        return []
+    from model_checkpoint.engine.reading.figures.movement import rank  # brings NumPy
+
     found: list[TensorChange] = []
     with listening(progress, "comparing") as emit:
         sizes = {name: left.nbytes(name) + right.nbytes(name) for name in differing}
@@ -169,6 +175,8 @@ def is_untouched(name: str, left: TensorReader, right: TensorReader, a: npt.NDAr
 
 def _change(name: str, left: _Side, right: _Side) -> TensorChange | None:
     """How one tensor changed; None if it did not, and only its neighbours in the storage did."""
+    from model_checkpoint.engine.reading.figures.movement import movement_of
+
     moved: Movement | None = None
     if left.specs[name].shape == right.specs[name].shape:
         with suppress(UnsupportedType):  # NumPy has no such dtype, so no difference can be told

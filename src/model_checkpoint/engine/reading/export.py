@@ -15,13 +15,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
-import numpy as np
 
 from model_checkpoint.engine.common.info import CheckpointInfo
 from model_checkpoint.engine.common.meter import Meter
 from model_checkpoint.engine.common.option_checks import require
 from model_checkpoint.engine.common.progress import Listen, listening
-from model_checkpoint.engine.reading.slices import load_slice
+from model_checkpoint.engine.reading.tensor_reader import TensorReader
 from model_checkpoint.engine.root.describe import TensorLine, describe_state
 from model_checkpoint.engine.root.refs import Reference
 from model_checkpoint.errors import OptionInvalid, StepExists, UnsupportedType
@@ -29,7 +28,7 @@ from model_checkpoint.flushing import flush
 from model_checkpoint.format import FileLayout, Tensor, lay_out
 from model_checkpoint.name_lists import some_of
 from model_checkpoint.options import MIB, LayoutLimits
-from model_checkpoint.plan import Index, matcher
+from model_checkpoint.plan import matcher
 from model_checkpoint.storage.contract.failures import typed_errors
 from model_checkpoint.tree.values.dtypes import number
 
@@ -146,16 +145,16 @@ def _cut(named: dict[str, TensorLine]) -> list[dict[str, TensorLine]]:
 
 
 def _written(
-    ref: Reference, files: dict[Path, dict[str, TensorLine]], finals: dict[Path, Path], progress: Listen
+    info: CheckpointInfo, files: dict[Path, dict[str, TensorLine]], finals: dict[Path, Path], progress: Listen
 ) -> Exported:
     require(progress=progress)
     total = sum(line.nbytes for named in files.values() for line in named.values())
-    with listening(progress, "exporting") as emit:
+    with TensorReader(info) as tensors, listening(progress, "exporting") as emit:
         meter = Meter("export", total, emit)
         for path, named in files.items():
-            tensors = [_tensor(name, line) for name, line in named.items()]
-            layout = lay_out(tensors, metadata=_METADATA, chunk_bytes=1 << 62)
-            _write(path, _content(ref, list(named.values()), layout, meter))
+            outline = [_tensor(name, line) for name, line in named.items()]
+            layout = lay_out(outline, metadata=_METADATA, chunk_bytes=1 << 62)
+            _write(path, _content(tensors, list(named.values()), layout, meter))
     count = sum(map(len, files.values()))
     return Exported(files=tuple(str(finals[path]) for path in files), tensors=count, nbytes=total)
 
@@ -163,26 +162,40 @@ def _written(
 def _tensor(name: str, line: TensorLine) -> Tensor:
     dtype = number(line.dtype)
     assert dtype is not None  # refused before
-    return Tensor(name, dtype.stored, line.shape, line.nbytes, dtype.alignment)
+    return Tensor(name, dtype.stored, dtype.stored_shape(line.shape) or line.shape, line.nbytes, dtype.alignment)
 
 
-def _content(ref: Reference, lines: Sequence[TensorLine], layout: FileLayout, meter: Meter) -> Iterator[Buffer]:
+def _content(tensors: TensorReader, lines: Sequence[TensorLine], layout: FileLayout, meter: Meter) -> Iterator[Buffer]:
     yield layout.header
     for place in layout.order:
-        for rows in _windows(lines[place]):
-            array = load_slice(ref, lines[place].name, rows, framework="numpy")
-            yield np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-            meter.add(array.nbytes)
+        for first, last in _windows(lines[place]):
+            data = _rows_of(tensors, lines[place], first, last)
+            yield data
+            meter.add(len(data))
 
 
-def _windows(line: TensorLine) -> Iterator[Index]:
-    """What of a tensor is in memory at a time: all of it, or some rows of a large one."""
-    rows = line.shape[0] if line.shape else 1
-    if line.nbytes <= _WINDOW or rows < 2:
-        yield ...
-        return
-    step = max(1, rows * _WINDOW // line.nbytes)
-    yield from (slice(first, first + step) for first in range(0, rows, step))
+def _rows_of(tensors: TensorReader, line: TensorLine, first: int, last: int) -> memoryview:
+    """Some rows of a tensor, as they are stored; what does not lie there in one stretch is gathered."""
+    if not tensors.is_view(line.name):
+        row = line.nbytes // _rows(line)
+        return tensors.stored_bytes(line.name, first * row, last * row)
+    import numpy as np
+
+    from model_checkpoint.engine.reading.slices import load_slice
+
+    array = load_slice(tensors.info, line.name, slice(first, last) if line.shape else ..., framework="numpy")
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def _windows(line: TensorLine) -> Iterator[tuple[int, int]]:
+    """Which rows of a tensor are in memory at a time: all of them, or some of a large one."""
+    rows = _rows(line)
+    step = max(1, rows if line.nbytes <= _WINDOW else rows * _WINDOW // line.nbytes)
+    yield from ((first, min(rows, first + step)) for first in range(0, rows, step))
+
+
+def _rows(line: TensorLine) -> int:
+    return line.shape[0] if line.shape else 1
 
 
 @contextmanager

@@ -26,7 +26,7 @@ log = logging.getLogger("model_checkpoint.load")
 Passed = list[tuple[str, str]]  # where a checkpoint lies, and why it was passed over
 Loaded = TypeVar("Loaded")
 
-_PASSED_OVER = (CorruptedCheckpoint, IncompatibleVersion, StorageFailure, PartlyLoaded, WrongReference)
+PASSED_OVER = (CorruptedCheckpoint, IncompatibleVersion, StorageFailure, PartlyLoaded, WrongReference)
 _SHOWN = 20
 _SAME_COPY = "passed over, it holds the very copy of a file that was found damaged"
 
@@ -48,8 +48,8 @@ def first_healthy(
             log.warning("falling back to %s", where)
         try:
             return load(found), passed
-        except _PASSED_OVER as error:
-            if isinstance(error, PartlyLoaded) and not isinstance(error.inner_exception, _PASSED_OVER):
+        except PASSED_OVER as error:
+            if isinstance(error, PartlyLoaded) and not isinstance(error.inner_exception, PASSED_OVER):
                 raise  # an object of the caller's refused a healthy state
             log.warning("%s: not usable: %s", where, error)
             failures.append(error)

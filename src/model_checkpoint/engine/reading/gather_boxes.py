@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from math import prod
 from typing import Any, NamedTuple, Protocol
@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from model_checkpoint.engine.common.meter import Meter
+from model_checkpoint.engine.root.rank_manifests import pieces_of
 from model_checkpoint.errors import StructureMismatch
-from model_checkpoint.manifest import Entry, JoinedManifest, Layout, Manifest
+from model_checkpoint.manifest import Entry, Layout, Manifest
 from model_checkpoint.performance.copying import stream_copy
 from model_checkpoint.plan import ChunkRead, plan_reads
 from model_checkpoint.plan import Piece as StoredRun
@@ -90,17 +91,6 @@ def begun_at(reads: Sequence[ChunkRead], share: float) -> list[ChunkRead]:
     """The same reads from another one on: of ranks that want the same, each brings others into the page cache."""
     first = int(len(reads) * share)
     return [*reads[first:], *reads[:first]]
-
-
-def split_arrays(manifest: Manifest) -> Container[int]:
-    """The arrays that were saved in pieces."""
-    return manifest.pieces if isinstance(manifest, JoinedManifest) else ()
-
-
-def pieces_of(manifest: Manifest, index: int) -> Sequence[tuple[tuple[int, ...], int]]:
-    """Where in the array each piece begins, and the number of its entry."""
-    split = manifest.pieces.get(index) if isinstance(manifest, JoinedManifest) else None
-    return split or [((0,) * len(manifest.entries[index].shape), index)]
 
 
 class BoxGather:

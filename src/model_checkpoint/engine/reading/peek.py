@@ -6,7 +6,6 @@ from difflib import get_close_matches
 from typing import Any
 
 from model_checkpoint.engine.common.info import path_of
-from model_checkpoint.engine.reading.slices import load_slice
 from model_checkpoint.engine.root.listing import load_manifest
 from model_checkpoint.engine.root.refs import Reference, choose_one
 from model_checkpoint.errors import WrongReference
@@ -30,6 +29,8 @@ def peek(ref: Reference, leaf: str, index: Index = ...) -> Any:
     if leaf in values and index is ...:
         return shorten(values[leaf])
     if leaf in tensors:
+        from model_checkpoint.engine.reading.slices import load_slice  # brings NumPy
+
         return load_slice(store, leaf, index, name=found.name, framework="numpy")
     near = get_close_matches(leaf, [*values, *tensors], n=1)
     hint = f"Did you mean {near[0]!r}?" if near else "`mckpt show --tensors` lists its tensors."

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
-from typing import Any, Self
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any, Self
 
 from model_checkpoint import tree
 from model_checkpoint.engine.common.info import info_of
 from model_checkpoint.engine.reading.chunks.chunk_reader import ChunkReader
-from model_checkpoint.engine.reading.deliver import deliver
-from model_checkpoint.engine.reading.gather_boxes import NOTHING_HELD, pieces_of, split_arrays
 from model_checkpoint.engine.root.listing import load_manifest
+from model_checkpoint.engine.root.rank_manifests import pieces_of
 from model_checkpoint.engine.root.refs import Reference, choose_one
 from model_checkpoint.events import ignore
 from model_checkpoint.manifest import Manifest
+from model_checkpoint.plan import ChunkRead, plan_reads
 from model_checkpoint.state import Spec
 from model_checkpoint.tree.nodes.walk import arrays
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 
 def _every(name: str) -> bool:
@@ -30,7 +30,7 @@ class TensorReader:
     """The tensors of a checkpoint as NumPy arrays; a context manager.
 
     Example:
-        >>> import model_checkpoint as mc
+        >>> import model_checkpoint as mc, numpy as np
         >>> _ = mc.save("memory://doc-tensors", {"w": np.arange(3), "b": np.zeros(2)}, step=1)
         >>> with TensorReader("memory://doc-tensors") as tensors:
         ...     list(tensors.specs), tensors.array("w")
@@ -60,7 +60,7 @@ class TensorReader:
 
     def is_view(self, name: str) -> bool:
         """Whether the tensor is a part of a stored array, or is stored in parts: then its bytes decide."""
-        return bool(self.nodes[name][0] == "v") or self.specs[name].entry in split_arrays(self.manifest)
+        return bool(self.nodes[name][0] == "v") or self.specs[name].entry in self.manifest.pieces
 
     def fingerprint(self, name: str) -> tuple[object, ...]:
         """What is equal for an unchanged tensor; for views, the place in the stored array is part of it."""
@@ -72,11 +72,35 @@ class TensorReader:
 
     def array(self, name: str) -> npt.NDArray[Any]:
         """The tensor itself, verified."""
-        stored = self.manifest.stored_of([self.specs[name].entry])
-        if fresh := [entry for entry in stored if entry.file not in self._checked]:
-            self._medium.prepare(fresh)
-            self._checked.update(entry.file for entry in fresh)
+        import numpy as np  # which nobody needs who only looks at what is there
+
+        from model_checkpoint.engine.reading.deliver import deliver
+        from model_checkpoint.engine.reading.gather_boxes import NOTHING_HELD
+
+        self._check_files(name)
         restore = tree.prepare(self.nodes[name], self.manifest.entries, framework="numpy")
         needed = list(restore.needed)
         deliver(self._medium, self.manifest, restore, needed, mapped=False, check=True, emit=ignore, boxes=NOTHING_HELD)
         return np.asarray(restore.finish())
+
+    def stored_bytes(self, name: str, start: int, stop: int) -> memoryview:
+        """Bytes ``[start, stop)`` of a tensor that is no view, as they are stored, verified."""
+        self._check_files(name)
+        number, room = self.specs[name].entry, memoryview(bytearray(stop - start))
+
+        def take(read: ChunkRead, data: memoryview) -> None:
+            for piece in read.pieces:
+                at = piece.into - start
+                room[at : at + piece.length] = data[piece.start : piece.start + piece.length]
+
+        entries, files = self.manifest.entries, self.manifest.files
+        reads = plan_reads([number], entries, files, ranges={number: [(start, stop)]}, subchunks=True)
+        self._medium.read_chunks(reads, lambda _: None, take)
+        return room
+
+    def _check_files(self, name: str) -> None:
+        """Open the files that hold a tensor, and check their sizes and headers, once."""
+        stored = self.manifest.stored_of([self.specs[name].entry])
+        if fresh := [entry for entry in stored if entry.file not in self._checked]:
+            self._medium.prepare(fresh)
+            self._checked.update(entry.file for entry in fresh)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from model_checkpoint.engine.common.pages import PAGE, new_slab
+from model_checkpoint.engine.common.aligned_memory import PAGE, aligned_memory
 from model_checkpoint.options import MIB
 from model_checkpoint.storage.contract.store import Writer
 
@@ -16,7 +14,7 @@ class FileStream:
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
-        self._slab = new_slab(_SLAB)
+        self._slab = aligned_memory(_SLAB)
         self._written = self._filled = 0
 
     def write(self, data: memoryview) -> None:
@@ -24,13 +22,13 @@ class FileStream:
         done = 0
         while done < len(data):
             taken = min(len(data) - done, _SLAB - self._filled)
-            self._slab[self._filled : self._filled + taken] = np.frombuffer(data[done : done + taken], np.uint8)
+            self._slab[self._filled : self._filled + taken] = data[done : done + taken]
             self._filled, done = self._filled + taken, done + taken
             if self._filled == _SLAB:
                 self._flush(_SLAB)
 
     def _flush(self, length: int) -> None:
-        self._writer.write(self._written, self._slab[:length].data)
+        self._writer.write(self._written, self._slab[:length])
         self._written, self._filled = self._written + self._filled, 0
 
     def close(self) -> None:
@@ -39,7 +37,7 @@ class FileStream:
         if self._filled:
             unit = self._writer.alignment
             length = -(-self._filled // unit) * unit
-            self._slab[self._filled : length] = 0
+            self._slab[self._filled : length] = bytes(length - self._filled)
             self._flush(length)
         self._writer.seal(size)
 

@@ -20,8 +20,6 @@ from model_checkpoint.engine.common.progress import Listen, listening
 from model_checkpoint.engine.reading.verify import Damage, bytes_in, examine_content, examine_file
 from model_checkpoint.engine.repairing.chunk_sources import ChunkSources, RepairTarget
 from model_checkpoint.engine.repairing.lost_manifest import find_manifest, put_manifest
-from model_checkpoint.engine.repairing.mirror import copy_checkpoint
-from model_checkpoint.engine.repairing.parity_writer import make_parity
 from model_checkpoint.engine.repairing.rebuild import LostChunk, RepairedFile, Superseded, rebuild, survey
 from model_checkpoint.engine.root.listing import ListedCheckpoint, require_root, scan
 from model_checkpoint.engine.root.rank_manifests import join_ranks, rank_files_only
@@ -260,6 +258,8 @@ class _RepairTally:
         if not wrong or any(one.unread for one in wrong):
             self.unread += [one for one in wrong if one.unread]
             return
+        from model_checkpoint.engine.repairing.parity_writer import make_parity  # brings NumPy
+
         nbytes = 0 if self.dry_run else make_parity(self.store, name)
         for file in sorted({one.file for one in wrong}):
             self.repaired.append(RepairedFile(checkpoint=name, file=file, nbytes=nbytes, sources={_OWN_FILES: 1}))
@@ -270,6 +270,8 @@ class _RepairTally:
         if mirror is None or mirror.url != url or self.dry_run:
             return
         if not mirror.has(name) and all(gone.name != name for gone in mirror.trash()):
+            from model_checkpoint.engine.repairing.mirror import copy_checkpoint
+
             copy_checkpoint(self.store, name, mirror)
             self.mirrored.append(name)
 

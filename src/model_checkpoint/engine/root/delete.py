@@ -13,6 +13,7 @@ from model_checkpoint.engine.root.listing import ListedCheckpoint, read_listed, 
 from model_checkpoint.engine.root.refs import Reference, choose, resolve
 from model_checkpoint.errors import CheckpointException, CheckpointNotFound, OptionInvalid, WrongReference
 from model_checkpoint.manifest import decode_summary
+from model_checkpoint.storage.contract.shared import SharedTrash
 from model_checkpoint.storage.contract.store import Store, Trashed
 
 log = logging.getLogger("model_checkpoint.delete")
@@ -45,6 +46,23 @@ def delete(
     store.discard(found.name)
     log.info("%s: moved to the trash", info.path)
     return info
+
+
+def delete_planned(store: SharedTrash, token: str) -> None:
+    """Carry out a deletion that many ranks have planned, unless they have given it up meanwhile.
+
+    Example:
+        >>> import model_checkpoint as mc
+        >>> from model_checkpoint.storage import open_store
+        >>> store = open_store("memory://doc-delete-planned")
+        >>> _ = mc.save(store, {"a": 1}, step=1)
+        >>> token = store.plan_discard(store.names()[0])
+        >>> delete_planned(store, token)
+        >>> store.settle_discard(token), store.names()
+        (True, [])
+    """
+    store.discard_planned(token)
+    log.info("%s: moved to the trash", token)
 
 
 def discard_exactly(store: Store, name: str, id: str) -> bool:

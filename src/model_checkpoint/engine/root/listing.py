@@ -154,7 +154,7 @@ def read_any_manifest(store: Store, name: str, view: RankView | None = None, *, 
     manifest = msgspec.structs.replace(decode(store.read_manifest(name), path_of(store, name)), name=name)
     if manifest.world_size == 1 and not manifest.ranks:
         return manifest
-    from model_checkpoint.engine.root.rank_manifests import join_ranks  # brings NumPy, which a listing does without
+    from model_checkpoint.engine.root.rank_manifests import join_ranks  # what one process wrote does without
     from model_checkpoint.tree.nodes.per_rank import RankView, view_of
 
     tree = view_of(manifest.tree, manifest.world_size, view or RankView(lenient=True))

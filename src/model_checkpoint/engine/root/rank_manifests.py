@@ -26,9 +26,7 @@ from model_checkpoint.manifest import (
 )
 from model_checkpoint.options import ReaderLimits
 from model_checkpoint.plan.sharding.regions import ArrayBox
-from model_checkpoint.plan.sharding.share_out import PlannedArray
 from model_checkpoint.plan.sharding.tiling import covers, tiles
-from model_checkpoint.plan.sharding.writers import writers
 from model_checkpoint.storage.contract.store import Store
 
 T = TypeVar("T")
@@ -103,10 +101,18 @@ class _WantedBoxes:
         return self._met[key]
 
 
+def pieces_of(manifest: Manifest, index: int) -> Sequence[tuple[tuple[int, ...], int]]:
+    """Where in the array each piece begins, and the number of its entry."""
+    return manifest.pieces.get(index) or [((0,) * len(manifest.entries[index].shape), index)]
+
+
 def _needed(manifest: Manifest, wanted: Wanted | None) -> Sequence[RankRecord]:
     """The ranks whose manifests are read: all of a few, else those that can have written what is wanted."""
     if wanted is None or len(manifest.ranks) <= _FEW or len(manifest.placed) != len(manifest.entries):
         return manifest.ranks
+    from model_checkpoint.plan.sharding.share_out import PlannedArray  # brings NumPy
+    from model_checkpoint.plan.sharding.writers import writers
+
     arrays = [
         PlannedArray(entry.shape, max(1, entry.nbytes // max(1, prod(entry.shape))), layout)
         for entry, layout in zip(manifest.entries, manifest.placed, strict=True)

@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import xxhash
 
-from model_checkpoint.engine.common.pages import PAGE, Bytes, new_slab
+from model_checkpoint.engine.common.aligned_memory import PAGE
+from model_checkpoint.engine.common.pages import Bytes, new_slab
 from model_checkpoint.engine.writing.slabs import ChunkRun, ChunkSlot, FileJob, begin_of, copy_chunk, digest_run
 from model_checkpoint.format import (
     MOST_WIDTH,

@@ -6,7 +6,8 @@ import threading
 
 import numpy as np
 
-from model_checkpoint.engine.common.pages import PAGE, Bytes
+from model_checkpoint.engine.common.aligned_memory import PAGE
+from model_checkpoint.engine.common.pages import Bytes
 
 
 class SharedPages:

@@ -15,8 +15,9 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import xxhash
 
+from model_checkpoint.engine.common.aligned_memory import PAGE
 from model_checkpoint.engine.common.meter import Meter
-from model_checkpoint.engine.common.pages import PAGE, Bytes
+from model_checkpoint.engine.common.pages import Bytes
 from model_checkpoint.engine.common.slab_pool import SlabPool
 from model_checkpoint.engine.common.workers import Pace, cores, run_all
 from model_checkpoint.engine.writing.shared_pages import SharedPages

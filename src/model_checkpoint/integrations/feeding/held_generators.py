@@ -151,8 +151,13 @@ def _may_be_generator(value: Any) -> bool:
 
 def _brought_by(function: FunctionType) -> list[Any]:
     """What a function holds of the place where it was made, and the generators of its module that it names."""
-    parts = [*_made_around(function), *(names.get(name) for names, name in _named_by(function))]
-    return [*parts, *filter(None, (function.__defaults__, function.__kwdefaults__, function.__dict__))]
+    parts = _made_around(function) if function.__closure__ else []
+    for names, name in _named_by(function):
+        parts.append(names.get(name))
+    for kept in (function.__defaults__, function.__kwdefaults__, function.__dict__):
+        if kept:
+            parts.append(kept)
+    return parts
 
 
 def _made_around(function: FunctionType) -> list[Any]:

@@ -24,7 +24,8 @@ _AT_ONCE = 4096  # batches that are skipped together
 class SeededIndices(list[Any]):
     """The indices of one batch, and the seed that goes to the worker with them."""
 
-    seed = 0
+    __slots__ = ("seed",)
+    seed: int
 
 
 class IndexStream:

@@ -122,7 +122,12 @@ def with_inside(loader: Any, begin: Callable[[], Iterator[Any]]) -> Any:
     copy = object.__new__(type(loader))  # its own way to be copied makes the loader anew
     copy.__dict__.update(loader.__dict__)
     copy.base_dataloader = InnerLoader(loader.base_dataloader, begin)
+    copy._update_state_dict = _keep_no_state  # else it asks at every batch for a state that the inside does not have
     return copy
+
+
+def _keep_no_state() -> None:
+    """Stand in for what accelerate does at every batch to know its place: nobody asks a copy for that."""
 
 
 class InnerLoader:

@@ -23,6 +23,7 @@ class SeededMap(Dataset[Any]):
     def __init__(self, inner: Any, collate: Callable[[Any], Any]) -> None:
         self.inner, self._collate = inner, collate
         self._making = inner, collate
+        self._together = getattr(inner, "__getitems__", None) is not None  # whether it gives many samples at once
         self._batch = SeededIndices()  # the newest
         self._known = 0  # generators that were seeded for it
         self._held = True  # whether there may be any
@@ -37,8 +38,10 @@ class SeededMap(Dataset[Any]):
     def __getitems__(self, batch: SeededIndices) -> Any:
         """Give the samples of one batch."""
         self._seed(batch, batched=True)
-        many = getattr(self.inner, "__getitems__", None)
-        return many(list(batch)) if many is not None else [self.inner[index] for index in batch]
+        inner = self.inner
+        if self._together:
+            return inner.__getitems__(list(batch))
+        return [inner[index] for index in batch]
 
     def _seed(self, batch: SeededIndices, *, batched: bool = False) -> None:
         self._batch, self._batched = batch, batched

@@ -13,6 +13,8 @@ import numpy as np
 from model_checkpoint.integrations.feeding.held_generators import own_generators
 
 _MASK = (1 << 64) - 1
+_program: Any = random.random.__self__  # type: ignore[attr-defined]
+_seed_words = super(random.Random, _program).seed  # what random.seed comes to with a whole number
 
 
 def mix(*words: int) -> int:
@@ -50,7 +52,8 @@ def seed_all(seed: int, owner: Any = None) -> int:
         >>> random.random() == first
         True
     """
-    random.seed(seed)
+    _seed_words(seed)
+    _program.gauss_next = None
     np.random.seed(seed & 0xFFFFFFFF)  # the generator that others draw from
     torch = sys.modules.get("torch")
     if torch is not None:

@@ -30,7 +30,7 @@ from model_checkpoint.integrations.loop.opening_line import opening, tell
 from model_checkpoint.integrations.loop.place import RunPlace
 from model_checkpoint.integrations.loop.saved_run import SavedRun
 from model_checkpoint.integrations.trainer_catalog import open_run_catalog, plain_numbers
-from model_checkpoint.integrations.training_options import TrainingOptions, require_catalog
+from model_checkpoint.integrations.training_options import TrainingOptions
 from model_checkpoint.plan.choose import step_name
 from model_checkpoint.storage.locate import Root, open_store
 
@@ -95,7 +95,6 @@ class TrainerRun:
             raise OptionInvalid("trainer: methods of this object were replaced already. Make one run for one Trainer.")
         if taken := set(objects) & set(_OWN):
             raise OptionInvalid(f"{', '.join(sorted(taken))}: the run saves this by itself; use another name.")
-        require_catalog(catalog)
         require_fillable(objects, options=("keep", "catalog", "grace", "deadline"))
         self._trainer, self._root, self._objects = trainer, root, objects
         self._progress = TrainerProgress(trainer)

@@ -20,7 +20,7 @@ from model_checkpoint.integrations.loop.environment import differences, environm
 from model_checkpoint.integrations.loop.opening_line import opening, tell
 from model_checkpoint.integrations.loop.place import RunPlace
 from model_checkpoint.integrations.trainer_catalog import open_run_catalog
-from model_checkpoint.integrations.training_options import TrainingOptions, require_catalog, require_every
+from model_checkpoint.integrations.training_options import TrainingOptions
 from model_checkpoint.plan import LoadReport
 from model_checkpoint.storage.locate import Root
 
@@ -75,10 +75,8 @@ class KerasRun:
         deadline: float = 30.0,
         seed: int = 0,
     ) -> None:
-        require_every(every, of="batches")
-        require_catalog(catalog)
         self._options = TrainingOptions(
-            root=root, every=every, keep=tuple(keep), catalog=catalog, grace=grace, deadline=deadline
+            root=root, every=every, keep=tuple(keep), catalog=catalog, grace=grace, deadline=deadline, unit="batches"
         )
         self._seed = seed
         self._catalog: RunCatalog | None = None

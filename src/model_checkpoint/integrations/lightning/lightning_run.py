@@ -11,7 +11,7 @@ from model_checkpoint.integrations.lightning.checkpoint_references import Checkp
 from model_checkpoint.integrations.lightning.fit_session import FitSession
 from model_checkpoint.integrations.lightning.namespaces import callback_class
 from model_checkpoint.integrations.lightning.trainer_checks import require_plain_batches
-from model_checkpoint.integrations.training_options import TrainingOptions, require_catalog, require_every
+from model_checkpoint.integrations.training_options import TrainingOptions
 from model_checkpoint.storage.locate import Root
 
 if TYPE_CHECKING:  # brings SQLAlchemy
@@ -59,8 +59,6 @@ class LightningRun:
         grace: float = 3600.0,
         deadline: float = 30.0,
     ) -> None:
-        require_every(every, of="steps")
-        require_catalog(catalog)
         self._options = TrainingOptions(
             root=root, every=every, keep=tuple(keep), catalog=catalog, grace=grace, deadline=deadline
         )

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from itertools import combinations
 from math import prod
 
-import numpy as np
-
 from model_checkpoint.plan.sharding.regions import ArrayBox
 
 _FEW = 16  # pairs of so few are sooner compared one by one
@@ -46,6 +44,8 @@ def covers(box: ArrayBox, pieces: Sequence[ArrayBox]) -> bool:
 def _overlapping(boxes: Sequence[ArrayBox]) -> bool:
     if len(boxes) <= _FEW or not boxes[0].sizes:
         return any(one.common(other) is not None for one, other in combinations(boxes, 2))
+    import numpy as np  # which nobody needs who reads what one process, or a few, wrote
+
     lower = np.array([box.offsets for box in boxes], np.int64)
     upper = lower + np.array([box.sizes for box in boxes], np.int64)
     order = np.lexsort(lower.T[::-1])

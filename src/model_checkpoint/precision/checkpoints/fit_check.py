@@ -188,5 +188,5 @@ def adapt_scaler(checkpoint: MixedPrecisionCheckpoint, optimizer: LiveOptimizer)
         stored,
         scale=min(max(scale, options.min_loss_scale), options.max_loss_scale),
         growth_tracker=min(stored.growth_tracker, options.growth_interval - 1),
-        hysteresis_left=min(max(stored.hysteresis_left, 1), options.hysteresis),
+        hysteresis_left=min(stored.hysteresis_left, options.hysteresis),
     )

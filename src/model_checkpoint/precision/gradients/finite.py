@@ -125,13 +125,14 @@ def _is_proven(piece: _GradientPiece) -> bool:
 
 
 def _safe_norm(gradient: torch.Tensor) -> float:
+    """The norm of a gradient whose squares overflow, so that its largest element is not 0."""
     largest = float(gradient.abs().max())
-    return largest * float(torch.linalg.vector_norm(gradient.float() / largest)) if largest else 0.0
+    return largest * float(torch.linalg.vector_norm(gradient.float() / largest))
 
 
 def _root_of_squares(norms: Sequence[float]) -> float:
     largest = max(norms)
-    return largest * math.sqrt(math.fsum((norm / largest) ** 2 for norm in norms)) if largest else 0.0
+    return largest * math.sqrt(math.fsum((norm / largest) ** 2 for norm in norms))
 
 
 @torch.no_grad()
@@ -162,15 +163,13 @@ def _describe(name: str, pieces: Sequence[_GradientPiece], budget: int) -> tuple
         exact = exact and room == piece.values.numel()
         more_nans, more_infs = _count_nonfinite(piece.values, room)
         nans, infs, looked_at = nans + more_nans, infs + more_infs, looked_at + room
-    has_nan = nans > 0 or any(math.isnan(piece.norm) for piece in pieces)
+    has_nan = any(math.isnan(piece.norm) for piece in pieces)
     has_inf = infs > 0 or any(math.isinf(piece.norm) for piece in pieces)
     kind = "nan+inf" if has_nan and has_inf else "nan" if has_nan else "inf"
     return Offender(name=name, kind=kind, nan_count=nans, inf_count=infs, exact=exact), looked_at
 
 
 def _count_nonfinite(values: torch.Tensor, looked_at: int) -> tuple[int, int]:
-    if looked_at == 0:
-        return 0, 0
     part = values.detach().reshape(-1)[:looked_at]
     # x - x is 0 for finite elements and NaN for all others; cheaper than isfinite
     broken = int(torch.count_nonzero(torch.isnan(part - part)))

@@ -43,7 +43,7 @@ class ParameterTable:
         self.slots: list[ParameterSlot] = []
         self._fp32_groups: frozenset[int] = frozenset()
         self.is_by_name = False  # parameters were adopted from a mapping, so gradients come by name too
-        self._caster = ModelCaster.of(model) if model is not None else None
+        self._caster = ModelCaster() if model is None else ModelCaster.of(model)
         self._homes: list[tuple[dict[str, Any], str, Parameter]] = []
         for place in range(len(base.param_groups)):
             self.bind(place)
@@ -70,11 +70,10 @@ class ParameterTable:
         fresh = bind_group(group, place, known_names=name_parameters(self.model), taken=taken)
         for slot in fresh:
             before = slot.master
-            make_master(slot, self._caster.take_original(slot.param) if self._caster is not None else None)
+            make_master(slot, self._caster.take_original(slot.param))
             self._hand_over(slot, before)
         self.slots.extend(fresh)
-        if self._caster is not None:
-            self._caster.bind(self, (slot.param for slot in fresh))
+        self._caster.bind(self, (slot.param for slot in fresh))
         self._homes = _find_homes(self.model, self.slots)
 
     def use_modes(self, fp32_groups: Set[int]) -> None:
@@ -83,7 +82,7 @@ class ParameterTable:
         wide, target = self._find_fp32(fp32_groups), self.manager.target_precision.dtype
         for slot in self.slots:
             self._use_dtype(slot, torch.float32 if id(slot.param) in wide else target)
-        if self._caster is not None and self.model is not None:
+        if self.model is not None:
             self._caster.force(self, self._forced_by(fp32_groups))
             for peer in self._caster.find_peers(self):
                 peer.follow({id(slot.param) for slot in self.slots})
@@ -102,9 +101,8 @@ class ParameterTable:
                 continue
             gradient = slot.param.grad
             self._use_dtype(slot, torch.float32 if id(slot.param) in wide else target)
-            if gradient is not None and slot.param.grad is None:
-                half = slot.is_reduced and not self.options.accumulate_in_fp32
-                slot.param.grad = gradient.to(slot.param.dtype if half else torch.float32)
+            if gradient is not None:
+                slot.param.grad = gradient.to(torch.float32 if self.options.accumulate_in_fp32 else slot.param.dtype)
 
     def _use_dtype(self, slot: ParameterSlot, dtype: torch.dtype) -> None:
         before = slot.master
@@ -121,7 +119,7 @@ class ParameterTable:
 
     def unbound(self) -> dict[str, torch.Tensor]:
         """Floating parameters of the model that no optimizer of ours trains; they are cast without a master."""
-        if self.model is None or self._caster is None:
+        if self.model is None:
             return {}
         return {
             strip_wrappers(name): parameter
@@ -140,12 +138,19 @@ class ParameterTable:
         for name, value in values.items():
             _require_holds(name, value, planned[known[name].name if name in known else name])
 
+    def find_unfit(self, places: Iterable[int], fp32_groups: Set[int]) -> frozenset[int]:
+        """Those of the groups at ``places`` of which a master would become Inf with ``fp32_groups`` in FP32."""
+        planned = self.plan_dtypes(fp32_groups)
+        return frozenset(
+            slot.group for slot in self.slots if slot.group in places and not _holds(planned[slot.name], slot.master)
+        )
+
     def _forced_by(self, fp32_groups: Set[int]) -> frozenset[int]:
         return frozenset(id(slot.param) for slot in self.slots if slot.group in fp32_groups)
 
     def _find_fp32(self, fp32_groups: Set[int]) -> Set[int]:
         forced = self._forced_by(fp32_groups)
-        if self._caster is not None and self.model is not None:
+        if self.model is not None:
             return self._caster.find_fp32(self.model, self.manager, forced=forced, owner=self)
         excluded = {id(s.param) for s in self.slots if any(map(self.manager.should_exclude_layer, s.names))}
         return forced | excluded
@@ -257,7 +262,7 @@ class ParameterTable:
     def rename(self, values: Mapping[str, torch.Tensor]) -> bool:
         """Take names over when ``values`` holds exactly our parameter objects; returns whether it did."""
         names = {id(value): name for name, value in values.items()}
-        if not self.slots or set(names) != {id(slot.param) for slot in self.slots}:
+        if set(names) != {id(slot.param) for slot in self.slots}:
             return False
         for slot in self.slots:
             slot.names = (names[id(slot.param)],)
@@ -299,15 +304,24 @@ def require_fp32(values: Mapping[str, torch.Tensor], where: str) -> None:
 
 
 def _require_holds(name: str, value: torch.Tensor, dtype: torch.dtype) -> None:
-    """Raise when ``dtype`` turns a finite element of ``value`` into Inf."""
-    if dtype == torch.float32 or not value.numel():
-        return
-    largest = torch.linalg.vector_norm(value.detach().float(), ord=math.inf)
-    if bool(torch.isfinite(largest)) and bool(torch.isinf(largest.to(dtype))):
+    if not _holds(dtype, value):
         raise InvalidArgument(
-            f"{name}: holds {float(largest):g}, but {dtype} ends at {torch.finfo(dtype).max:g} and would make it Inf. "
-            "Keep this layer in FP32 with fp32_layer_patterns, or train in BF16."
+            f"{name}: holds {float(_largest(value)):g}, but {dtype} ends at {torch.finfo(dtype).max:g} and would make "
+            "it Inf. Keep this layer in FP32 with fp32_layer_patterns, or train in BF16."
         )
+
+
+def _holds(dtype: torch.dtype, value: torch.Tensor) -> bool:
+    """Whether ``dtype`` turns no finite element of ``value`` into Inf."""
+    if dtype == torch.float32 or not value.numel():
+        return True
+    largest = _largest(value)
+    return not bool(torch.isfinite(largest)) or not bool(torch.isinf(largest.to(dtype)))
+
+
+def _largest(value: torch.Tensor) -> torch.Tensor:
+    largest: torch.Tensor = torch.linalg.vector_norm(value.detach().float(), ord=math.inf)
+    return largest
 
 
 def _accumulate_in_fp32(parameter: Parameter) -> None:

@@ -6,6 +6,7 @@ pointing at the right thing. The base optimizer owns the masters; an FP32 parame
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import torch
@@ -101,7 +102,7 @@ def name_parameters(model: Module | None) -> dict[int, tuple[str, ...]]:
 
 
 def _require_unique(names: Sequence[str]) -> None:
-    twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
     if twice:
         raise InvalidArgument(
             f"model: after stripping wrapper prefixes several parameters are called {twice[:3]}. Rename a submodule."
@@ -144,8 +145,8 @@ def _require_trainable(name: str, parameter: Parameter) -> None:
 
 @torch.no_grad()
 def make_master(slot: ParameterSlot, original: torch.Tensor | None = None) -> None:
-    """Give a half parameter an FP32 master: its original values where they were kept, else its exact upcast."""
-    if slot.is_own_master and slot.is_reduced:
+    """Give a half parameter its FP32 master: the original values where they were kept, else its exact upcast."""
+    if slot.is_reduced:
         values = slot.param.detach().float() if original is None else original
         slot.master = Parameter(values, requires_grad=slot.param.requires_grad)
 

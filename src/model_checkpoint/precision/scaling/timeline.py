@@ -161,12 +161,10 @@ class _Axes:
 
 def _paint(events: Sequence[ScaleEvent], target: Path) -> None:
     try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
         raise InvalidArgument(f"{target}: a PNG needs matplotlib. Install it, or choose .svg.") from error
     figure = Figure(figsize=(_WIDTH / 100, _HEIGHT / 100))
-    FigureCanvasAgg(figure)
     axes = figure.subplots()
     axes.step([e.step for e in events], [e.scale for e in events], where="post", color="#333", linewidth=1)
     axes.scatter(

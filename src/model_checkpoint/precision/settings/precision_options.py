@@ -124,7 +124,6 @@ class MixedPrecisionOptions:
 
     def _validate_scale(self) -> None:
         low, high, initial = self.min_loss_scale, self.max_loss_scale, self.initial_loss_scale
-        _require("initial_loss_scale", initial, math.isfinite(initial) and initial > 0, "a finite number above 0")
         _require("growth_factor", self.growth_factor, math.isfinite(self.growth_factor) and self.growth_factor > 1,
                  "more than 1")  # fmt: skip
         _require("backoff_factor", self.backoff_factor, 0 < self.backoff_factor < 1, "between 0 and 1")

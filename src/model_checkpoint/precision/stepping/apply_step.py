@@ -34,7 +34,7 @@ def describe_kernel(base: torch.optim.Optimizer) -> str:
     flags = {(bool(group.get("fused")), bool(group.get("foreach"))) for group in base.param_groups}
     if len(flags) > 1:
         return "mixed"
-    fused, _ = flags.pop() if flags else (False, False)
+    fused, _ = flags.pop()
     return "fused" if fused else "loop"  # foreach and the loop give the same bits
 
 
@@ -51,7 +51,7 @@ def apply_step(base: torch.optim.Optimizer, work: Work, *, scale: float, coeffic
 
 
 def _find_usable_kernel(base: torch.optim.Optimizer, work: Work) -> Kernel | None:
-    if not work or _has_hooks(base):
+    if _has_hooks(base):
         return None
     kernel = find_kernel(base)
     if kernel is None or any(slot.master.device.type != "cpu" for slot, _ in work):

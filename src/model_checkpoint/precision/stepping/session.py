@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -229,8 +228,8 @@ class Session:
     def enter(self, state: FallbackState, change: ModeChange) -> None:
         """Adopt a fallback state and do what its change asks."""
         was_parked = self.is_parked
-        unfit = self._find_unfit(change.returned)
-        self.fallback = modes.settle_modes(state, unfit, self._options) if unfit else state
+        unfit = self._table.find_unfit(change.returned, state.fp32_groups) if change.returned else frozenset()
+        self.fallback = modes.settle_modes(state, unfit, self._options)
         returned = tuple(place for place in change.returned if place not in unfit)
         if change.fell or returned:
             self._drop_gradients()
@@ -247,17 +246,6 @@ class Session:
     def use_modes(self) -> None:
         """Give every weight the precision its group is in."""
         self._table.use_modes(self.fallback.fp32_groups)
-
-    def _find_unfit(self, places: tuple[int, ...]) -> frozenset[int]:
-        """Groups whose masters hold values the target precision cannot: they stay in FP32 for good."""
-        limit = torch.finfo(self._table.manager.target_precision.dtype).max
-        return frozenset(
-            slot.group
-            for slot in self._table.slots
-            if slot.group in places
-            and slot.master.numel()
-            and float(torch.linalg.vector_norm(slot.master, ord=math.inf)) > limit
-        )
 
     def _announce(self, event: str, places: tuple[int, ...]) -> None:
         self._note(event, "groups " + ", ".join(map(str, places)))

@@ -147,6 +147,13 @@ def attempt_over(where: str) -> StorageFailure:
     return StorageFailure(f"{where}: the attempt is over. Begin a new one.", where)
 
 
+def deletion_over(where: str) -> StorageFailure:
+    """The error for a deletion that other ranks have given up."""
+    return StorageFailure(
+        f"{where}: other ranks have given its deletion up, so it is kept. Delete it again.", where, code=errno.ENOENT
+    )
+
+
 def not_sealed(where: str, files: list[str]) -> StorageFailure:
     """The error for publishing a stage whose files are not all on the medium."""
     return StorageFailure(

@@ -1,7 +1,8 @@
-"""Shared: what a store must be able to do for many ranks to write one checkpoint.
+"""Shared: what a store must be able to do for many ranks to write one checkpoint, or to delete one.
 
 Rank 0 begins the attempt and publishes it; the others join it. Whoever loses patience settles it: either the attempt is
-in place by then, or it never will be, whatever a rank does that was stopped and goes on later.
+in place by then, or it never will be, whatever a rank does that was stopped and goes on later. A deletion is settled in
+the same way: the checkpoint is gone by then, or this deletion never takes it away.
 """
 
 from __future__ import annotations
@@ -45,4 +46,21 @@ class SharedStore(Protocol):
 
     def settle(self, name: str, attempt: str) -> bool:
         """End an attempt for good: True if it is published, False if it can never be."""
+        ...
+
+
+@runtime_checkable
+class SharedTrash(Protocol):
+    """A store from which many processes can delete one checkpoint together."""
+
+    def plan_discard(self, name: str) -> str:
+        """A token for the deletion of ``name``, under which it will be decided; nothing is done yet."""
+        ...
+
+    def discard_planned(self, token: str) -> None:
+        """Move the checkpoint to the trash, durably; raise ``StorageFailure`` (ENOENT) if that was given up."""
+        ...
+
+    def settle_discard(self, token: str) -> bool:
+        """End a deletion for good: True if the checkpoint is gone, durably, False if this deletion never takes it."""
         ...

@@ -4,7 +4,7 @@ store           checkpoints as folders on a file system.
 folder_entries  the names in a folder, read again only after it changed.
 attempt         one attempt to save, from its lock to its publication.
 mending         sealed files take their places in a published checkpoint, one rename each.
-shared_attempt  one attempt that many ranks write to, and the one rename that decides what becomes of it.
+shared_attempt  what many ranks save or delete together, and the one step that decides what becomes of it.
 data_files      the bytes of a checkpoint on their way to a file system, and back.
 commit          the commit protocol, from a finished stage to a durable checkpoint.
 replaced_files  what an overwrite or a repair puts others in the place of, kept in the trash for its grace.

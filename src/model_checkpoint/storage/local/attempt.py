@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from model_checkpoint.errors import StepExists, StorageFailure
+from model_checkpoint.storage.contract.ending import EndingAttempt
 from model_checkpoint.storage.contract.failures import attempt_over, not_sealed, typed_errors
 from model_checkpoint.storage.contract.names import REPLACED_MANIFEST, check_name, check_new_file
 from model_checkpoint.storage.contract.store import FileStat
@@ -42,7 +43,7 @@ _TRIES = 16
 _ROOM = "written"  # no name of a file that is adopted: those lie beside it
 
 
-class LocalAttempt:
+class LocalAttempt(EndingAttempt):
     """One attempt; see :class:`model_checkpoint.storage.contract.store.Attempt`."""
 
     def __init__(self, root: RootPaths, name: str, attempt: str, *, direct: bool) -> None:
@@ -207,11 +208,8 @@ class LocalAttempt:
 
     def abort(self) -> None:
         """Remove everything staged; what cannot be removed now is left to recovery."""
-        if self._over:
+        if not self._stop():
             return
-        self._over = True
-        for writer in self._writers.values():
-            writer.give_up()
         try:
             clean = self._withdraw()
             if clean or not self._swapped:

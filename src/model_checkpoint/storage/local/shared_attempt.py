@@ -1,20 +1,24 @@
-"""Shared attempt: one attempt that many ranks write to, and the one rename that decides what becomes of it.
+"""Shared attempt: what many ranks save or delete together, and the one step that decides what becomes of it.
 
 Rank 0 begins the attempt and publishes it by a rename of its folder; whoever loses patience renames the same folder
 away. Exactly one of them finds it. Over an existing checkpoint, the draft of the manifest in its folder is what both
 reach for: once the stage is gone no draft can appear any more. Where stage and checkpoint change places, what lies in
 the stage afterwards is the old version: whoever takes it away finds the new one in place, and reports success.
+
+A deletion renames the checkpoint to a token that all ranks know; whoever loses patience puts a plain file there, so
+that one of the two finds the name taken. A deletion that nobody gives up pays nothing for that, and needs no room.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 
-from model_checkpoint.errors import RootNotShared
-from model_checkpoint.storage.contract.failures import attempt_over, doubt, in_doubt, typed_errors
-from model_checkpoint.storage.contract.names import MANIFEST, MANIFEST_DRAFT, check_name
+from model_checkpoint.errors import DurabilityUnknown, RootNotShared
+from model_checkpoint.storage.contract.failures import FULL, NO_LINKS, attempt_over, doubt, in_doubt, typed_errors
+from model_checkpoint.storage.contract.names import MANIFEST, MANIFEST_DRAFT, TrashToken, check_name
 from model_checkpoint.storage.local.attempt import LocalAttempt
 from model_checkpoint.storage.local.commit import draft_name
 from model_checkpoint.storage.local.data_files.files import LocalReader, open_reader
@@ -23,11 +27,14 @@ from model_checkpoint.storage.local.paths import (
     attempt_of,
     flush_folder,
     is_of_another,
+    is_published,
+    let_go,
     log,
+    make_folder,
     regular_files,
     remove_tree,
 )
-from model_checkpoint.storage.local.trash import throw_version
+from model_checkpoint.storage.local.trash import flush_move, is_plain, places, throw_version
 
 _SEEN_WITHIN = 10.0  # seconds in which a file system on the network shows what another machine has made
 _LOOK_AGAIN = 0.1
@@ -95,10 +102,7 @@ class JoinedAttempt(SharedAttempt):
 
     def abort(self) -> None:
         """Close what is open; the files are removed by whoever settles the attempt."""
-        if not self._over:
-            self._over = True
-            for writer in self._writers.values():
-                writer.give_up()
+        self._stop()
 
 
 def settle(root: RootPaths, name: str, attempt: str) -> bool:
@@ -137,3 +141,56 @@ def _clear_away(root: RootPaths, name: str, attempt: str, aside: str) -> None:
         remove_tree(root.calls, aside)
     except OSError as error:
         log.warning("%s: leavings stay until the next recovery (%s)", aside, error)
+
+
+def settle_discard(root: RootPaths, token: TrashToken) -> bool:
+    """End a deletion for good; see :meth:`model_checkpoint.storage.contract.shared.SharedTrash.settle_discard`."""
+    source = root.checkpoint(token.name)
+    with typed_errors(source, "could not find out what became of its deletion"):
+        make_folder(root.calls, root.trash)
+        moved = next((place for place in places(root) if not _keep_out(root, place, token)), None)
+        if moved == root.checkpoints:
+            root.calls.unlink(f"{root.trash}/{token}")  # it would stand before what can be brought back
+        gone = moved is not None or not is_published(root, token.name)
+    with in_doubt(source, "it was deleted" if gone else "it is kept"):  # who deleted it may have died before it could
+        flush_move(root, source=root.checkpoints, target=moved or root.trash)
+    return gone
+
+
+def _keep_out(root: RootPaths, place: str, token: TrashToken) -> bool:
+    """Take the name to which a deletion would rename its checkpoint; False if that has done so before."""
+    path = f"{place}/{token}"
+    try:
+        let_go(root.calls, root.calls.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return is_plain(root, path)
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        return _keep_out_by_link(root, place, token, error)
+    return True
+
+
+def _keep_out_by_link(root: RootPaths, place: str, token: TrashToken, full: OSError) -> bool:
+    """The same where there is no inode left: a second name of the manifest needs none."""
+    folder = root.calls.open(place, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        root.calls.link(f"{root.checkpoint(token.name)}/{MANIFEST}", str(token), into=folder)
+    except FileExistsError:
+        return is_plain(root, f"{place}/{token}")
+    except FileNotFoundError:  # deleted, and perhaps removed for good
+        return False
+    except OSError as error:
+        if error.errno not in (*FULL, *NO_LINKS):
+            raise
+        where = root.checkpoint(token.name)
+        raise DurabilityUnknown(
+            f"{where}: it is being deleted, or may be: the rank that was to do so does not answer, and the disk has no "
+            "room to say that it is kept. Look for it (`mckpt ls`), and delete it again if it is still there.",
+            where,
+            code=full.errno,
+            inner_exception=full,
+        ) from error
+    finally:
+        let_go(root.calls, folder)
+    return True

@@ -14,7 +14,7 @@ from model_checkpoint import forks
 from model_checkpoint.errors import CheckpointException
 from model_checkpoint.options import Graces
 from model_checkpoint.storage.contract.failures import no_such_checkpoint, typed_errors
-from model_checkpoint.storage.contract.names import check_attempt, check_name
+from model_checkpoint.storage.contract.names import TrashToken, check_attempt, check_name
 from model_checkpoint.storage.contract.sidecars import SidecarRead
 from model_checkpoint.storage.contract.store import FileStat, ManifestRead, Swept, Tell, Trashed, nobody
 from model_checkpoint.storage.local import sidecar_files, trash
@@ -34,7 +34,7 @@ from model_checkpoint.storage.local.paths import (
     stamped_files,
 )
 from model_checkpoint.storage.local.recovery import sweep
-from model_checkpoint.storage.local.shared_attempt import JoinedAttempt, SharedAttempt, settle
+from model_checkpoint.storage.local.shared_attempt import JoinedAttempt, SharedAttempt, settle, settle_discard
 from model_checkpoint.storage.local.syscalls import SYSTEM, Syscalls
 
 
@@ -182,6 +182,20 @@ class LocalStore:
         """Move a published checkpoint to the trash, durably."""
         check_name(name, self.url)
         return trash.discard(self._root, name)
+
+    def plan_discard(self, name: str) -> str:
+        """A token for the deletion of ``name``."""
+        with typed_errors(self._folder(name), "could not be moved to the trash"):
+            return str(trash.last_token(self._root, name))
+
+    def discard_planned(self, token: str) -> None:
+        """Move a published checkpoint to the trash, durably, unless that was given up."""
+        planned = TrashToken.parse(token, self.url)
+        trash.discard(self._root, planned.name, planned)
+
+    def settle_discard(self, token: str) -> bool:
+        """End a deletion of many ranks for good; whether the checkpoint is gone."""
+        return settle_discard(self._root, TrashToken.parse(token, self.url))
 
     def trash(self) -> list[Trashed]:
         """What can be brought back, in the order in which it was deleted."""

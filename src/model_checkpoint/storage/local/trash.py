@@ -4,6 +4,9 @@
 way. ``doomed~<token>`` is being removed and can no longer be brought back. A deletion frees room, so it works where
 there is none: if a disk has no block left for a name in ``.trash``, the token lies in ``checkpoints``; if not even
 there, the checkpoint is removed at once.
+
+A deletion of many ranks has its token before anything happens. Where a plain file lies under a token, that deletion was
+given up: no folder can be renamed to its name any more.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from model_checkpoint.errors import CheckpointException, StorageFailure
 from model_checkpoint.options import Graces
 from model_checkpoint.storage.contract.failures import (
     FULL,
+    deletion_over,
     doubt,
     in_doubt,
     name_taken_again,
@@ -50,26 +54,26 @@ _TRIES = 16
 _PIECE = 4 << 20
 
 
-def _places(root: RootPaths) -> tuple[str, str]:
+def places(root: RootPaths) -> tuple[str, str]:
     """Where deleted checkpoints lie, the usual place first; no name of a checkpoint is that of a token."""
     return root.trash, root.checkpoints
 
 
 def _entries(root: RootPaths) -> Iterator[tuple[TrashToken, str]]:
     """Everything in the trash, with the folder it lies in."""
-    for place in _places(root):
+    for place in places(root):
         for text in list_folder(root.calls, place):
             if token := TrashToken.find(text):
                 yield token, place
 
 
-def discard(root: RootPaths, name: str) -> Trashed:
-    """Move a published checkpoint to the trash, durably."""
+def discard(root: RootPaths, name: str, planned: TrashToken | None = None) -> Trashed:
+    """Move a published checkpoint to the trash, durably, unless the ``planned`` deletion was given up."""
     source = root.checkpoint(name)
     with typed_errors(source, "could not be moved to the trash"):
         if not is_published(root, name):
             raise no_such_checkpoint(source, root.path)
-        token = _last_token(root, name)
+        token = last_token(root, name) if planned is None else planned
         try:
             nbytes = sum(regular_files(root.calls, source).values())
             place = _put_away(root, source, token)
@@ -77,26 +81,45 @@ def discard(root: RootPaths, name: str) -> Trashed:
             if isinstance(error, CheckpointException) or is_published(root, name):
                 raise
             raise no_such_checkpoint(source, root.path) from error  # another process deletes it too
+        except (NotADirectoryError, FileExistsError) as error:
+            if not is_given_up(root, token):
+                raise
+            raise deletion_over(source) from error
         if place is None:
+            if is_given_up(root, token):
+                raise deletion_over(source)
             _unpublish(root, source)
     with in_doubt(source, "it was deleted"):
         if place is None:
             _remove_unpublished(root, source)
         else:
-            _flush_move(root, source=root.checkpoints, target=place)
+            flush_move(root, source=root.checkpoints, target=place)
     return Trashed(name=name, token=str(token), deleted=token.deleted, nbytes=nbytes)
 
 
-def _last_token(root: RootPaths, name: str) -> TrashToken:
+def last_token(root: RootPaths, name: str) -> TrashToken:
     """A token that comes after all there are."""
     order = 1 + max((token.order for token, _ in _entries(root)), default=0)
     return TrashToken.fresh(name, order=order, moment=root.calls.now())
 
 
+def is_given_up(root: RootPaths, token: TrashToken) -> bool:
+    """Whether a plain file says that nothing is to be deleted under this token."""
+    return any(is_plain(root, f"{place}/{token}") for place in places(root))
+
+
+def is_plain(root: RootPaths, path: str) -> bool:
+    """Whether a plain file lies there."""
+    try:
+        return stat.S_ISREG(root.calls.lstat(path).st_mode)
+    except FileNotFoundError:
+        return False
+
+
 def _put_away(root: RootPaths, source: str, token: TrashToken) -> str | None:
     """Rename a checkpoint to its token where there is room for that name; return the folder, or None if nowhere."""
     identity = root.calls.lstat(source)
-    for place in _places(root):
+    for place in places(root):
         try:
             if place == root.trash:
                 make_folder(root.calls, place)
@@ -133,7 +156,7 @@ def _remove_unpublished(root: RootPaths, folder: str) -> None:
     remove_tree(root.calls, folder)
 
 
-def _flush_move(root: RootPaths, *, source: str, target: str) -> None:
+def flush_move(root: RootPaths, *, source: str, target: str) -> None:
     """Make a rename durable, the new name first: the old one may vanish only when the new one cannot."""
     flush_folder(root.calls, target)
     if source != target:
@@ -179,7 +202,7 @@ def _describe(root: RootPaths, token: TrashToken, place: str) -> Trashed | None:
 
 def _find(root: RootPaths, token: TrashToken) -> str:
     """The folder in which a token with a checkpoint lies."""
-    for place in _places(root):
+    for place in places(root):
         if _describe(root, token, place) is not None:
             return place
     raise not_in_trash(f"{root.trash}/{token}", root.path)
@@ -189,7 +212,7 @@ def read(root: RootPaths, text: str) -> bytes:
     """The manifest of what lies in the trash under a token."""
     token = TrashToken.parse(text, root.trash)
     with typed_errors(f"{root.trash}/{token}", "could not be read"):
-        for place in _places(root):
+        for place in places(root):
             with suppress(FileNotFoundError):
                 return read_manifest(root.calls, f"{place}/{token}")
         raise not_in_trash(f"{root.trash}/{token}", root.path)
@@ -204,7 +227,7 @@ def bring_back(root: RootPaths, text: str) -> str:
         make_folder(root.calls, root.checkpoints)
         _move_back(root, f"{place}/{token}", token.name)
     with in_doubt(target, "it was brought back"):
-        _flush_move(root, source=place, target=root.checkpoints)
+        flush_move(root, source=place, target=root.checkpoints)
     return token.name
 
 
@@ -242,7 +265,7 @@ def clear_the_way(root: RootPaths, name: str) -> bool:
 
 def throw_files(root: RootPaths, name: str, files: Sequence[str]) -> str:
     """Move single files of ``name`` to the trash; those already gone are no error. Returns the folder they are in."""
-    bin_ = f"{root.trash}/{_last_token(root, name)}"
+    bin_ = f"{root.trash}/{last_token(root, name)}"
     make_folder(root.calls, root.trash)
     root.calls.mkdir(bin_)
     for file in files:
@@ -268,7 +291,7 @@ def purge(root: RootPaths, graces: Graces, tell: Tell = nobody) -> Purged:
     Each is renamed first, and that is flushed: nobody can bring back a checkpoint that is half removed.
     """
     calls = root.calls
-    left = [f"{place}/{text}" for place in _places(root) for text in list_folder(calls, place) if _is_doomed(text)]
+    left = [f"{place}/{text}" for place in places(root) for text in list_folder(calls, place) if _is_doomed(text)]
     over, waiting = _judge(root, graces)
     taken = [(token, path) for token, place in over if (path := _doom(root, token, place))]
     for place in sorted({os.path.dirname(path) for _, path in taken if _is_doomed(os.path.basename(path))}):
@@ -277,6 +300,8 @@ def purge(root: RootPaths, graces: Graces, tell: Tell = nobody) -> Purged:
     for token, path in taken:
         nbytes += remove_tree(calls, path)
         tell(str(token))
+    for path in _idle_words(root, graces):
+        remove_tree(calls, path)
     return Purged([str(token) for token, _ in taken], nbytes, waiting)
 
 
@@ -290,23 +315,36 @@ def overdue(root: RootPaths, graces: Graces) -> Purged:
 def _judge(root: RootPaths, graces: Graces) -> tuple[list[tuple[TrashToken, str]], list[Waiting]]:
     """What has waited for its grace, with the folder it lies in, and what has not yet."""
     now = root.calls.now()
-    aged = [(token, place, _age(root, token, place, now)) for token, place in _entries(root)]
+    held = [(token, place) for token, place in _entries(root) if not is_plain(root, f"{place}/{token}")]
+    aged = [(token, place, _age(root, token, place, now)) for token, place in held]
     left = [(token, place, graces.of_trash(str(token)) - age) for token, place, age in aged if age >= 0]
     over = [(token, place) for token, place, seconds in left if seconds <= 0]
     return over, [Waiting(key=str(token), seconds=seconds) for token, _, seconds in left if seconds > 0]
+
+
+def _idle_words(root: RootPaths, graces: Graces) -> list[str]:
+    """Words that a deletion was given up, which nobody needs any more.
+
+    Whoever was stopped in that deletion may go on at any time, so they stay as long as a checkpoint has that name, and
+    then for the grace of a process of another machine.
+    """
+    now = root.calls.now()
+    words = [(token, place) for token, place in _entries(root) if is_plain(root, f"{place}/{token}")]
+    idle = [(token, place) for token, place in words if not is_published(root, token.name)]
+    return [f"{place}/{token}" for token, place in idle if _age(root, token, place, now, kind=0) >= graces.foreign]
 
 
 def _is_doomed(text: str) -> bool:
     return text.startswith(_DOOMED) and TrashToken.find(text.removeprefix(_DOOMED)) is not None
 
 
-def _age(root: RootPaths, token: TrashToken, place: str, now: Moment) -> float:
+def _age(root: RootPaths, token: TrashToken, place: str, now: Moment, *, kind: int = os.O_DIRECTORY) -> float:
     """Seconds since a deletion; of another boot's, the least that file system and wall clock agree on."""
     known = token.age(now)
     if known is not None:
         return known
     try:
-        fd = root.calls.open(f"{place}/{token}", os.O_RDONLY | os.O_DIRECTORY)
+        fd = root.calls.open(f"{place}/{token}", os.O_RDONLY | kind)
     except OSError as error:
         if error.errno not in _NO_FOLDER:
             raise
@@ -343,12 +381,12 @@ def throw_version(root: RootPaths, name: str, folder: str) -> None:
     On a disk that has no room for that, it is removed.
     """
     try:
-        place = _put_away(root, folder, _last_token(root, name))
+        place = _put_away(root, folder, last_token(root, name))
     except FileNotFoundError:
         log.debug("%s: gone already", folder)
         return
     if place is not None:
-        _flush_move(root, source=root.staging, target=place)
+        flush_move(root, source=root.staging, target=place)
         return
     log.warning("%s: the version it replaced is removed at once; the disk has no room to keep it", name)
     remove_tree(root.calls, folder)

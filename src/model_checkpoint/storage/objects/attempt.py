@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from model_checkpoint.errors import CheckpointException, DurabilityUnknown, StepExists, StorageFailure
+from model_checkpoint.storage.contract.ending import EndingAttempt
 from model_checkpoint.storage.contract.failures import attempt_over, misused, not_sealed
 from model_checkpoint.storage.contract.names import MANIFEST, check_name, check_new_file
 from model_checkpoint.storage.contract.store import FileStat
@@ -21,7 +22,7 @@ from model_checkpoint.storage.objects.writer import COPY_BYTES, Buffers, ObjectC
 _TRIES = 16
 
 
-class ObjectAttempt:
+class ObjectAttempt(EndingAttempt):
     """One attempt; see :class:`model_checkpoint.storage.contract.store.Attempt`."""
 
     def __init__(self, bucket: Bucket, name: str, attempt: str, *, buffers: Buffers) -> None:

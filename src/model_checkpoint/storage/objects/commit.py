@@ -3,6 +3,8 @@
 A new checkpoint is a create-only put; a replacement or a deletion is a put over exactly the version that was read.
 When an answer is lost, the manifest in place decides, by the attempt id kept with it. A failure that might still arrive
 late is fenced off by a manifest of no bytes; where that cannot be, the outcome is called unknown.
+
+What many ranks do together is decided before, by a create-only put of a verdict: whoever puts it first has decided.
 """
 
 from __future__ import annotations
@@ -17,9 +19,10 @@ from model_checkpoint.storage.contract.failures import name_taken
 from model_checkpoint.storage.contract.names import MANIFEST
 from model_checkpoint.storage.objects.requests.bucket import Bucket, Condition, FetchedObject, log
 from model_checkpoint.storage.objects.requests.failures import ConditionFailed, KeyMissing, undecided
-from model_checkpoint.storage.objects.requests.keys import manifest_key
+from model_checkpoint.storage.objects.requests.keys import manifest_key, verdict_key
 
 _TRIES = 16
+GIVEN_UP = b""  # the verdict that nothing is to be published, or deleted
 _DOUBTS = 3  # on top of what obstore repeats itself
 _REFUSALS = (ConditionFailed, KeyMissing)
 _ATTEMPT, _HOME = "mckptattempt", "mckpthome"  # letters only: some stores allow no more
@@ -168,3 +171,21 @@ def _fence(bucket: Bucket, name: str, draft: ManifestPut, condition: Condition, 
             return
         raise undecided(where, failure) from error
     raise failure
+
+
+def decide(bucket: Bucket, attempt: str, word: bytes) -> bytes:
+    """Put a verdict unless there is one; return the one that is there. A lost answer is asked for again.
+
+    One that was carried out goes: who finds that, and puts another, must look whether anything is left to decide.
+    """
+    for _ in range(_TRIES):
+        try:
+            bucket.put_if(verdict_key(attempt), word, None)
+        except StorageFailure:
+            try:
+                return bytes(bucket.get(verdict_key(attempt)).data)
+            except KeyMissing:
+                continue
+        return word
+    where = bucket.where(verdict_key(attempt))
+    raise StorageFailure(f"{where}: no verdict could be put there. Check the object store, then try again.", where)

@@ -16,7 +16,7 @@ from model_checkpoint.errors import CheckpointException, RootNotShared, StepExis
 from model_checkpoint.storage.contract.failures import attempt_over
 from model_checkpoint.storage.contract.store import FileStat
 from model_checkpoint.storage.objects.attempt import ObjectAttempt
-from model_checkpoint.storage.objects.commit import ManifestPut, commit, find
+from model_checkpoint.storage.objects.commit import GIVEN_UP, ManifestPut, commit, decide, find
 from model_checkpoint.storage.objects.folder import list_folder
 from model_checkpoint.storage.objects.leases import read_claim
 from model_checkpoint.storage.objects.reader import ObjectReader, gone
@@ -27,7 +27,6 @@ from model_checkpoint.storage.objects.requests.parallel import in_parallel
 from model_checkpoint.storage.objects.writer import Buffers, stamp_of
 
 _TRIES = 16
-_GIVEN_UP = b""  # the verdict that nothing is to be published
 
 
 class AttemptVerdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,7 +71,7 @@ class JointObjectAttempt(ObjectAttempt):
         """Decide, unless the others have decided already, then make the checkpoint visible."""
         self._require_open()
         decided = msgspec.msgpack.encode(AttemptVerdict(manifest=bytes(manifest), replace=replace, whole=self._whole))
-        if _decide(self._bucket, self._attempt, decided) != decided:
+        if decide(self._bucket, self._attempt, decided) != decided:
             raise StorageFailure(
                 f"{self._where}: other ranks have given this attempt up. Begin a new one.",
                 self._where,
@@ -86,11 +85,8 @@ class JointObjectAttempt(ObjectAttempt):
 
     def abort(self) -> None:
         """Remove what is there; what other ranks are still uploading is left to recovery, with the lease."""
-        if self._over:
+        if not self._stop():
             return
-        self._over = True
-        for writer in self._writers.values():
-            writer.give_up()
         try:
             in_parallel(self._bucket.delete, [file_key(self._name, stored) for stored in self._stored()])
         except CheckpointException as error:
@@ -126,35 +122,15 @@ class JoinedObjectAttempt(JointObjectAttempt):
 
     def abort(self) -> None:
         """Close what is open; the files are removed by whoever clears up behind rank 0."""
-        if not self._over:
-            self._over = True
-            for writer in self._writers.values():
-                writer.give_up()
-
-
-def _decide(bucket: Bucket, attempt: str, word: bytes) -> bytes:
-    """Put a verdict unless there is one; return the one that is there. A lost answer is asked for again."""
-    for _ in range(_TRIES):
-        try:
-            bucket.put_if(verdict_key(attempt), word, None)
-        except ConditionFailed:
-            return bytes(bucket.get(verdict_key(attempt)).data)
-        except StorageFailure:
-            try:
-                return bytes(bucket.get(verdict_key(attempt)).data)
-            except KeyMissing:
-                continue
-        return word
-    where = bucket.where(verdict_key(attempt))
-    raise StorageFailure(f"{where}: no verdict could be put there. Check the object store, then save again.", where)
+        self._stop()
 
 
 def settle(bucket: Bucket, name: str, attempt: str) -> bool:
     """End an attempt for good; see :meth:`model_checkpoint.storage.contract.shared.SharedStore.settle`."""
     if _is_in_place(bucket, name, attempt):
         return True
-    decided = _decide(bucket, attempt, _GIVEN_UP)
-    if decided == _GIVEN_UP:
+    decided = decide(bucket, attempt, GIVEN_UP)
+    if decided == GIVEN_UP:
         return _is_in_place(bucket, name, attempt)  # a verdict that was carried out meanwhile is gone by now
     verdict = _VERDICTS.decode(decided)
     for _ in range(_TRIES):

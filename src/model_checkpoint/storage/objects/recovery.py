@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from model_checkpoint.options import Graces
-from model_checkpoint.storage.contract.names import is_name
+from model_checkpoint.storage.contract.names import TrashToken, is_name
 from model_checkpoint.storage.contract.store import Swept, Tell, Waiting, nobody
 from model_checkpoint.storage.objects import copied_trash, trash
 from model_checkpoint.storage.objects.folder import Folder, FolderState, list_folders, steady_state
@@ -177,9 +177,17 @@ def _clear_orphans(bucket: Bucket, survey: _Survey, graces: Graces) -> int:
             abort_upload(bucket, upload)
     for item in bucket.list(STAGING):
         age = survey.age(item.modified)
-        if (item.key.endswith(CLOCK) and age >= bucket.term) or (item.key.endswith(VERDICT) and age >= grace):
+        idle = item.key.endswith(VERDICT) and age >= grace and not _holds_back(survey, item.key)
+        if idle or (item.key.endswith(CLOCK) and age >= bucket.term):
             bucket.delete(item.key)
     return nbytes
+
+
+def _holds_back(survey: _Survey, verdict: str) -> bool:
+    """Whether it is about the deletion of a checkpoint that is there: who was stopped in that may go on at any time."""
+    token = TrashToken.find(verdict.removeprefix(f"{STAGING}/").removesuffix(VERDICT))
+    folder = survey.folders.get(token.name) if token is not None else None
+    return folder is not None and folder.published
 
 
 def _may_hold_strays(folder: Folder) -> bool:

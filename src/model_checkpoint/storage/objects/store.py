@@ -13,7 +13,7 @@ from typing import Any
 from model_checkpoint.errors import CheckpointException
 from model_checkpoint.options import Graces
 from model_checkpoint.storage.contract.failures import no_such_checkpoint
-from model_checkpoint.storage.contract.names import MANIFEST, check_attempt, check_name, is_name
+from model_checkpoint.storage.contract.names import MANIFEST, TrashToken, check_attempt, check_name, is_name
 from model_checkpoint.storage.contract.sidecars import SidecarRead
 from model_checkpoint.storage.contract.stamping import StampsRead
 from model_checkpoint.storage.contract.store import FileStat, ManifestRead, Swept, Tell, Trashed, nobody
@@ -212,6 +212,18 @@ class ObjectStore:
     def discard(self, name: str) -> Trashed:
         """Delete a published checkpoint; its files stay where they are until its grace is over."""
         return object_trash.discard(self._bucket, check_name(name, self.url))
+
+    def plan_discard(self, name: str) -> str:
+        """A token for the deletion of ``name``."""
+        return str(TrashToken.fresh(check_name(name, self.url)))
+
+    def discard_planned(self, token: str) -> None:
+        """Delete a published checkpoint, unless that was given up."""
+        object_trash.discard_planned(self._bucket, TrashToken.parse(token, self.url))
+
+    def settle_discard(self, token: str) -> bool:
+        """End a deletion of many ranks for good; whether the checkpoint is gone."""
+        return object_trash.settle_discard(self._bucket, TrashToken.parse(token, self.url))
 
     def trash(self) -> list[Trashed]:
         """What can be brought back, in the order of deletion."""

@@ -15,12 +15,12 @@ from datetime import datetime
 
 import msgspec
 
-from model_checkpoint.errors import StorageFailure
-from model_checkpoint.storage.contract.failures import name_taken_again, no_such_checkpoint, not_in_trash
+from model_checkpoint.errors import CheckpointException, CheckpointNotFound, StorageFailure
+from model_checkpoint.storage.contract.failures import deletion_over, name_taken_again, no_such_checkpoint, not_in_trash
 from model_checkpoint.storage.contract.names import MANIFEST, TrashToken
 from model_checkpoint.storage.contract.store import Tell, Trashed, nobody
 from model_checkpoint.storage.objects import copied_trash
-from model_checkpoint.storage.objects.commit import CurrentManifest, ManifestPut, commit, find, put_of
+from model_checkpoint.storage.objects.commit import GIVEN_UP, CurrentManifest, ManifestPut, commit, decide, find, put_of
 from model_checkpoint.storage.objects.folder import (
     DeletedFiles,
     Folder,
@@ -33,7 +33,7 @@ from model_checkpoint.storage.objects.folder import (
     steady_state,
 )
 from model_checkpoint.storage.objects.leases import prove
-from model_checkpoint.storage.objects.requests.bucket import Bucket, FetchedObject, ObjectMeta
+from model_checkpoint.storage.objects.requests.bucket import Bucket, FetchedObject, ObjectMeta, log
 from model_checkpoint.storage.objects.requests.failures import ConditionFailed, KeyMissing
 from model_checkpoint.storage.objects.requests.keys import (
     CHECKPOINTS,
@@ -42,6 +42,7 @@ from model_checkpoint.storage.objects.requests.keys import (
     deleted_key,
     file_key,
     manifest_key,
+    verdict_key,
 )
 from model_checkpoint.storage.objects.requests.parallel import in_parallel, map_in_order
 
@@ -51,12 +52,12 @@ _TRIES = 16
 # --- deleting --------------------------------------------------------------------------------------------------------
 
 
-def discard(bucket: Bucket, name: str) -> Trashed:
-    """Delete a published checkpoint so that it can be brought back."""
+def discard(bucket: Bucket, name: str, *, only: str | None = None) -> Trashed:
+    """Delete a published checkpoint so that it can be brought back; with ``only``, if it is that version."""
     where = bucket.where(f"{CHECKPOINTS}/{name}")
     for _ in range(_TRIES):
         found = find(bucket, name)
-        if found is None:
+        if found is None or only not in (None, found.identity):
             raise no_such_checkpoint(where, bucket.address.url)
         prove(bucket)
         files = {stored: item.size for stored, item in files_of(bucket, found, name).items()}
@@ -70,6 +71,41 @@ def discard(bucket: Bucket, name: str) -> Trashed:
             nbytes = len(found.data) + sum(files.values())
             return Trashed(name=name, token=str(token), deleted=deleted, nbytes=nbytes)
     raise StorageFailure(f"{where}: is being replaced all the time. Stop that, then delete it.", where)
+
+
+def discard_planned(bucket: Bucket, token: TrashToken) -> None:
+    """Decide that a checkpoint is deleted, unless others have decided that it is kept, then delete it."""
+    where, found = bucket.where(f"{CHECKPOINTS}/{token.name}"), find(bucket, token.name)
+    if found is None:
+        raise no_such_checkpoint(where, bucket.address.url)
+    prove(bucket)
+    word = found.identity.encode()
+    if decide(bucket, str(token), word) != word:
+        raise deletion_over(where)
+    _carry_out(bucket, token, word)
+
+
+def settle_discard(bucket: Bucket, token: TrashToken) -> bool:
+    """End a deletion for good; see :meth:`model_checkpoint.storage.contract.shared.SharedTrash.settle_discard`."""
+    if find(bucket, token.name) is None:
+        return True
+    decided = decide(bucket, str(token), GIVEN_UP)
+    if decided == GIVEN_UP:
+        return find(bucket, token.name) is None  # a verdict that was carried out meanwhile is gone by now
+    _carry_out(bucket, token, decided)
+    return True
+
+
+def _carry_out(bucket: Bucket, token: TrashToken, decided: bytes) -> None:
+    """Delete the version that was decided about; whoever else does the same may be quicker."""
+    try:
+        discard(bucket, token.name, only=decided.decode())
+    except CheckpointNotFound:
+        log.debug("%s: deleted already", token)
+    try:
+        bucket.delete(verdict_key(str(token)))
+    except CheckpointException as error:
+        log.warning("%s: its verdict stays until the next recovery (%s)", token, error)
 
 
 def set_aside(bucket: Bucket, name: str, found: CurrentManifest, files: dict[str, int]) -> TrashToken:

@@ -10,7 +10,8 @@ import numpy as np
 
 from model_checkpoint.errors import StructureMismatch
 from model_checkpoint.tree.arrays.frameworks import loaded
-from model_checkpoint.tree.values.standard_codecs import numpy_state, random_state, set_random_state
+from model_checkpoint.tree.values.numpy_generators import numpy_state
+from model_checkpoint.tree.values.standard_codecs import random_state, set_random_state
 
 
 class RngState:

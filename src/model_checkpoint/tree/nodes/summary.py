@@ -35,6 +35,7 @@ _MARKS = {  # what a bare state_dict is by keys that all of its kind have
 }
 _APART = MAPPINGS | {"dc", "nt"}  # what has parts with names of their own
 _COUNTERS = ("step", "global_step", "epoch", "iteration")
+_SCHEDULED = "initial_lr"  # what every scheduler of torch leaves in the groups of its optimizer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +72,8 @@ def summary(tree: Node, entries: Sequence[Entry]) -> TreeSummary:
     counted: set[int] = set()
     parts = [_part(name, node, entries, counted) for name, node in top]
     present = set(_present(tree, "", entries))
+    if "optimizer" in present and not _is_scheduled(tree):
+        present.add("scheduler")  # there was none, or it has no state of its own, as in Optax and Keras
     absent = [what for what, kind in _WANTED.items() if kind not in present]
     if "step" not in present:
         absent.append("step")
@@ -113,6 +116,14 @@ def _present(node: Node, key: str, entries: Sequence[Entry]) -> Iterator[str]:
         yield from _array_kinds(node, key, entries)
     for name, item in under if _kind(node) == "data" else ():
         yield from _present(item, name, entries)
+
+
+def _is_scheduled(node: Node) -> bool:
+    """Whether an optimizer in it had a scheduler, by the mark that leaves; moments and weights are not looked at."""
+    if not isinstance(node, list) or _kind(node) == "module":
+        return False
+    under = [(name, item) for name, item in children(node, "") if not name.startswith("state")]
+    return any(name == _SCHEDULED or _is_scheduled(item) for name, item in under)
 
 
 def _array_kinds(node: list[Any], key: str, entries: Sequence[Entry]) -> Iterator[str]:

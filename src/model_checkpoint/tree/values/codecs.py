@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from model_checkpoint.errors import ClassUnavailable, UnsupportedType
-from model_checkpoint.tree.values.standard_codecs import STANDARD
+from model_checkpoint.tree.values.standard_codecs import STANDARD, StandardCodec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,10 +22,13 @@ class Codec:
     fill: Callable[[Any, Any], None] | None = None
 
 
-_BY_NAME: dict[str, Codec] = {
-    one.name: Codec(cls=one.cls, name=one.name, encode=one.encode, decode=one.decode, fill=one.fill) for one in STANDARD
-}
+def _of_standard(one: StandardCodec) -> Codec:
+    return Codec(cls=one.cls, name=one.name, encode=one.encode, decode=one.decode, fill=one.fill)
+
+
+_BY_NAME: dict[str, Codec] = {one.name: _of_standard(one) for one in STANDARD}
 _BY_TYPE: dict[type, Codec] = {codec.cls: codec for codec in _BY_NAME.values() if codec.cls is not defaultdict}
+_GENERATORS = "numpy.random."  # what their names, and the modules of their classes, begin with
 
 
 def register_codec(
@@ -57,6 +60,7 @@ def register_codec(
             f"register_codec: takes a class and two callables, got {cls!r}, {encode!r}, {decode!r}. "
             "Pass the class itself, a function to plain data, and one back."
         )
+    _learn_generators(cls.__module__)
     label = name or f"{cls.__module__}.{cls.__qualname__}"
     other = _BY_NAME.get(label)
     if other is not None and (other.cls.__module__, other.cls.__qualname__) != (cls.__module__, cls.__qualname__):
@@ -70,14 +74,30 @@ def register_codec(
 
 def codec_of(cls: type) -> Codec | None:
     """Return the codec of exactly ``cls``, or None."""
-    return _BY_TYPE.get(cls)
+    found = _BY_TYPE.get(cls)
+    if found is None and cls.__module__.startswith(_GENERATORS):
+        _learn_generators(cls.__module__)
+        return _BY_TYPE.get(cls)
+    return found
 
 
 def codec_named(name: str) -> Codec:
     """Return the codec recorded as ``name``."""
+    _learn_generators(name)
     if name not in _BY_NAME:
         raise ClassUnavailable(
             f"codec {name}: the checkpoint needs it and it is not registered. Import the module that calls "
             "register_codec for it, or load without it (parts=)."
         )
     return _BY_NAME[name]
+
+
+def _learn_generators(name: str) -> None:
+    """Learn how NumPy's generators are saved when the first is met: most states have none, and they take importing."""
+    if not name.startswith(_GENERATORS):
+        return
+    from model_checkpoint.tree.values.numpy_generators import NUMPY_GENERATORS
+
+    for codec in map(_of_standard, NUMPY_GENERATORS):
+        if codec.name not in _BY_NAME:
+            _BY_NAME[codec.name] = _BY_TYPE[codec.cls] = codec

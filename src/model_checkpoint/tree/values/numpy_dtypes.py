@@ -6,10 +6,9 @@ import json
 import platform
 import re
 import sys
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from model_checkpoint.errors import ManifestInvalid, UnsupportedType
@@ -20,12 +19,17 @@ PLATFORM = f"{platform.machine()}-{sys.byteorder}-{np.dtype(np.longdouble).items
 
 _TIME = re.compile(r"(datetime64|timedelta64)(\[[0-9]*(Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)(/[0-9]+)?\])?")
 _TEXT = re.compile(r"([<>]U|\|S|\|V)[0-9]{1,9}")
+_OWN_NUMBERS = {np.dtype(code).name for code in "?bBhHiIlLqQefdFD"}
 _LONG = {"longdouble": np.longdouble, "clongdouble": np.clongdouble}
-_EXTRA = {
-    name: np.dtype(kind)
-    for name, kind in vars(ml_dtypes).items()
-    if isinstance(kind, type) and issubclass(kind, np.generic)
-}
+
+
+@cache
+def _extra() -> dict[str, np.dtype[Any]]:
+    """What NumPy itself does not have, by name; most states have none of it."""
+    import ml_dtypes
+
+    kinds = {name: kind for name, kind in vars(ml_dtypes).items() if isinstance(kind, type)}
+    return {name: np.dtype(kind) for name, kind in kinds.items() if issubclass(kind, np.generic)}
 
 
 @lru_cache(maxsize=4096)
@@ -51,7 +55,7 @@ def _numeric(dtype: np.dtype[Any]) -> DType:
     name = dtype.name
     known = ticks(name) if dtype.kind in "mM" else number(name)
     if known is None:
-        if _EXTRA.get(name) != dtype:
+        if _extra().get(name) != dtype:
             raise no_codec(np.ndarray, f"cannot save an array of dtype {dtype}")
         return raw(name, dtype.itemsize)
     if dtype.isnative:
@@ -86,14 +90,16 @@ def from_name(name: str) -> np.dtype[Any]:
     if plain in _LONG or "@" in plain:
         return _long_named(name)
     if _TIME.fullmatch(plain) or _TEXT.fullmatch(name) or number(plain) is not None:
-        dtype = _EXTRA.get(plain) or _named(name if _TEXT.fullmatch(name) else plain)
+        dtype = _named(name if _TEXT.fullmatch(name) else plain)
         return dtype.newbyteorder(">") if name.startswith(">") else dtype
-    if name in _EXTRA:
-        return _EXTRA[name]
+    if name in _extra():
+        return _extra()[name]
     raise UnsupportedType(f"dtype {name}: NumPy cannot hold it. Load with the framework that saved it.")
 
 
 def _named(name: str) -> np.dtype[Any]:
+    if name not in _OWN_NUMBERS and number(name) is not None and name in _extra():
+        return _extra()[name]
     try:
         return np.dtype(name)
     except (TypeError, ValueError, OverflowError) as error:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from model_checkpoint.errors import CheckpointException
 from model_checkpoint.manifest import Node
+from model_checkpoint.manifest.scalars import unpack_number
 from model_checkpoint.tree.nodes.walk import ARRAYS, leaves, tag_of
-from model_checkpoint.tree.values import values
 
 _LONGEST = 80
 
@@ -29,13 +29,17 @@ def shorten(node: Node) -> str:
     """
     try:
         text = _text(node)
-    except (CheckpointException, ValueError, RecursionError):  # no value any save writes, or a number without end
+    except (CheckpointException, ArithmeticError, ValueError, RecursionError):  # what no save writes, or has no end
         text = "?"
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
 def _text(node: Node) -> str:
     match node:
+        case None | bool() | int() | str():
+            return repr(node)
+        case ["f" | "i", *_]:
+            return repr(unpack_number(node))
         case ["e", str(cls), str(name), *_]:
             return f"{cls}.{name}"
         case ["d" | "k" | "o", *_]:
@@ -44,4 +48,6 @@ def _text(node: Node) -> str:
             return f"[{', '.join(map(_text, members))}]"
         case [str(tag), *_] if tag.startswith("torch."):
             return " ".join(map(str, node))
-    return repr(values.unpack_value(node))
+    from model_checkpoint.tree.values.values import unpack_value  # brings NumPy, which numbers and texts do without
+
+    return repr(unpack_value(node))

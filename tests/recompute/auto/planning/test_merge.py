@@ -62,3 +62,24 @@ def test_a_chain_within_the_limit_stays_as_it_is():
 
     assert merge_chain(chain, limit=4) == (chain, [range(i, i + 1) for i in range(4)])
     assert len(merge_chain(chain, limit=3)[1]) < 4
+
+
+@pytest.mark.parametrize(
+    ("saved", "groups"),
+    [
+        ([0] * 11 + [12], [range(8), range(8, 12)]),  # the first would never have its share of bytes
+        ([12] + [0] * 11, [range(4), range(4, 12)]),
+        ([1] * 12, [range(4), range(4, 8), range(8, 12)]),
+    ],
+    ids=["bytes at the end", "bytes at the start", "even"],
+)
+def test_a_group_ends_with_its_share_of_bytes_and_stages_or_at_twice_those_stages(saved, groups):
+    stages = [
+        Stage(
+            output=4, gradient=4, bare=1, bare_peak=4,
+            modes=(Mode(name="full", forward=1, backward=2, saved=size, forward_peak=size, backward_peak=size),),
+        )
+        for size in saved
+    ]  # fmt: skip
+
+    assert merge_chain(Chain(stages=tuple(stages)), limit=3)[1] == groups

@@ -119,6 +119,10 @@ def test_under_autocast_a_cast_by_hand_is_not_held_and_gradients_are_the_same(ki
     assert saved_by_dropping(CASTS[kind], "drop", bfloat16) == STAGES * 64 * WIDTH * 8
 
 
+def test_a_cheap_result_of_a_function_called_by_keywords_alone_is_held_and_gradients_are_the_same():
+    assert saved_by_dropping(lambda: Call(lambda x: F.gelu(input=x)), "drop") == 0
+
+
 def test_the_peak_of_a_step_falls_by_what_is_not_held():
     torch.manual_seed(0)
     model, x = nn.Sequential(*[Cheap(nn.GELU()) for _ in range(STAGES)]), torch.randn(64, WIDTH)

@@ -10,8 +10,8 @@ from obstore.store import MemoryStore
 from model_checkpoint.errors import CheckpointException, DurabilityUnknown, StepExists, StorageFailure
 from model_checkpoint.options import Graces
 from model_checkpoint.storage import ObjectStore
-from model_checkpoint.storage.objects import joint_attempt, leases
-from model_checkpoint.storage.objects.commit import ManifestPut, commit, find, look
+from model_checkpoint.storage.objects import leases
+from model_checkpoint.storage.objects.commit import ManifestPut, commit, decide, find, look
 from model_checkpoint.storage.objects.folder import steady_state
 from model_checkpoint.storage.objects.leases import Lease, LeaseRecord, prove, read_claim, seconds_left, store_time
 from model_checkpoint.storage.objects.requests.bucket import Address, Bucket
@@ -143,15 +143,15 @@ def test_a_manifest_that_was_copied_there_tells_its_attempt_itself(bucket, clien
 def test_a_verdict_whose_answer_was_lost_is_asked_for(bucket, made):
     bucket.lost, bucket.made = 1, made
 
-    assert joint_attempt._decide(bucket, "a1", b"yes") == b"yes"
-    assert joint_attempt._decide(bucket, "a1", b"no") == b"yes"
+    assert decide(bucket, "a1", b"yes") == b"yes"
+    assert decide(bucket, "a1", b"no") == b"yes"
 
 
 def test_without_any_verdict_nothing_is_decided(bucket):
     bucket.lost, bucket.made = 99, False
 
     with pytest.raises(StorageFailure, match=r"a1\.verdict: no verdict could be put there"):
-        joint_attempt._decide(bucket, "a1", b"yes")
+        decide(bucket, "a1", b"yes")
 
 
 # --- conditions ------------------------------------------------------------------------------------------------------

@@ -5,9 +5,9 @@
 two attempts ever write one key. A manifest of no bytes says that the checkpoint was deleted: objects cannot be removed
 on condition everywhere, but they can be replaced on condition. The files of a deleted version stay where they are, and
 beside them ``manifest.json~<number>~<salt>``, its manifest, and ``files.json~<number>~<salt>``, which are its files.
-``.staging/<attempt>.lease`` says who is at work, ``.staging/<attempt>.verdict`` what many ranks have decided;
-``.trash/<token>/<file>`` was replaced by a repair, or deleted by a version that made copies; ``.sidecars/<key>`` are
-pins, tags, notes and the like.
+``.staging/<attempt>.lease`` says who is at work, ``.staging/<attempt>.verdict`` what many ranks have decided, with
+the token of a deletion in place of the attempt; ``.trash/<token>/<file>`` was replaced by a repair, or deleted by a
+version that made copies; ``.sidecars/<key>`` are pins, tags, notes and the like.
 """
 
 from __future__ import annotations

@@ -1,0 +1,46 @@
+"""A checker may read any bytes of a file, and a result adds up what all of them have found."""
+
+import os
+
+import numpy as np
+import pytest
+
+import model_checkpoint as mc
+from model_checkpoint.distributed import ExceptionType, ValidationResult
+from model_checkpoint.distributed.records.checkpoint_metadata import metadata_of
+from model_checkpoint.distributed.validating.checkers import ShardFile
+from model_checkpoint.engine.root.listing import read_any_manifest
+from model_checkpoint.storage import open_store
+
+
+@pytest.mark.parametrize(
+    ("start", "stop"), [(0, None), (0, 10), (5, 10), (5, None), (0, 10**9), (10, 5), (0, 0), (7, 7)]
+)
+def test_the_bytes_of_a_file_are_read_as_they_are_stored(tmp_path, start, stop):
+    info = mc.save(tmp_path, {"w": np.arange(100)}, name="first")
+    store = open_store(tmp_path)
+    (shard,) = metadata_of(store, "first").shards
+    with open(os.path.join(info.path, shard.file_path), "rb") as file:
+        content = file.read()
+
+    data = ShardFile(store, read_any_manifest(store, "first"), shard.file_path)
+
+    assert data.size == shard.file_size == len(content)
+    assert data.read(start, stop) == content[start:stop]
+    assert data.damage() == []
+
+
+def test_a_result_is_as_good_as_the_worst_below_it():
+    whole, part, leaf = ValidationResult("whole"), ValidationResult("part"), ValidationResult()
+    whole.add_sub_results(part, ValidationResult("other"))
+    part.add_sub_results(leaf)
+    assert (whole.is_valid, whole.has_warnings, whole.get_summary()) == (True, False, "whole: valid")
+    assert (leaf.get_summary(), leaf.type) == ("valid", ExceptionType.VALIDATION_FAILED)
+
+    leaf.add_warning("odd")
+    assert (whole.is_valid, whole.has_warnings, whole.get_summary()) == (True, True, "warning: odd")
+    part.add_error("wrong")
+    assert (whole.is_valid, part.is_valid, leaf.is_valid) == (False, False, True)
+    whole.add_warning("strange")
+    assert whole.get_summary() == "part: error: wrong\nwhole: warning: strange\nwarning: odd"
+    assert [one.name for one in whole.walk()] == ["whole", "part", "", "other"]
