@@ -25,6 +25,25 @@ class BrokenReads(Syscalls):
         return super().preadv(fd, buffer, offset)
 
 
+class MeetingReads(Syscalls):
+    """A disk whose first array is read when all ranks have begun to read; then it breaks for the victim.
+
+    A rank that fails before the others were told to go on leaves them as they were: that is no load midway.
+    """
+
+    def __init__(self, all_read: threading.Barrier, *, breaks: bool):
+        super().__init__()
+        self._all_read, self._breaks, self._first = all_read, breaks, threading.Lock()
+
+    def preadv(self, fd, buffer, offset):
+        if len(buffer) >= ARRAY:
+            if self._first.acquire(blocking=False):
+                self._all_read.wait(60)
+            if self._breaks:
+                raise OSError(5, "Input/output error")
+        return super().preadv(fd, buffer, offset)
+
+
 class HeldReads(Syscalls):
     """A disk that gives arrays only when it is let."""
 
@@ -45,10 +64,10 @@ def root(tmp_path):
 
 @pytest.mark.parametrize("victim", [0, 1])
 def test_whose_objects_were_changed_says_so_and_the_others_raise_the_error_itself(root, victim):
-    live = [np.zeros_like(WEIGHTS) for _ in range(3)]
+    live, all_read = [np.zeros_like(WEIGHTS) for _ in range(3)], threading.Barrier(3)
 
     def load(ranks):
-        calls = BrokenReads() if ranks.rank == victim else Syscalls()
+        calls = MeetingReads(all_read, breaks=ranks.rank == victim)
         return mc.load(LocalStore(root, calls=calls), into={"w": live[ranks.rank]}, parts="w", coordinator=ranks)
 
     outcomes = on_ranks(3, load)
@@ -62,6 +81,18 @@ def test_whose_objects_were_changed_says_so_and_the_others_raise_the_error_itsel
         assert type(error.inner_exception) is StorageFailure
         assert f"rank {victim} of 3" in str(error)
         assert "Load again into the same objects" in str(error)
+
+
+def test_however_early_the_leader_fails_a_rank_says_that_it_was_changed_exactly_if_it_was(root):
+    live = [np.zeros_like(WEIGHTS) for _ in range(3)]
+
+    def load(ranks):
+        calls = Syscalls() if ranks.rank else BrokenReads()
+        return mc.load(LocalStore(root, calls=calls), into={"w": live[ranks.rank]}, parts="w", coordinator=ranks)
+
+    outcomes = on_ranks(3, load)
+
+    assert [type(one) is PartlyLoaded for one in outcomes] == [bool(one.any()) for one in live]
 
 
 def test_a_load_of_no_live_objects_changes_none(root):
