@@ -37,12 +37,13 @@ def test_who_heard_of_another_that_is_lost_raises_what_rank_0_says_in_the_end(ta
     ("exchange", "asked", "left"), [(False, 0, []), (True, 0, ["want0.0", "want0.1"]), (True, 1, ["want0.1"])]
 )
 def test_who_leaves_says_so_wherever_rank_0_may_wait_for_it(talk, exchange, asked, left):
-    words = [(0.0, "go0", 0, word(exchange=exchange, nested=[])), (0.0, "all-want0.0", 0, word(want=[]))]
+    words = [(0.0, "go0", 0, word(partners={"exchange": exchange, "machines": []}, nested=[]))]
+    words += [(0.0, "all-want0.0", 0, word(want={"all": {}}))]
     follow, ranks = talk(*words, rank=1)
     barrier = LoadBarrier(follow, 0)
-    barrier.ready("attempt", {})
+    barrier.ready("attempt", {}, 0)
     for _ in range(asked):
-        barrier._wanted_by_all([])
+        barrier._partners._agree({})
     ranks.said.clear()
 
     barrier.leave(KeyboardInterrupt())

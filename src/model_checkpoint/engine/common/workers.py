@@ -84,6 +84,43 @@ def run_all(worker: Callable[[Iterator[T]], None], items: Sequence[T], *, pace: 
         raise team.queue.error
 
 
+def run_beside(beside: Callable[[], None], work: Callable[[], None], *, stop: Callable[[], None]) -> None:
+    """Do both at once, ``work`` in the thread of the caller; raise the first error, after both have stopped.
+
+    ``stop`` is called when one of them fails, or the caller is interrupted: the other one must then end soon.
+    """
+    seat, errors = _Seat(), list[BaseException]()
+
+    def run() -> None:
+        if not seat.take():
+            return  # the starter was interrupted, or does it itself
+        try:
+            beside()
+        except BaseException as error:  # noqa: BLE001  # carried to the caller, who raises it
+            errors.append(error)
+            stop()
+        finally:
+            seat.leave()
+
+    try:
+        try:
+            threading.Thread(target=run, name="mckpt-beside", daemon=True).start()
+        except RuntimeError:  # the system has no thread left: one after the other
+            work()
+            run()
+        else:
+            work()
+            seat.wait()
+    except BaseException as error:  # noqa: BLE001  # raised when both have stopped
+        errors.append(error)
+        stop()
+        if seat.take():
+            seat.leave()
+        seat.wait()
+    if errors:
+        raise errors[0]
+
+
 class _Team(Generic[T]):
     """The threads of one call."""
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Protocol
 
 from model_checkpoint.engine.common.meter import Meter
 from model_checkpoint.engine.ranks.conversation import Changing, unguarded
@@ -24,6 +25,14 @@ from model_checkpoint.tree import Restore
 _SMALL = 1 << 16  # below this a plain slice copy beats a call that lets go of the GIL
 
 
+class SharedMedium(ChunkMedium, Protocol):
+    """What gives chunks to one of several ranks."""
+
+    def share(self, reads: Sequence[ChunkRead]) -> None:
+        """Say that others on this machine want what ``reads`` bring, so that it is not read from the medium again."""
+        ...
+
+
 def deliver(
     medium: ChunkReader,
     manifest: Manifest,
@@ -36,16 +45,16 @@ def deliver(
     boxes: Boxes,
     begin: float | None = None,
     whole_pieces: bool = False,
-    source: ChunkMedium | None = None,
+    source: SharedMedium | None = None,
     changing: Changing = unguarded,
 ) -> int:
     """Bring the bytes of ``needed`` entries to their targets; return how many.
 
     Chunks that are copied come from ``source``, which may have them from elsewhere than the medium. Where other ranks
-    load beside this one, it reads what they want, too, from the share ``begin`` of it on, and leaves it in the page
-    cache for them. With ``whole_pieces`` stored pieces are read as a whole. Every chunk is copied within ``changing``.
+    load beside this one, it reads what they want, too, from the share ``begin`` of it on, and shares it with
+    them. With ``whole_pieces`` stored pieces are read as a whole. Every chunk is copied within ``changing``.
     """
-    left = list(needed)
+    left, source = list(needed), medium if source is None else source
     if mapped:
         left = _adopt(medium, manifest, restore, left, check=check)
     with collector_paused():
@@ -55,9 +64,9 @@ def deliver(
         plain = [index for index in left if index not in boxed] if boxed else left
         reads = plan_reads(plain, manifest.entries, manifest.files, subchunks=parts)
         gather = BoxGather(manifest, boxed, boxes, begin=begin or 0.0, whole=whole_pieces, subchunks=parts)
-        if begin is not None and source in (None, medium):  # else each chunk is read by one of the ranks
+        if begin is not None:
             reads = begun_at(reads, begin)
-            medium.share([*reads, *gather.shared])
+            source.share([*reads, *gather.shared])
     meter = Meter("load", gather.nbytes + sum(read.stop - read.start for read in reads), emit)
     hand = _ChunkDelivery(manifest, targets, meter)
 
@@ -65,7 +74,7 @@ def deliver(
         whole, part = hand.touched()
         return _live_names(restore, whole), _live_names(restore, part | set(gather.touched))
 
-    chunks = _GuardedChunks(medium if source is None else source, lambda: changing(touched))
+    chunks = _GuardedChunks(source, lambda: changing(touched))
     try:
         chunks.read_chunks(reads, hand.place, hand.take)
         gather.run(chunks, meter, chunks.guard)

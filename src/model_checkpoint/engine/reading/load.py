@@ -301,7 +301,11 @@ def _agree(restore: tree.Restore, manifest: Manifest, request: LoadRequest, wher
     """Go on only if every rank can; return which layouts are read as FSDP2 cuts."""
     laid = restore.laid_out()
     if request.barrier is not None:
-        return request.barrier.ready(manifest.attempt, misfits(laid, request.view.program_rank))
+        return request.barrier.ready(
+            manifest.attempt,
+            misfits(laid, request.view.program_rank),
+            sum(manifest.entries[index].nbytes for index in restore.needed),
+        )
     if laid:
         raise needs_coordinator(restore.shard_names(), where, "load into")
     return ()

@@ -18,8 +18,9 @@ from model_checkpoint.engine.ranks.conversation import Conversation, Touched, as
 from model_checkpoint.engine.ranks.error_records import changed_here
 from model_checkpoint.engine.ranks.layout_inference import agreed
 from model_checkpoint.engine.ranks.words import Word
+from model_checkpoint.engine.reading.chunks.chunk_partners import ChunkPartners, find_partners
 from model_checkpoint.engine.reading.chunks.chunk_reader import ChunkReader
-from model_checkpoint.engine.reading.chunks.exchanged_chunks import ExchangedChunks, Wanted, in_common
+from model_checkpoint.engine.reading.deliver import SharedMedium
 from model_checkpoint.engine.root.listing import ListedCheckpoint, read_listed
 from model_checkpoint.engine.root.refs import Reference, choose, resolve
 from model_checkpoint.errors import (
@@ -46,7 +47,6 @@ PerRank = int | Callable[[int], int] | None
 LoadOne = Callable[[Store, ListedCheckpoint, Any, "LoadBarrier"], tuple[Any, LoadReport]]
 TryOne = Callable[[str, "LoadBarrier"], tuple[Any, LoadReport]]
 
-_ASKED = 2  # how often a load reads chunks: of whole arrays, and of arrays in pieces
 _PASSED_OVER = (CorruptedCheckpoint, IncompatibleVersion, StorageFailure, WrongReference)
 
 
@@ -67,7 +67,7 @@ class LoadBarrier:
 
     def __init__(self, talk: Conversation, turn: int) -> None:
         self._talk, self.turn = talk, turn
-        self._exchanges, self._asked = False, 0
+        self._partners = ChunkPartners(talk, turn)
         self.touched: Touched = lambda: ((), ())  # what this rank has changed so far
 
     def changing(self, touched: Touched) -> AbstractContextManager[None]:
@@ -84,49 +84,31 @@ class LoadBarrier:
 
         return hear
 
-    def ready(self, attempt: str, odd: dict[str, list[str]]) -> Sequence[str]:
+    def ready(self, attempt: str, odd: dict[str, list[str]], nbytes: int) -> Sequence[str]:
         """Wait until every rank is ready to change its state; return which layouts are read as FSDP2 cuts."""
         talk, topic = self._talk, f"ready{self.turn}"
-        word: Word = {"attempt": attempt, "misfits": odd, "exchanges": talk.exchange is not None}
-        if not talk.leads:
+        word: Word = {"attempt": attempt, "misfits": odd, "partner": self._partners.offer(nbytes)}
+        if talk.leads:
+            words = talk.hear_all(topic, word)
+            if len({one["attempt"] for one in words}) > 1:
+                raise WrongReference("the checkpoint was replaced while the ranks were opening it. Load again.")
+            go: Word = {"nested": agreed(words), "partners": find_partners([one["partner"] for one in words])}
+            talk.require_heard()
+            talk.say(f"go{self.turn}", go)
+        else:
             talk.say(topic, word)
             go = talk.hear_leader(f"go{self.turn}")
-            self._exchanges = go["exchange"]
-            nested: list[str] = go["nested"]
-            return nested
-        words = talk.hear_all(topic, word)
-        if len({one["attempt"] for one in words}) > 1:
-            raise WrongReference("the checkpoint was replaced while the ranks were opening it. Load again.")
-        made = agreed(words)
-        self._exchanges = talk.world_size > 1 and all(one["exchanges"] for one in words)
-        talk.require_heard()
-        talk.say(f"go{self.turn}", {"nested": made, "exchange": self._exchanges})
-        return made
+        self._partners.join(go["partners"])
+        nested: list[str] = go["nested"]
+        return nested
 
-    def shared(self, medium: ChunkReader, manifest: Manifest) -> ChunkReader | ExchangedChunks:
+    def shared(self, medium: ChunkReader, manifest: Manifest) -> SharedMedium:
         """Where chunks come from: the medium, or other ranks that have read them there."""
-        talk = self._talk
-        if not self._exchanges or talk.exchange is None:
-            return medium
-        return ExchangedChunks(
-            medium,
-            manifest,
-            rank=talk.rank,
-            world_size=talk.world_size,
-            exchange=talk.exchange,
-            agree=self._wanted_by_all,
-        )
+        return self._partners.source(medium, manifest)
 
-    def _wanted_by_all(self, wanted: Wanted) -> Wanted:
-        talk, topic = self._talk, f"want{self.turn}.{self._asked}"
-        self._asked += 1
-        if not talk.leads:
-            talk.say(topic, {"want": wanted})
-            found: Wanted = talk.hear_leader(f"all-{topic}", end=f"end{self.turn}")["want"]
-            return found
-        made = in_common([one["want"] for one in talk.hear_all(topic, {"want": wanted})])
-        talk.say(f"all-{topic}", {"want": made})
-        return made
+    def close(self) -> None:
+        """Let go of what other ranks could see."""
+        self._partners.close()
 
     def attended(self, work: Callable[[], T]) -> T:
         """Do ``work``, and be heard meanwhile; see :meth:`Conversation.attended`."""
@@ -157,8 +139,8 @@ class LoadBarrier:
             talk.fail(f"end{turn}", error, last=False)
             return
         talk.say_error(f"ready{turn}", error)
-        for asked in range(self._asked, _ASKED if self._exchanges else 0):
-            talk.say_error(f"want{turn}.{asked}", error)
+        for topic in self._partners.topics_left():
+            talk.say_error(topic, error)
         talk.say_error(f"done{turn}", error)
 
     def _lead_end(self, error: BaseException | None) -> None:
@@ -297,6 +279,8 @@ class _Tries:
         except BaseException as error:  # an interrupt: the others hear of it, and are not waited for
             barrier.leave(error)
             raise
+        finally:
+            barrier.close()
         return loaded
 
     def _end(self, barrier: LoadBarrier) -> None:

@@ -48,6 +48,11 @@ class Reader(Protocol):
 class CachedReader(Protocol):
     """A reader that may go around a cache which the readers of this machine have in common."""
 
+    @property
+    def around_cache(self) -> bool:
+        """Whether it does."""
+        ...
+
     def go_through_cache(self) -> None:
         """Leave what is read from now on in that cache."""
         ...

@@ -150,18 +150,11 @@ def _claim_of_this_process(*, attempt: str, name: str) -> LeaseRecord:
         name=name,
         host=os.uname().nodename,
         boot=host.boot_id(),
-        space=_pid_space(),
+        space=host.process_space(),
         pid=os.getpid(),
         born=_born(os.getpid()),
         nonce=secrets.token_hex(8),
     )
-
-
-def _pid_space() -> str:
-    try:
-        return os.readlink("/proc/self/ns/pid")
-    except OSError:
-        return ""
 
 
 def _born(pid: int) -> str:
@@ -178,7 +171,7 @@ def seconds_left(claim: LeaseRecord, age: float, graces: Graces, *, term: float)
 
     On another machine that is certain only after ``term`` seconds of silence, however short the graces.
     """
-    here = (os.uname().nodename, host.boot_id(), _pid_space())
+    here = (os.uname().nodename, host.boot_id(), host.process_space())
     if (claim.host, claim.boot, claim.space) != here or not claim.born:
         return max(graces.foreign, term) - age
     if claim.pid == os.getpid() and claim.born == _born(claim.pid):

@@ -111,8 +111,10 @@ class ChunkReader(OpenReaders[int]):
 
     def read_chunk(self, index: int, chunk: int, data: memoryview) -> None:
         """Fill ``data`` with one chunk that is stored as it is, as headers and the parts of ranks are; verify it."""
-        self.open(index).read_into(self._start_of(index, chunk), data)
-        self.verify_chunk(index, chunk, data)
+        start = self._start_of(index, chunk)
+        self.open(index).read_into(start, data)
+        if not self.is_healthy(ChunkRead(index, chunk, start, start + len(data), []), data):
+            raise self._mismatch(index, chunk)
 
     def _unpack(self, index: int, chunk: int, data: memoryview) -> None:
         """Read a frame, check its stored bytes, and only then unpack it, to no more than ``data`` holds."""
@@ -128,11 +130,9 @@ class ChunkReader(OpenReaders[int]):
         except FrameBroken as error:
             raise self._mismatch(index, chunk, because=f" ({error})") from error
 
-    def verify_chunk(self, index: int, chunk: int, data: memoryview) -> None:
-        """Raise unless ``data`` has the digest recorded for that chunk."""
-        start = self._start_of(index, chunk)
-        if not all(self._match([ChunkRead(index, chunk, start, start + len(data), [])], [data])):
-            raise self._mismatch(index, chunk)
+    def is_healthy(self, read: ChunkRead, data: memoryview) -> bool:
+        """Whether ``data``, which may come from elsewhere, has the digest recorded for that chunk."""
+        return all(self._match([read], [data]))
 
     def _mismatch(self, index: int, chunk: int, because: str = "") -> ChunkMismatch:
         record, start = self._manifest.files[index], self._start_of(index, chunk)
@@ -148,7 +148,12 @@ class ChunkReader(OpenReaders[int]):
             chunk=chunk,
         )
 
-    def share(self, reads: Iterable[ChunkRead]) -> None:
+    def is_far(self, read: ChunkRead) -> bool:
+        """Whether to read it again takes the medium: it is not in a cache of this machine, nor will it be."""
+        reader = self.open(read.file)
+        return not isinstance(reader, CachedReader) or reader.around_cache
+
+    def share(self, reads: Sequence[ChunkRead]) -> None:
         """Say that others on this machine want what ``reads`` bring, so that it is not read from the medium again."""
         for index in sorted({read.file for read in reads}):
             reader = self.open(index)

@@ -7,11 +7,11 @@ Whoever is handed a chunk verifies it as if the medium had given it. Where an ex
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from model_checkpoint.coordination import Exchange
 from model_checkpoint.engine.reading.chunks.chunk_reader import ChunkReader
-from model_checkpoint.errors import ChunkMismatch
+from model_checkpoint.engine.reading.chunks.common_chunks import Agree, ChunkKey, chunk_key, wanted_by_all, without
 from model_checkpoint.manifest import Manifest
 from model_checkpoint.options import MIB
 from model_checkpoint.plan import ChunkRead
@@ -20,10 +20,8 @@ log = logging.getLogger("model_checkpoint.load")
 
 _ROUND_BYTES = 32 * MIB  # of memory that holds what is handed around at a time, however many ranks there are
 
-Wanted = Mapping[str, Sequence[Sequence[int]]]  # chunks of files, by name, as runs [first, stop)
 Place = Callable[[ChunkRead], memoryview | None]
 Take = Callable[[ChunkRead, memoryview], None]
-Key = tuple[str, int]  # a chunk, by file and number, as all ranks call it
 
 
 class ExchangedChunks:
@@ -40,7 +38,7 @@ class ExchangedChunks:
         rank: int,
         world_size: int,
         exchange: Exchange,
-        agree: Callable[[Wanted], Wanted],
+        agree: Agree,
     ) -> None:
         self._medium, self._manifest = medium, manifest
         self._rank, self._world = rank, world_size
@@ -48,19 +46,15 @@ class ExchangedChunks:
 
     def read_chunks(self, reads: Sequence[ChunkRead], place: Place, take: Take) -> None:
         """Read and verify, what all ranks want together with them; all ranks make this call."""
-        whole = {self._key(read): read for read in reads if self._is_whole(read)}
-        common = list(_chunks(self._agree(_runs(whole))))
-        alone = set(common)
-        left = [read for read in reads if self._key(read) not in alone]
-        failed = self._hand_around([whole[key] for key in common], place, take)
-        self._medium.read_chunks([*failed, *left], place, take)
+        common = wanted_by_all(reads, self._manifest, self._agree)
+        failed = self._hand_around(common, place, take)
+        self._medium.read_chunks([*failed, *without(reads, common)], place, take)
 
-    def _key(self, read: ChunkRead) -> Key:
-        return self._manifest.files[read.file].name, read.chunk
+    def share(self, reads: Sequence[ChunkRead]) -> None:
+        """Nothing is read by more than one of the ranks."""
 
-    def _is_whole(self, read: ChunkRead) -> bool:
-        ends = self._manifest.files[read.file].ends
-        return read.chunk > 0 and (read.start, read.stop) == (ends[read.chunk - 1], ends[read.chunk])
+    def _key(self, read: ChunkRead) -> ChunkKey:
+        return chunk_key(self._manifest, read)
 
     def _hand_around(self, reads: Sequence[ChunkRead], place: Place, take: Take) -> list[ChunkRead]:
         """Read one's own and get those of the others, round by round; return what must be read after all."""
@@ -82,7 +76,7 @@ class ExchangedChunks:
                 )
                 works = False
             for owner, read, data in turn.slots:
-                good = read_well(read) if owner == self._rank else works and self._is_good(read, data)
+                good = read_well(read) if owner == self._rank else works and self._medium.is_healthy(read, data)
                 if not good:
                     failed.append(read)
                     continue
@@ -95,7 +89,7 @@ class ExchangedChunks:
     def _read_own(self, slots: Sequence[tuple[ChunkRead, memoryview]]) -> Callable[[ChunkRead], bool]:
         """Read what this rank gives to the others; return which of it can be given."""
         rooms = {self._key(read): data for read, data in slots}
-        good: set[Key] = set()
+        good: set[ChunkKey] = set()
         self._medium.read_chunks(
             [read for read, _ in slots],
             lambda read: rooms[self._key(read)],
@@ -103,13 +97,6 @@ class ExchangedChunks:
             blame=lambda read, error: log.warning("%s: %s", self._medium.where, error),  # read again, and raised, below
         )
         return lambda read: self._key(read) in good
-
-    def _is_good(self, read: ChunkRead, data: memoryview) -> bool:
-        try:
-            self._medium.verify_chunk(read.file, read.chunk, data)
-        except ChunkMismatch:
-            return False
-        return True
 
 
 class _Round:
@@ -148,34 +135,3 @@ def _rounds(reads: Sequence[ChunkRead]) -> Iterator[list[ChunkRead]]:
         room -= size
     if some:
         yield some
-
-
-def _runs(keys: Mapping[Key, object]) -> dict[str, list[list[int]]]:
-    """Chunks as runs, which takes little to tell."""
-    made: dict[str, list[list[int]]] = {}
-    for name, chunk in sorted(keys):
-        runs = made.setdefault(name, [])
-        if runs and runs[-1][1] == chunk:
-            runs[-1][1] = chunk + 1
-        else:
-            runs.append([chunk, chunk + 1])
-    return made
-
-
-def _chunks(wanted: Wanted) -> Iterator[Key]:
-    for name in sorted(wanted):
-        for first, stop in wanted[name]:
-            yield from ((name, chunk) for chunk in range(first, stop))
-
-
-def in_common(wanted: Sequence[Wanted]) -> Wanted:
-    """The chunks that everybody wants.
-
-    Example:
-        >>> in_common([{"a": [[1, 5]], "b": [[1, 2]]}, {"a": [[0, 2], [3, 9]]}])
-        {'a': [[1, 2], [3, 5]]}
-    """
-    common = set(_chunks(wanted[0]))
-    for one in wanted[1:]:
-        common &= set(_chunks(one))
-    return _runs(dict.fromkeys(common))

@@ -90,7 +90,7 @@ class LocalWriter:
     ) -> None:
         self._calls, self._path, self._fd, self._size = calls, path, fd, size
         self._direct, self._beat = direct, beat
-        self._around_cache = False
+        self.around_cache = False
         self._unit = 1
         self._written, self._counting = 0, threading.Lock()
         self._open = True
@@ -116,7 +116,7 @@ class LocalWriter:
     def _try_direct(self) -> None:
         try:
             self._calls.set_direct(self._fd, True)
-            self._around_cache = True
+            self.around_cache = True
             self._unit = DIRECT_ALIGNMENT
         except OSError as error:
             if error.errno not in NO_DIRECT:
@@ -146,7 +146,7 @@ class LocalWriter:
         with typed_errors(self._path, f"could not write {len(view)} bytes at {offset}", room=self._room):
             while done < len(view):
                 done += self._write_some(view[done:], offset + done)
-            if not self._around_cache:
+            if not self.around_cache:
                 with suppress(OSError):  # only a hint: the flush in seal is what counts
                     self._calls.start_writeback(self._fd, offset, len(view))
         with self._counting:
@@ -157,7 +157,7 @@ class LocalWriter:
 
     def _check(self, offset: int, length: int) -> None:
         require_within(self._path, offset, length, announced=self._size, room=self._padded, still_open=self._open)
-        if self._around_cache and (offset | length) % DIRECT_ALIGNMENT:
+        if self.around_cache and (offset | length) % DIRECT_ALIGNMENT:
             raise misused(self._path, f"offset {offset} and length {length} must be multiples of {DIRECT_ALIGNMENT}")
 
     def _write_some(self, view: memoryview, offset: int) -> int:
@@ -165,7 +165,7 @@ class LocalWriter:
         try:
             count = self._calls.pwrite(self._fd, view, offset)
         except OSError as error:
-            if error.errno not in NO_DIRECT or not self._around_cache:
+            if error.errno not in NO_DIRECT or not self.around_cache:
                 raise
             self._direct.give_up(self._path)
             self._calls.set_direct(self._fd, False)
@@ -245,7 +245,7 @@ class LocalReader:
     def __init__(self, calls: Syscalls, fd: int, *, size: int, around_cache: bool, folder: str, file: str) -> None:
         self._calls, self._fd, self._size = calls, fd, size
         self._folder, self._file = folder, file
-        self._around_cache = around_cache
+        self.around_cache = around_cache
         self._open = True
 
     @property
@@ -268,7 +268,7 @@ class LocalReader:
 
     def _read(self, offset: int, view: memoryview) -> int:
         """Read around the cache as long as the system lets us, else through it; return how much there was."""
-        if self._around_cache:
+        if self.around_cache:
             try:
                 return read_direct(self._calls, self._fd, offset, view)
             except OSError as error:
@@ -286,10 +286,10 @@ class LocalReader:
 
     def go_through_cache(self) -> None:
         """Leave what is read from now on in the page cache."""
-        if self._around_cache:
+        if self.around_cache:
             with typed_errors(self._folder, f"could not read {self._file}"):
                 self._calls.set_direct(self._fd, False)
-            self._around_cache = False
+            self.around_cache = False
 
     def map(self) -> memoryview | None:
         """The whole file as a private map; None where another machine could cut the file under it."""
