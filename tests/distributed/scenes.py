@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.distributed as dist
+from tests.distributed.cold_reads import ColdReads
 from tests.distributed.counted_calls import CountedCalls
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
@@ -319,6 +320,23 @@ def load_once(rank, world, folder, *, root, size, dies=None):
     got = mc.load(LocalStore(root, calls=calls), parts=names, coordinator=coordinator)
     assert sum(got[name].nbytes for name in names) == size
     assert all((got[name] == np.arange(len(got[name]), dtype=np.uint8) + i).all() for i, name in enumerate(names))
+    return calls.nbytes
+
+
+def load_shown(rank, world, folder, *, root, ends="", number=3):
+    """Load columns of what was saved in rows: each chunk holds some of every rank's. One rank may end midway."""
+    coordinator = join(patience=3.0 if ends else PATIENCE)
+
+    def before(read):
+        if ends and rank == 1 and read == number:
+            (Path(folder) / "midway").touch()
+            os.kill(os.getpid(), signal.SIGKILL if ends == "kill" else signal.SIGSTOP)
+
+    calls, whole = ColdReads(before), np.arange(24 << 20, dtype=np.float32).reshape(4096, -1)
+    width = whole.shape[1] // world
+    columns = RowsOf(np.zeros((4096, width), np.float32), global_shape=whole.shape, offsets=(0, width * rank))
+    mc.load(LocalStore(root, calls=calls), into={"w": columns}, coordinator=coordinator)
+    assert np.array_equal(columns.array, whole[:, width * rank : width * (rank + 1)])
     return calls.nbytes
 
 

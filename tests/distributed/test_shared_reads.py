@@ -1,38 +1,14 @@
-"""What several ranks of one machine want of a cold file is read from the medium by one of them."""
-
-import threading
+"""What ranks of one machine want of a cold file, too little to be shown, goes through the page cache."""
 
 import numpy as np
+from tests.distributed.cold_reads import MIB, ColdReads
 from tests.distributed.test_save_on_ranks import marked, save_all
 from tests.distributed.threads import all_well, on_ranks
 
 import model_checkpoint as mc
 from model_checkpoint.storage import LocalStore
-from model_checkpoint.storage.local.syscalls import Syscalls
 
-MIB = 1 << 20
 ROWS = (np.arange(48 * MIB) % 251).astype(np.uint8).reshape(24, 2 * MIB)
-
-
-class ColdReads(Syscalls):
-    """A system whose page cache is always empty, and which notes how each large read goes."""
-
-    def __init__(self):
-        super().__init__()
-        self.direct, self.reads, self._guard = {}, [], threading.Lock()
-
-    def resident(self, fd, size):
-        return 0.0
-
-    def set_direct(self, fd, on):
-        super().set_direct(fd, on)
-        self.direct[fd] = on
-
-    def preadv(self, fd, buffer, offset):
-        if len(buffer) >= MIB:
-            with self._guard:
-                self.reads.append((self.direct.get(fd, False), offset))
-        return super().preadv(fd, buffer, offset)
 
 
 def load_cold(root, live, coordinator=None):
