@@ -20,6 +20,7 @@ from model_checkpoint.engine.common.workers import run_beside
 from model_checkpoint.engine.reading.chunks import chunk_partners, shared_slots
 from model_checkpoint.engine.reading.chunks.chunk_partners import find_partners
 from model_checkpoint.engine.reading.chunks.shared_slots import Alone, OwnSlots, WaitLimit, slots_each, slots_of
+from model_checkpoint.storage import ObjectStore
 from model_checkpoint.storage.contract import host
 from model_checkpoint.storage.local.store import LocalStore
 
@@ -87,6 +88,25 @@ def test_what_is_in_the_page_cache_is_read_from_there(tmp_path):
     mc.save(tmp_path, {"w": ROWS}, step=1)
 
     assert min(nbytes(load_whole(tmp_path, 2, calls=lambda rank: WarmReads()))) > SIZE
+
+
+@pytest.mark.slow
+def test_what_all_ranks_want_of_a_bucket_is_fetched_once(moto, monkeypatch):
+    root = ObjectStore("s3://bucket/shown", store=moto.client("bucket"))
+    mc.save(root, {"w": ROWS}, step=1)
+    copy, shown = shared_slots.stream_copy, []
+
+    def count(room, data):
+        shown.append(len(data))
+        copy(room, data)
+
+    monkeypatch.setattr(shared_slots, "stream_copy", count)
+
+    def work(ranks):
+        return np.array_equal(mc.load(root, coordinator=ranks)["w"], ROWS)
+
+    assert all_well(on_ranks(2, work)) == [True, True]
+    assert SIZE <= sum(shown) < 1.05 * SIZE
 
 
 def test_ranks_of_two_machines_show_chunks_to_those_of_their_own(tmp_path, monkeypatch):
