@@ -266,7 +266,7 @@ def test_every_looker_sees_every_chunk_once_and_whole(lookers, chunks, count, dr
         thread.start()
     shown = [None if n in missing else random.Random(n).randbytes(size) for n, size in enumerate(sizes, 1)]
     for number, data in enumerate(shown, 1):
-        mine.show(number, None if data is None else memoryview(data), range(lookers), count, wait)
+        mine.show(number, None if data is None else memoryview(data), dict.fromkeys(range(lookers), mine), count, wait)
     for thread in threads:
         thread.join()
     mine.close()
@@ -277,7 +277,7 @@ def test_every_looker_sees_every_chunk_once_and_whole(lookers, chunks, count, dr
 def test_who_leaves_is_not_waited_for_but_what_was_shown_is_there():
     mine = OwnSlots(2)
     theirs, wait = slots_of(mine.place, 2), WaitLimit(60.0)
-    mine.show(1, memoryview(b"one"), [1], 2, wait)
+    mine.show(1, memoryview(b"one"), {1: mine}, 2, wait)
     mine.leave()
     mine.close()
 
@@ -288,14 +288,18 @@ def test_who_leaves_is_not_waited_for_but_what_was_shown_is_there():
         slots_of((os.getpid(), -1), 2)
 
 
-def test_slots_that_nobody_looks_at_are_not_waited_for_beyond_the_limit():
-    mine = OwnSlots(2)
+def test_who_does_not_look_is_not_waited_for_beyond_the_limit_and_who_has_left_not_at_all():
+    mine, theirs = OwnSlots(2), OwnSlots(2)
     for number in (1, 2):
-        mine.show(number, memoryview(b"x"), [1], 2, WaitLimit(60.0))
+        mine.show(number, memoryview(b"x"), {1: theirs}, 2, WaitLimit(60.0))
 
     with pytest.raises(Alone, match=r"^$"):
-        mine.show(3, memoryview(b"x"), [1], 2, WaitLimit(0.01))
-    mine.close()
+        mine.show(3, memoryview(b"x"), {1: theirs}, 2, WaitLimit(0.01))
+    theirs.leave()
+    mine.show(3, memoryview(b"x"), {1: theirs}, 2, WaitLimit(0.0))
+
+    for one in (mine, theirs):
+        one.close()
 
 
 @pytest.mark.parametrize(("ranks", "count"), [(1, 8), (4, 8), (5, 6), (8, 4), (16, 2), (1000, 2)])

@@ -54,7 +54,7 @@ class NeighbourChunks:
         self._medium, self._manifest = medium, manifest
         self._rank, self._slots, self._agree = rank, slots, agree
         self._ranks, self._count = sorted(slots), slots_each(len(slots))
-        self._others = [other for other in self._ranks if other != rank]
+        self._others = {other: one for other, one in slots.items() if other != rank}
         self._numbers = dict.fromkeys(self._ranks, 0)  # how many each has shown
         self._wait = WaitLimit(seconds)
         self._cached: set[ChunkKey] = set()

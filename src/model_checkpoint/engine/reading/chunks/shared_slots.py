@@ -10,7 +10,7 @@ import mmap
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 import numpy as np
@@ -45,32 +45,49 @@ class SharedSlots:
         self._shown, self._seen = words[:_MOST_SLOTS], words[_MOST_SLOTS:][: world_size * _MOST_SLOTS]
         self._seen = self._seen.reshape(world_size, _MOST_SLOTS)
         self._slots = self._memory[head:]
-        self._lock = threading.Lock()  # also a barrier: bytes are there before the number that tells of them
+        self._lock = threading.Lock()
 
-    def show(self, number: int, data: memoryview | None, others: Sequence[int], count: int, wait: WaitLimit) -> None:
-        """Lay a chunk where others can look at it, or tell them that it cannot be had."""
+    def show(
+        self, number: int, data: memoryview | None, others: Mapping[int, SharedSlots], count: int, wait: WaitLimit
+    ) -> None:
+        """Lay a chunk where others can look at it, or tell them that it cannot be had; by rank, with their slots."""
         slot, before = (number - 1) % count, number - count
-        wait.until(lambda: all(self._seen[rank, slot] >= before for rank in others), lambda: False)
+        wait.until(lambda: all(self._seen[rank, slot] >= before or other.has_left for rank, other in others.items()))
         if data is not None:
             stream_copy(self._slots[slot * SLOT_BYTES :][: len(data)], data)
-        with self._lock:
-            self._shown[slot] = number if data is not None else -number
+        self._settle()
+        self._shown[slot] = number if data is not None else -number
 
     def look(self, number: int, size: int, count: int, wait: WaitLimit) -> memoryview | None:
         """What is shown under a number, as soon as it is; None if it cannot be had. Good until it is ``seen``."""
         slot = (number - 1) % count
-        wait.until(lambda: abs(self._shown[slot]) == number, lambda: bool(self._left[0]))
-        with self._lock:
-            return self._slots[slot * SLOT_BYTES :][:size] if self._shown[slot] > 0 else None
+        wait.until(lambda: abs(self._shown[slot]) == number, never=lambda: self.has_left)
+        self._settle()
+        return self._slots[slot * SLOT_BYTES :][:size] if self._shown[slot] > 0 else None
 
     def seen(self, number: int, count: int, rank: int) -> None:
         """Say that ``rank`` has looked."""
-        with self._lock:
-            self._seen[rank, (number - 1) % count] = number
+        self._settle()
+        self._seen[rank, (number - 1) % count] = number
+
+    def _settle(self) -> None:
+        """Be done with all reads and writes before the next one, also in the eyes of other processors.
+
+        To let go of a lock and take it again is such a barrier. Where even that is not enough, what is looked at too
+        soon does not have its digest.
+        """
+        for _ in range(2):
+            with self._lock:
+                pass
 
     def leave(self) -> None:
-        """Say that nothing more will be shown; what is shown stays."""
+        """Say that their rank will neither show nor look at anything more; what is shown stays."""
         self._left[0] = 1
+
+    @property
+    def has_left(self) -> bool:
+        """Whether it has said so."""
+        return bool(self._left[0])
 
 
 class OwnSlots(SharedSlots):
@@ -142,7 +159,7 @@ class WaitLimit:
         """Let everybody who waits, or is going to, go on alone."""
         self._stopped = True
 
-    def until(self, holds: Callable[[], bool], never: Callable[[], bool]) -> None:
+    def until(self, holds: Callable[[], bool], never: Callable[[], bool] = lambda: False) -> None:
         """Return when something holds; raise :class:`Alone` if it ``never`` will, or does not in time."""
         end = time.monotonic() + self._seconds
         while not holds():
