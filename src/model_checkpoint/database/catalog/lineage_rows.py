@@ -7,14 +7,16 @@ from typing import Any
 
 from sqlalchemy import Select, select
 
-from model_checkpoint.database.catalog.catalog_part import CatalogPart, store_row
+from model_checkpoint.database.asking.asked_history import AskedHistory, edge_age
+from model_checkpoint.database.catalog.catalog_part import CatalogPart
 from model_checkpoint.database.models import EdgeRow, table_of
 from model_checkpoint.database.records import LineageEdge
+from model_checkpoint.database.table_rows import store_row
 
 _table = table_of(EdgeRow)
 
 
-class LineageCatalog(CatalogPart):
+class LineageCatalog(AskedHistory, CatalogPart):
     """Lineage."""
 
     def add_edge(self, edge: LineageEdge) -> LineageEdge:
@@ -29,22 +31,8 @@ class LineageCatalog(CatalogPart):
             [('r1', 'c1'), ('c1', 'r2')]
         """
         row = {field.name: getattr(edge, field.name) for field in dataclasses.fields(edge)}
-        self._write(lambda connection: store_row(connection, _table, row, "parent", "child", "kind"))
+        self._tell(lambda rows: store_row(rows, "lineage_edges", row, "parent", "child", "kind"))
         return edge
-
-    def edges(self, node: str | None = None) -> list[LineageEdge]:
-        """The edges that touch a run or checkpoint, or all; oldest first.
-
-        Example:
-            >>> from model_checkpoint.database import EnhancedDatabaseConnection
-            >>> with EnhancedDatabaseConnection("sqlite://") as db:
-            ...     db.edges("r1")
-            []
-        """
-        if node is None:
-            return self._edges(select(_table))
-        touching = {edge: None for side in ("parent", "child") for edge in self._edges(_at(side, node))}
-        return sorted(touching, key=_age)
 
     def resumptions(self) -> list[LineageEdge]:
         """Which runs went on from which checkpoints, oldest first.
@@ -64,18 +52,10 @@ class LineageCatalog(CatalogPart):
 
         Example: see :meth:`add_edge`.
         """
-        above = _at("child", node).cte("above", recursive=True)
+        above = select(_table).where(_table.c.child == node).cte("above", recursive=True)
         above = above.union(select(_table).join(above, _table.c.child == above.c.parent))
         return self._edges(select(above))
 
     def _edges(self, statement: Select[Any]) -> list[LineageEdge]:
         rows = self._read(lambda connection: connection.execute(statement).mappings().all())
-        return sorted((LineageEdge(**dict(row)) for row in rows), key=_age)
-
-
-def _at(side: str, node: str) -> Select[Any]:
-    return select(_table).where(_table.c[side] == node)
-
-
-def _age(edge: LineageEdge) -> tuple[float, str, str]:
-    return edge.created_at, edge.parent, edge.child
+        return sorted((LineageEdge(**dict(row)) for row in rows), key=edge_age)

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from model_checkpoint.database.records import AuditEntry, IntegrityRecord
-from model_checkpoint.database.telling.table_rows import TableRows, ToldCatalog
+from model_checkpoint.database.table_rows import RowCatalog, TableRows, add_once
 from model_checkpoint.database.values.audit_entries import new_entry
 
 
-class ToldIntegrity(ToldCatalog):
+class ToldIntegrity(RowCatalog):
     """What verifications found."""
 
     def record_integrity(self, record: IntegrityRecord) -> IntegrityRecord:
@@ -35,16 +35,16 @@ class ToldIntegrity(ToldCatalog):
         found = {"health": known.outcome, "verified_at": known.checked_at}
 
         def work(rows: TableRows) -> None:
-            rows.hold("checkpoints", same)
+            there = rows.find("checkpoints", same, hold=True)
             _add(rows, "integrity_records", known)
-            if all(row["verified_at"] <= known.checked_at for row in rows.find("checkpoints", same)):
+            if all(row["verified_at"] <= known.checked_at for row in there):
                 rows.update("checkpoints", same, found)
 
         self._tell(work)
         return known
 
 
-class ToldAudit(ToldCatalog):
+class ToldAudit(RowCatalog):
     """What was done."""
 
     def record_audit(
@@ -91,6 +91,5 @@ def add_entry(rows: TableRows, entry: AuditEntry) -> None:
 
 
 def _add(rows: TableRows, table: str, record: AuditEntry | IntegrityRecord) -> None:
-    if not rows.find(table, {"id": record.id}):
-        row = {name: getattr(record, name) for name in record.__dataclass_fields__}
-        rows.insert(table, [{**row, "details": dict(record.details)}])
+    row = {name: getattr(record, name) for name in record.__dataclass_fields__}
+    add_once(rows, table, {**row, "details": dict(record.details)})

@@ -1,4 +1,4 @@
-"""Row records: what a row is handed out as, and a checkpoint as its row; a row has the columns of its table by name."""
+"""Row records: what a row is handed out as, and what it is made of; a row has the columns of its table by name."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ from model_checkpoint.database.values.exact_numbers import as_float, joined, spl
 from model_checkpoint.database.values.json_values import as_mapping, as_words
 
 _FIELDS = tuple(field.name for field in dataclasses.fields(Checkpoint))
+CHECKPOINT_COLUMNS = (*_FIELDS, "loss_grade", "val_loss_grade")
+HEARD = ("last_seen", "last_step_at")  # of a run, kept apart, as they change all the time
+_RUN_FIELDS = tuple(field.name for field in dataclasses.fields(Experiment) if field.name not in HEARD)
+RUN_COLUMNS = ("number", *_RUN_FIELDS)
 
 
 def checkpoint_of(row: Mapping[Any, Any]) -> Checkpoint:
@@ -34,6 +38,12 @@ def row_of(checkpoint: Checkpoint) -> dict[str, Any]:
     row["metadata"] = as_mapping(checkpoint.metadata, "metadata")
     lists = {name: as_words(row[name], name) for name in ("parts", "tags")}
     return {**row, **lists, "verified_at": checkpoint.verified_at or 0.0}
+
+
+def run_row_of(experiment: Experiment) -> dict[str, Any]:
+    """The row of a run."""
+    row = {name: getattr(experiment, name) for name in _RUN_FIELDS}
+    return {**row, "tags": as_words(experiment.tags, "tags"), "config": as_mapping(experiment.config, "config")}
 
 
 def experiment_of(row: Mapping[Any, Any]) -> Experiment:
