@@ -21,7 +21,6 @@ from model_checkpoint.database.catalog.audit_rows import AuditCatalog, note_chan
 from model_checkpoint.database.catalog.figure_rows import FigureCatalog
 from model_checkpoint.database.catalog.integrity_rows import IntegrityCatalog
 from model_checkpoint.database.catalog.intent_rows import IntentCatalog
-from model_checkpoint.database.catalog.lineage_rows import LineageCatalog
 from model_checkpoint.database.errors import DatabaseUnreachable, SchemaOutdated, SchemaTooNew
 from model_checkpoint.database.opening.database_url import read_url
 from model_checkpoint.database.opening.pool import DatabasePool
@@ -37,6 +36,9 @@ from model_checkpoint.database.schema.creation import create_catalog
 from model_checkpoint.database.schema.migration import Notify, ignore_change, migrate
 from model_checkpoint.database.schema.revisions import HEAD, SchemaStatus, schema_status
 from model_checkpoint.database.schema.schema_version import stored_revision
+from model_checkpoint.database.telling.told_checkpoints import ToldCheckpoints
+from model_checkpoint.database.telling.told_history import ToldLineage
+from model_checkpoint.database.telling.told_points import ToldPoints
 from model_checkpoint.database.telling.told_runs import ToldRuns
 
 _log = logging.getLogger(__name__)
@@ -46,8 +48,10 @@ T = TypeVar("T")
 class EnhancedDatabaseConnection(
     AskedRuns,
     ToldRuns,
+    ToldPoints,
+    ToldCheckpoints,
     FigureCatalog,
-    LineageCatalog,
+    ToldLineage,
     IntegrityCatalog,
     IntentCatalog,
     AuditCatalog,

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from model_checkpoint.database.asking.row_pages import ask_page
+from model_checkpoint.database.asking.row_pages import ask_newest, ask_page
 from model_checkpoint.database.records import COMMITTED, Checkpoint, CheckpointName, Page
 from model_checkpoint.database.table_rows import RowCatalog, TableRows
+from model_checkpoint.database.values.checkpoint_scores import FLAGS
 from model_checkpoint.database.values.exact_numbers import NOT_A_NUMBER, joined
 from model_checkpoint.database.values.row_records import CHECKPOINT_COLUMNS, checkpoint_of
 from model_checkpoint.errors import OptionInvalid
 
-NEWEST = ("step", "created_at", "id")
+_NEWEST = ("step", "created_at", "id")
 _WHOLE = f"SELECT {', '.join(CHECKPOINT_COLUMNS)} FROM checkpoints"
 _SOME = (
     "SELECT id FROM checkpoints WHERE experiment_id = :experiment_id AND state = :state AND root = :root LIMIT :most"
@@ -52,6 +53,39 @@ class AskedCheckpoints(RowCatalog):
         found = {row["id"]: checkpoint_of(row) for row in rows}
         return [found[one] for one in checkpoint_ids if one in found]
 
+    def get_checkpoints_by_experiment(
+        self,
+        experiment_id: str,
+        checkpoint_type: str | None = None,
+        best_only: bool = False,
+        *,
+        limit: int | None = None,
+        state: str = COMMITTED,
+    ) -> list[Checkpoint]:
+        """Checkpoints of a run, newest first; ``best_only`` those that carry a best flag; ``state="deleted"`` others.
+
+        Example:
+            >>> from model_checkpoint.database import EnhancedDatabaseConnection, Experiment
+            >>> with EnhancedDatabaseConnection("sqlite://") as db:
+            ...     _ = db.save_experiment(Experiment(id="r1", name="baseline"))
+            ...     _ = db.save_checkpoints([Checkpoint(id=f"c{n}", experiment_id="r1", step=n) for n in range(3)])
+            ...     [one.id for one in db.get_checkpoints_by_experiment("r1", limit=2)]
+            ['c2', 'c1']
+        """
+        if best_only:
+            return self._flagged(experiment_id, checkpoint_type, state)[:limit]
+        same = {"experiment_id": experiment_id, "state": state, "checkpoint_type": checkpoint_type}
+        found = self._look(lambda rows: ask_newest(rows, _WHOLE, same, _NEWEST, most=limit))
+        return [checkpoint_of(row) for row in found]
+
+    def _flagged(self, experiment_id: str, checkpoint_type: str | None, state: str) -> list[Checkpoint]:
+        """Those with a flag, newest first; asked for the state too, SQLite would walk through all of a run by it."""
+        each = [{"experiment_id": experiment_id, flag: True} for flag in FLAGS]
+        rows = self._look(lambda rows: [row for same in each for row in rows.find("checkpoints", same)])
+        found = {row["id"]: checkpoint_of(row) for row in rows if row["state"] == state}
+        fitting = [one for one in found.values() if checkpoint_type in (None, one.checkpoint_type)]
+        return sorted(fitting, key=_age, reverse=True)
+
     def page(
         self,
         experiment_id: str,
@@ -73,7 +107,7 @@ class AskedCheckpoints(RowCatalog):
             ['c0']
         """
         same = {"experiment_id": experiment_id, "state": state, "checkpoint_type": checkpoint_type}
-        found, more = self._look(lambda rows: ask_page(rows, _WHOLE, same, NEWEST, after=after, limit=limit))
+        found, more = self._look(lambda rows: ask_page(rows, _WHOLE, same, _NEWEST, after=after, limit=limit))
         return Page([checkpoint_of(row) for row in found], more)
 
     def latest(self, experiment_id: str, checkpoint_type: str | None = None) -> Checkpoint | None:
@@ -85,7 +119,7 @@ class AskedCheckpoints(RowCatalog):
             ...     print(db.latest("r1"))
             None
         """
-        return next(iter(self.page(experiment_id, checkpoint_type=checkpoint_type, limit=1).items), None)
+        return next(iter(self.get_checkpoints_by_experiment(experiment_id, checkpoint_type, limit=1)), None)
 
     def crowd(self, experiment_id: str, root: str, *, beyond: int = 0, most: int | None = None) -> list[Checkpoint]:
         """The checkpoints that a run has in one root, newest first; none if they are few, or more than is bearable.
@@ -116,7 +150,7 @@ class AskedCheckpoints(RowCatalog):
                 return []
             return [checkpoint_of(row) for row in rows.find("checkpoints", here)]
 
-        return sorted(self._look(work), key=age_of, reverse=True)
+        return sorted(self._look(work), key=_age, reverse=True)
 
     def names_in(self, root: str) -> list[CheckpointName]:
         """What the checkpoints in a root are called, of whatever run; no more of them is read.
@@ -164,6 +198,6 @@ class AskedCheckpoints(RowCatalog):
         return None if first is None else joined(first["grade"], first["value"])
 
 
-def age_of(checkpoint: Checkpoint) -> tuple[int, float, str]:
+def _age(checkpoint: Checkpoint) -> tuple[int, float, str]:
     """What checkpoints of a run are ordered by, the oldest first."""
     return checkpoint.step, checkpoint.created_at, checkpoint.id

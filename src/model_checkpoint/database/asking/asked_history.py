@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from model_checkpoint.database.asking.row_pages import ask_page
 from model_checkpoint.database.records import AuditEntry, LineageEdge, Page
@@ -10,6 +11,12 @@ from model_checkpoint.database.table_rows import RowCatalog
 
 _ENTRIES = f"SELECT number, {', '.join(AuditEntry.__dataclass_fields__)} FROM audit_log"
 _SAVERS = "SELECT subject, actor FROM audit_log WHERE action = 'save' AND subject IN :subject"
+_EDGE = ", ".join(f"lineage_edges.{name}" for name in LineageEdge.__dataclass_fields__)
+_ABOVE = f"""
+    WITH RECURSIVE above AS (
+        SELECT {_EDGE} FROM lineage_edges WHERE lineage_edges.child = :child
+        UNION SELECT {_EDGE} FROM lineage_edges JOIN above ON lineage_edges.child = above.parent
+    ) SELECT {", ".join(LineageEdge.__dataclass_fields__)} FROM above"""
 
 
 class AskedHistory(RowCatalog):
@@ -24,9 +31,32 @@ class AskedHistory(RowCatalog):
             ...     db.edges("r1")
             []
         """
-        sides = [{}] if node is None else [{"parent": node}, {"child": node}]
-        found = self._look(lambda rows: [row for side in sides for row in rows.find("lineage_edges", side)])
-        return sorted({LineageEdge(**row): None for row in found}, key=edge_age)
+        return self._edges([{}] if node is None else [{"parent": node}, {"child": node}])
+
+    def resumptions(self) -> list[LineageEdge]:
+        """Which runs went on from which checkpoints, oldest first.
+
+        Example:
+            >>> from model_checkpoint.database import EnhancedDatabaseConnection, LineageEdge
+            >>> with EnhancedDatabaseConnection("sqlite://") as db:
+            ...     _ = db.add_edge(LineageEdge(parent="r1", child="c1", kind="saved", step=100))
+            ...     _ = db.add_edge(LineageEdge(parent="c1", child="r2", kind="resumed", step=100))
+            ...     [one.child for one in db.resumptions()]
+            ['r2']
+        """
+        return self._edges([{"kind": "resumed"}])
+
+    def lineage(self, node: str) -> list[LineageEdge]:
+        """All edges that lead to a run or checkpoint, oldest first: its history, back to the first run.
+
+        Example: see :meth:`add_edge`.
+        """
+        found = self._look(lambda rows: rows.ask(_ABOVE, {"child": node}))
+        return sorted((LineageEdge(**row) for row in found), key=_age)
+
+    def _edges(self, each: Sequence[Mapping[str, Any]]) -> list[LineageEdge]:
+        found = self._look(lambda rows: [row for same in each for row in rows.find("lineage_edges", same)])
+        return sorted({LineageEdge(**row): None for row in found}, key=_age)
 
     def beginnings(self, checkpoint_ids: Sequence[str]) -> dict[str, list[str]]:
         """The runs that were resumed from each of these checkpoints.
@@ -38,12 +68,9 @@ class AskedHistory(RowCatalog):
             ...     db.beginnings(["c1", "c2"])
             {'c1': ['r2']}
         """
-        same = {"kind": "resumed", "parent": list(checkpoint_ids)}
         found: dict[str, list[str]] = {}
-        for row in sorted(
-            self._look(lambda rows: rows.find("lineage_edges", same)), key=lambda row: float(row["created_at"])
-        ):
-            found.setdefault(row["parent"], []).append(row["child"])
+        for edge in self._edges([{"kind": "resumed", "parent": list(checkpoint_ids)}]):
+            found.setdefault(edge.parent, []).append(edge.child)
         return found
 
     def savers(self, checkpoint_ids: Collection[str]) -> dict[str, str]:
@@ -72,6 +99,5 @@ class AskedHistory(RowCatalog):
         return Page([AuditEntry(**one) for one in fields], more)
 
 
-def edge_age(edge: LineageEdge) -> tuple[float, str, str]:
-    """What edges are ordered by, the oldest first."""
+def _age(edge: LineageEdge) -> tuple[float, str, str]:
     return edge.created_at, edge.parent, edge.child

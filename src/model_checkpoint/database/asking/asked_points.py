@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from model_checkpoint.database.records import MetricSummary, Series
+from model_checkpoint.database.records import Metric, MetricSummary, Series
 from model_checkpoint.database.table_rows import RowCatalog, TableRows
+from model_checkpoint.database.values.exact_numbers import joined
 from model_checkpoint.database.values.row_records import summary_of
 from model_checkpoint.database.values.series_columns import fetched_series, joined_series, thinned
 from model_checkpoint.errors import OptionInvalid
@@ -71,6 +72,33 @@ class AskedPoints(RowCatalog):
         rows = self._look(lambda rows: rows.ask(_SUMMARIES + chosen, values))
         return sorted((summary_of(row) for row in rows), key=lambda one: (one.experiment_id, one.metric_name))
 
+    def get_metrics(
+        self, experiment_id: str, metric_name: str | None = None, step_range: tuple[int, int] | None = None
+    ) -> list[Metric]:
+        """Points of a run by name, step and time; ``step_range`` includes both ends.
+
+        Example:
+            >>> from model_checkpoint.database import EnhancedDatabaseConnection, Experiment, Metric
+            >>> with EnhancedDatabaseConnection("sqlite://") as db:
+            ...     _ = db.save_experiment(Experiment(id="r1", name="baseline"))
+            ...     _ = db.write_metrics([Metric("r1", "loss", 1.0, step) for step in range(5)])
+            ...     [point.step for point in db.get_metrics("r1", "loss", (1, 3))]
+            [1, 2, 3]
+        """
+        number = self._number_of(experiment_id)
+        names = sorted({one.metric_name for one in self.summaries(experiment_id)})
+        wanted = [name for name in names if metric_name is None or name == metric_name]
+        keys = self._keys_of(wanted)
+
+        def work(rows: TableRows) -> list[Metric]:
+            return [
+                Metric(experiment_id, name, joined(grade, value), step, at)
+                for name in wanted
+                for step, at, grade, value in _scan(rows, {"experiment": number, "key": keys[name]}, step_range)
+            ]
+
+        return self._look(work)
+
     def series(
         self,
         experiment_id: str,
@@ -105,7 +133,7 @@ class AskedPoints(RowCatalog):
         steps = None if since is None else (since + 1, _LAST_STEP)
 
         def work(rows: TableRows) -> Series:
-            chunks = fetched_series(scan_points(rows, of, steps, limit))
+            chunks = fetched_series(_scan(rows, of, steps, limit))
             if buckets is not None:
                 within, values = _narrowed(of, steps)
                 chunks = thinned(chunks, rows.scan(_ENDS.format(within), values).fetchone(), buckets)
@@ -114,7 +142,7 @@ class AskedPoints(RowCatalog):
         return self._look(work)
 
 
-def scan_points(rows: TableRows, of: dict[str, Any], steps: tuple[int, int] | None, limit: int | None = None) -> Any:
+def _scan(rows: TableRows, of: dict[str, Any], steps: tuple[int, int] | None, limit: int | None = None) -> Any:
     """The driver's cursor of step, time, grade and value of a series in order; ``steps`` includes both ends."""
     within, values = _narrowed(of, steps)
     most, told = ("", {}) if limit is None else (" LIMIT :most", {"most": limit})

@@ -9,6 +9,8 @@ from model_checkpoint.database.table_rows import TableRows
 from model_checkpoint.database.values.cursors import MOST, cursor_of, read_cursor
 from model_checkpoint.errors import OptionInvalid
 
+Row = Mapping[Any, Any]
+
 
 def ask_page(
     rows: TableRows,
@@ -18,32 +20,48 @@ def ask_page(
     *,
     after: str,
     limit: int,
-) -> tuple[Sequence[Mapping[Any, Any]], str]:
-    """One page in descending order, and the cursor of the next.
+) -> tuple[Sequence[Row], str]:
+    """One page in descending order, and the cursor of the next; all else is as :func:`ask_newest` has it."""
+    if not 1 <= limit <= MOST:
+        raise OptionInvalid(f"limit: must be from 1 to {MOST}, got {limit}.")
+    place = read_cursor(after, len(order)) if after else ()
+    found = ask_newest(rows, text, same, order, place=place, most=limit + 1)
+    if len(found) <= limit:
+        return found, ""
+    last = found[limit - 1]
+    return found[:limit], cursor_of([last[column.rpartition(".")[2]] for column in order])
+
+
+def ask_newest(
+    rows: TableRows,
+    text: str,
+    same: Mapping[str, Any],
+    order: Sequence[str],
+    *,
+    place: Sequence[Any] = (),
+    most: int | None = None,
+) -> Sequence[Row]:
+    """Rows in descending order.
 
     Args:
         rows: Who is asked.
         text: The question without its conditions; its columns include those of ``order``.
         same: What columns must equal; those of None may be anything.
         order: The columns that tell the rows apart.
-        after: The cursor of this page.
-        limit: How many rows it has.
+        place: What these are in the row before the first.
+        most: At most so many.
     """
-    if not 1 <= limit <= MOST:
-        raise OptionInvalid(f"limit: must be from 1 to {MOST}, got {limit}.")
     values = {name: value for name, value in same.items() if value is not None}
     wanted = [f"{name} = :{name}" for name in values]
-    if after:
-        place = read_cursor(after, len(order))
+    if place:
         wanted.append(_beyond(order))
         values |= {f"place_{n}": value for n, value in enumerate(place)}
-    where = f"WHERE {' AND '.join(wanted)}" if wanted else ""
-    falling = ", ".join(f"{column} DESC" for column in order)
-    found = rows.ask(f"{text} {where} ORDER BY {falling} LIMIT :most", {**values, "most": limit + 1})
-    if len(found) <= limit:
-        return found, ""
-    last = found[limit - 1]
-    return found[:limit], cursor_of([last[column.rpartition(".")[2]] for column in order])
+    words = [text, *([f"WHERE {' AND '.join(wanted)}"] if wanted else [])]
+    words.append("ORDER BY " + ", ".join(f"{column} DESC" for column in order))
+    if most is not None:
+        words.append("LIMIT :most")
+        values["most"] = most
+    return rows.ask(" ".join(words), values)
 
 
 def _beyond(order: Sequence[str], at: int = 0) -> str:

@@ -1,12 +1,9 @@
 """Catalog: what else a whole connection writes down and answers; each module is one noun.
 
-sql_rows         rows of any table of any database, which the rooms of asking and telling are served with.
-catalog_part     what they share: reading and writing.
-metric_rows      metrics of runs, point by point.
-checkpoint_rows  checkpoints of a run by type, state and flags.
-figure_rows      what a run has left so far, in numbers.
-lineage_rows     what came out of what.
-integrity_rows   what verifications found; what to verify next.
-intent_rows      deletions that were decided and are not finished.
-audit_rows       who saved what; what migrations leave in the log.
+sql_rows        rows of any table of any database, which the rooms of asking and telling are served with.
+catalog_part    what they share: reading and writing.
+figure_rows     what a run has left so far, in numbers.
+integrity_rows  what verifications found; what to verify next.
+intent_rows     deletions that were decided and are not finished.
+audit_rows      who saved what; what migrations leave in the log.
 """

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from sqlalchemy import func, select
 
+from model_checkpoint.database.asking.asked_checkpoints import AskedCheckpoints
+from model_checkpoint.database.asking.asked_points import AskedPoints
 from model_checkpoint.database.catalog.catalog_part import CatalogPart
-from model_checkpoint.database.catalog.checkpoint_rows import CheckpointCatalog
-from model_checkpoint.database.catalog.metric_rows import MetricCatalog
 from model_checkpoint.database.models import CheckpointRow, table_of
 from model_checkpoint.database.records import COMMITTED, ExperimentStatistics
 
 _table = table_of(CheckpointRow)
 
 
-class FigureCatalog(CheckpointCatalog, MetricCatalog, CatalogPart):
+class FigureCatalog(AskedCheckpoints, AskedPoints, CatalogPart):
     """Figures of runs."""
 
     def get_experiment_statistics(self, experiment_id: str) -> ExperimentStatistics:

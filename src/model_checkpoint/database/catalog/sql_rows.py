@@ -80,7 +80,7 @@ class SqlRows:
         """The whole rows; whoever wants to change them waits."""
         if hold and self._is_shared():
             return [row for part in in_parts(same) for row in self._held(table, part, whole=True)]
-        return self.ask(_finding(table, tuple(same), _lists_of(same)), same)
+        return self.ask(_finding(table, _told_apart(same), is_number=not self._is_shared()), same)
 
     def hold(self, table: str, same: Mapping[str, Any]) -> None:
         """Wait for whoever changes these rows."""
@@ -169,10 +169,17 @@ def _lists_of(values: Mapping[str, Any]) -> tuple[str, ...]:
 
 # Statements are made once: to make one, and to find out that it is known, takes longer than to run it.
 @cache
-def _finding(table: str, names: tuple[str, ...], lists: tuple[str, ...]) -> str:
+def _finding(table: str, same: _Same, *, is_number: bool) -> str:
+    """The question for whole rows; ``is_number`` says what a flag is in the words of the database."""
     columns = ", ".join(f"{table}.{column.name}" for column in Base.metadata.tables[table].columns)
-    equal = [f"{table}.{name} {'IN' if name in lists else '='} :{name}" for name in names]
+    equal = [f"{table}.{name} {_like(name, kind, is_number=is_number)}" for name, kind in same]
     return f"SELECT {columns} FROM {table}" + (f" WHERE {' AND '.join(equal)}" if equal else "")
+
+
+def _like(name: str, kind: bool | str | None, *, is_number: bool) -> str:
+    if kind is None or kind is _LIST:
+        return f"{'=' if kind is None else 'IN'} :{name}"
+    return f"= {kind:d}" if is_number else f"= {str(kind).lower()}"
 
 
 @cache

@@ -150,6 +150,17 @@ class ToldCheckpoints(RowCatalog):
         """
         return self.update_checkpoint(checkpoint_id, state=COMMITTED, deleted_at=None)
 
+    def forget_checkpoint(self, checkpoint_id: str) -> bool:
+        """Remove the row itself, as if it had never been saved; says whether there was one.
+
+        Example:
+            >>> from model_checkpoint.database import EnhancedDatabaseConnection
+            >>> with EnhancedDatabaseConnection("sqlite://") as db:
+            ...     db.forget_checkpoint("nothing")
+            False
+        """
+        return self._tell(lambda rows: rows.delete("checkpoints", {"id": checkpoint_id}) > 0)
+
     def flag_best(self, experiment_id: str, kind: str, checkpoint_ids: Sequence[str]) -> None:
         """Let exactly these checkpoints of a run carry a best flag: of kind ``loss``, ``val_loss`` or ``metric``.
 

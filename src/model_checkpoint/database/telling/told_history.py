@@ -1,4 +1,4 @@
-"""Told history: what verifications found, and what was done by whom; what is told twice is there once."""
+"""Told history: what came out of what, what verifications found, what was done; what is told twice is there once."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from model_checkpoint.database.records import AuditEntry, IntegrityRecord
-from model_checkpoint.database.table_rows import RowCatalog, TableRows, add_once
+from model_checkpoint.database.records import AuditEntry, IntegrityRecord, LineageEdge
+from model_checkpoint.database.table_rows import RowCatalog, TableRows, add_once, store_row
 from model_checkpoint.database.values.audit_entries import new_entry
 
 
@@ -42,6 +42,25 @@ class ToldIntegrity(RowCatalog):
 
         self._tell(work)
         return known
+
+
+class ToldLineage(RowCatalog):
+    """What came out of what."""
+
+    def add_edge(self, edge: LineageEdge) -> LineageEdge:
+        """Note that one thing came out of another; the same edge twice is one.
+
+        Example:
+            >>> from model_checkpoint.database import EnhancedDatabaseConnection
+            >>> with EnhancedDatabaseConnection("sqlite://") as db:
+            ...     _ = db.add_edge(LineageEdge(parent="r1", child="c1", kind="saved", step=100))
+            ...     _ = db.add_edge(LineageEdge(parent="c1", child="r2", kind="resumed", step=100))
+            ...     [(one.parent, one.child) for one in db.lineage("r2")]
+            [('r1', 'c1'), ('c1', 'r2')]
+        """
+        row = {field.name: getattr(edge, field.name) for field in dataclasses.fields(edge)}
+        self._tell(lambda rows: store_row(rows, "lineage_edges", row, "parent", "child", "kind"))
+        return edge
 
 
 class ToldAudit(RowCatalog):
