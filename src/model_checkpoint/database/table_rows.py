@@ -38,8 +38,10 @@ class TableRows(Protocol):
     def change(self, text: str, values: Mapping[str, Any]) -> int:
         """Carry out a change; says how many rows it met."""
 
-    def find(self, table: str, same: Mapping[str, Any], *, hold: bool = False) -> Sequence[Mapping[Any, Any]]:
-        """The whole rows; if ``hold``, nobody else changes them before the transaction ends."""
+    def find(
+        self, table: str, same: Mapping[str, Any], *, columns: Sequence[str] = (), hold: bool = False
+    ) -> Sequence[Mapping[Any, Any]]:
+        """The whole rows, or some columns; if ``hold``, nobody else changes them before the transaction ends."""
 
     def hold(self, table: str, same: Mapping[str, Any]) -> None:
         """Let nobody else change these rows before the transaction ends."""

@@ -39,7 +39,7 @@ class AskedPoints(RowCatalog):
             ...     db.metric_names()
             []
         """
-        return sorted(row["name"] for row in self._look(lambda rows: rows.find("metric_keys", {})))
+        return sorted(row["name"] for row in self._look(lambda rows: rows.find("metric_keys", {}, columns=["name"])))
 
     def summaries(self, experiment_id: str | Sequence[str]) -> list[MetricSummary]:
         """Last, least and greatest value of every metric of one or several runs, without reading a point.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from itertools import chain
 from typing import Any
@@ -18,6 +18,7 @@ from sqlalchemy import (
     TextualSelect,
     Update,
     bindparam,
+    column,
     insert,
     select,
     text,
@@ -29,7 +30,7 @@ from model_checkpoint.database.opening.prepared_statements import change, change
 from model_checkpoint.database.opening.sqlite_files import driver_of
 from model_checkpoint.database.table_rows import batched, in_parts
 from model_checkpoint.database.values.column_types import ExactText
-from model_checkpoint.database.values.driver_rows import SQLITE_CLOCK, fetched_rows, run_text
+from model_checkpoint.database.values.driver_rows import SQLITE_CLOCK, fetched_rows, finding_text, run_text
 
 _CLOCKS = {
     "sqlite": SQLITE_CLOCK,
@@ -62,7 +63,12 @@ class SqlRows:
     def _asked(self, text: str, values: Mapping[str, Any]) -> Iterator[Mapping[Any, Any]]:
         if self._driver is not None:
             return iter(fetched_rows(run_text(self._driver, text, values)))
-        return iter(self._connection.execute(_question(text, _lists_of(values)), values).mappings())
+        asked = (text, _lists_of(values))
+        known = _ordered.get(asked)
+        result = self._connection.execute(_question(*asked) if known is None else known, values)
+        if known is None:
+            _ordered[asked] = _in_order(*asked, result.keys())
+        return iter(result.mappings())
 
     def scan(self, text: str, values: Mapping[str, Any]) -> Any:
         """The driver's own cursor of a question."""
@@ -76,25 +82,23 @@ class SqlRows:
             return run_text(self._driver, text, values).rowcount
         return self._connection.execute(_order(text), values).rowcount
 
-    def find(self, table: str, same: Mapping[str, Any], *, hold: bool = False) -> list[Mapping[Any, Any]]:
-        """The whole rows; whoever wants to change them waits."""
-        if hold and self._is_shared():
-            return [row for part in in_parts(same) for row in self._held(table, part, whole=True)]
-        return self.ask(_finding(table, _told_apart(same), is_number=not self._is_shared()), same)
+    def find(
+        self, table: str, same: Mapping[str, Any], *, columns: Sequence[str] = (), hold: bool = False
+    ) -> list[Mapping[Any, Any]]:
+        """The whole rows, or some columns; if ``hold``, whoever changes them is waited for."""
+        names = tuple(columns) or _columns(table)
+        if self._driver is not None:
+            return self.ask(finding_text(table, same, names), same)
+        found: list[Mapping[Any, Any]] = []
+        for part in in_parts(same):
+            statement = _finding(table, _told_apart(part), names, hold=hold)
+            found += self._connection.execute(statement, _bound(part)).mappings()
+        return found
 
     def hold(self, table: str, same: Mapping[str, Any]) -> None:
-        """Wait for whoever changes these rows."""
-        if self._is_shared():
-            for part in in_parts(same):
-                self._held(table, part, whole=False)
-
-    def _held(self, table: str, same: Mapping[str, Any], *, whole: bool) -> list[Mapping[Any, Any]]:
-        statement = _holding(table, _told_apart(same), whole=whole)
-        return [*self._connection.execute(statement, _bound(same)).mappings()]
-
-    def _is_shared(self) -> bool:
-        """Whether several write at once; a SQLite file has one writer anyway."""
-        return self._connection.dialect.name != "sqlite"
+        """Wait for whoever changes these rows; a SQLite file has one writer anyway."""
+        if self._connection.dialect.name != "sqlite":
+            self.find(table, same, columns=_keys(table), hold=True)
 
     def insert(self, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Put down rows that are not there."""
@@ -133,8 +137,9 @@ class SqlRows:
         if not rows:
             return
         same = tuple((key, None) for key in keys)
-        rest = tuple(name for name in rows[0] if name not in keys)
-        told = [{("of_" if name in keys else "to_") + name: value for name, value in row.items()} for row in rows]
+        places = {name: f"{'of' if name in keys else 'to'}_{name}" for name in rows[0]}
+        rest = tuple(name for name in places if name not in keys)
+        told = [{places[name]: value for name, value in row.items()} for row in rows]
         change_each(self._connection, _updating(table, same, rest), told)
 
     def delete(self, table: str, same: Mapping[str, Any]) -> int:
@@ -169,25 +174,22 @@ def _lists_of(values: Mapping[str, Any]) -> tuple[str, ...]:
 
 # Statements are made once: to make one, and to find out that it is known, takes longer than to run it.
 @cache
-def _finding(table: str, same: _Same, *, is_number: bool) -> str:
-    """The question for whole rows; ``is_number`` says what a flag is in the words of the database."""
-    columns = ", ".join(f"{table}.{column.name}" for column in Base.metadata.tables[table].columns)
-    equal = [f"{table}.{name} {_like(name, kind, is_number=is_number)}" for name, kind in same]
-    return f"SELECT {columns} FROM {table}" + (f" WHERE {' AND '.join(equal)}" if equal else "")
-
-
-def _like(name: str, kind: bool | str | None, *, is_number: bool) -> str:
-    if kind is None or kind is _LIST:
-        return f"{'=' if kind is None else 'IN'} :{name}"
-    return f"= {kind:d}" if is_number else f"= {str(kind).lower()}"
+def _columns(table: str) -> tuple[str, ...]:
+    return tuple(column.name for column in Base.metadata.tables[table].columns)
 
 
 @cache
-def _holding(table: str, same: _Same, *, whole: bool) -> Select[Any]:
+def _keys(table: str) -> tuple[str, ...]:
+    return tuple(column.name for column in Base.metadata.tables[table].primary_key)
+
+
+@cache
+def _finding(table: str, same: _Same, names: tuple[str, ...], *, hold: bool) -> Select[Any]:
     kept = Base.metadata.tables[table]
-    wanted = kept.columns if whole else kept.primary_key
-    order = [*kept.primary_key]  # everybody waits in the one order
-    return select(*wanted).where(*_equal(kept, same)).order_by(*order).with_for_update(key_share=True)
+    found = select(*(kept.c[name] for name in names)).where(*_equal(kept, same))
+    if not hold:
+        return found
+    return found.order_by(*kept.primary_key).with_for_update(key_share=True)  # everybody waits in the one order
 
 
 @cache
@@ -234,6 +236,16 @@ _PLACE = re.compile(r"(?<!:):(\w+)")
 def _question(text: str, lists: tuple[str, ...]) -> TextualSelect:
     """A question with the types of what it is told and of what it answers, by the names of both."""
     question: TextualSelect = _order(text, lists).columns(**_kinds())
+    return question
+
+
+# Questions that were asked before: whose columns are known by their places, which is found out faster than by names.
+_ordered: dict[tuple[str, tuple[str, ...]], TextualSelect] = {}
+
+
+def _in_order(text: str, lists: tuple[str, ...], names: Iterable[str]) -> TextualSelect:
+    kinds = _kinds()
+    question: TextualSelect = _order(text, lists).columns(*(column(name, kinds.get(name)) for name in names))
     return question
 
 

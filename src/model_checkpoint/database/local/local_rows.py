@@ -8,7 +8,15 @@ from typing import Any
 
 from model_checkpoint.database.local.local_file import LocalFile
 from model_checkpoint.database.table_rows import in_parts
-from model_checkpoint.database.values.driver_rows import SQLITE_CLOCK, Row, fetched_rows, kept_row, run_text
+from model_checkpoint.database.values.driver_rows import (
+    SQLITE_CLOCK,
+    Row,
+    fetched_rows,
+    finding_text,
+    kept_row,
+    run_text,
+    where_text,
+)
 
 
 class LocalRows:
@@ -34,9 +42,11 @@ class LocalRows:
         with self._file.driving() as driver:
             return sum(run_text(driver, text, part).rowcount for part in in_parts(values))
 
-    def find(self, table: str, same: Mapping[str, Any], *, hold: bool = False) -> list[Row]:
-        """The whole rows; a SQLite file has one writer anyway."""
-        return self.ask(f"SELECT * FROM {table}{_where(table, same)}", same)
+    def find(
+        self, table: str, same: Mapping[str, Any], *, columns: Sequence[str] = (), hold: bool = False
+    ) -> list[Row]:
+        """The whole rows, or some columns; a SQLite file has one writer anyway."""
+        return self.ask(finding_text(table, same, columns), same)
 
     def hold(self, table: str, same: Mapping[str, Any]) -> None:
         """Nothing, for the same reason."""
@@ -63,31 +73,19 @@ class LocalRows:
         """Let rows have these values."""
         told = ", ".join(f"{name} = :to_{name}" for name in values)
         kept = {f"to_{name}": value for name, value in kept_row(table, values).items()}
-        return self.change(f"UPDATE {table} SET {told}{_where(table, same)}", {**same, **kept})
+        return self.change(f"UPDATE {table} SET {told}{where_text(table, same)}", {**same, **kept})
 
     def update_each(self, table: str, keys: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
         """Let each row that has the keys of one of these have the rest of it."""
         if rows:
             told = ", ".join(f"{name} = :{name}" for name in rows[0] if name not in keys)
-            text = f"UPDATE {table} SET {told}{_where(table, dict.fromkeys(keys))}"
+            text = f"UPDATE {table} SET {told}{where_text(table, dict.fromkeys(keys))}"
             self._run_each(text, (kept_row(table, row) for row in rows))
 
     def delete(self, table: str, same: Mapping[str, Any]) -> int:
         """Remove rows."""
-        return self.change(f"DELETE FROM {table}{_where(table, same)}", same)
+        return self.change(f"DELETE FROM {table}{where_text(table, same)}", same)
 
     def _run_each(self, text: str, rows: Iterable[Any]) -> None:
         with self._file.driving() as driver:
             driver.executemany(text, rows)
-
-
-def _where(table: str, same: Mapping[str, Any]) -> str:
-    """The condition; flags stand in it themselves, as an index may have one kind only."""
-    equal = [f"{table}.{name} {_like(name, value)}" for name, value in same.items()]
-    return f" WHERE {' AND '.join(equal)}" if equal else ""
-
-
-def _like(name: str, value: Any) -> str:
-    if isinstance(value, bool):
-        return f"= {value:d}"
-    return f"{'IN' if isinstance(value, list) else '='} :{name}"

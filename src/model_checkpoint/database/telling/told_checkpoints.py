@@ -211,8 +211,7 @@ class ToldCheckpoints(RowCatalog):
 def store_checkpoints(rows: TableRows, checkpoints: Sequence[Checkpoint], keys: Mapping[str, int]) -> None:
     """Put down rows, or change those that are there, and their index; ``keys`` has every metric they name."""
     ids = [one.id for one in checkpoints]
-    rows.hold("checkpoints", {"id": ids})
-    known = {row["id"] for row in rows.ask("SELECT id FROM checkpoints WHERE id IN :id", {"id": ids})}
+    known = {row["id"] for row in rows.find("checkpoints", {"id": ids}, columns=["id"], hold=True)}
     rows.insert("checkpoints", [row_of(one) for one in checkpoints if one.id not in known])
     rows.update_each("checkpoints", ["id"], [row_of(one) for one in checkpoints if one.id in known])
     if known:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -31,6 +31,29 @@ def run_text(driver: sqlite3.Connection, text: str, values: Mapping[str, Any]) -
         told |= places
         del told[name]
     return driver.execute(text, told)
+
+
+def finding_text(table: str, same: Mapping[str, Any], columns: Sequence[str] = ()) -> str:
+    """The question for rows that are told by what their columns equal.
+
+    Example:
+        >>> finding_text("checkpoints", {"id": ["c1", "c2"], "pinned": True}, ["step"])
+        'SELECT checkpoints.step FROM checkpoints WHERE checkpoints.id IN :id AND checkpoints.pinned = 1'
+    """
+    wanted = ", ".join(f"{table}.{name}" for name in columns) or "*"
+    return f"SELECT {wanted} FROM {table}{where_text(table, same)}"
+
+
+def where_text(table: str, same: Mapping[str, Any]) -> str:
+    """The condition; flags stand in it themselves, as an index may have one kind only."""
+    equal = [f"{table}.{name} {_like(name, value)}" for name, value in same.items()]
+    return f" WHERE {' AND '.join(equal)}" if equal else ""
+
+
+def _like(name: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return f"= {value:d}"
+    return f"{'IN' if isinstance(value, list) else '='} :{name}"
 
 
 def fetched_rows(cursor: sqlite3.Cursor) -> list[Row]:
