@@ -16,8 +16,9 @@ from typing import Any, TypeVar
 from sqlalchemy import URL, Connection
 
 from model_checkpoint import forks
+from model_checkpoint.database.asking.asked_history import AskedHistory
 from model_checkpoint.database.asking.asked_runs import AskedRuns
-from model_checkpoint.database.catalog.audit_rows import AuditCatalog, note_change, noting_failed_migration
+from model_checkpoint.database.catalog.audit_rows import note_change, noting_failed_migration
 from model_checkpoint.database.catalog.figure_rows import FigureCatalog
 from model_checkpoint.database.catalog.integrity_rows import IntegrityCatalog
 from model_checkpoint.database.catalog.intent_rows import IntentCatalog
@@ -37,7 +38,7 @@ from model_checkpoint.database.schema.migration import Notify, ignore_change, mi
 from model_checkpoint.database.schema.revisions import HEAD, SchemaStatus, schema_status
 from model_checkpoint.database.schema.schema_version import stored_revision
 from model_checkpoint.database.telling.told_checkpoints import ToldCheckpoints
-from model_checkpoint.database.telling.told_history import ToldLineage
+from model_checkpoint.database.telling.told_history import ToldAudit, ToldLineage
 from model_checkpoint.database.telling.told_points import ToldPoints
 from model_checkpoint.database.telling.told_runs import ToldRuns
 
@@ -54,7 +55,8 @@ class EnhancedDatabaseConnection(
     ToldLineage,
     IntegrityCatalog,
     IntentCatalog,
-    AuditCatalog,
+    AskedHistory,
+    ToldAudit,
     SavedCatalog,
     RunPulseCatalog,
     SparklineCatalog,

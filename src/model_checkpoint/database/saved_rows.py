@@ -20,6 +20,7 @@ from model_checkpoint.database.telling.told_checkpoints import insert_checkpoint
 from model_checkpoint.database.values.audit_entries import new_entry
 from model_checkpoint.database.values.checkpoint_scores import FLAGS, KINDS, scores_of
 from model_checkpoint.database.values.exact_numbers import joined
+from model_checkpoint.database.values.row_records import fields_of
 
 _checkpoints = table_of(CheckpointRow)
 
@@ -146,5 +147,4 @@ def _take_flags(rows: TableRows, holders: Sequence[_Holder], won: Collection[str
 def _note(rows: TableRows, new: Checkpoint, entry: AuditEntry, details: Mapping[str, Any]) -> None:
     edge = {"parent": new.experiment_id, "child": new.id, "kind": "saved", "step": new.step, "created_at": entry.at}
     rows.insert("lineage_edges", [edge])
-    row = {name: getattr(entry, name) for name in AuditEntry.__dataclass_fields__}
-    rows.insert("audit_log", [{**row, "details": dict(details)}])
+    rows.insert("audit_log", [{**fields_of(entry), "details": dict(details)}])

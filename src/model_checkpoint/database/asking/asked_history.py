@@ -8,6 +8,7 @@ from typing import Any
 from model_checkpoint.database.asking.row_pages import ask_page
 from model_checkpoint.database.records import AuditEntry, LineageEdge, Page
 from model_checkpoint.database.table_rows import RowCatalog
+from model_checkpoint.database.values.row_records import entry_of
 
 _ENTRIES = f"SELECT number, {', '.join(AuditEntry.__dataclass_fields__)} FROM audit_log"
 _SAVERS = "SELECT subject, actor FROM audit_log WHERE action = 'save' AND subject IN :subject"
@@ -86,6 +87,20 @@ class AskedHistory(RowCatalog):
         found = self._look(lambda rows: rows.ask(_SAVERS, {"subject": list(checkpoint_ids)}))
         return {row["subject"]: row["actor"] for row in found}
 
+    def save_entries(self, checkpoint_ids: Collection[str]) -> dict[str, AuditEntry]:
+        """The entries of the saves of these checkpoints, by their ids.
+
+        Example:
+            >>> from model_checkpoint.database import EnhancedDatabaseConnection
+            >>> with EnhancedDatabaseConnection("sqlite://") as db:
+            ...     _ = db.record_audit("save", "c1", actor="ann")
+            ...     db.save_entries(["c1", "c2"])["c1"].actor
+            'ann'
+        """
+        same = {"action": "save", "subject": list(checkpoint_ids)}
+        found = self._look(lambda rows: rows.find("audit_log", same))
+        return {row["subject"]: entry_of(row) for row in found}
+
     def audit(
         self, *, subject: str | None = None, action: str | None = None, limit: int = 100, after: str = ""
     ) -> Page[AuditEntry]:
@@ -95,8 +110,7 @@ class AskedHistory(RowCatalog):
         """
         same = {"subject": subject, "action": action}
         found, more = self._look(lambda rows: ask_page(rows, _ENTRIES, same, ["number"], after=after, limit=limit))
-        fields = [{name: value for name, value in row.items() if name != "number"} for row in found]
-        return Page([AuditEntry(**one) for one in fields], more)
+        return Page([entry_of(row) for row in found], more)
 
 
 def _age(edge: LineageEdge) -> tuple[float, str, str]:

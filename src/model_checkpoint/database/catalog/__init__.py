@@ -5,5 +5,5 @@ catalog_part    what they share: reading and writing.
 figure_rows     what a run has left so far, in numbers.
 integrity_rows  what verifications found; what to verify next.
 intent_rows     deletions that were decided and are not finished.
-audit_rows      who saved what; what migrations leave in the log.
+audit_rows      what migrations leave in the log.
 """

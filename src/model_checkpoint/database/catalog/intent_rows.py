@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 import uuid
 from collections.abc import Collection, Mapping
@@ -14,6 +13,7 @@ from model_checkpoint.database.catalog.catalog_part import CatalogPart
 from model_checkpoint.database.models import IntentRow, table_of
 from model_checkpoint.database.records import DeletionIntent
 from model_checkpoint.database.table_rows import TableRows, add_once
+from model_checkpoint.database.values.row_records import fields_of
 from model_checkpoint.errors import WrongReference
 
 _table = table_of(IntentRow)
@@ -48,7 +48,7 @@ class IntentCatalog(CatalogPart):
             plan_id=plan_id,
             details=dict(details or {}),
         )
-        row = {field.name: getattr(intent, field.name) for field in dataclasses.fields(intent)} | {"finished_at": 0.0}
+        row = {**fields_of(intent), "finished_at": 0.0}
         self._tell(lambda rows: add_once(rows, "deletion_intents", row))
         return intent
 

@@ -14,7 +14,7 @@ from model_checkpoint.database.errors import RowRefused
 from model_checkpoint.database.records import COMMITTED, DELETED, Checkpoint
 from model_checkpoint.database.table_rows import AT_ONCE, RowCatalog, TableRows, batched, metric_numbers
 from model_checkpoint.database.values.checkpoint_scores import FLAGS, KINDS, index_rows, scores_of
-from model_checkpoint.database.values.row_records import checkpoint_of, row_of
+from model_checkpoint.database.values.row_records import checkpoint_of, require_fields, row_of
 from model_checkpoint.errors import OptionInvalid, WrongReference
 
 
@@ -102,9 +102,7 @@ class ToldCheckpoints(RowCatalog):
             WrongReference: There is no such checkpoint.
             OptionInvalid: There is no such field.
         """
-        known = {field.name for field in dataclasses.fields(Checkpoint)} - {"id", "experiment_id"}
-        if fields.keys() - known:
-            raise OptionInvalid(f"no field {sorted(fields.keys() - known)[0]!r}; there are {', '.join(sorted(known))}.")
+        require_fields(Checkpoint, fields, fixed=("id", "experiment_id"))
         return self.edit_checkpoint(checkpoint_id, lambda there: dataclasses.replace(there, **fields))
 
     def delete_checkpoint(self, checkpoint_id: str) -> Checkpoint:

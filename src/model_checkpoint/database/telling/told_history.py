@@ -10,6 +10,7 @@ from typing import Any
 from model_checkpoint.database.records import AuditEntry, IntegrityRecord, LineageEdge
 from model_checkpoint.database.table_rows import RowCatalog, TableRows, add_once, store_row
 from model_checkpoint.database.values.audit_entries import new_entry
+from model_checkpoint.database.values.row_records import fields_of
 
 
 class ToldIntegrity(RowCatalog):
@@ -58,7 +59,7 @@ class ToldLineage(RowCatalog):
             ...     [(one.parent, one.child) for one in db.lineage("r2")]
             [('r1', 'c1'), ('c1', 'r2')]
         """
-        row = {field.name: getattr(edge, field.name) for field in dataclasses.fields(edge)}
+        row = fields_of(edge)
         self._tell(lambda rows: store_row(rows, "lineage_edges", row, "parent", "child", "kind"))
         return edge
 
@@ -110,5 +111,4 @@ def add_entry(rows: TableRows, entry: AuditEntry) -> None:
 
 
 def _add(rows: TableRows, table: str, record: AuditEntry | IntegrityRecord) -> None:
-    row = {name: getattr(record, name) for name in record.__dataclass_fields__}
-    add_once(rows, table, {**row, "details": dict(record.details)})
+    add_once(rows, table, {**fields_of(record), "details": dict(record.details)})

@@ -10,7 +10,7 @@ from model_checkpoint.database.asking.asked_runs import run_there
 from model_checkpoint.database.records import Experiment
 from model_checkpoint.database.table_rows import RowCatalog, TableRows, store_row
 from model_checkpoint.database.values.exact_numbers import as_whole
-from model_checkpoint.database.values.row_records import HEARD, run_row_of
+from model_checkpoint.database.values.row_records import HEARD, require_fields, run_row_of
 from model_checkpoint.errors import OptionInvalid, WrongReference
 
 
@@ -73,9 +73,7 @@ class ToldRuns(RowCatalog):
             WrongReference: There is no such run.
             OptionInvalid: There is no such field.
         """
-        known = {field.name for field in dataclasses.fields(Experiment)} - {"id", *HEARD}
-        if fields.keys() - known:
-            raise OptionInvalid(f"no field {sorted(fields.keys() - known)[0]!r}; there are {', '.join(sorted(known))}.")
+        require_fields(Experiment, fields, fixed=("id", *HEARD))
         return self.edit_experiment(experiment_id, lambda there: dataclasses.replace(there, **fields))
 
     def heartbeat(self, experiment_id: str, *, step: int | None = None, at: float | None = None) -> None:
