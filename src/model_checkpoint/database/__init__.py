@@ -12,8 +12,10 @@ catalog             what can be written down and asked.
 schema              which tables there are, and how an older database comes to have them.
 migrations          the revisions of the schema, one file each.
 models              the tables.
-telling             what is told of checkpoints that are there, written once for a file and a whole connection.
+telling             what a catalog is told, each rule written once for a file and for a whole connection.
 opening             from a URL to short transactions that are tried again when that helps.
+asking              what a catalog answers, each question written once for both.
+table_rows          rows of tables, found and changed: what questions and rules are carried out with.
 values              how what we store is written down so that it comes back exactly.
 records             what the catalog knows, as values.
 errors              each derives from the one tree and from the builtin its callers expect.

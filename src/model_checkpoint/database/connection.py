@@ -16,18 +16,18 @@ from typing import Any, TypeVar
 from sqlalchemy import URL, Connection
 
 from model_checkpoint import forks
-from model_checkpoint.database.catalog.audit_rows import AuditCatalog, note_change, noting_failed_migration
-from model_checkpoint.database.catalog.best_rows import BestCatalog
-from model_checkpoint.database.catalog.experiment_rows import ExperimentCatalog
+from model_checkpoint.database.asking.asked_history import AskedHistory
+from model_checkpoint.database.asking.asked_runs import AskedRuns
+from model_checkpoint.database.catalog.audit_rows import note_change, noting_failed_migration
+from model_checkpoint.database.catalog.figure_rows import FigureCatalog
 from model_checkpoint.database.catalog.integrity_rows import IntegrityCatalog
 from model_checkpoint.database.catalog.intent_rows import IntentCatalog
-from model_checkpoint.database.catalog.lineage_rows import LineageCatalog
 from model_checkpoint.database.errors import DatabaseUnreachable, SchemaOutdated, SchemaTooNew
 from model_checkpoint.database.opening.database_url import read_url
 from model_checkpoint.database.opening.pool import DatabasePool
 from model_checkpoint.database.opening.transactions import Transactions, Work
 from model_checkpoint.database.overview.checkpoint_search import CheckpointSearchCatalog
-from model_checkpoint.database.overview.run_overviews import RunOverviewCatalog
+from model_checkpoint.database.overview.run_pulses import RunPulseCatalog
 from model_checkpoint.database.overview.series_windows import SeriesWindowCatalog
 from model_checkpoint.database.overview.space_rows import SpaceCatalog
 from model_checkpoint.database.overview.sparklines import SparklineCatalog
@@ -37,20 +37,28 @@ from model_checkpoint.database.schema.creation import create_catalog
 from model_checkpoint.database.schema.migration import Notify, ignore_change, migrate
 from model_checkpoint.database.schema.revisions import HEAD, SchemaStatus, schema_status
 from model_checkpoint.database.schema.schema_version import stored_revision
+from model_checkpoint.database.telling.told_checkpoints import ToldCheckpoints
+from model_checkpoint.database.telling.told_history import ToldAudit, ToldLineage
+from model_checkpoint.database.telling.told_points import ToldPoints
+from model_checkpoint.database.telling.told_runs import ToldRuns
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
 class EnhancedDatabaseConnection(
-    ExperimentCatalog,
-    BestCatalog,
-    LineageCatalog,
+    AskedRuns,
+    ToldRuns,
+    ToldPoints,
+    ToldCheckpoints,
+    FigureCatalog,
+    ToldLineage,
     IntegrityCatalog,
     IntentCatalog,
-    AuditCatalog,
+    AskedHistory,
+    ToldAudit,
     SavedCatalog,
-    RunOverviewCatalog,
+    RunPulseCatalog,
     SparklineCatalog,
     SeriesWindowCatalog,
     CheckpointSearchCatalog,
@@ -177,9 +185,7 @@ class EnhancedDatabaseConnection(
             try:
                 return work()
             except BaseException:
-                # numbers given in a transaction that is undone are nobody's
-                self._experiment_numbers.clear()
-                self._key_ids.clear()
+                self._forget_numbers()
                 raise
             finally:
                 self._current.connection = None

@@ -10,17 +10,7 @@ from typing import Any, cast
 from sqlalchemy import Boolean, Double, ForeignKey, Index, SmallInteger, Table, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from model_checkpoint.database.values.column_types import (
-    OPTIONS,
-    BigInt,
-    ExactText,
-    FiniteNumber,
-    LongText,
-    PlainData,
-    WholeNumber,
-)
-
-ID, NAME, WORD = 64, 250, 32  # characters
+from model_checkpoint.database.values.column_types import OPTIONS, BigInt, typed
 
 
 class Base(DeclarativeBase):
@@ -50,16 +40,16 @@ class ExperimentRow(Base):
     __tablename__ = "experiments"
 
     number: Mapped[int] = mapped_column(BigInt, primary_key=True, autoincrement=True)
-    id: Mapped[str] = mapped_column(ExactText("experiment id", ID), unique=True)
-    name: Mapped[str] = mapped_column(ExactText("experiment name", NAME))
-    project_name: Mapped[str] = mapped_column(ExactText("project name", NAME))
-    status: Mapped[str] = mapped_column(ExactText("status", WORD))
-    start_time: Mapped[float] = mapped_column(FiniteNumber("start time"))
-    end_time: Mapped[float | None] = mapped_column(FiniteNumber("end time"))
-    step: Mapped[int] = mapped_column(WholeNumber("step"))
-    notes: Mapped[str] = mapped_column(LongText("notes"))
-    tags: Mapped[list[str]] = mapped_column(PlainData("tags"))
-    config: Mapped[dict[str, Any]] = mapped_column(PlainData("config"))
+    id: Mapped[str] = mapped_column(typed("experiments", "id"), unique=True)
+    name: Mapped[str] = mapped_column(typed("experiments", "name"))
+    project_name: Mapped[str] = mapped_column(typed("experiments", "project_name"))
+    status: Mapped[str] = mapped_column(typed("experiments", "status"))
+    start_time: Mapped[float] = mapped_column(typed("experiments", "start_time"))
+    end_time: Mapped[float | None] = mapped_column(typed("experiments", "end_time"))
+    step: Mapped[int] = mapped_column(typed("experiments", "step"))
+    notes: Mapped[str] = mapped_column(typed("experiments", "notes"))
+    tags: Mapped[list[str]] = mapped_column(typed("experiments", "tags"))
+    config: Mapped[dict[str, Any]] = mapped_column(typed("experiments", "config"))
 
     __table_args__ = (
         Index("ix_experiments_newest", "start_time", "id"),
@@ -77,7 +67,7 @@ class HeartbeatRow(Base):
     experiment: Mapped[int] = mapped_column(BigInt, ForeignKey(ExperimentRow.number), primary_key=True)
     last_seen: Mapped[float] = mapped_column(Double)
     last_step_at: Mapped[float | None] = mapped_column(Double)
-    step: Mapped[int | None] = mapped_column(WholeNumber("step"))
+    step: Mapped[int | None] = mapped_column(typed("heartbeats", "step"))
 
     __table_args__ = (OPTIONS,)
 
@@ -87,37 +77,41 @@ class CheckpointRow(Base):
 
     __tablename__ = "checkpoints"
 
-    id: Mapped[str] = mapped_column(ExactText("checkpoint id", ID), primary_key=True)
-    experiment_id: Mapped[str] = mapped_column(ExactText("experiment id", ID), ForeignKey(ExperimentRow.id))
-    epoch: Mapped[int | None] = mapped_column(WholeNumber("epoch"))
-    step: Mapped[int] = mapped_column(WholeNumber("step"))
-    checkpoint_type: Mapped[str] = mapped_column(ExactText("checkpoint type", WORD))
-    file_path: Mapped[str] = mapped_column(LongText("file path"))
-    file_size: Mapped[int] = mapped_column(WholeNumber("file size"))
-    checksum: Mapped[str] = mapped_column(LongText("checksum"))
-    model_name: Mapped[str] = mapped_column(LongText("model name"))
+    id: Mapped[str] = mapped_column(typed("checkpoints", "id"), primary_key=True)
+    experiment_id: Mapped[str] = mapped_column(typed("checkpoints", "experiment_id"), ForeignKey(ExperimentRow.id))
+    epoch: Mapped[int | None] = mapped_column(typed("checkpoints", "epoch"))
+    step: Mapped[int] = mapped_column(typed("checkpoints", "step"))
+    checkpoint_type: Mapped[str] = mapped_column(typed("checkpoints", "checkpoint_type"))
+    file_path: Mapped[str] = mapped_column(typed("checkpoints", "file_path"))
+    file_size: Mapped[int] = mapped_column(typed("checkpoints", "file_size"))
+    checksum: Mapped[str] = mapped_column(typed("checkpoints", "checksum"))
+    model_name: Mapped[str] = mapped_column(typed("checkpoints", "model_name"))
     loss_grade: Mapped[int | None] = mapped_column(SmallInteger)
     loss: Mapped[float | None] = mapped_column(Double)
     val_loss_grade: Mapped[int | None] = mapped_column(SmallInteger)
     val_loss: Mapped[float | None] = mapped_column(Double)
-    notes: Mapped[str] = mapped_column(LongText("notes"))
+    notes: Mapped[str] = mapped_column(typed("checkpoints", "notes"))
     is_best_loss: Mapped[bool] = mapped_column(Boolean)
     is_best_val_loss: Mapped[bool] = mapped_column(Boolean)
     is_best_metric: Mapped[bool] = mapped_column(Boolean)
-    metrics: Mapped[dict[str, float]] = mapped_column(PlainData("metrics"))
-    metadata_: Mapped[dict[str, Any]] = mapped_column("metadata", PlainData("metadata"))  # Base has a `metadata`
-    created_at: Mapped[float] = mapped_column(FiniteNumber("created at"))
-    name: Mapped[str] = mapped_column(LongText("name"))
-    root: Mapped[str] = mapped_column(LongText("root"))
-    backend: Mapped[str] = mapped_column(ExactText("backend", NAME))
-    parts: Mapped[list[str]] = mapped_column(PlainData("parts"))
-    tags: Mapped[list[str]] = mapped_column(PlainData("tags"))
+    metrics: Mapped[dict[str, float]] = mapped_column(typed("checkpoints", "metrics"))
+    metadata_: Mapped[dict[str, Any]] = mapped_column(
+        "metadata", typed("checkpoints", "metadata")
+    )  # Base has a `metadata`
+    created_at: Mapped[float] = mapped_column(typed("checkpoints", "created_at"))
+    name: Mapped[str] = mapped_column(typed("checkpoints", "name"))
+    root: Mapped[str] = mapped_column(typed("checkpoints", "root"))
+    backend: Mapped[str] = mapped_column(typed("checkpoints", "backend"))
+    parts: Mapped[list[str]] = mapped_column(typed("checkpoints", "parts"))
+    tags: Mapped[list[str]] = mapped_column(typed("checkpoints", "tags"))
     pinned: Mapped[bool] = mapped_column(Boolean)
-    unique_bytes: Mapped[int | None] = mapped_column(WholeNumber("unique bytes"))
-    health: Mapped[str] = mapped_column(ExactText("health", WORD))
-    verified_at: Mapped[float] = mapped_column(FiniteNumber("verified at"))  # 0: never, so that those come first
-    state: Mapped[str] = mapped_column(ExactText("state", WORD))
-    deleted_at: Mapped[float | None] = mapped_column(FiniteNumber("deleted at"))
+    unique_bytes: Mapped[int | None] = mapped_column(typed("checkpoints", "unique_bytes"))
+    health: Mapped[str] = mapped_column(typed("checkpoints", "health"))
+    verified_at: Mapped[float] = mapped_column(
+        typed("checkpoints", "verified_at")
+    )  # 0: never, so that those come first
+    state: Mapped[str] = mapped_column(typed("checkpoints", "state"))
+    deleted_at: Mapped[float | None] = mapped_column(typed("checkpoints", "deleted_at"))
 
     __table_args__ = (
         Index("ix_checkpoints_newest", "experiment_id", "state", "step", "created_at", "id"),
@@ -136,7 +130,7 @@ class MetricKeyRow(Base):
     __tablename__ = "metric_keys"
 
     id: Mapped[int] = mapped_column(BigInt, primary_key=True, autoincrement=True)
-    name: Mapped[str] = mapped_column(ExactText("metric name", NAME), unique=True)
+    name: Mapped[str] = mapped_column(typed("metric_keys", "name"), unique=True)
 
     __table_args__ = (OPTIONS,)
 
@@ -185,10 +179,10 @@ class CheckpointMetricRow(Base):
     __tablename__ = "checkpoint_metrics"
 
     checkpoint_id: Mapped[str] = mapped_column(
-        ExactText("checkpoint id", ID), ForeignKey(CheckpointRow.id, ondelete="CASCADE"), primary_key=True
+        typed("checkpoint_metrics", "checkpoint_id"), ForeignKey(CheckpointRow.id, ondelete="CASCADE"), primary_key=True
     )
     key: Mapped[int] = mapped_column(BigInt, ForeignKey(MetricKeyRow.id), primary_key=True)
-    experiment_id: Mapped[str] = mapped_column(ExactText("experiment id", ID))
+    experiment_id: Mapped[str] = mapped_column(typed("checkpoint_metrics", "experiment_id"))
     grade: Mapped[int] = mapped_column(SmallInteger)
     value: Mapped[float] = mapped_column(Double)
     step: Mapped[int] = mapped_column(BigInt)
@@ -215,13 +209,13 @@ class AuditRow(Base):
     __tablename__ = "audit_log"
 
     number: Mapped[int] = mapped_column(BigInt, primary_key=True, autoincrement=True)
-    id: Mapped[str] = mapped_column(ExactText("audit id", ID), unique=True)
-    at: Mapped[float] = mapped_column(FiniteNumber("time"))
-    actor: Mapped[str] = mapped_column(LongText("actor"))
-    action: Mapped[str] = mapped_column(ExactText("action", WORD))
-    outcome: Mapped[str] = mapped_column(LongText("outcome"))
-    subject: Mapped[str] = mapped_column(ExactText("subject", NAME))
-    details: Mapped[dict[str, Any]] = mapped_column(PlainData("details"))
+    id: Mapped[str] = mapped_column(typed("audit_log", "id"), unique=True)
+    at: Mapped[float] = mapped_column(typed("audit_log", "at"))
+    actor: Mapped[str] = mapped_column(typed("audit_log", "actor"))
+    action: Mapped[str] = mapped_column(typed("audit_log", "action"))
+    outcome: Mapped[str] = mapped_column(typed("audit_log", "outcome"))
+    subject: Mapped[str] = mapped_column(typed("audit_log", "subject"))
+    details: Mapped[dict[str, Any]] = mapped_column(typed("audit_log", "details"))
 
     __table_args__ = (
         Index("ix_audit_subject", "subject", "number"),
@@ -235,11 +229,11 @@ class EdgeRow(Base):
 
     __tablename__ = "lineage_edges"
 
-    parent: Mapped[str] = mapped_column(ExactText("parent", ID), primary_key=True)
-    child: Mapped[str] = mapped_column(ExactText("child", ID), primary_key=True)
-    kind: Mapped[str] = mapped_column(ExactText("kind", WORD), primary_key=True)
-    step: Mapped[int | None] = mapped_column(WholeNumber("step"))
-    created_at: Mapped[float] = mapped_column(FiniteNumber("created at"))
+    parent: Mapped[str] = mapped_column(typed("lineage_edges", "parent"), primary_key=True)
+    child: Mapped[str] = mapped_column(typed("lineage_edges", "child"), primary_key=True)
+    kind: Mapped[str] = mapped_column(typed("lineage_edges", "kind"), primary_key=True)
+    step: Mapped[int | None] = mapped_column(typed("lineage_edges", "step"))
+    created_at: Mapped[float] = mapped_column(typed("lineage_edges", "created_at"))
 
     __table_args__ = (Index("ix_edges_child", "child"), {"sqlite_with_rowid": False, **OPTIONS})
 
@@ -249,16 +243,16 @@ class IntegrityRow(Base):
 
     __tablename__ = "integrity_records"
 
-    id: Mapped[str] = mapped_column(ExactText("integrity id", ID), primary_key=True)
+    id: Mapped[str] = mapped_column(typed("integrity_records", "id"), primary_key=True)
     checkpoint_id: Mapped[str] = mapped_column(
-        ExactText("checkpoint id", ID), ForeignKey(CheckpointRow.id, ondelete="CASCADE")
+        typed("integrity_records", "checkpoint_id"), ForeignKey(CheckpointRow.id, ondelete="CASCADE")
     )
-    outcome: Mapped[str] = mapped_column(ExactText("outcome", WORD))
-    method: Mapped[str] = mapped_column(ExactText("method", WORD))
-    checked_at: Mapped[float] = mapped_column(FiniteNumber("checked at"))
-    seconds: Mapped[float] = mapped_column(FiniteNumber("seconds"))
-    bytes_read: Mapped[int] = mapped_column(WholeNumber("bytes read"))
-    details: Mapped[dict[str, Any]] = mapped_column(PlainData("details"))
+    outcome: Mapped[str] = mapped_column(typed("integrity_records", "outcome"))
+    method: Mapped[str] = mapped_column(typed("integrity_records", "method"))
+    checked_at: Mapped[float] = mapped_column(typed("integrity_records", "checked_at"))
+    seconds: Mapped[float] = mapped_column(typed("integrity_records", "seconds"))
+    bytes_read: Mapped[int] = mapped_column(typed("integrity_records", "bytes_read"))
+    details: Mapped[dict[str, Any]] = mapped_column(typed("integrity_records", "details"))
 
     __table_args__ = (
         Index("ix_integrity_checkpoint", "checkpoint_id", "checked_at", "id"),
@@ -272,14 +266,14 @@ class IntentRow(Base):
 
     __tablename__ = "deletion_intents"
 
-    id: Mapped[str] = mapped_column(ExactText("intent id", ID), primary_key=True)
-    checkpoint_id: Mapped[str] = mapped_column(ExactText("checkpoint id", ID))
-    action: Mapped[str] = mapped_column(ExactText("action", WORD))
-    plan_id: Mapped[str] = mapped_column(ExactText("plan id", ID))
-    details: Mapped[dict[str, Any]] = mapped_column(PlainData("details"))
-    created_at: Mapped[float] = mapped_column(FiniteNumber("created at"))
-    finished_at: Mapped[float] = mapped_column(FiniteNumber("finished at"))
-    outcome: Mapped[str] = mapped_column(LongText("outcome"))
+    id: Mapped[str] = mapped_column(typed("deletion_intents", "id"), primary_key=True)
+    checkpoint_id: Mapped[str] = mapped_column(typed("deletion_intents", "checkpoint_id"))
+    action: Mapped[str] = mapped_column(typed("deletion_intents", "action"))
+    plan_id: Mapped[str] = mapped_column(typed("deletion_intents", "plan_id"))
+    details: Mapped[dict[str, Any]] = mapped_column(typed("deletion_intents", "details"))
+    created_at: Mapped[float] = mapped_column(typed("deletion_intents", "created_at"))
+    finished_at: Mapped[float] = mapped_column(typed("deletion_intents", "finished_at"))
+    outcome: Mapped[str] = mapped_column(typed("deletion_intents", "outcome"))
 
     __table_args__ = (
         Index("ix_intents_open", "finished_at", "created_at", "id"),

@@ -189,6 +189,14 @@ class CheckpointMark(NamedTuple):
     health: str
 
 
+class CheckpointName(NamedTuple):
+    """What one checkpoint is called, and whose it is."""
+
+    id: str
+    run: str
+    name: str  # of the folder
+
+
 class CheckpointPlace(NamedTuple):
     """Where one checkpoint lies on the track of its run."""
 

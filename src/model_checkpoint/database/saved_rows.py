@@ -8,19 +8,21 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from sqlalchemy import CompoundSelect, Connection, Update, bindparam, false, select, true, union_all
+from sqlalchemy import CompoundSelect, Connection, bindparam, select, true, union_all
 
 from model_checkpoint.database.catalog.catalog_part import CatalogPart
-from model_checkpoint.database.catalog.checkpoint_columns import insert_checkpoint, store_checkpoints
-from model_checkpoint.database.models import AuditRow, CheckpointRow, EdgeRow, ExperimentRow, table_of
-from model_checkpoint.database.opening.prepared_statements import ask, change, insert_rows
+from model_checkpoint.database.catalog.sql_rows import SqlRows
+from model_checkpoint.database.models import CheckpointRow, table_of
+from model_checkpoint.database.opening.prepared_statements import ask
 from model_checkpoint.database.records import COMMITTED, AuditEntry, Checkpoint, Comparable
+from model_checkpoint.database.table_rows import TableRows
+from model_checkpoint.database.telling.told_checkpoints import insert_checkpoint, store_checkpoints
 from model_checkpoint.database.values.audit_entries import new_entry
 from model_checkpoint.database.values.checkpoint_scores import FLAGS, KINDS, scores_of
 from model_checkpoint.database.values.exact_numbers import joined
+from model_checkpoint.database.values.row_records import fields_of
 
-_experiments, _checkpoints = table_of(ExperimentRow), table_of(CheckpointRow)
-_edges, _audits = table_of(EdgeRow), table_of(AuditRow)
+_checkpoints = table_of(CheckpointRow)
 
 Beats = Callable[[Comparable, Comparable], bool]  # the one that has a flag, and the new one
 
@@ -81,34 +83,28 @@ class SavedCatalog(CatalogPart):
         noted = new_entry("save", checkpoint.id) if entry is None else entry
 
         def work(connection: Connection) -> tuple[str, ...]:
-            _take_turns(connection, checkpoint)
+            rows = SqlRows(connection)
+            rows.hold("experiments", {"id": checkpoint.experiment_id})  # whoever saves to the same run waits
             there = _known(connection, checkpoint, contests)
             holders = [one for one in there if one.id != checkpoint.id]
             won = tuple(kind for kind, better in contests.items() if _wins(checkpoint, holders, kind, better))
-            _take_flags(connection, holders, won)
+            _take_flags(rows, holders, won)
             flags: dict[str, Any] = {KINDS[kind]: True for kind in won}
             if len(holders) < len(there):
-                store_checkpoints(connection, [dataclasses.replace(checkpoint, **flags)], keys)
+                store_checkpoints(rows, [dataclasses.replace(checkpoint, **flags)], keys)
             else:
-                insert_checkpoint(connection, checkpoint, keys, flags)
-                _note(connection, checkpoint, noted, {**noted.details, **(details or {}), "best": list(won)})
+                insert_checkpoint(rows, checkpoint, keys, flags)
+                _note(rows, checkpoint, noted, {**noted.details, **(details or {}), "best": list(won)})
             return won
 
         return self._write(work)
 
 
 # Statements are made once: to make one, and to find out that it is known, takes longer than to run it.
-_TURN = select(_experiments.c.number).where(_experiments.c.id == bindparam("run")).with_for_update()
 _COMPARED = tuple(
     _checkpoints.c[name]
     for name in ("id", "state", "step", "created_at", "loss", "loss_grade", "val_loss", "val_loss_grade", "metrics")
 ) + tuple(_checkpoints.c[name] for name in FLAGS)
-
-
-def _take_turns(connection: Connection, new: Checkpoint) -> None:
-    """Wait for whoever saves to the same run; a SQLite file has one writer anyway."""
-    if connection.dialect.name != "sqlite":
-        connection.execute(_TURN, {"run": new.experiment_id})
 
 
 def _known(connection: Connection, new: Checkpoint, kinds: Collection[str]) -> list[_Holder]:
@@ -141,21 +137,14 @@ def _wins(new: Checkpoint, holders: Sequence[_Holder], kind: str, better: Beats)
     return all(better(one, new) for one in holders if KINDS[kind] in one.flags)
 
 
-def _take_flags(connection: Connection, holders: Sequence[_Holder], won: Collection[str]) -> None:
+def _take_flags(rows: TableRows, holders: Sequence[_Holder], won: Collection[str]) -> None:
     for one in holders:
-        lost = tuple(kind for kind in won if KINDS[kind] in one.flags)
+        lost = {KINDS[kind]: False for kind in won if KINDS[kind] in one.flags}
         if lost:
-            change(connection, _taking(lost), {"holder": one.id})
+            rows.update("checkpoints", {"id": one.id}, lost)
 
 
-@cache
-def _taking(kinds: tuple[str, ...]) -> Update:
-    values = {KINDS[kind]: false() for kind in kinds}
-    return _checkpoints.update().where(_checkpoints.c.id == bindparam("holder")).values(values)
-
-
-def _note(connection: Connection, new: Checkpoint, entry: AuditEntry, details: Mapping[str, Any]) -> None:
+def _note(rows: TableRows, new: Checkpoint, entry: AuditEntry, details: Mapping[str, Any]) -> None:
     edge = {"parent": new.experiment_id, "child": new.id, "kind": "saved", "step": new.step, "created_at": entry.at}
-    insert_rows(connection, _edges, [edge])
-    row = {name: getattr(entry, name) for name in AuditEntry.__dataclass_fields__}
-    insert_rows(connection, _audits, [{**row, "details": dict(details)}])
+    rows.insert("lineage_edges", [edge])
+    rows.insert("audit_log", [{**fields_of(entry), "details": dict(details)}])

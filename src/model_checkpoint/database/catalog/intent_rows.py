@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 import uuid
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, literal_column, select
+from sqlalchemy import select
 
-from model_checkpoint.database.catalog.catalog_part import CatalogPart, in_lists
+from model_checkpoint.database.catalog.catalog_part import CatalogPart
 from model_checkpoint.database.models import IntentRow, table_of
-from model_checkpoint.database.opening.prepared_statements import ask, change, insert_rows
 from model_checkpoint.database.records import DeletionIntent
+from model_checkpoint.database.table_rows import TableRows, add_once
+from model_checkpoint.database.values.row_records import fields_of
 from model_checkpoint.errors import WrongReference
 
 _table = table_of(IntentRow)
-_BY_ID = select(_table).where(_table.c.id == bindparam("intent"))
-_ENDING = (
-    _table.update()
-    .where(_table.c.id == bindparam("intent"), _table.c.finished_at == literal_column("0.0"))
-    .values(finished_at=bindparam("at"), outcome=bindparam("how"))
-)
 
 
 class IntentCatalog(CatalogPart):
@@ -54,13 +48,8 @@ class IntentCatalog(CatalogPart):
             plan_id=plan_id,
             details=dict(details or {}),
         )
-        row = {field.name: getattr(intent, field.name) for field in dataclasses.fields(intent)} | {"finished_at": 0.0}
-
-        def work(connection: Connection) -> None:
-            if not ask(connection, _BY_ID, {"intent": intent.id}):
-                insert_rows(connection, _table, [row])
-
-        self._write(work)
+        row = {**fields_of(intent), "finished_at": 0.0}
+        self._tell(lambda rows: add_once(rows, "deletion_intents", row))
         return intent
 
     def finish_intent(self, intent_id: str, outcome: str = "done") -> DeletionIntent:
@@ -71,16 +60,16 @@ class IntentCatalog(CatalogPart):
         Raises:
             WrongReference: There is no such intent.
         """
-        ended = {"at": time.time(), "how": outcome, "intent": intent_id}
+        ended = {"finished_at": time.time(), "outcome": outcome}
 
-        def work(connection: Connection) -> DeletionIntent:
-            change(connection, _ENDING, ended)
-            rows = ask(connection, _BY_ID, {"intent": intent_id})
-            if not rows:
+        def work(rows: TableRows) -> DeletionIntent:
+            rows.update("deletion_intents", {"id": intent_id, "finished_at": 0.0}, ended)
+            found = rows.find("deletion_intents", {"id": intent_id})
+            if not found:
                 raise WrongReference(f"intent {intent_id!r} is not in the catalog.")
-            return _record(dict(rows[0]))
+            return _record(found[0])
 
-        return self._write(work)
+        return self._tell(work)
 
     def open_intents(self, *, limit: int = 1000) -> list[DeletionIntent]:
         """Deletions that are not finished, the oldest first.
@@ -90,7 +79,7 @@ class IntentCatalog(CatalogPart):
         order = (_table.c.created_at, _table.c.id)
         statement = select(_table).where(_table.c.finished_at == 0.0).order_by(*order).limit(limit)
         rows = self._read(lambda connection: connection.execute(statement).mappings().all())
-        return [_record(dict(row)) for row in rows]
+        return [_record(row) for row in rows]
 
     def intents(self, checkpoint_id: str) -> list[DeletionIntent]:
         """All intents of one checkpoint, finished or not, the oldest first.
@@ -101,9 +90,8 @@ class IntentCatalog(CatalogPart):
             ...     db.intents("c1")
             []
         """
-        statement = select(_table).where(_table.c.checkpoint_id == checkpoint_id)
-        rows = self._read(lambda connection: connection.execute(statement).mappings().all())
-        return sorted((_record(dict(row)) for row in rows), key=lambda one: (one.created_at, one.id))
+        found = self._look(lambda rows: rows.find("deletion_intents", {"checkpoint_id": checkpoint_id}))
+        return sorted((_record(row) for row in found), key=lambda one: (one.created_at, one.id))
 
     def removed(self, checkpoint_ids: Collection[str]) -> set[str]:
         """Those of these checkpoints that an intent of ours has brought into the trash.
@@ -115,12 +103,12 @@ class IntentCatalog(CatalogPart):
             ...     db.removed(["c1", "c2"])
             {'c1'}
         """
-        statement = select(_table.c.checkpoint_id).where(_table.c.outcome == "deleted")
-        ids = dict.fromkeys(checkpoint_ids)
-        return self._read(
-            lambda connection: {row[0] for row in in_lists(connection, statement, _table.c.checkpoint_id, ids)}
+        asked = (
+            "SELECT checkpoint_id FROM deletion_intents WHERE outcome = 'deleted' AND checkpoint_id IN :checkpoint_id"
         )
+        found = self._look(lambda rows: rows.ask(asked, {"checkpoint_id": list(checkpoint_ids)}))
+        return {row["checkpoint_id"] for row in found}
 
 
-def _record(row: dict[str, Any]) -> DeletionIntent:
+def _record(row: Mapping[Any, Any]) -> DeletionIntent:
     return DeletionIntent(**{**row, "finished_at": row["finished_at"] or None})

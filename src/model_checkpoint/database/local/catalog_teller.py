@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
-from model_checkpoint.database.records import Checkpoint, IntegrityRecord, Page
+from model_checkpoint.database.records import (
+    Checkpoint,
+    CheckpointName,
+    Experiment,
+    IntegrityRecord,
+    Metric,
+    Page,
+)
 
 T = TypeVar("T")
 
@@ -13,17 +20,48 @@ T = TypeVar("T")
 class CatalogTeller(Protocol):
     """What can be told; :class:`~model_checkpoint.database.EnhancedDatabaseConnection` says what each of them means."""
 
+    @property
+    def database_url(self) -> str:
+        """Which database this is, without its password."""
+
     def together(self, work: Callable[[], T], *, durable: bool = True) -> T:
         """Run calls as one transaction: all or none."""
 
     def get_checkpoint(self, checkpoint_id: str) -> Checkpoint | None:
         """One checkpoint, deleted or not."""
 
+    def get_checkpoints(self, checkpoint_ids: Sequence[str]) -> list[Checkpoint]:
+        """The checkpoints of these ids that are there, in this order."""
+
+    def names_in(self, root: str) -> list[CheckpointName]:
+        """What the checkpoints in a root are called, of whatever run."""
+
+    def latest(self, experiment_id: str) -> Checkpoint | None:
+        """The newest checkpoint of a run."""
+
     def page(self, experiment_id: str, *, limit: int = 100, after: str = "") -> Page[Checkpoint]:
         """Checkpoints of a run, newest first, a page at a time."""
 
     def best(self, experiment_id: str, metric: str, direction: str = "min", k: int = 1) -> list[Checkpoint]:
         """The ``k`` best checkpoints of a run by a metric."""
+
+    def get_experiment(self, experiment_id: str) -> Experiment | None:
+        """One run."""
+
+    def save_experiment(self, experiment: Experiment) -> Experiment:
+        """Store a run."""
+
+    def update_experiment(self, experiment_id: str, *, start_time: float, step: int) -> Experiment:
+        """Let a run have begun then, and have come so far."""
+
+    def heartbeat(self, experiment_id: str, *, step: int | None = None, at: float | None = None) -> None:
+        """Note that a run is alive."""
+
+    def write_metrics(self, rows: Iterable[Metric]) -> int:
+        """Put down points of any runs."""
+
+    def save_checkpoints(self, checkpoints: Sequence[Checkpoint]) -> int:
+        """Store checkpoints, in place of what was stored under their ids."""
 
     def flag_best(self, experiment_id: str, kind: str, checkpoint_ids: Sequence[str]) -> None:
         """Let exactly these checkpoints of a run carry a best flag."""

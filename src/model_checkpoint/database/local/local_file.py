@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -17,9 +16,7 @@ from model_checkpoint.database.values.file_urls import SQLITE_FILE, file_of, fil
 from model_checkpoint.errors import CheckpointException
 
 BUSY_SECONDS = 30.0
-_AT_ONCE = 500  # values in one list of a statement
 
-Row = dict[str, Any]
 T = TypeVar("T")
 
 
@@ -71,42 +68,27 @@ class LocalFile:
         """Let go of the file."""
         self._driver.close()
 
-    def rows(self, text: str, values: Sequence[Any] = ()) -> list[Row]:
+    def rows(self, text: str, values: Sequence[Any] = ()) -> list[dict[str, Any]]:
         """The rows of one statement, by the names of their columns."""
-        with self.asked(text, values) as cursor:
+        with self.driving() as driver:
+            cursor = driver.execute(text, values)
             names = [column[0] for column in cursor.description]
             return [dict(zip(names, row, strict=True)) for row in cursor]
 
-    def rows_in_lists(self, text: str, values: Iterable[Any], *, first: Sequence[Any] = ()) -> Iterator[Row]:
-        """The rows of a statement that has ``{}`` where a list of values stands, asked in lists of bearable length.
-
-        Args:
-            text: The statement.
-            values: What the lists are cut from.
-            first: What the statement is told before each list.
-        """
-        left = iter(dict.fromkeys(values))
-        while some := list(islice(left, _AT_ONCE)):
-            yield from self.rows(text.format(", ".join("?" * len(some))), (*first, *some))
-
     @contextmanager
-    def asked(self, text: str, values: Sequence[Any] = ()) -> Iterator[sqlite3.Cursor]:
-        """The driver's cursor of one statement."""
+    def driving(self) -> Iterator[sqlite3.Connection]:
+        """The driver's own connection; what it raises is told."""
         try:
-            yield self._driver.execute(text, values)
+            yield self._driver
         except sqlite3.Error as error:
             raise self._told(error) from error
 
-    def change(self, text: str, values: Sequence[Any]) -> int:
-        """Run a statement that changes rows; says how many it met."""
-        return self.together(lambda: self._driver.execute(text, values).rowcount)
-
-    def together(self, work: Callable[[], T]) -> T:
-        """Run changes as one transaction, which the power cannot take once it is through."""
+    def together(self, work: Callable[[], T], *, durable: bool = True) -> T:
+        """Run changes as one transaction; if ``durable``, the power cannot take it once it is through."""
         if self._driver.in_transaction:
             return work()
         try:
-            self._driver.execute("PRAGMA synchronous=FULL")
+            self._driver.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
             self._driver.execute("PRAGMA foreign_keys=ON")
             self._driver.execute("BEGIN IMMEDIATE")
             done = work()

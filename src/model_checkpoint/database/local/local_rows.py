@@ -1,77 +1,91 @@
-"""Local rows: rows of tables in a SQLite file of the schema we know, as data; a ``TableRows`` without an engine."""
+"""Local rows: rows of tables in a SQLite file of the schema we know; a ``TableRows`` without an engine."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
-from model_checkpoint.database.local.local_file import LocalFile, Row
-from model_checkpoint.database.values.checkpoint_scores import FLAGS
-from model_checkpoint.database.values.json_values import as_text, from_json, to_json
-
-_TRUTHS = (*FLAGS, "pinned")
-_DATA = ("metrics", "metadata", "parts", "tags", "config", "details")
+from model_checkpoint.database.local.local_file import LocalFile
+from model_checkpoint.database.table_rows import in_parts
+from model_checkpoint.database.values.driver_rows import (
+    SQLITE_CLOCK,
+    Row,
+    fetched_rows,
+    finding_text,
+    kept_row,
+    run_text,
+    where_text,
+)
 
 
 class LocalRows:
-    """The rows of one file; a :class:`~.telling.table_rows.TableRows`."""
+    """The rows of one file; a :class:`~.table_rows.TableRows`."""
+
+    clock = SQLITE_CLOCK
 
     def __init__(self, file: LocalFile) -> None:
         self._file = file
 
-    def find(self, table: str, same: Mapping[str, Any]) -> list[Row]:
-        """The whole rows."""
-        where, values = _equal(same)
-        return [as_data(row) for row in self._file.rows(f"SELECT * FROM {table} WHERE {where}", values)]
+    def ask(self, text: str, values: Mapping[str, Any]) -> list[Row]:
+        """The rows of a question."""
+        with self._file.driving() as driver:
+            return [row for part in in_parts(values) for row in fetched_rows(run_text(driver, text, part))]
+
+    def scan(self, text: str, values: Mapping[str, Any]) -> sqlite3.Cursor:
+        """The driver's own cursor of a question."""
+        with self._file.driving() as driver:
+            return run_text(driver, text, values)
+
+    def change(self, text: str, values: Mapping[str, Any]) -> int:
+        """Carry out a change."""
+        with self._file.driving() as driver:
+            return sum(run_text(driver, text, part).rowcount for part in in_parts(values))
+
+    def find(
+        self, table: str, same: Mapping[str, Any], *, columns: Sequence[str] = (), hold: bool = False
+    ) -> list[Row]:
+        """The whole rows, or some columns; a SQLite file has one writer anyway."""
+        return self.ask(finding_text(table, same, columns), same)
 
     def hold(self, table: str, same: Mapping[str, Any]) -> None:
-        """Nothing: a SQLite file has one writer anyway."""
+        """Nothing, for the same reason."""
 
     def insert(self, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Put down rows that are not there."""
-        for row in rows:
-            places = ", ".join("?" * len(row))
-            self._file.change(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({places})", _kept(row))
+        self._put(f"INSERT INTO {table}", table, rows)
+
+    def insert_missing(self, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Put down those of the rows that are not there."""
+        self._put(f"INSERT OR IGNORE INTO {table}", table, rows)
+
+    def _put(self, words: str, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        if rows:
+            places = ", ".join(f":{name}" for name in rows[0])
+            text = f"{words} ({', '.join(rows[0])}) VALUES ({places})"
+            self._run_each(text, (kept_row(table, row) for row in rows))
+
+    def append(self, table: str, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
+        """Put down many rows of numbers that are sound."""
+        self._run_each(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})", rows)
 
     def update(self, table: str, same: Mapping[str, Any], values: Mapping[str, Any]) -> int:
         """Let rows have these values."""
-        where, which = _equal(same)
-        told = ", ".join(f"{name} = ?" for name in values)
-        return self._file.change(f"UPDATE {table} SET {told} WHERE {where}", (*_kept(values), *which))
+        told = ", ".join(f"{name} = :to_{name}" for name in values)
+        kept = {f"to_{name}": value for name, value in kept_row(table, values).items()}
+        return self.change(f"UPDATE {table} SET {told}{where_text(table, same)}", {**same, **kept})
+
+    def update_each(self, table: str, keys: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
+        """Let each row that has the keys of one of these have the rest of it."""
+        if rows:
+            told = ", ".join(f"{name} = :{name}" for name in rows[0] if name not in keys)
+            text = f"UPDATE {table} SET {told}{where_text(table, dict.fromkeys(keys))}"
+            self._run_each(text, (kept_row(table, row) for row in rows))
 
     def delete(self, table: str, same: Mapping[str, Any]) -> int:
         """Remove rows."""
-        where, values = _equal(same)
-        return self._file.change(f"DELETE FROM {table} WHERE {where}", values)
+        return self.change(f"DELETE FROM {table}{where_text(table, same)}", same)
 
-    def metric_numbers(self, names: Collection[str]) -> dict[str, int]:
-        """The numbers of metrics, given to new ones."""
-        for name in names:
-            self._file.change("INSERT INTO metric_keys (name) VALUES (?) ON CONFLICT DO NOTHING", (name,))
-        rows = self._file.rows_in_lists("SELECT id, name FROM metric_keys WHERE name IN ({})", names)
-        return {row["name"]: row["id"] for row in rows}
-
-
-def _equal(same: Mapping[str, Any]) -> tuple[str, tuple[Any, ...]]:
-    """The condition, and what goes where in it; flags stand in it themselves, as an index may have one kind only."""
-    flags = [f"{name} = {value:d}" for name, value in same.items() if isinstance(value, bool)]
-    rest = {name: value for name, value in same.items() if not isinstance(value, bool)}
-    return " AND ".join([*flags, *(f"{name} = ?" for name in rest)]), (*rest.values(),)
-
-
-def _kept(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    return tuple(_as_kept(value, name) for name, value in row.items())
-
-
-def _as_kept(value: Any, name: str) -> Any:
-    if name in _DATA:
-        return msgspec.json.encode(to_json(value, name)).decode()
-    return as_text(value, name) if isinstance(value, str) else value
-
-
-def as_data(row: Row) -> Row:
-    """A row as the data that its columns are of."""
-    data = {name: from_json(msgspec.json.decode(row[name])) for name in _DATA if name in row}
-    return {**row, **data, **{name: bool(row[name]) for name in _TRUTHS if name in row}}
+    def _run_each(self, text: str, rows: Iterable[Any]) -> None:
+        with self._file.driving() as driver:
+            driver.executemany(text, rows)

@@ -12,8 +12,8 @@ from model_checkpoint.database.values.file_urls import file_of
 
 
 @contextmanager
-def open_teller(database_url: str) -> Iterator[CatalogTeller]:
-    """A catalog to tell of what was done to a root; an older schema is told, not changed.
+def open_teller(database_url: str, *, auto_migrate: bool = False) -> Iterator[CatalogTeller]:
+    """A catalog to tell of what was done to a root; an older schema is told, not changed, unless ``auto_migrate``.
 
     Example:
         >>> import tempfile
@@ -32,5 +32,5 @@ def open_teller(database_url: str) -> Iterator[CatalogTeller]:
         return
     from model_checkpoint.database.connection_classes import open_catalog
 
-    with open_catalog(database_url, auto_migrate=False) as connection:
+    with open_catalog(database_url, auto_migrate=auto_migrate) as connection:
         yield connection

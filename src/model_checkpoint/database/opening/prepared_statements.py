@@ -71,6 +71,16 @@ def change(connection: Connection, statement: Update | Delete, values: Mapping[s
     return met
 
 
+def change_each(connection: Connection, statement: Update, rows: Sequence[dict[str, Any]]) -> None:
+    """Carry out an update that is kept once for each of ``rows``."""
+    driver = driver_of(connection)
+    if driver is None:
+        connection.execute(statement, rows)
+        return
+    prepared = _update(statement, connection.dialect)
+    driver.executemany(prepared.text, [prepared.filled(row) for row in rows])
+
+
 @lru_cache(maxsize=64)
 def _insert(table: Table, columns: tuple[str, ...], dialect: Dialect) -> _Prepared:
     statement: Any = insert(table).inline().compile(dialect=dialect, column_keys=columns)

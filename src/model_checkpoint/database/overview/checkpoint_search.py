@@ -115,27 +115,6 @@ class CheckpointSearchCatalog(CatalogPart):
         rows = self._read(lambda connection: connection.execute(statement).all())
         return {health: int(count) for health, count in rows}
 
-    def beginnings(self, checkpoint_ids: Sequence[str]) -> dict[str, list[str]]:
-        """The runs that were resumed from each of these checkpoints.
-
-        Example:
-            >>> from model_checkpoint.database import EnhancedDatabaseConnection, LineageEdge
-            >>> with EnhancedDatabaseConnection("sqlite://") as db:
-            ...     _ = db.add_edge(LineageEdge(parent="c1", child="r2", kind="resumed", step=100))
-            ...     db.beginnings(["c1", "c2"])
-            {'c1': ['r2']}
-        """
-        mine = (_edges.c.kind == "resumed", _edges.c.parent.in_(list(checkpoint_ids)))
-        statement = select(_edges.c.parent, _edges.c.child).where(*mine).order_by(_edges.c.created_at)
-
-        def work(connection: Connection) -> dict[str, list[str]]:
-            found: dict[str, list[str]] = {}
-            for parent, child in connection.execute(statement):
-                found.setdefault(parent, []).append(child)
-            return found
-
-        return self._read(work)
-
     def neighbours(self, checkpoint: Checkpoint) -> tuple[str | None, str | None]:
         """The ids of the checkpoints of the same run before and after one.
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from sqlalchemy import ColumnElement, Connection, func, select
 
 from model_checkpoint.database.catalog.catalog_part import CatalogPart
-from model_checkpoint.database.catalog.metric_series import series_chunks
 from model_checkpoint.database.models import MetricPointRow, table_of
 from model_checkpoint.database.records import Series, SeriesWindow
+from model_checkpoint.database.values.series_columns import fetched_series
 
 if TYPE_CHECKING:  # most that is asked of a catalog has no arrays, and does without
     import numpy as np
@@ -80,7 +80,8 @@ def _read_window(
         return _raw(axis, [])
     fields = (_points.step, _points.at, _points.grade, _points.value)
     order = (_points.experiment, _points.key, _points.step, _points.at)
-    chunks = series_chunks(connection, select(*fields).where(*within).order_by(*order))
+    points = connection.execute(select(*fields).where(*within).order_by(*order))
+    chunks = fetched_series(points.cursor)  # the driver's own: a row is a plain tuple
     if count <= 2 * columns:
         return _raw(axis, list(chunks))
     start = float(first if low is None else low)

@@ -7,8 +7,9 @@ from typing import Any
 
 from sqlalchemy import Connection, Integer, Select, case, cast, func, literal, select, tuple_, union_all
 
-from model_checkpoint.database.catalog.catalog_part import CatalogPart, batched
+from model_checkpoint.database.catalog.catalog_part import CatalogPart
 from model_checkpoint.database.models import ExperimentRow, MetricPointRow, MetricSummaryRow, table_of
+from model_checkpoint.database.table_rows import batched
 from model_checkpoint.database.values.column_types import BigInt
 from model_checkpoint.database.values.exact_numbers import FINITE
 

@@ -1,6 +1,8 @@
-"""Telling: what a catalog is told of checkpoints that are there, written once for a file and for a whole connection.
+"""Telling: what a catalog is told, each rule written once for a file and for a whole connection.
 
-table_rows        rows of tables, found and changed; what the rules below are carried out with.
-told_checkpoints  changed, deleted and brought back; flags that say which are best.
-told_history      what verifications found, and what was done by whom.
+told_runs         runs stored and changed; when they were last heard of.
+told_points       what was measured.
+point_batches     points of many series put down at once, with their summaries.
+told_checkpoints  stored, changed, deleted, brought back and forgotten; flags that say which are best.
+told_history      what came out of what, what verifications found, and what was done by whom.
 """

@@ -1,4 +1,4 @@
-"""Told checkpoints: changed, deleted and brought back; flags that say which were chosen as best.
+"""Told checkpoints: stored, changed, deleted and brought back; flags that say which were chosen as best.
 
 A deleted row stays, for its history and for who wants it back; it is in no list unless asked for.
 """
@@ -7,19 +7,57 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from model_checkpoint.database.errors import RowRefused
 from model_checkpoint.database.records import COMMITTED, DELETED, Checkpoint
-from model_checkpoint.database.telling.table_rows import TableRows, ToldCatalog
+from model_checkpoint.database.table_rows import AT_ONCE, RowCatalog, TableRows, batched, metric_numbers
 from model_checkpoint.database.values.checkpoint_scores import FLAGS, KINDS, index_rows, scores_of
-from model_checkpoint.database.values.row_records import checkpoint_of, row_of
+from model_checkpoint.database.values.row_records import checkpoint_of, require_fields, row_of
 from model_checkpoint.errors import OptionInvalid, WrongReference
 
 
-class ToldCheckpoints(ToldCatalog):
+class ToldCheckpoints(RowCatalog):
     """What checkpoints are told."""
+
+    def save_checkpoint(self, checkpoint: Checkpoint) -> Checkpoint:
+        """Store a checkpoint, in place of what was stored under its id; when this returns, power may fail.
+
+        Example:
+            >>> from model_checkpoint.database import EnhancedDatabaseConnection, Experiment
+            >>> with EnhancedDatabaseConnection("sqlite://") as db:
+            ...     _ = db.save_experiment(Experiment(id="r1", name="baseline"))
+            ...     _ = db.save_checkpoint(Checkpoint(id="c1", experiment_id="r1", step=7, metrics={"acc": 0.9}))
+            ...     db.get_checkpoint("c1").step
+            7
+
+        Raises:
+            RowRefused: Its run is not in the catalog, or a field breaks a rule.
+        """
+        self.save_checkpoints([checkpoint])
+        return checkpoint
+
+    def save_checkpoints(self, checkpoints: Sequence[Checkpoint]) -> int:
+        """Store many in one transaction, all or none.
+
+        Example:
+            >>> from model_checkpoint.database import EnhancedDatabaseConnection, Experiment
+            >>> with EnhancedDatabaseConnection("sqlite://") as db:
+            ...     _ = db.save_experiment(Experiment(id="r1", name="baseline"))
+            ...     db.save_checkpoints([Checkpoint(id=f"c{n}", experiment_id="r1", step=n) for n in range(9)])
+            9
+        """
+        unique = {one.id: one for one in checkpoints}
+        ordered = [unique[id] for id in sorted(unique)]  # the one order everybody writes in
+        keys = self._keys_of({name for one in ordered for name in scores_of(one)})
+
+        def work(rows: TableRows) -> int:
+            for some in batched(ordered, AT_ONCE):
+                store_checkpoints(rows, some, keys)
+            return len(ordered)
+
+        return self._tell(work)
 
     def edit_checkpoint(self, checkpoint_id: str, change: Callable[[Checkpoint], Checkpoint]) -> Checkpoint:
         """Replace a checkpoint's row by what ``change`` makes of it, with nobody else in between.
@@ -37,15 +75,14 @@ class ToldCheckpoints(ToldCatalog):
         """
 
         def work(rows: TableRows) -> Checkpoint:
-            rows.hold("checkpoints", {"id": checkpoint_id})
-            there = _there(rows, checkpoint_id)
+            there = _there(rows, checkpoint_id, hold=True)
             after = change(there)
             if (after.id, after.experiment_id) != (there.id, there.experiment_id):
                 raise OptionInvalid(f"checkpoint {checkpoint_id!r}: its id and run cannot be changed.")
-            numbers = rows.metric_numbers(sorted(scores_of(after)))
+            numbers = metric_numbers(rows, sorted(scores_of(after)))
             rows.update("checkpoints", {"id": checkpoint_id}, row_of(after))
             _unindex(rows, checkpoint_id)
-            rows.insert("checkpoint_metrics", index_rows(after, numbers))
+            _index(rows, [after], numbers)
             return after
 
         return self._tell(work)
@@ -65,9 +102,7 @@ class ToldCheckpoints(ToldCatalog):
             WrongReference: There is no such checkpoint.
             OptionInvalid: There is no such field.
         """
-        known = {field.name for field in dataclasses.fields(Checkpoint)} - {"id", "experiment_id"}
-        if fields.keys() - known:
-            raise OptionInvalid(f"no field {sorted(fields.keys() - known)[0]!r}; there are {', '.join(sorted(known))}.")
+        require_fields(Checkpoint, fields, fixed=("id", "experiment_id"))
         return self.edit_checkpoint(checkpoint_id, lambda there: dataclasses.replace(there, **fields))
 
     def delete_checkpoint(self, checkpoint_id: str) -> Checkpoint:
@@ -112,6 +147,17 @@ class ToldCheckpoints(ToldCatalog):
         Example: see :meth:`delete_checkpoint`.
         """
         return self.update_checkpoint(checkpoint_id, state=COMMITTED, deleted_at=None)
+
+    def forget_checkpoint(self, checkpoint_id: str) -> bool:
+        """Remove the row itself, as if it had never been saved; says whether there was one.
+
+        Example:
+            >>> from model_checkpoint.database import EnhancedDatabaseConnection
+            >>> with EnhancedDatabaseConnection("sqlite://") as db:
+            ...     db.forget_checkpoint("nothing")
+            False
+        """
+        return self._tell(lambda rows: rows.delete("checkpoints", {"id": checkpoint_id}) > 0)
 
     def flag_best(self, experiment_id: str, kind: str, checkpoint_ids: Sequence[str]) -> None:
         """Let exactly these checkpoints of a run carry a best flag: of kind ``loss``, ``val_loss`` or ``metric``.
@@ -160,8 +206,30 @@ class ToldCheckpoints(ToldCatalog):
         self._tell(work)
 
 
-def _there(rows: TableRows, checkpoint_id: str) -> Checkpoint:
-    found = rows.find("checkpoints", {"id": checkpoint_id})
+def store_checkpoints(rows: TableRows, checkpoints: Sequence[Checkpoint], keys: Mapping[str, int]) -> None:
+    """Put down rows, or change those that are there, and their index; ``keys`` has every metric they name."""
+    ids = [one.id for one in checkpoints]
+    known = {row["id"] for row in rows.find("checkpoints", {"id": ids}, columns=["id"], hold=True)}
+    rows.insert("checkpoints", [row_of(one) for one in checkpoints if one.id not in known])
+    rows.update_each("checkpoints", ["id"], [row_of(one) for one in checkpoints if one.id in known])
+    if known:
+        rows.delete("checkpoint_metrics", {"checkpoint_id": sorted(known)})
+    _index(rows, checkpoints, keys)
+
+
+def insert_checkpoint(rows: TableRows, new: Checkpoint, keys: Mapping[str, int], flags: Mapping[str, bool]) -> None:
+    """Put down a row that is known to be new, with the best flags it won."""
+    rows.insert("checkpoints", [{**row_of(new), **flags}])
+    _index(rows, [new], keys)
+
+
+def _index(rows: TableRows, checkpoints: Sequence[Checkpoint], keys: Mapping[str, int]) -> None:
+    """The index the best are found by."""
+    rows.insert("checkpoint_metrics", [row for one in checkpoints for row in index_rows(one, keys)])
+
+
+def _there(rows: TableRows, checkpoint_id: str, *, hold: bool = False) -> Checkpoint:
+    found = rows.find("checkpoints", {"id": checkpoint_id}, hold=hold)
     if not found:
         raise WrongReference(f"checkpoint {checkpoint_id!r} is not in the catalog.")
     return checkpoint_of(found[0])

@@ -1,4 +1,4 @@
-"""Told history: what verifications found, and what was done by whom; what is told twice is there once."""
+"""Told history: what came out of what, what verifications found, what was done; what is told twice is there once."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from model_checkpoint.database.records import AuditEntry, IntegrityRecord
-from model_checkpoint.database.telling.table_rows import TableRows, ToldCatalog
+from model_checkpoint.database.records import AuditEntry, IntegrityRecord, LineageEdge
+from model_checkpoint.database.table_rows import RowCatalog, TableRows, add_once, store_row
 from model_checkpoint.database.values.audit_entries import new_entry
+from model_checkpoint.database.values.row_records import fields_of
 
 
-class ToldIntegrity(ToldCatalog):
+class ToldIntegrity(RowCatalog):
     """What verifications found."""
 
     def record_integrity(self, record: IntegrityRecord) -> IntegrityRecord:
@@ -35,16 +36,35 @@ class ToldIntegrity(ToldCatalog):
         found = {"health": known.outcome, "verified_at": known.checked_at}
 
         def work(rows: TableRows) -> None:
-            rows.hold("checkpoints", same)
+            there = rows.find("checkpoints", same, hold=True)
             _add(rows, "integrity_records", known)
-            if all(row["verified_at"] <= known.checked_at for row in rows.find("checkpoints", same)):
+            if all(row["verified_at"] <= known.checked_at for row in there):
                 rows.update("checkpoints", same, found)
 
         self._tell(work)
         return known
 
 
-class ToldAudit(ToldCatalog):
+class ToldLineage(RowCatalog):
+    """What came out of what."""
+
+    def add_edge(self, edge: LineageEdge) -> LineageEdge:
+        """Note that one thing came out of another; the same edge twice is one.
+
+        Example:
+            >>> from model_checkpoint.database import EnhancedDatabaseConnection
+            >>> with EnhancedDatabaseConnection("sqlite://") as db:
+            ...     _ = db.add_edge(LineageEdge(parent="r1", child="c1", kind="saved", step=100))
+            ...     _ = db.add_edge(LineageEdge(parent="c1", child="r2", kind="resumed", step=100))
+            ...     [(one.parent, one.child) for one in db.lineage("r2")]
+            [('r1', 'c1'), ('c1', 'r2')]
+        """
+        row = fields_of(edge)
+        self._tell(lambda rows: store_row(rows, "lineage_edges", row, "parent", "child", "kind"))
+        return edge
+
+
+class ToldAudit(RowCatalog):
     """What was done."""
 
     def record_audit(
@@ -91,6 +111,4 @@ def add_entry(rows: TableRows, entry: AuditEntry) -> None:
 
 
 def _add(rows: TableRows, table: str, record: AuditEntry | IntegrityRecord) -> None:
-    if not rows.find(table, {"id": record.id}):
-        row = {name: getattr(record, name) for name in record.__dataclass_fields__}
-        rows.insert(table, [{**row, "details": dict(record.details)}])
+    add_once(rows, table, {**fields_of(record), "details": dict(record.details)})

@@ -7,21 +7,19 @@ length a column declares; here a name is its bytes, and what is too long is refu
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 from sqlalchemy import JSON, BigInteger, Dialect, Double, Integer, String, Text
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
-from model_checkpoint.database.errors import RowRefused
-from model_checkpoint.database.values.exact_numbers import as_float
-from model_checkpoint.database.values.json_values import as_text, from_json, to_json
+from model_checkpoint.database.values.column_rules import RULES, DataRule, FiniteRule, Rule, TextRule, WholeRule
+from model_checkpoint.database.values.exact_numbers import LARGEST
+from model_checkpoint.database.values.json_values import from_json, to_json
 
 _MYSQL = ("mysql", "mariadb")
 _MOST_BYTES = 4  # of one character in UTF-8
-_LARGEST = 1 << 63
 
 # of every table: text equals only itself, and a crash loses no row
 OPTIONS: dict[str, Any] = {
@@ -37,11 +35,14 @@ BigInt = BigInteger().with_variant(Integer(), "sqlite")  # only INTEGER counts u
 
 
 class _Checked(TypeDecorator[T]):
-    """A column that refuses what it cannot keep; the message says ``what`` it is of."""
+    """A column that refuses what it cannot keep, by the rule of its class; the message says ``what`` it is of."""
+
+    _rule: ClassVar[Callable[..., Rule]]
 
     def __init__(self, what: str, *sizes: int) -> None:
         super().__init__(*sizes)
         self.what = what
+        self.rule = self._rule(what, *sizes)
 
     def bind_processor(self, dialect: Dialect) -> _Bind | None:
         """Let what is sound pass at once: a save has thirty values, and nearly all of them are."""
@@ -50,14 +51,10 @@ class _Checked(TypeDecorator[T]):
 
     def process_bind_param(self, value: Any, dialect: Dialect) -> Any:
         """Check the value."""
-        return None if value is None else self._kept(value)
+        return None if value is None else self.rule.kept(value)
 
     def _at_once(self, careful: _Bind) -> _Bind:
         """What is sound as it is; all else as ``careful`` has it."""
-        raise NotImplementedError
-
-    def _kept(self, value: Any) -> T:
-        """The value as it is kept, or a refusal."""
         raise NotImplementedError
 
 
@@ -66,6 +63,7 @@ class ExactText(_Checked[str]):
 
     impl = String
     cache_ok = True
+    _rule = TextRule
 
     def __init__(self, what: str, length: int) -> None:
         super().__init__(what, length)
@@ -97,18 +95,13 @@ class ExactText(_Checked[str]):
         length = self.length
         return lambda value: value if _is_sound(value) and len(value) <= length else careful(value)
 
-    def _kept(self, value: Any) -> str:
-        text = as_text(value, self.what)
-        if len(text) > self.length:
-            raise RowRefused(f"{self.what}: at most {self.length} characters, got {len(text)}: {text[:40]!r}...")
-        return text
-
 
 class LongText(_Checked[str]):
     """Text of any length that is never searched for."""
 
     impl = Text
     cache_ok = True
+    _rule = TextRule
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
         """MySQL's own TEXT ends at 64 KiB."""
@@ -121,15 +114,13 @@ class LongText(_Checked[str]):
     def _at_once(self, careful: _Bind) -> _Bind:
         return lambda value: value if _is_sound(value) else careful(value)
 
-    def _kept(self, value: Any) -> str:
-        return as_text(value, self.what)
-
 
 class PlainData(_Checked[Any]):
     """Plain data as a JSON column."""
 
     impl = JSON
     cache_ok = True
+    _rule = DataRule
 
     def bind_processor(self, dialect: Dialect) -> _Bind | None:
         """As text where that is how it is kept; other drivers have types of their own for it."""
@@ -142,21 +133,16 @@ class PlainData(_Checked[Any]):
         """As it was."""
         return from_json(value)
 
-    def _kept(self, value: Any) -> Any:
-        return to_json(value, self.what)
-
 
 class WholeNumber(_Checked[int]):
     """An integer of 64 bits."""
 
     impl = BigInteger
     cache_ok = True
+    _rule = WholeRule
 
     def _at_once(self, careful: _Bind) -> _Bind:
-        return lambda value: value if value.__class__ is int and -_LARGEST <= value < _LARGEST else careful(value)
-
-    def _kept(self, value: Any) -> int:
-        return as_whole(value, self.what)
+        return lambda value: value if value.__class__ is int and -LARGEST <= value < LARGEST else careful(value)
 
 
 class FiniteNumber(_Checked[float]):
@@ -164,15 +150,10 @@ class FiniteNumber(_Checked[float]):
 
     impl = Double
     cache_ok = True
+    _rule = FiniteRule
 
     def _at_once(self, careful: _Bind) -> _Bind:
         return lambda value: value if value.__class__ is float and math.isfinite(value) else careful(value)
-
-    def _kept(self, value: Any) -> float:
-        number = as_float(value, self.what)
-        if not math.isfinite(number):
-            raise RowRefused(f"{self.what}: must be a finite number, got {number}.")
-        return number
 
 
 def _is_sound(value: Any) -> bool:
@@ -180,17 +161,21 @@ def _is_sound(value: Any) -> bool:
     return value.__class__ is str and value.isascii() and "\0" not in value
 
 
-def as_whole(value: Any, where: str) -> int:
-    """An integer that fits 64 bits; a float is none, however round.
+def typed(table: str, column: str) -> TypeEngine[Any]:
+    """The type of a column that has a rule.
 
     Example:
-        >>> as_whole(7, "step")
-        7
+        >>> typed("experiments", "name").length
+        250
     """
-    try:
-        number = operator.index(value)
-    except TypeError as error:
-        raise RowRefused(f"{where}: must be a whole number, got {value!r}.") from error
-    if not -_LARGEST <= number < _LARGEST:
-        raise RowRefused(f"{where}: {number} does not fit 64 bits.")
-    return number
+    rule = RULES[table][column]
+    if isinstance(rule, TextRule):
+        return LongText(rule.what) if rule.most is None else ExactText(rule.what, rule.most)
+    return _TYPES[type(rule)](rule.what)
+
+
+_TYPES: dict[type[Rule], Callable[[str], TypeEngine[Any]]] = {
+    DataRule: PlainData,
+    WholeRule: WholeNumber,
+    FiniteRule: FiniteNumber,
+}

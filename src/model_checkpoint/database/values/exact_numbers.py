@@ -7,12 +7,14 @@ NaN after all of them, so an index over both columns finds the least and the gre
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any
 
 from model_checkpoint.database.errors import RowRefused
 
 BELOW, FINITE, ABOVE, NOT_A_NUMBER = -1, 0, 1, 2
 _WHOLE = 1 << 53  # up to here every integer is a float
+LARGEST = 1 << 63  # of 64 bits, and one
 
 
 def split(value: float) -> tuple[int, float]:
@@ -61,4 +63,20 @@ def as_float(value: Any, where: str) -> float:
         raise RowRefused(f"{where}: must be a number, got the text {value!r}. Convert it with float().")
     if isinstance(value, int) and abs(value) > _WHOLE and int(number) != value:
         raise RowRefused(f"{where}: {value} has no exact float. Round it, or keep it in metadata.")
+    return number
+
+
+def as_whole(value: Any, where: str) -> int:
+    """An integer that fits 64 bits; a float is none, however round.
+
+    Example:
+        >>> as_whole(7, "step")
+        7
+    """
+    try:
+        number = operator.index(value)
+    except TypeError as error:
+        raise RowRefused(f"{where}: must be a whole number, got {value!r}.") from error
+    if not -LARGEST <= number < LARGEST:
+        raise RowRefused(f"{where}: {number} does not fit 64 bits.")
     return number

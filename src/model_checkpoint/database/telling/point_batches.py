@@ -9,29 +9,21 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain, repeat
+from itertools import repeat
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, bindparam, insert, select
-
-from model_checkpoint.database.catalog.catalog_part import AT_ONCE, batched, insert_missing
 from model_checkpoint.database.errors import RowRefused
-from model_checkpoint.database.models import MetricPointRow, MetricSummaryRow, table_of
 from model_checkpoint.database.records import Metric
-from model_checkpoint.database.values.column_types import as_whole
-from model_checkpoint.database.values.exact_numbers import FINITE, NOT_A_NUMBER, as_float, split
+from model_checkpoint.database.table_rows import TableRows
+from model_checkpoint.database.values.exact_numbers import FINITE, NOT_A_NUMBER, as_float, as_whole, split
 from model_checkpoint.database.values.point_columns import PointColumns
 
 Point = tuple[int, float, int, float]  # step, at, grade, value
 SeriesId = tuple[int, int]  # numbers of experiment and key
 
-_points, _summaries = table_of(MetricPointRow), table_of(MetricSummaryRow)
-_COLUMNS = tuple(column.name for column in _points.columns)
-# In one statement of SQLite: its driver lets the other threads run with each, so one a row would make the program that
-# logs and the thread that writes take turns row by row, at ten times the cost of the row.
-_TOGETHER = 128
-_MARKS = {"qmark": "?", "format": "%s", "pyformat": "%s"}
-_of_summary = (_summaries.c.experiment == bindparam("of_experiment"), _summaries.c.key == bindparam("of_key"))
+_POINT = ("experiment", "key", "step", "at", "grade", "value")
+_STORED = """SELECT step, at, grade, value FROM experiment_metrics
+    WHERE experiment = :experiment AND experiment_metrics.key = :key AND step BETWEEN :low AND :high"""
 
 
 class Stretch(NamedTuple):
@@ -78,28 +70,27 @@ def _check(name: str, points: Sequence[Point]) -> None:
         raise RowRefused(f"metric {name!r}: its time must be finite seconds since 1970.")
 
 
-def add_points(connection: Connection, batches: Mapping[SeriesId, Sequence[Point] | PointColumns]) -> int:
+def add_points(rows: TableRows, batches: Mapping[SeriesId, Sequence[Point] | PointColumns]) -> int:
     """Put down what is not there yet, and say how many that were."""
     order = sorted(batches)
-    known = _locked(connection, order)
-    rows: list[tuple[Any, ...]] = []
+    known = _locked(rows, order)
+    new: list[tuple[Any, ...]] = []
     changed: list[dict[str, Any]] = []
     for series in order:
         before, batch = known[series], batches[series]
         if isinstance(batch, PointColumns) and _follows(batch, before):
-            rows += zip(repeat(series[0]), repeat(series[1]), batch.steps, batch.moments, repeat(FINITE), batch.values)
+            new += zip(repeat(series[0]), repeat(series[1]), batch.steps, batch.moments, repeat(FINITE), batch.values)
             stretch = _summed_up(batch)
         else:
-            fresh = _unknown(connection, series, _points_of(batch), before)
-            rows += [(*series, *point) for point in fresh]
+            fresh = _unknown(rows, series, _points_of(batch), before)
+            new += [(*series, *point) for point in fresh]
             stretch = _measured(fresh) if fresh else _BLANK
         if stretch is not _BLANK:
             merged = _columns(_merged(before, stretch))
-            changed.append({"of_experiment": series[0], "of_key": series[1], **merged})
-    if changed:
-        connection.execute(_summaries.update().where(*_of_summary), changed)
-    _insert(connection, rows)
-    return len(rows)
+            changed.append({"experiment": series[0], "key": series[1], **merged})
+    rows.update_each("metric_summaries", ["experiment", "key"], changed)
+    rows.append("experiment_metrics", _POINT, new)
+    return len(new)
 
 
 def _follows(batch: PointColumns, before: Stretch) -> bool:
@@ -126,35 +117,34 @@ def _summed_up(batch: PointColumns) -> Stretch:
     )
 
 
-def _locked(connection: Connection, order: Sequence[SeriesId]) -> dict[SeriesId, Stretch]:
+def _locked(rows: TableRows, order: Sequence[SeriesId]) -> dict[SeriesId, Stretch]:
     """The summaries of all series, locked for this transaction; blank ones are made for new series."""
-    found = _known(connection, order)
+    found = _known(rows, order)
     fresh = [series for series in order if series not in found]
     if fresh:
         blank = _columns(_BLANK)
-        insert_missing(connection, _summaries, [{"experiment": run, "key": key, **blank} for run, key in fresh])
-        found |= _known(connection, fresh)
+        rows.insert_missing("metric_summaries", [{"experiment": run, "key": key, **blank} for run, key in fresh])
+        found |= _known(rows, fresh)
     if len(found) < len(order):
         raise RowRefused("a run or a metric of these points is not in the catalog. Save the run first.")
     return found
 
 
-def _known(connection: Connection, order: Sequence[SeriesId]) -> dict[SeriesId, Stretch]:
+def _known(rows: TableRows, order: Sequence[SeriesId]) -> dict[SeriesId, Stretch]:
     found: dict[SeriesId, Stretch] = {}
     for experiment in dict.fromkeys(one for one, _ in order):
-        for keys in batched((key for one, key in order if one == experiment), AT_ONCE):
-            statement = select(_summaries).where(_summaries.c.experiment == experiment, _summaries.c.key.in_(keys))
-            for row in connection.execute(statement.order_by(_summaries.c.key).with_for_update()):
-                found[row.experiment, row.key] = _stretch(row)
+        keys = [key for one, key in order if one == experiment]
+        for row in rows.find("metric_summaries", {"experiment": experiment, "key": keys}, hold=True):
+            found[row["experiment"], row["key"]] = _stretch(row)
     return found
 
 
-def _unknown(connection: Connection, series: SeriesId, points: Sequence[Point], before: Stretch) -> Sequence[Point]:
+def _unknown(rows: TableRows, series: SeriesId, points: Sequence[Point], before: Stretch) -> Sequence[Point]:
     """The points that are not there; of one moment two values are both kept, the second a hair later."""
     newer = before.points == 0 or points[0][:2] > before.last[:2]
     if newer and len({point[:2] for point in points}) == len(points):
         return points
-    there = {} if newer else _stored(connection, series, points[0][0], points[-1][0])
+    there = {} if newer else _stored(rows, series, points[0][0], points[-1][0])
     fresh = []
     for step, at, grade, value in points:
         while there.get((step, at), (grade, value)) != (grade, value):
@@ -165,31 +155,9 @@ def _unknown(connection: Connection, series: SeriesId, points: Sequence[Point], 
     return sorted(fresh)
 
 
-def _stored(
-    connection: Connection, series: SeriesId, low: int, high: int
-) -> dict[tuple[int, float], tuple[int, float]]:
-    table = _points.c
-    same = (table.experiment == series[0], table.key == series[1], table.step.between(low, high))
-    rows = connection.execute(select(table.step, table.at, table.grade, table.value).where(*same))
-    return {(row[0], row[1]): (row[2], row[3]) for row in rows}
-
-
-def _insert(connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
-    """Hand the rows to the driver as they are: this is where the time goes."""
-    mark = _MARKS.get(connection.dialect.paramstyle)
-    if not rows:
-        return
-    if mark is None:
-        connection.execute(insert(_points), [dict(zip(_COLUMNS, row, strict=True)) for row in rows])
-        return
-    quote = connection.dialect.identifier_preparer.quote
-    into = f"INSERT INTO {quote(_points.name)} ({', '.join(map(quote, _COLUMNS))}) VALUES "
-    one = f"({', '.join([mark] * len(_COLUMNS))})"
-    if connection.dialect.name != "sqlite":
-        connection.exec_driver_sql(into + one, list(rows))
-        return
-    for some in batched(rows, _TOGETHER):
-        connection.exec_driver_sql(into + ", ".join([one] * len(some)), tuple(chain.from_iterable(some)))
+def _stored(rows: TableRows, series: SeriesId, low: int, high: int) -> dict[tuple[int, float], tuple[int, float]]:
+    values = {"experiment": series[0], "key": series[1], "low": low, "high": high}
+    return {(step, at): (grade, value) for step, at, grade, value in rows.scan(_STORED, values)}
 
 
 def _measured(points: Sequence[Point]) -> Stretch:
@@ -227,11 +195,11 @@ def _columns(stretch: Stretch) -> dict[str, Any]:
     }
 
 
-def _stretch(row: Any) -> Stretch:
+def _stretch(row: Mapping[Any, Any]) -> Stretch:
     return Stretch(
-        row._mapping["count"],  # a row has a method of that name
-        row.nan_count,
-        (row.last_step, row.last_at, row.last_grade, row.last_value),
-        None if row.min_grade is None else (row.min_grade, row.min_value, row.min_step),
-        None if row.max_grade is None else (row.max_grade, row.max_value, row.max_step),
+        row["count"],
+        row["nan_count"],
+        (row["last_step"], row["last_at"], row["last_grade"], row["last_value"]),
+        None if row["min_grade"] is None else (row["min_grade"], row["min_value"], row["min_step"]),
+        None if row["max_grade"] is None else (row["max_grade"], row["max_value"], row["max_step"]),
     )
