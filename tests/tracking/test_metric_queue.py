@@ -1,11 +1,10 @@
 """Calls leave their metrics and return; one thread carries them on, and a flush tells the truth."""
 
-import os
 import threading
 import time
 
 import pytest
-from tests.ground.crowds import in_threads
+from tests.ground.crowds import in_child, in_threads
 
 from model_checkpoint.tracking.errors import FlushTimeout, TrackerClosed
 from model_checkpoint.tracking.metric_queue import GATHER_POINTS, MOST_POINTS, Logged, MetricQueue
@@ -219,19 +218,6 @@ def test_two_calls_never_have_one_moment(make_queue, receiver):
     times = [one.at for batch in receiver.batches for one in batch]
     assert len(set(times)) == 100
     assert times == sorted(times)
-
-
-def in_child(work):
-    """Fork, work, and tell how the child ended."""
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            work()
-            code = 0
-        finally:
-            os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 @pytest.mark.parametrize("held", [False, True], ids=["idle", "while the lock is held"])
