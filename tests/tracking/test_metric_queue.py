@@ -59,6 +59,13 @@ def logged(step, points=1):
     return Logged(time.time(), step, {f"m{i}": float(i) for i in range(points)})
 
 
+def hold_first(queue, receiver):
+    """Let the receiver take the first call and keep it, so that what follows waits in the queue."""
+    receiver.open.clear()
+    queue.put(logged(0))
+    assert receiver.busy.wait(SOON)
+
+
 def test_a_flush_returns_when_everything_before_it_was_delivered_in_order(make_queue, receiver):
     queue = make_queue()
     for step in range(5_000):
@@ -106,9 +113,7 @@ def test_many_points_do_not_wait_for_the_clock_and_few_go_together(make_queue, r
 
 def test_a_batch_is_bounded_however_much_waits(make_queue, receiver):
     queue = make_queue()
-    receiver.open.clear()
-    queue.put(logged(0))
-    receiver.busy.wait(SOON)
+    hold_first(queue, receiver)
     for step in range(1, 5_001):
         queue.put(logged(step, 20))
 
@@ -122,9 +127,7 @@ def test_a_batch_is_bounded_however_much_waits(make_queue, receiver):
 
 def test_a_full_queue_makes_the_call_wait_and_loses_nothing(make_queue, receiver):
     queue = make_queue(capacity=10)
-    receiver.open.clear()
-    queue.put(logged(0))
-    receiver.busy.wait(SOON)  # the first one is with the receiver, ten more may wait
+    hold_first(queue, receiver)  # ten more may wait
     for step in range(1, 11):
         queue.put(logged(step))
 
@@ -142,9 +145,7 @@ def test_a_full_queue_makes_the_call_wait_and_loses_nothing(make_queue, receiver
 
 def test_a_full_queue_may_drop_and_counts_every_point(make_queue, receiver):
     queue = make_queue(capacity=10, when_full="drop")
-    receiver.open.clear()
-    queue.put(logged(0))
-    receiver.busy.wait(SOON)
+    hold_first(queue, receiver)
 
     for step in range(1, 21):
         queue.put(logged(step, 2))
