@@ -3,6 +3,8 @@
 import contextlib
 import os
 import subprocess
+import tempfile
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -27,6 +29,16 @@ def disk(request, tmp_path):
     yield disk
     with contextlib.suppress(PowerUnavailable):
         disk.unmount()
+
+
+@pytest.fixture
+def quick_folder(tmp_path):
+    """A folder in memory: a kill leaves the page cache as it is, so a disk would only make the tests slower."""
+    if not os.access("/dev/shm", os.W_OK):
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
+        yield Path(name)
 
 
 @pytest.fixture

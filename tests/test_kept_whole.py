@@ -1,18 +1,15 @@
 """A fork waits for what must not be cut in two, and nobody waits for ever."""
 
-import os
 import threading
 
 from model_checkpoint import forks
+from tests.ground.crowds import in_child
 
 SOON = 30.0
 
 
-def fork_and_exit(code=0):
-    child = os.fork()
-    if child == 0:
-        os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+def nothing():
+    pass
 
 
 def test_a_fork_waits_until_another_thread_is_through():
@@ -25,7 +22,7 @@ def test_a_fork_waits_until_another_thread_is_through():
             assert not forked.is_set()
 
     def fork():
-        assert fork_and_exit() == 0
+        assert in_child(nothing) == 0
         forked.set()
 
     worker, forking = threading.Thread(target=work), threading.Thread(target=fork)
@@ -42,7 +39,7 @@ def test_a_fork_waits_until_another_thread_is_through():
 
 def test_whoever_is_inside_may_fork_and_go_in_again():
     with forks.kept_whole(), forks.kept_whole():
-        assert fork_and_exit() == 0
+        assert in_child(nothing) == 0
 
 
 def test_a_fork_does_not_wait_for_ever(monkeypatch):
@@ -58,7 +55,7 @@ def test_a_fork_does_not_wait_for_ever(monkeypatch):
     worker.start()
     assert inside.wait(SOON)
 
-    assert fork_and_exit() == 0
+    assert in_child(nothing) == 0
     leave.set()
     worker.join(SOON)
 
@@ -71,15 +68,12 @@ def test_a_child_waits_for_nobody_of_its_parent():
             inside.set()
             leave.wait(SOON)
 
+    def child():
+        with forks.kept_whole():
+            assert in_child(nothing) == 0
+
     with forks.kept_whole():
-        child = os.fork()
-        if child == 0:
-            with forks.kept_whole():
-                grandchild = os.fork()
-                if grandchild == 0:
-                    os._exit(0)
-                os._exit(os.waitstatus_to_exitcode(os.waitpid(grandchild, 0)[1]))
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert in_child(child) == 0
     worker = threading.Thread(target=work)
     worker.start()
     assert inside.wait(SOON)  # forks of before left nothing behind

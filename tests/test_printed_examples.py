@@ -109,32 +109,27 @@ def test_the_printed_storage_backend_is_a_base_one_can_write_on(tmp_path):
     round_trip(Mine(), tmp_path)
 
 
-def test_the_printed_custom_storage_backend_can_be_made_and_with_bodies_saves_and_loads(tmp_path):
-    printed = run_example(CUSTOM_STORAGE_BACKEND)["CustomStorageBackend"]
+def save(_: Any, data: Any, path: str) -> None:
+    write(data, path)
+
+
+def load(_: Any, path: str, device: Any = None) -> Any:
+    return read(path)
+
+
+@pytest.mark.parametrize(
+    ("example", "name", "bodies"),
+    [
+        (CUSTOM_STORAGE_BACKEND, "CustomStorageBackend", {"save_checkpoint": save, "load_checkpoint": load}),
+        (CUSTOM_BACKEND, "CustomBackend", {"save": save, "load": lambda _, path: read(path)}),
+    ],
+    ids=["CustomStorageBackend", "CustomBackend"],
+)
+def test_a_printed_custom_backend_can_be_made_and_with_bodies_saves_and_loads(tmp_path, example, name, bodies):
+    printed = run_example(example)[name]
     assert printed() is not None
 
-    class Mine(printed):
-        def save_checkpoint(self, data, path):
-            write(data, path)
-
-        def load_checkpoint(self, path, device=None):
-            return read(path)
-
-    round_trip(Mine(), tmp_path)
-
-
-def test_the_printed_custom_backend_can_be_made_and_with_bodies_saves_and_loads(tmp_path):
-    printed = run_example(CUSTOM_BACKEND)["CustomBackend"]
-    assert printed() is not None
-
-    class Mine(printed):
-        def save(self, data, path):
-            write(data, path)
-
-        def load(self, path):
-            return read(path)
-
-    round_trip(Mine(), tmp_path)
+    round_trip(type("Mine", (printed,), bodies)(), tmp_path)
 
 
 def test_the_printed_hook_registers_with_the_hook_manager_of_a_manager(tmp_path):

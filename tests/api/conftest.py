@@ -29,6 +29,21 @@ def reader(built, tmp_path_factory):
 
 
 @pytest.fixture
+def by_pages(reader):
+    """The ids of a list, put together from its pages."""
+
+    def fetch(path, **options):
+        found, cursor = [], ""
+        while cursor is not None:
+            page = reader.get(path, params={**options, "cursor": cursor}).json()
+            found += [row["id"] for row in page["rows"]]
+            cursor = page["next"]
+        return found
+
+    return fetch
+
+
+@pytest.fixture
 def made(built, tmp_path):
     """A copy of the catalog that may be changed, with its real checkpoints at their new place."""
     folder = tmp_path / "runs"

@@ -25,15 +25,25 @@ def in_threads(work, values):
 
 def in_children(count, work):
     """``work(number)`` in ``count`` forked children; the exit code of each, 0 where it succeeded."""
-    children = []
-    for number in range(count):
-        child = os.fork()
-        if child == 0:
-            code = 1
-            try:
-                work(number)
-                code = 0
-            finally:
-                os._exit(code)
-        children.append(child)
-    return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    return [_ended(child) for child in [_forked(work, number) for number in range(count)]]
+
+
+def in_child(work, *values):
+    """``work(*values)`` in a forked child; its exit code, 0 where it succeeded."""
+    return _ended(_forked(work, *values))
+
+
+def _forked(work, *values):
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            work(*values)
+            code = 0
+        finally:
+            os._exit(code)
+    return child
+
+
+def _ended(child):
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

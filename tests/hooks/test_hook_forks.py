@@ -1,11 +1,10 @@
 """Many threads at once, and children of a fork."""
 
 import logging
-import os
 import threading
 
 import pytest
-from tests.ground.crowds import in_threads
+from tests.ground.crowds import in_child, in_threads
 
 from model_checkpoint.hooks import HookEvent, HookManager
 
@@ -37,17 +36,6 @@ def test_many_threads_fire_register_and_unregister_at_once_and_nothing_is_lost(m
     assert {hook.name for hook in manager.list_hooks()} == {"count", "timed"}
 
 
-def in_child(work):
-    """Run in a forked child; its exit status."""
-    child = os.fork()
-    if child == 0:
-        try:
-            os._exit(0 if work() else 1)
-        except BaseException:  # noqa: BLE001
-            os._exit(2)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
 def test_a_forked_child_calls_timed_and_background_hooks(manager):
     manager.register_hook("timed", lambda context: "timed", [SAVED], timeout=60)
     manager.register_hook("behind", lambda context: None, [SAVED], async_execution=True)
@@ -55,8 +43,9 @@ def test_a_forked_child_calls_timed_and_background_hooks(manager):
     manager.flush()
 
     def work():
-        result = manager.fire_hook(SAVED)
-        return result.results == {"timed": "timed"} and manager.flush(60) and manager.close()
+        assert manager.fire_hook(SAVED).results == {"timed": "timed"}
+        assert manager.flush(60)
+        assert manager.close()
 
     assert in_child(work) == 0
 
@@ -70,9 +59,9 @@ def test_a_child_forked_while_hooks_hang_and_wait_is_free_of_them(gate):
 
     def work():
         free = manager.get_pool_stats()
+        assert (free["left_behind"], free["waiting"]) == (0, 0)
         gate.opened.set()
-        result = manager.fire_hook(SAVED)
-        return (free["left_behind"], free["waiting"]) == (0, 0) and result.results == {"slow": "through"}
+        assert manager.fire_hook(SAVED).results == {"slow": "through"}
 
     try:
         assert in_child(work) == 0
@@ -90,6 +79,10 @@ def test_a_fork_in_the_midst_of_firing_never_leaves_a_lock_behind(manager, caplo
     manager.register_hook("timed", lambda context: None, [SAVED], timeout=60)
     manager.register_hook("fails", lambda context: 1 / 0, [SAVED])
 
+    def work():
+        assert manager.fire_hook(SAVED)
+        assert manager.get_performance_stats()
+
     def fire():
         while not stop.is_set():
             manager.fire_hook(SAVED)
@@ -99,7 +92,7 @@ def test_a_fork_in_the_midst_of_firing_never_leaves_a_lock_behind(manager, caplo
         thread.start()
     try:
         for _ in range(5):
-            assert in_child(lambda: bool(manager.fire_hook(SAVED)) and manager.get_performance_stats()) == 0
+            assert in_child(work) == 0
     finally:
         stop.set()
         for thread in threads:

@@ -109,6 +109,24 @@ def killed_until_done(train, root, out, *, kills, batches, seed, **options):
     return starts
 
 
+def whole_and_killed(train, folder, *, kills, seed, **options):
+    """What the training ends with unbroken, what it ends with when it is killed, and the steps it resumed from."""
+    whole, batches = unbroken(train, folder, **options)
+    out = folder / "killed.out"
+    starts = killed_until_done(train, folder / "killed", out, kills=kills, batches=batches, seed=seed, **options)
+    return whole, out.read_text(), starts
+
+
+def whole_and_lengthened(train, folder, lengths, **options):
+    """What the training ends with, the same when it had ended before, and the steps that this one went on from."""
+    whole, _ = unbroken(train, folder, **options)
+    out = folder / "longer.out"
+    for length in lengths:
+        out.unlink(missing_ok=True)
+        assert ended(start(train, folder / "longer", out, **length, **options)) == 0
+    return whole, out.read_text(), starts_of(out)
+
+
 def told_to_end(train, root, out, *, number, batches, send=os.killpg, **options):
     """Send a signal to a training that has trained on so many batches; returns its exit code."""
     pid = start(train, root, out, **options)

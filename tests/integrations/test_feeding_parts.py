@@ -189,25 +189,33 @@ def loader_of(kind, **options):
     return DataLoader(dataset, 2, collate_fn=collate, **options)
 
 
+def seen_in(root, data, stop=None):
+    """The batches a run gives, up to a step, and whether it is exact."""
+    seen, run = [], mc.Run(root, data=data, epochs=2, every=3, a={})
+    for batch in run:
+        if run.step == stop:
+            break
+        seen.append(batch.tolist())
+    mc.finish_saves(root)
+    return seen, run.exact
+
+
+def whole_and_rest(make, folder):
+    """What is seen in an unbroken run, and in one that goes on after it was left in its fifth step."""
+    torch.manual_seed(0)
+    whole = seen_in(folder / "whole", make())
+    torch.manual_seed(0)
+    seen_in(folder / "cut", make(), stop=5)
+    return whole, seen_in(folder / "cut", make())
+
+
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_generator_that_a_transform_keeps_goes_on_where_it_was(tmp_path, kind, workers):
-    def go(root, stop=None):
-        seen, run = [], mc.Run(root, data=loader_of(kind, num_workers=workers), epochs=2, every=3, a={})
-        for batch in run:
-            if run.step == stop:
-                break
-            seen.append(batch.tolist())
-        mc.finish_saves(root)
-        assert run.exact is True or stop
-        return seen
+    whole, rest = whole_and_rest(lambda: loader_of(kind, num_workers=workers), tmp_path)
 
-    torch.manual_seed(0)
-    whole = go(tmp_path / "whole")
-    torch.manual_seed(0)
-    go(tmp_path / "cut", stop=5)
-
-    assert go(tmp_path / "cut") == whole[3:]
+    assert rest == (whole[0][3:], True)
+    assert whole[1] is True
 
 
 class Streamed(IterableDataset):
@@ -226,32 +234,23 @@ class Lazy:
         return torch.stack(samples) + float(self.rng.random())
 
 
-def lazily(root, *, workers, stop=None, dataset=None, **options):
-    dataset = dataset or Transformed(plain)
-    data = DataLoader(dataset, 2, collate_fn=Lazy(), num_workers=workers, **options)
-    seen, run = [], mc.Run(root, data=data, epochs=2, every=3, a={})
-    for batch in run:
-        if run.step == stop:
-            break
-        seen.append(batch.tolist())
-    mc.finish_saves(root)
-    return seen, run.exact
+def lazily(*, workers, dataset=None, **options):
+    return DataLoader(dataset or Transformed(plain), 2, collate_fn=Lazy(), num_workers=workers, **options)
 
 
 def test_a_generator_that_is_made_in_a_worker_at_the_first_batch_is_seeded_for_that_batch_too(tmp_path):
-    torch.manual_seed(0)
-    whole, exact = lazily(tmp_path / "whole", workers=1)
-    torch.manual_seed(0)
-    lazily(tmp_path / "cut", workers=1, stop=5)
+    whole, rest = whole_and_rest(lambda: lazily(workers=1), tmp_path)
 
-    assert exact is True
-    assert lazily(tmp_path / "cut", workers=1) == (whole[3:], True)
+    assert whole[1] is True
+    assert rest == (whole[0][3:], True)
 
 
 def test_a_generator_that_is_made_as_the_program_reads_is_a_reason(tmp_path):
-    assert "make it before the run" in lazily(tmp_path, workers=0, stop=7)[1][0]  # the second epoch has it at its start
+    _, cut = seen_in(tmp_path, lazily(workers=0), stop=7)  # the second epoch has it at its start
+    _, rest = seen_in(tmp_path, lazily(workers=0))
 
-    assert "make it before the run" in lazily(tmp_path, workers=0)[1][0]
+    assert "make it before the run" in cut[0]
+    assert "make it before the run" in rest[0]
 
 
 @pytest.mark.parametrize("start", ["fork", "spawn"])
@@ -259,7 +258,7 @@ def test_a_generator_that_is_made_as_a_worker_reads_a_stream_is_a_reason(tmp_pat
     """A worker that lives on seeds it in the next epoch, and a new one cannot, since it has none yet."""
     options = {"workers": 1, "dataset": Streamed(), "persistent_workers": True, "multiprocessing_context": start}
 
-    assert "make it before the run" in lazily(tmp_path, **options)[1][0]
+    assert "make it before the run" in seen_in(tmp_path, lazily(**options))[1][0]
 
 
 def test_a_generator_that_plain_data_makes_as_it_is_read_is_a_reason(tmp_path):
@@ -281,24 +280,14 @@ def test_a_generator_that_plain_data_makes_as_it_is_read_is_a_reason(tmp_path):
 
 
 def test_a_generator_that_a_module_makes_when_it_is_needed_is_seeded_for_that_batch_too(tmp_path):
-    def go(root, stop=None):
+    def make():
         global WHEN_NEEDED
         WHEN_NEEDED = None
-        data = DataLoader(Transformed(when_needed), 2, num_workers=1)
-        seen, run = [], mc.Run(root, data=data, epochs=2, every=3, a={})
-        for batch in run:
-            if run.step == stop:
-                break
-            seen.append(batch.tolist())
-        mc.finish_saves(root)
-        return seen
+        return DataLoader(Transformed(when_needed), 2, num_workers=1)
 
-    torch.manual_seed(0)
-    whole = go(tmp_path / "whole")
-    torch.manual_seed(0)
-    go(tmp_path / "cut", stop=5)
+    (whole, _), (rest, _) = whole_and_rest(make, tmp_path)
 
-    assert go(tmp_path / "cut") == whole[3:]
+    assert rest == whole[3:]
 
 
 def test_generators_are_found_once_even_in_a_circle():

@@ -7,7 +7,6 @@ import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from torch.utils.data import DataLoader, TensorDataset
-from transformers import TrainerCallback
 
 import model_checkpoint as mc
 from model_checkpoint import ExperimentTracker
@@ -17,7 +16,7 @@ from model_checkpoint.integrations.huggingface import TrainerRun
 from model_checkpoint.integrations.keras import KerasRun
 from model_checkpoint.integrations.lightning import LightningRun
 from model_checkpoint.tracking.bridges import TensorboardTracker
-from tests.integrations.huggingface.hf_training import make
+from tests.integrations.huggingface.hf_training import Failing, make
 from tests.integrations.lightning.lightning_training import quiet
 from tests.tracking.bridges.event_files import scalars
 
@@ -61,18 +60,11 @@ def lightning(root, catalog, fail_at=None):
     return run
 
 
-class Failing(TrainerCallback):
-    def __init__(self, at):
-        self.at = at
-
-    def on_step_end(self, args, state, control, **_):
-        if state.global_step == self.at:
-            raise Bug("a bug")
-
-
 def huggingface(root, catalog, fail_at=None):
     """14 steps, evaluated and saved after 4, 8 and 12, saved at the end."""
-    trainer = make(root, callbacks=[Failing(fail_at)], num_train_epochs=2, eval_steps=4, save_steps=4, logging_steps=1)
+    trainer = make(
+        root, callbacks=[Failing(fail_at, Bug)], num_train_epochs=2, eval_steps=4, save_steps=4, logging_steps=1
+    )
     run = TrainerRun(trainer, root, keep=[mc.last(1), mc.best("eval_loss")], catalog=catalog)
     trainer.train()
     return run

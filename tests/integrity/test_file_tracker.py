@@ -5,7 +5,7 @@ import os
 import shutil
 
 import pytest
-from tests.ground.crowds import in_threads
+from tests.ground.crowds import in_children, in_threads
 
 from model_checkpoint.integrity import ChecksumCalculator, FileState, IntegrityTracker
 from model_checkpoint.storage.local.syscalls import Syscalls
@@ -62,23 +62,14 @@ def test_sixty_four_saves_from_eight_threads_are_all_tracked(folder):
 
 
 def test_eight_processes_track_their_files_in_one_place(folder):
-    children = []
-    for number in range(8):
-        child = os.fork()
-        if child == 0:
-            status = 1
-            try:
-                tracker = IntegrityTracker(folder)
-                for n in range(16):
-                    path = folder / f"{number}-{n}.pt"
-                    path.write_bytes(f"{number} {n}".encode())
-                    tracker.add_file(path)
-                status = 0
-            finally:
-                os._exit(status)
-        children.append(child)
+    def work(number):
+        tracker = IntegrityTracker(folder)
+        for n in range(16):
+            path = folder / f"{number}-{n}.pt"
+            path.write_bytes(f"{number} {n}".encode())
+            tracker.add_file(path)
 
-    assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0] * 8
+    assert in_children(8, work) == [0] * 8
     assert len(IntegrityTracker(folder).files()) == 128
 
 

@@ -1,9 +1,9 @@
 """A file that is written appears whole or not at all, whenever its writer is killed."""
 
-import os
 import sys
 
 import pytest
+from tests.ground.crowds import in_child
 
 from model_checkpoint.performance import BulkDataExporter
 from model_checkpoint.performance.replacing import replacing
@@ -44,7 +44,7 @@ def test_a_kill_at_any_line_leaves_the_old_file_or_the_new_one_whole(tmp_path, o
             leaving.unlink()
         if old is not None:
             path.write_bytes(old.encode())
-        done = in_child(KILL, path, at)
+        done = in_child(export, path, at)
         found = path.read_bytes() if path.exists() else None
         assert found in (None if old is None else old.encode(), whole), at
         outcomes.add(found)
@@ -60,18 +60,10 @@ def test_a_kill_at_any_line_leaves_the_old_file_or_the_new_one_whole(tmp_path, o
     assert len(outcomes) == 2
 
 
-def in_child(code, path, at):
-    """Run the export in a fork, which has everything imported already."""
-    child = os.fork()
-    if child == 0:
-        sys.argv = ["kill", str(path), str(at)]
-        status = 1
-        try:
-            exec(compile(code, "kill", "exec"), {})
-            status = 0
-        finally:
-            os._exit(status)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+def export(path, at):
+    """Run the export; in a fork, which has everything imported already."""
+    sys.argv = ["kill", str(path), str(at)]
+    exec(compile(KILL, "kill", "exec"), {})
 
 
 def test_the_draft_of_a_living_export_is_not_cleared_away(tmp_path):

@@ -1,11 +1,10 @@
 """Calls leave their metrics and return; one thread carries them on, and a flush tells the truth."""
 
-import os
 import threading
 import time
 
 import pytest
-from tests.ground.crowds import in_threads
+from tests.ground.crowds import in_child, in_threads
 
 from model_checkpoint.tracking.errors import FlushTimeout, TrackerClosed
 from model_checkpoint.tracking.metric_queue import GATHER_POINTS, MOST_POINTS, Logged, MetricQueue
@@ -60,6 +59,13 @@ def logged(step, points=1):
     return Logged(time.time(), step, {f"m{i}": float(i) for i in range(points)})
 
 
+def hold_first(queue, receiver):
+    """Let the receiver take the first call and keep it, so that what follows waits in the queue."""
+    receiver.open.clear()
+    queue.put(logged(0))
+    assert receiver.busy.wait(SOON)
+
+
 def test_a_flush_returns_when_everything_before_it_was_delivered_in_order(make_queue, receiver):
     queue = make_queue()
     for step in range(5_000):
@@ -107,9 +113,7 @@ def test_many_points_do_not_wait_for_the_clock_and_few_go_together(make_queue, r
 
 def test_a_batch_is_bounded_however_much_waits(make_queue, receiver):
     queue = make_queue()
-    receiver.open.clear()
-    queue.put(logged(0))
-    receiver.busy.wait(SOON)
+    hold_first(queue, receiver)
     for step in range(1, 5_001):
         queue.put(logged(step, 20))
 
@@ -123,9 +127,7 @@ def test_a_batch_is_bounded_however_much_waits(make_queue, receiver):
 
 def test_a_full_queue_makes_the_call_wait_and_loses_nothing(make_queue, receiver):
     queue = make_queue(capacity=10)
-    receiver.open.clear()
-    queue.put(logged(0))
-    receiver.busy.wait(SOON)  # the first one is with the receiver, ten more may wait
+    hold_first(queue, receiver)  # ten more may wait
     for step in range(1, 11):
         queue.put(logged(step))
 
@@ -143,9 +145,7 @@ def test_a_full_queue_makes_the_call_wait_and_loses_nothing(make_queue, receiver
 
 def test_a_full_queue_may_drop_and_counts_every_point(make_queue, receiver):
     queue = make_queue(capacity=10, when_full="drop")
-    receiver.open.clear()
-    queue.put(logged(0))
-    receiver.busy.wait(SOON)
+    hold_first(queue, receiver)
 
     for step in range(1, 21):
         queue.put(logged(step, 2))
@@ -219,19 +219,6 @@ def test_two_calls_never_have_one_moment(make_queue, receiver):
     times = [one.at for batch in receiver.batches for one in batch]
     assert len(set(times)) == 100
     assert times == sorted(times)
-
-
-def in_child(work):
-    """Fork, work, and tell how the child ended."""
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            work()
-            code = 0
-        finally:
-            os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 @pytest.mark.parametrize("held", [False, True], ids=["idle", "while the lock is held"])

@@ -24,6 +24,7 @@ from model_checkpoint.api.gate.admission import Admission
 from model_checkpoint.api.gate.gatekeeper import Gatekeeper
 from model_checkpoint.api.library.shelves import Library
 from model_checkpoint.api.serving import listening_socket
+from model_checkpoint.database import EnhancedDatabaseConnection, Metric
 
 ROOT = Path(__file__).resolve().parents[2]
 CHROMIUM = shutil.which("chromium")
@@ -57,6 +58,13 @@ def serving(places: list[str], cache: Path, *, token: str = "t", read_only: bool
         inner.state.services.hub.end()  # whoever listens is let go first
         server.should_exit = True
         thread.join(20)
+
+
+def add_point(catalog, at: float | None = None) -> None:
+    """Log one more step of the run that is alive, now or at a time."""
+    with EnhancedDatabaseConnection(catalog.url) as connection:
+        step = connection.get_experiment(catalog.alive).step + 1
+        connection.save_metric(Metric(catalog.alive, "val_loss", 0.1234, step, at))
 
 
 @pytest.fixture(scope="session")

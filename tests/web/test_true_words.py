@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 from tests.ground.big_catalog import build_catalog
-from tests.web.conftest import serving
+from tests.web.conftest import add_point, serving
 from typer.testing import CliRunner
 
 import model_checkpoint as mc
@@ -241,10 +241,7 @@ def test_a_curve_over_time_grows_by_its_tail_alone(small, tmp_path, visit, axis)
         visitor = visit(address).open(f"/run/{small.alive}?x={axis}").settle()
         shown = visitor.tab.locator(".legend tr", has_text="val_loss").locator("td.v")
         asked = len(visitor.asked)
-        with EnhancedDatabaseConnection(small.url) as connection:
-            step = connection.get_experiment(small.alive).step + 1
-            later = time.time() + 7200.0  # its points reach into the next hour
-            connection.save_metric(Metric(small.alive, "val_loss", 0.1234, step, later))
+        add_point(small, time.time() + 7200.0)  # its points reach into the next hour
         shown.get_by_text("0.1234").wait_for()
 
         series = [url for url in visitor.asked[asked:] if "/series" in url]

@@ -5,7 +5,7 @@ import time
 
 import numpy as np
 import pytest
-from tests.web.conftest import serving
+from tests.web.conftest import add_point, serving
 
 import model_checkpoint as mc
 from model_checkpoint.database import EnhancedDatabaseConnection, Experiment, LineageEdge, Metric
@@ -20,9 +20,7 @@ def test_a_point_is_on_the_page_soon_after_it_is_written_and_only_the_tail_is_fe
         visitor = visit(address).open(f"/run/{small.alive}").settle()
         shown = visitor.tab.locator(".legend tr", has_text="val_loss").locator("td.v")
         asked = len(visitor.asked)
-        with EnhancedDatabaseConnection(small.url) as connection:
-            step = connection.get_experiment(small.alive).step + 1
-            connection.save_metric(Metric(small.alive, "val_loss", 0.1234, step=step))
+        add_point(small)
         written = time.perf_counter()
         shown.get_by_text("0.1234").wait_for()
         tell_figure("live on a small catalog", time.perf_counter() - written)

@@ -6,7 +6,6 @@ Each method is a short list of steps; the steps themselves are in ``saving``, ``
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import Any
 
 from model_checkpoint.checkpoint.errors import CheckpointUnknown
@@ -305,9 +304,7 @@ class EnhancedCheckpointManager(ManagedCheckpoints):
     def __enter__(self) -> EnhancedCheckpointManager:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # --- which run ---------------------------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ import os
 import weakref
 from collections.abc import Collection
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 
 from model_checkpoint.hooks.calling.background_calls import BackgroundCalls
@@ -255,9 +254,7 @@ class HookManager:
     def __enter__(self) -> HookManager:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # --- what is remembered ------------------------------------------------------------------------------------------

@@ -34,16 +34,10 @@ def test_those_that_nothing_keeps_are_exactly_those_without_a_reason(reader):
 
 
 @pytest.mark.parametrize("sort", ["-at", "at", "step", "-bytes", "unique", "-verified_at"])
-def test_pages_of_checkpoints_put_together_are_the_whole_list(reader, sort):
+def test_pages_of_checkpoints_put_together_are_the_whole_list(reader, by_pages, sort):
     whole = [row["id"] for row in reader.get(f"/api/checkpoints?sort={sort}").json()["rows"]]
 
-    found, cursor = [], ""
-    while cursor is not None:
-        page = reader.get("/api/checkpoints", params={"sort": sort, "limit": 50, "cursor": cursor}).json()
-        found += [row["id"] for row in page["rows"]]
-        cursor = page["next"]
-
-    assert found == whole
+    assert by_pages("/api/checkpoints", sort=sort, limit=50) == whole
 
 
 def test_health_is_asked_for_in_the_words_it_is_told_in(reader):

@@ -117,14 +117,10 @@ def test_a_search_that_cannot_be_read_is_told_with_place_and_cure(reader):
 
 
 @pytest.mark.parametrize("sort", ["-heartbeat", "name", "-val_loss", "best.val_loss", "at_risk", "-status", "lr"])
-def test_pages_of_runs_put_together_are_the_whole_list(reader, sort):
+def test_pages_of_runs_put_together_are_the_whole_list(reader, by_pages, sort):
     whole = [row["id"] for row in reader.get("/api/runs", params={"sort": sort}).json()["rows"]]
 
-    found, cursor = [], ""
-    while cursor is not None:
-        page = reader.get("/api/runs", params={"sort": sort, "limit": 5, "cursor": cursor}).json()
-        found += [row["id"] for row in page["rows"]]
-        cursor = page["next"]
+    found = by_pages("/api/runs", sort=sort, limit=5)
 
     assert found == whole
     assert len(set(found)) == 13

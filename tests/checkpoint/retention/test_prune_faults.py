@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 from tests.checkpoint.retention.retention_ground import fill, steps
-from tests.engine.faults.fault_ground import AT_ONCE, KILLS, NOW_BUT_KEEP_TRASH, name_of, quick_folder
+from tests.engine.faults.fault_ground import AT_ONCE, KILLS, NOW_BUT_KEEP_TRASH, name_of
 from tests.ground.scenes import Album, link_tree
 
 import model_checkpoint as mc
@@ -32,9 +32,8 @@ FAILURES = [
 
 
 @pytest.fixture
-def ground(tmp_path):
-    with quick_folder(tmp_path) as folder:
-        yield Ground(folder)
+def ground(quick_folder):
+    return Ground(quick_folder)
 
 
 class Ground:

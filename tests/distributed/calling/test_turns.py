@@ -1,10 +1,10 @@
 """Calls in the background: whose turn it is, who carries whose words, and what a handle tells."""
 
 import asyncio
-import os
 import threading
 
 import pytest
+from tests.ground.crowds import in_child
 
 from model_checkpoint.distributed import CallTimeout
 from model_checkpoint.distributed.calling.pending_call import PendingCall, Turns
@@ -53,18 +53,13 @@ def test_a_forked_child_waits_for_nobody_who_did_not_come_along():
     turns = Turns()
     turns.ask()  # somebody is under way
 
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            waiting = threading.Thread(target=lambda: turns.have(turns.ask()).__enter__(), daemon=True)
-            waiting.start()
-            waiting.join(5)
-            code = 1 if waiting.is_alive() else 0
-        finally:
-            os._exit(code)
+    def work():
+        waiting = threading.Thread(target=lambda: turns.have(turns.ask()).__enter__(), daemon=True)
+        waiting.start()
+        waiting.join(5)
+        assert not waiting.is_alive()
 
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert in_child(work) == 0
 
 
 def failing():

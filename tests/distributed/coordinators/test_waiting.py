@@ -1,10 +1,10 @@
 """How threads that are ranks wait for each other, and how long somebody naps who has to ask."""
 
-import os
 import threading
 import time
 
 import pytest
+from tests.ground.crowds import in_child
 
 from model_checkpoint.distributed import LocalCoordinator
 from model_checkpoint.distributed.coordinators.bounded import BoundedCalls, pause
@@ -67,12 +67,7 @@ def test_a_forked_child_has_a_thread_of_its_own_for_its_calls():
     calls = BoundedCalls("example")
     assert calls.run(lambda: 1, seconds=30) == 1
 
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            code = 0 if calls.run(lambda: 2, seconds=5) == 2 else 1
-        finally:
-            os._exit(code)
+    def work():
+        assert calls.run(lambda: 2, seconds=5) == 2
 
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert in_child(work) == 0

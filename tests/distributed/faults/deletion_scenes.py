@@ -1,15 +1,11 @@
 """Ranks that die or stop at each storage call, or each word, of a deletion."""
 
 import json
-import os
-import threading
 import time
 from pathlib import Path
 
 import numpy as np
-import torch.distributed as dist
-from tests.distributed.faults.fault_scenes import SIGNALS, Gate, TrappedCoordinator
-from tests.distributed.scenes import join
+from tests.distributed.faults.fault_scenes import Gate, TrappedCoordinator, connected, side_by_side, strike
 
 from model_checkpoint.distributed import DistributedCheckpoint, LocalCoordinator, SaveOptions, TorchCoordinator
 from model_checkpoint.errors import CheckpointException
@@ -61,21 +57,11 @@ def outcome_of(checkpoint):
 
 def struck_while_deleting(rank, world, folder, *, roots, fault, victim, moments):
     """One deletion for each moment; the victim gets its signal when each of its own has come to that."""
-    join()
-    inner = [TorchCoordinator(dist.new_group(), patience=PATIENCE) for _ in moments]
-    for one in inner:  # connected before the time counts
-        one.put(f"warm-0/word/{rank}", b"")
-        one.put(f"warm-0/beat/{rank}", b"")
+    inner = connected(rank, [PATIENCE] * len(moments))
     save = DistributedCheckpoint(TorchCoordinator(patience=60.0), f"{roots}/warm").save
     save({"w": np.ones(9)}, {"m": 1}, SaveOptions(checkpoint_prefix="x"))
     outcomes = {}
-
-    def strike():
-        (Path(roots) / "struck").write_text(repr(time.monotonic()))
-        os.kill(os.getpid(), SIGNALS[fault])
-        time.sleep(0.5)  # another thread may be the one that is told, a moment later
-
-    gate = Gate(len(moments), strike)
+    gate = Gate(len(moments), lambda: strike(roots, fault))
 
     def attempt(moment, coordinator):
         def trap(now):
@@ -86,12 +72,7 @@ def struck_while_deleting(rank, world, folder, *, roots, fault, victim, moments)
         store = LocalStore(f"{roots}/{moment}", calls=CountedCalls(trap))
         outcomes[str(moment)] = outcome_of(DistributedCheckpoint(ranks, store))
 
-    threads = [threading.Thread(target=attempt, args=one) for one in zip(moments, inner, strict=True)]
-    dist.barrier()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    side_by_side(attempt, zip(moments, inner, strict=True))
     (Path(roots) / f"told-{rank}.tmp").write_text(json.dumps(outcomes))
     (Path(roots) / f"told-{rank}.tmp").rename(Path(roots) / f"told-{rank}")
     if fault == "stop" and rank != victim:

@@ -238,31 +238,43 @@ def killed_at_a_bucket(rank, world, folder, *, roots, root, environment, victim)
 
 
 def _struck(rank, todo, store_of, patience, *, roots, fault, victim):
-    join()
-    inner = [TorchCoordinator(dist.new_group(), patience=patience) for _ in todo]
-    for one in inner:  # connected before the time counts
-        one.put(f"warm-0/word/{rank}", b"")
-        one.put(f"warm-0/beat/{rank}", b"")
+    inner = connected(rank, [patience] * len(todo))
     warm = TorchCoordinator(patience=60.0)
     mc.save(store_of("warm", Trap(None, None)), state_of(rank, 1), step=1, coordinator=warm)
     outcomes = {}
-
-    def strike():
-        (Path(roots) / "struck").write_text(repr(time.monotonic()))
-        os.kill(os.getpid(), SIGNALS[fault])
-        time.sleep(0.5)  # another thread may be the one that is told, a moment later
-
-    gate = Gate(len(todo), strike)
+    gate = Gate(len(todo), lambda: strike(roots, fault))
 
     def attempt(way, phase, coordinator):
         trap = Trap(phase if rank == victim else None, lambda: gate.arrive(ranks.beat))
         ranks = TrappedCoordinator(coordinator, trap)
         outcomes[f"{way} {phase}"] = outcome_of(rank, store_of(f"{way} {phase}", trap), ranks, way)
 
-    threads = [threading.Thread(target=attempt, args=(*one, its)) for one, its in zip(todo, inner, strict=True)]
+    side_by_side(attempt, [(*one, its) for one, its in zip(todo, inner, strict=True)])
+    return outcomes
+
+
+def connected(rank, patiences):
+    """A coordinator for each of what is done side by side, connected before the time counts."""
+    join()
+    made = [TorchCoordinator(dist.new_group(), patience=patience) for patience in patiences]
+    for one in made:
+        one.put(f"warm-0/word/{rank}", b"")
+        one.put(f"warm-0/beat/{rank}", b"")
+    return made
+
+
+def strike(roots, fault):
+    """Give this process its signal, and write down when."""
+    (Path(roots) / "struck").write_text(repr(time.monotonic()))
+    os.kill(os.getpid(), SIGNALS[fault])
+    time.sleep(0.5)  # another thread may be the one that is told, a moment later
+
+
+def side_by_side(attempt, each):
+    """Begin ``attempt(*one)`` for each, on all ranks at one time, and wait for them."""
+    threads = [threading.Thread(target=attempt, args=one) for one in each]
     dist.barrier()
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return outcomes

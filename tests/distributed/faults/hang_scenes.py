@@ -4,8 +4,7 @@ import threading
 import time
 
 import numpy as np
-import torch.distributed as dist
-from tests.distributed.scenes import join
+from tests.distributed.faults.fault_scenes import connected, side_by_side
 
 from model_checkpoint.distributed import (
     DistributedCheckpoint,
@@ -75,11 +74,7 @@ def first_saved(roots):
 
 def beside_a_hanging_disk(rank, world, folder, *, roots):
     """What every trial came to on this rank, and how long it took."""
-    join()
-    coordinators = [TorchCoordinator(dist.new_group(), patience=patience) for *_, patience, _ in trials()]
-    for ranks in coordinators:  # connected before the time counts
-        ranks.put(f"warm-0/word/{rank}", b"")
-        ranks.put(f"warm-0/beat/{rank}", b"")
+    coordinators = connected(rank, [patience for *_, patience, _ in trials()])
     outcomes = {}
     warm = DistributedCheckpoint(TorchCoordinator(patience=60.0), f"{roots}/warm")
     warm.save({"w": np.zeros(9)}, {"m": 1})
@@ -90,12 +85,7 @@ def beside_a_hanging_disk(rank, world, folder, *, roots):
         store = LocalStore(f"{roots}/{named(trial)}", calls=disk)
         outcomes[named(trial)] = outcome_of(DistributedCheckpoint(ranks, store), way, timeout)
 
-    threads = [threading.Thread(target=attempt, args=one) for one in zip(trials(), coordinators, strict=True)]
-    dist.barrier()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    side_by_side(attempt, zip(trials(), coordinators, strict=True))
     return outcomes
 
 

@@ -1,9 +1,8 @@
 """What is deleted can be brought back for a while; then it goes, with all that dead attempts have left."""
 
-import os
-
 import pytest
 from tests.distributed.storing.keyed_ground import age, dead, put, read, saved
+from tests.ground.crowds import in_child
 
 from model_checkpoint.distributed.storing.keyed_attempt import is_living, mark_path, verdict_path
 from model_checkpoint.distributed.storing.keyed_files import KeyedRecord, encode_record, record_path, trash_path
@@ -156,11 +155,10 @@ def test_a_damaged_deletion_of_parts_weighs_nothing_but_goes(storage, store):
 def test_a_forked_child_has_no_attempts_under_way(store):
     store.stage("first", "attempt-1")
 
-    child = os.fork()
-    if child == 0:
-        os._exit(1 if is_living(store.url, "attempt-1") else 0)
+    def work():
+        assert not is_living(store.url, "attempt-1")
 
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert in_child(work) == 0
     assert is_living(store.url, "attempt-1")
 
 

@@ -1,12 +1,11 @@
 """What saves are done with lies ready for the next save, for nobody else, and is the system's to take back."""
 
-import os
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.ground.crowds import in_threads
+from tests.ground.crowds import in_child, in_threads
 
 import model_checkpoint as mc
 from model_checkpoint.engine.background.save_async import finish_saves
@@ -80,14 +79,13 @@ def test_a_child_begins_with_an_empty_shelf_and_leaves_the_parent_s_alone():
         pass
     slab[:] = 7
 
-    child = os.fork()
-    if child == 0:
-        empty = pool.idle_bytes == 0
+    def work():
+        assert pool.idle_bytes == 0
         with pool.lent(4 * MIB) as own:
             own[:] = 9
-        os._exit(0 if empty and own.all() else 1)
+        assert own.all()
 
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert in_child(work) == 0
     assert (slab == 7).all()
     with pool.lent(4 * MIB) as again:
         assert again is slab
@@ -96,13 +94,14 @@ def test_a_child_begins_with_an_empty_shelf_and_leaves_the_parent_s_alone():
 def test_a_child_forked_while_a_slab_is_in_use_has_what_is_in_it():
     """Else a save that goes on in the child would write zeros."""
     pool = SlabPool(most=64 * MIB)
+
+    def work(slab, number):
+        assert (slab == number).all()
+
     for number in (3, 4):  # a fresh one, then one that lay idle
         with pool.lent(4 * MIB) as slab:
             slab[:] = number
-            child = os.fork()
-            if child == 0:
-                os._exit(0 if (slab == number).all() else 1)
-            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+            assert in_child(work, slab, number) == 0
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks the kernel what it may take")

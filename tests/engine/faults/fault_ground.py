@@ -2,12 +2,9 @@
 
 import errno
 import os
-import tempfile
 from collections.abc import Callable
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 from tests.ground.scenes import link_tree
@@ -114,16 +111,6 @@ OVERWRITE_FIRST = Operation(name="overwrite", work=lambda way, store: way.save(s
 DELETE = Operation(name="delete", work=lambda way, store: mc.delete(store, step=2), step=2, before=2)
 RECOVER = Operation(name="recover", work=lambda way, store: store.sweep(AT_ONCE))  # of what others left
 OPERATIONS = [SAVE, OVERWRITE, DELETE, RECOVER]
-
-
-@contextmanager
-def quick_folder(tmp_path):
-    """A folder in memory: a kill leaves the page cache as it is, so a disk would only make the tests slower."""
-    if not os.access("/dev/shm", os.W_OK):
-        yield tmp_path
-        return
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
-        yield Path(name)
 
 
 class Ground:

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
-from tests.engine.faults.fault_ground import KILLS, SAVE, WAYS, Ground, name_of, quick_folder, state
+from tests.engine.faults.fault_ground import KILLS, SAVE, WAYS, Ground, name_of, state
 
 import model_checkpoint as mc
 from model_checkpoint.engine.background.save_async import save_async
@@ -22,9 +22,8 @@ BACKGROUND = WAYS[1]
 
 
 @pytest.fixture
-def ground(tmp_path):
-    with quick_folder(tmp_path) as folder:
-        yield Ground(folder, BACKGROUND, SAVE)
+def ground(quick_folder):
+    return Ground(quick_folder, BACKGROUND, SAVE)
 
 
 def save_two(ground):

@@ -19,7 +19,6 @@ from tests.engine.faults.fault_ground import (
     Ground,
     Way,
     name_of,
-    quick_folder,
 )
 from tests.ground.scenes import Album, link_tree
 
@@ -40,12 +39,6 @@ NO_LINKS = [errno.EPERM, errno.EMLINK, errno.EXDEV, errno.ENOTSUP]
 def small_files(monkeypatch):
     """Cut files and chunks small, so that a small state has several."""
     monkeypatch.setattr("model_checkpoint.engine.writing.request.LayoutLimits", lambda **_: SMALL)
-
-
-@pytest.fixture
-def folder(tmp_path):
-    with quick_folder(tmp_path) as folder:
-        yield folder
 
 
 def descriptors():
@@ -74,16 +67,16 @@ def faults_of(way):
     ("way", "fault"),
     [pytest.param(way, fault, id=f"{way}-{name_of(fault)}") for way in WAYS for fault in faults_of(way)],
 )
-def test_no_fault_at_any_call_loses_what_was_acknowledged(folder, way, operation, fault):
-    points, _ = check_every_call(Ground(folder, way, operation), fault)
+def test_no_fault_at_any_call_loses_what_was_acknowledged(quick_folder, way, operation, fault):
+    points, _ = check_every_call(Ground(quick_folder, way, operation), fault)
 
     assert points > {"save": 45, "overwrite": 75, "delete": 12, "recover": 60}[operation.name]
 
 
 @pytest.mark.parametrize("fault", [*KILLS, *FAILURES[::3]], ids=name_of)
-def test_no_fault_tears_a_consolidated_model_that_is_replaced(folder, fault):
+def test_no_fault_tears_a_consolidated_model_that_is_replaced(quick_folder, fault):
     """Its index has a fixed name, so that both versions change places as wholes."""
-    points, _ = check_every_call(Ground(folder, CONSOLIDATED, OVERWRITE), fault)
+    points, _ = check_every_call(Ground(quick_folder, CONSOLIDATED, OVERWRITE), fault)
 
     assert points > 75
 
@@ -100,8 +93,8 @@ def test_no_fault_loses_what_was_acknowledged_on_a_disk_either(tmp_path, operati
 @pytest.mark.parametrize("code", NO_LINKS, ids=errno.errorcode.get)
 @pytest.mark.parametrize("operation", [SAVE, OVERWRITE], ids=str)
 @pytest.mark.parametrize("way", LINKING, ids=str)
-def test_a_file_that_cannot_be_linked_is_written_again(folder, way, operation, code):
-    ground = Ground(folder, way, operation)
+def test_a_file_that_cannot_be_linked_is_written_again(quick_folder, way, operation, code):
+    ground = Ground(quick_folder, way, operation)
     links = [call for call in run_here(ground.work()).trace if call.name == "link"]
 
     points, acknowledged = check_every_call(ground, Fault(kind=Kind.FAIL, at=0, code=code))
@@ -112,8 +105,8 @@ def test_a_file_that_cannot_be_linked_is_written_again(folder, way, operation, c
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
-def test_after_a_failure_at_any_call_the_same_process_saves_again(folder, way):
-    ground = Ground(folder, way, SAVE)
+def test_after_a_failure_at_any_call_the_same_process_saves_again(quick_folder, way):
+    ground = Ground(quick_folder, way, SAVE)
 
     def work(calls):
         store = ground.store(calls)
@@ -161,12 +154,12 @@ class Leavings:
 @pytest.mark.parametrize("operation", [SAVE, OVERWRITE, DELETE], ids=str)
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("ways", [UNLINKED, LINKING], ids=["unlinked", "linking"])
-def test_recovery_may_be_killed_at_any_call_again_and_again(folder, ways, operation):
+def test_recovery_may_be_killed_at_any_call_again_and_again(quick_folder, ways, operation):
     """However a save is made; leavings that another way to save has left in the same shape are looked at once."""
     album, kills = Album(), 0
 
     for way in ways:
-        ground = Ground(folder / way.name, way, operation)
+        ground = Ground(quick_folder / way.name, way, operation)
         leavings = Leavings(ground, album)
         deque(leavings.collect(ground.work(), ground.reset), maxlen=0)
         leavings.kill_every_recovery()

@@ -8,7 +8,7 @@ import traceback
 from pathlib import Path
 
 import pytest
-from tests.engine.faults.fault_ground import WAYS, epoch_of, quick_folder
+from tests.engine.faults.fault_ground import WAYS, epoch_of
 from tests.engine.faults.made_by_hand import made_by_hand
 
 import model_checkpoint as mc
@@ -53,21 +53,40 @@ def end_after(work):
     os._exit(0)
 
 
-@pytest.fixture
-def folder(tmp_path):
-    with quick_folder(tmp_path) as path:
-        yield path
+class Slow:
+    """Work that has begun and goes on until it is let go."""
+
+    def __init__(self, answer=None):
+        self.answer, self.begun, self.over = answer, threading.Event(), threading.Event()
+
+    def __call__(self, *_):
+        self.begun.set()
+        self.over.wait()
+        return self.answer
+
+
+def ended_in_child_while(slow, work, begin=lambda: None):
+    """How a child ended that ran ``work``, forked in the middle of ``slow``, which a thread comes to by ``begin``."""
+    thread = threading.Thread(target=begin)
+    thread.start()
+    slow.begun.wait()
+    child = os.fork()
+    if child == 0:
+        end_after(work)
+    slow.over.set()
+    thread.join()
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 @pytest.mark.fault
 @pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS, ids=str)
-def test_forked_at_every_call_of_a_save_the_child_saves_and_loads(folder, way):
+def test_forked_at_every_call_of_a_save_the_child_saves_and_loads(quick_folder, way):
     """The same store in the child: its locks may be held by the very call that forked."""
     forked = at = 0
     while True:
         at += 1
-        root = folder / str(at)
+        root = quick_folder / str(at)
         way.save(LocalStore(root), 1, step=1)
         store = LocalStore(root, calls=ForkingCalls(at, work=lambda root=root: None))
         calls = store._root.calls
@@ -90,19 +109,17 @@ def save_and_load(way, store, root):
 
 
 def test_a_lock_held_by_a_thread_that_did_not_come_along_is_free_in_the_child():
-    guard, again, changed = forks.lock(), forks.rlock(), forks.condition()
-    held, over = threading.Event(), threading.Event()
+    guard, again, changed, slow = forks.lock(), forks.rlock(), forks.condition(), Slow()
 
     def hold():
         with guard, again, changed:
-            held.set()
-            over.wait()
+            slow()
 
     def work():
         with guard, again, changed:
             changed.notify_all()
 
-    assert ended_in_child_while(hold, held, over, work) == 0
+    assert ended_in_child_while(slow, work, hold) == 0
 
 
 def test_a_method_is_called_in_children_as_long_as_its_object_lives():
@@ -179,41 +196,19 @@ def test_what_a_source_makes_by_hand_is_found_under_whichever_name(source, lines
 
 
 def test_a_root_in_memory_is_of_use_in_a_child_forked_while_another_thread_is_in_it():
-    store, held, over = InMemoryStore("memory://forks"), threading.Event(), threading.Event()
+    store, slow = InMemoryStore("memory://forks"), Slow()
     mc.save(store, {"n": 1}, step=1)
 
     def hold():
         with store._bucket.guard:
-            held.set()
-            over.wait()
+            slow()
 
-    ended = ended_in_child_while(hold, held, over, lambda: mc.save(store, {"n": 2}, step=2))
-
-    assert ended == 0
-
-
-def ended_in_child_while(hold, held, over, work):
-    """How a child ended that ran ``work``, forked while a thread was in the middle of ``hold``."""
-    thread = threading.Thread(target=hold)
-    thread.start()
-    held.wait()
-    child = os.fork()
-    if child == 0:
-        end_after(work)
-    over.set()
-    thread.join()
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert ended_in_child_while(slow, lambda: mc.save(store, {"n": 2}, step=2), hold) == 0
 
 
 def test_a_child_recomputes_with_workers_of_its_own_and_does_not_wait_for_its_parent_s():
     """Its parent's worker is in the middle of a layer when it forks, and holds whatever it holds."""
-    held, over = threading.Event(), threading.Event()
-
-    def slow():
-        held.set()
-        over.wait()
-        return b"slow"
-
+    slow = Slow(b"slow")
     with AsyncRecomputationEngine(1) as engine:
         engine.register_recompute_function("slow", slow)
         engine.register_recompute_function("quick", lambda: b"quick")
@@ -225,34 +220,22 @@ def test_a_child_recomputes_with_workers_of_its_own_and_does_not_wait_for_its_pa
                 under_way.result(timeout=10)
             engine.close()
 
-        ended = ended_in_child_while(lambda: None, held, over, work)
-
-        assert ended == 0
+        assert ended_in_child_while(slow, work) == 0
         assert under_way.result() == b"slow"
 
 
 def test_a_child_computes_what_its_parent_has_under_way():
-    held, over = threading.Event(), threading.Event()
-    flights = SingleFlight()
-
-    def slow(_):
-        held.set()
-        over.wait()
+    flights, slow = SingleFlight(), Slow()
 
     def work():
         assert flights.run("a", lambda _: 5) == (5, True)
 
-    assert ended_in_child_while(lambda: flights.run("a", slow), held, over, work) == 0
+    assert ended_in_child_while(slow, work, lambda: flights.run("a", slow)) == 0
 
 
 def test_a_job_started_in_a_child_runs_and_knows_nothing_of_its_parent_s():
     """The threads of the parent are not there; the same work, under way there, would be waited for without end."""
-    held, over = threading.Event(), threading.Event()
-    runner = JobRunner()
-
-    def slow(_):
-        held.set()
-        over.wait()
+    runner, slow = JobRunner(), Slow()
 
     def work():
         again = runner.start("count", "a", "counting", lambda job: {"sum": 3})
@@ -260,8 +243,7 @@ def test_a_job_started_in_a_child_runs_and_knows_nothing_of_its_parent_s():
         runner.close()
 
     job = runner.start("count", "a", "counting", slow)
-    ended = ended_in_child_while(lambda: None, held, over, work)
 
-    assert ended == 0
+    assert ended_in_child_while(slow, work) == 0
     assert runner.wait(job.id, timeout=10).state == "done"
     runner.close()

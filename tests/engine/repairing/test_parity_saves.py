@@ -1,7 +1,6 @@
 """Parity files come behind the acknowledgement, follow their checkpoint everywhere, and never harm it."""
 
 import logging
-import os
 import shutil
 import subprocess
 import sys
@@ -10,6 +9,7 @@ import threading
 import numpy as np
 import pytest
 from tests.engine.repairing.repair_ground import content, data_files, equal, flip, folder, manifest_of, save, state
+from tests.ground.crowds import in_child
 
 import model_checkpoint as mc
 from model_checkpoint import CheckpointFormat, CompressionLevel, errors
@@ -288,14 +288,14 @@ def test_a_forked_child_does_not_wait_for_the_parity_of_its_parent(tmp_path, mon
     job = mc.save_async(tmp_path, state(), step=1, parity="xor")
     job.result()
 
-    child = os.fork()
-    if child == 0:
+    def work():
         monkeypatch.undo()
         mc.finish_saves()
         mc.save(tmp_path, state(2), step=2, parity="xor")
         mc.finish_saves()
-        os._exit(0 if mc.list_checkpoints(tmp_path)[0].protected else 1)
-    ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        assert mc.list_checkpoints(tmp_path)[0].protected
+
+    ended = in_child(work)
     begin.set()
     mc.finish_saves()
 

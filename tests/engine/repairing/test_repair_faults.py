@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.engine.faults.fault_ground import name_of, quick_folder
+from tests.engine.faults.fault_ground import name_of
 from tests.engine.repairing.repair_ground import (
     CHUNK,
     NOW_BUT_KEEP_TRASH,
@@ -143,9 +143,8 @@ def is_reading(call):
 
 
 @pytest.fixture
-def ground(tmp_path, request, small_chunks):
-    with quick_folder(tmp_path) as base:
-        yield Ground(base, request.param)
+def ground(quick_folder, request, small_chunks):
+    return Ground(quick_folder, request.param)
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=name_of)
@@ -175,27 +174,27 @@ def is_whole(root, right):
 
 
 @pytest.mark.parametrize("fault", FAULTS[:2], ids=name_of)
-def test_no_fault_at_any_call_of_a_mirror_shows_half_a_copy(tmp_path, fault):
-    with quick_folder(tmp_path) as base:
-        save(base / "a", small_state(1), 1, parity="xor")
-        right, points, whole = content(base / "a"), 0, 0
-        (base / "b").mkdir()
+def test_no_fault_at_any_call_of_a_mirror_shows_half_a_copy(quick_folder, fault):
+    here, there = quick_folder / "a", quick_folder / "b"
+    save(here, small_state(1), 1, parity="xor")
+    right, points, whole = content(here), 0, 0
+    there.mkdir()
 
-        def work(calls):
-            mirror = LocalStore(base / "b", calls=calls)
-            return copy_checkpoint(LocalStore(base / "a", calls=calls), "step-00000001", mirror)
+    def work(calls):
+        mirror = LocalStore(there, calls=calls)
+        return copy_checkpoint(LocalStore(here, calls=calls), "step-00000001", mirror)
 
-        for at, _ in each_call(work, fault, prepare=lambda: shutil.rmtree(base / "b") or (base / "b").mkdir()):
-            points = at
-            assert content(base / "a") == right
-            seen = mc.list_checkpoints(base / "b")
-            whole += bool(seen)
-            assert not seen or is_whole(base / "b", right)
-            if at % 7 == 0:
-                mc.collect_garbage(base / "b", graces=AT_ONCE)
-                copy_checkpoint(LocalStore(base / "a"), "step-00000001", LocalStore(base / "b"))
-                assert is_whole(base / "b", right)
-                assert list((base / "b" / ".staging").iterdir()) == []
+    for at, _ in each_call(work, fault, prepare=lambda: shutil.rmtree(there) or there.mkdir()):
+        points = at
+        assert content(here) == right
+        seen = mc.list_checkpoints(there)
+        whole += bool(seen)
+        assert not seen or is_whole(there, right)
+        if at % 7 == 0:
+            mc.collect_garbage(there, graces=AT_ONCE)
+            copy_checkpoint(LocalStore(here), "step-00000001", LocalStore(there))
+            assert is_whole(there, right)
+            assert list((there / ".staging").iterdir()) == []
 
-        assert points > 60
-        assert whole
+    assert points > 60
+    assert whole

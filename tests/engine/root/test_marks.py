@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from tests.engine.faults.fault_ground import quick_folder
 from tests.ground.scenes import link_tree
 
 import model_checkpoint as mc
@@ -230,18 +229,12 @@ def test_a_store_that_keeps_no_marks_says_so(folder):
     assert mc.prune(plain, keep=[mc.last(1)]).done == ("step-00000001",)
 
 
-@pytest.fixture
-def quick(tmp_path):
-    with quick_folder(tmp_path) as folder:
-        yield folder
-
-
 @pytest.mark.fault
 @pytest.mark.slow
 @pytest.mark.parametrize("work", ["pin", "unpin", "note"])
 @pytest.mark.parametrize("kind", [Kind.KILL_BEFORE, Kind.KILL_AFTER, Kind.FAIL, Kind.LOSE_REPLY])
-def test_a_mark_that_dies_or_fails_is_there_or_not_and_recovery_leaves_nothing(quick, kind, work):
-    folder, ready = quick / "runs", quick / "work"
+def test_a_mark_that_dies_or_fails_is_there_or_not_and_recovery_leaves_nothing(quick_folder, kind, work):
+    folder, ready = quick_folder / "runs", quick_folder / "work"
     for step in (1, 2):
         mc.save(folder, {"a": step}, step=step)
     if work != "pin":

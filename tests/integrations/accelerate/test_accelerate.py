@@ -8,7 +8,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import DataLoaderConfiguration
 from tests.integrations.accelerate.accelerated_training import BATCHES, EPOCHS, KINDS, body, make, train
-from tests.integrations.killing import ended, killed_until_done, start, starts_of, told_to_end, unbroken
+from tests.integrations.killing import ended, start, starts_of, told_to_end, unbroken, whole_and_killed
 from tests.integrations.trainer_data import Augmented
 from torch.utils.data import DataLoader
 
@@ -30,14 +30,9 @@ def warm(tmp_path_factory):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_killed_run_ends_as_if_it_had_not_been(tmp_path, kind):
-    whole, batches = unbroken(train, tmp_path, kind=kind, pause=0.01)
+    whole, killed, starts = whole_and_killed(train, tmp_path, kills=3, seed=kind, kind=kind, pause=0.01)
 
-    starts = killed_until_done(
-        train, tmp_path / "killed", tmp_path / "killed.out",
-        kills=3, batches=batches, seed=kind, kind=kind, pause=0.01,
-    )  # fmt: skip
-
-    assert (tmp_path / "killed.out").read_text() == whole
+    assert killed == whole
     assert max(starts) > 0
     assert (int(whole.split()[2]) < EPOCHS * -(-BATCHES // 2)) is ("half precision" in kind)  # some were skipped
     assert whole.startswith(f"{EPOCHS * (14 if kind == 'stream' else BATCHES)} True ")  # each worker has a last batch

@@ -49,6 +49,17 @@ class Net(torch.nn.Module):
         return {"loss": 64 * out.square().mean(), "logits": out}
 
 
+class Failing(TrainerCallback):
+    """Ends the training as an error would, after a step."""
+
+    def __init__(self, step, error=KeyError):
+        self.step, self.error = step, error
+
+    def on_step_end(self, args, state, control, **_):
+        if state.global_step == self.step:
+            raise self.error("a bug")
+
+
 class Watched(TrainerCallback):
     """Writes down where it came from, and takes its time for each step, so that a kill finds it at work."""
 

@@ -4,7 +4,7 @@ import signal
 
 import pytest
 import torch
-from tests.integrations.huggingface.hf_training import make
+from tests.integrations.huggingface.hf_training import Failing, make
 from transformers import EarlyStoppingCallback, Trainer, TrainerCallback
 
 import model_checkpoint as mc
@@ -15,24 +15,13 @@ from model_checkpoint.integrations.huggingface import TrainerRun, trainer_rules
 pytestmark = pytest.mark.slow
 
 
-class Bug(TrainerCallback):
-    """Ends the training as an exception would, once, after a step was saved."""
-
-    def __init__(self, step):
-        self.step = step
-
-    def on_step_end(self, args, state, control, **_):
-        if state.global_step == self.step:
-            raise KeyError("a bug")
-
-
 def steps(root):
     mc.finish_saves(root)
     return sorted(one.step for one in mc.list_checkpoints(root))
 
 
 def broken(root, step=20, **more):
-    trainer = make(root, callbacks=[Bug(step)], **more)
+    trainer = make(root, callbacks=[Failing(step)], **more)
     TrainerRun(trainer, root)
     with pytest.raises(KeyError, match="a bug"):
         trainer.train()
@@ -111,7 +100,7 @@ def test_counters_of_callbacks_come_back(tmp_path):
     def early(patience):
         return EarlyStoppingCallback(early_stopping_patience=patience, early_stopping_threshold=100.0)
 
-    trainer = make(tmp_path / "a", num_train_epochs=30, callbacks=[early(3), Bug(19)])
+    trainer = make(tmp_path / "a", num_train_epochs=30, callbacks=[early(3), Failing(19)])
     TrainerRun(trainer, tmp_path / "a")
     with pytest.raises(KeyError, match="a bug"):
         trainer.train()

@@ -5,7 +5,7 @@ import warnings
 
 import pytest
 from tests.integrations.huggingface.hf_training import KINDS, STEPS, train
-from tests.integrations.killing import ended, killed_until_done, start, starts_of, told_to_end, unbroken
+from tests.integrations.killing import ended, start, starts_of, told_to_end, unbroken, whole_and_killed
 
 import model_checkpoint as mc
 
@@ -25,14 +25,9 @@ def warm(tmp_path_factory):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_killed_trainer_ends_as_if_it_had_not_been(tmp_path, kind):
-    options = {"kind": kind, "pause": 0.01}
-    whole, batches = unbroken(train, tmp_path, **options)
+    whole, killed, starts = whole_and_killed(train, tmp_path, kills=3, seed=kind, kind=kind, pause=0.01)
 
-    starts = killed_until_done(
-        train, tmp_path / "killed", tmp_path / "killed.out", kills=3, batches=batches, seed=kind, **options
-    )
-
-    assert (tmp_path / "killed.out").read_text() == whole
+    assert killed == whole
     assert max(starts) > 0
     assert (int(whole.split()[2]) < STEPS[kind]) is ("half precision" in kind)  # some were skipped
     assert whole.startswith(f"{STEPS[kind]} True ")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import keras
 import numpy as np
-from tests.integrations.killing import ended, killed_until_done, start, starts_of, told_to_end, unbroken
+from tests.integrations.killing import ended, start, starts_of, told_to_end, whole_and_killed
 from tests.integrations.trainer_data import take_time, tell_start
 
 from model_checkpoint.integrations.keras import KerasRun
@@ -154,10 +154,9 @@ def main(folder, kinds):
     for kind in kinds:
         own = Path(folder, kind.replace(" ", "-"))
         own.mkdir()
-        wholes[kind], batches = unbroken(train, own, kind=kind, pause=0.01)
-        out, options = own / "killed.out", {"kind": kind, "pause": 0.01}
-        starts = killed_until_done(train, own / "killed", out, kills=1 + warm, batches=batches, seed=kind, **options)
-        print(json.dumps([kind, wholes[kind], out.read_text(), starts]), flush=True)
+        told = whole_and_killed(train, own, kills=1 + warm, seed=kind, kind=kind, pause=0.01)
+        wholes[kind] = told[0]
+        print(json.dumps([kind, *told]), flush=True)
     for number, kind in TOLD if warm else ():
         own = Path(folder, kind.replace(" ", "-"))
         root, out, options = own / number.name, own / f"{number.name}.out", {"kind": kind, "pause": 0.01}

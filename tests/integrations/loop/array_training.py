@@ -13,7 +13,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
-from tests.integrations.killing import killed_until_done, unbroken
+from tests.integrations.killing import whole_and_killed
 from tests.integrations.trainer_data import take_time, tell_start
 
 import model_checkpoint as mc
@@ -68,11 +68,7 @@ def main(folder, kinds):
     for kind in kinds:  # only children compute: JAX does not outlive a fork
         own = Path(folder, kind)
         own.mkdir()
-        whole, batches = unbroken(train, own, kind=kind, pause=0.01)
-        out = own / "killed.out"
-        options = {"kind": kind, "pause": 0.01}
-        starts = killed_until_done(train, own / "killed", out, kills=2, batches=batches, seed=kind, **options)
-        print(json.dumps([kind, whole, out.read_text(), starts]), flush=True)
+        print(json.dumps([kind, *whole_and_killed(train, own, kills=2, seed=kind, kind=kind, pause=0.01)]), flush=True)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.integrations.killing import ended, killed_until_done, start, starts_of, told_to_end, unbroken
+from tests.integrations.killing import (
+    ended,
+    start,
+    starts_of,
+    told_to_end,
+    unbroken,
+    whole_and_killed,
+    whole_and_lengthened,
+)
 from tests.integrations.loop.loop_training import DATA, EPOCHS, batches_in, train
 
 import model_checkpoint as mc
@@ -35,31 +43,24 @@ AT_ENDS = ("workers", "stream", "persistent workers")  # a loop of epochs differ
     ("kind", "by_epochs"), [*((kind, False) for kind in DATA), *((kind, True) for kind in AT_ENDS)]
 )
 def test_a_killed_run_ends_as_if_it_had_not_been(tmp_path, kind, by_epochs):
-    make, options = DATA[kind], {"make": DATA[kind], "pause": 0.004, "by_epochs": by_epochs}
-    whole, batches = unbroken(train, tmp_path, **options)
-
-    starts = killed_until_done(
-        train, tmp_path / "killed", tmp_path / "killed.out", kills=3, batches=batches, seed=kind, **options
+    make = DATA[kind]
+    whole, killed, starts = whole_and_killed(
+        train, tmp_path, kills=3, seed=kind, make=make, pause=0.004, by_epochs=by_epochs
     )
 
-    assert (tmp_path / "killed.out").read_text() == whole
+    assert killed == whole
     assert max(starts) > 0
     assert int(whole.split()[0]) == EPOCHS * batches_in(make())
 
 
 @pytest.mark.parametrize("kind", ["workers", "persistent workers", "stream, persistent workers", "several loaders"])
 def test_a_finished_run_given_more_epochs_ends_as_one_that_had_them_from_the_beginning(tmp_path, kind):
-    options = {"make": DATA[kind], "accumulate": 1}
-    whole, _ = unbroken(train, tmp_path, **options)
-    root, out = tmp_path / "longer", tmp_path / "longer.out"
+    lengths = [{"epochs": epochs} for epochs in (1, EPOCHS)]
+    whole, longer, starts = whole_and_lengthened(train, tmp_path, lengths, make=DATA[kind], accumulate=1)
 
-    for epochs in (1, EPOCHS):
-        out.unlink(missing_ok=True)
-        assert ended(start(train, root, out, epochs=epochs, **options)) == 0
-
-    assert out.read_text() == whole
+    assert longer == whole
     assert whole.split()[1] == "True"
-    assert starts_of(out) == [0, batches_in(DATA[kind]())]
+    assert starts == [0, batches_in(DATA[kind]())]
 
 
 ENDS = [

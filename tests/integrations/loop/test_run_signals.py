@@ -48,6 +48,11 @@ class Telling:
         pass
 
 
+def ended_by(error):
+    """The program ends by the error that belongs to its signal."""
+    return pytest.raises(error, match="^143$" if error is SystemExit else "^$")
+
+
 @pytest.mark.parametrize(("number", "error"), HOW)
 def test_a_signal_in_the_work_at_the_end_of_the_last_epoch_ends_the_program_when_all_is_saved(tmp_path, number, error):
     total = {"sum": np.zeros(())}
@@ -59,7 +64,7 @@ def test_a_signal_in_the_work_at_the_end_of_the_last_epoch_ends_the_program_when
                 tell(number)
         pytest.fail("the loop should not have ended by itself")
 
-    with pytest.raises(error, match="^143$" if error is SystemExit else "^$"):
+    with ended_by(error):
         body()
     assert steps(tmp_path) == [6]
     assert mc.load(tmp_path)["total"]["sum"] == 12.0
@@ -79,7 +84,7 @@ def test_a_signal_in_the_last_body_while_gradients_wait_ends_the_program_when_al
                 tell(number)
         pytest.fail("the loop should not have ended by itself")
 
-    with pytest.raises(error, match="^143$" if error is SystemExit else "^$"):
+    with ended_by(error):
         body()
     assert steps(tmp_path) == [3]
 
@@ -88,7 +93,7 @@ def test_a_signal_in_the_last_body_while_gradients_wait_ends_the_program_when_al
 def test_a_signal_during_the_last_save_ends_the_program_when_all_is_saved(tmp_path, number, error):
     telling = Telling(3, number)
 
-    with pytest.raises(error, match="^143$" if error is SystemExit else "^$"):
+    with ended_by(error):
         go_through(mc.Run(tmp_path, data=DATA, telling=telling), telling)
 
     assert steps(tmp_path) == [3]
@@ -117,7 +122,7 @@ def test_a_signal_in_a_body_that_is_left_ends_the_program_after_it(tmp_path, num
         wait_in_vain()
 
     before = [signal.getsignal(one) for one, _ in HOW]
-    with pytest.raises(error, match="^143$" if error is SystemExit else "^$"):
+    with ended_by(error):
         body()
 
     assert steps(tmp_path) == []

@@ -11,11 +11,15 @@ from tests.ground.crowds import in_threads
 from model_checkpoint.recompute import LayerMemoryStats, MemoryStats, MemoryTracker
 
 
-def test_an_allocation_raises_current_total_and_peak():
+def holding(**sizes):
     tracker = MemoryTracker()
+    for layer, size in sizes.items():
+        tracker.record_allocation(layer, size)
+    return tracker
 
-    tracker.record_allocation("a", 100)
-    tracker.record_allocation("b", 50)
+
+def test_an_allocation_raises_current_total_and_peak():
+    tracker = holding(a=100, b=50)
 
     assert tracker.current_memory_usage == 150
     assert tracker.peak_memory_usage == 150
@@ -24,9 +28,7 @@ def test_an_allocation_raises_current_total_and_peak():
 
 
 def test_a_deallocation_lowers_current_and_leaves_the_peak():
-    tracker = MemoryTracker()
-    tracker.record_allocation("a", 100)
-    tracker.record_allocation("b", 50)
+    tracker = holding(a=100, b=50)
 
     tracker.record_deallocation("a")
 
@@ -103,9 +105,7 @@ def test_a_second_allocation_of_a_layer_adds_to_it_and_nothing_leaks():
 
 
 def test_reset_starts_counts_anew_and_keeps_what_is_live():
-    tracker = MemoryTracker()
-    tracker.record_allocation("a", 100)
-    tracker.record_allocation("b", 50)
+    tracker = holding(a=100, b=50)
     tracker.record_deallocation("b")
 
     tracker.reset_stats()

@@ -107,6 +107,13 @@ FAMILIES = {
 }
 
 
+def seeded(family, seed=0):
+    """A model of a family and what it is called with, the same for the same seed."""
+    torch.manual_seed(seed)
+    build, make_inputs = family
+    return build(), make_inputs()
+
+
 def stages_by_hand(model):
     """The layers of a family's model, in the order they are called."""
     modules = [*model.encoder, *model.decoder, model.head] if isinstance(model, EncoderDecoder) else list(model)

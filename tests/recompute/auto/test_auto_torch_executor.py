@@ -7,7 +7,7 @@ import pickle
 
 import pytest
 import torch
-from tests.recompute.auto.auto_models import FAMILIES, assert_same_step, leanest, mlp, step, transformer
+from tests.recompute.auto.auto_models import FAMILIES, assert_same_step, leanest, mlp, seeded, step, transformer
 from torch import nn
 
 from model_checkpoint.recompute import (
@@ -25,9 +25,7 @@ from model_checkpoint.recompute.auto.running.torch_regions import TorchRegions
 @pytest.mark.parametrize("share", [0.0, 0.5])
 @pytest.mark.parametrize("family", ["mlp", "transformer", "encoder-decoder"])
 def test_regions_of_torch_give_the_gradients_of_plain_training_within_the_budget(family, share):
-    torch.manual_seed(0)
-    build, make_inputs = FAMILIES[family]
-    model, inputs = build(), make_inputs()
+    model, inputs = seeded(FAMILIES[family])
     twin = copy.deepcopy(model)
     auto_checkpoint(model, 1.0, inputs, executor="torch")
     plan = model.plan

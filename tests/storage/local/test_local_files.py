@@ -123,6 +123,19 @@ def test_a_file_or_link_in_the_way_is_refused_and_untouched(store, tmp_path, rep
     assert (folder / "step-2").is_symlink()
 
 
+@pytest.fixture
+def other(tmp_path):
+    """Another process on the same root, in which a checkpoint is about to be replaced."""
+    store = LocalStore(tmp_path / "runs")
+    save_blobs(store, "step-1", {"x-a1": b"old"}, attempt="a1")
+    return store
+
+
+def purge(store):
+    store.discard("step-1")
+    store.sweep(AT_ONCE)
+
+
 class Interfering(Syscalls):
     """The system, with another process that acts just before the chosen call is made for the chosen path."""
 
@@ -153,9 +166,7 @@ class Interfering(Syscalls):
         ("fsync", "checkpoints/step-1", 2),
     ],
 )
-def test_a_checkpoint_deleted_while_it_is_replaced_is_published_as_new(tmp_path, call, path, time):
-    other = LocalStore(tmp_path / "runs")
-    save_blobs(other, "step-1", {"x-a1": b"old"}, attempt="a1")
+def test_a_checkpoint_deleted_while_it_is_replaced_is_published_as_new(tmp_path, call, path, time, other):
     deleted = []
     calls = Interfering(call, path, lambda: deleted.append(other.discard("step-1")), time=time)
 
@@ -192,15 +203,8 @@ def test_one_with_files_of_the_same_names_that_is_deleted_meanwhile_is_published
     assert list(other.sweep(AT_ONCE).alive) == []
 
 
-def test_a_checkpoint_purged_while_it_is_replaced_is_published_as_new(tmp_path):
-    other = LocalStore(tmp_path / "runs")
-    save_blobs(other, "step-1", {"x-a1": b"old"}, attempt="a1")
-
-    def purge():
-        other.discard("step-1")
-        other.sweep(AT_ONCE)
-
-    calls = Interfering("link", "manifest.json", purge)
+def test_a_checkpoint_purged_while_it_is_replaced_is_published_as_new(tmp_path, other):
+    calls = Interfering("link", "manifest.json", lambda: purge(other))
 
     save_blobs(LocalStore(tmp_path / "runs", calls=calls), "step-1", {"x-a2": b"new"}, attempt="a2", replace=True)
 
@@ -216,10 +220,8 @@ def test_a_checkpoint_purged_while_it_is_replaced_is_published_as_new(tmp_path):
     ],
 )
 def test_without_hard_links_a_checkpoint_deleted_while_it_is_replaced_is_published_as_new(
-    tmp_path, call, path, time, kept
+    tmp_path, call, path, time, kept, other
 ):
-    other = LocalStore(tmp_path / "runs")
-    save_blobs(other, "step-1", {"x-a1": b"old"}, attempt="a1")
     calls = Interfering(call, path, lambda: other.discard("step-1"), time=time)
     calls.link = FailingCalls().fail("link", errno.EPERM).link
 
@@ -231,15 +233,8 @@ def test_without_hard_links_a_checkpoint_deleted_while_it_is_replaced_is_publish
     assert [load_blobs(other, other.bring_back(item.token)) for item in other.trash()[:-1]] == kept
 
 
-def test_without_hard_links_a_checkpoint_purged_while_it_is_replaced_is_a_clean_failure(tmp_path):
-    other = LocalStore(tmp_path / "runs")
-    save_blobs(other, "step-1", {"x-a1": b"old"}, attempt="a1")
-
-    def purge():
-        other.discard("step-1")
-        other.sweep(AT_ONCE)
-
-    calls = Interfering("fsync", "checkpoints/step-1", purge)
+def test_without_hard_links_a_checkpoint_purged_while_it_is_replaced_is_a_clean_failure(tmp_path, other):
+    calls = Interfering("fsync", "checkpoints/step-1", lambda: purge(other))
     calls.link = FailingCalls().fail("link", errno.EPERM).link
 
     with pytest.raises(StorageFailure, match=r"could not take the new files back from the deleted checkpoint"):
@@ -249,9 +244,7 @@ def test_without_hard_links_a_checkpoint_purged_while_it_is_replaced_is_a_clean_
     assert list((tmp_path / "runs/.staging").iterdir()) == []
 
 
-def test_without_hard_links_the_manifest_of_a_third_process_is_never_taken_for_ours(tmp_path):
-    other = LocalStore(tmp_path / "runs")
-    save_blobs(other, "step-1", {"x-a1": b"old"}, attempt="a1")
+def test_without_hard_links_the_manifest_of_a_third_process_is_never_taken_for_ours(tmp_path, other):
 
     def replace_and_delete():
         save_blobs(other, "step-1", {"x-a3": b"third"}, attempt="a3", replace=True, obsolete=["x-a1"])

@@ -15,52 +15,39 @@ from model_checkpoint.testing.store_suite import StoreSuite
 pytestmark = pytest.mark.s3
 
 
-class TestOnMoto(StoreSuite):
+class OnServer:
+    """A root of each test's own on the server whose fixture is called ``server``."""
+
     @pytest.fixture(autouse=True)
-    def server(self, moto):
-        self.at = moto
+    def running(self, request):
+        self.at = request.getfixturevalue(self.server)
 
     def make_store(self, folder):
-        return ObjectStore(f"s3://bucket/suite/{folder.name}", store=self.at.client("bucket"))
+        url = f"{self.at.scheme}://bucket/{type(self).__name__}/{folder.name}"
+        return ObjectStore(url, store=self.at.client("bucket"))
 
 
-class TestSidecarsOnMoto(SidecarSuite):
-    @pytest.fixture(autouse=True)
-    def server(self, moto):
-        self.at = moto
+class TestOnMoto(OnServer, StoreSuite):
+    server = "moto"
 
-    def make_store(self, folder):
-        return ObjectStore(f"s3://bucket/sidecars/{folder.name}", store=self.at.client("bucket"))
+
+class TestSidecarsOnMoto(OnServer, SidecarSuite):
+    server = "moto"
 
 
 @pytest.mark.slow
-class TestSidecarsOnAzurite(SidecarSuite):
-    @pytest.fixture(autouse=True)
-    def server(self, azurite):
-        self.at = azurite
-
-    def make_store(self, folder):
-        return ObjectStore(f"az://bucket/sidecars/{folder.name}", store=self.at.client("bucket"))
+class TestSidecarsOnAzurite(OnServer, SidecarSuite):
+    server = "azurite"
 
 
 @pytest.mark.slow
-class TestOnSeaweedFS(StoreSuite):
-    @pytest.fixture(autouse=True)
-    def server(self, seaweed):
-        self.at = seaweed
-
-    def make_store(self, folder):
-        return ObjectStore(f"s3://bucket/suite/{folder.name}", store=self.at.client("bucket"))
+class TestOnSeaweedFS(OnServer, StoreSuite):
+    server = "seaweed"
 
 
 @pytest.mark.slow
-class TestOnAzurite(StoreSuite):
-    @pytest.fixture(autouse=True)
-    def server(self, azurite):
-        self.at = azurite
-
-    def make_store(self, folder):
-        return ObjectStore(f"az://bucket/suite/{folder.name}", store=self.at.client("bucket"))
+class TestOnAzurite(OnServer, StoreSuite):
+    server = "azurite"
 
 
 @pytest.fixture(params=["moto", *(pytest.param(name, marks=pytest.mark.slow) for name in ("seaweed", "azurite"))])

@@ -24,7 +24,7 @@ from model_checkpoint.storage.objects.requests.failures import PackageMissing, P
 from model_checkpoint.storage.objects.requests.parallel import READS_AT_ONCE
 from model_checkpoint.storage.objects.requests.signed_requests import list_uploads
 from model_checkpoint.storage.objects.writer import WINDOW_BYTES
-from model_checkpoint.testing.blobs import AT_ONCE, blob_manifest, load_blobs, save_blobs
+from model_checkpoint.testing.blobs import AT_ONCE, blob_manifest, load_blobs, save_blobs, stage_blobs
 
 pytestmark = pytest.mark.s3
 
@@ -104,10 +104,7 @@ def test_of_32_writers_exactly_one_wins_a_step(request, server, root):
 def test_a_version_the_replacer_did_not_know_of_leaves_no_files(moto, root):
     store = ObjectStore(root, store=moto.client("bucket"))
     save_blobs(store, "step-1", {"x-1": b"one"}, attempt="1")
-    stage = store.stage("step-1", "3")
-    writer = stage.create("x-3", 3)
-    writer.write(0, memoryview(b"new"))
-    writer.seal()
+    stage = stage_blobs(store, "step-1", {"x-3": b"new"}, attempt="3")
     save_blobs(store, "step-1", {"x-2": b"two"}, attempt="2", replace=True, obsolete=["x-1"])
 
     stage.publish(blob_manifest("step-1", "3", {"x-3": b"new"}), replace=True, obsolete=["x-1"])
@@ -119,10 +116,7 @@ def test_a_version_the_replacer_did_not_know_of_leaves_no_files(moto, root):
 def test_files_of_an_attempt_at_work_are_no_files_of_the_checkpoint(moto, root):
     store = ObjectStore(root, store=moto.client("bucket"))
     save_blobs(store, "step-1", {"x-1": b"one"}, attempt="1")
-    stage = store.stage("step-1", "2")
-    writer = stage.create("x-2", 3)
-    writer.write(0, memoryview(b"new"))
-    writer.seal()
+    stage = stage_blobs(store, "step-1", {"x-2": b"new"}, attempt="2")
 
     assert store.files("step-1").keys() == {"x-1", "manifest.json"}
 

@@ -253,22 +253,23 @@ def is_whole_or_gone(store, *, back):
         assert not store.exists()
 
 
+def bring_back(store, token):
+    return store.bring_back(token)
+
+
+def purge(store, token):
+    return store.sweep(AT_ONCE)
+
+
 @pytest.mark.slow
-def test_a_purge_in_the_middle_of_bringing_back_leaves_all_or_nothing(at_each_request):
-    def check(store, back, swept):
+@pytest.mark.parametrize(("act", "meanwhile"), [(bring_back, purge), (purge, bring_back)])
+def test_a_purge_and_bringing_back_in_the_middle_of_each_other_leave_all_or_nothing(at_each_request, act, meanwhile):
+    def check(store, *told):
+        back = told[(act, meanwhile).index(bring_back)]
         assert back == "step-1" or isinstance(back, CheckpointNotFound)
         is_whole_or_gone(store, back=back == "step-1")
 
-    at_each_request(save_and_discard, lambda s, token: s.bring_back(token), lambda s, _: s.sweep(AT_ONCE), check)
-
-
-@pytest.mark.slow
-def test_bringing_back_in_the_middle_of_a_purge_leaves_all_or_nothing(at_each_request):
-    def check(store, swept, back):
-        assert back == "step-1" or isinstance(back, CheckpointNotFound)
-        is_whole_or_gone(store, back=back == "step-1")
-
-    at_each_request(save_and_discard, lambda s, _: s.sweep(AT_ONCE), lambda s, token: s.bring_back(token), check)
+    at_each_request(save_and_discard, act, meanwhile, check)
 
 
 @pytest.mark.slow
@@ -278,10 +279,7 @@ def test_two_who_bring_back_one_deletion_take_nothing_from_each_other(at_each_re
         assert all(isinstance(answer, (str, CheckpointNotFound, StepExists)) for answer in (one, other))
         is_whole_or_gone(store, back=True)
 
-    def back(store, token):
-        return store.bring_back(token)
-
-    at_each_request(save_and_discard, back, back, check)
+    at_each_request(save_and_discard, bring_back, bring_back, check)
 
 
 @pytest.mark.slow

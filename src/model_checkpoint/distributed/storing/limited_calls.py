@@ -7,6 +7,7 @@ a storage of the user's own, it is the verdict of many ranks, or else the manife
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TypeVar
@@ -24,12 +25,16 @@ from model_checkpoint.storage.objects.requests.keys import CHECKPOINTS, VERDICT
 T = TypeVar("T")
 
 
-class LimitedCalls(WrappedCalls):
-    """The system calls of a store, of which those that publish look at the clock."""
+class _LimitedSyscalls(WrappedCalls):
+    """The system calls of a store, of which some look at the clock."""
 
     def __init__(self, inner: Syscalls, limit: CallLimit) -> None:
         super().__init__(inner)
         self._limit = limit
+
+
+class LimitedCalls(_LimitedSyscalls):
+    """The system calls of a store, of which those that publish look at the clock."""
 
     def rename(self, source: str, target: str, *, out_of: int | None = None, into: int | None = None) -> None:
         """Rename; a stage or a manifest to where readers see it only in time."""
@@ -45,12 +50,8 @@ class LimitedCalls(WrappedCalls):
             super().exchange(one, other)
 
 
-class LimitedDeletion(WrappedCalls):
+class LimitedDeletion(_LimitedSyscalls):
     """The system calls of a store, of which those that take a checkpoint away look at the clock."""
-
-    def __init__(self, inner: Syscalls, limit: CallLimit) -> None:
-        super().__init__(inner)
-        self._limit = limit
 
     def rename(self, source: str, target: str, *, out_of: int | None = None, into: int | None = None) -> None:
         """Rename; a checkpoint to the trash only in time."""
@@ -63,21 +64,38 @@ class LimitedDeletion(WrappedCalls):
             super().unlink(path)
 
 
-class LimitedRequests:
-    """The requests of a bucket, of which those that publish look at the clock."""
+class _LimitedThrough(ABC):
+    """The requests of a bucket, of which a verdict and what :meth:`_matters` names look at the clock."""
 
     def __init__(self, inner: Through, limit: CallLimit, *, alone: bool) -> None:
         self._inner, self._limit, self._alone = inner, limit, alone
 
     def __call__(self, request: BucketRequest, call: Callable[[], T]) -> T:
-        """Make a request; one that publishes only in time."""
-        publishes = request.decides and request.nbytes > 0
-        verdict = request.key.endswith(VERDICT)
-        manifest = self._alone and request.key.startswith(f"{CHECKPOINTS}/") and request.key.endswith(f"/{MANIFEST}")
-        if not publishes or not (verdict or manifest):
+        """Make a request; one that decides only in time."""
+        verdict = request.nbytes > 0 and request.key.endswith(VERDICT)
+        if not request.decides or not (verdict or (self._alone and self._matters(request))):
             return self._inner(request, call)
         with self._limit.passing(settled=verdict):
             return self._inner(request, call)
+
+    @abstractmethod
+    def _matters(self, request: BucketRequest) -> bool:
+        """Whether this one publishes, or deletes, where no verdict does."""
+
+
+class LimitedRequests(_LimitedThrough):
+    """The requests of a bucket, of which those that publish look at the clock."""
+
+    def _matters(self, request: BucketRequest) -> bool:
+        manifest = request.key.startswith(f"{CHECKPOINTS}/") and request.key.endswith(f"/{MANIFEST}")
+        return manifest and request.nbytes > 0
+
+
+class LimitedRemovals(_LimitedThrough):
+    """The requests of a bucket, of which the one that deletes, or decides so, looks at the clock."""
+
+    def _matters(self, request: BucketRequest) -> bool:
+        return request.nbytes == 0 and request.key.endswith(f"/{MANIFEST}")
 
 
 def limited(store: Store, limit: CallLimit, *, alone: bool = True) -> Store:
@@ -88,35 +106,20 @@ def limited(store: Store, limit: CallLimit, *, alone: bool = True) -> Store:
         >>> limited(open_store("runs/a"), CallLimit("the save", seconds=5)).url.endswith("runs/a")
         True
     """
-    limit.gated = isinstance(store, (LocalStore, ObjectStore, KeyedStore))
-    if isinstance(store, LocalStore):
-        return store.with_calls(lambda calls: LimitedCalls(calls, limit))
-    if isinstance(store, ObjectStore):
-        return store.with_requests(lambda through: LimitedRequests(through, limit, alone=alone))
-    return store.gated(limit.passing) if isinstance(store, KeyedStore) else store
-
-
-class LimitedRemovals:
-    """The requests of a bucket, of which the one that deletes, or decides so, looks at the clock."""
-
-    def __init__(self, inner: Through, limit: CallLimit, *, alone: bool) -> None:
-        self._inner, self._limit, self._alone = inner, limit, alone
-
-    def __call__(self, request: BucketRequest, call: Callable[[], T]) -> T:
-        """Make a request; one that deletes only in time."""
-        removes = self._alone and request.nbytes == 0 and request.key.endswith(f"/{MANIFEST}")
-        verdict = request.nbytes > 0 and request.key.endswith(VERDICT)
-        if not request.decides or not (removes or verdict):
-            return self._inner(request, call)
-        with self._limit.passing(settled=verdict):
-            return self._inner(request, call)
+    return _gated(store, limit, LimitedCalls, LimitedRequests, alone=alone)
 
 
 def deleting(store: Store, limit: CallLimit, *, alone: bool = True) -> Store:
     """The same store, which deletes nothing once the time is over; ``alone``: if no verdict decides about it."""
+    return _gated(store, limit, LimitedDeletion, LimitedRemovals, alone=alone)
+
+
+def _gated(
+    store: Store, limit: CallLimit, calls: type[_LimitedSyscalls], requests: type[_LimitedThrough], *, alone: bool
+) -> Store:
     limit.gated = isinstance(store, (LocalStore, ObjectStore, KeyedStore))
     if isinstance(store, LocalStore):
-        return store.with_calls(lambda calls: LimitedDeletion(calls, limit))
+        return store.with_calls(lambda inner: calls(inner, limit))
     if isinstance(store, ObjectStore):
-        return store.with_requests(lambda through: LimitedRemovals(through, limit, alone=alone))
+        return store.with_requests(lambda through: requests(through, limit, alone=alone))
     return store.gated(limit.passing) if isinstance(store, KeyedStore) else store

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 
@@ -93,14 +92,8 @@ class BackgroundCalls:
 
     def flush(self, timeout: float | None = None) -> bool:
         """Wait until nothing is queued or running; whether that came in time."""
-        deadline = None if timeout is None else time.monotonic() + timeout
         with self._changed:
-            while self.waiting:
-                left = None if deadline is None else deadline - time.monotonic()
-                if left is not None and left <= 0:
-                    return False
-                self._changed.wait(left)
-            return True
+            return self._changed.wait_for(lambda: not self.waiting, timeout)
 
     def close(self, timeout: float | None = None) -> bool:
         """Take no more calls, and wait for those there are; whether all were over in time. The others are dropped."""

@@ -13,8 +13,10 @@ from functools import lru_cache
 from typing import Any
 
 import torch
+from torch import Tensor
 
 Group = Mapping[str, Any]
+Tensors = Sequence[Tensor]
 Launch = Callable[..., None]  # (weight, gradient, states, *, steps, group, grad_scale)
 
 
@@ -29,13 +31,7 @@ class Kernel:
 
 
 def _launch_adam(
-    weight: torch.Tensor,
-    gradient: torch.Tensor,
-    states: Sequence[torch.Tensor],
-    *,
-    steps: Sequence[torch.Tensor],
-    group: Group,
-    grad_scale: Any,
+    weight: Tensor, gradient: Tensor, states: Tensors, *, steps: Tensors, group: Group, grad_scale: Any
 ) -> None:
     operator: Any = torch._fused_adamw_ if group["decoupled_weight_decay"] else torch._fused_adam_
     operator(
@@ -47,13 +43,7 @@ def _launch_adam(
 
 
 def _launch_sgd(
-    weight: torch.Tensor,
-    gradient: torch.Tensor,
-    states: Sequence[torch.Tensor],
-    *,
-    steps: Sequence[torch.Tensor],
-    group: Group,
-    grad_scale: Any,
+    weight: Tensor, gradient: Tensor, states: Tensors, *, steps: Tensors, group: Group, grad_scale: Any
 ) -> None:
     operator: Any = torch._fused_sgd_
     operator(
@@ -65,13 +55,7 @@ def _launch_sgd(
 
 
 def _launch_adagrad(
-    weight: torch.Tensor,
-    gradient: torch.Tensor,
-    states: Sequence[torch.Tensor],
-    *,
-    steps: Sequence[torch.Tensor],
-    group: Group,
-    grad_scale: Any,
+    weight: Tensor, gradient: Tensor, states: Tensors, *, steps: Tensors, group: Group, grad_scale: Any
 ) -> None:
     operator: Any = torch._fused_adagrad_
     operator(
@@ -114,7 +98,7 @@ def divides_inside(kernel: Kernel) -> bool:
     inside, before = (torch.nn.Parameter(torch.linspace(-1, 1, 33)) for _ in range(2))
     try:
         for parameter, gradient, scale in ((inside, 4.0, 4.0), (before, 1.0, 1.0)):
-            base = kernel.optimizer([parameter], lr=0.5, fused=True)  # type: ignore[call-arg]
+            base = _fused(kernel, parameter, lr=0.5)
             parameter.grad = torch.full((33,), gradient)
             step_fused(base, scale)
     except (AttributeError, TypeError, RuntimeError):
@@ -143,13 +127,18 @@ def passes_probe(kernel: Kernel) -> bool:
         return False
 
 
+def _fused(kernel: Kernel, parameter: torch.nn.Parameter, *, lr: float) -> torch.optim.Optimizer:
+    """An optimizer to try the kernel with; SGD with momentum, else it would have no state."""
+    settings: dict[str, Any] = {"momentum": 0.9} if kernel.optimizer is torch.optim.SGD else {}
+    return kernel.optimizer([parameter], lr=lr, fused=True, **settings)  # type: ignore[call-arg]
+
+
 def _same_bits(kernel: Kernel, scale: float | None) -> bool:
     generator = torch.Generator().manual_seed(0)
     start = torch.randn(1061, generator=generator)
     gradients = [torch.randn(1061, generator=generator) for _ in range(3)]
     whole, cut = (torch.nn.Parameter(start.clone()) for _ in range(2))
-    settings: dict[str, Any] = {"momentum": 0.9} if kernel.optimizer is torch.optim.SGD else {}
-    public, private = (kernel.optimizer([one], lr=0.01, fused=True, **settings) for one in (whole, cut))  # type: ignore[call-arg]
+    public, private = (_fused(kernel, one, lr=0.01) for one in (whole, cut))
     for turn, gradient in enumerate(gradients):
         whole.grad = gradient.clone()
         _set_grad_scale(public, None if scale is None else torch.tensor(scale))
@@ -168,10 +157,10 @@ def _same_bits(kernel: Kernel, scale: float | None) -> bool:
 
 
 def _equal_states(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
-    return all(torch.equal(value, second[name]) for name, value in first.items() if isinstance(value, torch.Tensor))
+    return all(torch.equal(value, second[name]) for name, value in first.items() if isinstance(value, Tensor))
 
 
-def _set_grad_scale(base: Any, scale: torch.Tensor | None) -> None:
+def _set_grad_scale(base: Any, scale: Tensor | None) -> None:
     base.grad_scale = scale
     base.found_inf = None if scale is None else torch.zeros(())
 
@@ -193,10 +182,10 @@ class FusedSlice:
     ``scratch`` is room to widen half gradients in, a piece at a time.
     """
 
-    master: torch.Tensor
-    gradient: torch.Tensor
-    target: torch.Tensor | None
-    scratch: torch.Tensor | None = None
+    master: Tensor
+    gradient: Tensor
+    target: Tensor | None
+    scratch: Tensor | None = None
 
 
 def step_in_pieces(
@@ -205,7 +194,7 @@ def step_in_pieces(
     state: Mapping[str, Any],
     work: FusedSlice,
     *,
-    grad_scale: torch.Tensor | None,
+    grad_scale: Tensor | None,
     elements: int,
 ) -> None:
     """Step one parameter ``elements`` at a time, casting each piece right after it was computed."""
@@ -221,13 +210,13 @@ def step_in_pieces(
             rest[-1].copy_(master)
 
 
-def _widen(gradient: torch.Tensor, scratch: torch.Tensor | None) -> torch.Tensor:
+def _widen(gradient: Tensor, scratch: Tensor | None) -> Tensor:
     if scratch is None or gradient.numel() > scratch.numel() or not gradient.is_contiguous():
         return gradient.float()
     return scratch[: gradient.numel()].view(gradient.shape).copy_(gradient)
 
 
-def _cut(tensors: Sequence[torch.Tensor], elements: int) -> Any:
+def _cut(tensors: Sequence[Tensor], elements: int) -> Any:
     if tensors[0].numel() <= elements or not all(one.is_contiguous() for one in tensors):
         return (tensors,)
     return zip(*(torch.split(one.view(-1), elements) for one in tensors), strict=True)
@@ -236,7 +225,7 @@ def _cut(tensors: Sequence[torch.Tensor], elements: int) -> Any:
 def has_states(kernel: Kernel, group: Group, state: Mapping[str, Any]) -> bool:
     """Whether an earlier step has made every state the kernel needs."""
     needed = (*kernel.state_names(group), *(("step",) if kernel.counts_steps else ()))
-    return all(isinstance(state.get(name), torch.Tensor) for name in needed)
+    return all(isinstance(state.get(name), Tensor) for name in needed)
 
 
 @lru_cache(maxsize=16)
@@ -244,8 +233,7 @@ def choose_piece(kernel: Kernel, target: torch.dtype, threads: int) -> int:
     """The number of elements per piece that is fastest here; results do not depend on it."""
     size = 1 << 21
     master = torch.nn.Parameter(torch.zeros(size))
-    settings: dict[str, Any] = {"momentum": 0.9} if kernel.optimizer is torch.optim.SGD else {}
-    base = kernel.optimizer([master], lr=0.0, fused=True, **settings)  # type: ignore[call-arg]
+    base = _fused(kernel, master, lr=0.0)
     master.grad = torch.zeros(size)
     base.step()
     work = FusedSlice(master=master.data, gradient=master.grad, target=torch.empty(size, dtype=target))

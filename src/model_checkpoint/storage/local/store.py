@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
 from model_checkpoint import forks
 from model_checkpoint.errors import CheckpointException
@@ -36,6 +37,8 @@ from model_checkpoint.storage.local.paths import (
 from model_checkpoint.storage.local.recovery import sweep
 from model_checkpoint.storage.local.shared_attempt import JoinedAttempt, SharedAttempt, settle, settle_discard
 from model_checkpoint.storage.local.syscalls import SYSTEM, Syscalls
+
+T = TypeVar("T")
 
 
 class LocalStore:
@@ -113,19 +116,18 @@ class LocalStore:
 
     def files(self, name: str) -> dict[str, int]:
         """Every regular file of ``name``, its manifest included, with its size."""
-        folder = self._folder(name)
-        with typed_errors(folder, "could not list the files"):
-            if not is_published(self._root, name):
-                raise no_such_checkpoint(folder, self.url)
-            return regular_files(self._root.calls, folder)
+        return self._look(name, regular_files, "could not list the files")
 
     def stamps(self, name: str) -> dict[str, FileStat]:
         """Every regular file of ``name`` with its stamp."""
+        return self._look(name, stamped_files, "could not look at the files")
+
+    def _look(self, name: str, look: Callable[[Syscalls, str], T], failure: str) -> T:
         folder = self._folder(name)
-        with typed_errors(folder, "could not look at the files"):
+        with typed_errors(folder, failure):
             if not is_published(self._root, name):
                 raise no_such_checkpoint(folder, self.url)
-            return stamped_files(self._root.calls, folder)
+            return look(self._root.calls, folder)
 
     def open(self, name: str, file: str) -> LocalReader:
         """Open one data file."""

@@ -4,7 +4,16 @@ import copy
 
 import pytest
 import torch
-from tests.recompute.auto.auto_models import FAMILIES, EncoderDecoder, assert_same_step, cnn, mlp, step, transformer
+from tests.recompute.auto.auto_models import (
+    FAMILIES,
+    EncoderDecoder,
+    assert_same_step,
+    cnn,
+    mlp,
+    seeded,
+    step,
+    transformer,
+)
 from torch import nn
 
 from model_checkpoint.recompute.auto.autocheckpoint import auto_checkpoint
@@ -42,9 +51,7 @@ LARGER = {
 @pytest.mark.slow
 @pytest.mark.parametrize("family", LARGER)
 def test_measured_peak_is_within_every_budget_down_to_the_floor_and_monotone(family):
-    torch.manual_seed(0)
-    build, make_inputs = LARGER[family]
-    model, inputs = build(), make_inputs()
+    model, inputs = seeded(LARGER[family])
     plain = train_peak(model, inputs)
     auto_checkpoint(model, 1.0, inputs, loss=loss_of)
     profile, floor = model.plan.profile, model.plan.floor_bytes
@@ -66,9 +73,7 @@ def test_measured_peak_is_within_every_budget_down_to_the_floor_and_monotone(fam
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_gradients_equal_plain_training_at_every_budget(family):
-    torch.manual_seed(0)
-    build, make_inputs = FAMILIES[family]
-    model, inputs = build(), make_inputs()
+    model, inputs = seeded(FAMILIES[family])
     twin = copy.deepcopy(model)
     auto_checkpoint(twin, 1.0, inputs)
     plan = twin.plan

@@ -12,6 +12,7 @@ from tests.recompute.auto.auto_models import (
     assert_same_step,
     mlp,
     runtime_in,
+    seeded,
     spill_files,
     step,
     transformer,
@@ -41,9 +42,7 @@ def same(got, expected):
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("mode", EVERY_MODE)
 def test_a_retained_graph_gives_the_same_gradients_in_every_walk(mode, family, tmp_path):
-    torch.manual_seed(0)
-    build, make_inputs = FAMILIES[family]
-    model, inputs = build(), make_inputs()
+    model, inputs = seeded(FAMILIES[family])
     twin = copy.deepcopy(model)
     with runtime_in(twin, mode, tmp_path):
         got = walked(twin, inputs, times=3)
@@ -76,9 +75,7 @@ def penalty(model, inputs):
 @pytest.mark.parametrize("family", ["mlp", "cnn", "residual"])
 @pytest.mark.parametrize("mode", EVERY_MODE)
 def test_double_backward_equals_plain(mode, family, tmp_path):
-    torch.manual_seed(0)
-    build, make_inputs = FAMILIES[family]
-    model, inputs = build(), make_inputs()
+    model, inputs = seeded(FAMILIES[family])
     twin = copy.deepcopy(model)
     with runtime_in(twin, mode, tmp_path):
         got = penalty(twin, inputs)

@@ -36,41 +36,41 @@ def test_retain_graph_gives_the_same_gradients_twice():
     assert all(torch.equal(a, b) for a, b in zip(one(twin), one(model), strict=True))
 
 
-def test_an_input_changed_in_place_before_backward_is_detected():
+@pytest.fixture
+def forward():
+    """A model that is one region, what it was called with, and the loss, before backward."""
     model, x = mlp(8, 4), torch.randn(4, 8)
     with runtime_of(model) as runtime:
         runtime.use(whole(4))
-        loss = model(x).sum()
-        x.add_(1)
-
-        with pytest.raises(ValueChanged, match=r"shape \(4, 8\) was changed in place"):
-            loss.backward()
+        yield model, x, model(x).sum()
 
 
-def test_a_parameter_changed_before_backward_is_detected_and_named():
-    model, x = mlp(8, 4), torch.randn(4, 8)
-    with runtime_of(model) as runtime:
-        runtime.use(whole(4))
-        loss = model(x).sum()
-        with torch.no_grad():
-            model[2][0].weight.add_(1)
+def test_an_input_changed_in_place_before_backward_is_detected(forward):
+    _, x, loss = forward
+    x.add_(1)
 
-        with pytest.raises(ValueChanged, match=r"^2: parameter 0 \(shape \(8, 8\)\) was changed in place"):
-            loss.backward()
+    with pytest.raises(ValueChanged, match=r"shape \(4, 8\) was changed in place"):
+        loss.backward()
 
 
-def test_what_a_partial_backward_left_is_not_used_by_the_next():
+def test_a_parameter_changed_before_backward_is_detected_and_named(forward):
+    model, _, loss = forward
+    with torch.no_grad():
+        model[2][0].weight.add_(1)
+
+    with pytest.raises(ValueChanged, match=r"^2: parameter 0 \(shape \(8, 8\)\) was changed in place"):
+        loss.backward()
+
+
+def test_what_a_partial_backward_left_is_not_used_by_the_next(forward):
     """It may be out of date: the second walk looks at the parameters anew."""
-    model, x = mlp(8, 4), torch.randn(4, 8)
-    with runtime_of(model) as runtime:
-        runtime.use(whole(4))
-        loss = model(x).sum()
-        torch.autograd.grad(loss, model[3][2].weight, retain_graph=True)
-        with torch.no_grad():
-            model[0][0].weight.add_(1)
+    model, _, loss = forward
+    torch.autograd.grad(loss, model[3][2].weight, retain_graph=True)
+    with torch.no_grad():
+        model[0][0].weight.add_(1)
 
-        with pytest.raises(ValueChanged, match=r"^0: parameter 0 \(shape \(8, 8\)\) was changed in place"):
-            loss.backward()
+    with pytest.raises(ValueChanged, match=r"^0: parameter 0 \(shape \(8, 8\)\) was changed in place"):
+        loss.backward()
 
 
 def test_frames_die_with_the_graph_without_the_garbage_collector():

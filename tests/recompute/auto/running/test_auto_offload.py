@@ -17,6 +17,7 @@ from tests.recompute.auto.auto_models import (
     mlp,
     random_schedule,
     runtime_of,
+    seeded,
     sizes,
     stages_by_hand,
     step,
@@ -39,9 +40,7 @@ from model_checkpoint.recompute.auto.saving.offload import Offloader
 @pytest.mark.parametrize("prefetch", [False, True])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_offload_gives_the_gradients_of_plain_training(family, prefetch, tmp_path):
-    torch.manual_seed(1)
-    build, make_inputs = FAMILIES[family]
-    model, inputs = build(), make_inputs()
+    model, inputs = seeded(FAMILIES[family], seed=1)
     twin, rng = copy.deepcopy(model), random.Random(family)
     count = len(stages_by_hand(model))
     with runtime_of(twin, offloader=Offloader(tmp_path), prefetch=prefetch) as runtime:

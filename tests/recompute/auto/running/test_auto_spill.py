@@ -10,6 +10,7 @@ import threading
 
 import pytest
 import torch
+from tests.ground.crowds import in_child
 from tests.recompute.auto.auto_models import Held, assert_same_step, kept, mlp, runtime_of, spill_files, step
 
 from model_checkpoint.errors import StorageFailure
@@ -85,19 +86,11 @@ def test_a_spill_folder_that_cannot_be_made_is_a_storage_failure(tmp_path):
             model(x)
 
 
-def in_a_child(work):
-    """Run ``work`` in a forked child that ends as programs end; its exit code."""
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            work()
-            gc.collect()
-            atexit._run_exitfuncs()
-            code = 0
-        finally:
-            os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+def and_end(work):
+    """Do ``work``, and end as programs end."""
+    work()
+    gc.collect()
+    atexit._run_exitfuncs()
 
 
 @pytest.mark.parametrize("given", [False, True])
@@ -111,7 +104,7 @@ def test_the_end_of_a_forked_child_leaves_its_parents_files_alone(given, tmp_pat
         held = {"loss": model(x).pow(2).mean()}
         files = spill_files(tmp_path)
 
-        assert in_a_child(held.clear) == 0
+        assert in_child(and_end, held.clear) == 0
 
         assert spill_files(tmp_path) == files != []
         held["loss"].backward()
@@ -136,7 +129,7 @@ def test_a_forked_child_reads_what_is_written_and_trains_on_with_files_of_its_ow
             assert_same_step(step(model, (x,)), step(twin, (x,)))
             assert spill_files(tmp_path) == mine
 
-        assert in_a_child(child) == 0
+        assert in_child(and_end, child) == 0
         loss.backward()
 
 
@@ -157,7 +150,7 @@ def test_a_forked_child_does_not_wait_for_its_parents_worker(tmp_path):
             with pytest.raises(StorageFailure, match=r"^layer: .*belongs to process \d+, this is its child"):
                 group.read(number)
 
-        assert in_a_child(child) == 0
+        assert in_child(and_end, child) == 0
         gate.set()
         group.share(number)
         assert torch.equal(group.read(number).view(torch.float32), torch.ones(4))

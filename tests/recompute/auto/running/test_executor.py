@@ -11,6 +11,7 @@ from tests.recompute.auto.auto_models import (
     assert_same_step,
     random_schedule,
     runtime_of,
+    seeded,
     stages_by_hand,
     step,
 )
@@ -31,9 +32,7 @@ MODES = {"recompute": ("full",), "drop": ("full", "drop"), "masks": ("drop", "dr
 def test_gradients_buffers_and_generators_equal_plain_training(family, modes, stop, monkeypatch):
     if stop == "early":  # small layers are not worth it otherwise
         monkeypatch.setattr(frame, "_WORTH_STOPPING", -1.0)
-    torch.manual_seed(1)
-    build, make_inputs = FAMILIES[family]
-    model, inputs = build(), make_inputs()
+    model, inputs = seeded(FAMILIES[family], seed=1)
     count, rng = len(stages_by_hand(model)), random.Random(family + modes + stop)
     for _ in range(15):
         twin = copy.deepcopy(model)

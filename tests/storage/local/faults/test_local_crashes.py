@@ -1,8 +1,6 @@
 """A local store killed or failed at every single call of every operation, and again inside the recovery."""
 
 import errno
-import os
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,24 +13,12 @@ from model_checkpoint.storage import LocalStore
 from model_checkpoint.testing import Ended, Fault, FaultyCalls, Kind, each_call, flushes_retried, run_in_child
 from model_checkpoint.testing.blobs import blob_manifest, load_blobs, save_blobs, stage_blobs
 
-# A kill leaves the page cache as it is, so these tests need no disk and run faster without one.
-QUICK = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else None
-
-
-@pytest.fixture
-def folder(tmp_path):
-    if QUICK is None:
-        yield tmp_path
-    else:
-        with tempfile.TemporaryDirectory(dir=QUICK) as name:
-            yield Path(name)
-
 
 @pytest.mark.fault
 @pytest.mark.parametrize("kind", [Kind.KILL_BEFORE, Kind.KILL_AFTER])
 @pytest.mark.parametrize("operation", OPERATIONS, ids=str)
-def test_killed_at_every_call_nothing_acknowledged_is_lost_and_nothing_is_left(folder, operation, kind):
-    ground = Ground(folder, operation)
+def test_killed_at_every_call_nothing_acknowledged_is_lost_and_nothing_is_left(quick_folder, operation, kind):
+    ground = Ground(quick_folder, operation)
 
     points = 0
     for _, outcome in each_call(ground.work, Fault(kind=kind, at=0), prepare=ground.prepare):
@@ -46,8 +32,8 @@ def test_killed_at_every_call_nothing_acknowledged_is_lost_and_nothing_is_left(f
 @pytest.mark.fault
 @pytest.mark.slow
 @pytest.mark.parametrize("operation", OPERATIONS, ids=str)
-def test_killed_again_at_every_call_of_the_recovery_it_still_recovers(folder, operation):
-    ground, album = Ground(folder, operation), Album()
+def test_killed_again_at_every_call_of_the_recovery_it_still_recovers(quick_folder, operation):
+    ground, album = Ground(quick_folder, operation), Album()
 
     points = 0
     for _, first in each_call(ground.work, Fault(kind=Kind.KILL_BEFORE, at=0), prepare=ground.prepare):
@@ -68,8 +54,8 @@ def test_killed_again_at_every_call_of_the_recovery_it_still_recovers(folder, op
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "lasting"])
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.ESTALE], ids=errno.errorcode.get)
 @pytest.mark.parametrize("operation", OPERATIONS, ids=str)
-def test_failed_at_every_call_it_raises_typed_or_succeeds_and_nothing_is_lost(folder, operation, code, lasting):
-    ground = Ground(folder, operation)
+def test_failed_at_every_call_it_raises_typed_or_succeeds_and_nothing_is_lost(quick_folder, operation, code, lasting):
+    ground = Ground(quick_folder, operation)
     fault = Fault(kind=Kind.FAIL, at=0, code=code, lasting=lasting)
 
     raised = 0
@@ -88,16 +74,16 @@ def test_failed_at_every_call_it_raises_typed_or_succeeds_and_nothing_is_lost(fo
 
 @pytest.mark.fault
 @pytest.mark.parametrize("operation", OPERATIONS, ids=str)
-def test_failed_once_with_eio_at_every_call_nothing_is_lost(folder, operation):
-    test_failed_at_every_call_it_raises_typed_or_succeeds_and_nothing_is_lost(folder, operation, errno.EIO, False)
+def test_failed_once_with_eio_at_every_call_nothing_is_lost(quick_folder, operation):
+    test_failed_at_every_call_it_raises_typed_or_succeeds_and_nothing_is_lost(quick_folder, operation, errno.EIO, False)
 
 
 @pytest.mark.fault
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "lasting"])
 @pytest.mark.parametrize("direct", [False, True], ids=["cached", "direct"])
 @pytest.mark.parametrize("operation", [SAVE_NEW, SAVE_OVER], ids=str)
-def test_short_writes_are_continued_or_reported(folder, operation, direct, lasting):
-    ground = Ground(folder, operation)
+def test_short_writes_are_continued_or_reported(quick_folder, operation, direct, lasting):
+    ground = Ground(quick_folder, operation)
 
     def work(calls):
         operation.work(LocalStore(ground.root, calls=calls, direct=direct))
@@ -114,8 +100,8 @@ def test_short_writes_are_continued_or_reported(folder, operation, direct, lasti
 @pytest.mark.fault
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST], ids=errno.errorcode.get)
 @pytest.mark.parametrize("operation", [SAVE_NEW, SAVE_OVER], ids=str)
-def test_when_a_reply_is_lost_the_attempt_id_in_the_manifest_decides(folder, operation, code):
-    ground = Ground(folder, operation)
+def test_when_a_reply_is_lost_the_attempt_id_in_the_manifest_decides(quick_folder, operation, code):
+    ground = Ground(quick_folder, operation)
 
     landed = 0
     for at, outcome in each_call(ground.work, Fault(kind=Kind.LOSE_REPLY, at=0, code=code), prepare=ground.prepare):
@@ -133,8 +119,8 @@ def test_when_a_reply_is_lost_the_attempt_id_in_the_manifest_decides(folder, ope
     ("code", "lasting"), [(errno.EIO, False), (errno.EIO, True), (errno.ESTALE, False), (errno.ENOSPC, True)]
 )
 @pytest.mark.parametrize("operation", [DISCARD, BRING_BACK], ids=str)
-def test_when_the_reply_to_a_move_is_lost_the_folder_in_place_decides(folder, operation, code, lasting):
-    ground = Ground(folder, operation)
+def test_when_the_reply_to_a_move_is_lost_the_folder_in_place_decides(quick_folder, operation, code, lasting):
+    ground = Ground(quick_folder, operation)
     fault = Fault(kind=Kind.LOSE_REPLY, at=0, code=code, lasting=lasting)
 
     lost = []
@@ -148,10 +134,10 @@ def test_when_the_reply_to_a_move_is_lost_the_folder_in_place_decides(folder, op
 
 
 @pytest.mark.fault
-def test_each_data_file_is_flushed_exactly_once(folder):
+def test_each_data_file_is_flushed_exactly_once(quick_folder):
     calls = FaultyCalls()
 
-    save_blobs(LocalStore(folder / "root", calls=calls), "step-1", NEW, attempt="a2")
+    save_blobs(LocalStore(quick_folder / "root", calls=calls), "step-1", NEW, attempt="a2")
 
     flushed = [Path(call.path).name for call in calls.trace if call.name == "fsync"]
     assert sorted(flushed) == sorted([*NEW, "manifest.tmp"])
@@ -167,15 +153,15 @@ def steps(calls, root):
 
 
 @pytest.mark.fault
-def test_a_new_checkpoint_is_committed_in_this_order(folder):
+def test_a_new_checkpoint_is_committed_in_this_order(quick_folder):
     calls = FaultyCalls()
-    store = LocalStore(folder / "root", calls=calls)
+    store = LocalStore(quick_folder / "root", calls=calls)
     save_blobs(store, "step-0", {}, attempt="a0")
     calls.trace.clear()
 
     save_blobs(store, "step-1", {"x-a1": b"abc"}, attempt="a1")
 
-    assert steps(calls, folder / "root") == [
+    assert steps(calls, quick_folder / "root") == [
         "pwrite .staging/a1/x-a1",
         "ftruncate .staging/a1/x-a1",
         "fsync .staging/a1/x-a1",
@@ -190,15 +176,15 @@ def test_a_new_checkpoint_is_committed_in_this_order(folder):
 
 
 @pytest.mark.fault
-def test_a_replacement_is_committed_in_this_order_and_the_old_goes_last(folder):
+def test_a_replacement_is_committed_in_this_order_and_the_old_goes_last(quick_folder):
     calls = FaultyCalls()
-    store = LocalStore(folder / "root", calls=calls)
+    store = LocalStore(quick_folder / "root", calls=calls)
     save_blobs(store, "step-1", {"x-a1": b"abc"}, attempt="a1")
     calls.trace.clear()
 
     save_blobs(store, "step-1", {"x-a2": b"def"}, attempt="a2", replace=True, obsolete=["x-a1"])
 
-    assert steps(calls, folder / "root") == [
+    assert steps(calls, quick_folder / "root") == [
         "pwrite .staging/a2/x-a2",
         "ftruncate .staging/a2/x-a2",
         "fsync .staging/a2/x-a2",
@@ -221,9 +207,9 @@ def test_a_replacement_is_committed_in_this_order_and_the_old_goes_last(folder):
 
 
 @pytest.mark.fault
-def test_a_file_whose_flush_failed_is_dead_and_so_is_its_attempt(folder):
+def test_a_file_whose_flush_failed_is_dead_and_so_is_its_attempt(quick_folder):
     calls = FaultyCalls()
-    store = LocalStore(folder / "root", calls=calls)
+    store = LocalStore(quick_folder / "root", calls=calls)
     stage = store.stage("step-1", "a1")
     writer = stage.create("x", 0)
     calls.fault = Fault(kind=Kind.FAIL, at=len(calls.trace) + 2, code=errno.EIO)  # ftruncate, then the flush
@@ -241,8 +227,8 @@ def test_a_file_whose_flush_failed_is_dead_and_so_is_its_attempt(folder):
 
 @pytest.mark.fault
 @pytest.mark.parametrize("operation", [SAVE_NEW, SAVE_OVER], ids=str)
-def test_a_failed_flush_after_the_switch_is_neither_success_nor_failure(folder, operation):
-    ground = Ground(folder, operation)
+def test_a_failed_flush_after_the_switch_is_neither_success_nor_failure(quick_folder, operation):
+    ground = Ground(quick_folder, operation)
     ground.prepare()
     trace = run_in_child(ground.work).trace
     last = max(
@@ -260,7 +246,7 @@ def test_a_failed_flush_after_the_switch_is_neither_success_nor_failure(folder, 
     ground.verify(outcome)
 
 
-def test_the_harness_sees_a_store_that_forgets_a_step(folder):
+def test_the_harness_sees_a_store_that_forgets_a_step(quick_folder):
     """A store that publishes before its files are sealed is caught, so the tests above can fail."""
 
     def careless(store):
@@ -269,7 +255,7 @@ def test_the_harness_sees_a_store_that_forgets_a_step(folder):
             (Path(store.url) / ".staging" / "a2" / file).write_bytes(data[: len(data) // 2])
         stage.publish(blob_manifest("step-1", "a2", NEW))
 
-    ground = Ground(folder, replace(SAVE_NEW, work=careless))
+    ground = Ground(quick_folder, replace(SAVE_NEW, work=careless))
     ground.prepare()
 
     outcome = run_in_child(ground.work)

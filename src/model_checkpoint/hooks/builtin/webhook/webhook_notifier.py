@@ -114,14 +114,8 @@ class WebhookNotifierHook(BaseHook):
 
     def flush(self, timeout: float | None = None) -> bool:
         """Wait until nothing is queued or on its way; whether that came in time."""
-        deadline = None if timeout is None else time.monotonic() + timeout
         with self._changed:
-            while self._queue or self._busy:
-                left = None if deadline is None else deadline - time.monotonic()
-                if left is not None and left <= 0:
-                    return False
-                self._changed.wait(left)
-            return True
+            return self._changed.wait_for(lambda: not self._queue and not self._busy, timeout)
 
     def close(self, timeout: float = 5.0) -> bool:
         """Deliver what is queued, for at most ``timeout`` seconds; whether all went out. The rest is undelivered."""

@@ -6,6 +6,7 @@ import { getJson } from './http.js';
 import { on } from './live.js';
 
 const PAUSE = 400; // ms: events come in bursts, one question answers many
+const AGAIN = 1000; // ms between looks at a computation, should its event be lost
 
 export function useResource(path, { load = getJson, watch, pause } = {}) {
   const [state, set] = useState({ path, data: null, error: null, loading: true });
@@ -77,4 +78,16 @@ export function useWatch(watch, act, pause = PAUSE) {
       stop();
     };
   }, [!watch]);
+}
+
+// The job that computes what was asked for, while it does; then the answer is asked for again.
+export function useComputing({ data, reload }) {
+  const job = data?.state === 'computing' ? data.job : null;
+  useWatch((event) => event.type === 'job' && job && event.id === job, reload, 200);
+  useEffect(() => {
+    if (!job) return undefined;
+    const timer = setTimeout(reload, AGAIN);
+    return () => clearTimeout(timer);
+  }, [data]);
+  return job;
 }

@@ -5,7 +5,7 @@ import { ago, bytes, fullName, int, num, pct, plural, shape } from '../core/form
 import { metricOf } from '../core/metrics.js';
 import { part, url } from '../data/http.js';
 import { useListing } from '../data/listing.js';
-import { useResource, useWatch } from '../data/resource.js';
+import { useComputing, useResource } from '../data/resource.js';
 import { useCrumbs } from '../frame/crumbs.js';
 import { Button } from '../ui/button.js';
 import { Select } from '../ui/choice.js';
@@ -17,7 +17,6 @@ import { Badge } from '../ui/status.js';
 
 const CRUMBS = [['Checkpoints', '#/checkpoints'], ['Diff']];
 const AT_FIRST = 18;
-const AGAIN = 1000; // ms
 const RANKS = [
   ['rel', 'relative change'],
   ['max_abs', 'largest single change'],
@@ -149,13 +148,7 @@ export default function Diff() {
   const asked = useResource(a && b ? url('/api/diff', { a, b, by: by === 'name' ? null : by }) : null);
   const one = useResource(asked.data?.a && '/api/checkpoints/' + part(asked.data.a));
   const other = useResource(asked.data?.b && '/api/checkpoints/' + part(asked.data.b));
-  const job = asked.data?.state === 'computing' ? asked.data.job : null;
-  useWatch((event) => event.type === 'job' && job && event.id === job, asked.reload, 200);
-  useEffect(() => {
-    if (!job) return undefined;
-    const timer = setTimeout(asked.reload, AGAIN);
-    return () => clearTimeout(timer);
-  }, [asked.data]);
+  const job = useComputing(asked);
   if (!b || (!a && alone.data && !alone.data.prev)) return html`<${Choose} />`;
   if (!a) return pending(alone, { title: 'What moved most' }) || html`<${Choose} />`;
   const waiting = pending(asked, { title: 'What moved most', back: ['#/checkpoints', 'All checkpoints'] });

@@ -4,7 +4,7 @@ import { useOption } from '../../core/address.js';
 import { bytes, int, num, pct, plural, shape } from '../../core/format.js';
 import { part } from '../../data/http.js';
 import { useListing } from '../../data/listing.js';
-import { useWatch } from '../../data/resource.js';
+import { useComputing } from '../../data/resource.js';
 import { Table, sortFrom } from '../../table/table.js';
 import { Button } from '../../ui/button.js';
 import { Histogram } from '../../ui/drawings.js';
@@ -12,7 +12,6 @@ import { Blank, Computing, Failure, Skeleton } from '../../ui/states.js';
 import { Badge } from '../../ui/status.js';
 
 const REST = 250; // ms without a key before the server is asked
-const AGAIN = 1000; // ms between looks at a computation, should its event be lost
 
 const Values = ({ of }) =>
   of.lost
@@ -80,14 +79,8 @@ export function Tensors({ row }) {
   const [q, setQ] = useOption('t');
   const [text, setText] = useState(q);
   const list = useListing(`/api/checkpoints/${part(row.id)}/tensors`, { q, sort });
-  const job = list.data?.state === 'computing' ? list.data.job : null;
+  const job = useComputing(list);
   const broken = list.data?.state === 'failed' ? list.data.error : null;
-  useWatch((event) => event.type === 'job' && job && event.id === job, list.reload, 200);
-  useEffect(() => {
-    if (!job) return undefined;
-    const timer = setTimeout(list.reload, AGAIN);
-    return () => clearTimeout(timer);
-  }, [list.data]);
   useEffect(() => {
     const timer = setTimeout(() => text !== q && setQ(text), REST);
     return () => clearTimeout(timer);
