@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from model_checkpoint.engine.common.meter import Meter
 from model_checkpoint.engine.common.option_checks import require, require_selection
@@ -17,23 +16,17 @@ from model_checkpoint.plan import matcher
 _BINS = 16
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TensorSpread:
-    """One tensor; ``figures`` is None where its values are no real numbers."""
-
-    name: str
-    figures: NumberFigures | None
-
-
-def tensor_spreads(
+def value_spreads(
     ref: Reference, *, parts: str | Sequence[str] | None = None, progress: Listen = None
-) -> list[TensorSpread]:
-    """Read the tensors of a checkpoint, or of some of its parts, and say how the values of each lie.
+) -> dict[str, NumberFigures | None]:
+    """Read the tensors of a checkpoint, or of some of its parts, and say how the values of each lie, by its name.
+
+    There is None for one whose values are no real numbers.
 
     Example:
         >>> import model_checkpoint as mc, numpy as np
         >>> _ = mc.save("memory://doc-spread", {"w": np.array([0.0, 1.0, 2.0, np.nan])}, step=1)
-        >>> figures = tensor_spreads("memory://doc-spread")[0].figures
+        >>> figures = value_spreads("memory://doc-spread")["w"]
         >>> figures.mean, figures.nan, sum(figures.histogram)
         (1.0, 1, 3)
     """
@@ -41,7 +34,4 @@ def tensor_spreads(
     require_selection(parts=parts, rename=None, types=())
     with TensorReader(ref, matcher(parts)) as tensors, listening(progress, "reading") as emit:
         meter = Meter("figures", sum(map(tensors.nbytes, tensors.specs)), emit)
-        return [
-            TensorSpread(name=name, figures=tensor_figures(tensors, name, bins=_BINS, advance=meter.add))
-            for name in tensors.specs
-        ]
+        return {name: tensor_figures(tensors, name, bins=_BINS, advance=meter.add) for name in tensors.specs}

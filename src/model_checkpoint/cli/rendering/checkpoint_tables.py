@@ -7,7 +7,6 @@ from dataclasses import asdict
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
-from model_checkpoint.cli.finding.runs import RunLine
 from model_checkpoint.cli.quantities import ago, counted, day_and_time, moment, number, size
 from model_checkpoint.cli.rendering.charts import sparkline
 from model_checkpoint.cli.rendering.json_text import print_json
@@ -18,7 +17,8 @@ from model_checkpoint.plan import contends, step_name
 if TYPE_CHECKING:  # some bring NumPy or SQLAlchemy, which a listing does without
     from model_checkpoint.checkpoint.keeping.kept_reasons import KeptReason
     from model_checkpoint.cli.finding.metric_history import MetricHistory
-    from model_checkpoint.cli.finding.value_spread import TensorSpread
+    from model_checkpoint.cli.finding.runs import RunLine
+    from model_checkpoint.engine.reading.figures.number_figures import NumberFigures
     from model_checkpoint.engine.root.describe import Description, LayoutLine, TensorLine
     from model_checkpoint.engine.root.run_position import RunPosition
 
@@ -298,11 +298,10 @@ def description_json(
     place: RunPosition | None,
     reasons: Sequence[KeptReason] | None,
     lines: Sequence[TensorLine],
-    figures: Sequence[TensorSpread],
+    figures: Mapping[str, NumberFigures | None],
 ) -> None:
     """All of `mckpt show` as one value."""
-    known = {one.name: one.figures for one in figures}
-    tensors = [{**asdict(line), "figures": known.get(line.name)} for line in lines]
+    tensors = [{**asdict(line), "figures": figures.get(line.name)} for line in lines]
     whole: dict[str, Any] = {**asdict(told), "tensors": tensors, "run": place, "reasons": reasons}
     print_json(whole)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import asdict, is_dataclass
 from datetime import datetime
@@ -17,6 +16,7 @@ def as_json_text(value: object) -> str:
         >>> as_json_text({"loss": float("nan"), "steps": (1, 2)})
         '{"loss": "nan", "steps": [1, 2]}'
     """
+    import json  # who prints tables does without
 
     def plain(item: Any) -> Any:
         if is_dataclass(item) and not isinstance(item, type):

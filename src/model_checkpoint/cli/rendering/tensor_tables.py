@@ -14,13 +14,13 @@ from model_checkpoint.cli.rendering.terminal import clean, clean_lines, harmless
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from model_checkpoint.cli.finding.value_spread import TensorSpread
     from model_checkpoint.engine.reading.diff import Diff, TensorChange
     from model_checkpoint.engine.reading.export import Exported
+    from model_checkpoint.engine.reading.figures.number_figures import NumberFigures
     from model_checkpoint.engine.root.describe import TensorLine
 
 
-def tensors(lines: Sequence[TensorLine], figures: Mapping[str, TensorSpread], *, read: bool) -> None:
+def tensors(lines: Sequence[TensorLine], figures: Mapping[str, NumberFigures | None], *, read: bool) -> None:
     """Every tensor, and where the values were read how they lie."""
     wide = is_wide()
     titles = ("tensor", "dtype and shape", *["size"] * wide, *_titles(wide=wide) * read)
@@ -29,7 +29,7 @@ def tensors(lines: Sequence[TensorLine], figures: Mapping[str, TensorSpread], *,
         row = [clean(line.name), clean(f"{line.dtype} {list(line.shape)}"), *[size(line.nbytes)] * wide]
         table.add_row(*row, *(_how_it_lies(figures.get(line.name), wide=wide) if read else ()))
     lay(table)
-    bad = [one.name for one in figures.values() if one.figures and (one.figures.nan or one.figures.inf)]
+    bad = [name for name, one in figures.items() if one and (one.nan or one.inf)]
     if bad:
         say(f"[red]not finite:[/] {counted(len(bad), 'tensor')}, first {clean(bad[0])}")
 
@@ -39,10 +39,9 @@ def _titles(*, wide: bool) -> tuple[str, ...]:
     return ("min", "max", "mean", "histogram") if wide else ("min", "max", "histogram")
 
 
-def _how_it_lies(found: TensorSpread | None, *, wide: bool) -> tuple[str, ...]:
-    if found is None or found.figures is None:
+def _how_it_lies(one: NumberFigures | None, *, wide: bool) -> tuple[str, ...]:
+    if one is None:
         return (*[""] * (len(_titles(wide=wide)) - 1), "[dim]no numbers[/]")
-    one = found.figures
     odd = [f"{count} {what}" for count, what in ((one.nan, "NaN"), (one.inf, "Inf")) if count]
     zeros = ["all zero"] if one.count and one.zeros == one.count else []
     remarks = f"[red]{', '.join(odd)}[/]" if odd else ", ".join(zeros)

@@ -19,8 +19,8 @@ from model_checkpoint.cli.verbs.verb_arguments import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from model_checkpoint.cli.finding.value_spread import TensorSpread
     from model_checkpoint.engine.common.info import CheckpointInfo
+    from model_checkpoint.engine.reading.figures.number_figures import NumberFigures
     from model_checkpoint.engine.root.describe import Description
     from model_checkpoint.engine.root.run_position import RunPosition
 
@@ -96,13 +96,13 @@ def show(  # noqa: PLR0917  # options of a command line
     place = _place(ref, told)
     wanted = matcher(parts)
     lines = [line for line in told.tensors if wanted(line.name)]
-    figures = _figures(ref, parts, quiet=as_json) if tensors and values and lines else []
+    figures = _figures(ref, parts, quiet=as_json) if tensors and values and lines else {}
     if as_json:
         checkpoint_tables.description_json(told, place, reasons, lines, figures)
         return
     checkpoint_tables.description(told, place, metric_histories(told.info))
     if tensors:
-        tensor_tables.tensors(lines, {one.name: one for one in figures}, read=values)
+        tensor_tables.tensors(lines, figures, read=values)
     if reasons is not None:
         checkpoint_tables.kept_by(reasons)
     checkpoint_tables.lacking(told)
@@ -117,10 +117,10 @@ def _place(ref: str, told: Description) -> RunPosition | None:
     return run_position(ref)
 
 
-def _figures(ref: str, parts: list[str] | None, *, quiet: bool) -> list[TensorSpread]:
-    from model_checkpoint.cli.finding.value_spread import tensor_spreads
+def _figures(ref: str, parts: list[str] | None, *, quiet: bool) -> dict[str, NumberFigures | None]:
+    from model_checkpoint.cli.finding.value_spread import value_spreads
 
-    return tensor_spreads(ref, parts=parts, progress=not quiet)
+    return value_spreads(ref, parts=parts, progress=not quiet)
 
 
 def cat(

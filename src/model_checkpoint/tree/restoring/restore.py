@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from model_checkpoint.manifest import Entry, Layout, Node
 from model_checkpoint.performance.gc_pause import collector_paused
@@ -11,8 +11,9 @@ from model_checkpoint.state import ShardTarget, Target
 from model_checkpoint.tree.arrays.buffers import adapter, import_framework
 from model_checkpoint.tree.arrays.sharded_buffer import ShardedBuffer
 from model_checkpoint.tree.restoring.build import Builder
-from model_checkpoint.tree.restoring.live_state import live_state
-from model_checkpoint.tree.restoring.matcher import Matcher
+
+if TYPE_CHECKING:
+    from model_checkpoint.tree.restoring.matcher import Matcher
 
 _ON_DEVICES = frozenset(("torch", "jax"))
 
@@ -57,7 +58,10 @@ def prepare(
     if into is None:
         builder.check(tree)
         restore = Restore(builder, lambda: builder.build(tree))
-    else:
+    else:  # who looks at a checkpoint has no live objects, and does without what fills them
+        from model_checkpoint.tree.restoring.live_state import live_state
+        from model_checkpoint.tree.restoring.matcher import Matcher
+
         matcher = Matcher(builder, live_state(into), atomic=atomic, cast=cast)
         restore = Restore(builder, matcher.start(tree), matcher)
     if device is not None:

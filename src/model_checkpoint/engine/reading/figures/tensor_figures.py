@@ -13,7 +13,6 @@ from model_checkpoint.engine.reading.figures.number_figures import (
     is_real,
     sum_up,
 )
-from model_checkpoint.engine.reading.slices import load_slice
 from model_checkpoint.engine.reading.tensor_reader import TensorReader
 from model_checkpoint.errors import UnsupportedType
 from model_checkpoint.plan import Index
@@ -54,6 +53,8 @@ def _of_whole(tensors: TensorReader, name: str, bins: int) -> NumberFigures | No
 
 
 def _of_pieces(tensors: TensorReader, name: str, pieces: list[Index], bins: int) -> NumberFigures | None:
+    from model_checkpoint.engine.reading.slices import load_slice  # few tensors are that large
+
     def blocks() -> Iterator[Block]:
         for index in pieces:
             yield from blocks_of(np.asarray(load_slice(tensors.info, name, index, framework="numpy")))
