@@ -91,11 +91,11 @@ def make_app(library: Library, admission: Admission) -> Gatekeeper:
 
 def make_open_app(library: Library) -> FastAPI:
     """The routers and pages without the gate: for tests, and for the OpenAPI document; never to be served."""
-    services = make_services(library)
+    services, pages = make_services(library), PageServer(lambda: join_pages(read_pages()))
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        look_ahead(app.routes, library)
+        look_ahead(app.routes, library, pages.read)
         yield
         services.close()
 
@@ -113,7 +113,7 @@ def make_open_app(library: Library) -> FastAPI:
     for router in ROUTERS:
         app.include_router(router)
     _answer_failures(app)
-    app.router.default = PageServer(join_pages(read_pages()))  # as it is, without what a route of data needs
+    app.router.default = pages  # as it is, without what a route of data needs
     return app
 
 

@@ -27,7 +27,7 @@ def run() -> None:
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # a terminal that lacks a character shows a ?
     logging.getLogger("model_checkpoint").addHandler(_Remarks(logging.WARNING))
-    gc.set_threshold(200_000, 20, 20)  # imports make objects that stay: looking through them costs a tenth of a start
+    gc.set_threshold(300_000, 20, 20)  # imports make objects that stay: looking through them costs a tenth of a start
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # no verb multiplies matrices; NumPy starts its threads for that
     try:
         answer()

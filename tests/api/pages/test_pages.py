@@ -16,7 +16,7 @@ def pages(tmp_path):
     (tmp_path / "index.html").write_text('<!doctype html><title>here</title><script src="/js/app.js"></script>')
     (tmp_path / "js/app.js").write_text("export const a = 1;\n" * 200)
     (tmp_path / "secret.py").write_text("no page")
-    return PageServer(read_pages(tmp_path))
+    return PageServer(lambda: read_pages(tmp_path))
 
 
 def ask(pages, path, **headers):

@@ -13,8 +13,6 @@ from model_checkpoint.api.jobs.tensor_work import BINS, digest_of
 from model_checkpoint.api.library.result_cache import ResultCache
 from model_checkpoint.database import Checkpoint
 from model_checkpoint.engine.reading.diff import is_untouched
-from model_checkpoint.engine.reading.figures.movement import movement_of, rank
-from model_checkpoint.engine.reading.figures.number_figures import blocks_of, ends_of, histogram, is_real
 from model_checkpoint.engine.reading.tensor_reader import TensorReader
 from model_checkpoint.errors import UnsupportedType
 from model_checkpoint.storage.locate import open_store
@@ -75,6 +73,8 @@ def compute_diff(job: ServerJob, kept: ResultCache, a: Checkpoint, b: Checkpoint
 
 def _row(job: ServerJob, left: TensorReader, right: TensorReader, name: str) -> dict[str, Any] | None:
     """How far one tensor moved; None if it did not, and only its neighbours in the storage did."""
+    from model_checkpoint.engine.reading.figures.movement import movement_of  # brings NumPy
+
     job.advance(0, name)
     spec = right.specs[name]
     row: dict[str, Any] = {"name": name, "shape": list(spec.shape), "dtype": spec.dtype}
@@ -105,6 +105,8 @@ def _row(job: ServerJob, left: TensorReader, right: TensorReader, name: str) -> 
 
 def _histograms(a: Any, b: Any) -> dict[str, list[int]]:
     """Both over the same stretch, so that they can be drawn over each other."""
+    from model_checkpoint.engine.reading.figures.number_figures import blocks_of, ends_of, histogram, is_real
+
     ends = [end for one in (a, b) if is_real(one.dtype) for end in ends_of(one)]
     if not ends:
         return {"hist_a": [0] * BINS, "hist_b": [0] * BINS}
@@ -129,6 +131,7 @@ def _values(left: TensorReader, right: TensorReader) -> list[dict[str, str | Non
 
 def ranked(rows: list[dict[str, Any]], by: By) -> list[dict[str, Any]]:
     """New NaN or infinities first, then the smallest cosine, or the largest of the others; without a distance last."""
+    from model_checkpoint.engine.reading.figures.movement import rank
 
     def key(row: dict[str, Any]) -> tuple[int, float]:
         value = None if row[by] is None else float(row[by])  # a word of JSON is one of Python

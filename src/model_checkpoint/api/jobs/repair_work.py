@@ -9,13 +9,14 @@ from model_checkpoint.api.jobs.job_runner import ServerJob
 from model_checkpoint.api.jobs.verify_work import verify_one
 from model_checkpoint.api.library.shelves import Shelf
 from model_checkpoint.database import Checkpoint
-from model_checkpoint.engine.repairing.repair import repair
 from model_checkpoint.events import Progress
 from model_checkpoint.storage.locate import open_store
 
 
 def repair_one(job: ServerJob, shelf: Shelf, row: Checkpoint) -> dict[str, Any]:
     """Mend one checkpoint bit-exactly, as far as that can be, and tell what is lost."""
+    from model_checkpoint.engine.repairing.repair import repair
+
     if not row.root or not row.name:
         raise StateConflict(f"checkpoint {row.id!r}: no root is recorded for it, so nothing can be mended.")
     job.total = 2 * row.file_size

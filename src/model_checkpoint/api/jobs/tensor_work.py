@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from model_checkpoint.api.answers.plain_values import number_of
 from model_checkpoint.api.errors import StateConflict
@@ -11,11 +11,12 @@ from model_checkpoint.api.library.result_cache import ResultCache
 from model_checkpoint.api.reading.checkpoint_detail import part_of
 from model_checkpoint.database import Checkpoint
 from model_checkpoint.database.values.cursors import cursor_of, read_cursor
-from model_checkpoint.engine.reading.figures.number_figures import NumberFigures
-from model_checkpoint.engine.reading.figures.tensor_figures import tensor_figures
 from model_checkpoint.engine.reading.tensor_reader import TensorReader
 from model_checkpoint.errors import CheckpointException, OptionInvalid
 from model_checkpoint.storage.locate import open_store
+
+if TYPE_CHECKING:
+    from model_checkpoint.engine.reading.figures.number_figures import NumberFigures
 
 KIND = "tensors"
 BINS = 32
@@ -63,6 +64,8 @@ def _as_damaged(row: Checkpoint) -> str:
 
 def _figures(job: ServerJob, tensors: TensorReader, name: str) -> tuple[NumberFigures | None, bool]:
     """The figures of one tensor, if it has any; one that cannot be read whole is lost."""
+    from model_checkpoint.engine.reading.figures.tensor_figures import tensor_figures  # brings NumPy
+
     job.advance(0, name)
     try:
         return tensor_figures(tensors, name, bins=BINS, advance=job.advance), False

@@ -9,19 +9,20 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from model_checkpoint import forks
 from model_checkpoint.api.errors import NotFoundHere, ReadOnlyHere
 from model_checkpoint.api.library.result_cache import ResultCache
 from model_checkpoint.api.library.root_mirror import RootMirror
 from model_checkpoint.api.library.served_places import ServedPlaces, discover
-from model_checkpoint.checkpoint.managed_checkpoints import ManagedCheckpoints
-from model_checkpoint.checkpoint.manager_options import ManagerOptions
-from model_checkpoint.checkpoint.opening import open_services
 from model_checkpoint.database import Checkpoint, EnhancedDatabaseConnection, RunOverview, open_catalog
 from model_checkpoint.database.opening.database_url import is_file, read_url, shown
 from model_checkpoint.database.values.file_urls import file_url
 from model_checkpoint.performance.lru import LRUCache
+
+if TYPE_CHECKING:
+    from model_checkpoint.checkpoint.managed_checkpoints import ManagedCheckpoints
 
 _SEEN = 64  # a change of one part in so many is not seen in a sparkline
 _LOOK_SECONDS = 5.0  # between two looks for new roots below the folders that were named
@@ -95,7 +96,11 @@ class Shelf:
                 "recorded. Use `mckpt` on the root itself, or serve its catalog."
             )
         known: ManagedCheckpoints | None = self._managers.get(root)
-        if known is None:
+        if known is None:  # brings all that saves and loads, which a server that shows does without
+            from model_checkpoint.checkpoint.managed_checkpoints import ManagedCheckpoints
+            from model_checkpoint.checkpoint.manager_options import ManagerOptions
+            from model_checkpoint.checkpoint.opening import open_services
+
             recorder = _ShelfRecorder(self.connection, self._spool)
             services = open_services(
                 root,

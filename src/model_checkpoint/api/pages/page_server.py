@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any, NamedTuple
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -21,18 +22,35 @@ _VERSIONED = re.compile(r"/v/([0-9a-f]{16})(/.+)")
 _OWN_ADDRESS = re.compile(rb'((?:href|src)=")(/[^"]+")')
 
 
+class _Edition(NamedTuple):
+    """The files of one version."""
+
+    version: str
+    pages: Mapping[str, PageFile]
+
+
 class PageServer:
     """Answers every path that is not of the API: a file, or the one page, which knows its own routes.
 
     The page names its files below ``/v/<version>``: whoever has them from there may keep them, since another version
     has another address, and modules that import each other by relative paths stay below it by themselves.
+
+    Args:
+        read: Gives the files; called when the first of them is asked for.
     """
 
-    def __init__(self, pages: Mapping[str, PageFile]) -> None:
-        self._version = _version_of(pages)
-        index = pages.get(INDEX)
-        named = {} if index is None else {INDEX: _versioned(index, self._version)}
-        self._pages = {**pages, **named}
+    def __init__(self, read: Callable[[], Mapping[str, PageFile]]) -> None:
+        self._read = read
+
+    def read(self) -> None:
+        """Read the files, if nobody has asked for one yet."""
+        _ = self._edition
+
+    @cached_property
+    def _edition(self) -> _Edition:
+        pages = self._read()
+        version, index = _version_of(pages), pages.get(INDEX)
+        return _Edition(version, pages if index is None else {**pages, INDEX: _versioned(index, version)})
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer what no route of the API answers."""
@@ -43,12 +61,13 @@ class PageServer:
 
     def answer(self, request: Request) -> Response:
         """The file, the page, or that there is none."""
+        version, pages = self._edition
         path, fixed = request.url.path, False
         if (match := _VERSIONED.fullmatch(path)) is not None:
-            path, fixed = match[2], match[1] == self._version  # a tab of an older server gets what there is now
-        page = self._pages.get(path)
+            path, fixed = match[2], match[1] == version  # a tab of an older server gets what there is now
+        page = pages.get(path)
         if page is None and "." not in path.rpartition("/")[2]:
-            page = self._pages.get(INDEX)
+            page = pages.get(INDEX)
             fixed = False
         if page is None:
             problem = Problem(error=f"there is no page {path!r} here.", code="NotFoundHere")

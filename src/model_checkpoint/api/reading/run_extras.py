@@ -17,15 +17,12 @@ from model_checkpoint.api.answers.plain_values import number_of
 from model_checkpoint.api.errors import NotFoundHere
 from model_checkpoint.api.library.shelves import Shelf
 from model_checkpoint.database import Checkpoint, RunOverview
-from model_checkpoint.engine.reading.load import load
 from model_checkpoint.engine.root.listing import read_any_manifest
 from model_checkpoint.errors import CheckpointException
 from model_checkpoint.manifest import Node
-from model_checkpoint.recompute.auto.planning.plan import Plan
 from model_checkpoint.recompute.auto.planning.plan_log import SETTING
 from model_checkpoint.storage.locate import open_store
 from model_checkpoint.tree.values.plain import plain_values
-from model_checkpoint.tree.values.values import unpack_value
 
 SCALE = "loss_scale"
 _PLANNED = ("budget_bytes", "stages", "front")  # what a plan has, whatever else
@@ -104,6 +101,8 @@ def describe_memory_plan(shelf: Shelf, run: RunOverview) -> dict[str, Any]:
 
 def _fates(plan: Mapping[str, Any]) -> list[str]:
     """What becomes of each stage, by the schedule as it was written down."""
+    from model_checkpoint.recompute.auto.planning.plan import Plan  # few runs have one
+
     try:
         return [_FATES[fate] for fate in Plan.from_dict(plan).fates()]
     except (CheckpointException, KeyError, TypeError, ValueError):
@@ -137,6 +136,8 @@ def _plan_among(leaves: Mapping[str, Node], root: str, name: str) -> Mapping[str
     for leaf in leaves:
         part, dot, field = leaf.partition(".")
         if dot and field == _PLANNED[0]:
+            from model_checkpoint.engine.reading.load import load
+
             found = load(open_store(root), name=name, parts=part)[part]
             if _is_plan(found):
                 return dict(found)
@@ -145,6 +146,8 @@ def _plan_among(leaves: Mapping[str, Node], root: str, name: str) -> Mapping[str
 
 def _events_among(leaves: Mapping[str, Node]) -> tuple[tuple[tuple[str, Any], ...], ...]:
     """The events of the timeline of a loss scale in a state."""
+    from model_checkpoint.tree.values.values import unpack_value  # brings NumPy
+
     found: dict[int, dict[str, Any]] = {}
     for leaf, node in leaves.items():
         match = _EVENT.fullmatch(leaf)

@@ -10,15 +10,16 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from model_checkpoint.api.answers.plain_values import number_of
 from model_checkpoint.api.library.shelves import Library, Shelf
 from model_checkpoint.database import SeriesWindow
 from model_checkpoint.database.overview.series_windows import Axis
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 MAGIC = b"MCS1"
 MEDIA_TYPE = "application/octet-stream"
@@ -80,6 +81,7 @@ def packed(series: Sequence[ReadSeries], as_of: float, axis: Axis) -> bytes:
     """The binary form.
 
     Example:
+        >>> import numpy as np
         >>> column = np.array([1.0, 2.0])
         >>> data = packed([ReadSeries("r1", "loss", 2, SeriesWindow(column, column, column, column, 2))], 0.0, "step")
         >>> data[:4], len(data) % 8, np.frombuffer(data[-16:]).tolist()

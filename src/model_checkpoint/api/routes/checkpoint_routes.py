@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
 
@@ -26,10 +26,12 @@ from model_checkpoint.api.reading.checkpoint_detail import describe_checkpoint
 from model_checkpoint.api.reading.checkpoint_lines import CheckpointsWanted, lines_of, list_checkpoints
 from model_checkpoint.api.routes.limits import MOST_ROWS, CheckpointId, Cursor, Limit, words_of
 from model_checkpoint.api.routes.route_services import RouteServices, WithServices
-from model_checkpoint.checkpoint.managed_checkpoints import ManagedCheckpoints
 from model_checkpoint.database import Checkpoint
 from model_checkpoint.database.overview.checkpoint_search import SortWord
 from model_checkpoint.errors import OptionInvalid
+
+if TYPE_CHECKING:
+    from model_checkpoint.checkpoint.managed_checkpoints import ManagedCheckpoints
 
 router = APIRouter(prefix="/api", tags=["checkpoints"])
 _MOST_TAG = 250

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -74,7 +74,8 @@ def sum_up(blocks: Blocks, bins: int) -> NumberFigures:
     )
 
 
-class _Moments(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Moments:
     """Count, mean and squared distances from it; joined block by block, so that a large mean costs no digits."""
 
     count: int = 0
