@@ -199,8 +199,16 @@ def test_what_is_not_there_is_said_as_such_and_not_as_zeros(tmp_path, mckpt):
 
     assert [one.code for one in told.values()] == [3, 3, 0, 0, 0, 0]
     repair, convert, prune, _, listed, searched = (one.out + one.err for one in told.values())
-    assert repair == f"error: {tmp_path}: no committed checkpoint to repair.\n"
+    assert repair == f"error: {tmp_path}: no committed checkpoint to repair. Check the path, or save there first.\n"
     assert convert == f"error: {tmp_path}/nothing: nothing is there. Check the path. Nothing was done.\n"
     assert prune == f"{tmp_path}: no checkpoint yet, so there is nothing to keep or drop\n"
     assert listed == f"{tmp_path}: no run is recorded there yet.\n"
     assert searched == f"{tmp_path}: no run that fits is recorded there.\n"
+
+
+@pytest.mark.parametrize("verb", ["verify", "repair"])
+def test_whoever_names_a_folder_of_runs_is_told_which_there_are(verb, root, mckpt):
+    done = mckpt(verb, root.parent)
+
+    assert done.code == 3
+    assert done.err == f"error: {root.parent}: no committed checkpoint to {verb}. It holds runs: {root}; name one.\n"

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from model_checkpoint.engine.common.info import CheckpointInfo
 from model_checkpoint.engine.root.listing import list_checkpoints
+from model_checkpoint.errors import CheckpointNotFound
+from model_checkpoint.name_lists import some_of
 from model_checkpoint.storage.locate import open_store
 
 
@@ -28,6 +30,13 @@ def find_runs(folder: str) -> list[RunLine]:
     except OSError:
         return []
     return [line for path in below if (line := _look_at(path)) is not None]
+
+
+def nothing_in(folder: str, verb: str) -> CheckpointNotFound:
+    """That there is nothing to do in a folder, and where there may be."""
+    below = [line.root for line in find_runs(folder)]
+    where = f"It holds runs: {some_of(below)}; name one." if below else "Check the path, or save there first."
+    return CheckpointNotFound(f"{folder}: no committed checkpoint to {verb}. {where}")
 
 
 def _look_at(path: str) -> RunLine | None:

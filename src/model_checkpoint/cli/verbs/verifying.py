@@ -18,12 +18,13 @@ def verify(ref: RefArgument, as_json: JsonOption = False) -> None:
     from model_checkpoint.cli.rendering import trust_tables
     from model_checkpoint.engine.reading.verify import verify as check
     from model_checkpoint.engine.root.refs import parse_ref
-    from model_checkpoint.errors import CheckpointNotFound
 
     parsed = parse_ref(ref)
     health = check(parsed.root, progress=not as_json, **parsed.choice)
     if not health:
-        raise CheckpointNotFound(f"{ref}: no committed checkpoint to verify.")
+        from model_checkpoint.cli.finding.runs import nothing_in
+
+        raise nothing_in(ref, "verify")
     trust_tables.health(ref, health, as_json=as_json)
     raise typer.Exit(ExitCode.FINE if all(h.ok and not h.parity for h in health) else ExitCode.FOUND)
 
@@ -44,11 +45,12 @@ def repair(
     from model_checkpoint.cli.catalog_echo import echo_repair
     from model_checkpoint.cli.rendering import trust_tables
     from model_checkpoint.engine.repairing.repair import repair as bring_back
-    from model_checkpoint.errors import CheckpointNotFound
 
     found = bring_back(ref, source=source, dry_run=dry_run, progress=not as_json)
     if not found.examined and found.ok:
-        raise CheckpointNotFound(f"{ref}: no committed checkpoint to repair.")
+        from model_checkpoint.cli.finding.runs import nothing_in
+
+        raise nothing_in(ref, "repair")
     if not dry_run:
         echo_repair(found, database)
     trust_tables.repair(found, as_json=as_json)
