@@ -47,7 +47,7 @@ print(json.dumps(sorted(sys.modules)))
 def root(tmp_path_factory):
     folder = tmp_path_factory.mktemp("startup") / "run"
     for step in (1, 2):
-        mc.save(folder, {"model": {"w": np.arange(6.0)}, "epoch": 3}, step=step, metrics={"val_loss": 1 / step})
+        mc.save(folder, {"model": {"w": np.arange(6.0) * step}, "epoch": 3}, step=step, metrics={"val_loss": 1 / step})
     return folder
 
 
@@ -70,7 +70,11 @@ CALLS = {  # what each may import of what is heavy, in an order in which each fi
     "show {} --json": set(),
     "cat {} epoch": set(),
     "cat {} model.w": NUMPY,
+    "show {} --tensors": RICH | NUMPY,
+    "show {} --tensors --json": NUMPY,
     "diff {}@1 {}@1": set(),
+    "diff {}@1 {}@2": RICH | NUMPY,
+    "diff {}@1 {}@2 --json": NUMPY,
     "verify {}": RICH,
     "repair {}": set(),
     "prune {} --keep last:9 --dry-run": RICH,
@@ -89,6 +93,8 @@ CALLS = {  # what each may import of what is heavy, in an order in which each fi
     "export {} {}-{turn}.safetensors": set(),
     "convert {} {}-{turn}.again --to safetensors --part model": set(),
     "doctor {}": RICH,
+    "bench --help": set(),
+    "serve --help": set(),
 }
 ASKING_A_CATALOG = {
     "experiments {}": RICH,
@@ -105,7 +111,6 @@ HEAVIER = {  # these need a library that takes longer to import than all else do
 }
 NOT_TRIED = {
     "adopt",  # brings torch where it is installed: what it takes over becomes tensors of torch
-    "serve",  # goes on for ever
 }
 
 
@@ -138,7 +143,12 @@ def test_no_verb_is_left_untried_without_a_reason():
 
 
 MOST = 17  # bare Pythons: 200 ms where one takes 12 ms of the processor
-BESIDE = {"doctor {}": 2}  # the Python that loads torch, which is counted here, too
+BESIDE = {  # bare Pythons more
+    "doctor {}": 2,  # the Python that loads torch, which is counted here, too
+    "show {} --tensors": 4,  # NumPy, which takes five, a table, and a catalog that is asked
+    "show {} --tensors --json": 2,
+    "diff {}@1 {}@2": 2,
+}
 SOONEST, LATEST = 3, 12  # turns: what else runs makes a start dearer only, so the least of more of them is nearer
 
 
@@ -208,6 +218,57 @@ def test_every_verb_starts_in_some_bare_pythons(request, tmp_path, tmp_path_fact
     env["PYTHONPATH"] = os.pathsep.join([bare_torch, *filter(None, [env.get("PYTHONPATH")])])
 
     assert too_dear(CALLS | (ASKING_A_CATALOG if kind == "cataloged" else {}), mine, env) == {}
+
+
+LISTENING = """
+import json, os, sys
+from model_checkpoint.api.serving import serve
+def tell(line):
+    print(json.dumps(sorted(sys.modules)), flush=True)
+    os._exit(0)
+serve([sys.argv[1]], tell=tell)
+"""
+
+
+def test_a_server_listens_before_it_brings_what_saves_loads_and_counts(cataloged):
+    done = subprocess.run([sys.executable, "-c", LISTENING, str(cataloged)], capture_output=True, text=True, check=True)
+
+    modules = json.loads(done.stdout)
+    assert "fastapi" in modules
+    late = ("numpy", "model_checkpoint.engine.writing.save", "model_checkpoint.engine.reading.load", "torch")
+    assert not [name for name in late if name in modules]
+
+
+SERVED = 2.75  # times what FastAPI and uvicorn alone take; SQLAlchemy takes half as much as they do
+
+
+def cost_of_listening(env, root):
+    """Seconds of the processor until a server says where it listens; it says so to a pipe at once."""
+    words = ["-m", "model_checkpoint", "serve", str(root), "--no-browser"]
+    process = subprocess.Popen([sys.executable, *words], env=env, stdout=subprocess.PIPE)
+    with process.stdout:
+        assert process.stdout.readline().startswith(b"serving ")
+    process.kill()
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return used.ru_utime + used.ru_stime
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["root", "cataloged"])
+def test_a_server_listens_soon_after_its_libraries_are_there(request, tmp_path, tmp_path_factory, kind):
+    root = request.getfixturevalue(kind)
+    env = {**compiled_once(tmp_path_factory), "TMPDIR": str(tmp_path)}  # a server that is killed leaves its folder
+    libraries, listening = [], []
+    for turn in range(LATEST):
+        libraries.append(cost_of_start(env, "-c", "import fastapi, uvicorn"))
+        listening.append(cost_of_listening(env, root))
+        share = min(listening) / min(libraries)
+        if turn + 1 >= SOONEST and share <= SERVED:
+            break
+    print(f"\n{share:5.2f} {min(listening) * 1e3:4.0f} ms of {min(libraries) * 1e3:4.0f} ms")
+
+    assert share <= SERVED
 
 
 NO_TORCH = """

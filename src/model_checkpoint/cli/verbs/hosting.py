@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -38,5 +39,5 @@ def serve(
         open_browser=browser,
         database_url=database or None,
         read_only=read_only,
-        tell=print,
+        tell=partial(print, flush=True),  # whoever reads the address from a pipe waits for it
     )

@@ -85,7 +85,6 @@ def show(  # noqa: PLR0917  # options of a command line
     storage backend wrote, which backend that was and its files. Why it is kept, if a catalog knows.
     """
     from model_checkpoint.cli.finding.catalog_reasons import catalog_reasons
-    from model_checkpoint.cli.finding.metric_history import metric_histories
     from model_checkpoint.cli.rendering import checkpoint_tables, tensor_tables
     from model_checkpoint.engine.root.describe import describe
     from model_checkpoint.engine.root.refs import parse_ref
@@ -100,6 +99,8 @@ def show(  # noqa: PLR0917  # options of a command line
     if as_json:
         checkpoint_tables.description_json(told, place, reasons, lines, figures)
         return
+    from model_checkpoint.cli.finding.metric_history import metric_histories
+
     checkpoint_tables.description(told, place, metric_histories(told.info))
     if tensors:
         tensor_tables.tensors(lines, figures, read=values)
