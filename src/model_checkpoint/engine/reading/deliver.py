@@ -10,7 +10,7 @@ from typing import Protocol
 
 from model_checkpoint.engine.common.meter import Meter
 from model_checkpoint.engine.ranks.conversation import Changing, unguarded
-from model_checkpoint.engine.reading.chunks.chunk_reader import ChunkReader
+from model_checkpoint.engine.reading.chunks.chunk_reader import ChunkReader, PlaceChunk, TakeChunk
 from model_checkpoint.engine.reading.gather_boxes import Boxes, BoxGather, ChunkMedium, begun_at
 from model_checkpoint.errors import ExceptionType, PartlyLoaded
 from model_checkpoint.events import Emit
@@ -109,12 +109,7 @@ class _GuardedChunks:
     inner: ChunkMedium
     guard: Callable[[], AbstractContextManager[None]]
 
-    def read_chunks(
-        self,
-        reads: Sequence[ChunkRead],
-        place: Callable[[ChunkRead], memoryview | None],
-        take: Callable[[ChunkRead, memoryview], None],
-    ) -> None:
+    def read_chunks(self, reads: Sequence[ChunkRead], place: PlaceChunk, take: TakeChunk) -> None:
         """Read and verify; the guard is entered for each chunk, when it has matched."""
 
         def taken(read: ChunkRead, data: memoryview) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from model_checkpoint.engine.common.meter import Meter
+from model_checkpoint.engine.reading.chunks.chunk_reader import PlaceChunk, TakeChunk
 from model_checkpoint.engine.root.rank_manifests import pieces_of
 from model_checkpoint.errors import StructureMismatch
 from model_checkpoint.manifest import Entry, Layout, Manifest
@@ -29,12 +30,7 @@ Boxes = Callable[[tuple[int, ...], Layout], Sequence[HeldBox]]  # what this rank
 class ChunkMedium(Protocol):
     """What gives chunks; see :meth:`ChunkReader.read_chunks`."""
 
-    def read_chunks(
-        self,
-        reads: Sequence[ChunkRead],
-        place: Callable[[ChunkRead], memoryview | None],
-        take: Callable[[ChunkRead, memoryview], None],
-    ) -> None:
+    def read_chunks(self, reads: Sequence[ChunkRead], place: PlaceChunk, take: TakeChunk) -> None:
         """Read and verify; ``take`` is called with each chunk that matched."""
         ...
 

@@ -14,7 +14,7 @@ from model_checkpoint.engine.reading.chunks.chunk_reader import ChunkReader
 from model_checkpoint.engine.reading.chunks.common_chunks import Wanted, in_common
 from model_checkpoint.engine.reading.chunks.exchanged_chunks import ExchangedChunks
 from model_checkpoint.engine.reading.chunks.neighbour_chunks import NeighbourChunks
-from model_checkpoint.engine.reading.chunks.shared_slots import OwnSlots, Place, SharedSlots, own_slots, slots_of
+from model_checkpoint.engine.reading.chunks.shared_slots import OwnSlots, SharedSlots, SlotPlace, own_slots, slots_of
 from model_checkpoint.manifest import Manifest
 from model_checkpoint.options import MIB
 from model_checkpoint.storage.contract import host
@@ -31,7 +31,7 @@ class ChunkPartners:
         self._talk, self._turn, self._asked = talk, turn, 0
         self._exchanges = self._asks = False
         self._slots: OwnSlots | None = None
-        self._neighbours: dict[int, Place] = {}
+        self._neighbours: dict[int, SlotPlace] = {}
 
     def offer(self, nbytes: int) -> Word:
         """What this rank, which loads so many bytes, can do for others."""

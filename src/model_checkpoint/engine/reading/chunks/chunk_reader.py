@@ -38,16 +38,16 @@ _LIMITS = ReaderLimits()
 _MOST_READERS = 16  # one chunk of memory each
 _LANES = 3  # chunks whose SHA-256 is computed side by side
 
-_Place = Callable[[ChunkRead], memoryview | None]
-_Take = Callable[[ChunkRead, memoryview], None]
+PlaceChunk = Callable[[ChunkRead], memoryview | None]
+TakeChunk = Callable[[ChunkRead, memoryview], None]
 _Blame = Callable[[ChunkRead, Exception], None]
 
 
 class _Callers(NamedTuple):
     """Where a chunk goes, who takes it, and who hears of one that cannot be had."""
 
-    place: _Place
-    take: _Take
+    place: PlaceChunk
+    take: TakeChunk
     blame: _Blame
 
 
@@ -163,8 +163,8 @@ class ChunkReader(OpenReaders[int]):
     def read_chunks(
         self,
         reads: Sequence[ChunkRead],
-        place: _Place,
-        take: _Take,
+        place: PlaceChunk,
+        take: TakeChunk,
         *,
         blame: _Blame = _raise,
     ) -> None:

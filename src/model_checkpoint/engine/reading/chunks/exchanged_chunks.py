@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 
 from model_checkpoint.coordination import Exchange
-from model_checkpoint.engine.reading.chunks.chunk_reader import ChunkReader
+from model_checkpoint.engine.reading.chunks.chunk_reader import ChunkReader, PlaceChunk, TakeChunk
 from model_checkpoint.engine.reading.chunks.common_chunks import Agree, ChunkKey, chunk_key, wanted_by_all, without
 from model_checkpoint.manifest import Manifest
 from model_checkpoint.options import MIB
@@ -19,9 +19,6 @@ from model_checkpoint.plan import ChunkRead
 log = logging.getLogger("model_checkpoint.load")
 
 _ROUND_BYTES = 32 * MIB  # of memory that holds what is handed around at a time, however many ranks there are
-
-Place = Callable[[ChunkRead], memoryview | None]
-Take = Callable[[ChunkRead, memoryview], None]
 
 
 class ExchangedChunks:
@@ -44,7 +41,7 @@ class ExchangedChunks:
         self._rank, self._world = rank, world_size
         self._exchange, self._agree = exchange, agree
 
-    def read_chunks(self, reads: Sequence[ChunkRead], place: Place, take: Take) -> None:
+    def read_chunks(self, reads: Sequence[ChunkRead], place: PlaceChunk, take: TakeChunk) -> None:
         """Read and verify, what all ranks want together with them; all ranks make this call."""
         common = wanted_by_all(reads, self._manifest, self._agree)
         failed = self._hand_around(common, place, take)
@@ -56,7 +53,7 @@ class ExchangedChunks:
     def _key(self, read: ChunkRead) -> ChunkKey:
         return chunk_key(self._manifest, read)
 
-    def _hand_around(self, reads: Sequence[ChunkRead], place: Place, take: Take) -> list[ChunkRead]:
+    def _hand_around(self, reads: Sequence[ChunkRead], place: PlaceChunk, take: TakeChunk) -> list[ChunkRead]:
         """Read one's own and get those of the others, round by round; return what must be read after all."""
         failed: list[ChunkRead] = []
         works = True

@@ -7,11 +7,11 @@ any more, or not in time, this rank reads what is left alone.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from model_checkpoint.engine.common.workers import Pace, run_all, run_beside
-from model_checkpoint.engine.reading.chunks.chunk_reader import ChunkReader
+from model_checkpoint.engine.reading.chunks.chunk_reader import ChunkReader, PlaceChunk, TakeChunk
 from model_checkpoint.engine.reading.chunks.common_chunks import (
     Agree,
     ChunkKey,
@@ -29,8 +29,6 @@ log = logging.getLogger("model_checkpoint.load")
 
 _LOOKERS = 2  # threads that verify and take what the others show
 
-_Place = Callable[[ChunkRead], memoryview | None]
-_Take = Callable[[ChunkRead, memoryview], None]
 _Shown = tuple[int, int, ChunkRead]  # whose, under which number, and what it is here
 
 
@@ -63,7 +61,7 @@ class NeighbourChunks:
         """Say that others on this machine want what ``reads`` bring: what is not shown goes through the page cache."""
         self._cached |= {self._key(read) for read in reads}
 
-    def read_chunks(self, reads: Sequence[ChunkRead], place: _Place, take: _Take) -> None:
+    def read_chunks(self, reads: Sequence[ChunkRead], place: PlaceChunk, take: TakeChunk) -> None:
         """Read and verify, what all ranks of this machine want together with them; all of them make this call."""
         far = [read for read in reads if self._medium.is_far(read)]
         common = wanted_by_all(far, self._manifest, self._willing)
@@ -87,7 +85,7 @@ class NeighbourChunks:
     def _key(self, read: ChunkRead) -> ChunkKey:
         return chunk_key(self._manifest, read)
 
-    def _pass_on(self, common: Sequence[ChunkRead], place: _Place, take: _Take) -> None:
+    def _pass_on(self, common: Sequence[ChunkRead], place: PlaceChunk, take: TakeChunk) -> None:
         """Read and show one's own share while those of the others are taken."""
         mine: dict[ChunkKey, int] = {}
         theirs: list[_Shown] = []
@@ -115,7 +113,7 @@ class NeighbourChunks:
         self._slots[self._rank].leave()
 
     def _read_own(
-        self, reads: Sequence[ChunkRead], numbers: Mapping[ChunkKey, int], place: _Place, take: _Take
+        self, reads: Sequence[ChunkRead], numbers: Mapping[ChunkKey, int], place: PlaceChunk, take: TakeChunk
     ) -> None:
         def show(read: ChunkRead, data: memoryview | None) -> None:
             slots = self._slots[self._rank]
@@ -131,7 +129,7 @@ class NeighbourChunks:
 
         self._medium.read_chunks(reads, place, take_and_show, blame=pass_over)
 
-    def _take_shown(self, owner: int, number: int, read: ChunkRead, place: _Place, take: _Take) -> None:
+    def _take_shown(self, owner: int, number: int, read: ChunkRead, place: PlaceChunk, take: TakeChunk) -> None:
         slots = self._slots[owner]
         data = slots.look(number, read.stop - read.start, self._count, self._wait)
         if data is not None and self._medium.is_healthy(read, data):

@@ -23,7 +23,7 @@ SLOT_BYTES = LayoutLimits().chunk_bytes
 _MOST_SLOTS, _FEWEST_SLOTS, _ALL_SLOTS = 8, 2, 32  # of one rank, and of the ranks of a machine together
 _LOOK = 0.0002  # seconds between two looks
 
-Place = Sequence[int]  # where others find the memory of a rank: its process, and the descriptor there
+SlotPlace = Sequence[int]  # where others find the memory of a rank: its process, and the descriptor there
 
 
 class Alone(Exception):  # no error: what is left is read without the others
@@ -103,7 +103,7 @@ class OwnSlots(SharedSlots):
             raise
 
     @property
-    def place(self) -> Place:
+    def place(self) -> SlotPlace:
         """Where the other ranks of this machine find them."""
         return os.getpid(), self._fd
 
@@ -123,7 +123,7 @@ def own_slots(world_size: int) -> OwnSlots | None:
     return None
 
 
-def slots_of(place: Place, world_size: int) -> SharedSlots:
+def slots_of(place: SlotPlace, world_size: int) -> SharedSlots:
     """The slots of another rank of this machine; an OSError or ValueError if they cannot be had."""
     pid, number = place
     fd = os.open(f"/proc/{pid}/fd/{number}", os.O_RDWR | os.O_CLOEXEC)

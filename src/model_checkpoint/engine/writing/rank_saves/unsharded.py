@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from model_checkpoint.engine.ranks.structure import ArraySign
-from model_checkpoint.engine.reading.chunks.chunk_reader import ChunkReader
+from model_checkpoint.engine.reading.chunks.chunk_reader import ChunkReader, PlaceChunk, TakeChunk
 from model_checkpoint.engine.reading.gather_boxes import BoxGather
 from model_checkpoint.engine.root.rank_manifests import join_ranks
 from model_checkpoint.engine.writing.manifest_build import write_index
@@ -132,12 +132,7 @@ class _ChunksAtHand:
         self._nbytes = 0
         self._lock = threading.Lock()
 
-    def read_chunks(
-        self,
-        reads: Sequence[ChunkRead],
-        place: Callable[[ChunkRead], memoryview | None],
-        take: Callable[[ChunkRead, memoryview], None],
-    ) -> None:
+    def read_chunks(self, reads: Sequence[ChunkRead], place: PlaceChunk, take: TakeChunk) -> None:
         """Hand out each chunk once it is verified."""
         for read in reads:
             take(read, self._chunk(read))
