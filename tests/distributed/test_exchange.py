@@ -41,6 +41,16 @@ def state(rank=0):
     return {f"x{i}": np.arange(size, dtype=np.uint8) + i for i, size in enumerate(SIZES)} | {"own": rank}
 
 
+def flip_bit(info, at):
+    """Damage the only data file of a checkpoint."""
+    (file,) = [name for name in os.listdir(info.path) if name.endswith(".safetensors")]
+    with open(f"{info.path}/{file}", "r+b") as stream:
+        stream.seek(at)
+        byte = stream.read(1)
+        stream.seek(at)
+        stream.write(bytes([byte[0] ^ 1]))
+
+
 def load_all(root, table, *, live=True, parts=("x0", "x1", "x2"), without=()):
     """What each rank has loaded, and how many bytes each has read for it."""
 
@@ -123,12 +133,7 @@ def test_what_is_spoilt_on_the_way_is_read_from_the_store(tmp_path):
 
 def test_damage_on_the_medium_is_told_by_all_ranks_alike(tmp_path):
     info = mc.save(tmp_path, state(), step=1)
-    (file,) = [name for name in os.listdir(info.path) if name.endswith(".safetensors")]
-    with open(f"{info.path}/{file}", "r+b") as stream:
-        stream.seek(8 * MIB)
-        byte = stream.read(1)
-        stream.seek(8 * MIB)
-        stream.write(bytes([byte[0] ^ 1]))
+    flip_bit(info, 8 * MIB)
 
     error = told(load_all(tmp_path, Table(WORLD)))
 

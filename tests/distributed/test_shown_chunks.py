@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.distributed.cold_reads import MIB, ColdReads
+from tests.distributed.test_exchange import flip_bit
 from tests.distributed.test_save_on_ranks import marked, save_all
 from tests.distributed.threads import all_well, on_ranks, told
 
@@ -170,12 +171,7 @@ def test_what_is_spoilt_in_memory_is_read_from_the_medium(tmp_path, monkeypatch)
 
 def test_damage_on_the_medium_is_told_by_all_ranks_alike(tmp_path):
     info = mc.save(tmp_path, {"w": ROWS}, step=1)
-    (file,) = [name for name in os.listdir(info.path) if name.endswith(".safetensors")]
-    with open(f"{info.path}/{file}", "r+b") as stream:
-        stream.seek(30 * MIB)
-        byte = stream.read(1)
-        stream.seek(30 * MIB)
-        stream.write(bytes([byte[0] ^ 1]))
+    flip_bit(info, 30 * MIB)
 
     def work(ranks):
         return mc.load(LocalStore(tmp_path, calls=ColdReads()), parts="w", coordinator=ranks)
