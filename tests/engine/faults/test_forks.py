@@ -149,6 +149,7 @@ FOR_ONE_CALL = {
     ("engine/background/staging_queue.py", "StagingQueue"), ("engine/common/meter.py", "Meter"),
     ("engine/common/workers.py", "Pace"), ("engine/common/workers.py", "_Queue"),
     ("engine/common/workers.py", "_Seat"), ("engine/jobs/running_save.py", "RunningSave"),
+    ("engine/reading/chunks/shared_slots.py", "SharedSlots"),
     ("engine/writing/compress.py", "FileCompressor"), ("engine/writing/rank_saves/unsharded.py", "_ChunksAtHand"),
     ("engine/writing/shared_pages.py", "SharedPages"), ("engine/writing/slabs.py", "FileJob"),
     ("hooks/calling/timeout_threads.py", "_Task"), ("hooks/calling/timeout_threads.py", "_Thread"),
