@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.distributed as dist
-from tests.distributed.cold_reads import ColdReads
 from tests.distributed.counted_calls import CountedCalls
+from tests.distributed.reading.cold_reads import ColdReads
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard

@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.distributed.test_exchange import Table
+from tests.distributed.reading.test_exchange import Table
 from tests.distributed.test_save_on_ranks import cut, marked
 from tests.distributed.threads import all_well, on_ranks
 

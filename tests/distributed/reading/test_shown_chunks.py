@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.distributed.cold_reads import MIB, ColdReads
-from tests.distributed.test_exchange import flip_bit
+from tests.distributed.reading.cold_reads import MIB, ColdReads
+from tests.distributed.reading.test_exchange import flip_bit
 from tests.distributed.test_save_on_ranks import marked, save_all
 from tests.distributed.threads import all_well, on_ranks, told
 

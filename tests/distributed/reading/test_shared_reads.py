@@ -1,7 +1,7 @@
 """What ranks of one machine want of a cold file, too little to be shown, goes through the page cache."""
 
 import numpy as np
-from tests.distributed.cold_reads import MIB, ColdReads
+from tests.distributed.reading.cold_reads import MIB, ColdReads
 from tests.distributed.test_save_on_ranks import marked, save_all
 from tests.distributed.threads import all_well, on_ranks
 
