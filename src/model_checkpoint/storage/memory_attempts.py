@@ -14,7 +14,7 @@ from model_checkpoint.storage.contract.failures import (
     attempt_over,
     ended,
     name_taken,
-    not_sealed,
+    require_sealed,
     require_within,
     sealed_size,
 )
@@ -137,14 +137,14 @@ class MemoryAttempt:
     def create(self, file: str, size: int) -> MemoryWriter:
         """Open a new file of ``size`` bytes."""
         self._require_alive()
-        check_new_file(file, {name.casefold() for name in (*self._writers, *self._linked)}, self._where)
+        check_new_file(file, (*self._writers, *self._linked), self._where)
         self._writers[file] = MemoryWriter(f"{self._where}/{file}", size)
         return self._writers[file]
 
     def link(self, file: str, *, source: str, source_file: str, identity: str) -> bool:
         """Share the content of a published file."""
         self._require_alive()
-        check_new_file(file, {name.casefold() for name in (*self._writers, *self._linked)}, self._where)
+        check_new_file(file, (*self._writers, *self._linked), self._where)
         content = self._bucket.published.get(source, {}).get(source_file)
         if content is None or identity_of(content) != identity:
             return False
@@ -174,8 +174,7 @@ class MemoryAttempt:
 
     def _staged(self) -> dict[str, memoryview]:
         """What is to be published, all of it sealed."""
-        if loose := [file for file, writer in self._writers.items() if not writer.sealed]:
-            raise not_sealed(self._where, loose)
+        require_sealed(self._where, self._writers)
         return {file: writer.content.toreadonly() for file, writer in self._writers.items()} | self._linked
 
     def flush(self) -> None:

@@ -22,7 +22,7 @@ from model_checkpoint.distributed.storing.keyed_files import (
     record_path,
     trash_path,
 )
-from model_checkpoint.storage.contract.failures import attempt_over, name_taken, not_sealed
+from model_checkpoint.storage.contract.failures import attempt_over, name_taken, require_sealed
 from model_checkpoint.storage.contract.names import TrashToken, check_name, check_new_file
 from model_checkpoint.storage.contract.store import FileStat
 
@@ -67,14 +67,14 @@ class KeyedAttempt:
     def create(self, file: str, size: int) -> KeyedWriter:
         """Open a new file of ``size`` bytes."""
         self._require_open()
-        check_new_file(file, {name.casefold() for name in (*self._writers, *self._linked)}, self._where)
+        check_new_file(file, (*self._writers, *self._linked), self._where)
         self._writers[file] = KeyedWriter(self._calls, data_path(self._attempt, file), size)
         return self._writers[file]
 
     def link(self, file: str, *, source: str, source_file: str, identity: str) -> bool:
         """Have a file of another checkpoint in common with it."""
         self._require_open()
-        check_new_file(file, {name.casefold() for name in (*self._writers, *self._linked)}, self._where)
+        check_new_file(file, (*self._writers, *self._linked), self._where)
         found = _current(self._calls, source)
         known = None if found is None else found.files.get(source_file)
         if known is None or known[0] != identity:
@@ -112,8 +112,7 @@ class KeyedAttempt:
     def publish(self, manifest: bytes, *, replace: bool = False, obsolete: Sequence[str] = ()) -> None:
         """Make the checkpoint visible."""
         self._require_open()
-        if loose := [file for file, writer in self._writers.items() if not writer.sealed]:
-            raise not_sealed(self._where, loose)
+        require_sealed(self._where, self._writers)
         files, old, over = self._files(), None, None
         if replace:
             old, gone = _current(self._calls, self._name), {check_name(file, self._where) for file in obsolete}
@@ -182,8 +181,7 @@ class KeyedMending(KeyedAttempt):
     def finish(self, *, over: bytes, manifest: bytes | None = None) -> bool:
         """Put every file in its place, then the manifest, if there is one."""
         self._require_open()
-        if loose := [file for file, writer in self._writers.items() if not writer.sealed]:
-            raise not_sealed(self._where, loose)
+        require_sealed(self._where, self._writers)
         old = _current(self._calls, self._name)
         if old is None or old.manifest != over:
             self.abort()

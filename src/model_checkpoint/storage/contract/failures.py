@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Protocol
 
 from model_checkpoint.errors import (
     CheckpointException,
@@ -154,13 +155,19 @@ def deletion_over(where: str) -> StorageFailure:
     )
 
 
-def not_sealed(where: str, files: list[str]) -> StorageFailure:
-    """The error for publishing a stage whose files are not all on the medium."""
-    return StorageFailure(
-        f"{where}: {len(files)} files are not sealed ({', '.join(files[:3])}), so nothing was published. "
-        "Seal every file; after a failed seal begin a new attempt.",
-        where,
-    )
+class _Sealable(Protocol):
+    @property
+    def sealed(self) -> bool: ...
+
+
+def require_sealed(where: str, writers: Mapping[str, _Sealable]) -> None:
+    """Refuse to publish a stage whose files are not all on the medium."""
+    if loose := [file for file, writer in writers.items() if not writer.sealed]:
+        raise StorageFailure(
+            f"{where}: {len(loose)} files are not sealed ({', '.join(loose[:3])}), so nothing was published. "
+            "Seal every file; after a failed seal begin a new attempt.",
+            where,
+        )
 
 
 def misused(where: str, what: str) -> StorageFailure:

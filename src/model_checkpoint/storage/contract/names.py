@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -61,10 +62,10 @@ def check_attempt(attempt: str, where: str) -> str:
     )
 
 
-def check_new_file(file: str, taken: set[str], where: str) -> str:
-    """Return ``file`` if it may join the case-folded names ``taken``; two names a Mac would mix up are refused."""
+def check_new_file(file: str, taken: Iterable[str], where: str) -> str:
+    """Return ``file`` if it may join the names ``taken``; two names a Mac would mix up are refused."""
     check_name(file, where)
-    if file.casefold() in {MANIFEST, MANIFEST_DRAFT} or file.casefold() in taken:
+    if file.casefold() in {MANIFEST, MANIFEST_DRAFT, *(name.casefold() for name in taken)}:
         raise UnsafeName(
             f"{where}: the file name {file!r} is reserved, or differs from another one only in case. "
             "Give each file of an attempt a name of its own.",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from model_checkpoint.errors import StepExists, StorageFailure
 from model_checkpoint.storage.contract.ending import EndingAttempt
-from model_checkpoint.storage.contract.failures import attempt_over, not_sealed, typed_errors
+from model_checkpoint.storage.contract.failures import attempt_over, require_sealed, typed_errors
 from model_checkpoint.storage.contract.names import REPLACED_MANIFEST, check_name, check_new_file
 from model_checkpoint.storage.contract.store import FileStat
 from model_checkpoint.storage.local.commit import (
@@ -79,7 +79,7 @@ class LocalAttempt(EndingAttempt):
     def create(self, file: str, size: int) -> LocalWriter:
         """Open a new file and reserve ``size`` bytes for it."""
         self._require_open()
-        check_new_file(file, {name.casefold() for name in self._files}, self._path)
+        check_new_file(file, self._files, self._path)
         path = f"{self._path}/{file}"
         writer = create_writer(self._root.calls, path, size, direct=self._direct, beat=self.beat)
         self._writers[file] = writer
@@ -88,7 +88,7 @@ class LocalAttempt(EndingAttempt):
     def link(self, file: str, *, source: str, source_file: str, identity: str) -> bool:
         """Give a file of a published checkpoint a second name here."""
         self._require_open()
-        check_new_file(file, {name.casefold() for name in self._files}, self._path)
+        check_new_file(file, self._files, self._path)
         path = f"{self._root.checkpoint(check_name(source, self._path))}/{check_name(source_file, self._path)}"
         with typed_errors(f"{self._path}/{file}", f"could not be linked to {path}"):
             linked = link_copy(self._root.calls, path, self._path, file=file, identity=identity)
@@ -108,7 +108,7 @@ class LocalAttempt(EndingAttempt):
     def adopt(self, source: str, file: str) -> LocalReader:
         """Take a file out of the room and flush it."""
         self._require_open()
-        check_new_file(file, {name.casefold() for name in self._files}, self._path)
+        check_new_file(file, self._files, self._path)
         self._linked.append(file)
         with typed_errors(f"{self._path}/{file}", "could not be taken into the stage"):
             self._root.calls.rename(f"{self._path}/{_ROOM}/{source}", f"{self._path}/{file}")
@@ -123,7 +123,7 @@ class LocalAttempt(EndingAttempt):
     def publish(self, manifest: bytes, *, replace: bool = False, obsolete: Sequence[str] = ()) -> None:
         """Make the checkpoint visible and durable."""
         self._require_open()
-        self._require_sealed()
+        require_sealed(self._path, self._writers)
         old = tuple(check_name(file, self._path) for file in obsolete)
         staged = Staged(root=self._root, name=self._name, attempt=self._attempt, files=self._files)
         if self._has_room:
@@ -238,8 +238,3 @@ class LocalAttempt(EndingAttempt):
     def _require_open(self) -> None:
         if self._over:
             raise attempt_over(self._path)
-
-    def _require_sealed(self) -> None:
-        loose = [file for file, writer in self._writers.items() if not writer.sealed]
-        if loose:
-            raise not_sealed(self._path, loose)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from model_checkpoint.storage.contract.failures import in_doubt, typed_errors
+from model_checkpoint.storage.contract.failures import in_doubt, require_sealed, typed_errors
 from model_checkpoint.storage.contract.names import MANIFEST
 from model_checkpoint.storage.local.attempt import LocalAttempt
 from model_checkpoint.storage.local.commit import Staged, hold_still, write_manifest
@@ -23,7 +23,7 @@ class LocalMending(LocalAttempt):
     def finish(self, *, over: bytes, manifest: bytes | None = None) -> bool:
         """Put every file in its place, then the manifest, if there is one."""
         self._require_open()
-        self._require_sealed()
+        require_sealed(self._path, self._writers)
         if manifest is not None:
             write_manifest(Staged(root=self._root, name=self._name, attempt=self._attempt, files=self._files), manifest)
         folder = self._open_target()

@@ -39,6 +39,7 @@ from model_checkpoint.storage.local.shared_attempt import JoinedAttempt, SharedA
 from model_checkpoint.storage.local.syscalls import SYSTEM, Syscalls
 
 T = TypeVar("T")
+_A = TypeVar("_A", bound=LocalAttempt)
 
 
 class LocalStore:
@@ -136,10 +137,7 @@ class LocalStore:
 
     def stage(self, name: str, attempt: str) -> LocalAttempt:
         """Begin an attempt."""
-        check_name(name, self.url)
-        check_attempt(attempt, self.url)
-        self._prepare()
-        return LocalAttempt(self._root, name, attempt, direct=self._direct)
+        return self._begin(LocalAttempt, name, attempt)
 
     def can_swap(self) -> bool:
         """Whether a version can take the place of another as a whole."""
@@ -148,17 +146,17 @@ class LocalStore:
 
     def mend(self, name: str, attempt: str) -> LocalMending:
         """Begin to put files into a published checkpoint."""
-        check_name(name, self.url)
-        check_attempt(attempt, self.url)
-        self._prepare()
-        return LocalMending(self._root, name, attempt, direct=self._direct)
+        return self._begin(LocalMending, name, attempt)
 
     def stage_shared(self, name: str, attempt: str) -> SharedAttempt:
         """Begin an attempt that other ranks join."""
+        return self._begin(SharedAttempt, name, attempt)
+
+    def _begin(self, kind: type[_A], name: str, attempt: str) -> _A:
         check_name(name, self.url)
         check_attempt(attempt, self.url)
         self._prepare()
-        return SharedAttempt(self._root, name, attempt, direct=self._direct)
+        return kind(self._root, name, attempt, direct=self._direct)
 
     def join(self, name: str, attempt: str) -> JoinedAttempt:
         """Take part in the attempt of another rank."""

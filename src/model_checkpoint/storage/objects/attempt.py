@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from model_checkpoint.errors import CheckpointException, DurabilityUnknown, StepExists, StorageFailure
 from model_checkpoint.storage.contract.ending import EndingAttempt
-from model_checkpoint.storage.contract.failures import attempt_over, misused, not_sealed
+from model_checkpoint.storage.contract.failures import attempt_over, misused, require_sealed
 from model_checkpoint.storage.contract.names import MANIFEST, check_name, check_new_file
 from model_checkpoint.storage.contract.store import FileStat
 from model_checkpoint.storage.objects.commit import CurrentManifest, ManifestPut, commit, find
@@ -38,7 +38,7 @@ class ObjectAttempt(EndingAttempt):
     def create(self, file: str, size: int) -> ObjectWriter:
         """Open a new file of ``size`` bytes; it goes to a key no other attempt has."""
         self._require_open()
-        check_new_file(file, {name.casefold() for name in self._writers}, self._where)
+        check_new_file(file, self._writers, self._where)
         key = file_key(self._name, stored_name(file, self._attempt))
         writer = self._writers[file] = ObjectWriter(self._bucket, key, size, buffers=self._buffers)
         return writer
@@ -46,7 +46,7 @@ class ObjectAttempt(EndingAttempt):
     def link(self, file: str, *, source: str, source_file: str, identity: str) -> bool:
         """Let the server copy ``source_file`` of ``source``; saves the upload, not the space."""
         self._require_open()
-        check_new_file(file, {name.casefold() for name in self._writers}, self._where)
+        check_new_file(file, self._writers, self._where)
         origin = file_key(check_name(source, self._where), check_name(source_file, self._where))
         key = file_key(self._name, stored_name(file, self._attempt))
         try:
@@ -69,8 +69,7 @@ class ObjectAttempt(EndingAttempt):
     def publish(self, manifest: bytes, *, replace: bool = False, obsolete: Sequence[str] = ()) -> None:
         """Make the checkpoint visible and durable, by one conditional put."""
         self._require_open()
-        if loose := [file for file, writer in self._writers.items() if not writer.sealed]:
-            raise not_sealed(self._where, loose)
+        require_sealed(self._where, self._writers)
         if not manifest:
             raise misused(self._where, "a manifest of no bytes means a deleted checkpoint")
         gone = tuple(check_name(file, self._where) for file in obsolete if file != MANIFEST)

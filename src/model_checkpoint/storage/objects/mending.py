@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from model_checkpoint.errors import CheckpointException, StorageFailure
 from model_checkpoint.manifest import decode_summary
-from model_checkpoint.storage.contract.failures import attempt_over, not_sealed
+from model_checkpoint.storage.contract.failures import attempt_over, require_sealed
 from model_checkpoint.storage.contract.names import (
     REPLACED_MANIFEST,
     TrashToken,
@@ -66,7 +66,7 @@ class ObjectMending:
         """The key of ``file``; what is there is copied to the trash before it can be replaced."""
         if self._over:
             raise attempt_over(self._where)
-        check_new_file(file, {name.casefold() for name in self._writers}, self._where)
+        check_new_file(file, self._writers, self._where)
         place = find(self._bucket, self._name)
         home = place.home if place is not None else ""
         usual = file if random_ids(file) or not home else stored_name(file, home)
@@ -90,8 +90,7 @@ class ObjectMending:
         """Look whether the files are still of the version in place, then put the manifest, if there is one."""
         if self._over:
             raise attempt_over(self._where)
-        if loose := [file for file, writer in self._writers.items() if not writer.sealed]:
-            raise not_sealed(self._where, loose)
+        require_sealed(self._where, self._writers)
         place = find(self._bucket, self._name)
         done = place is not None and place.data == over
         if done and place is not None and manifest is not None:

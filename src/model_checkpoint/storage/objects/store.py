@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
-from typing import Any
+from typing import Any, TypeVar
 
 from model_checkpoint.errors import CheckpointException
 from model_checkpoint.options import Graces
@@ -32,6 +32,8 @@ from model_checkpoint.storage.objects.requests.failures import KeyMissing
 from model_checkpoint.storage.objects.requests.keys import CHECKPOINTS, file_key, is_of, manifest_key
 from model_checkpoint.storage.objects.requests.parallel import map_in_order
 from model_checkpoint.storage.objects.writer import Buffers, stamp_of
+
+_A = TypeVar("_A", ObjectAttempt, JointObjectAttempt, JoinedObjectAttempt, ObjectMending)
 
 
 class ObjectStore:
@@ -179,20 +181,15 @@ class ObjectStore:
 
     def stage(self, name: str, attempt: str) -> ObjectAttempt:
         """Begin an attempt."""
-        check_name(name, self.url)
-        check_attempt(attempt, self.url)
-        return ObjectAttempt(self._bucket, name, attempt, buffers=self._buffers)
+        return self._begin(ObjectAttempt, name, attempt)
 
     def stage_shared(self, name: str, attempt: str) -> JointObjectAttempt:
         """Begin an attempt that other ranks join."""
-        check_name(name, self.url)
-        check_attempt(attempt, self.url)
-        return JointObjectAttempt(self._bucket, name, attempt, buffers=self._buffers)
+        return self._begin(JointObjectAttempt, name, attempt)
 
     def join(self, name: str, attempt: str) -> JoinedObjectAttempt:
         """Take part in the attempt of another rank."""
-        check_name(name, self.url)
-        return JoinedObjectAttempt(self._bucket, name, check_attempt(attempt, self.url), buffers=self._buffers)
+        return self._begin(JoinedObjectAttempt, name, attempt)
 
     def settle(self, name: str, attempt: str) -> bool:
         """End an attempt of many ranks for good; whether it is published."""
@@ -201,9 +198,12 @@ class ObjectStore:
 
     def mend(self, name: str, attempt: str) -> ObjectMending:
         """Begin to put files into a published checkpoint."""
+        return self._begin(ObjectMending, name, attempt)
+
+    def _begin(self, kind: type[_A], name: str, attempt: str) -> _A:
         check_name(name, self.url)
         check_attempt(attempt, self.url)
-        return ObjectMending(self._bucket, name, attempt, buffers=self._buffers)
+        return kind(self._bucket, name, attempt, buffers=self._buffers)
 
     def free_bytes(self) -> int | None:
         """Nobody can tell."""
