@@ -8,10 +8,12 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from model_checkpoint.checkpoint.catalog.catalog_rows import CachedRow
 from model_checkpoint.checkpoint.catalog.checkpoint_index import CheckpointIndex
 from model_checkpoint.checkpoint.manager_options import ManagerOptions
 from model_checkpoint.checkpoint.tolerated_failures import ToleratedFailures
 from model_checkpoint.checkpoint.trash_sweeper import TrashSweeper
+from model_checkpoint.database.records import Checkpoint
 from model_checkpoint.hooks import HookContext, HookEvent, HookManager, HookResult
 from model_checkpoint.performance import CacheManager, OperationMonitor
 from model_checkpoint.storage.contract.store import Store
@@ -34,6 +36,12 @@ class Services:
     options: ManagerOptions
     failures: ToleratedFailures
     sweeper: TrashSweeper
+
+    def remember(self, row: Checkpoint) -> None:
+        """Keep a row for whoever asks for it next."""
+        if self.options.caching:
+            with self.failures.tolerated("cache"):
+                self.caches.checkpoints.set_metadata(row.id, CachedRow(row))
 
     def heard(self, event: HookEvent) -> bool:
         """Whether any hook wants to be told."""

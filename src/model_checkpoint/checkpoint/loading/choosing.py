@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from model_checkpoint.checkpoint.catalog.best_choice import all_rows, best_first, criteria_of, find_best, measures_of
-from model_checkpoint.checkpoint.catalog.catalog_rows import CachedRow, rows_of_root
+from model_checkpoint.checkpoint.catalog.catalog_rows import rows_of_root
 from model_checkpoint.checkpoint.catalog.checkpoint_index import AWAY
 from model_checkpoint.checkpoint.errors import CheckpointUnknown
 from model_checkpoint.checkpoint.services import Services
@@ -36,9 +36,7 @@ def row_by_id(services: Services, checkpoint_id: str, *, fresh: bool = False) ->
             f"checkpoint {checkpoint_id!r} is not in {services.catalog.connection.database_url}. list_checkpoints() "
             "has those there are; `mckpt reindex` finds those that a lost catalog had."
         )
-    if services.options.caching:
-        with services.failures.tolerated("cache"):
-            services.caches.checkpoints.set_metadata(row.id, CachedRow(row))
+    services.remember(row)
     return _present(row)
 
 

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
-from model_checkpoint.checkpoint.catalog.catalog_rows import CachedRow, row_of
+from model_checkpoint.checkpoint.catalog.catalog_rows import row_of
 from model_checkpoint.checkpoint.catalog.checkpoint_index import Recorded
 from model_checkpoint.checkpoint.keeping.apply_retention import retire
 from model_checkpoint.checkpoint.keeping.removal import forget_cached
@@ -116,7 +116,7 @@ def _recorded(
     try:
         summary = _examine(services, order) if services.options.integrity and order.compute_checksum else None
         row = row_of(info, summary, root=services.store.url)
-        _remember(services, row)
+        services.remember(row)
         timing.stretch("checking")
         return row, services.catalog.record(
             row,
@@ -158,12 +158,6 @@ def _examine(services: Services, order: ManagedSave) -> Summary | None:
             )
     services.fire(HookEvent.AFTER_INTEGRITY_CHECK, **own, ok=True)
     return summary
-
-
-def _remember(services: Services, row: Checkpoint) -> None:
-    if services.options.caching:
-        with services.failures.tolerated("cache"):
-            services.caches.checkpoints.set_metadata(row.id, CachedRow(row))
 
 
 def _tell_best(services: Services, row: Checkpoint, best: Sequence[str]) -> None:
