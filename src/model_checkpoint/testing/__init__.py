@@ -6,6 +6,7 @@ trash_suite    deleting, bringing back and recovery, the second half of the stor
 sidecar_suite  pins, tags and notes beside the checkpoints, for stores that keep them.
 mend_suite     files put into a published checkpoint, the part of the store contract that parity and repair need.
 backend_suite  what every storage backend must do, as tests to inherit.
+store_maker    what every suite for stores asks of whoever inherits it.
 blobs          small checkpoints made of plain bytes, to exercise a store without tensors.
 faults         a stand-in for the system that records every storage call and fails, cuts or kills at a chosen one.
 crash          cut a piece of work at each of its storage calls in turn.

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from model_checkpoint.manifest import FileRecord, Manifest, decode, encode
 from model_checkpoint.options import Graces
-from model_checkpoint.storage.contract.store import Attempt, Store, Writer
+from model_checkpoint.storage.contract.store import Attempt, Mending, Store, Writer
 
 AT_ONCE = Graces(local=0.0, foreign=0.0, trash=0.0)  # a sweep waits for nothing
 
@@ -47,14 +47,19 @@ def write_blob(writer: Writer, data: bytes) -> None:
         writer.write(0, memoryview(buffer))
 
 
+def seal_blob(stage: Attempt | Mending, file: str, data: bytes) -> None:
+    """Write one file of an attempt or of a mending whole, and seal it."""
+    writer = stage.create(file, len(data))
+    write_blob(writer, data)
+    writer.seal()
+
+
 def stage_blobs(store: Store, name: str, files: Mapping[str, bytes], *, attempt: str) -> Attempt:
     """Begin an attempt and seal ``files`` in it; on failure nothing of it stays."""
     stage = store.stage(name, attempt)
     try:
         for file, data in files.items():
-            writer = stage.create(file, len(data))
-            write_blob(writer, data)
-            writer.seal()
+            seal_blob(stage, file, data)
     except BaseException:
         stage.abort()
         raise

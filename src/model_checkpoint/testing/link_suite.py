@@ -8,15 +8,12 @@ import pytest
 
 from model_checkpoint.errors import CheckpointNotFound, StorageFailure, UnsafeName
 from model_checkpoint.storage.contract.store import Attempt, Store
-from model_checkpoint.testing.blobs import AT_ONCE, blob_manifest, load_blobs, save_blobs, write_blob
+from model_checkpoint.testing.blobs import AT_ONCE, blob_manifest, load_blobs, save_blobs, seal_blob, write_blob
+from model_checkpoint.testing.store_maker import StoreMaker
 
 
-class LinkSuite:
+class LinkSuite(StoreMaker):
     """What a store owes to files that several checkpoints share."""
-
-    def make_store(self, folder: Path) -> Store:
-        """Return a store on a place that belongs to ``folder``; the same place for the same folder."""
-        raise NotImplementedError("a suite for a store says how to make one")
 
     @pytest.fixture
     def store(self, tmp_path: Path) -> Store:
@@ -34,9 +31,7 @@ class LinkSuite:
         """Publish a checkpoint that shares one file and has one of its own."""
         stage = store.stage(name, attempt)
         assert self.link(store, stage, f"x-{attempt}")
-        writer = stage.create(f"z-{attempt}", 5)
-        write_blob(writer, b"three")
-        writer.seal()
+        seal_blob(stage, f"z-{attempt}", b"three")
         files = {f"x-{attempt}": b"one" * 5000, f"z-{attempt}": b"three"}
         obsolete = [file for file in store.files(name) if file != "manifest.json"] if replace else []
         stage.publish(blob_manifest(name, attempt, files), replace=replace, obsolete=obsolete)
@@ -67,9 +62,7 @@ class LinkSuite:
         """They are written into the manifest before it is published."""
         stage = store.stage("step-2", "a2")
         self.link(store, stage)
-        writer = stage.create("z-a2", 5)
-        write_blob(writer, b"three")
-        writer.seal()
+        seal_blob(stage, "z-a2", b"three")
 
         before = stage.stamps()
         stage.publish(blob_manifest("step-2", "a2", {}))
@@ -119,9 +112,7 @@ class LinkSuite:
 
         assert not linked
         assert stage.stamps() == {}
-        writer = stage.create("x-a2", 3)
-        write_blob(writer, b"new")
-        writer.seal()
+        seal_blob(stage, "x-a2", b"new")
         stage.publish(blob_manifest("step-2", "a2", {"x-a2": b"new"}))
         assert load_blobs(store, "step-2") == {"x-a2": b"new"}
         assert load_blobs(store, "step-1")["x-a1"] == b"one" * 5000

@@ -9,7 +9,7 @@ import pytest
 from model_checkpoint.errors import CheckpointNotFound, StorageFailure, UnsafeName
 from model_checkpoint.options import Graces
 from model_checkpoint.storage.contract.store import Mending, Store
-from model_checkpoint.testing.blobs import AT_ONCE, blob_manifest, load_blobs, save_blobs, stage_blobs, write_blob
+from model_checkpoint.testing.blobs import AT_ONCE, blob_manifest, load_blobs, save_blobs, seal_blob, stage_blobs
 
 FILES = {"x-a1": b"one" * 5000, "y-a1": b"two"}
 DAMAGED = {"x-a1": b"0ne" * 5000, "y-a1": b"two"}
@@ -22,9 +22,7 @@ class MendSuite:
         """Bring files on their way into step-1."""
         mending = store.mend("step-1", attempt)
         for file, data in files.items():
-            writer = mending.create(file, len(data))
-            write_blob(writer, data)
-            writer.seal()
+            seal_blob(mending, file, data)
         return mending
 
     def save_damaged(self, store: Store) -> bytes:

@@ -11,14 +11,11 @@ from model_checkpoint.storage.contract.sidecars import SidecarKeeper, sidecars_o
 from model_checkpoint.storage.contract.stamping import stamp_all
 from model_checkpoint.storage.contract.store import Store
 from model_checkpoint.testing.blobs import AT_ONCE, save_blobs
+from model_checkpoint.testing.store_maker import StoreMaker
 
 
-class SidecarSuite:
+class SidecarSuite(StoreMaker):
     """What a store owes to the small values it keeps."""
-
-    def make_store(self, folder: Path) -> Store:
-        """Return a store on a place that belongs to ``folder``; the same place for the same folder."""
-        raise NotImplementedError("a suite for a store says how to make one")
 
     @pytest.fixture
     def store(self, tmp_path: Path) -> Store:

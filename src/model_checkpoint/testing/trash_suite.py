@@ -13,14 +13,11 @@ from model_checkpoint.errors import CheckpointNotFound, StepExists
 from model_checkpoint.options import Graces
 from model_checkpoint.storage.contract.store import Store
 from model_checkpoint.testing.blobs import AT_ONCE, blob_manifest, load_blobs, save_blobs, stage_blobs
+from model_checkpoint.testing.store_maker import StoreMaker
 
 
-class TrashSuite:
+class TrashSuite(StoreMaker):
     """What a store owes to what was deleted, and to attempts that are alive."""
-
-    def make_store(self, folder: Path) -> Store:
-        """Return a store on a place that belongs to ``folder``; the same place for the same folder."""
-        raise NotImplementedError("a suite for a store says how to make one")
 
     @pytest.fixture
     def store(self, tmp_path: Path) -> Store:

@@ -27,6 +27,7 @@ from model_checkpoint.distributed.storing.keyed_store import KeyedStore
 from model_checkpoint.errors import OptionInvalid, RootNotShared, StorageFailure
 from model_checkpoint.options import Graces
 from model_checkpoint.storage.local.store import LocalStore
+from model_checkpoint.testing.blobs import seal_blob
 from model_checkpoint.testing.link_suite import LinkSuite
 from model_checkpoint.testing.sidecar_suite import SidecarSuite
 from model_checkpoint.testing.store_suite import StoreSuite
@@ -197,9 +198,7 @@ def test_what_dead_saves_and_deletions_left_is_swept():
         checkpoint.save({"w": np.ones(9)}, {"m": 1}, SaveOptions(checkpoint_prefix=prefix))
     checkpoint.delete_checkpoint("a")
     dead = KeyedStore(storage).stage("c", "dead")
-    writer = dead.create("x-dead", 3)
-    writer.write(0, memoryview(b"abc"))
-    writer.seal()
+    seal_blob(dead, "x-dead", b"abc")
     keyed_attempt._living.clear()  # as in the next process
 
     kept = store.sweep(Graces())
@@ -254,9 +253,7 @@ def test_a_dead_save_is_carried_out_if_that_was_decided_and_given_up_if_not(monk
     store = KeyedStore(storage)
     undecided, decided = store.stage_shared("a", "attempt-a"), store.stage_shared("b", "attempt-b")
     for one in (undecided, decided):
-        writer = one.create("file", 3)
-        writer.write(0, memoryview(b"abc"))
-        writer.seal()
+        seal_blob(one, "file", b"abc")
     with monkeypatch.context() as stopped:
         stopped.setattr(keyed_attempt, "place", lambda *args: (_ for _ in ()).throw(InterruptedError("stopped")))
         with pytest.raises(InterruptedError, match="stopped"):
@@ -279,9 +276,7 @@ def test_a_dead_overwrite_that_was_decided_does_not_replace_what_was_saved_since
 
     def published(attempt, content):
         begun = store.stage_shared("x", attempt)
-        writer = begun.create("file", len(content))
-        writer.write(0, memoryview(content))
-        writer.seal()
+        seal_blob(begun, "file", content)
         begun.publish(content, replace=True)
 
     published("attempt-1", b"first")

@@ -3,14 +3,13 @@
 from datetime import timedelta
 
 from model_checkpoint.distributed.storing import keyed_attempt
+from model_checkpoint.testing.blobs import seal_blob
 
 
 def put(attempt, **files):
     """Files of an attempt, sealed."""
     for file, data in files.items():
-        writer = attempt.create(file, len(data))
-        writer.write(0, memoryview(data))
-        writer.seal()
+        seal_blob(attempt, file, data)
     return attempt
 
 

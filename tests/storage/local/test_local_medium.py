@@ -11,7 +11,7 @@ from model_checkpoint.errors import DiskFull, PermissionRefused, StorageFailure
 from model_checkpoint.storage import LocalStore
 from model_checkpoint.storage.local.syscalls import Syscalls
 from model_checkpoint.testing import Fault, FaultyCalls, Kind
-from model_checkpoint.testing.blobs import load_blobs, save_blobs, write_blob
+from model_checkpoint.testing.blobs import load_blobs, save_blobs, seal_blob
 
 
 @pytest.fixture
@@ -152,9 +152,7 @@ def test_a_root_below_a_file_is_refused(tmp_path):
 
 def test_an_unaligned_tail_is_cut_to_the_announced_size(store, tmp_path):
     stage = store.stage("step-1", "a1")
-    writer = stage.create("x", 4097)
-    write_blob(writer, b"z" * 4097)
-    writer.seal()
+    seal_blob(stage, "x", b"z" * 4097)
     stage.publish(b"m")
 
     assert (tmp_path / "runs/checkpoints/step-1/x").read_bytes() == b"z" * 4097

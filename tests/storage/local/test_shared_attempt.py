@@ -10,21 +10,15 @@ from model_checkpoint.storage.local import shared_attempt
 from model_checkpoint.storage.local.store import LocalStore
 from model_checkpoint.storage.local.syscalls import Syscalls
 from model_checkpoint.storage.memory import InMemoryStore
-from model_checkpoint.testing.blobs import blob_manifest
-
-
-def write(attempt, file, data):
-    writer = attempt.create(file, len(data))
-    writer.write(0, memoryview(data))
-    writer.seal()
+from model_checkpoint.testing.blobs import blob_manifest, seal_blob
 
 
 def staged(store, name, attempt):
     """An attempt to which two ranks have written, ready to be published."""
     leader = store.stage_shared(name, attempt)
     other = store.join(name, attempt)
-    write(leader, f"r0-{attempt}", b"of rank 0")
-    write(other, f"r1-{attempt}", b"of rank 1")
+    seal_blob(leader, f"r0-{attempt}", b"of rank 0")
+    seal_blob(other, f"r1-{attempt}", b"of rank 1")
     files = {f"r0-{attempt}": b"of rank 0", f"r1-{attempt}": b"of rank 1"}
     return leader, blob_manifest(name, attempt, files)
 
@@ -184,7 +178,7 @@ def test_a_rank_reads_what_it_has_sealed_before_anything_is_published(store):
     other = store.join("step-1", "a1")
     found = []
     for attempt, data in ((leader, b"of rank 0"), (other, b"of rank 1!")):
-        write(attempt, "r-a1" if attempt is leader else "s-a1", data)
+        seal_blob(attempt, "r-a1" if attempt is leader else "s-a1", data)
         reader = attempt.open("r-a1" if attempt is leader else "s-a1")
         buffer = bytearray(reader.size)
         reader.read_into(0, memoryview(buffer))
@@ -197,7 +191,7 @@ def test_a_rank_reads_what_it_has_sealed_before_anything_is_published(store):
 def test_of_an_attempt_that_is_over_nothing_is_read(store):
     leader = store.stage_shared("step-1", "a1")
     other = store.join("step-1", "a1")
-    write(other, "r1-a1", b"of rank 1")
+    seal_blob(other, "r1-a1", b"of rank 1")
     other.abort()
     leader.abort()
 

@@ -2,12 +2,12 @@
 
 import pytest
 from obstore.store import MemoryStore
-from tests.storage.objects.bucket_files import keys, put
+from tests.storage.objects.bucket_files import keys
 
 from model_checkpoint.errors import CheckpointNotFound, StorageFailure, UnsafeName
 from model_checkpoint.storage import ObjectStore
 from model_checkpoint.storage.objects.requests.bucket import Address, Bucket
-from model_checkpoint.testing.blobs import blob_manifest, load_blobs, save_blobs, write_blob
+from model_checkpoint.testing.blobs import blob_manifest, load_blobs, save_blobs, seal_blob
 
 FILES = {"x-a1": b"one", "index.json": b"two"}
 
@@ -28,7 +28,7 @@ def test_a_repaired_file_takes_its_place_and_the_old_one_is_kept(client, store):
     client.put("root/checkpoints/step-1/index.json~a1", b"spoiled")
     mending = store.mend("step-1", "m1")
 
-    put(mending, "index.json", b"two")
+    seal_blob(mending, "index.json", b"two")
     assert mending.finish(over=store.read_manifest("step-1"))
 
     assert load_blobs(store, "step-1") == FILES
@@ -45,8 +45,8 @@ def test_a_lost_file_comes_back_under_the_name_it_had(client, store):
     client.delete("root/checkpoints/step-1/index.json~a1")
     client.delete("root/checkpoints/step-1/x-a1")
     mending = store.mend("step-1", "m1")
-    put(mending, "index.json", b"two")
-    put(mending, "x-a1", b"one")
+    seal_blob(mending, "index.json", b"two")
+    seal_blob(mending, "x-a1", b"one")
 
     assert mending.finish(over=store.read_manifest("step-1"))
 
@@ -71,8 +71,8 @@ def test_a_repair_copies_only_the_file_that_is_meant(store):
 
 def test_files_of_a_repair_that_nobody_needs_any_more_are_removed(client, store):
     mending = store.mend("step-1", "m1")
-    put(mending, "new-m1", b"parity")
-    put(mending, "x-a1", b"one")
+    seal_blob(mending, "new-m1", b"parity")
+    seal_blob(mending, "x-a1", b"one")
 
     assert not mending.finish(over=b"another version")
 
@@ -96,7 +96,7 @@ def test_a_repair_with_an_open_file_is_not_finished(client, store):
 @pytest.mark.parametrize("deleted", [False, True], ids=["replaced", "deleted"])
 def test_a_file_that_no_version_needs_goes_when_the_repair_comes_too_late(client, store, deleted):
     mending = store.mend("step-1", "m1")
-    put(mending, "more-m1", b"for a version that is gone")
+    seal_blob(mending, "more-m1", b"for a version that is gone")
     if deleted:
         store.discard("step-1")
 
@@ -108,8 +108,7 @@ def test_a_file_that_no_version_needs_goes_when_the_repair_comes_too_late(client
 def test_stamps_of_many_are_those_of_each_while_somebody_stages_files_beside_them(store):
     save_blobs(store, "step-2", {"x-b1": b"two"}, attempt="b1")
     stage = store.stage("step-1", "a2")
-    write_blob(writer := stage.create("x-a2", 5), b"later")
-    writer.seal()
+    seal_blob(stage, "x-a2", b"later")
 
     found = dict(store.stamp_all(["step-1", "step-2", "step-3"]))
 

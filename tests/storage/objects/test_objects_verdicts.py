@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 from obstore.store import MemoryStore
-from tests.storage.objects.bucket_files import keys, put
+from tests.storage.objects.bucket_files import keys
 
 from model_checkpoint.errors import (
     CheckpointNotFound,
@@ -20,7 +20,7 @@ from model_checkpoint.storage.contract.sidecars import SIDECAR_BYTES, seal
 from model_checkpoint.storage.objects.folder import DeletedFiles
 from model_checkpoint.storage.objects.joint_attempt import AttemptVerdict
 from model_checkpoint.storage.objects.requests.keys import RECORD, deleted_key
-from model_checkpoint.testing.blobs import AT_ONCE, blob_manifest, load_blobs, save_blobs
+from model_checkpoint.testing.blobs import AT_ONCE, blob_manifest, load_blobs, save_blobs, seal_blob
 
 FILES = {"x-a1": b"one" * 50, "y-a1": b"two"}
 LATER = Graces(local=0.0, foreign=0.0, trash=3600.0)
@@ -39,8 +39,8 @@ def store(client):
 def shared(store, name="step-1", attempt="a1"):
     """An attempt to which two ranks have written; rank 0's, the other's, and the manifest of both."""
     leader, other = store.stage_shared(name, attempt), store.join(name, attempt)
-    put(leader, f"r0-{attempt}", b"of rank 0")
-    put(other, "index.json", b"of rank 1")
+    seal_blob(leader, f"r0-{attempt}", b"of rank 0")
+    seal_blob(other, "index.json", b"of rank 1")
     return leader, other, blob_manifest(name, attempt, {f"r0-{attempt}": b"of rank 0", "index.json": b"of rank 1"})
 
 
@@ -219,7 +219,7 @@ def test_files_of_deleted_versions_and_of_attempts_at_work_are_no_part_of_a_chec
     store.discard("step-1")
     save_blobs(store, "step-1", {"x-a2": b"new"}, attempt="a2")
     stage = store.stage("step-1", "a3")
-    put(stage, "x-a3", b"not yet")
+    seal_blob(stage, "x-a3", b"not yet")
 
     gone = store.discard("step-1")
 
@@ -330,7 +330,7 @@ def test_a_value_that_is_too_large_is_an_error_in_its_place(client, store):
 
 def test_an_attempt_that_is_given_up_leaves_nothing(client, store):
     stage = store.stage("step-1", "a1")
-    put(stage, "x-a1", b"abc")
+    seal_blob(stage, "x-a1", b"abc")
 
     stage.abort()
 

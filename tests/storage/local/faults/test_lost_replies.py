@@ -9,7 +9,7 @@ from tests.storage.local.faults.failing_calls import left
 
 from model_checkpoint.errors import DurabilityUnknown, LimitExceeded, StorageFailure, UnsafeName
 from model_checkpoint.storage.contract.sidecars import SIDECAR_BYTES, sidecars_of
-from model_checkpoint.testing.blobs import AT_ONCE, blob_manifest, load_blobs, write_blob
+from model_checkpoint.testing.blobs import AT_ONCE, blob_manifest, load_blobs, seal_blob
 
 # --- small values ----------------------------------------------------------------------------------------------------
 
@@ -148,9 +148,7 @@ def test_a_room_that_cannot_be_made_is_told(store, calls):
 def shared(store):
     leader, other = store.stage_shared("step-1", "a1"), store.join("step-1", "a1")
     for attempt, file in ((leader, "r0-a1"), (other, "r1-a1")):
-        writer = attempt.create(file, 3)
-        write_blob(writer, b"abc")
-        writer.seal()
+        seal_blob(attempt, file, b"abc")
     return leader, other
 
 

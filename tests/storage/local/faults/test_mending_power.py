@@ -6,7 +6,7 @@ from tests.ground.disks.model_disk import ModelDisk
 from model_checkpoint.errors import CheckpointException
 from model_checkpoint.options import Graces
 from model_checkpoint.storage import LocalStore
-from model_checkpoint.testing.blobs import blob_manifest, save_blobs, stage_blobs, write_blob
+from model_checkpoint.testing.blobs import blob_manifest, save_blobs, seal_blob, stage_blobs
 
 ROOT, TARGET = "/data/runs", "/data/runs/checkpoints/step-1"
 RIGHT = {"x-a1": b"right" * 10, "y-a1": b"o"}
@@ -37,9 +37,7 @@ def damaged(*, links=True, manifest=GOOD):
 
 def mend(store, *, manifest=None):
     mending = store.mend("step-1", "m1")
-    writer = mending.create("x-a1", len(RIGHT["x-a1"]))
-    write_blob(writer, RIGHT["x-a1"])
-    writer.seal()
+    seal_blob(mending, "x-a1", RIGHT["x-a1"])
     assert mending.finish(over=store.read_manifest("step-1"), manifest=manifest)
 
 

@@ -11,7 +11,7 @@ from model_checkpoint.options import Graces
 from model_checkpoint.storage import open_store
 from model_checkpoint.storage.local.store import LocalStore
 from model_checkpoint.storage.local.syscalls import Syscalls
-from model_checkpoint.testing.blobs import AT_ONCE, blob_manifest, load_blobs, save_blobs, write_blob
+from model_checkpoint.testing.blobs import AT_ONCE, blob_manifest, load_blobs, save_blobs, seal_blob
 
 FILES = {"x-a1": b"one" * 50, "y-a1": b"two"}
 
@@ -112,9 +112,7 @@ def test_what_is_purged_on_a_full_disk_cannot_come_back(store, calls, tmp_path):
 def dead(store):
     """An attempt whose owner is gone."""
     stage = store.stage("step-9", "a9")
-    writer = stage.create("x-a9", 3)
-    write_blob(writer, b"abc")
-    writer.seal()
+    seal_blob(stage, "x-a9", b"abc")
     stage._lock.leave()
 
 

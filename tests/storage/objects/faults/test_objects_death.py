@@ -20,11 +20,9 @@ FULL_LIFE = Graces()
 DYING = """
 import os, sys
 from model_checkpoint.storage import open_store
-from model_checkpoint.testing.blobs import write_blob
+from model_checkpoint.testing.blobs import seal_blob
 stage = open_store(sys.argv[1]).stage("step-1", "deadbeef" * 4)
-small = stage.create("small-" + "deadbeef" * 4, 5)
-write_blob(small, b"small")
-small.seal()
+seal_blob(stage, "small-" + "deadbeef" * 4, b"small")
 large = stage.create("large-" + "deadbeef" * 4, 64 << 20)
 large.write(0, memoryview(bytes(20 << 20)))
 import time
