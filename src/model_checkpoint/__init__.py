@@ -31,7 +31,7 @@ coordination   what lets ranks talk.
 events         how lower rooms report.
 flushing       what a path names is on the medium.
 forks          what a forked child must find fresh.
-name_lists     how many names a message tells.
+name_lists     which names a message tells, and how many.
 notebook_html  how values look in a notebook.
 errors         what can go wrong, where, and the next step.
 """

@@ -147,7 +147,7 @@ def test_methods_are_decorated_like_functions(manager):
 
 
 def test_a_mark_with_a_misspelt_event_is_refused_where_it_is_written():
-    with pytest.raises(HookInvalid, match=r"Did you mean AFTER_CHECKPOINT_SAVE\?"):
+    with pytest.raises(HookInvalid, match=r"Did you mean 'AFTER_CHECKPOINT_SAVE'\?"):
         hook_handler(["after_checkpoint_saved"])
     with pytest.raises(HookInvalid, match="events are a list"):
         hook_handler("after_checkpoint_save")

@@ -31,7 +31,7 @@ def with_method(name):
     ],
 )
 def test_a_misspelt_method_is_refused_with_the_right_name(manager, name, hint):
-    with pytest.raises(HookInvalid, match=rf"Misspelt\.{name} would never be called. Did you mean {hint}\?"):
+    with pytest.raises(HookInvalid, match=rf"Misspelt\.{name} would never be called. Did you mean '{hint}'\?"):
         manager.register_hook(with_method(name))
     assert manager.list_hooks() == []
 
@@ -128,7 +128,7 @@ def test_two_objects_of_a_class_need_names_of_their_own(manager):
 def test_a_name_nobody_has_is_told_with_a_likely_one(manager, verb):
     manager.register_hook("uploader", print, [SAVE])
 
-    with pytest.raises(HookUnknown, match=r"no hook is called 'upload'. Did you mean uploader"):
+    with pytest.raises(HookUnknown, match=r"no hook is called 'upload'. Did you mean 'uploader'"):
         getattr(manager, verb)("upload")
 
 

@@ -117,7 +117,7 @@ class HookManager:
             Traceback (most recent call last):
             ...
             model_checkpoint.hooks.errors.HookInvalid: hook 'tell': 'after_checkpoint_sav' is no event. Did you mean
-            AFTER_CHECKPOINT_SAVE?
+            'AFTER_CHECKPOINT_SAVE'?
         """
         if self._closed:
             raise HookManagerClosed(f"hook {name!r} was not registered: this manager is closed. Make another one.")

@@ -12,10 +12,10 @@ import operator
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 from model_checkpoint.errors import ExpressionInvalid
+from model_checkpoint.name_lists import did_you_mean
 
 MINIMISED = ("loss", "error", "perplexity")
 
@@ -239,10 +239,9 @@ class _Parser:
 
     def _function(self, name: _Token) -> Operand:
         if name.text not in _FUNCTIONS:
-            near = get_close_matches(name.text, _FUNCTIONS, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
+            hint = f"{did_you_mean(name.text, _FUNCTIONS, '')} Got one".lstrip()
             raise self._complaint(
-                f"there is no function {name.text!r}, only {', '.join(_FUNCTIONS)}.{hint} Got one", at=name.at
+                f"there is no function {name.text!r}, only {', '.join(_FUNCTIONS)}. {hint}", at=name.at
             )
         function, least = _FUNCTIONS[name.text]
         operands = [self._deeper(self._sum)]
@@ -292,10 +291,10 @@ class _Parser:
         token, position = self._next, self._next.at if at is None else at
         got = "the end" if token.kind == "end" else repr(token.text)
         place = f" at character {position + 1}" + (f", got {got}" if at is None else "")
-        near = get_close_matches(self._text.strip(), list(self._known), n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else " Names with other characters are written in `backticks`."
+        backticks = "Names with other characters are written in `backticks`."
+        hint = did_you_mean(self._text.strip(), self._known, backticks)
         raise ExpressionInvalid(
-            f"{self._text!r}: {what}{place}.{hint}\n  {self._text}\n  {' ' * position}^", at=position
+            f"{self._text!r}: {what}{place}. {hint}\n  {self._text}\n  {' ' * position}^", at=position
         )
 
 

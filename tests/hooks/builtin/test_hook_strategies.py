@@ -208,7 +208,7 @@ def test_a_difference_below_the_threshold_is_none_and_the_newer_stays():
         ({"max_checkpoints": 0}, "max_checkpoints is at least 1"),
         ({"min_improvement_threshold": -1}, "min_improvement_threshold is not below 0"),
         ({"max_storage_gb": 0}, "max_storage_gb is above 0"),
-        ({"retention_strategy": "time_base"}, "Did you mean time_based"),
+        ({"retention_strategy": "time_base"}, "Did you mean 'time_based'"),
     ],
 )
 def test_retention_refuses_what_it_cannot_do(options, words):

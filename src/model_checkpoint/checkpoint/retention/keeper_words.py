@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from difflib import get_close_matches
 
 from model_checkpoint.checkpoint.retention import keepers
 from model_checkpoint.checkpoint.retention.candidate_order import Keeper
 from model_checkpoint.checkpoint.retention.interval_keepers import KeepEvery, KeepLadder
 from model_checkpoint.checkpoint.retention.metric_keepers import KeepBest, KeepPareto
 from model_checkpoint.errors import OptionInvalid
+from model_checkpoint.name_lists import did_you_mean
 
 _TIMES = ("hour", "day", "week", "month")
 
@@ -29,9 +29,8 @@ def parse_keeper(text: str) -> Keeper:
     kind, _, rest = text.partition(":")
     make = _WORDS.get(kind)
     if make is None:
-        near = get_close_matches(kind, _WORDS, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise OptionInvalid(f"{text!r}: there is no keeper {kind!r}, only {', '.join(_WORDS)}.{hint}")
+        known = f"{text!r}: there is no keeper {kind!r}, only {', '.join(_WORDS)}. "
+        raise OptionInvalid(f"{known}{did_you_mean(kind, _WORDS, '')}".rstrip())
     try:
         return make(rest)
     except (ValueError, TypeError) as error:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from model_checkpoint.cli.errors import CatalogMissing
 from model_checkpoint.database.values.file_urls import SQLITE_FILE, file_of, file_url
 from model_checkpoint.errors import WrongReference
+from model_checkpoint.name_lists import did_you_mean
 
 if TYPE_CHECKING:  # most verbs ask no catalog
     from model_checkpoint.database.local.catalog_reader import CatalogReader
@@ -90,8 +90,7 @@ def run_called(runs: Sequence[Experiment], word: str, where: str) -> Experiment:
     hits = [run for run in runs if run.id.startswith(word)]
     if len(hits) == 1:
         return hits[0]
-    near = get_close_matches(word, [run.name for run in runs], n=1)
-    hint = f"Did you mean {near[0]!r}?" if near else "`mckpt experiments` lists them."
+    hint = did_you_mean(word, [run.name for run in runs], "`mckpt experiments` lists them.")
     told = f"{len(hits)} runs begin with {word!r}" if hits else f"no run {word!r}"
     raise WrongReference(f"{where}: {told}. {hint}")
 
@@ -105,7 +104,6 @@ def metrics_called(known: Sequence[str], asked: Sequence[str], run: str) -> list
     """
     for name in asked:
         if name not in known:
-            near = get_close_matches(name, known, n=1)
-            hint = f"Did you mean {near[0]!r}?" if near else f"There are {', '.join(known) or 'none'}."
+            hint = did_you_mean(name, known, f"There are {', '.join(known) or 'none'}.")
             raise WrongReference(f"run {run!r}: no metric {name!r} was logged. {hint}")
     return list(dict.fromkeys(asked))

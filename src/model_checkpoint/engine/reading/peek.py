@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import Any
 
 from model_checkpoint.engine.common.info import path_of
 from model_checkpoint.engine.root.listing import load_manifest
 from model_checkpoint.engine.root.refs import Reference, choose_one
 from model_checkpoint.errors import WrongReference
+from model_checkpoint.name_lists import did_you_mean
 from model_checkpoint.plan import Index
 from model_checkpoint.tree.nodes.walk import arrays
 from model_checkpoint.tree.values.plain import plain_values, shorten
@@ -32,6 +32,5 @@ def peek(ref: Reference, leaf: str, index: Index = ...) -> Any:
         from model_checkpoint.engine.reading.slices import load_slice  # brings NumPy
 
         return load_slice(store, leaf, index, name=found.name, framework="numpy")
-    near = get_close_matches(leaf, [*values, *tensors], n=1)
-    hint = f"Did you mean {near[0]!r}?" if near else "`mckpt show --tensors` lists its tensors."
+    hint = did_you_mean(leaf, [*values, *tensors], "`mckpt show --tensors` lists its tensors.")
     raise WrongReference(f"{where}: no {'tensor' if leaf in values else 'leaf'} {leaf!r} in it. {hint}", where)

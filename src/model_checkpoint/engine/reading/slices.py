@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from difflib import get_close_matches
 from math import prod
 from typing import Any
 
@@ -19,6 +18,7 @@ from model_checkpoint.engine.root.listing import load_manifest
 from model_checkpoint.engine.root.refs import Reference, choose_one
 from model_checkpoint.errors import WrongReference
 from model_checkpoint.manifest import Entry, Manifest
+from model_checkpoint.name_lists import did_you_mean
 from model_checkpoint.options import LayoutLimits
 from model_checkpoint.plan import Box, Index, Spans, box_of, parts_of
 from model_checkpoint.tree.arrays.array_ref import c_strides
@@ -84,8 +84,7 @@ def _view_of(manifest: Manifest, tensor: str, where: str, framework: str | None)
     nodes = dict(arrays(manifest.tree))
     node = nodes.get(tensor)
     if node is None:
-        near = get_close_matches(tensor, list(nodes), n=1)
-        hint = f"Did you mean {near[0]!r}?" if near else "`mckpt show` lists its tensors."
+        hint = did_you_mean(tensor, nodes, "`mckpt show` lists its tensors.")
         raise WrongReference(f"{where}: no tensor {tensor!r} in it. {hint}", where)
     builder = Builder(manifest.entries, framework=framework)
     memory = builder.memory(node, tensor)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from itertools import islice
 from typing import TYPE_CHECKING, Any, overload
 
@@ -35,7 +34,7 @@ from model_checkpoint.manifest import (
     decode_summary,
     unpack,
 )
-from model_checkpoint.name_lists import some_of
+from model_checkpoint.name_lists import did_you_mean, some_of
 from model_checkpoint.performance.gc_pause import collector_paused
 from model_checkpoint.plan import is_newer, newest_first, rank_by_age, sort_names, step_name, told_step
 from model_checkpoint.storage.contract.store import Store, read_manifests
@@ -390,6 +389,5 @@ def unmeasured(ranking: Ranking, metrics: Sequence[Mapping[str, Any]]) -> str:
     missing = [name for name in ranking.criteria[0].names if name not in known]
     if not missing:
         return f"no checkpoint has a number for {ranking.criteria[0].text}; NaN is never best."
-    near = get_close_matches(missing[0], known, n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else " Save with metrics={...} to choose by them."
-    return f"no checkpoint has a metric {missing[0]!r}; known: {some_of(known)}.{hint}"
+    hint = did_you_mean(missing[0], known, "Save with metrics={...} to choose by them.")
+    return f"no checkpoint has a metric {missing[0]!r}; known: {some_of(known)}. {hint}"

@@ -12,7 +12,8 @@ from model_checkpoint.hooks.base_hook import BaseHook
 from model_checkpoint.hooks.decorators import HookMark, mark_of
 from model_checkpoint.hooks.errors import HookInvalid
 from model_checkpoint.hooks.registering.subscriptions import Handler, HookChoices, Subscription, subscription
-from model_checkpoint.hooks.values.hook_event import HookEvent, did_you_mean, event_named
+from model_checkpoint.hooks.values.hook_event import HookEvent, event_named
+from model_checkpoint.name_lists import did_you_mean
 
 Events = Collection[HookEvent | str] | None
 
@@ -139,7 +140,7 @@ def _refuse_if_misspelt(hook: str, source: object, name: str) -> None:
     """Refuse ``on_before_checkpoint_sav`` and ``before_checkpoint_save``; other methods are the hook's own business."""
     where = f"hook {hook!r}: {type(source).__name__}.{name} would never be called."
     if f"on_{name}" in _EVENT_OF_METHOD:
-        raise HookInvalid(f"{where} Did you mean on_{name}?")
+        raise HookInvalid(f"{where} Did you mean 'on_{name}'?")
     if name.startswith("on_"):
         raise HookInvalid(f"{where} {did_you_mean(name, _KNOWN)}")
 

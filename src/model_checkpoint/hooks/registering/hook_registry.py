@@ -8,7 +8,8 @@ from dataclasses import replace
 from model_checkpoint import forks
 from model_checkpoint.hooks.errors import HookInvalid, HookUnknown
 from model_checkpoint.hooks.registering.subscriptions import HookRegistration, Subscription
-from model_checkpoint.hooks.values.hook_event import HookEvent, did_you_mean
+from model_checkpoint.hooks.values.hook_event import HookEvent
+from model_checkpoint.name_lists import did_you_mean
 
 
 class HookRegistry:
@@ -39,7 +40,7 @@ class HookRegistry:
         try:
             return self._hooks[name]
         except KeyError:
-            hint = did_you_mean(name, list(self._hooks)) if self._hooks else "No hook is registered."
+            hint = did_you_mean(name, self._hooks) if self._hooks else "No hook is registered."
             raise HookUnknown(f"no hook is called {name!r}. {hint}") from None
 
     def add(self, registration: HookRegistration) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from enum import Enum, IntEnum
 
 from model_checkpoint.hooks.errors import HookInvalid
+from model_checkpoint.name_lists import did_you_mean
 
 
 class HookEvent(Enum):
@@ -75,23 +75,10 @@ def event_named(event: HookEvent | str) -> HookEvent:
         Traceback (most recent call last):
         ...
         model_checkpoint.hooks.errors.HookInvalid: 'before_checkpoint_sav' is no event. Did you mean
-        BEFORE_CHECKPOINT_SAVE?
+        'BEFORE_CHECKPOINT_SAVE'?
     """
     if isinstance(event, HookEvent):
         return event
     if isinstance(event, str) and event.upper() in HookEvent.__members__:
         return HookEvent[event.upper()]
-    raise HookInvalid(f"{event!r} is no event. {did_you_mean(str(event).upper(), list(HookEvent.__members__))}")
-
-
-def did_you_mean(word: str, known: list[str]) -> str:
-    """The sentence that leads from a misspelt word to the right one, or to all of them.
-
-    Example:
-        >>> did_you_mean("on_eror", ["on_error", "on_init"])
-        'Did you mean on_error?'
-        >>> did_you_mean("zzz", ["a", "b"])
-        'There are: a, b.'
-    """
-    close = get_close_matches(word, known, n=1)
-    return f"Did you mean {close[0]}?" if close else f"There are: {', '.join(known)}."
+    raise HookInvalid(f"{event!r} is no event. {did_you_mean(str(event).upper(), HookEvent.__members__)}")

@@ -8,7 +8,7 @@ from typing import Any
 
 from model_checkpoint.hooks.builtin.strategies.catalog_protocol import StrategyCheckpoint
 from model_checkpoint.hooks.errors import HookInvalid
-from model_checkpoint.hooks.values.hook_event import did_you_mean
+from model_checkpoint.name_lists import did_you_mean
 
 MILESTONES = (1, 5, 10, 25, 50, 100)
 Order = Callable[[StrategyCheckpoint], tuple[Any, ...]]
@@ -81,7 +81,7 @@ def check_strategy(strategy: str) -> str:
         >>> check_strategy("hybird")
         Traceback (most recent call last):
         ...
-        model_checkpoint.hooks.errors.HookInvalid: retention_strategy 'hybird' does not exist. Did you mean hybrid?
+        model_checkpoint.hooks.errors.HookInvalid: retention_strategy 'hybird' does not exist. Did you mean 'hybrid'?
     """
     known = ["performance_based", "time_based", "epoch_based", "hybrid"]
     if strategy not in known:
