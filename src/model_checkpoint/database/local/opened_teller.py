@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager
 
 from model_checkpoint.database.local.catalog_teller import CatalogTeller
-from model_checkpoint.database.local.local_file import LocalFile, is_as_we_know_it
 from model_checkpoint.database.local.local_teller import LocalTeller
-from model_checkpoint.database.values.file_urls import file_of
+from model_checkpoint.database.local.opened_reader import opened
 
 
-@contextmanager
-def open_teller(database_url: str, *, auto_migrate: bool = False) -> Iterator[CatalogTeller]:
+def open_teller(database_url: str, *, auto_migrate: bool = False) -> AbstractContextManager[CatalogTeller]:
     """A catalog to tell of what was done to a root; an older schema is told, not changed, unless ``auto_migrate``.
 
     Example:
@@ -26,11 +23,4 @@ def open_teller(database_url: str, *, auto_migrate: bool = False) -> Iterator[Ca
         ...     type(teller).__name__, teller.mark_deleted("c1"), teller.get_checkpoint("c1").state
         ('LocalTeller', True, 'deleted')
     """
-    if is_as_we_know_it(database_url):
-        with closing(LocalFile(file_of(database_url), writable=True)) as file:
-            yield LocalTeller(file)
-        return
-    from model_checkpoint.database.connection_classes import open_catalog
-
-    with open_catalog(database_url, auto_migrate=auto_migrate) as connection:
-        yield connection
+    return opened(database_url, LocalTeller, writable=True, auto_migrate=auto_migrate)
