@@ -10,7 +10,7 @@ from model_checkpoint.api.jobs.job_runner import JobRunner, ServerJob
 from model_checkpoint.api.library.result_cache import ResultCache
 from model_checkpoint.api.reading.checkpoint_detail import part_of
 from model_checkpoint.database import Checkpoint
-from model_checkpoint.database.values.cursors import cursor_of, read_cursor
+from model_checkpoint.database.values.cursors import cursor_of, read_cursor, sort_word
 from model_checkpoint.engine.reading.tensor_reader import TensorReader
 from model_checkpoint.errors import CheckpointException, OptionInvalid
 from model_checkpoint.storage.locate import open_store
@@ -82,9 +82,7 @@ def _told(figures: NumberFigures | None) -> dict[str, Any]:
 
 def tensor_page(lines: list[dict[str, Any]], *, text: str, sort: str, limit: int, cursor: str) -> dict[str, Any]:
     """Some of the tensors: those whose name has ``text``, in the order of ``sort``."""
-    word, falling = sort.removeprefix("-"), sort.startswith("-")
-    if word not in SORTS:
-        raise OptionInvalid(f"sort: must be one of {', '.join(SORTS)}, or one of them with a minus, got {sort!r}.")
+    word, falling = sort_word(sort, SORTS)
     chosen = [one for one in lines if text.lower() in one["name"].lower()]
     chosen.sort(key=lambda one: (_rank(one[word]), one["name"]), reverse=falling)
     start = 0

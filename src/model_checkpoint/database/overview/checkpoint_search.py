@@ -12,9 +12,8 @@ from model_checkpoint.database.catalog.catalog_part import CatalogPart, in_lists
 from model_checkpoint.database.models import CheckpointRow, EdgeRow, table_of
 from model_checkpoint.database.records import COMMITTED, Checkpoint, CheckpointPlace, Page
 from model_checkpoint.database.values.checkpoint_scores import FLAGS
-from model_checkpoint.database.values.cursors import cursor_of, read_cursor
+from model_checkpoint.database.values.cursors import cursor_of, read_cursor, sort_word
 from model_checkpoint.database.values.row_records import checkpoint_of
-from model_checkpoint.errors import OptionInvalid
 
 SortWord = Literal["at", "-at", "step", "-step", "bytes", "-bytes", "unique", "-unique", "verified_at", "-verified_at"]
 _rows, _edges = table_of(CheckpointRow), table_of(EdgeRow)
@@ -63,11 +62,7 @@ class CheckpointSearchCatalog(CatalogPart):
             ...     [one.id for one in first.items], [one.id for one in rest.items], rest.next
             (['c0', 'c1'], ['c2'], '')
         """
-        word, falling = sort.removeprefix("-"), sort.startswith("-")
-        if word not in _ORDERS:
-            raise OptionInvalid(
-                f"sort: must be one of {', '.join(_ORDERS)}, or one of them with a minus, got {sort!r}."
-            )
+        word, falling = sort_word(sort, _ORDERS)
         column, field = _ORDERS[word]
         statement = select(_rows.c.id).where(*_conditions(search))
         if after:

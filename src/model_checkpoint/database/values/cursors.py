@@ -1,11 +1,11 @@
-"""Cursors: where a page ended, as one word that says what its last row was ordered by."""
+"""Cursors: what a list is ordered by, and where a page of it ended, as one word that says so of its last row."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from model_checkpoint.errors import OptionInvalid
@@ -33,3 +33,16 @@ def read_cursor(cursor: str, length: int) -> list[Any]:
     if not plain or len(values) != length:
         raise OptionInvalid(f"after: {cursor[:40]!r} is no cursor of this list. Take it from the page before.")
     return list(values)
+
+
+def sort_word(sort: str, words: Iterable[str]) -> tuple[str, bool]:
+    """Which of ``words`` a list is sorted by, and whether it falls, as it does behind a minus.
+
+    Example:
+        >>> sort_word("-step", ["at", "step"])
+        ('step', True)
+    """
+    word, known = sort.removeprefix("-"), list(words)
+    if word not in known:
+        raise OptionInvalid(f"sort: must be one of {', '.join(known)}, or one of them with a minus, got {sort!r}.")
+    return word, sort.startswith("-")
