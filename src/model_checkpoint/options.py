@@ -7,6 +7,8 @@ from enum import Enum
 
 MIB = 1 << 20
 GIB = 1 << 30
+BYTE_UNITS = {"b": 1} | {f"{letter}b": 1000**power for power, letter in enumerate("kmgt", 1)}
+BYTE_UNITS |= {f"{letter}ib": 1024**power for power, letter in enumerate("kmgt", 1)}
 
 
 class CheckpointFormat(Enum):

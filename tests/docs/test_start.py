@@ -41,15 +41,20 @@ def same(one, other):
     return all(torch.equal(one["model"][key], other["model"][key]) for key in one["model"])
 
 
+def assert_ends_the_same(code, killed_code, folder, root):
+    """A program that is killed and started again leaves under ``root`` what one that never was leaves."""
+    whole = python(code, folder / "whole")
+    killed = python(killed_code, folder / "killed")
+    again = python(code, folder / "killed")
+
+    assert (whole.returncode, killed.returncode, again.returncode) == (0, -9, 0), again.stderr
+    assert same(folder / "whole" / root, folder / "killed" / root)
+
+
 def test_the_quick_start_killed_and_started_again_ends_with_the_same_weights(tmp_path):
     code = blocks("quickstart.md")[0]
 
-    whole = python(code, tmp_path / "whole")
-    killed = python(killed_after("run.log", "run.step == 50", code), tmp_path / "killed")
-    again = python(code, tmp_path / "killed")
-
-    assert (whole.returncode, killed.returncode, again.returncode) == (0, -9, 0), again.stderr
-    assert same(tmp_path / "whole/runs/a", tmp_path / "killed/runs/a")
+    assert_ends_the_same(code, killed_after("run.log", "run.step == 50", code), tmp_path, "runs/a")
 
 
 def test_the_commands_of_the_quick_start_run_as_they_stand_there(tmp_path):
@@ -101,12 +106,7 @@ def test_the_loop_of_ones_own_killed_and_started_again_ends_with_the_same_weight
     imports, _, own = blocks("recipes.md")[:3]
     code = f"{imports}\nmodel = torch.nn.Linear(8, 1)\noptimizer = torch.optim.AdamW(model.parameters())\n{own}"
 
-    whole = python(code, tmp_path / "whole")
-    killed = python(killed_after("mc.save", "step == 4", code), tmp_path / "killed")
-    again = python(code, tmp_path / "killed")
-
-    assert (whole.returncode, killed.returncode, again.returncode) == (0, -9, 0), again.stderr
-    assert same(tmp_path / "whole/runs/own", tmp_path / "killed/runs/own")
+    assert_ends_the_same(code, killed_after("mc.save", "step == 4", code), tmp_path, "runs/own")
 
 
 @pytest.mark.distributed

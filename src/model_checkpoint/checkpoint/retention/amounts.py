@@ -7,14 +7,13 @@ import re
 from datetime import timedelta
 
 from model_checkpoint.errors import OptionInvalid
+from model_checkpoint.options import BYTE_UNITS
 
 Age = float | timedelta | str
 Size = int | str
 
 _AMOUNT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
 _SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
-_BYTES = {"b": 1} | {f"{letter}b": 1000**power for power, letter in enumerate("kmgt", 1)}
-_BYTES |= {f"{letter}ib": 1024**power for power, letter in enumerate("kmgt", 1)}
 
 
 def as_seconds(age: Age) -> float:
@@ -38,7 +37,7 @@ def as_bytes(size: Size) -> int:
         >>> as_bytes("50 GB"), as_bytes("1.5 GiB"), as_bytes(1000)
         (50000000000, 1610612736, 1000)
     """
-    return int(_positive(_amount(size, _BYTES, "500MB, 50GB or 1.5TiB") if isinstance(size, str) else size, size))
+    return int(_positive(_amount(size, BYTE_UNITS, "500MB, 50GB or 1.5TiB") if isinstance(size, str) else size, size))
 
 
 def _amount(text: str, units: dict[str, int], examples: str) -> float:

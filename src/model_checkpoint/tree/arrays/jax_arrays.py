@@ -12,7 +12,7 @@ import numpy as np
 from model_checkpoint.errors import UnsupportedType
 from model_checkpoint.manifest import Node
 from model_checkpoint.tree.arrays.array_ref import ArrayRef, pieces
-from model_checkpoint.tree.arrays.numpy_arrays import host_bytes, strided_bytes
+from model_checkpoint.tree.arrays.numpy_arrays import host_bytes, window_of
 from model_checkpoint.tree.nodes.located_error import LocatedError
 from model_checkpoint.tree.values.numpy_dtypes import from_name, of_numpy
 
@@ -29,10 +29,7 @@ class JaxRef(ArrayRef):
             return memoryview(b"")
         data = jax.random.key_data(self.value) if self.attributes else self.value
         if _on_one_host_device(data):
-            array = np.asarray(data)
-            if array.flags.c_contiguous:
-                return host_bytes(array)[start:stop]
-            return strided_bytes(array, self.dtype.itemsize, start, stop)
+            return window_of(np.asarray(data), self.dtype.itemsize, start, stop)
         item = self.dtype.itemsize
         first, last = start // item, -(-stop // item)
         parts = [np.asarray(part).reshape(-1) for part in pieces(data, first, last)]

@@ -59,6 +59,13 @@ def host_bytes(array: Array) -> memoryview:
     return array.reshape(-1).view(np.uint8).data
 
 
+def window_of(array: Array, itemsize: int, start: int, stop: int) -> memoryview:
+    """Return the bytes ``[start, stop)`` of an array as it is stored: a view where it lies so in memory."""
+    if array.flags.c_contiguous:
+        return host_bytes(array)[start:stop]
+    return strided_bytes(array, itemsize, start, stop)
+
+
 def strided_bytes(array: Array, itemsize: int, start: int, stop: int) -> memoryview:
     """Return a copy of the bytes ``[start, stop)`` of an array as it is stored: C order, little-endian."""
     if start == stop:

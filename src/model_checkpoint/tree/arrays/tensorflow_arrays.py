@@ -11,7 +11,7 @@ import tensorflow as tf
 from model_checkpoint.errors import UnsupportedType
 from model_checkpoint.manifest import Node
 from model_checkpoint.tree.arrays.array_ref import ArrayRef
-from model_checkpoint.tree.arrays.numpy_arrays import host_bytes, strided_bytes
+from model_checkpoint.tree.arrays.numpy_arrays import window_of
 from model_checkpoint.tree.nodes.located_error import LocatedError, no_codec
 from model_checkpoint.tree.values.numpy_dtypes import from_name, of_numpy
 
@@ -25,10 +25,7 @@ class TensorFlowRef(ArrayRef):
     def window(self, start: int, stop: int) -> memoryview:
         """Return the stored bytes ``[start, stop)``; on the host this copies nothing."""
         value = self.value.value() if isinstance(self.value, tf.Variable) else self.value
-        array = np.asarray(value)
-        if array.flags.c_contiguous:
-            return host_bytes(array)[start:stop]
-        return strided_bytes(array, self.dtype.itemsize, start, stop)
+        return window_of(np.asarray(value), self.dtype.itemsize, start, stop)
 
 
 def is_array(cls: type) -> bool:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-_UNITS = {"b": 1, **{f"{p}b": 1000 ** (i + 1) for i, p in enumerate("kmgt")}}
-_UNITS |= {f"{p}ib": 1024 ** (i + 1) for i, p in enumerate("kmgt")}
+from model_checkpoint.options import BYTE_UNITS
+
 _TEXT = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-zA-Z]+)\s*")
 
 
@@ -32,9 +32,9 @@ def parse_budget(budget: str | float | int, *, plain_peak: int) -> int:
 def _parse_text(text: str) -> int:
     """Read ``<number><unit>``; GB is 10^9 and GiB is 2^30."""
     match = _TEXT.fullmatch(text)
-    if match is None or match[2].lower() not in _UNITS:
+    if match is None or match[2].lower() not in BYTE_UNITS:
         raise ValueError(f"memory_budget: cannot read {text!r}, expected e.g. '2GB' (10^9) or '1.5GiB' (2^30).")
-    size = int(float(match[1]) * _UNITS[match[2].lower()])
+    size = int(float(match[1]) * BYTE_UNITS[match[2].lower()])
     if size <= 0:
         raise ValueError(f"memory_budget: {text!r} is no bytes at all.")
     return size
