@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.distributed.threads import all_well, on_ranks, told
+from tests.ground.stored_files import flip
 
 import model_checkpoint as mc
 from model_checkpoint.distributed import LocalCoordinator, NeedsCoordinator, RankLost, Shard
@@ -246,9 +247,7 @@ def test_damage_that_one_rank_meets_lets_all_fall_back_together(tmp_path):
     for step in (1, 2):
         save_all(tmp_path, 2, lambda rank, step=step: {"w": BIG + step}, step=step)
     file = next((tmp_path / "checkpoints/step-00000002").glob("r1-0-*.safetensors"))
-    data = bytearray(file.read_bytes())
-    data[-5] ^= 1
-    file.write_bytes(bytes(data))
+    flip(file)
 
     with pytest.warns(mc.CheckpointWarning, match="ChunkMismatch"):
         loaded = on_ranks(2, lambda c: mc.load(tmp_path, coordinator=c, fallback=True))

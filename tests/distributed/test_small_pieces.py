@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from tests.distributed.test_save_on_ranks import marked, save_all
 from tests.distributed.threads import all_well, on_ranks
+from tests.ground.stored_files import flip
 
 import model_checkpoint as mc
 from model_checkpoint.engine.root.rank_manifests import read_summary
@@ -58,9 +59,7 @@ def test_damage_that_nobody_asks_for_disturbs_nobody_and_is_found_by_a_verificat
     save_all(tmp_path, 2, rows_state, step=1)
     record = next(one for one in records(tmp_path) if one.name.startswith("r1-"))
     path = tmp_path / "checkpoints/step-00000001" / record.name
-    data = bytearray(path.read_bytes())
-    data[record.ends[0] + 5] ^= 1  # in row 12 of the first tensor, which lies in the chunk of row 17
-    path.write_bytes(data)
+    flip(path, record.ends[0] + 5)  # in row 12 of the first tensor, which lies in the chunk of row 17
 
     load_rows(tmp_path, 17, 1)
 

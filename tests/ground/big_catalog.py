@@ -22,6 +22,7 @@ import numpy as np
 
 from model_checkpoint import EnhancedCheckpointManager, ExperimentTracker, every, finish_saves
 from model_checkpoint.database import EnhancedDatabaseConnection, LineageEdge
+from tests.ground.stored_files import flip
 
 METRICS = ("val_loss", "train_loss", "accuracy", "lr", "grad_norm")
 PROJECTS = ("gpt2-124m", "vit-b16", "llama-1b-lora", "unet-ddpm")
@@ -133,9 +134,7 @@ def _real_run(connection: EnhancedDatabaseConnection, url: str, root: Path) -> t
     finish_saves()  # also of the parity files, before anything is damaged
     row = connection.get_checkpoint(ids[1])
     data = next(Path(row.file_path).glob("*.safetensors"))
-    content = bytearray(data.read_bytes())
-    content[-5] ^= 1
-    data.write_bytes(content)
+    flip(data)
     return run.experiment_id, tuple(ids)
 
 

@@ -5,7 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.integrity.verified_runs import answers, flip
+from tests.ground.stored_files import flip
+from tests.integrity.verified_runs import answers
 
 from model_checkpoint.database import Checkpoint
 from model_checkpoint.errors import CorruptedCheckpoint

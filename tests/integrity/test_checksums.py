@@ -7,6 +7,7 @@ import threading
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.ground.stored_files import flip
 
 from model_checkpoint.errors import OptionInvalid, PermissionRefused, StorageFailure, UnsafeName
 from model_checkpoint.integrity import ChecksumCalculator, FileChecksum, FileMissing, FileState
@@ -123,9 +124,7 @@ def test_a_missing_file_is_an_error_and_never_verified(tmp_path):
 
 def test_one_flipped_bit_is_seen(weights):
     known = ChecksumCalculator().file_checksum_with_metadata(weights)
-    data = bytearray(weights.read_bytes())
-    data[1_500_000] ^= 1
-    weights.write_bytes(data)
+    flip(weights, 1_500_000)
 
     assert not ChecksumCalculator().verify_file(weights, known.checksum)
     assert ChecksumCalculator().verify_file_with_metadata(weights, known) is FileState.CHECKSUM_MISMATCH

@@ -6,7 +6,8 @@ from collections import Counter
 import msgspec
 import numpy as np
 import pytest
-from tests.integrity.verified_runs import catalog_of, flip, folder
+from tests.ground.stored_files import flip, folder
+from tests.integrity.verified_runs import catalog_of
 
 import model_checkpoint as mc
 from model_checkpoint.engine.reading import verify as verifying

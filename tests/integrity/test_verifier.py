@@ -6,7 +6,8 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from tests.integrity.verified_runs import answers, catalog_of, data_file, flip, folder, save, verify
+from tests.ground.stored_files import data_file, flip, folder
+from tests.integrity.verified_runs import answers, catalog_of, save, verify
 
 import model_checkpoint as mc
 from model_checkpoint.engine.reading.chunks import chunk_reader

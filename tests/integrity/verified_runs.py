@@ -1,6 +1,5 @@
 """Verified runs: checkpoints to verify, and ways to damage them."""
 
-import os
 from dataclasses import replace
 
 import numpy as np
@@ -13,22 +12,6 @@ from model_checkpoint.integrity import CheckpointVerifier
 def save(root, *steps, **options):
     for step in steps:
         mc.save(root, {"w": np.full(300_000, step, np.float32), "epoch": step}, step=step, **options)
-
-
-def folder(root, step):
-    return root / "checkpoints" / f"step-{step:08d}"
-
-
-def data_file(root, step):
-    return next(folder(root, step).glob("*.safetensors"))
-
-
-def flip(path, at=-100):
-    with open(path, "r+b") as file:
-        file.seek(at, os.SEEK_END if at < 0 else os.SEEK_SET)
-        byte = file.read(1)
-        file.seek(-1, os.SEEK_CUR)
-        file.write(bytes([byte[0] ^ 1]))
 
 
 def answers(verdict):

@@ -8,6 +8,7 @@ import os
 import threading
 
 import pytest
+from tests.ground.stored_files import flip
 
 from model_checkpoint.storage.local.syscalls import Syscalls
 from model_checkpoint.tracking.errors import PayloadUnspoolable, SpoolFull
@@ -138,9 +139,7 @@ def test_a_damaged_record_is_told_and_kept_and_the_others_are_handed_on(tmp_path
         spool.put("k", {"n": n})
     spool.close()
     (file,) = tmp_path.iterdir()
-    data = bytearray(file.read_bytes())
-    data[len(data) // 2] ^= 1
-    file.write_bytes(data)
+    flip(file, file.stat().st_size // 2)
 
     with caplog.at_level(logging.ERROR, logger="model_checkpoint.tracking"):
         assert numbers(Spool(tmp_path)) == [0, 2]

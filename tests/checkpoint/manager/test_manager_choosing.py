@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.ground.stored_files import flip
 
 import model_checkpoint as mc
 from model_checkpoint.backend import BaseStorageBackend
@@ -27,9 +28,7 @@ def saved(manager, rows, **options):
 def damage(manager, id):
     row = manager.get_checkpoint(id)
     (path,) = Path(row.file_path).glob("*.safetensors")
-    data = bytearray(path.read_bytes())
-    data[-1] ^= 1
-    path.write_bytes(bytes(data))
+    flip(path)
 
 
 class FragileBackend(BaseStorageBackend):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import xxhash
+from tests.ground.stored_files import flip
 
 import model_checkpoint as mc
 from model_checkpoint.backend import BaseStorageBackend
@@ -209,10 +210,8 @@ def test_bytes_that_changed_by_accident_are_refused_without_sha256_too(make, bac
     id = manager.save_checkpoint({"w": torch.ones(4)}, step=1, save_rng=False)
     (path,) = (one for one in Path(manager.get_checkpoint(id).file_path).iterdir() if one.suffix != ".json")
     before = hashlib.sha256(path.read_bytes()).hexdigest()
-    data = bytearray(path.read_bytes())
-    data[-1] ^= 1
-    path.write_bytes(bytes(data))
-    assert hashlib.sha256(data).hexdigest() != before
+    flip(path)
+    assert hashlib.sha256(path.read_bytes()).hexdigest() != before
 
     with pytest.raises(CorruptedCheckpoint, match=r"digest|checksum|xxh3"):
         manager.load_checkpoint(id, verify_integrity=False)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from tests.cli.rendering.terminals import on_terminal
+from tests.ground.stored_files import data_file, flip
 
 import model_checkpoint as mc
 from model_checkpoint.checkpoint.catalog.reindexing import reindex
@@ -30,13 +31,6 @@ def root(tmp_path):
     return tmp_path / "run"
 
 
-def damage(root):
-    data = next((root / "checkpoints/step-00000002").glob("*.safetensors"))
-    content = bytearray(data.read_bytes())
-    content[-5] ^= 1
-    data.write_bytes(content)
-
-
 def reindexed(root, progress):
     with EnhancedDatabaseConnection("sqlite://") as connection:
         reindex(root, connection, progress=progress)
@@ -54,7 +48,7 @@ def imported(root, progress):
 
 
 def repaired(root, progress):
-    damage(root)
+    flip(data_file(root, 2))
     assert mc.repair(root, progress=progress).repaired
 
 
@@ -93,7 +87,7 @@ def test_what_is_done_rises_to_all_there_is_to_do(root, work):
 
 
 def test_a_person_sees_a_bar_and_it_goes_when_the_work_is_done(root, tmp_path):
-    damage(root)
+    flip(data_file(root, 2))
     calls = [
         (("repair", root), r"examining .* of [\d.]+ (kB|bytes)"),
         (("export", root, tmp_path / "out.safetensors"), r"exporting .* of [\d.]+ (kB|bytes)"),

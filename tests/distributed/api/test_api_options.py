@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from tests.distributed.threads import all_well, on_ranks, told
+from tests.ground.stored_files import flip
 
 import model_checkpoint as mc
 from model_checkpoint.distributed import (
@@ -175,9 +176,7 @@ def test_what_is_damaged_may_be_replaced_and_nothing_else(tmp_path):
     all_well(save(1.0))
     assert "it is healthy, so it is kept" in str(told(save(2.0)))
     file = next(folder(tmp_path).glob("*.safetensors"))
-    data = bytearray(file.read_bytes())
-    data[-1] ^= 1
-    file.write_bytes(data)
+    flip(file)
     all_well(save(3.0))
 
     assert np.all(mc.load(tmp_path)["model"]["w"] == 3)
@@ -343,9 +342,7 @@ def test_an_unknown_strategy_is_refused():
 def test_validation_is_skipped_only_if_asked_for(checkpoint, tmp_path):
     checkpoint.save(*states(), SaveOptions(checkpoint_prefix="x", include_rng_state=False))
     (file,) = (path for path in folder(tmp_path).iterdir() if path.suffix == ".safetensors")
-    data = bytearray(file.read_bytes())
-    data[-1] ^= 1  # the last byte is of the optimizer or the model; only what is read is noticed without validation
-    file.write_bytes(data)
+    flip(file)  # the last byte is of the optimizer or the model; only what is read is noticed without validation
     model, optimizer = states(5.0)
 
     with pytest.raises(CheckpointException, match="Checkpoint validation failed") as caught:

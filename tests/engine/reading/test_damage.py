@@ -3,10 +3,10 @@
 import os
 import shutil
 from bisect import bisect_right
-from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.ground.stored_files import data_file, flip, folder
 
 import model_checkpoint as mc
 from model_checkpoint import errors
@@ -15,14 +15,6 @@ from model_checkpoint.engine.root.listing import load_manifest
 from model_checkpoint.storage.locate import open_store
 
 STATE = {"model": {"w": np.arange(200, dtype=np.float32), "b": np.arange(7, dtype=np.int8)}, "epoch": 3}
-
-
-def folder(root, step=1):
-    return Path(root) / "checkpoints" / f"step-{step:08d}"
-
-
-def data_file(root, step=1):
-    return next(folder(root, step).glob("*.safetensors"))
 
 
 def refused(root):
@@ -139,10 +131,7 @@ def test_verify_lists_all_damage_at_once_and_load_falls_back(tmp_path, caplog):
     mc.save(tmp_path, {"a": np.zeros(3 << 20), "b": np.ones(3 << 20)}, step=1)
     mc.save(tmp_path, {"a": np.zeros(3 << 20), "b": np.ones(3 << 20)}, step=2)
     path = data_file(tmp_path, 2)
-    data = bytearray(path.read_bytes())
-    data[5000] ^= 1
-    data[-1] ^= 1
-    path.write_bytes(data)
+    flip(path, 5000, -1)
 
     newest, older = mc.verify(tmp_path)
     with pytest.warns(mc.CheckpointWarning, match=r"step-00000002: ChunkMismatch, .*chunk 1, tensor a"):
@@ -164,9 +153,7 @@ def test_sha256_catches_what_xxh3_is_not_asked_about(tmp_path):
 def test_damage_in_a_part_that_is_not_loaded_does_not_matter(tmp_path):
     mc.save(tmp_path, {"a": np.zeros(1 << 20), "b": np.zeros(1 << 20)}, step=1)
     path = data_file(tmp_path)
-    data = bytearray(path.read_bytes())
-    data[-1] ^= 1
-    path.write_bytes(data)
+    flip(path)
 
     assert mc.load(tmp_path, parts="a")["a"].shape == (1 << 20,)
     with pytest.raises(errors.ChunkMismatch, match="holds tensor b"):

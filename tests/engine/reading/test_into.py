@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tests.ground.stored_files import data_file, flip
 from torch import nn
 
 import model_checkpoint as mc
@@ -20,13 +21,6 @@ def trained(dtype=torch.float32, seed=0):
         model(torch.randn(4, 8, dtype=dtype)).float().square().mean().backward()
         optimizer.step()
     return model, optimizer
-
-
-def flip_last_byte(info):
-    path = next(Path(info.path).glob("*.safetensors"))
-    data = bytearray(path.read_bytes())
-    data[-1] ^= 1
-    path.write_bytes(data)
 
 
 def test_parameters_are_filled_in_place_and_keep_their_identity(tmp_path):
@@ -87,8 +81,8 @@ def test_version_counters_show_the_change(tmp_path):
 
 def test_damage_found_midway_lists_what_was_replaced(tmp_path):
     big = {f"t{i}": np.full(2 << 20, i + 1, dtype=np.float32) for i in range(4)}
-    info = mc.save(tmp_path, big, step=1)
-    flip_last_byte(info)
+    mc.save(tmp_path, big, step=1)
+    flip(data_file(tmp_path))
     live = {name: np.zeros(2 << 20, dtype=np.float32) for name in big}
 
     with pytest.raises(errors.PartlyLoaded, match=r"stopped midway.*Already replaced: t0") as caught:
@@ -105,8 +99,8 @@ def test_damage_found_midway_lists_what_was_replaced(tmp_path):
 
 def test_what_was_replaced_has_the_names_of_the_live_leaves(tmp_path):
     first = torch.ones(2 << 20)
-    info = mc.save(tmp_path, {"old": {"a": first, "tied": first, "z": torch.ones(4 << 20)}}, step=1)
-    flip_last_byte(info)
+    mc.save(tmp_path, {"old": {"a": first, "tied": first, "z": torch.ones(4 << 20)}}, step=1)
+    flip(data_file(tmp_path))
     live = torch.zeros(2 << 20)
 
     with pytest.raises(errors.PartlyLoaded, match=r"lists all damage\. Already replaced: ") as caught:
@@ -120,7 +114,7 @@ def test_atomic_changes_all_or_nothing(tmp_path):
     model, optimizer = trained()
     good = mc.save(tmp_path, {"model": model, "optimizer": optimizer, "n": 1}, step=1)
     bad = mc.save(tmp_path, {"model": model, "optimizer": optimizer, "n": 2}, step=2)
-    flip_last_byte(bad)
+    flip(data_file(tmp_path, bad.step))
     live, other = trained(seed=1)
     into = {"model": live, "optimizer": other, "n": 0}
     before = [p.detach().clone() for p in live.parameters()]
@@ -137,7 +131,8 @@ def test_atomic_changes_all_or_nothing(tmp_path):
 
 def test_fallback_fills_the_live_objects_from_the_older_checkpoint(tmp_path):
     mc.save(tmp_path, {"w": np.ones(3 << 20)}, step=1)
-    flip_last_byte(mc.save(tmp_path, {"w": np.full(3 << 20, 2.0)}, step=2))
+    mc.save(tmp_path, {"w": np.full(3 << 20, 2.0)}, step=2)
+    flip(data_file(tmp_path, 2))
     live = {"w": np.zeros(3 << 20)}
 
     with pytest.warns(mc.CheckpointWarning, match="step-00000002: ChunkMismatch, .*tensor w"):

@@ -1,11 +1,10 @@
 """Small states of many chunks, ways to damage a checkpoint, and the bytes it must have again."""
 
-from pathlib import Path
-
 import numpy as np
+from tests.ground.stored_files import flip as flip_in_place
+from tests.ground.stored_files import folder, manifest_of
 
 import model_checkpoint as mc
-from model_checkpoint.manifest import decode
 from model_checkpoint.options import Graces
 
 CHUNK = 1 << 14  # as the fixture small_chunks cuts them
@@ -22,17 +21,9 @@ def equal(one, other):
     return one.keys() == other.keys() and all(np.array_equal(one[key], other[key]) for key in one)
 
 
-def folder(root, step=1):
-    return Path(root) / "checkpoints" / f"step-{step:08d}"
-
-
 def content(root, step=1):
     """Every byte of a checkpoint."""
     return {path.name: path.read_bytes() for path in sorted(folder(root, step).iterdir())}
-
-
-def manifest_of(root, step=1):
-    return decode((folder(root, step) / "manifest.json").read_bytes(), "here")
 
 
 def data_files(root, step=1):
@@ -48,16 +39,7 @@ def save(root, what, step=1, **options):
 
 def flip(path, at):
     """Change one bit of a file, in a copy of its own."""
-    data = bytearray(path.read_bytes())
-    data[at] ^= 1
+    content = path.read_bytes()
     path.unlink()
-    path.write_bytes(data)
-
-
-def flip_in_place(path, at):
-    """Change one bit of the very copy on the medium, whoever shares it."""
-    with open(path, "r+b") as file:
-        file.seek(at)
-        byte = file.read(1)[0]
-        file.seek(at)
-        file.write(bytes([byte ^ 1]))
+    path.write_bytes(content)
+    flip_in_place(path, at)

@@ -3,7 +3,8 @@
 import shutil
 
 import pytest
-from tests.engine.repairing.repair_ground import content, data_files, equal, flip, folder, save, state
+from tests.engine.repairing.repair_ground import content, data_files, equal, flip, save, state
+from tests.ground.stored_files import folder
 
 import model_checkpoint as mc
 from model_checkpoint.storage.local.store import LocalStore

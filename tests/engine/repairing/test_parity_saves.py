@@ -8,8 +8,9 @@ import threading
 
 import numpy as np
 import pytest
-from tests.engine.repairing.repair_ground import content, data_files, equal, flip, folder, manifest_of, save, state
+from tests.engine.repairing.repair_ground import content, data_files, equal, flip, save, state
 from tests.ground.crowds import in_child
+from tests.ground.stored_files import folder, manifest_of
 
 import model_checkpoint as mc
 from model_checkpoint import CheckpointFormat, CompressionLevel, errors

@@ -9,18 +9,9 @@ import threading
 import msgspec
 import numpy as np
 import pytest
-from tests.engine.repairing.repair_ground import (
-    CHUNK,
-    NOW_BUT_KEEP_TRASH,
-    content,
-    data_files,
-    flip,
-    flip_in_place,
-    folder,
-    manifest_of,
-    save,
-    state,
-)
+from tests.engine.repairing.repair_ground import CHUNK, NOW_BUT_KEEP_TRASH, content, data_files, flip, save, state
+from tests.ground.stored_files import flip as flip_in_place
+from tests.ground.stored_files import folder, manifest_of
 
 import model_checkpoint as mc
 from model_checkpoint import CheckpointFormat, CompressionLevel, errors

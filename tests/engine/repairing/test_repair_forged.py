@@ -4,7 +4,8 @@ import re
 
 import msgspec
 import pytest
-from tests.engine.repairing.repair_ground import content, folder, manifest_of, save, state
+from tests.engine.repairing.repair_ground import content, save, state
+from tests.ground.stored_files import folder, manifest_of
 
 import model_checkpoint as mc
 from model_checkpoint.manifest import encode

@@ -1,21 +1,11 @@
 """Incremental saves of a state with frozen parts, and the files that hold them."""
 
-from pathlib import Path
-
 import numpy as np
+from tests.ground.stored_files import folder, manifest_of
 
 import model_checkpoint as mc
-from model_checkpoint.manifest import decode
 
 MIB = 1 << 20
-
-
-def folder(root, step):
-    return Path(root) / "checkpoints" / f"step-{step:08d}"
-
-
-def manifest_of(root, step):
-    return decode((folder(root, step) / "manifest.json").read_bytes(), "here")
 
 
 def inodes(root, step):

@@ -1,7 +1,6 @@
 """A compressed checkpoint is smaller, and in every other way like any other."""
 
 import errno
-from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -10,10 +9,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors import safe_open
+from tests.ground.stored_files import data_file, flip, folder, manifest_of
 
 import model_checkpoint as mc
 from model_checkpoint import CompressionLevel, errors
-from model_checkpoint.manifest import decode, encode
+from model_checkpoint.manifest import encode
 from model_checkpoint.storage.local.store import LocalStore
 from model_checkpoint.storage.local.syscalls import Syscalls
 
@@ -32,18 +32,6 @@ TORCH_DTYPES = [
     *(torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.bool),
     *(torch.float8_e4m3fn, torch.float8_e5m2),
 ]
-
-
-def folder(root, step=1):
-    return Path(root) / "checkpoints" / f"step-{step:08d}"
-
-
-def data_file(root, step=1):
-    return next(folder(root, step).glob("*.safetensors"))
-
-
-def manifest_of(root, step=1):
-    return decode((folder(root, step) / "manifest.json").read_bytes(), "here")
 
 
 def weights(count, seed=0):
@@ -183,9 +171,7 @@ def test_slices_maps_and_parts_of_a_compressed_checkpoint(tmp_path):
 def test_a_map_without_verification_still_unpacks_only_sound_frames(tmp_path):
     mc.save(tmp_path, {"w": weights(MIB)}, step=1, compression=FAST)
     path = data_file(tmp_path)
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
+    flip(path, path.stat().st_size // 2)
 
     with pytest.raises(errors.ChunkMismatch, match=r"chunk 1 .*holds tensor w"):
         mc.load(tmp_path, mmap=True, verify="off")
@@ -270,10 +256,7 @@ def test_every_truncation_and_extension_of_a_compressed_file_is_refused(tmp_path
 def test_verify_names_the_damaged_chunks_of_a_compressed_file(tmp_path):
     mc.save(tmp_path, {"a": weights(2 * MIB), "b": weights(2 * MIB, seed=1)}, step=1, compression=FAST)
     path = data_file(tmp_path)
-    data = bytearray(path.read_bytes())
-    data[5000] ^= 1
-    data[-1] ^= 1
-    path.write_bytes(data)
+    flip(path, 5000, -1)
 
     (health,) = mc.verify(tmp_path)
 

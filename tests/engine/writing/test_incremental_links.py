@@ -10,7 +10,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.engine.writing.linked_files import MIB, equal, folder, inode_of, inodes, manifest_of, save, state
+from tests.engine.writing.linked_files import MIB, equal, inode_of, inodes, save, state
+from tests.ground.stored_files import folder, manifest_of
 from tests.storage.local.faults.failing_calls import FailingCalls
 
 import model_checkpoint as mc

@@ -7,7 +7,8 @@ import msgspec
 import numpy as np
 import pytest
 from safetensors import safe_open
-from tests.engine.writing.linked_files import MIB, equal, folder, inode_of, inodes, manifest_of, save, state
+from tests.engine.writing.linked_files import MIB, equal, inode_of, inodes, save, state
+from tests.ground.stored_files import folder, manifest_of
 
 import model_checkpoint as mc
 from model_checkpoint import CompressionLevel, errors

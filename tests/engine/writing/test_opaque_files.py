@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+from tests.ground.stored_files import flip
 
 import model_checkpoint as mc
 from model_checkpoint.engine.reading.opaque_load import load_opaque, written_by
@@ -78,9 +79,7 @@ def test_a_changed_byte_is_never_given_back(tmp_path, monkeypatch):
     monkeypatch.setattr(opaque_save, "_CHUNK", 100)
     info = save_opaque(tmp_path, write({"checkpoint": b"x" * 700}), backend="mine", step=1)
     place = Path(info.path, "checkpoint")
-    data = bytearray(place.read_bytes())
-    data[250] ^= 1
-    place.write_bytes(data)
+    flip(place, 250)
 
     for full in (True, False):
         with pytest.raises(ChunkMismatch, match=r"checkpoint: chunk 2 \(bytes 200 to 300\)") as told:

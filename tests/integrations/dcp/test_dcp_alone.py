@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
+from tests.ground.stored_files import flip
 from torch.distributed.checkpoint import DefaultLoadPlanner, DefaultSavePlanner
 from torch.distributed.checkpoint.api import CheckpointException
 
@@ -152,9 +153,7 @@ def test_targets_that_are_not_contiguous_are_filled_and_autograd_learns_of_it(tm
 
 def damage(root, entry=-1):
     (path,) = (root / "checkpoints" / "step-00000001").glob("*.safetensors")
-    data = bytearray(path.read_bytes())
-    data[entry] ^= 1
-    path.write_bytes(data)
+    flip(path, entry)
 
 
 def test_a_flipped_bit_is_found(tmp_path):

@@ -4,6 +4,7 @@ import signal
 
 import pytest
 import torch
+from tests.ground.stored_files import data_file, flip
 from tests.integrations.huggingface.hf_training import Failing, make
 from transformers import EarlyStoppingCallback, Trainer, TrainerCallback
 
@@ -53,10 +54,7 @@ def test_save_total_limit_says_how_many_stay(tmp_path):
 def test_a_damaged_newest_save_is_passed_over_and_said(tmp_path):
     broken(tmp_path / "a")
     assert steps(tmp_path / "a") == [6, 12, 18]
-    [data] = (tmp_path / "a" / "checkpoints" / "step-00000018").glob("*.safetensors")
-    wrong = bytearray(data.read_bytes())
-    wrong[-1] ^= 1
-    data.write_bytes(wrong)
+    flip(data_file(tmp_path / "a", 18))
 
     trainer = make(tmp_path / "a")
     run = TrainerRun(trainer, tmp_path / "a")

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 import torch
+from tests.ground.stored_files import flip
 
 import model_checkpoint as mc
 from model_checkpoint.errors import OptionInvalid, StructureMismatch
@@ -128,9 +129,7 @@ def test_a_damaged_newest_save_is_passed_over_and_said(tmp_path):
     failing(tmp_path, 9, run={"every": 4})
     assert steps(tmp_path) == [4, 8]
     broken = max((tmp_path / "checkpoints" / "step-00000008").glob("*.safetensors"))
-    content = bytearray(broken.read_bytes())
-    content[-1] ^= 1
-    broken.write_bytes(content)
+    flip(broken)
 
     with pytest.warns(mc.CheckpointWarning, match="step-00000008"):
         run, _, _ = fit(tmp_path, callbacks=[Failing(99)])

@@ -4,6 +4,7 @@ import signal
 
 import pytest
 import torch
+from tests.ground.stored_files import data_file, flip
 
 pl = pytest.importorskip("lightning.pytorch")
 
@@ -130,10 +131,7 @@ def test_early_stopping_stays_stopped(tmp_path):
 
 def test_a_damaged_newest_save_is_passed_over_and_said(tmp_path):
     fit(tmp_path, epochs=1, every=3)
-    [broken] = (tmp_path / "checkpoints" / "step-00000006").glob("*.safetensors")
-    content = bytearray(broken.read_bytes())
-    content[-1] ^= 1
-    broken.write_bytes(content)
+    flip(data_file(tmp_path, 6))
 
     with pytest.warns(mc.CheckpointWarning, match="step-00000006"):
         run, model, _ = fit(tmp_path, epochs=1, every=3)

@@ -8,6 +8,7 @@ import threading
 import numpy as np
 import pytest
 import torch
+from tests.ground.stored_files import data_file, flip
 from torch.utils.data import DataLoader, TensorDataset
 
 import model_checkpoint as mc
@@ -115,10 +116,7 @@ def test_a_damaged_newest_save_is_passed_over_and_said(tmp_path):
     with pytest.raises(KeyError, match="a bug"):
         go(tmp_path, epochs=3, every=3, stop=8)
     assert steps(tmp_path) == [3, 6]
-    [data] = (tmp_path / "checkpoints" / "step-00000006").glob("*.safetensors")
-    broken = bytearray(data.read_bytes())
-    broken[-1] ^= 1
-    data.write_bytes(broken)
+    flip(data_file(tmp_path, 6))
 
     with pytest.warns(mc.CheckpointWarning, match="step-00000006"):
         run, total = go(tmp_path, epochs=3, every=3)

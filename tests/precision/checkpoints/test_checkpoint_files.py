@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from tests.ground.stored_files import flip
 from tests.precision.precision_models import assert_same, bits, build, options, train, wrap
 
 import model_checkpoint as mc
@@ -103,9 +104,7 @@ def test_a_missing_folder_is_named(tmp_path):
 
 def test_one_flipped_bit_is_found(saved):
     file = data_file(saved)
-    content = bytearray(file.read_bytes())
-    content[-5] ^= 1
-    file.write_bytes(content)
+    flip(file)
 
     with pytest.raises(CorruptedCheckpoint, match=file.name):
         Manager.load_checkpoint(saved)

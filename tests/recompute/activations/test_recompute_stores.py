@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis.extra import numpy as hnp
+from tests.ground.stored_files import flip
 from tests.recompute.activations.equal_activations import same
 
 from model_checkpoint.errors import UnsupportedType
@@ -144,14 +145,8 @@ def test_layer_ids_never_become_paths(store):
     assert slot.read() == b"x"
 
 
-def damage_flip(path):
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
-
-
 DAMAGES = {
-    "flipped bit": damage_flip,
+    "flipped bit": lambda path: flip(path, path.stat().st_size // 2),
     "cut": lambda path: os.truncate(path, 50),
     "longer": lambda path: path.write_bytes(path.read_bytes() + b"x"),
     "empty": lambda path: path.write_bytes(b""),

@@ -11,6 +11,7 @@ import threading
 import pytest
 import torch
 from tests.ground.crowds import in_child
+from tests.ground.stored_files import flip
 from tests.recompute.auto.auto_models import Held, assert_same_step, kept, mlp, runtime_of, spill_files, step
 
 from model_checkpoint.errors import StorageFailure
@@ -38,12 +39,6 @@ def test_a_spill_file_that_cannot_be_written_is_an_error_that_names_the_layer(tm
     assert caught.value.checkpoint_path.endswith(".spill")
 
 
-def flip(path):
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
-
-
 def replace_by_folder(path):
     path.unlink()
     path.mkdir()
@@ -51,7 +46,7 @@ def replace_by_folder(path):
 
 DAMAGES = {
     "changed byte": (
-        flip,
+        lambda path: flip(path, path.stat().st_size // 2),
         SpillDamaged,
         "does not read back as written: bytes .* have digest .*",
     ),
