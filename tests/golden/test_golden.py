@@ -1,12 +1,12 @@
 """What an older version wrote is read bit for bit by this one. Never regenerate one to make a test pass."""
 
 import importlib.util
-import math
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from tests.ground.equal_values import same
 
 import model_checkpoint as mc
 from model_checkpoint.manifest.record import FORMAT_VERSION
@@ -20,23 +20,6 @@ def golden_state():
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module.golden_state()
-
-
-def same(a, b):
-    if type(a) is not type(b):
-        return False
-    if isinstance(a, torch.Tensor):
-        flat = [t.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() if t.numel() else b"" for t in (a, b)]
-        return (a.dtype, a.shape) == (b.dtype, b.shape) and flat[0] == flat[1]
-    if isinstance(a, np.ndarray):
-        return (a.dtype, a.shape) == (b.dtype, b.shape) and a.tobytes() == b.tobytes()
-    if isinstance(a, dict):
-        return list(a) == list(b) and all(type(x) is type(y) and same(a[x], b[y]) for x, y in zip(a, b, strict=True))
-    if isinstance(a, (list, tuple)):
-        return len(a) == len(b) and all(map(same, a, b))
-    if isinstance(a, float):
-        return (math.isnan(a) and math.isnan(b)) or a.hex() == b.hex()
-    return a == b
 
 
 def test_every_format_version_has_a_golden_checkpoint():

@@ -6,6 +6,7 @@ import random
 
 import msgspec
 import numpy as np
+from tests.ground.equal_values import tensor_bytes
 
 from model_checkpoint.manifest import Entry
 from model_checkpoint.tree import flatten, prepare
@@ -80,10 +81,3 @@ def same(a, b):
         assert tensor_bytes(a) == tensor_bytes(b)
     else:
         assert a == b
-
-
-def tensor_bytes(tensor):
-    import torch
-
-    whole = tensor.detach().resolve_conj().resolve_neg().contiguous().clone()
-    return bytes(whole.view(-1).view(torch.uint8).numpy()) if whole.nbytes else b""

@@ -52,15 +52,5 @@ def frozen_copy(state):
     }
 
 
-def same(a, b):
-    if isinstance(a, torch.Tensor):
-        return a.dtype == b.dtype and a.shape == b.shape and torch.equal(a, b)
-    if isinstance(a, dict):
-        return list(a) == list(b) and all(same(a[k], b[k]) for k in a)
-    if isinstance(a, (list, tuple)):
-        return len(a) == len(b) and all(map(same, a, b))
-    return a == b
-
-
 def hooks(*optimizers):
     return sum(len(one._optimizer_step_pre_hooks) for one in optimizers)

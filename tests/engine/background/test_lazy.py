@@ -4,11 +4,12 @@ import copy
 import threading
 
 import pytest
+from tests.ground.equal_values import same
 
 torch = pytest.importorskip("torch")
 
 from tests.distributed.threads import all_well, on_ranks  # noqa: E402
-from tests.engine.background.lazy_training import MIB, TIGHT, WIDTH, frozen_copy, hooks, loss_of, make, same, train  # noqa: E402
+from tests.engine.background.lazy_training import MIB, TIGHT, WIDTH, frozen_copy, hooks, loss_of, make, train  # noqa: E402
 
 import model_checkpoint as mc  # noqa: E402
 from model_checkpoint.engine.background.save_async import save_async  # noqa: E402

@@ -4,10 +4,11 @@ import copy
 import logging
 
 import pytest
+from tests.ground.equal_values import same
 
 torch = pytest.importorskip("torch")
 
-from tests.engine.background.lazy_training import TIGHT, WIDTH, frozen_copy, hooks, loss_of, make, same  # noqa: E402
+from tests.engine.background.lazy_training import TIGHT, WIDTH, frozen_copy, hooks, loss_of, make  # noqa: E402
 
 import model_checkpoint as mc  # noqa: E402
 from model_checkpoint.engine.background.save_async import finish_saves, save_async  # noqa: E402

@@ -1,7 +1,8 @@
 """An optimizer inside another object guards a lazy save, and is saved and loaded, as the bare one does."""
 
 import pytest
-from tests.engine.background.lazy_training import TIGHT, frozen_copy, loss_of, make, same, train
+from tests.engine.background.lazy_training import TIGHT, frozen_copy, loss_of, make, train
+from tests.ground.equal_values import same
 
 torch = pytest.importorskip("torch")
 import model_checkpoint as mc  # noqa: E402

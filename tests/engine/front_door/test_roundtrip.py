@@ -1,7 +1,6 @@
 """What is loaded is what was saved, to the last bit, on every store and in every format."""
 
 import json
-import math
 import shutil
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from safetensors import safe_open
+from tests.ground.equal_values import same
 from torch import nn
 
 import model_checkpoint as mc
@@ -79,28 +79,6 @@ states = st.recursive(
     ),
     max_leaves=12,
 )
-
-
-def same(a, b):
-    if type(a) is not type(b):
-        return False
-    if isinstance(a, torch.Tensor):
-        return a.dtype == b.dtype and a.shape == b.shape and bits(a) == bits(b)
-    if isinstance(a, np.ndarray):
-        return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
-    if isinstance(a, dict):
-        return list(a) == list(b) and [type(k) for k in a] == [type(k) for k in b] and all(same(a[k], b[k]) for k in a)
-    if isinstance(a, (list, tuple)):
-        return len(a) == len(b) and all(map(same, a, b))
-    if isinstance(a, Settings):
-        return same(a.lr, b.lr) and same(a.tags, b.tags)
-    if isinstance(a, float) and math.isnan(a):
-        return math.isnan(b)
-    return a == b
-
-
-def bits(tensor):
-    return bytes(tensor.contiguous().reshape(-1).view(torch.uint8).numpy()) if tensor.numel() else b""
 
 
 @settings(max_examples=150, deadline=None)

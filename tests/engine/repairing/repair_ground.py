@@ -17,10 +17,6 @@ def state(seed=0, parts=8, size=3 * CHUNK + 100):
     return {f"w{i}": rng.integers(0, 256, size + 1000 * i, dtype=np.uint8) for i in range(parts)}
 
 
-def equal(one, other):
-    return one.keys() == other.keys() and all(np.array_equal(one[key], other[key]) for key in one)
-
-
 def content(root, step=1):
     """Every byte of a checkpoint."""
     return {path.name: path.read_bytes() for path in sorted(folder(root, step).iterdir())}

@@ -3,7 +3,8 @@
 import shutil
 
 import pytest
-from tests.engine.repairing.repair_ground import content, data_files, equal, flip, save, state
+from tests.engine.repairing.repair_ground import content, data_files, flip, save, state
+from tests.ground.equal_values import same
 from tests.ground.stored_files import folder
 
 import model_checkpoint as mc
@@ -67,4 +68,4 @@ def test_a_checkpoint_saved_anew_during_the_repair_of_its_manifest_stays(tmp_pat
     monkeypatch.setattr("model_checkpoint.engine.repairing.repair.find_manifest", slow)
 
     assert mc.repair(tmp_path).ok
-    assert equal(mc.load(tmp_path, verify="full"), state(1))
+    assert same(mc.load(tmp_path, verify="full"), state(1))

@@ -4,7 +4,8 @@ import shutil
 import threading
 
 import pytest
-from tests.engine.repairing.repair_ground import content, data_files, equal, flip, save, state
+from tests.engine.repairing.repair_ground import content, data_files, flip, save, state
+from tests.ground.equal_values import same
 from tests.ground.stored_files import folder
 
 import model_checkpoint as mc
@@ -35,7 +36,7 @@ def test_a_mirror_is_the_same_checkpoint_byte_for_byte(tmp_path, options):
     assert info.mirror == str(tmp_path / "b")
     assert content(tmp_path / "b") == content(tmp_path / "a")
     assert all(health.ok and not health.parity for health in mc.verify(tmp_path / "b"))
-    assert equal(mc.load(tmp_path / "b", best="loss")["model"], state())
+    assert same(mc.load(tmp_path / "b", best="loss")["model"], state())
     assert mc.repair(tmp_path / "b").ok
 
 
@@ -54,11 +55,11 @@ def test_the_save_returns_before_its_mirror_is_written(tmp_path, monkeypatch):
 
     mc.save(tmp_path / "a", state(), step=1, mirror=tmp_path / "b")
 
-    assert equal(mc.load(tmp_path / "a"), state())
+    assert same(mc.load(tmp_path / "a"), state())
     assert not (tmp_path / "b").exists()
     begin.set()
     mc.finish_saves()
-    assert equal(mc.load(tmp_path / "b"), state())
+    assert same(mc.load(tmp_path / "b"), state())
 
 
 def test_a_replaced_checkpoint_is_replaced_in_the_mirror(tmp_path):
@@ -66,7 +67,7 @@ def test_a_replaced_checkpoint_is_replaced_in_the_mirror(tmp_path):
         save(tmp_path / "a", state(seed), overwrite=True, mirror=tmp_path / "b", parity="xor")
 
     assert content(tmp_path / "b") == content(tmp_path / "a")
-    assert equal(mc.load(tmp_path / "b"), state(1))
+    assert same(mc.load(tmp_path / "b"), state(1))
 
 
 def test_a_copy_that_is_there_is_not_made_again(tmp_path):
@@ -135,7 +136,7 @@ def test_a_mirror_that_cannot_be_written_is_told_and_the_save_is_safe(tmp_path):
 
     with pytest.raises(errors.ProtectionFailed, match=r"step-00000001: is saved and whole, but its parity or mirror"):
         mc.finish_saves()
-    assert equal(mc.load(tmp_path / "a"), state())
+    assert same(mc.load(tmp_path / "a"), state())
 
 
 def test_a_lost_mirror_is_filled_again_by_a_repair_that_names_it(tmp_path):
@@ -161,7 +162,7 @@ def test_a_root_is_no_mirror_of_itself(tmp_path):
 def test_a_bucket_mirrors_a_folder_and_brings_it_back(tmp_path, s3):
     save(tmp_path, state(), mirror=s3, parity="xor")
     before = content(tmp_path)
-    assert equal(mc.load(s3, verify="full"), state())
+    assert same(mc.load(s3, verify="full"), state())
     for name in before:
         if name != "manifest.json":
             (folder(tmp_path) / name).unlink()
@@ -206,7 +207,7 @@ def test_a_damaged_manifest_in_a_bucket_comes_back(s3, moto):
     assert mc.repair(s3).ok
 
     assert bytes(store.get(key).bytes()) == before
-    assert equal(mc.load(s3, verify="full"), state())
+    assert same(mc.load(s3, verify="full"), state())
 
 
 @pytest.mark.s3

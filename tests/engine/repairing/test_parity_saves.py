@@ -8,8 +8,9 @@ import threading
 
 import numpy as np
 import pytest
-from tests.engine.repairing.repair_ground import content, data_files, equal, flip, save, state
+from tests.engine.repairing.repair_ground import content, data_files, flip, save, state
 from tests.ground.crowds import in_child
+from tests.ground.equal_values import same
 from tests.ground.stored_files import folder, manifest_of
 
 import model_checkpoint as mc
@@ -56,7 +57,7 @@ def test_the_save_returns_before_its_parity_is_made(tmp_path, monkeypatch):
 
     mc.save(tmp_path, state(), step=1, parity="pq")
 
-    assert equal(mc.load(tmp_path), state())
+    assert same(mc.load(tmp_path), state())
     assert parity_files(tmp_path) == []
     assert not mc.list_checkpoints(tmp_path)[0].protected
     begin.set()
@@ -156,7 +157,7 @@ def test_an_overwritten_checkpoint_leaves_no_parity_of_the_old_one(tmp_path):
     save(tmp_path, state(2), overwrite=True)
     assert parity_files(tmp_path) == []
     mc.collect_garbage(tmp_path, graces=AT_ONCE)
-    assert equal(mc.load(tmp_path, verify="full"), state(2))
+    assert same(mc.load(tmp_path, verify="full"), state(2))
 
 
 def test_parity_that_comes_too_late_for_its_version_is_not_put_there(tmp_path, monkeypatch):
@@ -169,7 +170,7 @@ def test_parity_that_comes_too_late_for_its_version_is_not_put_there(tmp_path, m
     mc.finish_saves()
 
     assert parity_files(tmp_path) == []
-    assert equal(mc.load(tmp_path, verify="full"), state(1))
+    assert same(mc.load(tmp_path, verify="full"), state(1))
     mc.collect_garbage(tmp_path, graces=AT_ONCE)
     assert sorted(content(tmp_path)) == sorted(["manifest.json", *data_files(tmp_path)])
 
@@ -229,7 +230,7 @@ def test_a_failure_nobody_asked_for_is_a_warning_of_the_next_save(tmp_path, monk
         mc.save(tmp_path, state(), step=2)
 
     assert [info.step for info in mc.list_checkpoints(tmp_path)] == [2, 1]
-    assert equal(mc.load(tmp_path, step=1), state())
+    assert same(mc.load(tmp_path, step=1), state())
 
 
 def test_a_failure_is_told_by_the_handle(tmp_path, monkeypatch):

@@ -23,9 +23,5 @@ def state(moving=0.0, frozen=0.0):
     return {"base": np.full(2 * MIB, frozen), "other": np.full(MIB, frozen + 1), "head": np.full(1000, float(moving))}
 
 
-def equal(a, b):
-    return a.keys() == b.keys() and all(np.array_equal(a[k], b[k]) for k in a)
-
-
 def save(root, what, step, **options):
     return mc.save(root, what, step=step, incremental=True, **options)

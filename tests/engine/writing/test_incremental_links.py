@@ -10,7 +10,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.engine.writing.linked_files import MIB, equal, inode_of, inodes, save, state
+from tests.engine.writing.linked_files import MIB, inode_of, inodes, save, state
+from tests.ground.equal_values import same
 from tests.ground.stored_files import folder, manifest_of
 from tests.storage.local.faults.failing_calls import FailingCalls
 
@@ -48,7 +49,7 @@ def test_unchanged_tensors_move_to_files_of_their_own_and_are_linked_from_then_o
     assert inode_of(tmp_path, 2, "base") == inode_of(tmp_path, 3, "base") == inode_of(tmp_path, 4, "base")
     assert written(tmp_path, 4) < 20_000
     for step in range(1, 5):
-        assert equal(mc.load(tmp_path, step=step, verify="full"), state(moving=step))
+        assert same(mc.load(tmp_path, step=step, verify="full"), state(moving=step))
 
 
 def test_frozen_parameters_have_files_of_their_own_from_the_first_save(tmp_path):
@@ -70,7 +71,7 @@ def test_a_state_that_did_not_change_at_all_writes_no_data(tmp_path):
     save(tmp_path, state(), 2)
 
     assert inodes(tmp_path, 1) == inodes(tmp_path, 2)
-    assert equal(mc.load(tmp_path, step=2), state())
+    assert same(mc.load(tmp_path, step=2), state())
 
 
 def test_files_are_cut_at_64_mib(tmp_path):
@@ -112,7 +113,7 @@ def test_equal_bytes_of_another_shape_dtype_or_name_are_written(tmp_path, other)
     save(tmp_path, other, 2)
 
     assert not inodes(tmp_path, 1) & inodes(tmp_path, 2)
-    assert equal(mc.load(tmp_path, step=2), other)
+    assert same(mc.load(tmp_path, step=2), other)
 
 
 def test_the_parent_is_recorded_when_something_was_linked(tmp_path):
@@ -177,7 +178,7 @@ def test_no_checkpoint_ever_holds_a_stale_tensor_whatever_changes(tmp_path):
                 shutil.rmtree(folder(root, gone))
                 del kept[gone]
         for step, expected in kept.items():
-            assert equal(mc.load(root, step=step), expected)
+            assert same(mc.load(root, step=step), expected)
         assert all(health.ok for health in mc.verify(root))
 
     check()
@@ -202,7 +203,7 @@ def test_a_file_that_is_not_as_recorded_is_written_from_memory(tmp_path, tamper)
     save(tmp_path, {"base": np.zeros(MIB)}, 2)
 
     assert not inodes(tmp_path, 1) & inodes(tmp_path, 2)
-    assert equal(mc.load(tmp_path, step=2), {"base": np.zeros(MIB)})
+    assert same(mc.load(tmp_path, step=2), {"base": np.zeros(MIB)})
 
 
 def test_a_file_is_linked_16_times_and_then_written_afresh(tmp_path):
@@ -246,7 +247,7 @@ def test_a_parent_that_cannot_be_read_is_passed_over(tmp_path, caplog):
 
     assert inodes(tmp_path, 3) == inodes(tmp_path, 1)
     assert "cannot be built on" in caplog.text
-    assert equal(mc.load(tmp_path, step=3), state())
+    assert same(mc.load(tmp_path, step=3), state())
 
 
 def test_a_parent_whose_files_cannot_be_as_its_manifest_says_is_passed_over(tmp_path, caplog):
@@ -276,7 +277,7 @@ def test_where_links_fail_everything_is_written_from_memory(tmp_path, code):
     save(LocalStore(tmp_path, calls=FailingCalls().fail("link", code)), state(moving=1), 2)
 
     assert not inodes(tmp_path, 1) & inodes(tmp_path, 2)
-    assert equal(mc.load(tmp_path, step=2), state(moving=1))
+    assert same(mc.load(tmp_path, step=2), state(moving=1))
     assert manifest_of(tmp_path, 2).parents == ()
 
 

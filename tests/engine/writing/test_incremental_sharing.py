@@ -7,7 +7,8 @@ import msgspec
 import numpy as np
 import pytest
 from safetensors import safe_open
-from tests.engine.writing.linked_files import MIB, equal, inode_of, inodes, save, state
+from tests.engine.writing.linked_files import MIB, inode_of, inodes, save, state
+from tests.ground.equal_values import same
 from tests.ground.stored_files import folder, manifest_of
 
 import model_checkpoint as mc
@@ -27,8 +28,8 @@ def test_each_checkpoint_outlives_the_others(tmp_path, level):
     mc.delete(tmp_path, step=3)
     mc.collect_garbage(tmp_path, graces=AT_ONCE)
 
-    assert equal(mc.load(tmp_path, step=1), state(moving=1))
-    assert equal(mc.load(tmp_path, step=4, verify="full"), state(moving=4))
+    assert same(mc.load(tmp_path, step=1), state(moving=1))
+    assert same(mc.load(tmp_path, step=4, verify="full"), state(moving=4))
     assert all(health.ok for health in mc.verify(tmp_path))
 
 
@@ -40,7 +41,7 @@ def test_a_deleted_checkpoint_comes_back_after_others_went_on(tmp_path):
     mc.undelete(tmp_path, step=2)
 
     for step in (1, 2, 3):
-        assert equal(mc.load(tmp_path, step=step), state(moving=step))
+        assert same(mc.load(tmp_path, step=step), state(moving=step))
 
 
 def test_replacing_a_checkpoint_links_from_the_one_replaced(tmp_path):
@@ -50,11 +51,11 @@ def test_replacing_a_checkpoint_links_from_the_one_replaced(tmp_path):
     save(tmp_path, state(moving=2), 1, overwrite=True)
     mc.collect_garbage(tmp_path, graces=AT_ONCE)
 
-    assert equal(mc.load(tmp_path), state(moving=2))
+    assert same(mc.load(tmp_path), state(moving=2))
     assert len(list(folder(tmp_path, 1).iterdir())) == len(manifest_of(tmp_path, 1).files) + 1
     save(tmp_path, state(moving=3), 1, overwrite=True)
     assert inode_of(tmp_path, 1, "base") not in before  # in a file of its own since the second replacement
-    assert equal(mc.load(tmp_path), state(moving=3))
+    assert same(mc.load(tmp_path), state(moving=3))
 
 
 def test_compressed_files_are_linked_too(tmp_path):
@@ -63,7 +64,7 @@ def test_compressed_files_are_linked_too(tmp_path):
 
     assert inode_of(tmp_path, 2, "base") == inode_of(tmp_path, 3, "base")
     assert manifest_of(tmp_path, 3).features == ("planes-zstd",)
-    assert equal(mc.load(tmp_path, step=3), state(moving=3))
+    assert same(mc.load(tmp_path, step=3), state(moving=3))
 
 
 def test_a_consolidated_model_is_linked_and_its_index_names_the_new_files(tmp_path):
@@ -110,7 +111,7 @@ def test_fallback_passes_over_what_shares_the_damaged_copy(tmp_path, caplog):
     with pytest.warns(mc.CheckpointWarning, match=r"step-00000003: passed over, it holds the very copy"):
         back = mc.load(tmp_path, fallback=True)
 
-    assert equal(back, state(moving=1))
+    assert same(back, state(moving=1))
     assert "step-00000003: passed over" in caplog.text
     assert "step-00000002: passed over" in caplog.text
 
@@ -124,7 +125,7 @@ def test_fallback_into_live_objects_passes_over_it_as_well(tmp_path):
     with pytest.warns(mc.CheckpointWarning, match="step-00000003: ChunkMismatch"):
         mc.load(tmp_path, into=live, fallback=True)
 
-    assert equal(live, state(moving=1))
+    assert same(live, state(moving=1))
 
 
 def test_when_all_share_the_damage_that_is_told(tmp_path):
@@ -144,7 +145,7 @@ def test_replacing_what_is_damaged_links_to_nothing(tmp_path):
 
     save(tmp_path, state(moving=3), 3, overwrite="damaged")
 
-    assert equal(mc.load(tmp_path, step=3, verify="full"), state(moving=3))
+    assert same(mc.load(tmp_path, step=3, verify="full"), state(moving=3))
     assert not inodes(tmp_path, 3) & inodes(tmp_path, 2)
 
 
@@ -196,4 +197,4 @@ def test_incremental_saves_in_memory(tmp_path):
     infos = {info.step: info for info in mc.list_checkpoints(root)}
     assert infos[3].shared_with == ("step-00000002",)
     for step in (1, 2, 3):
-        assert equal(mc.load(root, step=step), state(moving=step))
+        assert same(mc.load(root, step=step), state(moving=step))

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
-from tests.tree.carrying import fill, same, stored, tensor_bytes, trip
+from tests.ground.equal_values import tensor_bytes
+from tests.tree.carrying import fill, same, stored, trip
 
 from model_checkpoint.errors import UnsupportedType
 from model_checkpoint.tree import flatten, prepare
