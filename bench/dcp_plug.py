@@ -11,7 +11,6 @@ import argparse
 import json
 import os
 import shutil
-import socket
 import statistics
 import subprocess
 import sys
@@ -20,6 +19,8 @@ import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+
+from tests.ground.ports import free_port
 
 from bench.compression import Promise
 from bench.measuring.arguments import rounds_parser
@@ -63,10 +64,12 @@ def _told(case: str, figures: dict[str, Any]) -> list[Promise]:
 
 
 def _measured(command: list[str], wish: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    group = {"WORLD_SIZE": str(WORLD), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
+    group = {
+        "WORLD_SIZE": str(WORLD),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+        "OMP_NUM_THREADS": "1",
+    }
     ranks = [
         subprocess.Popen(
             [*command, str(wish.scale), "--folder", str(folder)],

@@ -12,7 +12,6 @@ import json
 import os
 import random
 import shutil
-import socket
 import statistics
 import subprocess
 import sys
@@ -22,6 +21,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+from tests.ground.ports import free_port
 
 from bench.compression import Promise
 from bench.measuring import disk
@@ -92,10 +93,12 @@ class Ranks:
 
     def __init__(self, world: int) -> None:
         self.world = world
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        base = {"WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
+        base = {
+            "WORLD_SIZE": str(world),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(free_port()),
+            "OMP_NUM_THREADS": "1",
+        }
         self._processes = [
             subprocess.Popen(
                 [sys.executable, "-m", "bench.rank_program"],

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ground.object_servers import free_ports
+from tests.ground.ports import free_port
 from tests.ground.requirements import missing
 
 PASSWORD = "hush-0123456789"
@@ -51,7 +51,7 @@ class DatabaseServer:
     def start(self) -> None:
         """Run it until it answers; at another port if it has none yet or lost it."""
         for left in reversed(range(_TRIES)):
-            self.port = self.port or free_ports(1)[0]
+            self.port = self.port or free_port()
             with open(self.folder / "server.log", "ab") as log:
                 self.process = subprocess.Popen(
                     [*self._as_user("--pdeathsig", "QUIT"), *self._command()],  # it must not outlive us

@@ -13,14 +13,13 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,6 +27,7 @@ from typing import Any
 
 from model_checkpoint.storage.objects.requests.bucket import Address, Bucket
 from model_checkpoint.storage.objects.requests.signed_requests import send_signed
+from tests.ground.ports import free_ports
 
 _TRIES = 3
 _PR_SET_PDEATHSIG = 1
@@ -132,15 +132,6 @@ class AzureServer:
         request = urllib.request.Request(f"{self._home}/{bucket}?restype=container", method="PUT", headers=headers)
         with urllib.request.urlopen(request, timeout=30):
             pass
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports nobody listens on at this moment."""
-    with ExitStack() as stack:
-        taken = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in taken:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in taken]
 
 
 @contextmanager

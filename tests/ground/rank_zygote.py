@@ -11,12 +11,13 @@ import json
 import os
 import pkgutil
 import signal
-import socket
 import subprocess
 import sys
 import time
 import traceback
 from pathlib import Path
+
+from tests.ground.ports import free_port
 
 
 class RankGroup:
@@ -118,7 +119,7 @@ def _serve():
     print(json.dumps("ready"), file=out, flush=True)
     for line in sys.stdin:
         order = json.loads(line)
-        port = _free_port()
+        port = free_port()
         pids = [_fork(order, rank, port) for rank in range(order["world"])]
         print(json.dumps(pids), file=out, flush=True)
 
@@ -133,12 +134,6 @@ def _import_rooms():
             with contextlib.suppress(ImportError):  # of a framework that is not there
                 if not any(word in rest for word in ("jax", "tensorflow", "mpi", "objects")):
                     importlib.import_module(found.name)
-
-
-def _free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def _fork(order, rank, port):

@@ -1,6 +1,5 @@
 """What a coordinator asks of the coordination service of JAX, which is a real one with two clients in one process."""
 
-import socket
 import threading
 import time
 
@@ -8,6 +7,7 @@ import jax
 import pytest
 from jax._src import distributed
 from jax._src.lib import _jax
+from tests.ground.ports import free_port
 
 from model_checkpoint.distributed import JaxCoordinator
 from model_checkpoint.errors import OptionInvalid
@@ -40,9 +40,7 @@ class Line:
 @pytest.fixture(scope="module")
 def clients():
     """Two clients of one service."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     service = _jax.get_distributed_runtime_service(address, 2)
     made = [_jax.get_distributed_runtime_client(address, rank, init_timeout=60) for rank in range(2)]
     for work in ("connect", "shutdown"):

@@ -3,13 +3,13 @@
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+from tests.ground.ports import free_port
 
 import model_checkpoint as mc
 
@@ -18,12 +18,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.distributed]
 HERE = Path(__file__).parent
 ENV = {**os.environ, "OMP_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu", "PYTHONPATH": os.pathsep.join(sys.path)}
 MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "4", sys.executable]
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @pytest.mark.parametrize(("level", "fault"), [("multiple", "stop"), ("serialized", "kill"), ("funneled", "stop")])

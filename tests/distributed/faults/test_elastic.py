@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from tests.distributed.scenes import network, train
+from tests.ground.ports import free_port
 
 import model_checkpoint as mc
 
@@ -53,9 +53,7 @@ def check_training(root, worlds):
 
 def one_or_two_nodes():
     """What each node of such a job is told."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        place = f"--rdzv-endpoint=127.0.0.1:{probe.getsockname()[1]}"
+    place = f"--rdzv-endpoint=127.0.0.1:{free_port()}"
     return ["--nnodes=1:2", "--rdzv-backend=c10d", "--rdzv-id=job", "--local-addr=127.0.0.1", place]
 
 
