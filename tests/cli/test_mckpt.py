@@ -6,10 +6,9 @@ import sys
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from tests.cli.invoking import invoke
 
 import model_checkpoint as mc
-from model_checkpoint.cli.app import app
 
 
 @pytest.fixture
@@ -24,10 +23,6 @@ def run(*words):
     return subprocess.run(
         [sys.executable, "-m", "model_checkpoint", *map(str, words)], capture_output=True, text=True, check=False
     )
-
-
-def invoke(*words):
-    return CliRunner().invoke(app, list(map(str, words)))
 
 
 def test_ls_lists_newest_first_with_metrics(root):

@@ -6,18 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.cli.invoking import invoke
 from tests.cli.rendering.terminals import MCKPT, on_terminal
-from typer.testing import CliRunner
 
 import model_checkpoint as mc
-from model_checkpoint.cli.app import app
 from model_checkpoint.database import EnhancedDatabaseConnection
 
 LONG = "optimizer.state." + "block." * 20 + "weight"
-
-
-def invoke(*words):
-    return CliRunner().invoke(app, list(map(str, words)))
 
 
 def strict(text):

@@ -24,12 +24,7 @@ from model_checkpoint.convert import SourceUnreadable, convert, read_dcp
 DTYPES = [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64, torch.float8_e4m3fn, torch.uint16]
 
 
-@pytest.fixture(autouse=True)
-def no_group():
-    """DCP warns in every call that there is no process group."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="torch.distributed is")
-        yield
+pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is")  # DCP warns so without a process group
 
 
 def dcp_save(state, folder):

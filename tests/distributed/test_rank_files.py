@@ -8,7 +8,7 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file
 from tests.distributed.api.own_parts import OwnStorage
-from tests.distributed.threads import all_well, on_ranks
+from tests.distributed.threads import all_well, on_ranks, save_all
 
 import model_checkpoint as mc
 from model_checkpoint.distributed import Shard
@@ -17,10 +17,6 @@ from model_checkpoint.errors import OptionInvalid
 
 FROZEN = np.arange(3 << 20, dtype=np.uint8)
 SINGLE, CONSOLIDATED = mc.CheckpointFormat.SINGLE_FILE, mc.CheckpointFormat.CONSOLIDATED
-
-
-def save_all(root, world, state, **options):
-    return all_well(on_ranks(world, lambda c: mc.save(root, state(c.rank), coordinator=c, **options)))
 
 
 def rows(whole, rank, world):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.distributed.threads import all_well, on_ranks, told
+from tests.distributed.threads import all_well, on_ranks, save_all, told
 from tests.ground.stored_files import flip
 
 import model_checkpoint as mc
@@ -15,10 +15,6 @@ from model_checkpoint.errors import ChunkMismatch, OptionInvalid, StepExists, St
 from model_checkpoint.manifest import decode
 
 BIG = np.arange(3 << 20, dtype=np.uint8)
-
-
-def save_all(root, world, state, **options):
-    return all_well(on_ranks(world, lambda c: mc.save(root, state(c.rank), coordinator=c, **options)))
 
 
 def test_what_all_ranks_hold_is_stored_once_and_written_by_all(tmp_path):

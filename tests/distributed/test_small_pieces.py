@@ -5,8 +5,8 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from tests.distributed.test_save_on_ranks import marked, save_all
-from tests.distributed.threads import all_well, on_ranks
+from tests.distributed.test_save_on_ranks import marked
+from tests.distributed.threads import all_well, on_ranks, save_all
 from tests.ground.stored_files import flip
 
 import model_checkpoint as mc

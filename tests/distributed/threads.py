@@ -3,6 +3,7 @@
 import pickle
 import threading
 
+import model_checkpoint as mc
 from model_checkpoint.distributed import CheckpointException, LocalCoordinator
 
 
@@ -31,6 +32,11 @@ def all_well(outcomes):
         if isinstance(outcome, BaseException):
             raise outcome
     return outcomes
+
+
+def save_all(root, world, state, **options):
+    """What each rank is told of a save of ``state(rank)``."""
+    return all_well(on_ranks(world, lambda c: mc.save(root, state(c.rank), coordinator=c, **options)))
 
 
 def told(outcomes):

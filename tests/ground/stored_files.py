@@ -3,7 +3,12 @@
 import os
 from pathlib import Path
 
+import model_checkpoint as mc
 from model_checkpoint.manifest import decode
+
+
+def steps(root):
+    return sorted(info.step for info in mc.list_checkpoints(root))
 
 
 def folder(root, step=1):

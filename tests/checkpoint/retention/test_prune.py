@@ -27,12 +27,6 @@ def root(request, tmp_path):
     return root
 
 
-@pytest.fixture
-def folder(tmp_path):
-    fill(tmp_path / "runs", range(1, 7))
-    return tmp_path / "runs"
-
-
 KEEP = [mc.last(2), mc.best("val_loss", 2), mc.every(5)]
 
 

@@ -3,17 +3,10 @@
 import hashlib
 import shutil
 
-import pytest
-from tests.checkpoint.retention.retention_ground import data_file, fill, fill_linked
+from tests.checkpoint.retention.retention_ground import data_file, fill_linked
 
 import model_checkpoint as mc
 from model_checkpoint.engine.root.shared_files import stored_bytes
-
-
-@pytest.fixture
-def folder(tmp_path):
-    fill(tmp_path / "runs", range(1, 7))
-    return tmp_path / "runs"
 
 
 def spoil_manifest(folder, step):

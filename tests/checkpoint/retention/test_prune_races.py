@@ -12,12 +12,6 @@ from model_checkpoint.errors import StorageFailure
 from model_checkpoint.storage import LocalStore
 
 
-@pytest.fixture
-def folder(tmp_path):
-    fill(tmp_path / "runs", range(1, 7))
-    return tmp_path / "runs"
-
-
 class Raced(LocalStore):
     """A store on which something happens just before a checkpoint is discarded."""
 

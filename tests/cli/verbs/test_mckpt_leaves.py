@@ -7,16 +7,13 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
+from tests.cli.invoking import invoke
 from typer.testing import CliRunner
 
 import model_checkpoint as mc
 from model_checkpoint.cli.app import app
 from model_checkpoint.engine.reading import export
 from model_checkpoint.errors import ChunkMismatch, OptionInvalid, StepExists, UnsupportedType, WrongReference
-
-
-def invoke(*words):
-    return CliRunner().invoke(app, list(map(str, words)))
 
 
 @pytest.fixture

@@ -5,15 +5,10 @@ import json
 import msgspec
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from tests.cli.invoking import invoke
 
 import model_checkpoint as mc
-from model_checkpoint.cli.app import app
 from model_checkpoint.manifest import decode, encode
-
-
-def invoke(*words):
-    return CliRunner().invoke(app, list(map(str, words)))
 
 
 @pytest.fixture

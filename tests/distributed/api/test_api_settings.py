@@ -2,8 +2,8 @@
 
 from datetime import timedelta
 
-import numpy as np
 import pytest
+from tests.distributed.api.test_api_options import states
 from tests.distributed.threads import on_ranks
 
 from model_checkpoint.distributed import (
@@ -22,10 +22,6 @@ from model_checkpoint.distributed import (
 )
 from model_checkpoint.errors import OptionInvalid
 from model_checkpoint.storage.local.syscalls import SYSTEM
-
-
-def states(fill=1.0):
-    return {"w": np.full((64, 64), fill, np.float32)}, {"m": np.full((64, 64), fill * 2, np.float32), "step": int(fill)}
 
 
 def test_the_defaults_are_those_that_are_documented():

@@ -2,8 +2,8 @@
 
 import numpy as np
 from tests.distributed.reading.cold_reads import MIB, ColdReads
-from tests.distributed.test_save_on_ranks import marked, save_all
-from tests.distributed.threads import all_well, on_ranks
+from tests.distributed.test_save_on_ranks import marked
+from tests.distributed.threads import all_well, on_ranks, save_all
 
 import model_checkpoint as mc
 from model_checkpoint.storage import LocalStore

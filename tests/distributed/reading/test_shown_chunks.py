@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.distributed.reading.cold_reads import MIB, ColdReads
 from tests.distributed.reading.test_exchange import flip_bit
-from tests.distributed.test_save_on_ranks import marked, save_all
-from tests.distributed.threads import all_well, on_ranks, told
+from tests.distributed.test_save_on_ranks import marked
+from tests.distributed.threads import all_well, on_ranks, save_all, told
 
 import model_checkpoint as mc
 from model_checkpoint.distributed import RankLost

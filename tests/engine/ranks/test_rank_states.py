@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.distributed.reading.test_exchange import Table
 from tests.distributed.test_save_on_ranks import cut, marked
-from tests.distributed.threads import all_well, on_ranks
+from tests.distributed.threads import all_well, on_ranks, save_all
 
 import model_checkpoint as mc
 from model_checkpoint.distributed import LocalCoordinator
@@ -26,10 +26,6 @@ FORMATS = list(mc.CheckpointFormat)
 @pytest.fixture
 def root(tmp_path):
     return f"memory://{tmp_path.name}"
-
-
-def save_all(root, world, state, **options):
-    return all_well(on_ranks(world, lambda c: mc.save(root, state(c.rank), coordinator=c, **options)))
 
 
 def load_all(root, world, **options):

@@ -2,7 +2,6 @@
 
 import pickle
 import re
-import warnings
 from contextlib import contextmanager
 
 import numpy as np
@@ -28,13 +27,7 @@ from model_checkpoint.integrations.dcp.checkpoint_ids import named_place
 from model_checkpoint.storage.local.store import LocalStore
 from model_checkpoint.storage.local.syscalls import Syscalls
 
-
-@pytest.fixture(autouse=True)
-def no_group():
-    """DCP warns in every call that there is no process group."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="torch.distributed is")
-        yield
+pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is")  # DCP warns so without a process group
 
 
 @contextmanager

@@ -10,15 +10,7 @@ from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_mo
 import model_checkpoint as mc
 from model_checkpoint.integrations.dcp import StorageReader, StorageWriter
 
-pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(autouse=True)
-def no_group():
-    """DCP warns in every call that there is no process group."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="torch.distributed is")
-        yield
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:torch.distributed is")]  # DCP without a group
 
 
 def test_what_accelerate_would_save_goes_through_the_plug(tmp_path):

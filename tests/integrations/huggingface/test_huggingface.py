@@ -4,7 +4,7 @@ import signal
 
 import pytest
 import torch
-from tests.ground.stored_files import data_file, flip
+from tests.ground.stored_files import data_file, flip, steps
 from tests.integrations.huggingface.hf_training import Failing, make
 from transformers import EarlyStoppingCallback, Trainer, TrainerCallback
 
@@ -14,11 +14,6 @@ from model_checkpoint.integrations.errors import TrainerUnknown
 from model_checkpoint.integrations.huggingface import TrainerRun, trainer_rules
 
 pytestmark = pytest.mark.slow
-
-
-def steps(root):
-    mc.finish_saves(root)
-    return sorted(one.step for one in mc.list_checkpoints(root))
 
 
 def broken(root, step=20, **more):

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 import torch
-from tests.ground.stored_files import flip
+from tests.ground.stored_files import flip, steps
 
 import model_checkpoint as mc
 from model_checkpoint.errors import OptionInvalid, StructureMismatch
@@ -60,11 +60,6 @@ def fit(root, *, epochs=2, callbacks=(), run=None, data=(X, 2 * X), **options):
 def failing(root, at, **more):
     with pytest.raises(KeyError, match="a bug"):
         fit(root, callbacks=[Failing(at)], **more)
-
-
-def steps(root):
-    mc.finish_saves(root)
-    return sorted(one.step for one in mc.list_checkpoints(root))
 
 
 def test_it_saves_every_so_many_batches_after_validations_and_at_the_end(tmp_path):

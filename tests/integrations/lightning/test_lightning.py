@@ -4,7 +4,7 @@ import signal
 
 import pytest
 import torch
-from tests.ground.stored_files import data_file, flip
+from tests.ground.stored_files import data_file, flip, steps
 
 pl = pytest.importorskip("lightning.pytorch")
 
@@ -62,11 +62,6 @@ def fit(root, *, model=None, epochs=1, trainer=None, ckpt_path=None, others=(), 
     made = quiet(max_epochs=epochs, callbacks=[run, *others], num_sanity_val_steps=0, **(trainer or {}))
     made.fit(model, data(), data(), ckpt_path=ckpt_path)
     return run, model, made
-
-
-def steps(root):
-    mc.finish_saves(root)
-    return sorted(one.step for one in mc.list_checkpoints(root))
 
 
 def test_it_saves_every_so_many_steps_after_validations_and_at_the_end(tmp_path):

@@ -8,7 +8,7 @@ import threading
 import numpy as np
 import pytest
 import torch
-from tests.ground.stored_files import data_file, flip
+from tests.ground.stored_files import data_file, flip, steps
 from torch.utils.data import DataLoader, TensorDataset
 
 import model_checkpoint as mc
@@ -16,11 +16,6 @@ from model_checkpoint.engine.root.run_position import run_position
 from model_checkpoint.errors import OptionInvalid, StructureMismatch
 
 DATA = [1.0, 2.0, 3.0, 4.0]
-
-
-def steps(root):
-    mc.finish_saves(root)
-    return sorted(one.step for one in mc.list_checkpoints(root))
 
 
 def go(root, *, stop=None, epochs=1, **options):

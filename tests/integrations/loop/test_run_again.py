@@ -7,6 +7,7 @@ import signal
 import numpy as np
 import pytest
 import torch
+from tests.ground.stored_files import steps
 from tests.integrations.loop.loop_training import Counting, Noisy, Shuffled
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -14,11 +15,6 @@ import model_checkpoint as mc
 from model_checkpoint.errors import OptionInvalid
 
 DATA = [1.0, 2.0, 3.0, 4.0]
-
-
-def steps(root):
-    mc.finish_saves(root)
-    return sorted(one.step for one in mc.list_checkpoints(root))
 
 
 def shuffled():

@@ -2,15 +2,11 @@
 
 import numpy as np
 import pytest
+from tests.ground.stored_files import steps
 
 import model_checkpoint as mc
 
 DATA = [1.0, 2.0, 3.0, 4.0]
-
-
-def steps(root):
-    mc.finish_saves(root)
-    return sorted(one.step for one in mc.list_checkpoints(root))
 
 
 def told(root):

@@ -4,13 +4,9 @@ import logging
 
 import pytest
 import torch
+from tests.ground.stored_files import steps
 
 import model_checkpoint as mc
-
-
-def steps(root):
-    mc.finish_saves(root)
-    return sorted(one.step for one in mc.list_checkpoints(root))
 
 
 def parameter():

@@ -13,11 +13,7 @@ from model_checkpoint.precision.scaling.consensus import DEFAULT_GROUP, agree_on
 CPU = torch.device("cpu")
 
 
-@pytest.fixture(autouse=True)
-def alone():
-    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
-    yield
-    torch.distributed.destroy_process_group()
+pytestmark = pytest.mark.usefixtures("alone")
 
 
 def test_what_any_rank_says_is_said_by_all():

@@ -10,12 +10,7 @@ from tests.precision.precision_models import build, loss_of, wrap
 from tests.precision.stepping.test_many_ranks import REFUSED, refuse, train_cured, train_rank
 from torch.nn.parallel import DistributedDataParallel
 
-
-@pytest.fixture(autouse=True)
-def alone():
-    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
-    yield
-    torch.distributed.destroy_process_group()
+pytestmark = pytest.mark.usefixtures("alone")
 
 
 @pytest.mark.parametrize("case", REFUSED)

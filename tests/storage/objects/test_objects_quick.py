@@ -2,6 +2,7 @@
 
 import pytest
 from obstore.store import MemoryStore
+from tests.storage.objects.bucket_files import keys
 
 from model_checkpoint.storage import ObjectStore
 from model_checkpoint.testing.blobs import blob_manifest, load_blobs, save_blobs
@@ -30,10 +31,6 @@ def client():
 @pytest.fixture
 def store(client):
     return ObjectStore("s3://bucket/root", store=client)
-
-
-def keys(client):
-    return sorted(str(meta["path"]).removeprefix("root/") for chunk in client.list("root") for meta in chunk)
 
 
 def test_a_manifest_that_a_repair_replaced_is_kept_in_the_trash(client, store):

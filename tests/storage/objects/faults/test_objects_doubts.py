@@ -6,6 +6,7 @@ import os
 import msgspec
 import pytest
 from obstore.store import MemoryStore
+from tests.storage.objects.bucket_files import keys
 
 from model_checkpoint.errors import CheckpointException, DurabilityUnknown, StepExists, StorageFailure
 from model_checkpoint.options import Graces
@@ -60,10 +61,6 @@ def client():
 @pytest.fixture
 def bucket(client):
     return Doubtful(ADDRESS, client)
-
-
-def keys(client):
-    return sorted(str(meta["path"]).removeprefix("root/") for chunk in client.list("root") for meta in chunk)
 
 
 # --- commits ---------------------------------------------------------------------------------------------------------

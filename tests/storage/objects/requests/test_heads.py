@@ -2,15 +2,9 @@
 
 import pytest
 
-from model_checkpoint.storage.objects.requests.bucket import Address, Bucket
 from model_checkpoint.storage.objects.requests.failures import KeyMissing
 
 pytestmark = pytest.mark.s3
-
-
-@pytest.fixture
-def bucket(moto, root):
-    return Bucket(Address.parse(root), moto.client("bucket"))
 
 
 @pytest.mark.parametrize("data", [b"", b"abc", b"x" * 10, b"y" * 100], ids=len)
