@@ -87,12 +87,3 @@ def fill_linked(root, steps):
         mc.save(root, state, step=step, incremental=True, metrics={"val_loss": step})
     mc.delete(root, step=0)
     mc.collect_garbage(root, graces=Graces(trash=0.0))
-
-
-def steps(root):
-    return sorted(info.step for info in mc.list_checkpoints(root))
-
-
-def data_file(folder, step):
-    """The one file of a checkpoint beside its manifest."""
-    return next(path for path in (folder / f"checkpoints/step-{step:08d}").iterdir() if "manifest" not in path.name)

@@ -1,7 +1,8 @@
 """Pruning a plain root: what is done is what was told, it can be undone, and nothing that matters goes."""
 
 import pytest
-from tests.checkpoint.retention.retention_ground import fill, names, steps
+from tests.checkpoint.retention.retention_ground import fill, names
+from tests.ground.stored_files import steps
 
 import model_checkpoint as mc
 from model_checkpoint.checkpoint.retention.candidates import read_candidates

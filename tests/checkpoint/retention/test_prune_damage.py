@@ -3,7 +3,8 @@
 import hashlib
 import shutil
 
-from tests.checkpoint.retention.retention_ground import data_file, fill_linked
+from tests.checkpoint.retention.retention_ground import fill_linked
+from tests.ground.stored_files import data_file
 
 import model_checkpoint as mc
 from model_checkpoint.engine.root.shared_files import stored_bytes

@@ -4,8 +4,8 @@ import os
 
 import numpy as np
 import pytest
-from tests.checkpoint.retention.retention_ground import steps
 from tests.ground.disks.full_disks import FULL_DISKS, full_disk_of
+from tests.ground.stored_files import steps
 
 import model_checkpoint as mc
 from model_checkpoint.errors import DiskFull

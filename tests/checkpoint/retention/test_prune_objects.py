@@ -1,7 +1,8 @@
 """Retention on an object store: marks, plans, pruning, and what a kill between two requests leaves."""
 
 import pytest
-from tests.checkpoint.retention.retention_ground import fill, steps
+from tests.checkpoint.retention.retention_ground import fill
+from tests.ground.stored_files import steps
 
 import model_checkpoint as mc
 from model_checkpoint.checkpoint.retention.candidates import read_candidates

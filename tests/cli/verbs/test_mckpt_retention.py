@@ -6,7 +6,8 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from tests.checkpoint.retention.retention_ground import fill, steps
+from tests.checkpoint.retention.retention_ground import fill
+from tests.ground.stored_files import steps
 from typer.testing import CliRunner
 
 import model_checkpoint as mc

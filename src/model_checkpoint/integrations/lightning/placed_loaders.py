@@ -19,8 +19,22 @@ from model_checkpoint.integrations.loop.saved_run import SavedRun
 from model_checkpoint.tree import RngState, rng_state
 
 
-class TrainLoader(Iterator[Any]):
-    """One loader of the training data; for whatever else is asked of it, it is the user's loader."""
+class _UsersLoader:
+    """What stands in for a loader; for whatever else is asked of it, it is the user's."""
+
+    _loader: Any
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("_loader", "_iterator"):  # ours to end, not Lightning's
+            raise AttributeError(name)
+        return getattr(self._loader, name)
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+
+class TrainLoader(_UsersLoader, Iterator[Any]):
+    """One loader of the training data."""
 
     def __init__(self, loader: Any, group: LoaderGroup, *, epoch: int) -> None:
         self._loader, self._group = loader, group
@@ -30,14 +44,6 @@ class TrainLoader(Iterator[Any]):
         self.is_sized, self.is_begun = length_of(loader) is not None, False
         self._batches: Iterator[Any] | None = None
         self._before: Any = None  # the data's own state before the newest batch, where one is read ahead
-
-    def __getattr__(self, name: str) -> Any:
-        if name in ("_loader", "_iterator"):  # ours to end, not Lightning's
-            raise AttributeError(name)
-        return getattr(self._loader, name)
-
-    def __len__(self) -> int:
-        return len(self._loader)
 
     @property
     def unwrapped(self) -> Any:
@@ -183,7 +189,7 @@ class LoaderGroup:
             one.feed.close()
 
 
-class EvaluationLoader:
+class EvaluationLoader(_UsersLoader):
     """A loader that is read by workers in between: what they draw depends on the step, not on their past.
 
     Workers that outlive a validation would have been seeded once from the program's generator, and once more after a
@@ -193,14 +199,6 @@ class EvaluationLoader:
     def __init__(self, loader: Any, where: Callable[[], tuple[int, int]]) -> None:
         self._loader, self._where = loader, where
         self._feed = TorchLoader(loader)
-
-    def __getattr__(self, name: str) -> Any:
-        if name in ("_loader", "_iterator"):
-            raise AttributeError(name)
-        return getattr(self._loader, name)
-
-    def __len__(self) -> int:
-        return len(self._loader)
 
     def __iter__(self) -> Iterator[Any]:
         step, epoch = self._where()
