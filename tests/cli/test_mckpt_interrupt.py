@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 import pytest
-from tests.ground.stored_files import data_file, flip
+from tests.ground.stored.stored_files import data_file, flip
 
 import model_checkpoint as mc
 from model_checkpoint.database import IntegrityRecord, open_catalog

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.distributed.threads import all_well, on_ranks, save_all, told
-from tests.ground.stored_files import flip
+from tests.ground.stored.stored_files import flip
 
 import model_checkpoint as mc
 from model_checkpoint.distributed import LocalCoordinator, NeedsCoordinator, RankLost, Shard

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tests.distributed.test_save_on_ranks import marked
 from tests.distributed.threads import all_well, on_ranks, save_all
-from tests.ground.stored_files import flip
+from tests.ground.stored.stored_files import flip
 
 import model_checkpoint as mc
 from model_checkpoint.engine.root.rank_manifests import read_summary

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.ground.equal_values import same
+from tests.ground.stored.equal_values import same
 
 import model_checkpoint as mc
 from model_checkpoint.manifest.record import FORMAT_VERSION

@@ -22,7 +22,7 @@ import numpy as np
 
 from model_checkpoint import EnhancedCheckpointManager, ExperimentTracker, every, finish_saves
 from model_checkpoint.database import EnhancedDatabaseConnection, LineageEdge
-from tests.ground.stored_files import flip
+from tests.ground.stored.stored_files import flip
 
 METRICS = ("val_loss", "train_loss", "accuracy", "lr", "grad_norm")
 PROJECTS = ("gpt2-124m", "vit-b16", "llama-1b-lora", "unet-ddpm")

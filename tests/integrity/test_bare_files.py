@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.ground.stored_files import flip
+from tests.ground.stored.stored_files import flip
 from tests.integrity.verified_runs import answers
 
 from model_checkpoint.database import Checkpoint

@@ -7,7 +7,7 @@ import threading
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.ground.stored_files import flip
+from tests.ground.stored.stored_files import flip
 
 from model_checkpoint.errors import OptionInvalid, PermissionRefused, StorageFailure, UnsafeName
 from model_checkpoint.integrity import ChecksumCalculator, FileChecksum, FileMissing, FileState

@@ -6,7 +6,7 @@ from collections import Counter
 import msgspec
 import numpy as np
 import pytest
-from tests.ground.stored_files import flip, folder
+from tests.ground.stored.stored_files import flip, folder
 from tests.integrity.verified_runs import catalog_of
 
 import model_checkpoint as mc

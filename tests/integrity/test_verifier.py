@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from tests.ground.stored_files import data_file, flip, folder
+from tests.ground.stored.stored_files import data_file, flip, folder
 from tests.integrity.verified_runs import answers, catalog_of, save, verify
 
 import model_checkpoint as mc

@@ -8,7 +8,7 @@ import os
 import threading
 
 import pytest
-from tests.ground.stored_files import flip
+from tests.ground.stored.stored_files import flip
 
 from model_checkpoint.storage.local.syscalls import Syscalls
 from model_checkpoint.tracking.errors import PayloadUnspoolable, SpoolFull

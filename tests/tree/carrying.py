@@ -6,7 +6,7 @@ import random
 
 import msgspec
 import numpy as np
-from tests.ground.equal_values import tensor_bytes
+from tests.ground.stored.equal_values import tensor_bytes
 
 from model_checkpoint.manifest import Entry
 from model_checkpoint.tree import flatten, prepare

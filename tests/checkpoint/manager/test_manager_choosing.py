@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.ground.stored_files import flip
+from tests.ground.stored.stored_files import flip
 
 import model_checkpoint as mc
 from model_checkpoint.backend import BaseStorageBackend

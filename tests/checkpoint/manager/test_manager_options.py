@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 import xxhash
-from tests.ground.stored_files import flip
+from tests.ground.stored.stored_files import flip
 
 import model_checkpoint as mc
 from model_checkpoint.backend import BaseStorageBackend

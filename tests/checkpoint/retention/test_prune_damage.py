@@ -4,7 +4,7 @@ import hashlib
 import shutil
 
 from tests.checkpoint.retention.retention_ground import fill_linked
-from tests.ground.stored_files import data_file
+from tests.ground.stored.stored_files import data_file
 
 import model_checkpoint as mc
 from model_checkpoint.engine.root.shared_files import stored_bytes

@@ -9,7 +9,7 @@ import pytest
 from tests.checkpoint.retention.retention_ground import fill
 from tests.engine.faults.fault_ground import AT_ONCE, KILLS, NOW_BUT_KEEP_TRASH, name_of
 from tests.ground.scenes import Album, link_tree
-from tests.ground.stored_files import steps
+from tests.ground.stored.stored_files import steps
 
 import model_checkpoint as mc
 from model_checkpoint.engine.root.intents import open_intents

@@ -5,7 +5,7 @@ import os
 import numpy as np
 import pytest
 from tests.ground.disks.full_disks import FULL_DISKS, full_disk_of
-from tests.ground.stored_files import steps
+from tests.ground.stored.stored_files import steps
 
 import model_checkpoint as mc
 from model_checkpoint.errors import DiskFull

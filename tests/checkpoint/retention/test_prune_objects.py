@@ -2,7 +2,7 @@
 
 import pytest
 from tests.checkpoint.retention.retention_ground import fill
-from tests.ground.stored_files import steps
+from tests.ground.stored.stored_files import steps
 
 import model_checkpoint as mc
 from model_checkpoint.checkpoint.retention.candidates import read_candidates

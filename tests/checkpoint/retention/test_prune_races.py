@@ -5,7 +5,7 @@ import sys
 
 import pytest
 from tests.checkpoint.retention.retention_ground import fill
-from tests.ground.stored_files import data_file, steps
+from tests.ground.stored.stored_files import data_file, steps
 
 import model_checkpoint as mc
 from model_checkpoint.engine.root.intents import open_intents

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from tests.cli.rendering.terminals import on_terminal
-from tests.ground.stored_files import data_file, flip
+from tests.ground.stored.stored_files import data_file, flip
 
 import model_checkpoint as mc
 from model_checkpoint.checkpoint.catalog.reindexing import reindex

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 from tests.checkpoint.retention.retention_ground import fill
-from tests.ground.stored_files import steps
+from tests.ground.stored.stored_files import steps
 from typer.testing import CliRunner
 
 import model_checkpoint as mc

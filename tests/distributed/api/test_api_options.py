@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from tests.distributed.threads import all_well, on_ranks, told
-from tests.ground.stored_files import flip
+from tests.ground.stored.stored_files import flip
 
 import model_checkpoint as mc
 from model_checkpoint.distributed import (

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.engine.background.array_states import state_of
 from tests.ground.crowds import in_threads
-from tests.ground.equal_values import same
+from tests.ground.stored.equal_values import same
 
 import model_checkpoint as mc
 from model_checkpoint.engine.background.save_async import finish_saves, save_async

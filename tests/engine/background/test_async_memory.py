@@ -5,7 +5,7 @@ import errno
 import numpy as np
 import pytest
 from tests.engine.background.array_states import MIB, state_of
-from tests.ground.equal_values import same
+from tests.ground.stored.equal_values import same
 
 import model_checkpoint as mc
 from model_checkpoint.engine.background.save_async import finish_saves, save_async

@@ -4,7 +4,7 @@ import copy
 import threading
 
 import pytest
-from tests.ground.equal_values import same
+from tests.ground.stored.equal_values import same
 
 torch = pytest.importorskip("torch")
 

@@ -2,7 +2,7 @@
 
 import pytest
 from tests.engine.background.lazy_training import TIGHT, frozen_copy, loss_of, make, train
-from tests.ground.equal_values import same
+from tests.ground.stored.equal_values import same
 
 torch = pytest.importorskip("torch")
 import model_checkpoint as mc  # noqa: E402

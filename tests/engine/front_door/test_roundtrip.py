@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from safetensors import safe_open
-from tests.ground.equal_values import same
+from tests.ground.stored.equal_values import same
 from torch import nn
 
 import model_checkpoint as mc

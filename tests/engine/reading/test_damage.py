@@ -6,7 +6,7 @@ from bisect import bisect_right
 
 import numpy as np
 import pytest
-from tests.ground.stored_files import data_file, flip, folder
+from tests.ground.stored.stored_files import data_file, flip, folder
 
 import model_checkpoint as mc
 from model_checkpoint import errors

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.ground.stored_files import data_file, flip
+from tests.ground.stored.stored_files import data_file, flip
 from torch import nn
 
 import model_checkpoint as mc

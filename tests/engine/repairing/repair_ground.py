@@ -1,8 +1,8 @@
 """Small states of many chunks, ways to damage a checkpoint, and the bytes it must have again."""
 
 import numpy as np
-from tests.ground.stored_files import flip as flip_in_place
-from tests.ground.stored_files import folder, manifest_of
+from tests.ground.stored.stored_files import flip as flip_in_place
+from tests.ground.stored.stored_files import folder, manifest_of
 
 import model_checkpoint as mc
 from model_checkpoint.options import Graces

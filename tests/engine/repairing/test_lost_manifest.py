@@ -4,8 +4,8 @@ import shutil
 
 import pytest
 from tests.engine.repairing.repair_ground import content, data_files, flip, save, state
-from tests.ground.equal_values import same
-from tests.ground.stored_files import folder
+from tests.ground.stored.equal_values import same
+from tests.ground.stored.stored_files import folder
 
 import model_checkpoint as mc
 from model_checkpoint.storage.local.store import LocalStore

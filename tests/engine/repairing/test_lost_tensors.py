@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from tests.engine.repairing.repair_ground import CHUNK, save
-from tests.ground.stored_files import flip as flip_in_place
-from tests.ground.stored_files import folder, manifest_of
+from tests.ground.stored.stored_files import flip as flip_in_place
+from tests.ground.stored.stored_files import folder, manifest_of
 
 import model_checkpoint as mc
 from model_checkpoint import CheckpointFormat

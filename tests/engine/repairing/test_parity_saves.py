@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from tests.engine.repairing.repair_ground import content, data_files, flip, save, state
 from tests.ground.crowds import in_child
-from tests.ground.equal_values import same
-from tests.ground.stored_files import folder, manifest_of
+from tests.ground.stored.equal_values import same
+from tests.ground.stored.stored_files import folder, manifest_of
 
 import model_checkpoint as mc
 from model_checkpoint import CheckpointFormat, CompressionLevel, errors

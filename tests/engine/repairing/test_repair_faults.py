@@ -11,8 +11,8 @@ import pytest
 from tests.engine.faults.fault_ground import name_of
 from tests.engine.repairing.repair_ground import CHUNK, NOW_BUT_KEEP_TRASH, content, data_files, flip, save, state
 from tests.ground.scenes import link_tree
-from tests.ground.stored_files import flip as flip_in_place
-from tests.ground.stored_files import folder
+from tests.ground.stored.stored_files import flip as flip_in_place
+from tests.ground.stored.stored_files import folder
 
 import model_checkpoint as mc
 from model_checkpoint.engine.repairing.mirror import copy_checkpoint

@@ -5,7 +5,7 @@ import re
 import msgspec
 import pytest
 from tests.engine.repairing.repair_ground import content, save, state
-from tests.ground.stored_files import folder, manifest_of
+from tests.ground.stored.stored_files import folder, manifest_of
 
 import model_checkpoint as mc
 from model_checkpoint.manifest import encode

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.engine.repairing.repair_ground import content, flip, save, state
-from tests.ground.stored_files import folder, manifest_of
+from tests.ground.stored.stored_files import folder, manifest_of
 
 import model_checkpoint as mc
 from model_checkpoint import CompressionLevel, errors

@@ -5,7 +5,7 @@ import pytest
 from tests.distributed.test_save_on_ranks import marked
 from tests.distributed.threads import all_well, on_ranks
 from tests.engine.repairing.repair_ground import content, flip
-from tests.ground.stored_files import folder
+from tests.ground.stored.stored_files import folder
 
 import model_checkpoint as mc
 

@@ -1,7 +1,7 @@
 """Incremental saves of a state with frozen parts, and the files that hold them."""
 
 import numpy as np
-from tests.ground.stored_files import folder, manifest_of
+from tests.ground.stored.stored_files import folder, manifest_of
 
 import model_checkpoint as mc
 

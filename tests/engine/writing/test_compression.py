@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors import safe_open
-from tests.ground.stored_files import data_file, flip, folder, manifest_of
+from tests.ground.stored.stored_files import data_file, flip, folder, manifest_of
 
 import model_checkpoint as mc
 from model_checkpoint import CompressionLevel, errors

@@ -11,8 +11,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.engine.writing.linked_files import MIB, inode_of, inodes, save, state
-from tests.ground.equal_values import same
-from tests.ground.stored_files import folder, manifest_of
+from tests.ground.stored.equal_values import same
+from tests.ground.stored.stored_files import folder, manifest_of
 from tests.storage.local.faults.failing_calls import FailingCalls
 
 import model_checkpoint as mc

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 from tests.engine.writing.linked_files import MIB, inode_of, inodes, save, state
-from tests.ground.equal_values import same
-from tests.ground.stored_files import folder, manifest_of
+from tests.ground.stored.equal_values import same
+from tests.ground.stored.stored_files import folder, manifest_of
 
 import model_checkpoint as mc
 from model_checkpoint import CompressionLevel, errors

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from tests.ground.stored_files import flip
+from tests.ground.stored.stored_files import flip
 
 import model_checkpoint as mc
 from model_checkpoint.engine.reading.opaque_load import load_opaque, written_by

@@ -4,7 +4,7 @@ import signal
 
 import pytest
 import torch
-from tests.ground.stored_files import data_file, flip, steps
+from tests.ground.stored.stored_files import data_file, flip, steps
 from tests.integrations.huggingface.hf_training import Failing, make
 from transformers import EarlyStoppingCallback, Trainer, TrainerCallback
 

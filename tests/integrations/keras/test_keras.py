@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 import torch
-from tests.ground.stored_files import flip, steps
+from tests.ground.stored.stored_files import flip, steps
 
 import model_checkpoint as mc
 from model_checkpoint.errors import OptionInvalid, StructureMismatch

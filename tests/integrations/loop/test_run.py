@@ -8,7 +8,7 @@ import threading
 import numpy as np
 import pytest
 import torch
-from tests.ground.stored_files import data_file, flip, steps
+from tests.ground.stored.stored_files import data_file, flip, steps
 from torch.utils.data import DataLoader, TensorDataset
 
 import model_checkpoint as mc

@@ -7,7 +7,7 @@ import signal
 import numpy as np
 import pytest
 import torch
-from tests.ground.stored_files import steps
+from tests.ground.stored.stored_files import steps
 from tests.integrations.loop.loop_training import Counting, Noisy, Shuffled
 from torch.utils.data import DataLoader, TensorDataset
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.ground.stored_files import steps
+from tests.ground.stored.stored_files import steps
 
 import model_checkpoint as mc
 

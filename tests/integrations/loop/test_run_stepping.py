@@ -4,7 +4,7 @@ import logging
 
 import pytest
 import torch
-from tests.ground.stored_files import steps
+from tests.ground.stored.stored_files import steps
 
 import model_checkpoint as mc
 

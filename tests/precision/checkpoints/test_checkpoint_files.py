@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tests.ground.stored_files import flip
+from tests.ground.stored.stored_files import flip
 from tests.precision.precision_models import assert_same, bits, build, options, train, wrap
 
 import model_checkpoint as mc

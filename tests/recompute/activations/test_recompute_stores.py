@@ -11,8 +11,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis.extra import numpy as hnp
-from tests.ground.equal_values import same
-from tests.ground.stored_files import flip
+from tests.ground.stored.equal_values import same
+from tests.ground.stored.stored_files import flip
 
 from model_checkpoint.errors import UnsupportedType
 from model_checkpoint.recompute import (

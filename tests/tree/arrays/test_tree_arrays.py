@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
-from tests.ground.equal_values import tensor_bytes
+from tests.ground.stored.equal_values import tensor_bytes
 from tests.tree.carrying import fill, same, stored, trip
 
 from model_checkpoint.errors import UnsupportedType

@@ -11,7 +11,7 @@ import threading
 import pytest
 import torch
 from tests.ground.crowds import in_child
-from tests.ground.stored_files import flip
+from tests.ground.stored.stored_files import flip
 from tests.recompute.auto.auto_models import Held, assert_same_step, kept, mlp, runtime_of, spill_files, step
 
 from model_checkpoint.errors import StorageFailure

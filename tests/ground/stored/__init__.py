@@ -1,0 +1,1 @@
+"""Stored: what was saved, and whether it came back."""
