@@ -33,8 +33,8 @@ def reindexed(report: ReindexReport, where: str, *, as_json: bool) -> None:
         return
     say(
         f"{'would record' if report.dry_run else 'recorded'} {counted(report.checkpoints, 'checkpoint')} of "
-        f"{counted(report.runs, 'run')} in {clean(where)}, {report.added} of them new; {report.gone} rows "
-        f"{'have' if report.dry_run else 'had'} no folder any more"
+        f"{counted(report.runs, 'run')} in {clean(where)}, {report.added} of them new; {counted(report.gone, 'row')} "
+        f"{('has' if report.gone == 1 else 'have') if report.dry_run else 'had'} no folder any more"
     )
     for name, why in report.unreadable:
         say(f"[red]unreadable[/] {clean(name)}: {clean_lines(why)}")

@@ -41,6 +41,7 @@ def prune(
     (`mckpt restore`) until its grace is over. Ctrl-C leaves whole checkpoints only, and the same
     command goes on; --resume finishes a plan that was killed.
     """
+    from model_checkpoint.checkpoint.retention.amounts import as_seconds
     from model_checkpoint.checkpoint.retention.keeper_words import parse_keeper
     from model_checkpoint.checkpoint.retention.prune import prune as do
     from model_checkpoint.cli.catalog_echo import echoing_retention
@@ -60,7 +61,7 @@ def prune(
             progress=not as_json,
         )
         told["plan"] = done.id
-    plan_tables.plan(root, done, dry_run=dry_run, as_json=as_json)
+    plan_tables.plan(root, done, dry_run=dry_run, at_once=as_seconds(grace) == 0, as_json=as_json)
 
 
 def forecast(
