@@ -275,3 +275,21 @@ def test_runs_without_branches_reads_or_usual_metrics_are_told_in_words_that_fit
         for width in (1280, 360):
             visitor.dress(width, "light")
             assert visitor.tab.locator("tr.r .badge").evaluate_all(cut) == 0, width
+
+
+@pytest.mark.parametrize(
+    ("metrics", "note"),
+    [({}, "none was saved with it"), ({"accuracy": 0.5}, None), ({"loss": 0.5}, "the best of the run")],
+    ids=["none", "one that nobody ranks", "loss"],
+)
+def test_a_lone_checkpoint_is_told_as_one_and_not_called_worse_than_others(tmp_path, visit, metrics, note):
+    mc.save(tmp_path / "runs/a", {"w": np.zeros(4)}, step=1, metrics=metrics)
+    with serving([str(tmp_path / "runs")], tmp_path / "cache") as address:
+        visitor = visit(address).open("/integrity").settle()
+        assert visitor.text(".answer").startswith("The 1 checkpoint was not read back yet")
+        visitor.go("/checkpoints").settle()
+        assert "1 was not read back yet" in visitor.text(".answer")
+        visitor.tab.locator("tr.r a.name").click()
+        figures = visitor.tab.locator(".stat").first
+        figures.get_by_text(next(iter(metrics), "Metric")).wait_for()
+        assert figures.locator(".note").all_inner_texts() == ([] if note is None else [note])

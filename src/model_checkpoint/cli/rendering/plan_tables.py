@@ -34,7 +34,8 @@ def plan(root: str, found: RetentionPlan, *, dry_run: bool, at_once: bool, as_js
     lay(rows)
     verb = "would drop" if dry_run else "dropped"
     count = len(found.dropped) if dry_run else len(found.done)
-    freed = f" ({size(found.freed_bytes)} freed {'at once' if at_once else 'once their grace is over'})" if count else ""
+    when = "at once" if at_once else "once their grace is over"
+    freed = f" ({size(found.freed_bytes)} freed {when})" if count else ""
     say(f"keeps {len(found.kept)} ({size(found.kept_bytes)}), {verb} {count}{freed}")
     for warning in found.warnings:
         remark(warning)
