@@ -239,6 +239,7 @@ def test_lineage_tells_what_each_child_changed(reader):
     child = nodes["run0004"]
 
     assert child["parent"] == "run0000"
+    assert child["first_step"] == min(mark["step"] for mark in child["checkpoints"])
     assert child["changed"]["seed"] == [0, 4]
     assert "batch_size" not in child["changed"]
     assert reader.get("/api/lineage?experiment=nothing").json()["nodes"] == []
