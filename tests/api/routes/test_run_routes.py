@@ -72,7 +72,9 @@ def test_a_run_that_lives_without_a_safe_checkpoint_is_counted_until_it_saves_on
         with EnhancedCheckpointManager(run, str(tmp_path / "fresh")) as manager:
             manager.save_checkpoint({"w": np.zeros(4)}, step=1)
         saved = server.get("/api/runs").json()
+        found = server.get("/api/runs", params={"q": "name:fresh step > 0"}).json()["rows"]
 
+    assert [row["step"] for row in found] == [1]  # of what it saved, since it logs no step
     assert (before, page["unsafe"], saved["unsafe"]) == (0, 1, 0)
     assert "fresh" not in {row["name"] for row in page["attention"]}
 

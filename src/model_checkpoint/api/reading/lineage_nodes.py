@@ -87,7 +87,7 @@ def _node(
         "parent": None if parent is None else parent.experiment.id,
         "checkpoint": None if edge is None else edge.parent,
         "step": None if edge is None else edge.step,
-        "last_step": row.step,
+        "last_step": run.step,
         "started": row.start_time or None,
         "changed": {} if parent is None else changed_settings(settings_of(parent), settings_of(run)),
     }
