@@ -10,7 +10,7 @@ from model_checkpoint.api.answers.plain_values import plain_of
 from model_checkpoint.api.library.shelves import Library, Shelf
 from model_checkpoint.api.reading.run_extras import settings_of
 from model_checkpoint.api.reading.run_lines import health_word
-from model_checkpoint.api.reading.run_status import judge
+from model_checkpoint.api.reading.run_status import first_steps, judge
 from model_checkpoint.database import Checkpoint, LineageEdge, RunOverview
 from model_checkpoint.database.records import CheckpointPlace
 from model_checkpoint.plan.run_query import flattened
@@ -36,7 +36,7 @@ def _of_shelf(shelf: Shelf, experiment: str, ids: Sequence[str]) -> list[dict[st
     runs = [one.experiment.id for one in wanted]
     origins = {row.id: row for row in _origins(shelf, runs, resumed)}
     places = shelf.connection.checkpoint_places(runs)
-    marks, first = _marks(places, {edge.parent for edge in resumed.values()}), _first_steps(places)
+    marks, first = _marks(places, {edge.parent for edge in resumed.values()}), first_steps(places)
     return [
         _node(one, every, resumed.get(one.experiment.id), origins, now)
         | {"first_step": first.get(one.experiment.id), "checkpoints": marks.get(one.experiment.id, [])}
@@ -51,10 +51,6 @@ def _origins(shelf: Shelf, runs: Collection[str], resumed: Mapping[str, LineageE
 
 def _with_parents(shelf: Shelf, runs: Collection[str], resumed: Mapping[str, LineageEdge]) -> set[str]:
     return {*runs, *(row.experiment_id for row in _origins(shelf, runs, resumed))}
-
-
-def _first_steps(places: Sequence[CheckpointPlace]) -> dict[str, int]:
-    return {place.run: place.step for place in reversed(places)}  # by step: of each run the first is the last to come
 
 
 def _marks(places: Sequence[CheckpointPlace], origins: set[str]) -> dict[str, list[dict[str, Any]]]:
