@@ -293,6 +293,10 @@ def test_a_lone_checkpoint_is_told_as_one_and_not_called_worse_than_others(tmp_p
         figures = visitor.tab.locator(".stat").first
         figures.get_by_text(next(iter(metrics), "Metric")).wait_for()
         assert figures.locator(".note").all_inner_texts() == ([] if note is None else [note])
+        run = visitor.tab.locator(".answer a").get_attribute("href").rpartition("/")[2]
+        visitor.go(f"/compare?runs={run}").settle()
+        visitor.tab.locator("h1").get_by_text("Compare 1 run").wait_for()
+        assert visitor.text(".answer").endswith(" with 0.5." if metrics else "It logged no metric.")
 
 
 @pytest.mark.parametrize("first", [60, 10], ids=["counts on", "counts anew"])
