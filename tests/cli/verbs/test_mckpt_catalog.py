@@ -54,6 +54,8 @@ def test_a_run_that_logs_no_step_is_as_far_as_what_it_saved(tmp_path, mckpt):
     (told,) = json.loads(mckpt("experiments", tmp_path, "--query", "step > 60", "--json").out)
     assert told["step"] == 70
     assert re.search(r"^quiet .*\b70\b", mckpt("experiments", tmp_path).out, re.MULTILINE)
+    for verb in ("metrics", "lineage"):
+        assert "step 70" in mckpt(verb, tmp_path).out, verb
 
 
 def test_a_search_chooses_runs_and_checkpoints(catalog, tmp_path, mckpt):
