@@ -75,14 +75,14 @@ const REASONS = {
 };
 
 const SHORT = [
-  { id: 's1', step: 500, health: 'healthy', value: 2.91 },
-  { id: 's2', step: 1000, health: 'unverified', value: 2.74 },
   { id: 's3', step: 1500, health: 'damaged', value: 2.68 },
+  { id: 's2', step: 1000, health: 'unverified', value: 2.74 },
+  { id: 's1', step: 500, health: 'healthy', value: 2.91 },
 ];
 const SHORT_COLUMNS = [
-  { key: 'step', label: 'Checkpoint', width: 120, prio: 0, fixed: true, grow: true, sort: true, render: (row) => 'step ' + row.step },
+  { key: 'step', label: 'Checkpoint', width: 120, prio: 0, fixed: true, grow: true, sort: (row) => row.step, render: (row) => 'step ' + row.step },
   { key: 'health', label: 'Health', width: 126, prio: 0, render: (row) => html`<${Badge} of=${row.health} />` },
-  { key: 'value', label: 'val_loss', width: 90, num: true, prio: 1, sort: true, render: (row) => row.value },
+  { key: 'value', label: 'val_loss', width: 90, num: true, prio: 1, sort: (row) => row.value, render: (row) => row.value },
 ];
 const JOBS = [
   { id: 'j1', title: 'Verify step 1500', state: 'running', total: 100, done: 43, now: 'model.embed.weight', rate: 4.1e8 },
@@ -136,7 +136,7 @@ function Controls() {
     </div>
     <div class="row wrap after">
       <${Menu} label="Example of a menu" icon="dots" look="icon" left><a href="#/kit">A link</a><button type="button">An action</button><hr /><button type="button" class="danger">One to think about</button><//>
-      <${Select} bare label="Bare" value="a" options=${[['a', 'loss']]} onChange=${() => {}} /><${Key} colour="--c1">a line<//><${Key} look="hatched">a part<//>
+      <${Key} colour="--c1">a line<//><${Key} look="hatched">a part<//>
     </div>
     <div class="after"><${Tabs} label="Example" current="one" items=${[
       ['one', 'Charts', '#/kit'],
@@ -212,8 +212,8 @@ export default function Kit() {
       <${Panel} title="Chart"><${Chart} label="Example chart" series=${CHART} marks=${MARKS} height=${200} /><//>
       <${Panel} title="Colours"><div class="swatches">${COLOURS.map((name) => html`<div><i style=${{ background: `var(--${name})` }}></i>${name}</div>`)}</div><//>
     </div>
-    <${Panel} flush title="Long table" sub="10 000 rows, about 50 in the document"><${Table} label="Long table" rows=${LONG} rowKey=${(row) => row.id} columns=${LONG_COLUMNS} /><//>
     <h2>Saves</h2>
     <${SaveTimeline} run=${RUN} asked=${{ data: { rows: SAVES } }} />
+    <${Panel} flush title="Long table" sub="10 000 rows, about 50 in the document"><${Table} label="Long table" rows=${LONG} rowKey=${(row) => row.id} columns=${LONG_COLUMNS} /><//>
   </div>`;
 }
