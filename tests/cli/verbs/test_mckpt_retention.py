@@ -75,7 +75,7 @@ def test_json_has_all_of_it(root):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "say what to keep"),
+        ([], "say what to keep, e.g. --keep last:3"),
         (["--keep", "latest:3"], "there is no keeper 'latest'"),
         (["--keep", "lasst:3"], "Did you mean 'last'?"),
         (["--keep", "last:many"], "write last:3"),

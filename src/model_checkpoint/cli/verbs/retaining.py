@@ -49,6 +49,8 @@ def prune(
 
     if resume and keep:
         raise OptionInvalid("--resume finishes a plan as it was made; leave --keep out. Nothing was done.")
+    if not resume and not keep:
+        raise OptionInvalid("say what to keep, e.g. --keep last:3 --keep best:val_loss --dry-run. Nothing was done.")
     keepers = None if resume else [parse_keeper(text) for text in keep or ()]
     with echoing_retention(root, database, idle=dry_run) as told:
         done = do(
