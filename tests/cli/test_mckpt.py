@@ -99,9 +99,9 @@ def test_rm_undo_and_gc(root):
     assert "brought back" in invoke("restore", f"{root}@2").output
     assert [info.step for info in mc.list_checkpoints(root)] == [2, 1]
     invoke("rm", f"{root}@2")
-    assert "1 deletions wait for the end of their grace, the next for 24 hours" in invoke("gc", root).output
+    assert "1 deletion waits for the end of its grace, for 24 hours" in invoke("gc", root).output
     assert 86_000 < json.loads(invoke("gc", root, "--json").output)["waiting"][0]["seconds"] <= 86_400
-    assert "1 old deletions" in invoke("gc", root, "--trash").output
+    assert "and 1 old deletion (" in invoke("gc", root, "--trash").output
     assert "grace" not in invoke("gc", root).output
     assert not list((root / ".trash").iterdir())
 
@@ -121,7 +121,7 @@ def test_a_dry_run_of_gc_removes_nothing(root):
 
     told = invoke("gc", root, "--trash", "--dry-run").output
 
-    assert "would remove 0 dead attempts and 1 old deletions" in told
+    assert "would remove 0 dead attempts and 1 old deletion (" in told
     assert "brought back" in invoke("restore", f"{root}@2").output
 
 

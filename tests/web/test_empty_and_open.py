@@ -60,6 +60,11 @@ def test_dialogs_menus_palette_and_trash_can_be_used_by_all(small, tmp_path, vis
         tab = visitor.tab
         tab.get_by_role("button", name="More").click()
         wrongs += in_every_look(visitor, axe, "open-menu")
+        tab.get_by_role("button", name="Tags").click()
+        tab.locator("dialog[open] input").wait_for()
+        wrongs += in_every_look(visitor, axe, "open-tags")
+        tab.keyboard.press("Escape")
+        tab.get_by_role("button", name="More").click()
         tab.get_by_role("button", name="Move to trash").click()
         tab.locator("dialog[open] code").wait_for()
         wrongs += in_every_look(visitor, axe, "open-dialog")
@@ -69,9 +74,30 @@ def test_dialogs_menus_palette_and_trash_can_be_used_by_all(small, tmp_path, vis
         tab.locator("dialog.palette[open]").wait_for()
         wrongs += in_every_look(visitor, axe, "open-palette")
         tab.keyboard.press("Escape")
+        tab.keyboard.press("?")
+        tab.locator("dialog[open] kbd").first.wait_for()
+        wrongs += in_every_look(visitor, axe, "open-help")
+        tab.keyboard.press("Escape")
+        visitor.go("/runs").settle()
+        tab.get_by_role("button", name="Columns").click()
+        wrongs += in_every_look(visitor, axe, "open-columns")
         visitor.go("/storage").settle()
+        tab.get_by_role("button", name="Jobs").click()
+        wrongs += in_every_look(visitor, axe, "open-jobs")
+        tab.keyboard.press("Escape")
         tab.get_by_role("button", name="Trash 1").click()
         tab.get_by_role("button", name="Restore all").wait_for()
         wrongs += in_every_look(visitor, axe, "open-trash")
 
     assert not wrongs
+
+
+def test_the_question_for_a_token_can_be_used_by_all(tmp_path, visit, axe):
+    (tmp_path / "runs").mkdir()
+    with serving([str(tmp_path / "runs")], tmp_path / "cache") as address:
+        visitor = visit(address, token=None)
+        visitor.expected = ("401",)
+        visitor.open("/runs")
+        visitor.tab.get_by_label("Token or address").wait_for()
+
+        assert not in_every_look(visitor, axe, "gate")

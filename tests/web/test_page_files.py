@@ -93,6 +93,20 @@ def test_the_map_names_every_module():
     ] == []
 
 
+def test_the_kit_shows_every_component_that_pages_are_made_of():
+    """But for what is never alone: a dialog is seen in those that ask, the sign of the house in the rail."""
+    shared = [*(WEB / "js/ui").glob("*.js"), *(WEB / "js/table").glob("*.js"), WEB / "js/chart/chart.js"]
+    made = {
+        one
+        for path in shared
+        for one in re.findall(r"^export (?:const|function) ([A-Z][a-z]\w*)", path.read_text(), re.M)
+    }
+    shown = set(re.findall(r"<\$\{(\w+)\}", (WEB / "js/pages/kit.js").read_text()))
+
+    assert made - shown == {"Dialog", "Logo"}
+    assert shown >= {"Job", "SaveTimeline"}
+
+
 def test_what_is_not_ours_has_its_licence_beside_it():
     told = (WEB / "vendor/README.md").read_text()
     files = [path.name for path in (WEB / "vendor").iterdir() if path.suffix in (".js", ".css")]

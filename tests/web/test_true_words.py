@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import model_checkpoint as mc
 from model_checkpoint.cli.app import app
-from model_checkpoint.database import EnhancedDatabaseConnection, Experiment, Metric
+from model_checkpoint.database import EnhancedDatabaseConnection, Experiment, LineageEdge, Metric
 
 pytestmark = pytest.mark.slow
 
@@ -275,3 +275,50 @@ def test_runs_without_branches_reads_or_usual_metrics_are_told_in_words_that_fit
         for width in (1280, 360):
             visitor.dress(width, "light")
             assert visitor.tab.locator("tr.r .badge").evaluate_all(cut) == 0, width
+
+
+@pytest.mark.parametrize(
+    ("metrics", "note"),
+    [({}, "none was saved with it"), ({"accuracy": 0.5}, None), ({"loss": 0.5}, "the best of the run")],
+    ids=["none", "one that nobody ranks", "loss"],
+)
+def test_a_lone_checkpoint_is_told_as_one_and_not_called_worse_than_others(tmp_path, visit, metrics, note):
+    mc.save(tmp_path / "runs/a", {"w": np.zeros(4)}, step=1, metrics=metrics)
+    with serving([str(tmp_path / "runs")], tmp_path / "cache") as address:
+        visitor = visit(address).open("/integrity").settle()
+        assert visitor.text(".answer").startswith("The 1 checkpoint was not read back yet")
+        visitor.go("/checkpoints").settle()
+        assert "1 was not read back yet" in visitor.text(".answer")
+        visitor.tab.locator("tr.r a.name").click()
+        figures = visitor.tab.locator(".stat").first
+        figures.get_by_text(next(iter(metrics), "Metric")).wait_for()
+        assert figures.locator(".note").all_inner_texts() == ([] if note is None else [note])
+        run = visitor.tab.locator(".answer a").get_attribute("href").rpartition("/")[2]
+        visitor.go(f"/compare?runs={run}").settle()
+        visitor.tab.locator("h1").get_by_text("Compare 1 run").wait_for()
+        assert visitor.text(".answer").endswith(" with 0.5." if metrics else "It logged no metric.")
+
+
+@pytest.mark.parametrize("first", [60, 10], ids=["counts on", "counts anew"])
+def test_a_branch_lies_where_it_began_whether_it_counts_its_steps_on_or_anew(place, tmp_path, visit, first):
+    folder, url = place
+    model = {"w": np.zeros(2)}
+    with mc.ExperimentTracker("parent", database_url=url) as run, manager_of(run, folder) as manager:
+        for step in (40, 50, 60, 70):
+            branch = manager.save_checkpoint(model, step=step)
+            if step == 50:
+                left = branch
+    with mc.ExperimentTracker("child", database_url=url) as run, manager_of(run, folder) as manager:
+        run.connection.add_edge(LineageEdge(parent=left, child=run.experiment_id, kind="resumed", step=50))
+        for step in (first, first + 10):
+            manager.save_checkpoint(model, step=step)
+            run.log_metrics({"loss": 1.0}, step=step)
+    with serving([str(folder)], tmp_path / "cache") as address:
+        visitor = visit(address).open("/lineage").settle()
+        place_of = "(label) => +document.querySelector(`svg a[aria-label^='${label},'] circle`).getAttribute('cx')"
+        steps = {label: visitor.tab.evaluate(place_of, f"parent, step {label}") for label in (40, 50, 60, 70)}
+        child = [visitor.tab.evaluate(place_of, f"child, step {step}") for step in (first, first + 10)]
+        visitor.shoot(f"lineage-from-{first}")
+
+    assert child == pytest.approx([steps[60], steps[70]])
+    assert steps[60] - steps[50] == pytest.approx(steps[50] - steps[40])

@@ -378,3 +378,21 @@ def test_lineage_grows_by_the_run_that_changed_and_is_not_fetched_anew(small, tm
         assert len(later) >= 2
         assert all("ids=new-run" in url for url, _ in later), later
         assert all(size < first[1] for _, size in later), (first, later)
+
+
+def test_a_window_that_becomes_narrow_keeps_the_cells_of_a_row_in_their_order(small, tmp_path, visit):
+    with serving([str(small.folder)], tmp_path / "cache") as address:
+        visitor = visit(address).open("/runs").settle()
+        ends = visitor.tab.locator("tr.r td:last-child .menu-host")
+        rows = visitor.tab.locator("tr.r").count()
+        for width in (360, 1280, 360):
+            visitor.dress(width, "light")
+            visitor.tab.wait_for_timeout(100)
+            assert ends.count() == rows > 0, width
+            assert visitor.tab.locator("thead th:last-child").inner_text().strip().lower() == "actions", width
+        visitor.go("/checkpoints").settle()
+        for place in ("main.scrollHeight", "0"):
+            visitor.tab.locator(".main").evaluate(f"(main) => {{ main.scrollTop = {place}; }}")
+            visitor.tab.wait_for_timeout(200)
+        order = visitor.tab.locator("tbody > tr").evaluate_all("(all) => all.map((one) => one.className.split(' ')[0])")
+        assert order == ["r"] * (len(order) - 1) + ["pad"]  # the room for those that are not drawn is behind

@@ -57,7 +57,7 @@ class AdoptReport:
         return not self.failed
 
     def __str__(self) -> str:
-        rows = [f"adopted  {one.name}  step {one.step}  from {one.source}" for one in self.adopted]
+        rows = [f"adopted  {one.name}  {_said(one.step)}  from {one.source}" for one in self.adopted]
         rows += [f"  note   {note}" for one in self.adopted for note in one.notes]
         rows += [f"present  {name}" for name in self.present]
         rows += [f"failed   {path}: {what}" for path, what in self.failed.items()]
@@ -67,12 +67,16 @@ class AdoptReport:
     def _repr_html_(self) -> str:
         """How a notebook shows it: what became of each."""
         rows = [
-            *(("adopted", one.name, f"step {one.step}, from {one.source}") for one in self.adopted),
+            *(("adopted", one.name, f"{_said(one.step)}, from {one.source}") for one in self.adopted),
             *(("present", name, "") for name in self.present),
             *(("failed", path, what) for path, what in self.failed.items()),
         ]
         notes = [f"{one.name}: {note}" for one in self.adopted for note in one.notes]
         return html_table(str(self).rpartition("\n")[2], ["", "checkpoint", ""], rows, remarks=notes)
+
+
+def _said(step: int | None) -> str:
+    return "no step" if step is None else f"step {step}"
 
 
 def adopt(

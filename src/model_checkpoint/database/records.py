@@ -219,6 +219,11 @@ class RunOverview:
     newest: CheckpointMark | None = None
     safe: CheckpointMark | None = None
 
+    @property
+    def step(self) -> int:
+        """How far it is: what it told, or what the newest checkpoint holds of one that tells nothing but saves."""
+        return self.experiment.step or (0 if self.newest is None else self.newest.step)
+
 
 class RunHead(NamedTuple):
     """What a run is called, and the id of its newest checkpoint."""

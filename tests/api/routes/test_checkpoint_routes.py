@@ -9,6 +9,7 @@ import model_checkpoint as mc
 from model_checkpoint import EnhancedCheckpointManager, ExperimentTracker
 from model_checkpoint.api.library.result_cache import ResultCache
 from model_checkpoint.database import EnhancedDatabaseConnection
+from model_checkpoint.options import Graces
 
 
 def test_checkpoints_are_listed_with_health_and_what_keeps_them(reader, built):
@@ -221,6 +222,15 @@ def test_what_is_deleted_lies_in_the_trash_until_it_is_brought_back(server, made
     assert back["deleted_at"] is None
     assert id in {info.id for info in mc.list_checkpoints(made.root)}
     assert server.post(f"/api/checkpoints/{id}/restore").status_code == 409
+
+
+def test_what_was_freed_before_its_day_is_no_longer_said_to_be_in_the_trash(server, made):
+    """As a manager does with what it drops, whose grace is an hour."""
+    server.post(f"/api/checkpoints/{made.real_checkpoints[3]}/delete")
+
+    mc.collect_garbage(made.root, graces=Graces(trash=0.0))
+
+    assert server.get("/api/storage").json()["trash"] == []
 
 
 def test_a_pinned_checkpoint_is_not_deleted(server, made):

@@ -9,7 +9,14 @@ from sqlalchemy import event
 
 from model_checkpoint import EnhancedCheckpointManager, ExperimentTracker
 from model_checkpoint.api.reading.run_status import judge
-from model_checkpoint.database import EnhancedDatabaseConnection, Experiment, Metric, RunOverview
+from model_checkpoint.database import (
+    Checkpoint,
+    EnhancedDatabaseConnection,
+    Experiment,
+    LineageEdge,
+    Metric,
+    RunOverview,
+)
 from model_checkpoint.database.records import CheckpointMark
 
 
@@ -72,9 +79,25 @@ def test_a_run_that_lives_without_a_safe_checkpoint_is_counted_until_it_saves_on
         with EnhancedCheckpointManager(run, str(tmp_path / "fresh")) as manager:
             manager.save_checkpoint({"w": np.zeros(4)}, step=1)
         saved = server.get("/api/runs").json()
+        found = server.get("/api/runs", params={"q": "name:fresh step > 0"}).json()["rows"]
 
+    assert [row["step"] for row in found] == [1]  # of what it saved, since it logs no step
     assert (before, page["unsafe"], saved["unsafe"]) == (0, 1, 0)
     assert "fresh" not in {row["name"] for row in page["attention"]}
+
+
+@pytest.mark.parametrize(("first", "own"), [(None, 10), (5005, 10), (10, 5010)], ids=["unsaved", "counts on", "anew"])
+def test_the_pace_of_a_run_that_went_on_is_of_its_own_steps(server, made, first, own):
+    with EnhancedDatabaseConnection(made.url) as connection:
+        connection.save_experiment(Experiment(id="child", name="child", start_time=connection.now() - 1000))
+        connection.heartbeat("child", step=5010)
+        connection.add_edge(LineageEdge(parent=made.real_checkpoints[0], child="child", kind="resumed", step=5000))
+        if first is not None:
+            connection.save_checkpoint(Checkpoint(id="c", name="c", experiment_id="child", step=first))
+
+    line = server.get("/api/runs?ids=child").json()["rows"][0]
+    for told in (line, server.get("/api/runs/child").json()):
+        assert told["steps_per_s"] == pytest.approx(own / 1000, rel=0.05)
 
 
 def test_a_line_has_sparkline_best_newest_and_who_runs_it(reader, built):
@@ -239,6 +262,7 @@ def test_lineage_tells_what_each_child_changed(reader):
     child = nodes["run0004"]
 
     assert child["parent"] == "run0000"
+    assert child["first_step"] == min(mark["step"] for mark in child["checkpoints"])
     assert child["changed"]["seed"] == [0, 4]
     assert "batch_size" not in child["changed"]
     assert reader.get("/api/lineage?experiment=nothing").json()["nodes"] == []

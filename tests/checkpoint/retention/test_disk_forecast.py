@@ -86,6 +86,12 @@ def test_what_waits_in_the_trash_counts_too():
     assert foresee(hourly(3), free=1_000, keep=[mc.last(3)], grace=HOUR).saves_left is None
 
 
+def test_a_grace_of_more_saves_than_are_looked_at_counts_whole():
+    there = [saved(n, minutes=n / 60, files=((f"own-{n}", 100),)) for n in range(4)]  # one a second
+
+    assert foresee(there, free=10**9, keep=[mc.last(4)]).steady_trash_bytes == 24 * 3600 * 100
+
+
 def test_the_forecast_is_what_pruning_after_each_save_comes_to():
     keep, there = [mc.last(4), mc.ladder({50: 3}), mc.younger_than("6h")], hourly(40)
     held = []

@@ -94,6 +94,8 @@ def test_a_person_sees_a_bar_and_it_goes_when_the_work_is_done(root, tmp_path):
         (("diff", f"{root}@1", f"{root}@3"), r"comparing .* of [\d.]+ (kB|bytes)"),
         (("reindex", root), "reindexing .* of 3 checkpoints"),
         (("prune", root, "--keep", "last:1"), "dropping .* of 2 checkpoints"),
+        (("show", root, "--tensors"), r"reading .* of [\d.]+ (kB|bytes)"),
+        (("bench", root, "--size", "1MB", "--rounds", "1"), r"(?s)measuring.*round 1: save in the background"),
         (("gc", root, "--trash"), r"removing .*\b(\d+) of \1 leavings"),
     ]
     for words, bar in calls:

@@ -1,6 +1,7 @@
 """The verbs that ask a catalog, and what reaches it when a root is changed."""
 
 import json
+import re
 import sqlite3
 from pathlib import Path
 
@@ -41,6 +42,20 @@ def test_runs_are_listed_with_state_and_metrics(catalog, mckpt):
     assert "loss=0.1" in shown
     assert json.loads(mckpt("experiments", catalog, "--query", "status:running", "--json").out) == []
     assert "1 of 2 runs; --limit 2 shows all" in mckpt("experiments", catalog, "--limit", "1").out
+
+
+def test_a_run_that_logs_no_step_is_as_far_as_what_it_saved(tmp_path, mckpt):
+    with (
+        mc.ExperimentTracker("quiet", database_url=f"sqlite:///{tmp_path}/experiments.db") as run,
+        mc.EnhancedCheckpointManager(run, tmp_path / "root") as manager,
+    ):
+        manager.save_checkpoint({"w": np.ones(2)}, step=70)
+
+    (told,) = json.loads(mckpt("experiments", tmp_path, "--query", "step > 60", "--json").out)
+    assert told["step"] == 70
+    assert re.search(r"^quiet .*\b70\b", mckpt("experiments", tmp_path).out, re.MULTILINE)
+    for verb in ("metrics", "lineage"):
+        assert "step 70" in mckpt(verb, tmp_path).out, verb
 
 
 def test_a_search_chooses_runs_and_checkpoints(catalog, tmp_path, mckpt):

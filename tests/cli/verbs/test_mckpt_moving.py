@@ -1,9 +1,11 @@
 """mckpt convert and mckpt adopt: what they say, what they leave, and how they end."""
 
 import json
+import subprocess
 
 import pytest
 import torch
+from tests.cli.rendering.terminals import MCKPT
 
 import model_checkpoint as mc
 
@@ -23,6 +25,25 @@ def test_a_file_is_converted_there_and_back(mckpt, theirs, tmp_path):
     told = json.loads(back.out)
     assert (told["source_format"], told["to"], told["tensors"]) == ("native", "pt", 1)
     assert torch.load(tmp_path / "out.pt")["net"]["w"].tolist() == [1.0, 1.0]
+
+
+def test_a_process_of_its_own_brings_what_a_pt_file_needs(tmp_path):
+    mc.save(tmp_path / "root", {"w": torch.ones(2)}, step=1)
+    words = ["convert", tmp_path / "root", tmp_path / "out.pt", "--to", "pt"]
+
+    done = subprocess.run([*MCKPT, *map(str, words)], capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert torch.load(tmp_path / "out.pt")["w"].tolist() == [1.0, 1.0]
+
+
+def test_what_tells_no_step_is_adopted_without_one(mckpt, tmp_path):
+    torch.save({"w": torch.ones(2)}, tmp_path / "weights.pt")
+
+    told = mckpt("adopt", tmp_path, tmp_path / "root").out
+
+    assert "adopted  weights  no step  from" in told
+    assert "None" not in told
 
 
 def test_a_source_that_cannot_be_read_ends_with_words_and_leaves_nothing(mckpt, tmp_path):

@@ -34,7 +34,7 @@ def test_a_lost_file_comes_back(root):
 
     assert result.exit_code == 0
     assert "parity (" in result.output
-    assert "2 examined, 1 files repaired, 0 chunks lost" in result.output
+    assert "2 examined, 1 file repaired, 0 chunks lost" in result.output
     assert data_file(root).read_bytes() == before
     assert invoke("verify", root).exit_code == 0
 

@@ -52,6 +52,18 @@ def test_a_dry_run_shows_every_checkpoint_with_its_reasons_and_the_id_carries_it
     assert "brings one back" in done.stdout
 
 
+def test_without_a_grace_nothing_is_said_to_come_back(root):
+    words = ("prune", root, *KEEP, "--grace", "0s")
+
+    assert "freed at once)" in mckpt(*words, "--dry-run").stdout
+    done = mckpt(*words)
+    assert "dropped 2 (" in done.stdout
+    assert "freed at once)" in done.stdout
+    assert "restore" not in done.stdout
+    assert mckpt("trash", root).stdout == "The trash is empty.\n"
+    assert mckpt(*words).stdout.endswith("dropped 0\n")  # and what nothing frees has no figure
+
+
 def test_json_has_all_of_it(root):
     value = json.loads(mckpt("prune", root, *KEEP, "--dry-run", "--json").stdout)
 
@@ -64,7 +76,7 @@ def test_json_has_all_of_it(root):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "say what to keep"),
+        ([], "say what to keep, e.g. --keep last:3"),
         (["--keep", "latest:3"], "there is no keeper 'latest'"),
         (["--keep", "lasst:3"], "Did you mean 'last'?"),
         (["--keep", "last:many"], "write last:3"),

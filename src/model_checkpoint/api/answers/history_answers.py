@@ -30,6 +30,7 @@ class LineageNode(Answer):
     parent: str | None
     checkpoint: str | None
     step: int | None = Field(description="Where it leaves its parent.")
+    first_step: int | None = Field(description="Of its first checkpoint; from where it left on, if it counts on.")
     last_step: int
     started: float | None
     changed: dict[str, list[Any]] = Field(description="Settings that differ from the parent's: before and after.")

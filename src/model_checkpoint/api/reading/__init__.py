@@ -1,7 +1,7 @@
 """Reading: rows of the shelves become the documents of :mod:`..answers`; nothing is changed here.
 
 server_facts       what is served, and what may be done to it.
-run_status         how a run is, in one word with its evidence, and what would be lost.
+run_status         how a run is, in one word with its evidence, what would be lost, and where it began.
 run_lines          runs searched, sorted and paged, from summary rows alone.
 run_detail         one run, whole.
 series_frames      series as binary frames or JSON.

@@ -10,8 +10,9 @@ from model_checkpoint.api.answers.plain_values import plain_of
 from model_checkpoint.api.library.shelves import Library, Shelf
 from model_checkpoint.api.reading.run_extras import settings_of
 from model_checkpoint.api.reading.run_lines import health_word
-from model_checkpoint.api.reading.run_status import judge
+from model_checkpoint.api.reading.run_status import first_steps, judge
 from model_checkpoint.database import Checkpoint, LineageEdge, RunOverview
+from model_checkpoint.database.records import CheckpointPlace
 from model_checkpoint.plan.run_query import flattened
 
 _MOST_RUNS, _MOST_MARKS = 2000, 60
@@ -34,10 +35,11 @@ def _of_shelf(shelf: Shelf, experiment: str, ids: Sequence[str]) -> list[dict[st
     wanted = sorted(wanted, key=lambda one: (one.experiment.start_time, one.experiment.id))[:_MOST_RUNS]
     runs = [one.experiment.id for one in wanted]
     origins = {row.id: row for row in _origins(shelf, runs, resumed)}
-    marks = _marks(shelf, runs, {edge.parent for edge in resumed.values()})
+    places = shelf.connection.checkpoint_places(runs)
+    marks, first = _marks(places, {edge.parent for edge in resumed.values()}), first_steps(places)
     return [
         _node(one, every, resumed.get(one.experiment.id), origins, now)
-        | {"checkpoints": marks.get(one.experiment.id, [])}
+        | {"first_step": first.get(one.experiment.id), "checkpoints": marks.get(one.experiment.id, [])}
         for one in wanted
     ]
 
@@ -51,11 +53,11 @@ def _with_parents(shelf: Shelf, runs: Collection[str], resumed: Mapping[str, Lin
     return {*runs, *(row.experiment_id for row in _origins(shelf, runs, resumed))}
 
 
-def _marks(shelf: Shelf, runs: Sequence[str], origins: set[str]) -> dict[str, list[dict[str, Any]]]:
+def _marks(places: Sequence[CheckpointPlace], origins: set[str]) -> dict[str, list[dict[str, Any]]]:
     """Of each run the newest checkpoints, and those that are pinned or that others went on from, by step."""
     found: dict[str, list[dict[str, Any]]] = {}
     counts: Counter[str] = Counter()
-    for place in reversed(shelf.connection.checkpoint_places(runs)):
+    for place in reversed(places):
         counts[place.run] += 1
         if counts[place.run] <= _MOST_MARKS or place.id in origins or place.pinned:
             mark = {"id": place.id, "step": place.step, "at": place.created_at, "pinned": place.pinned}
@@ -81,7 +83,7 @@ def _node(
         "parent": None if parent is None else parent.experiment.id,
         "checkpoint": None if edge is None else edge.parent,
         "step": None if edge is None else edge.step,
-        "last_step": row.step,
+        "last_step": run.step,
         "started": row.start_time or None,
         "changed": {} if parent is None else changed_settings(settings_of(parent), settings_of(run)),
     }

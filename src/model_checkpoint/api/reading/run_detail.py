@@ -12,7 +12,7 @@ from model_checkpoint.api.library.run_titles import UNTITLED, titles_in
 from model_checkpoint.api.library.shelves import Library, Shelf
 from model_checkpoint.api.reading.run_extras import has_loss_scale, has_memory_plan, settings_of
 from model_checkpoint.api.reading.run_lines import RunCandidate, lines_of
-from model_checkpoint.api.reading.run_status import judge
+from model_checkpoint.api.reading.run_status import begun_at, judge
 from model_checkpoint.database import RunOverview
 from model_checkpoint.errors import CheckpointException
 from model_checkpoint.options import Graces
@@ -28,7 +28,8 @@ def describe_run(library: Library, run_id: str) -> dict[str, Any]:
     summaries = {one.metric_name: one for one in connection.summaries(run_id)}
     newest = overview.newest
     actor = connection.savers([newest.id]).get(newest.id, "") if newest is not None else ""
-    run = RunCandidate(shelf, overview, judge(overview, now), actor, summaries)
+    begun = begun_at(shelf, [overview]).get(run_id, 0)
+    run = RunCandidate(shelf, overview, judge(overview, now), actor, summaries, begun)
     (line,) = lines_of([run], sorted(summaries), now)
     return {
         **line,

@@ -11,7 +11,7 @@ from typing import Any
 from model_checkpoint.api.answers.plain_values import number_of
 from model_checkpoint.api.answers.run_answers import StatusWord
 from model_checkpoint.api.library.shelves import Library, Shelf
-from model_checkpoint.api.reading.run_status import RunVerdict, judge
+from model_checkpoint.api.reading.run_status import RunVerdict, begun_at, judge
 from model_checkpoint.database import MetricSummary, RunOverview
 from model_checkpoint.database.values.cursors import cursor_of, read_cursor
 from model_checkpoint.errors import OptionInvalid
@@ -52,6 +52,7 @@ class RunCandidate:
     verdict: RunVerdict
     actor: str
     summaries: Mapping[str, MetricSummary]
+    begun_at: int = 0  # the step from which it counted on
 
     @property
     def host(self) -> str | None:
@@ -141,9 +142,11 @@ def _candidates(
     by_run: dict[str, dict[str, MetricSummary]] = {}
     for one in connection.summaries_of(sorted(metrics)):
         by_run.setdefault(one.experiment_id, {})[one.metric_name] = one
-    for run in runs:
-        actor = actors.get(run.newest.id, "") if run.newest is not None else ""
-        yield RunCandidate(shelf, run, judge(run, now), actor, by_run.get(run.experiment.id, {}))
+    verdicts = [judge(run, now) for run in runs]
+    begun = begun_at(shelf, [run for run, one in zip(runs, verdicts, strict=True) if one.status is StatusWord.ALIVE])
+    for run, verdict in zip(runs, verdicts, strict=True):
+        id, actor = run.experiment.id, actors.get(run.newest.id, "") if run.newest is not None else ""
+        yield RunCandidate(shelf, run, verdict, actor, by_run.get(id, {}), begun.get(id, 0))
 
 
 def searchable(one: RunCandidate, now: float) -> dict[str, Any]:
@@ -196,7 +199,7 @@ def _key(one: RunCandidate, word: str) -> tuple[int, Any]:
         "name": row.name.lower(),
         "experiment": row.project_name.lower(),
         "status": _ORDER[verdict.status],
-        "step": row.step,
+        "step": one.overview.step,
         "n": one.overview.checkpoints,
         "bytes": one.overview.unique_bytes,
         "at_risk": verdict.risk_seconds,
@@ -247,7 +250,7 @@ def _line(
         "experiment": row.project_name,
         "status": verdict.status,
         "evidence": verdict.evidence,
-        "step": row.step,
+        "step": overview.step,
         "total_steps": total_steps(row.config),
         "steps_per_s": steps_per_second(one, now),
         "started": row.start_time or None,
@@ -294,9 +297,10 @@ def total_steps(config: Mapping[str, Any]) -> int | None:
 
 
 def steps_per_second(one: RunCandidate, now: float) -> float | None:
-    """The pace of a run that lives, since its start."""
+    """The pace of a run that lives, since its start; steps that another did before it are none of its own."""
     row = one.overview.experiment
     if one.verdict.status is not StatusWord.ALIVE or row.last_step_at is None or not row.start_time:
         return None
     seconds = row.last_step_at - row.start_time
-    return row.step / seconds if seconds > 0 and row.step > 0 and now > 0 else None
+    steps = row.step - one.begun_at
+    return steps / seconds if seconds > 0 and steps > 0 and now > 0 else None

@@ -1,11 +1,14 @@
-"""Run status: how a run is, in one word with its evidence, and what would be lost if it ended now."""
+"""Run status: how a run is, in one word with its evidence, what would be lost if it ended now, and where it began."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from model_checkpoint.api.answers.run_answers import StatusWord
+from model_checkpoint.api.library.shelves import Shelf
 from model_checkpoint.database import RunOverview
+from model_checkpoint.database.records import CheckpointPlace
 from model_checkpoint.tracking.reporting.vitals import RunState, judge_run
 
 _ENDED = {"completed": StatusWord.FINISHED, "failed": StatusWord.FAILED, "stopped": StatusWord.STOPPED}
@@ -55,3 +58,25 @@ def _at_risk(run: RunOverview, status: StatusWord, now: float) -> tuple[float | 
     since = row.start_time if safe is None else safe.created_at
     steps = max(0, row.step - (0 if safe is None else safe.step))
     return (max(0.0, until - since) if steps or status in (StatusWord.ALIVE, StatusWord.STALLED) else 0.0), steps
+
+
+def first_steps(places: Sequence[CheckpointPlace]) -> dict[str, int]:
+    """Of each run the step of its first checkpoint; ``places`` are by step."""
+    return {place.run: place.step for place in reversed(places)}  # the first is the last to come
+
+
+def begun_at(shelf: Shelf, runs: Iterable[RunOverview]) -> dict[str, int]:
+    """The step from which runs count on that went on from another's checkpoint; nothing of those that count anew.
+
+    A resume counts on, a fine-tuning anew: which of them it was is told by the first step that the run saved.
+    """
+    mine = {run.experiment.id: run for run in runs}
+    edges = {edge.child: edge for edge in shelf.connection.resumptions() if edge.child in mine} if mine else {}
+    if not edges:
+        return {}
+    owners = {
+        row.id: row.experiment_id for row in shelf.connection.get_checkpoints([one.parent for one in edges.values()])
+    }
+    left = {run: edge.step or 0 for run, edge in edges.items() if owners.get(edge.parent) != run}
+    first = first_steps(shelf.connection.checkpoint_places(left))
+    return {run: step for run, step in left.items() if first.get(run, mine[run].step) >= step}

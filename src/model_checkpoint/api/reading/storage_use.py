@@ -15,7 +15,9 @@ from model_checkpoint.checkpoint.retention.candidates import Candidate
 from model_checkpoint.checkpoint.retention.disk_forecast import pace_of
 from model_checkpoint.database import Checkpoint, CheckpointSearch
 from model_checkpoint.database.records import DELETED, RecentSave, RootSpace, SavedDay
+from model_checkpoint.errors import CheckpointException
 from model_checkpoint.options import Graces
+from model_checkpoint.storage import LocalStore, open_store
 
 _DAY = 86_400.0
 _DAYS = 45
@@ -60,8 +62,19 @@ def _trash(shelf: Shelf) -> list[dict[str, Any]]:
     rows = shelf.connection.search_checkpoints(search, sort="-at", limit=_MOST_TRASH).items
     grace, now = Graces().trash, time.time()
     left = [row for row in rows if (row.deleted_at or 0.0) + grace > now]
+    there = {root: _names_in_trash(root) for root in {row.root for row in left}}
+    left = [row for row in left if (names := there[row.root]) is None or row.name in names]
     titles = titles_in(shelf.connection, {row.experiment_id for row in left})
     return [{**_trashed(shelf, row, grace), **titles.get(row.experiment_id, UNTITLED)} for row in left]
+
+
+def _names_in_trash(root: str) -> set[str] | None:
+    """What can be brought back: who dropped it may have given less grace. None where nobody asks, as of a bucket."""
+    try:
+        store = open_store(root) if root else None
+        return {one.name for one in store.trash()} if isinstance(store, LocalStore) else None
+    except CheckpointException:
+        return None
 
 
 def _trashed(shelf: Shelf, row: Checkpoint, grace: float) -> dict[str, Any]:

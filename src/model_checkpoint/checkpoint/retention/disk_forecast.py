@@ -183,9 +183,13 @@ class _SavesAhead:
     def after(self, saves: int) -> tuple[int, int, int]:
         """Checkpoints and bytes that are kept after so many more saves, and bytes that wait in the trash."""
         count, nbytes = self._kept(saves)
-        waits = min(saves, int(self.grace // self.pace.seconds)) if self.pace.seconds else 0
+        waits = min(saves, self._in_one_grace())
         dropped = waits * round(self.pace.nbytes) - (nbytes - self._kept(saves - waits)[1]) if waits else 0
         return count, nbytes, max(dropped, 0)
+
+    def _in_one_grace(self) -> int:
+        """Saves that come while one that was dropped waits."""
+        return int(self.grace // self.pace.seconds) if self.pace.seconds else 0
 
     def _kept(self, saves: int) -> tuple[int, int]:
         coming = self._coming(saves)
@@ -211,8 +215,14 @@ class _SavesAhead:
 
     def steady(self) -> tuple[int | None, int | None, int | None]:
         """What is held in the end; nothing if it still grows where we stop looking."""
-        half, whole = self.after(_HORIZON // 2), self.after(_HORIZON)
-        return whole if whole[0] <= half[0] else (None, None, None)
+        half, (count, nbytes, waiting) = self.after(_HORIZON // 2), self.after(_HORIZON)
+        if count > half[0]:
+            return None, None, None
+        return (
+            count,
+            nbytes,
+            round(waiting * max(1.0, self._in_one_grace() / _HORIZON)),
+        )  # at one pace behind there, too
 
     def saves_within(self, free: int) -> int | None:
         """How many more saves fit; None if all that we look at do. The new is there before the old goes."""

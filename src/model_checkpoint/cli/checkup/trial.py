@@ -27,6 +27,7 @@ from model_checkpoint.storage.locate import open_store
 PREFIX = ".bench-"
 _ARRAYS = 8
 _BLOCK = 16 * MIB
+_LEAST = 1_000_000
 _COPIES = 4  # a plain file, a save, a save in the background, and what is deleted and not yet gone
 
 State = Mapping[str, npt.NDArray[np.float32]]
@@ -55,7 +56,7 @@ def measure(root: str, nbytes: int, *, rounds: int, tell: Tell) -> Measured:
         ...     sorted(found.seconds), os.listdir(folder)
         (['load', 'save', 'verify', 'write'], [])
     """
-    if nbytes < MIB:
+    if nbytes < _LEAST:
         raise OptionInvalid(f"--size must be at least 1 MB to mean anything, got {size(nbytes)}.")
     numbers = np.random.default_rng(0)
     state = {f"w{i}": numbers.random(nbytes // 4 // _ARRAYS, np.float32) for i in range(_ARRAYS)}

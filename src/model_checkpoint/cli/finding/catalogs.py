@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from model_checkpoint.cli.errors import CatalogMissing
@@ -68,8 +69,8 @@ def reading_catalog(text: str) -> Iterator[CatalogReader]:
 
 
 def all_runs(catalog: CatalogReader) -> list[Experiment]:
-    """Every run, the latest start first."""
-    return [one.experiment for one in catalog.overviews()]
+    """Every run, the latest start first; one that logs no step is as far as what it saved."""
+    return [replace(one.experiment, step=one.step) for one in catalog.overviews()]
 
 
 def run_called(runs: Sequence[Experiment], word: str, where: str) -> Experiment:

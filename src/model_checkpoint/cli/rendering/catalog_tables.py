@@ -33,8 +33,8 @@ def reindexed(report: ReindexReport, where: str, *, as_json: bool) -> None:
         return
     say(
         f"{'would record' if report.dry_run else 'recorded'} {counted(report.checkpoints, 'checkpoint')} of "
-        f"{counted(report.runs, 'run')} in {clean(where)}, {report.added} of them new; {report.gone} rows "
-        f"{'have' if report.dry_run else 'had'} no folder any more"
+        f"{counted(report.runs, 'run')} in {clean(where)}, {report.added} of them new; {counted(report.gone, 'row')} "
+        f"{('has' if report.gone == 1 else 'have') if report.dry_run else 'had'} no folder any more"
     )
     for name, why in report.unreadable:
         say(f"[red]unreadable[/] {clean(name)}: {clean_lines(why)}")
@@ -55,7 +55,7 @@ def experiments(catalog: str, found: Sequence[RunRow], *, total: int, searched: 
         run = figures.experiment
         shown = [f"{clean(one.metric_name)}={number(one.last)}" for one in summaries[:_SHOWN]]
         more = [f"+{len(summaries) - _SHOWN}"] if len(summaries) > _SHOWN else []
-        row = (clean(run.name), *[clean(run.id[:8])] * wide, _state(run, vitals), str(run.step))
+        row = (clean(run.name), *[clean(run.id[:8])] * wide, _state(run, vitals), str(figures.step))
         saved = str(figures.checkpoints) + f" ({size(figures.total_bytes)})" * (wide and figures.checkpoints > 0)
         table.add_row(*row, day_and_time(run.start_time), saved, " ".join([*shown, *more]))
     lay(table)
@@ -74,6 +74,7 @@ def _state(run: Experiment, vitals: RunVitals) -> str:
 
 def _run_value(figures: RunOverview, vitals: RunVitals, summaries: Sequence[MetricSummary]) -> dict[str, Any]:
     told = {
+        "step": figures.step,
         "state": vitals.state.value,
         "evidence": vitals.evidence,
         "checkpoints": figures.checkpoints,

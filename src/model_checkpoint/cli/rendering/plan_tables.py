@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from model_checkpoint.checkpoint.retention.retention_plan import Decision, RetentionPlan
 
 
-def plan(root: str, found: RetentionPlan, *, dry_run: bool, as_json: bool) -> None:
-    """The table of `mckpt prune`: every checkpoint, what becomes of it, and why."""
+def plan(root: str, found: RetentionPlan, *, dry_run: bool, at_once: bool, as_json: bool) -> None:
+    """The table of `mckpt prune`: every checkpoint, what becomes of it, and why; ``at_once``: there is no grace."""
     if as_json:
         print_json(_as_value(found))
         return
@@ -34,13 +34,14 @@ def plan(root: str, found: RetentionPlan, *, dry_run: bool, as_json: bool) -> No
     lay(rows)
     verb = "would drop" if dry_run else "dropped"
     count = len(found.dropped) if dry_run else len(found.done)
-    frees = size(found.freed_bytes)
-    say(f"keeps {len(found.kept)} ({size(found.kept_bytes)}), {verb} {count} ({frees} freed once their grace is over)")
+    when = "at once" if at_once else "once their grace is over"
+    freed = f" ({size(found.freed_bytes)} freed {when})" if count else ""
+    say(f"keeps {len(found.kept)} ({size(found.kept_bytes)}), {verb} {count}{freed}")
     for warning in found.warnings:
         remark(warning)
     if dry_run and found.dropped:
         say(f"plan {found.id}: the same command with --plan {found.id} in place of --dry-run does just this")
-    elif found.done:
+    elif found.done and not at_once:
         say(f"`mckpt restore {clean(quote(root))}@NAME` brings one back until its grace is over")
 
 
@@ -124,10 +125,17 @@ def swept(found: Swept, *, dry_run: bool, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    verb, gone = "would remove" if dry_run else "removed", f"{len(found.trashed)} old deletions ({size(found.nbytes)})"
-    say(f"{verb} {len(found.attempts)} dead attempts and {gone}; left {len(found.alive)} that may be alive")
+    verb, dead = "would remove" if dry_run else "removed", counted(len(found.attempts), "dead attempt")
+    gone = f"{counted(len(found.trashed), 'old deletion')} ({size(found.nbytes)})"
+    say(f"{verb} {dead} and {gone}; left {len(found.alive)} that may be alive")
     deletions = [left.seconds for left in found.waiting[len(found.alive) :] if left.seconds is not None]
     attempts = [left.seconds for left in found.waiting[: len(found.alive)] if left.seconds is not None]
-    for what, seconds in (("attempts", attempts), ("deletions", deletions)):
+    for what, seconds in (("attempt", attempts), ("deletion", deletions)):
         if seconds:
-            say(f"{len(seconds)} {what} wait for the end of their grace, the next for {duration(min(seconds))}")
+            say(f"{_waiting(len(seconds), what)} for {duration(min(seconds))}")
+
+
+def _waiting(count: int, what: str) -> str:
+    if count == 1:
+        return f"1 {what} waits for the end of its grace,"
+    return f"{counted(count, what)} wait for the end of their grace, the next"

@@ -69,7 +69,8 @@ def repair(found: RepairReport, *, as_json: bool) -> None:
         say(f"[yellow]not readable here: {clean_lines(damage.problem)}[/]")
     verb = "could be repaired" if found.dry_run else "repaired"
     say(
-        f"{len(found.examined)} examined, {len(found.repaired)} files {verb}, {len(found.lost)} chunks lost, "
+        f"{len(found.examined)} examined, {counted(len(found.repaired), 'file')} {verb}, "
+        f"{counted(len(found.lost), 'chunk')} lost, "
         f"{len(found.mirrored)} copied to the mirror"
     )
 

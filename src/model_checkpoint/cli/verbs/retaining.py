@@ -41,6 +41,7 @@ def prune(
     (`mckpt restore`) until its grace is over. Ctrl-C leaves whole checkpoints only, and the same
     command goes on; --resume finishes a plan that was killed.
     """
+    from model_checkpoint.checkpoint.retention.amounts import as_seconds
     from model_checkpoint.checkpoint.retention.keeper_words import parse_keeper
     from model_checkpoint.checkpoint.retention.prune import prune as do
     from model_checkpoint.cli.catalog_echo import echoing_retention
@@ -48,6 +49,8 @@ def prune(
 
     if resume and keep:
         raise OptionInvalid("--resume finishes a plan as it was made; leave --keep out. Nothing was done.")
+    if not resume and not keep:
+        raise OptionInvalid("say what to keep, e.g. --keep last:3 --keep best:val_loss --dry-run. Nothing was done.")
     keepers = None if resume else [parse_keeper(text) for text in keep or ()]
     with echoing_retention(root, database, idle=dry_run) as told:
         done = do(
@@ -60,7 +63,7 @@ def prune(
             progress=not as_json,
         )
         told["plan"] = done.id
-    plan_tables.plan(root, done, dry_run=dry_run, as_json=as_json)
+    plan_tables.plan(root, done, dry_run=dry_run, at_once=as_seconds(grace) == 0, as_json=as_json)
 
 
 def forecast(

@@ -29,6 +29,8 @@ def export_torch(
         >>> export_torch("memory://doc-pt", path).tensors, torch.load(path)
         (1, {'model': {'w': tensor([1., 1.])}})
     """
+    import torch  # noqa: F401  # a load makes its tensors if it is there, and imports nothing by itself
+
     path = free_place(Path(target))
     found = describe(ref)
     lines = [line for line in found.tensors if parts is None or line.name.startswith(f"{parts}.")]

@@ -42,7 +42,7 @@ def search_row(run: RunOverview, *, now: float, saver: str, summaries: Iterable[
         **{f"config.{name}": value for name, value in settings.items()},
         **{one.metric_name: one.last for one in measured},
         **{f"best.{one.metric_name}": best_of(one)[0] for one in measured},
-        "step": row.step,
+        "step": run.step,
         "n": run.checkpoints,
         "bytes": run.unique_bytes,
         "status": status_words(run, now),

@@ -57,6 +57,7 @@ export const change = (value, base) => {
 };
 export const shape = (sizes) => (sizes.length ? sizes.join('\u00d7') : 'scalar');
 export const plural = (n, word) => `${int(n)} ${word}${n === 1 ? '' : 's'}`;
+export const agree = (n, one, many) => (n === 1 ? one : many); // of a verb
 export const fullName = (row) => (row.experiment ? row.experiment + '/' : '') + (row.run_name || row.name);
 export const median = (list) => [...list].sort((a, b) => a - b)[Math.floor(list.length / 2)];
 export const quantile = (list, q) => [...list].sort((a, b) => a - b)[Math.min(list.length - 1, Math.floor(list.length * q))];

@@ -10,7 +10,7 @@ import { Shape } from '../ui/icons.js';
 const LOOKS = { done: 'ok', cancelled: 'idle', failed: 'bad' };
 const SHOWN = 8;
 
-const Job = ({ job }) =>
+export const Job = ({ job }) =>
   html`<div class="job stay">
     <div class="row">
       <span class="grow strong ell">${job.title}</span>

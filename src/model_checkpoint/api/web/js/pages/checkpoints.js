@@ -1,7 +1,7 @@
 // Which one? Health, what keeps it, and what it costs.
 import { html } from '../../vendor/preact-htm.js';
 import { useOption } from '../core/address.js';
-import { int, plural } from '../core/format.js';
+import { agree, int, plural } from '../core/format.js';
 import { useListing } from '../data/listing.js';
 import { useWatch } from '../data/resource.js';
 import { Chip } from '../ui/button.js';
@@ -38,7 +38,7 @@ export default function Checkpoints() {
     <${Head} title="Checkpoints">
       ${
         counts.all
-          ? `${int(counts.damaged)} of ${plural(counts.all, 'checkpoint')} are damaged, ${int(counts.unverified)} were not read back yet; ${int(counts.none)} are kept by no rule.`
+          ? `${int(counts.damaged)} of ${plural(counts.all, 'checkpoint')} ${agree(counts.damaged, 'is', 'are')} damaged, ${int(counts.unverified)} ${agree(counts.unverified, 'was', 'were')} not read back yet; ${int(counts.none)} ${agree(counts.none, 'is', 'are')} kept by no rule.`
           : 'Nothing was saved yet.'
       }
     <//>

@@ -4,7 +4,7 @@ import { Chart } from '../chart/chart.js';
 import { ChartTools, useChartOptions } from '../chart/options.js';
 import { colour, dashOf } from '../chart/colours.js';
 import { runLink, setOptions, useOption } from '../core/address.js';
-import { bytes, change, fullName, int, num, pct } from '../core/format.js';
+import { agree, bytes, change, fullName, int, num, pct, plural } from '../core/format.js';
 import { better } from '../core/metrics.js';
 import { getJson, part } from '../data/http.js';
 import { useListing } from '../data/listing.js';
@@ -192,7 +192,7 @@ export default function Compare() {
   const key = runs.map((run) => run.id).join();
   return html`<div class="page">
     <${Head} title=${runs.length === 1 ? 'Compare 1 run' : `Compare ${runs.length} runs`} end=${add}>
-      ${best ? `Best ${metric}: ${fullName(best)} with ${num(best.metrics[metric].best)}.` : 'None of them logged a metric.'} They differ in ${differing.length} of ${all.length} settings.${gone ? ` ${gone} of the address are gone.` : ''}
+      ${best ? `Best ${metric}: ${fullName(best)} with ${num(best.metrics[metric].best)}.` : (runs.length > 1 ? 'None of them logged a metric.' : 'It logged no metric.')}${runs.length > 1 ? ` They differ in ${differing.length} of ${plural(all.length, 'setting')}.` : ''}${gone ? ` ${gone} of the address ${agree(gone, 'is', 'are')} gone.` : ''}
     <//>
     <div class="row wrap">
       ${shared.length > 0 && html`<${Select} label="Metric" value=${metric} options=${shared.map((name) => [name, name])} onChange=${setMetric} />`}

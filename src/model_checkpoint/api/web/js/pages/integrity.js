@@ -1,13 +1,14 @@
 // Can I trust it? What was read back, what is broken, exactly where, and whether it can be mended.
 import { html } from '../../vendor/preact-htm.js';
 import { checkpointLink } from '../core/address.js';
-import { ago, bytes, dur, fullName, int, pct, plural } from '../core/format.js';
+import { agree, ago, bytes, dur, fullName, int, pct, plural } from '../core/format.js';
 import { part } from '../data/http.js';
 import { cancelJob, startJob } from '../data/jobs.js';
 import { useResource } from '../data/resource.js';
 import { writable } from '../data/server.js';
 import { toast } from '../data/toasts.js';
 import { Button } from '../ui/button.js';
+import { FileMap } from '../ui/drawings.js';
 import { Shape } from '../ui/icons.js';
 import { Head, Key, Meter, Panel } from '../ui/panel.js';
 import { Blank, pending, Stale } from '../ui/states.js';
@@ -58,14 +59,6 @@ function LastRead({ ages, total }) {
   <//>`;
 }
 
-function FileMap({ damage: { from, to, file_bytes: size } }) {
-  if (from == null || !size) return null;
-  return html`<svg class="filemap" viewBox="0 0 1000 14" preserveAspectRatio="none" aria-hidden="true">
-    <rect class="bg" x=".5" y=".5" width="999" height="13" rx="2" />
-    <rect class="x" x=${Math.min(995, (from / size) * 1000)} y="0" width=${Math.max(5, ((to - from) / size) * 1000)} height="14" />
-  </svg>`;
-}
-
 function Address({ damage }) {
   const bytesAt = damage.from == null ? null : `bytes ${int(damage.from)} to ${int(damage.to)}`;
   const tensor = damage.tensors.length > 1 ? `${damage.tensor} and ${damage.tensors.length - 1} more` : damage.tensor;
@@ -91,7 +84,7 @@ function Damage({ damage, after }) {
       <${Badge} of="damaged" text=${damage.kind} /><a class="strong" href=${checkpointLink(damage.checkpoint)}>${fullName(damage)}, step ${int(damage.step)}</a>
       <span class="muted small">found ${ago(damage.at)}</span><span class="grow"></span>${mend}
     </div>
-    <${Address} damage=${damage} /><${FileMap} damage=${damage} />
+    <${Address} damage=${damage} /><${FileMap} from=${damage.from} to=${damage.to} size=${damage.file_bytes} />
     <p class="small muted">${damage.problem.replace(/\.?$/, '. ')}${damage.expected && html`Its SHA-256 should be <code class="breakable">${damage.expected}</code>. `}${next}</p>
   </div>`;
 }
@@ -132,11 +125,13 @@ function answer({ damage, ages }) {
   const total = sum(ages);
   const read = total - ages.never - ages.damaged;
   if (!total) return 'There is no checkpoint to trust yet.';
+  const never = `${int(ages.never)} ${agree(ages.never, 'was', 'were')} never read back.`;
+  if (ages.never === total && total === 1) return 'The 1 checkpoint was not read back yet, so nobody knows whether it is whole.';
   if (ages.never === total) return `None of ${plural(total, 'checkpoint')} was read back yet, so nobody knows whether they are whole.`;
   if (!ages.damaged && !damage.length)
-    return `${int(read)} of ${plural(total, 'checkpoint')} were read back and every byte matched; ${int(ages.never)} were never read back.`;
+    return `${int(read)} of ${plural(total, 'checkpoint')} ${agree(read, 'was', 'were')} read back and every byte matched; ${never}`;
   const fixable = new Set(damage.filter((one) => one.source).map((one) => one.checkpoint)).size;
-  return `${int(ages.damaged)} of ${plural(total, 'checkpoint')} ${ages.damaged === 1 ? 'is' : 'are'} damaged; ${int(fixable)} can be rebuilt bit for bit. ${int(ages.never)} were never read back.`;
+  return `${int(ages.damaged)} of ${plural(total, 'checkpoint')} ${agree(ages.damaged, 'is', 'are')} damaged; ${int(fixable)} can be rebuilt bit for bit. ${never}`;
 }
 
 function wholeness(read) {

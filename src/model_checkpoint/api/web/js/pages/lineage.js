@@ -21,21 +21,26 @@ const SHOWS = [
   ['1', 'All runs'],
 ];
 
-// Trees first, children right under their parent, so that no line crosses a foreign track.
+// A run that goes on from a checkpoint counts its steps on, as a resume does, or anew, as a fine-tuning does.
+const countsOn = (node, from) => (node.first_step ?? node.last_step) >= from;
+
+// Trees first, children right under their parent, so that no line crosses a foreign track. On the axis of a tree the steps
+// of a run begin at `zero`, and it begins itself at `start`.
 function tracks(nodes, all) {
   const known = new Set(nodes.map((node) => node.run));
   const children = new Map();
   for (const node of nodes) if (known.has(node.parent)) children.set(node.parent, [...(children.get(node.parent) || []), node]);
   const out = [];
-  const put = (node, start) => {
-    out.push({ ...node, start, row: out.length });
+  const put = (node, zero, start) => {
+    out.push({ ...node, zero, start, row: out.length });
     const from = (child) => node.checkpoints.find((mark) => mark.id === child.checkpoint)?.step ?? child.step ?? 0;
     const mine = (children.get(node.run) || []).map((child) => ({ ...child, step: from(child) }));
-    mine.sort((a, b) => b.step - a.step).forEach((child) => put(child, start + child.step));
+    const begin = (child) => put(child, countsOn(child, child.step) ? zero : zero + child.step, zero + child.step);
+    mine.sort((a, b) => b.step - a.step).forEach(begin);
   };
   const roots = nodes.filter((node) => !known.has(node.parent));
-  roots.filter((node) => children.has(node.run)).forEach((node) => put(node, 0));
-  if (all) roots.filter((node) => !children.has(node.run)).forEach((node) => put(node, 0));
+  roots.filter((node) => children.has(node.run)).forEach((node) => put(node, 0, 0));
+  if (all) roots.filter((node) => !children.has(node.run)).forEach((node) => put(node, 0, 0));
   return out;
 }
 

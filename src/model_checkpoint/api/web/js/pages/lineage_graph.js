@@ -17,7 +17,7 @@ function layout(tracks, width) {
   const left = narrow ? 104 : 190;
   const right = narrow ? 20 : 90;
   const whole = Math.max(width - 2, narrow ? 300 : 600);
-  const last = Math.max(...tracks.map((node) => node.start + node.last_step), 1);
+  const last = Math.max(...tracks.map((node) => node.zero + node.last_step), 1);
   const step = TICKS.find((tick) => last / tick < (narrow ? 4 : 8)) || 1e8;
   const ticks = [...Array(Math.floor(last / step) + 1)].map((_, i) => i * step);
   return {
@@ -51,11 +51,11 @@ function Branch({ node, parent, place }) {
 function Track({ node, place, branches, attached }) {
   const y = place.y(node.row);
   const ink = `var(${colour(node.row)})`;
-  const end = place.x(node.start + node.last_step);
+  const end = place.x(node.zero + node.last_step);
   return html`<g>
     <a href=${runLink(node.run)} aria-label=${`${node.name}, ${node.status}, step ${node.last_step}`}><text x="16" y=${y + 4} class="strong">${short(node.name, place.narrow)}</text></a>
     <line x1=${place.x(node.start) + (attached ? 8 : 0)} x2=${end} y1=${y} y2=${y} stroke=${ink} stroke-width="3" stroke-linecap="round" stroke-dasharray=${ENDED_EARLY.includes(node.status) ? '2 5' : ''} />
-    ${node.checkpoints.map((mark) => html`<${Mark} key=${mark.id} node=${node} mark=${mark} x=${place.x(node.start + mark.step)} y=${y} ink=${ink} branch=${branches.has(mark.id)} />`)}
+    ${node.checkpoints.map((mark) => html`<${Mark} key=${mark.id} node=${node} mark=${mark} x=${place.x(node.zero + mark.step)} y=${y} ink=${ink} branch=${branches.has(mark.id)} />`)}
     ${!place.narrow && html`<text class="m" x=${Math.min(end + 12, place.width - 70)} y=${y + 4}>${node.status === 'alive' ? '● alive' : node.status}</text>`}
   </g>`;
 }

@@ -2,7 +2,7 @@
 import { html, useMemo, useState } from '../../vendor/preact-htm.js';
 import { Chart } from '../chart/chart.js';
 import { checkpointLink } from '../core/address.js';
-import { ago, bytes, dur, int, median, pct, quantile } from '../core/format.js';
+import { ago, bytes, dur, int, median, pct, plural, quantile } from '../core/format.js';
 import { now } from '../core/clock.js';
 import { part } from '../data/http.js';
 import { useResource } from '../data/resource.js';
@@ -46,7 +46,7 @@ function Figures({ saves, run }) {
   const spent = (run.ended || now()) - run.started;
   return html`<dl class="stats">
     <${Stat} label="Median stall" value=${dur(median(stalls))} note=${`p95 ${dur(quantile(stalls, 0.95))}, worst ${dur(Math.max(...stalls))}`} />
-    <${Stat} label="Share of training time" value=${spent > 0 ? pct(sum(stalls, (s) => s) / spent, 2) : '–'} note=${`over the last ${saves.length} saves`} />
+    <${Stat} label="Share of training time" value=${spent > 0 ? pct(sum(stalls, (s) => s) / spent, 2) : '–'} note=${`over the last ${plural(saves.length, 'save')}`} />
     <${Stat} label="Safe after" value=${medianOf(saves.flatMap(safeAfter))} note="median, from the call until its bytes are durable" />
     <${Stat} label="Written" value=${bytes(sum(saves, (one) => one.written))} note=${`of ${bytes(sum(saves, (one) => one.bytes))}; the rest was linked`} />
   </dl>`;

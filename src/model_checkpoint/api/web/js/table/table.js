@@ -108,15 +108,18 @@ export function Table(props) {
       .filter(Boolean)
       .join(' ');
 
+  // One list of cells with keys: of several side by side, one that goes leaves those behind it in a wrong order.
+  const inARow = (pick, cell, act) => [...(pickable ? [pick] : []), ...shown.map(cell), ...(actions ? [act()] : [])];
+
   const line = (row, i) => {
     const key = rowKey(row);
     return html`<tr key=${key} aria-rowindex=${i + 2} class=${looks(row, key, i)} onClick=${clicked(row)}>
-      ${pickable && html`<td><input type="checkbox" checked=${selected.has(key)} aria-label=${'Select row ' + (i + 1)} onChange=${() => toggle(key)} /></td>`}
-      ${shown.map(
+      ${inARow(
+        html`<td key="pick"><input type="checkbox" checked=${selected?.has(key)} aria-label=${'Select row ' + (i + 1)} onChange=${() => toggle(key)} /></td>`,
         (column) =>
-          html`<td class=${column.num ? 'num' : ''}>${column.render(row)}${column.fixed && narrow && sub && html`<span class="sub">${sub(row)}</span>`}</td>`,
+          html`<td key=${column.key} class=${column.num ? 'num' : ''}>${column.render(row)}${column.fixed && narrow && sub && html`<span class="sub">${sub(row)}</span>`}</td>`,
+        () => html`<td key="act" class="num overflows">${actions(row)}</td>`,
       )}
-      ${actions && html`<td class="num overflows">${actions(row)}</td>`}
     </tr>`;
   };
 
@@ -124,18 +127,19 @@ export function Table(props) {
   return html`<div class=${'tbl' + (narrow && sub ? ' narrow' : '')} ref=${ref}>
     <table aria-label=${label} aria-rowcount=${(total ?? sorted.length) + 1}>
       <colgroup>
-        ${pickable && html`<col style=${{ width: '36px' }} />`}
-        ${shown.map((column) => html`<col style=${{ width: column.grow ? 'auto' : widthOf(column, narrow) + 'px' }} />`)}
-        ${actions && html`<col style=${{ width: '44px' }} />`}
+        ${inARow(
+          html`<col key="pick" style=${{ width: '36px' }} />`,
+          (column) => html`<col key=${column.key} style=${{ width: column.grow ? 'auto' : widthOf(column, narrow) + 'px' }} />`,
+          () => html`<col key="act" style=${{ width: '44px' }} />`,
+        )}
       </colgroup>
       <thead>
         <tr aria-rowindex="1">
-          ${
-            pickable &&
-            html`<th scope="col"><input type="checkbox" checked=${all} aria-label="Select all" onChange=${() => onSelect(new Set(all ? [] : sorted.map(rowKey)))} /></th>`
-          }
-          ${shown.map((column) => html`<${Heading} key=${column.key} column=${column} sort=${sort} onSort=${onSort} />`)}
-          ${actions && html`<th scope="col"><span class="vh">Actions</span></th>`}
+          ${inARow(
+            html`<th key="pick" scope="col"><input type="checkbox" checked=${all} aria-label="Select all" onChange=${() => onSelect(new Set(all ? [] : sorted.map(rowKey)))} /></th>`,
+            (column) => html`<${Heading} key=${column.key} column=${column} sort=${sort} onSort=${onSort} />`,
+            () => html`<th key="act" scope="col"><span class="vh">Actions</span></th>`,
+          )}
         </tr>
       </thead>
       <tbody ref=${body}>

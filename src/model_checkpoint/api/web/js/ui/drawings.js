@@ -26,3 +26,12 @@ export function Histogram({ before, after, width = 110, height = 24, label }) {
     ${before.map((v, i) => bar(v, i, '', 0, step - 0.7))}${after?.map((v, i) => bar(v, i, 'b', step * 0.25, step * 0.5))}
   </svg>`;
 }
+
+// Where in a file the damaged bytes lie; their address stands beside it in words.
+export function FileMap({ from, to, size }) {
+  if (from == null || !size) return null;
+  return html`<svg class="filemap" viewBox="0 0 1000 14" preserveAspectRatio="none" aria-hidden="true">
+    <rect class="bg" x=".5" y=".5" width="999" height="13" rx="2" />
+    <rect class="x" x=${Math.min(995, (from / size) * 1000)} y="0" width=${Math.max(5, ((to - from) / size) * 1000)} height="14" />
+  </svg>`;
+}

@@ -79,16 +79,24 @@ const Damage = ({ row }) => {
   </div>`;
 };
 
+// Of these two the catalog knows which checkpoint is the best; of others nobody says that one is not.
+const FLAGGED = ['loss', 'val_loss'];
+
+function rankOf({ name, value }, { reasons }) {
+  if (value == null) return 'none was saved with it';
+  if (reasons.some(({ rule }) => rule === `best(${name})`)) return 'the best of the run';
+  return FLAGGED.includes(name) && 'not the best of the run';
+}
+
 function Figures({ row }) {
   const { name, value } = metricOf(row);
-  const best = row.reasons.some(({ rule }) => rule.startsWith('best'));
   const verified = row.damage.length
     ? 'found the damage'
     : row.verified_at
       ? 'every byte read back'
       : 'the next scrub reaches it';
   return html`<dl class="stats">
-    <${Stat} label=${name || 'Metric'} value=${value == null ? '–' : num(value)} note=${best ? 'the best of the run' : 'not the best of the run'} />
+    <${Stat} label=${name || 'Metric'} value=${value == null ? '–' : num(value)} note=${rankOf({ name, value }, row)} />
     <${Stat} label="Size" value=${bytes(row.bytes)} note=${row.unique == null ? 'sharing unknown' : bytes(row.unique) + ' unique' + (row.unique < row.bytes ? ', the rest is shared' : '')} />
     <${Stat} label="Last verified" value=${row.verified_at ? ago(row.verified_at) : 'never'} note=${verified} />
     <${Stat} label="Training stalled" value=${row.stall == null ? '–' : dur(row.stall)} note=${html`<a href=${runLink(row.run, 'saves')}>how this save went</a>`} />
@@ -100,7 +108,7 @@ const Kept = ({ row, reload }) =>
     ${
       row.reasons.length
         ? html`<ul class="reasons">${row.reasons.map(({ rule, why }) => html`<li><${Rule} text=${rule} /><span class="muted">${why}</span></li>`)}</ul>`
-        : html`<p><span class="rule none">no rule</span> No keeper claims it. The next prune moves it to trash and frees ${bytes(row.unique)}. ${writable(row) && html`<${Button} look="sm" onClick=${() => pin(row, reload)}>Pin it<//>`}</p>`
+        : html`<p><span class="rule none">no rule</span> No keeper claims it. The next prune by the rules of its run moves it to trash and frees ${bytes(row.unique)}. ${writable(row) && html`<${Button} look="sm" onClick=${() => pin(row, reload)}>Pin it<//>`}</p>`
     }
     ${
       row.children?.length > 0 &&

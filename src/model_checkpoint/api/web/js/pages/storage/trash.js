@@ -20,7 +20,7 @@ const columns = (back) => [
     grow: true,
     render: (row) => html`step ${int(row.step)} <span class="subtle small">${fullName(row)}</span>`,
   },
-  { key: 'until', label: 'Freed in', width: 110, prio: 2, num: true, render: left },
+  { key: 'until', label: 'Freed within', width: 110, prio: 2, num: true, render: left },
   { key: 'bytes', label: 'Bytes', width: 90, prio: 2, num: true, render: (row) => bytes(row.bytes) },
   {
     key: 'back',
@@ -42,5 +42,5 @@ export function Trash({ rows, after }) {
       <span class="muted">${plural(rows.length, 'checkpoint')}, ${bytes(total)}. The bytes are freed when the grace time ends.</span>
       ${mine.length > 0 && html`<div class="end"><${Button} look="sm" icon="undo" onClick=${() => back(mine.map((row) => row.id))}>Restore all<//></div>`}
     </div>
-    <${Table} label="Trash" rows=${rows} rowKey=${(row) => row.id} sub=${(row) => `${bytes(row.bytes)} · freed in ${left(row)}`} columns=${columns(back)} />`;
+    <${Table} label="Trash" rows=${rows} rowKey=${(row) => row.id} sub=${(row) => `${bytes(row.bytes)} · freed within ${left(row)}`} columns=${columns(back)} />`;
 }
