@@ -147,7 +147,7 @@ class RankSave:
         flat = state if isinstance(state, Flat) else tree.flatten(state)
         self._flat = flat = replace(flat, leaves=_placed(flat.leaves, talk.places))
         whole = {i: one for i, leaf in enumerate(flat.leaves) if (one := _fingerprinted(leaf, talk.world_size))}
-        contents = hash_contents(whole, order.limits.chunk_bytes) if whole else {}
+        contents = hash_contents(whole, order.limits.chunk_bytes, talk.moved) if whole else {}
         started = time.perf_counter()
         with collector_paused():
             structure = structure_of(flat, talk.rank, talk.world_size)
@@ -248,7 +248,7 @@ class RankSave:
         if kept is None or not KeptFiles.fits(order):
             parent = rank_parent(self._store, opened["parent"], plan, talk.rank) if opened["parent"] else None
             pieces = Flat(None, plan.bind(flat.leaves, sources))
-            planned = plan_flat(self._store, order, pieces, parent=parent, stage=ending.stage)
+            planned = plan_flat(self._store, order, pieces, parent=parent, stage=ending.stage, emit=talk.moved)
             structure.found["files", key, order.limits, order.parity] = KeptFiles.of(planned)
         else:
             planned = repeat_plan(self._store, order, sources, kept)
