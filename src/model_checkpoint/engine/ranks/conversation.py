@@ -9,6 +9,7 @@ also by one that was given up, and would tell another end than the others.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,6 +33,8 @@ from model_checkpoint.errors import (
     WrongReference,
 )
 from model_checkpoint.events import Progress
+
+log = logging.getLogger("model_checkpoint.ranks")
 
 T = TypeVar("T")
 Touched = Callable[[], tuple[Sequence[str], Sequence[str]]]  # live leaves replaced so far, in whole and in part
@@ -164,8 +167,13 @@ class Conversation:
         while not self._over.wait(self._slice):
             self._ticks += self._waits
             sign = f"{self._moved}.{self._ticks}"
-            if sign != last:
+            if sign == last:
+                continue
+            try:
                 self._coordinator.put(self._key("beat", self.rank), sign.encode())
+            except Exception as error:  # noqa: BLE001  # of a coordinator of anybody's; the next sign may come through
+                log.warning("rank %d could not give a sign of life (%s: %s)", self.rank, type(error).__name__, error)
+            else:
                 last = sign
 
     def _key(self, word: str, rank: int) -> str:
