@@ -45,8 +45,27 @@ def slow_on_rank_0(root, work):
     return all_well(on_ranks(2, run, patience=PATIENCE)), disk.count * STEP
 
 
+class OneThreadTalks:
+    """A coordinator of which only the thread that made it may talk; what others say waits for it to come by."""
+
+    def __init__(self, inner):
+        self._inner, self._owner, self._waiting = inner, threading.get_ident(), []
+
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+    def put(self, key, value):
+        self._waiting.append((key, value))
+        self.attend()
+
+    def attend(self):
+        while self._waiting and threading.get_ident() == self._owner:
+            self._inner.put(*self._waiting.pop(0))
+
+
+@pytest.mark.parametrize("talks", [lambda ranks: ranks, OneThreadTalks])
 @pytest.mark.parametrize("before", [False, True])
-def test_a_rank_that_fingerprints_much_is_waited_for(tmp_path, monkeypatch, before):
+def test_a_rank_that_fingerprints_much_is_waited_for(tmp_path, monkeypatch, before, talks):
     digest, turn, took = incremental._digest, threading.Lock(), []
 
     def slowly(leaf, start, stop):
@@ -59,7 +78,7 @@ def test_a_rank_that_fingerprints_much_is_waited_for(tmp_path, monkeypatch, befo
     def save(step):
         def work(ranks):
             own = {"own": LARGE} if ranks.rank == 1 else {}
-            mc.save(tmp_path, {"all": step} | own, step=step, coordinator=ranks, incremental=before)
+            mc.save(tmp_path, {"all": step} | own, step=step, coordinator=talks(ranks), incremental=before)
 
         all_well(on_ranks(2, work, patience=PATIENCE))
 

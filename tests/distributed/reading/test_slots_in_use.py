@@ -1,12 +1,14 @@
 """Slots belong to those who look at them until they have looked, and nothing else is taken for slots."""
 
 import os
+import signal
 import tempfile
 import threading
 
 import numpy as np
 import pytest
 from tests.distributed.reading.cold_reads import MIB, ColdReads
+from tests.distributed.reading.shown_scenes import TABLE
 
 import model_checkpoint as mc
 from model_checkpoint.engine.reading.chunks import shared_slots
@@ -18,6 +20,7 @@ from model_checkpoint.plan import plan_reads
 from model_checkpoint.storage.contract import host
 from model_checkpoint.storage.local.store import LocalStore
 
+SCENES = "tests.distributed.reading.shown_scenes"
 ROWS = (np.arange(48 * MIB) % 251).astype(np.uint8).reshape(24, 2 * MIB)
 
 
@@ -77,3 +80,40 @@ def test_where_it_is_not_known_which_machine_this_is_nothing_is_shown(monkeypatc
     monkeypatch.setattr(host, "boot_id", lambda: "")
 
     assert own_slots(2) is None
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+@pytest.mark.fault
+def test_a_rank_that_stops_while_it_takes_a_chunk_finds_it_as_it_was_when_it_goes_on(zygote, tmp_path):
+    mc.save(tmp_path, {"w": TABLE}, step=1)
+
+    group = zygote.start(f"{SCENES}:stopped_while_taking", 3, tmp_path / "scene", root=str(tmp_path))
+    try:
+        told = [result["value"] for result in group.results([0, 2])]
+        group.signal(1, signal.SIGCONT)
+        told += [result["value"] for result in group.results([1])]
+    finally:
+        group.end()
+
+    assert (tmp_path / "scene" / "midway").exists()
+    assert {(one["error"], *one["ranks"]) for one in told} == {("PartlyLoaded", 1)}
+    assert [one["wrong"] for one in told] == [0, 0, 0]
+    assert [one["right"] for one in told[:2]] == [TABLE.size] * 2  # they had read what was left alone
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+def test_two_jobs_on_one_machine_show_chunks_each_to_its_own_ranks(zygote, tmp_path):
+    whole = np.arange(24 << 20, dtype=np.float32).reshape(4096, -1)
+    mc.save(tmp_path, {"w": whole}, step=1)
+    scene, root = "tests.distributed.scenes:load_shown", str(tmp_path)
+
+    groups = [zygote.start(scene, 2, tmp_path / f"scene-{number}", root=root) for number in range(2)]
+    try:
+        read = [sum(group.values()) for group in groups]
+    finally:
+        for group in groups:
+            group.end()
+
+    assert max(read) < 1.05 * whole.nbytes

@@ -32,7 +32,7 @@ from model_checkpoint.errors import (
     StructureMismatch,
     WrongReference,
 )
-from model_checkpoint.events import Progress
+from model_checkpoint.events import Emit, Progress
 
 log = logging.getLogger("model_checkpoint.ranks")
 
@@ -126,6 +126,15 @@ class Conversation:
     def moved(self, event: Progress) -> None:
         """Take note of bytes moved, a sign of life; another count begins with another file."""
         self._moved = event.done
+
+    def heard(self, emit: Emit) -> Emit:
+        """A listener that tells ``emit``, too."""
+
+        def both(event: Progress) -> None:
+            self.moved(event)
+            emit(event)
+
+        return both
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
