@@ -16,7 +16,7 @@ from model_checkpoint.storage.local.syscalls import Syscalls
 pytestmark = pytest.mark.slow
 
 MIB = 1 << 20
-PATIENCE, STEP = 2.0, 0.15  # seconds; of a step, of which there are more than fit into the patience
+PATIENCE, STEP = 3.0, 0.2  # seconds; of a step, of which there are more than fit into the patience
 LARGE = (np.arange(96 * MIB) % 251).astype(np.uint8)
 
 
@@ -63,8 +63,7 @@ class OneThreadTalks:
             self._inner.put(*self._waiting.pop(0))
 
 
-@pytest.mark.parametrize("talks", [lambda ranks: ranks, OneThreadTalks])
-@pytest.mark.parametrize("before", [False, True])
+@pytest.mark.parametrize(("before", "talks"), [(False, lambda ranks: ranks), (True, OneThreadTalks)])
 def test_a_rank_that_fingerprints_much_is_waited_for(tmp_path, monkeypatch, before, talks):
     digest, turn, took = incremental._digest, threading.Lock(), []
 
