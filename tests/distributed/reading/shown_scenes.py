@@ -10,7 +10,7 @@ from tests.distributed.reading.cold_reads import MIB, ColdReads
 from tests.distributed.scenes import join
 
 import model_checkpoint as mc
-from model_checkpoint.engine.reading.chunks import neighbour_chunks
+from model_checkpoint.engine.reading.chunks.chunk_reader import ChunkReader
 from model_checkpoint.storage.local.store import LocalStore
 
 TABLE = 1 + np.arange(24 * MIB, dtype=np.int32)  # no two chunks have a number in common
@@ -19,15 +19,16 @@ TABLE = 1 + np.arange(24 * MIB, dtype=np.int32)  # no two chunks have a number i
 def stopped_while_taking(rank, world, folder, *, root):
     """What a load of all of it came to, and what is in the table then; rank 1 stops before it copies a shown chunk."""
     coordinator = join(patience=3.0)
-    copy, taken, table = neighbour_chunks.stream_copy, itertools.count(1), np.zeros_like(TABLE)
+    look, looks, table = ChunkReader.is_healthy, itertools.count(1), np.zeros_like(TABLE)
 
-    def stop_at_third(room, data):
-        if rank == 1 and next(taken) == 3:
+    def stop_at_third(reader, read, data):
+        healthy = look(reader, read, data)
+        if rank == 1 and len(data) >= MIB and next(looks) == 3:
             (Path(folder) / "midway").touch()
             os.kill(os.getpid(), signal.SIGSTOP)
-        copy(room, data)
+        return healthy
 
-    neighbour_chunks.stream_copy = stop_at_third
+    ChunkReader.is_healthy = stop_at_third
     made = {"error": "", "ranks": []}
     try:
         mc.load(LocalStore(root, calls=ColdReads()), into={"w": table}, coordinator=coordinator)
