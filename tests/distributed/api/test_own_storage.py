@@ -326,6 +326,24 @@ def test_a_checkpoint_saved_again_shares_what_did_not_change():
     assert np.array_equal(mc.load(store)["w"], state["w"])
 
 
+def test_ranks_that_save_again_put_there_what_rank_0_would_not_find():
+    store = KeyedStore(OwnStorage())
+
+    def save(step):
+        def work(ranks):
+            state = {"own": np.full(300_000, ranks.rank), "step": step}
+            mc.save(store, state, step=step, coordinator=ranks, incremental=True)
+
+        all_well(on_ranks(2, work))
+
+    for step in (1, 2):
+        save(step)
+
+    assert all(health.ok for health in mc.verify(store))
+    assert mc.load(store, per_rank=1)["own"].tolist() == [1] * 300_000
+    assert mc.list_checkpoints(store)[0].shared_bytes > 2_000_000  # of rank 0
+
+
 def test_a_storage_whose_ranks_all_see_it_keeps_files_of_whole_tensors():
     storage = OwnStorage()
 

@@ -88,6 +88,16 @@ def by_another_thread(pair):
     return [pair.say(0, "thread-1/made/0", b"at last", put), waiting]
 
 
+def made_anew(mpi, coordinator):
+    """How many ranks there are, as a communicator says and its coordinator, in one handle after the other."""
+    told = []
+    for color in (0, mpi.COMM_WORLD.rank, 0):
+        comm = mpi.COMM_WORLD.Split(color)
+        told.append([comm.size, coordinator(comm).world_size])
+        comm.Free()
+    return told
+
+
 def main(folder, level):
     import mpi4py
 
@@ -112,6 +122,7 @@ def main(folder, level):
         "remembered": forgotten(pair),
         "many at a look": many_at_a_look(pair),
         "by another thread": by_another_thread(pair),
+        "made anew": made_anew(MPI, MpiCoordinator),
     }
     (folder / f"facts-{ranks.rank}.json").write_text(json.dumps(facts))
 

@@ -4,9 +4,11 @@ import gc
 import threading
 
 import pytest
+from tests.distributed.threads import all_well, on_ranks
 
 from model_checkpoint.distributed.coordinators.bounded import BoundedCalls, NoAnswer
 from model_checkpoint.distributed.coordinators.kept_words import KeptWords
+from model_checkpoint.engine.ranks.rank_agreement import agree
 
 SCENES = "tests.distributed.coordinators.coordinator_scenes"
 
@@ -57,6 +59,20 @@ def test_a_thread_ends_with_who_uses_it_and_one_left_behind_with_its_call():
     for thread in (left, used):
         thread.join(60)
         assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("world", [1, 3])
+def test_threads_that_talk_for_ever_need_no_more_memory_for_it(world):
+    def talk(ranks):
+        def often(count):
+            for _ in range(count):
+                agree(ranks, "notice", dict, lambda words: {"of": len(words)})
+            return len(ranks._board.values)
+
+        return often(30), often(30)
+
+    for first, second in all_well(on_ranks(world, talk)):
+        assert second <= first + world  # what another rank is just about to say
 
 
 @pytest.mark.distributed

@@ -48,4 +48,5 @@ def test_two_ranks_hear_each_other_whichever_thread_may_talk(tmp_path, level):
             "words": [*WORDS, {f"save-1/vote/{rank}": "of my own"}],
             "remembered": [f"count-{number}/vote/1" for number in range(2, 10)],
             "many at a look": ["it"] * 3,
+            "made anew": [[2, 2], [1, 1], [2, 2]],
         }

@@ -278,6 +278,22 @@ def test_moving_bytes_waiting_and_listening_are_signs_of_life(talk):
     assert not follow._herald.is_alive()
 
 
+def test_a_sign_that_does_not_come_through_is_not_the_last_one(talk, caplog):
+    follow, ranks = talk(rank=1, patience=0.008)
+    put, broken = ranks.put, [ConnectionError("reset by peer")]
+
+    def break_once(key, value):
+        if broken:
+            raise broken.pop()
+        put(key, value)
+
+    ranks.put = break_once
+    with follow:
+        beats_until(ranks, lambda beats: beats == ["0.0"])
+
+    assert "rank 1 could not give a sign of life (ConnectionError: reset by peer)" in caplog.text
+
+
 def test_one_rank_alone_gives_no_signs(talk):
     alone, _ = talk(world_size=1)
 

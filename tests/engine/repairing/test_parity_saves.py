@@ -17,6 +17,8 @@ import model_checkpoint as mc
 from model_checkpoint import CheckpointFormat, CompressionLevel, errors
 from model_checkpoint.engine.jobs import followups
 from model_checkpoint.engine.repairing import parity_writer, protect
+from model_checkpoint.storage.local.store import LocalStore
+from model_checkpoint.storage.local.syscalls import Syscalls
 from model_checkpoint.storage.locate import open_store
 from model_checkpoint.testing.blobs import AT_ONCE
 
@@ -63,6 +65,28 @@ def test_the_save_returns_before_its_parity_is_made(tmp_path, monkeypatch):
     begin.set()
     mc.finish_saves()
     assert mc.list_checkpoints(tmp_path)[0].protected
+
+
+def test_a_checkpoint_that_is_replaced_before_it_is_protected_fails_nobody(tmp_path):
+    class ReplacedMidway(Syscalls):
+        saved = False
+
+        def open(self, path, flags, *, folder=None):
+            if self.saved and path.endswith(".safetensors"):
+                self.saved = False
+                mc.save(tmp_path, state() | {"new": 1}, step=1, overwrite=True, parity="xor")
+            return super().open(path, flags, folder=folder)
+
+        def rename(self, source, target, **folders):
+            super().rename(source, target, **folders)
+            self.saved = self.saved or "/checkpoints/" in target
+
+    mc.save(LocalStore(tmp_path, calls=ReplacedMidway()), state(), step=1, parity="xor")
+    mc.finish_saves()
+
+    assert [health.ok for health in mc.verify(tmp_path)] == [True]
+    assert mc.list_checkpoints(tmp_path)[0].protected
+    assert mc.load(tmp_path)["new"] == 1
 
 
 def test_a_background_save_is_durable_first_and_protected_later(tmp_path):

@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 
 from model_checkpoint import forks
 from model_checkpoint.coordination import PATIENCE
+from model_checkpoint.distributed.coordinators.kept_words import KeptWords
 from model_checkpoint.distributed.coordinators.ranked import RankedCoordinator
 
 
 @dataclass(slots=True, eq=False)
 class _Board:
     values: dict[str, bytes] = field(default_factory=dict)
+    kept: KeptWords = field(default_factory=KeptWords)
     changed: threading.Condition = field(default_factory=forks.condition)
 
 
@@ -41,6 +43,9 @@ class LocalCoordinator(RankedCoordinator):
     def put(self, key: str, value: bytes) -> None:
         """Let every rank find ``value`` under ``key``."""
         with self._board.changed:
+            for gone in self._board.kept.note(key).values():
+                for old in gone:
+                    self._board.values.pop(old, None)
             self._board.values[key] = value
             self._board.changed.notify_all()
 

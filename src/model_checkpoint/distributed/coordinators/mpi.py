@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 from mpi4py import MPI
@@ -21,7 +22,11 @@ from model_checkpoint.distributed.coordinators.kept_words import KeptWords
 from model_checkpoint.distributed.coordinators.ranked import RankedCoordinator
 from model_checkpoint.errors import OptionInvalid
 
-_copies: dict[int, Any] = {}  # our own copy of each communicator, so that no message is taken by the program
+
+@cache
+def _attribute() -> int:
+    """Under which a communicator keeps our own copy of it, until it is freed: another may get its handle then."""
+    return int(MPI.Comm.Create_keyval())
 
 
 def _any_thread() -> bool:
@@ -52,11 +57,7 @@ class MpiCoordinator(RankedCoordinator):
                 "Make and use the coordinator there, or set mpi4py.rc.thread_level = 'multiple' before mpi4py.MPI is "
                 "imported."
             )
-        base = MPI.COMM_WORLD if comm is None else comm
-        handle = MPI._handleof(base)
-        if handle not in _copies:
-            _copies[handle] = _Post(base.Dup())
-        self._post: _Post = _copies[handle]
+        self._post = _post_of(MPI.COMM_WORLD if comm is None else comm)
         super().__init__(int(self._post.comm.rank), int(self._post.comm.size), patience)
         self.scope = self._post
         self.attend: Callable[[], None] | None = None if _any_thread() else self._post.come_by
@@ -73,6 +74,20 @@ class MpiCoordinator(RankedCoordinator):
             if len(found) == len(keys) or time.monotonic() >= until:
                 return found
             nap = pause(nap, until)
+
+
+_posts: list[_Post] = []  # what is under way must not lose its memory
+
+
+def _post_of(comm: Any) -> _Post:
+    """Our own copy of a communicator, so that no message is taken by the program."""
+    found: Any = comm.Get_attr(_attribute())
+    if found is None:
+        found = _Post(comm.Dup())
+        _posts.append(found)
+        comm.Set_attr(_attribute(), found)
+    made: _Post = found
+    return made
 
 
 class _Post:

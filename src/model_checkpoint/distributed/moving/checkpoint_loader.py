@@ -13,10 +13,11 @@ from model_checkpoint.distributed.records.load_result import LoadResult
 from model_checkpoint.distributed.records.shard_data import ShardData
 from model_checkpoint.distributed.storing.storage_roots import Storage, store_of
 from model_checkpoint.engine.common.progress import Listen
-from model_checkpoint.engine.ranks.rank_agreement import agree, require_same
+from model_checkpoint.engine.ranks.rank_agreement import agree_at_work, require_same
 from model_checkpoint.engine.ranks.words import Word
 from model_checkpoint.engine.reading.load import load
 from model_checkpoint.errors import OptionInvalid, WrongReference
+from model_checkpoint.events import Emit
 from model_checkpoint.plan import LoadReport
 
 
@@ -43,11 +44,11 @@ class CheckpointLoader:
         """
         found: list[LoadResult] = []
 
-        def read() -> Word:
+        def read(emit: Emit) -> Word:
             size = self._ranks.world_size if target_world_size is None else target_world_size
             if isinstance(size, bool) or not isinstance(size, int) or size < 1:
                 raise OptionInvalid(f"target_world_size={size!r}: expected 1 or more. Nothing was done.")
-            found.append(self._shards(prefix, size))
+            found.append(self._shards(prefix, size, emit))
             return {"target_world_size": size, "id": found[0].metadata.id}
 
         def same(words: list[Word]) -> Word:
@@ -55,10 +56,10 @@ class CheckpointLoader:
                 require_same(words, key, self._store.url)
             return {}
 
-        agree(self._ranks, "shards", read, same)
+        agree_at_work(self._ranks, "shards", read, same)
         return found[0]
 
-    def _shards(self, prefix: str, target: int) -> LoadResult:
+    def _shards(self, prefix: str, target: int, emit: Emit) -> LoadResult:
         metadata = metadata_of(self._store, prefix)
         if SHARD not in metadata.parts:
             raise WrongReference(
@@ -67,11 +68,11 @@ class CheckpointLoader:
                 metadata.path,
             )
         mine = range(self._ranks.rank, metadata.world_size, target)
-        shards = [ShardData.of(self._shard(prefix, number), rank=number) for number in mine]
+        shards = [ShardData.of(self._shard(prefix, number, emit), rank=number) for number in mine]
         return LoadResult(metadata=metadata, shards=tuple(shards))
 
-    def _shard(self, prefix: str, number: int) -> Any:
-        return load(self._store, name=prefix, parts=SHARD, per_rank=number)[SHARD]
+    def _shard(self, prefix: str, number: int, emit: Emit) -> Any:
+        return load(self._store, name=prefix, parts=SHARD, per_rank=number, progress=emit)[SHARD]
 
     def coordinate_restore(
         self,

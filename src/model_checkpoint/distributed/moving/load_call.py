@@ -22,9 +22,10 @@ from model_checkpoint.distributed.moving.live_parts import LivePart
 from model_checkpoint.distributed.moving.prefixes import require_there
 from model_checkpoint.distributed.records.checkpoint_metadata import CheckpointMetadata, describe_manifest
 from model_checkpoint.distributed.records.load_result import CheckpointLoadResult
+from model_checkpoint.distributed.validating.checkers import told_to
 from model_checkpoint.distributed.validating.checkpoint_validator import COMPATIBILITY
 from model_checkpoint.distributed.validating.validation_result import ValidationResult
-from model_checkpoint.engine.ranks.rank_agreement import agree, require_same
+from model_checkpoint.engine.ranks.rank_agreement import agree, agree_at_work, require_same
 from model_checkpoint.engine.ranks.words import Word
 from model_checkpoint.engine.root.listing import read_any_manifest
 from model_checkpoint.errors import (
@@ -35,6 +36,7 @@ from model_checkpoint.errors import (
     IncompatibleVersion,
     OptionInvalid,
 )
+from model_checkpoint.events import Emit
 from model_checkpoint.manifest import Node
 from model_checkpoint.plan import LoadReport
 from model_checkpoint.tree import rng_state
@@ -108,11 +110,12 @@ class LoadCall:
         """What is to be loaded into what, once no rank has anything against it."""
         found: list[tuple[CheckpointMetadata, Sequence[LivePart]]] = []
 
-        def mine() -> Word:
+        def mine(emit: Emit) -> Word:
             self.limit.check()
             store = self.services.store
             require_there(store, prefix)
-            valid = self._validated(prefix)
+            with told_to(emit):
+                valid = self._validated(prefix)
             manifest = read_any_manifest(store, prefix)
             metadata = describe_manifest(manifest, self.services.where(prefix))
             found.append((metadata, self._parts(metadata, manifest.tree, model, optimizer)))
@@ -123,7 +126,7 @@ class LoadCall:
                 require_same(words, key, self.services.store.url)
             return {"warnings": list(dict.fromkeys(text for word in words for text in word["warnings"]))}
 
-        for text in agree(ranks, "examine", mine, merge)["warnings"]:
+        for text in agree_at_work(ranks, "examine", mine, merge)["warnings"]:
             self._warn(str(text))
         return found[0]
 

@@ -166,6 +166,10 @@ class JoinedKeyedAttempt(KeyedAttempt):
     def __init__(self, calls: KeyedCalls, name: str, attempt: str) -> None:
         super().__init__(calls, name, attempt, shared=True)
 
+    def link(self, file: str, *, source: str, source_file: str, identity: str) -> bool:
+        """Refused, so that the file is put once more: rank 0 finds what was put here, and nothing else."""
+        return False
+
     def publish(self, manifest: bytes, *, replace: bool = False, obsolete: Sequence[str] = ()) -> None:
         """Refused: rank 0 publishes."""
         raise attempt_over(self._where)

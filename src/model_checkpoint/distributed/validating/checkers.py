@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -10,10 +13,22 @@ from model_checkpoint.distributed.records.checkpoint_metadata import CheckpointM
 from model_checkpoint.distributed.validating.validation_result import ValidationResult
 from model_checkpoint.engine.reading.verify import Damage, examine_file
 from model_checkpoint.errors import ExceptionType
+from model_checkpoint.events import Emit, ignore
 from model_checkpoint.manifest import FORMAT_VERSION, Manifest
 from model_checkpoint.storage.contract.store import Store
 
+_listener: ContextVar[Emit] = ContextVar("listener", default=ignore)
 _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
+
+
+@contextmanager
+def told_to(emit: Emit) -> Iterator[None]:
+    """Let ``emit`` hear how many bytes checkers have read meanwhile, whoever asks them."""
+    token = _listener.set(emit)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +61,7 @@ class ShardFile:
 
     def damage(self) -> list[Damage]:
         """Read all of it, chunk by chunk, and tell what does not have its SHA-256."""
-        return examine_file(self.store, self.manifest, self.name)
+        return examine_file(self.store, self.manifest, self.name, emit=_listener.get())
 
 
 @runtime_checkable

@@ -9,6 +9,7 @@ also by one that was given up, and would tell another end than the others.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,7 +32,9 @@ from model_checkpoint.errors import (
     StructureMismatch,
     WrongReference,
 )
-from model_checkpoint.events import Progress
+from model_checkpoint.events import Emit, Progress
+
+log = logging.getLogger("model_checkpoint.ranks")
 
 T = TypeVar("T")
 Touched = Callable[[], tuple[Sequence[str], Sequence[str]]]  # live leaves replaced so far, in whole and in part
@@ -124,6 +127,15 @@ class Conversation:
         """Take note of bytes moved, a sign of life; another count begins with another file."""
         self._moved = event.done
 
+    def heard(self, emit: Emit) -> Emit:
+        """A listener that tells ``emit``, too."""
+
+        def both(event: Progress) -> None:
+            self.moved(event)
+            emit(event)
+
+        return both
+
     @contextmanager
     def waiting(self) -> Iterator[None]:
         """While this rank waits for something of its own, its being alive is sign enough."""
@@ -164,8 +176,13 @@ class Conversation:
         while not self._over.wait(self._slice):
             self._ticks += self._waits
             sign = f"{self._moved}.{self._ticks}"
-            if sign != last:
+            if sign == last:
+                continue
+            try:
                 self._coordinator.put(self._key("beat", self.rank), sign.encode())
+            except Exception as error:  # noqa: BLE001  # of a coordinator of anybody's; the next sign may come through
+                log.warning("rank %d could not give a sign of life (%s: %s)", self.rank, type(error).__name__, error)
+            else:
                 last = sign
 
     def _key(self, word: str, rank: int) -> str:

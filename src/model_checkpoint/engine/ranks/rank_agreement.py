@@ -12,6 +12,7 @@ from model_checkpoint.engine.ranks.conversation import Conversation, as_told
 from model_checkpoint.engine.ranks.error_records import retold, told
 from model_checkpoint.engine.ranks.words import Word
 from model_checkpoint.errors import CheckpointException, OptionInvalid, RankLost
+from model_checkpoint.events import Emit
 
 log = logging.getLogger("model_checkpoint.ranks")
 
@@ -44,7 +45,18 @@ def agree(
         >>> agree(LocalCoordinator(), "sum", lambda: {"n": 3}, lambda words: {"n": sum(one["n"] for one in words)})
         {'n': 3}
     """
+    return agree_at_work(ranks, topic, lambda emit: mine(), decide, deed=deed)
+
+
+def agree_at_work(
+    ranks: Coordinator, topic: str, work: Callable[[Emit], Word], decide: Decide, *, deed: Deed | None = None
+) -> Word:
+    """The same, where a rank may work long for its word: the bytes it moves meanwhile are signs of life."""
     with Conversation(ranks, topic) as talk:
+
+        def mine() -> Word:
+            return work(talk.moved)
+
         return _lead(talk, mine, decide, deed) if talk.leads else _follow(talk, mine, deed)
 
 

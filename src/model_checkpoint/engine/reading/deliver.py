@@ -55,8 +55,9 @@ def deliver(
     them. With ``whole_pieces`` stored pieces are read as a whole. Every chunk is copied within ``changing``.
     """
     left, source = list(needed), medium if source is None else source
+    meter = Meter("load", 0, emit)
     if mapped:
-        left = _adopt(medium, manifest, restore, left, check=check)
+        left = _adopt(medium, manifest, restore, left, meter, check=check)
     with collector_paused():
         targets, parts = restore.targets(left), not medium.full  # allocated here, by one thread
         split, on_ranks = manifest.pieces, restore.sharded
@@ -67,7 +68,7 @@ def deliver(
         if begin is not None:
             reads = begun_at(reads, begin)
             source.share([*reads, *gather.shared])
-    meter = Meter("load", gather.nbytes + sum(read.stop - read.start for read in reads), emit)
+    meter.expect(gather.nbytes + sum(read.stop - read.start for read in reads))
     hand = _ChunkDelivery(manifest, targets, meter)
 
     def touched() -> tuple[list[str], list[str]]:
@@ -174,7 +175,7 @@ def _copy(target: Target, piece: Piece, data: memoryview) -> None:
 
 
 def _adopt(
-    medium: ChunkReader, manifest: Manifest, restore: Restore, needed: Sequence[int], *, check: bool
+    medium: ChunkReader, manifest: Manifest, restore: Restore, needed: Sequence[int], meter: Meter, *, check: bool
 ) -> list[int]:
     """Give entries their place in a map of the file; return those that must be copied after all."""
     split = manifest.pieces
@@ -189,7 +190,8 @@ def _adopt(
             continue
         if check:  # not through the map: a file that is cut meanwhile would end the process
             reads = plan_reads(indices, manifest.entries, manifest.files)
-            medium.read_chunks(reads, lambda _: None, lambda _, __: None)
+            meter.expect(sum(read.stop - read.start for read in reads))
+            medium.read_chunks(reads, lambda _: None, lambda read, _: meter.add(read.stop - read.start))
         for index in indices:
             entry = manifest.entries[index]
             if not restore.adopt(index, view[entry.start : entry.stop]):

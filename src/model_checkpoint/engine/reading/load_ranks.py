@@ -34,7 +34,7 @@ from model_checkpoint.errors import (
     StorageFailure,
     WrongReference,
 )
-from model_checkpoint.events import Emit, Progress
+from model_checkpoint.events import Emit
 from model_checkpoint.manifest import Manifest
 from model_checkpoint.plan import LoadReport, matcher
 from model_checkpoint.storage.contract.store import Store
@@ -77,12 +77,7 @@ class LoadBarrier:
 
     def both(self, emit: Emit) -> Emit:
         """Let bytes that arrive be a sign of life, too."""
-
-        def hear(event: Progress) -> None:
-            self._talk.moved(event)
-            emit(event)
-
-        return hear
+        return self._talk.heard(emit)
 
     def ready(self, attempt: str, odd: dict[str, list[str]], nbytes: int) -> Sequence[str]:
         """Wait until every rank is ready to change its state; return which layouts are read as FSDP2 cuts."""

@@ -23,7 +23,7 @@ from model_checkpoint.engine.root.listing import (
 )
 from model_checkpoint.engine.root.refs import Reference, choose, resolve
 from model_checkpoint.errors import CheckpointException, CorruptedCheckpoint, IncompatibleVersion, WrongReference
-from model_checkpoint.events import ignore
+from model_checkpoint.events import Emit, ignore
 from model_checkpoint.format import check_entries, check_files
 from model_checkpoint.manifest import FileRecord, Manifest
 from model_checkpoint.notebook_html import html_table
@@ -188,10 +188,10 @@ def _examine_files(store: Store, manifest: Manifest, meter: Meter, copies: Healt
     return damage
 
 
-def examine_file(store: Store, manifest: Manifest, file: str) -> list[Damage]:
+def examine_file(store: Store, manifest: Manifest, file: str, *, emit: Emit = ignore) -> list[Damage]:
     """What verification finds in one file of a checkpoint."""
     names = [record.name for record in manifest.files]
-    meter = Meter("verify", 0, ignore)
+    meter = Meter("verify", 0, emit)
     if file not in names:
         extras = [record for record in manifest.extras if record.name == file]
         return [damage for record in extras for damage in _examine_extra(store, manifest, record, meter)]

@@ -10,7 +10,7 @@ from model_checkpoint.engine.common.info import path_of
 from model_checkpoint.engine.jobs.followups import FollowUp, follow_up
 from model_checkpoint.engine.repairing.mirror import copy_checkpoint
 from model_checkpoint.engine.repairing.parity_writer import make_parity
-from model_checkpoint.engine.root.listing import scan
+from model_checkpoint.engine.root.listing import read_listed, scan
 from model_checkpoint.engine.root.protection import has_parity
 from model_checkpoint.errors import CheckpointException
 from model_checkpoint.manifest import Summary
@@ -28,14 +28,15 @@ def protect(store: Store, summary: Summary, mirror: Store | None) -> FollowUp | 
         return None
 
     def work() -> None:
-        _protect_one(store, summary.name, mirror)
+        _protect_one(store, summary, mirror)
         _catch_up(store, mirror)
 
     return follow_up(store.url, path_of(store, summary.name), work)
 
 
-def _protect_one(store: Store, name: str, mirror: Store | None) -> None:
+def _protect_one(store: Store, summary: Summary, mirror: Store | None) -> None:
     """Make what is missing; a failure of the parity does not keep the mirror from being made."""
+    name = summary.name
     try:
         try:
             make_parity(store, name)
@@ -43,9 +44,10 @@ def _protect_one(store: Store, name: str, mirror: Store | None) -> None:
             if mirror is not None:
                 copy_checkpoint(store, name, mirror)
     except CheckpointException:
-        if store.has(name):
+        found = read_listed(store, name)
+        if found is not None and (found.summary is None or found.summary.id == summary.id):
             raise
-        log.info("%s: was deleted before it was protected", path_of(store, name))
+        log.info("%s: was deleted or replaced before it was protected", path_of(store, name))
 
 
 def _catch_up(store: Store, mirror: Store | None) -> None:

@@ -15,10 +15,12 @@ import xxhash
 
 from model_checkpoint import plan
 from model_checkpoint.engine.common.info import path_of
+from model_checkpoint.engine.common.meter import Meter
 from model_checkpoint.engine.common.workers import Pace, cores, run_all
 from model_checkpoint.engine.root.listing import by_age
 from model_checkpoint.engine.writing.request import SaveRequest
 from model_checkpoint.errors import CheckpointException
+from model_checkpoint.events import Emit, ignore
 from model_checkpoint.format import check_entries, check_files, content_digest
 from model_checkpoint.manifest import OPAQUE, Entry, FileRecord, Manifest, decode
 from model_checkpoint.options import MIB, ReaderLimits, ReuseLimits
@@ -48,12 +50,14 @@ class LinkedFile:
     entries: Sequence[Entry]  # of the parent; the file's plan has their order
 
 
-def plan_files(store: Store, order: SaveRequest, flat: Flat, parent: Parent | None) -> list[plan.FilePlan]:
+def plan_files(
+    store: Store, order: SaveRequest, flat: Flat, parent: Parent | None, *, emit: Emit = ignore
+) -> list[plan.FilePlan]:
     """Decide which files of ``parent`` are repeated, and how the rest is cut."""
     if not order.incremental:
         return assign(flat.leaves, order.layout, order.limits)
     known = parent.manifest if parent is not None else None
-    unchanged = _unchanged(order, flat, known) if known is not None else {}
+    unchanged = _unchanged(order, flat, known, emit) if known is not None else {}
     usable = _usable(store, order, parent, ReuseLimits()) if parent is not None else set()
     return plan.reassign(flat.leaves, order.layout, order.limits, unchanged=unchanged, parent=known, usable=usable)
 
@@ -82,21 +86,24 @@ def _by_file(manifest: Manifest) -> dict[int, list[Entry]]:
     return entries
 
 
-def _unchanged(order: SaveRequest, flat: Flat, parent: Manifest) -> dict[int, int]:
+def _unchanged(order: SaveRequest, flat: Flat, parent: Manifest, emit: Emit) -> dict[int, int]:
     """Leaves whose content is that of an entry of the parent."""
     pairs = plan.comparable(flat.leaves, order.layout, parent)
-    digests = hash_contents({i: flat.leaves[i] for i in pairs}, order.limits.chunk_bytes)
+    digests = hash_contents({i: flat.leaves[i] for i in pairs}, order.limits.chunk_bytes, emit)
     return {leaf: entry for leaf, entry in pairs.items() if digests[leaf] == parent.entries[entry].digest}
 
 
-def hash_contents(leaves: Mapping[int, Leaf], chunk_bytes: int) -> dict[int, str]:
+def hash_contents(leaves: Mapping[int, Leaf], chunk_bytes: int, emit: Emit = ignore) -> dict[int, str]:
     """The content digests of ``leaves``, computed in a few threads; no byte is written."""
     cuts = [(i, start) for i, leaf in leaves.items() for start in range(0, max(1, leaf.nbytes), chunk_bytes)]
     found: dict[tuple[int, int], bytes] = {}
+    meter = Meter("fingerprint", sum(leaf.nbytes for leaf in leaves.values()), emit)
 
     def worker(items: Iterator[tuple[int, int]]) -> None:
         for i, start in items:
-            found[i, start] = _digest(leaves[i], start, min(leaves[i].nbytes, start + chunk_bytes))
+            stop = min(leaves[i].nbytes, start + chunk_bytes)
+            found[i, start] = _digest(leaves[i], start, stop)
+            meter.add(stop - start)
 
     run_all(worker, cuts, pace=Pace(most=cores()))
     digests: dict[int, list[bytes]] = {}

@@ -15,6 +15,7 @@ from model_checkpoint.engine.writing.incremental import LinkedFile, Parent, link
 from model_checkpoint.engine.writing.manifest_build import compose, file_name
 from model_checkpoint.engine.writing.request import SaveRequest
 from model_checkpoint.engine.writing.slabs import FileJob
+from model_checkpoint.events import Emit, ignore
 from model_checkpoint.manifest import Manifest
 from model_checkpoint.name_lists import some_of
 from model_checkpoint.options import CompressionLevel, ReaderLimits
@@ -109,13 +110,14 @@ def plan_flat(
     replacing: bool = False,
     parent: Parent | None = None,
     stage: Attempt | None = None,
+    emit: Emit = ignore,
 ) -> SavePlan:
     """Plan the save of a state that is taken apart already; into ``stage``, if one is open."""
     if flat.unshared:
         names = some_of(flat.unshared)
         log.warning("%s: these views share memory but are stored apart: %s", path_of(store, order.name), names)
     order = _spread(order, flat)
-    files = plan_files(store, order, flat, parent)
+    files = plan_files(store, order, flat, parent, emit=emit)
     planned = SavePlan(store=store, order=order, replace=replacing, flat=flat, files=files, jobs=(), parent=parent)
     planned.stage = stage
     if stage is None and any(file.repeats is not None for file in files):

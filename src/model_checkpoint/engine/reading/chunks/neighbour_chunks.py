@@ -102,15 +102,16 @@ class NeighbourChunks:
             for owner, number, read in items:
                 self._take_shown(owner, number, read, place, take)
 
-        run_beside(
-            lambda: run_all(look, theirs, pace=Pace(most=_LOOKERS)),
-            lambda: self._read_own(own, mine, place, take),
-            stop=self._leave,
-        )
-
-    def _leave(self) -> None:
-        self._wait.stop()
-        self._slots[self._rank].leave()
+        try:
+            run_beside(
+                lambda: run_all(look, theirs, pace=Pace(most=_LOOKERS)),
+                lambda: self._read_own(own, mine, place, take),
+                stop=self._wait.stop,
+            )
+        except BaseException:
+            if self._others:  # not before: whoever has left is not asked before its slots are used again
+                self._slots[self._rank].leave()
+            raise
 
     def _read_own(
         self, reads: Sequence[ChunkRead], numbers: Mapping[ChunkKey, int], place: PlaceChunk, take: TakeChunk

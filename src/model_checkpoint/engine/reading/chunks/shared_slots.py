@@ -6,6 +6,7 @@ The memory needs no room on any disk, and is gone with the last process that has
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import threading
@@ -17,13 +18,13 @@ import numpy as np
 
 from model_checkpoint.options import LayoutLimits
 from model_checkpoint.performance.copying import stream_copy
-from model_checkpoint.storage.contract.host import process_space
+from model_checkpoint.storage.contract import host
 
 SLOT_BYTES = LayoutLimits().chunk_bytes
 _MOST_SLOTS, _FEWEST_SLOTS, _ALL_SLOTS = 8, 2, 32  # of one rank, and of the ranks of a machine together
 _LOOK = 0.0002  # seconds between two looks
 
-SlotPlace = Sequence[int]  # where others find the memory of a rank: its process, and the descriptor there
+SlotPlace = Sequence[int]  # where others find the memory of a rank: its process, the descriptor there, and which it is
 
 
 class Alone(Exception):  # no error: what is left is read without the others
@@ -105,7 +106,7 @@ class OwnSlots(SharedSlots):
     @property
     def place(self) -> SlotPlace:
         """Where the other ranks of this machine find them."""
-        return os.getpid(), self._fd
+        return os.getpid(), self._fd, *_identity(self._fd)
 
     def close(self) -> None:
         """Let nobody else find them; who has does not lose them."""
@@ -116,7 +117,7 @@ class OwnSlots(SharedSlots):
 
 def own_slots(world_size: int) -> OwnSlots | None:
     """Slots to show chunks in, where the system has such memory."""
-    if not process_space() or not hasattr(os, "memfd_create"):
+    if not host.boot_id() or not host.process_space() or not hasattr(os, "memfd_create"):
         return None
     with suppress(OSError, ValueError):  # no descriptor, no memory, or forbidden: each rank reads alone
         return OwnSlots(world_size)
@@ -124,13 +125,25 @@ def own_slots(world_size: int) -> OwnSlots | None:
 
 
 def slots_of(place: SlotPlace, world_size: int) -> SharedSlots:
-    """The slots of another rank of this machine; an OSError or ValueError if they cannot be had."""
-    pid, number = place
-    fd = os.open(f"/proc/{pid}/fd/{number}", os.O_RDWR | os.O_CLOEXEC)
+    """The slots of another rank of this machine; an OSError or ValueError if they cannot be had.
+
+    What has their number by now, or belongs to another process of that number, is not touched.
+    """
+    pid, number, *identity = place
+    path = f"/proc/{pid}/fd/{number}"
+    if _identity(path) != identity:  # before it is opened, which is more than a look for some files
+        raise FileNotFoundError(errno.ENOENT, "no such slots any more", path)
+    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         return SharedSlots(fd, world_size)
     finally:
         os.close(fd)
+
+
+def _identity(file: int | str) -> list[int]:
+    """What no other file of this machine has."""
+    found = os.stat(file)
+    return [found.st_dev, found.st_ino]
 
 
 def slots_each(ranks: int) -> int:

@@ -46,7 +46,7 @@ from model_checkpoint.engine.writing.request import SaveRequest, refuse_own_mirr
 from model_checkpoint.engine.writing.save_plan import KeptFiles, SavePlan, plan_flat, repeat_plan
 from model_checkpoint.engine.writing.slabs import FileJob, write_files
 from model_checkpoint.errors import BackgroundSaveFailed, CheckpointException, OptionInvalid
-from model_checkpoint.events import Emit, Progress
+from model_checkpoint.events import Emit
 from model_checkpoint.manifest import Layout
 from model_checkpoint.options import CheckpointFormat, CompressionLevel
 from model_checkpoint.performance.gc_pause import collector_paused
@@ -99,12 +99,7 @@ class RankSave:
 
     def heard(self, emit: Emit) -> Emit:
         """Let bytes written be a sign of life, too."""
-
-        def both(event: Progress) -> None:
-            self.talk.moved(event)
-            emit(event)
-
-        return both
+        return self.talk.heard(emit)
 
     def begin(self, state: Any, *, enter: Enter, busy: Busy = "wait") -> SavePlan | None:
         """Agree with the others and plan what this rank writes; None if rank 0 wants the save skipped.
@@ -147,7 +142,7 @@ class RankSave:
         flat = state if isinstance(state, Flat) else tree.flatten(state)
         self._flat = flat = replace(flat, leaves=_placed(flat.leaves, talk.places))
         whole = {i: one for i, leaf in enumerate(flat.leaves) if (one := _fingerprinted(leaf, talk.world_size))}
-        contents = hash_contents(whole, order.limits.chunk_bytes) if whole else {}
+        contents = talk.attended(lambda: hash_contents(whole, order.limits.chunk_bytes, talk.moved)) if whole else {}
         started = time.perf_counter()
         with collector_paused():
             structure = structure_of(flat, talk.rank, talk.world_size)
@@ -248,7 +243,9 @@ class RankSave:
         if kept is None or not KeptFiles.fits(order):
             parent = rank_parent(self._store, opened["parent"], plan, talk.rank) if opened["parent"] else None
             pieces = Flat(None, plan.bind(flat.leaves, sources))
-            planned = plan_flat(self._store, order, pieces, parent=parent, stage=ending.stage)
+            planned = talk.attended(
+                lambda: plan_flat(self._store, order, pieces, parent=parent, stage=ending.stage, emit=talk.moved)
+            )
             structure.found["files", key, order.limits, order.parity] = KeptFiles.of(planned)
         else:
             planned = repeat_plan(self._store, order, sources, kept)
