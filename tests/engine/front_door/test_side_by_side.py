@@ -207,7 +207,9 @@ def test_a_missing_file_says_whether_it_was_deleted_replaced_or_is_damage(root):
     save_blobs(store, "step-2", {"x-a2": b"new"}, attempt="a2", replace=True, obsolete=["x-a1"])
     (root / "checkpoints/step-3/x-a1").unlink()
 
-    with pytest.raises(Truncated, match=r"step-1: the file x-a1 is gone; the checkpoint was deleted meanwhile.*`mckpt restore`"):
+    with pytest.raises(
+        Truncated, match=r"step-1: the file x-a1 is gone; the checkpoint was deleted meanwhile.*`mckpt restore`"
+    ):
         store.open("step-1", "x-a1")
     with pytest.raises(Truncated, match=r"step-2: the file x-a1 is gone; the checkpoint was replaced meanwhile"):
         store.open("step-2", "x-a1")
