@@ -37,7 +37,7 @@ from model_checkpoint.storage.local.paths import (
     remove_tree,
     stamped_files,
 )
-from model_checkpoint.storage.local.replaced_files import keep_manifest, retire_files
+from model_checkpoint.storage.local.replaced_files import keep_manifest, retire_files, retire_files_of
 from model_checkpoint.storage.local.trash import throw_version
 
 _TRIES = 16
@@ -201,8 +201,7 @@ class LocalAttempt(EndingAttempt):
         try:
             if self._swapped:
                 throw_version(self._root, self._name, self._path)
-            if self._folder is not None:
-                retire_files(self._root, self._name, self._obsolete, folder=self._folder, kept=self._path)
+            self._retire()
             remove_tree(self._root.calls, self._path)
         except OSError as error:
             log.warning("%s: leavings stay until the next recovery (%s)", self._path, error)
@@ -212,6 +211,14 @@ class LocalAttempt(EndingAttempt):
         finally:
             if self._folder is not None:
                 let_go(self._root.calls, self._folder)
+
+    def _retire(self) -> None:
+        """Take what was replaced out of the folder it was in; if replies were lost on the way, that may be any."""
+        root, name, files = self._root, self._name, self._obsolete
+        if self._folder is not None:
+            retire_files(root, name, files, folder=self._folder, kept=self._path)
+        else:
+            retire_files_of(root, name, files, attempt=self._attempt, kept=self._path)
 
     def abort(self) -> None:
         """Remove everything staged; what cannot be removed now is left to recovery."""

@@ -6,7 +6,6 @@ sweep understands, and the lock file of an attempt goes last.
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass, field
 
@@ -17,18 +16,16 @@ from model_checkpoint.storage.contract.store import Swept, Tell, Waiting
 from model_checkpoint.storage.local.locks import AttemptClaim, Owner, claim
 from model_checkpoint.storage.local.paths import (
     RootPaths,
-    attempt_of,
     decode_manifest,
     flush_folder,
     is_of_another,
-    let_go,
     list_folder,
     log,
     refuse_link,
     regular_files,
     remove_tree,
 )
-from model_checkpoint.storage.local.replaced_files import retire_files
+from model_checkpoint.storage.local.replaced_files import retire_files_of
 from model_checkpoint.storage.local.trash import overdue, purge, throw_version
 
 _ENTRY = re.compile(r"([A-Za-z0-9_-]{1,64})(?:\.lock)?")
@@ -142,24 +139,11 @@ def _clear_strays(root: RootPaths, attempt: str, owner: Owner) -> bool:
     kept = {*manifest.file_names, MANIFEST}
     if manifest.attempt == attempt:
         if old:
-            _retire(root, attempt, owner.name, [file for file in old if file not in kept])
+            flush_folder(root.calls, folder)  # it died before it could: the new must be durable before the old goes
+        gone = [file for file in old if file not in kept]
+        retire_files_of(root, owner.name, gone, attempt=attempt, kept=root.stage(attempt))
     else:
         for file in own:
             if file not in kept:
                 remove_tree(root.calls, f"{folder}/{file}")
     return True
-
-
-def _retire(root: RootPaths, attempt: str, name: str, files: list[str]) -> None:
-    """Bring to the trash what a dead attempt has replaced, unless another has taken the place of both meanwhile."""
-    calls, path = root.calls, root.checkpoint(name)
-    flush_folder(calls, path)  # it died before it could: the new must be durable before the old goes
-    try:
-        folder = calls.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    except (FileNotFoundError, NotADirectoryError):
-        return
-    try:
-        if attempt_of(calls, path) == attempt:
-            retire_files(root, name, files, folder=folder, kept=root.stage(attempt))
-    finally:
-        let_go(calls, folder)

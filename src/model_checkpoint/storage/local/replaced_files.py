@@ -9,6 +9,7 @@ from model_checkpoint.storage.contract.failures import FULL, NO_LINKS
 from model_checkpoint.storage.contract.names import MANIFEST, REPLACED_MANIFEST, TrashToken
 from model_checkpoint.storage.local.paths import (
     RootPaths,
+    attempt_of,
     decode_manifest,
     flush_folder,
     is_at,
@@ -43,6 +44,22 @@ def retire_files(root: RootPaths, name: str, files: Sequence[str], *, folder: in
         log.warning("%s: the files it replaced are removed at once; the disk has no room to keep them", name)
         for file in files if is_at(root.calls, folder, root.checkpoint(name)) else ():
             remove_tree(root.calls, f"{root.checkpoint(name)}/{file}")
+
+
+def retire_files_of(root: RootPaths, name: str, files: Sequence[str], *, attempt: str, kept: str) -> None:
+    """Move the files of the version that ``attempt`` has replaced to the trash, if it is the one in place."""
+    if not files:
+        return
+    calls, path = root.calls, root.checkpoint(name)
+    try:
+        folder = calls.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    try:
+        if attempt_of(calls, path) == attempt:
+            retire_files(root, name, files, folder=folder, kept=kept)
+    finally:
+        let_go(calls, folder)
 
 
 def keep_manifest(root: RootPaths, name: str, stage: str) -> None:
