@@ -201,9 +201,19 @@ def test_what_is_not_there_is_said_as_such_and_not_as_zeros(tmp_path, mckpt):
     assert searched == f"{tmp_path}: no run that fits is recorded there.\n"
 
 
-@pytest.mark.parametrize("verb", ["verify", "repair"])
-def test_whoever_names_a_folder_of_runs_is_told_which_there_are(verb, root, mckpt):
-    done = mckpt(verb, root.parent)
+@pytest.mark.parametrize(
+    ("verb", "options", "told"),
+    [
+        ("verify", (), "verify"),
+        ("repair", (), "repair"),
+        ("prune", ("--keep", "last:1"), "prune"),
+        ("forecast", (), "forecast"),
+        ("gc", ("--dry-run",), "clear up after"),
+        ("trash", (), "look for in the trash"),
+    ],
+)
+def test_whoever_names_a_folder_of_runs_is_told_which_there_are(verb, options, told, root, mckpt):
+    done = mckpt(verb, root.parent, *options)
 
     assert done.code == 3
-    assert done.err == f"error: {root.parent}: no committed checkpoint to {verb}. It holds runs: {root}; name one.\n"
+    assert done.err == f"error: {root.parent}: no committed checkpoint to {told}. It holds runs: {root}; name one.\n"

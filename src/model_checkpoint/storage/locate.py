@@ -50,6 +50,8 @@ def open_store(root: Root) -> Store:
 def _named(text: str) -> Store:
     if not text:
         raise OptionInvalid("the root is an empty path; write '.' for the current folder")
+    if "\0" in text:
+        raise OptionInvalid(f"the root {text!r} has a zero byte in it, which no path has. Check where it comes from.")
     match = _SCHEME.match(text)
     if match is None:
         return LocalStore(os.path.expanduser(text))

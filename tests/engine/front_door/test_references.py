@@ -83,6 +83,26 @@ def test_a_wrong_reference_is_no_first_start(root, tmp_path):
         mc.delete(root, step=80)
 
 
+def test_what_lies_within_a_root_is_no_first_start(root):
+    folder = root / "checkpoints"
+    for verb in (mc.load, mc.describe, mc.pin, lambda ref: mc.load_slice(ref, "w", 0)):
+        for ref in (folder, f"{folder}/", folder / "step-00000009/manifest.json"):
+            with pytest.raises(mc.WrongReference, match=f"no root, but a part of one. Give {root}"):
+                verb(ref)
+        with pytest.raises(errors.StorageFailure, match="Not a directory"):
+            verb(folder / "step-00000001/manifest.json")
+
+
+def test_what_is_no_root_at_all_is_refused_by_type():
+    for ref in ("memory://", "s3://", "runs/\0a", "runs/\0a@80"):
+        with pytest.raises(ValueError, match=r"not safe|not a URL|zero byte") as caught:
+            mc.load(ref)
+        assert isinstance(caught.value, mc.CheckpointException)
+    mc.save("memory://long-step", {"a": 1}, step=1)
+    with pytest.raises(mc.WrongReference, match="no checkpoint named '999"):
+        mc.load("memory://long-step@" + "9" * 5000)
+
+
 def test_where_a_root_is_meant_one_checkpoint_of_it_is_a_wrong_reference(root):
     """It is none of the roots that are not there, and what lies in it is no list of checkpoints."""
     named = (f"{root}@77", f"{root}@2", f"{root}@best:loss", f"{root}@latest", root / "checkpoints/step-00000002")

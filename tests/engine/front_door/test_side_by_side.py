@@ -1,6 +1,7 @@
 """What another process does to a checkpoint meanwhile is told as what it is, and both get their way."""
 
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from model_checkpoint.errors import CheckpointWarning, StepExists, Truncated, Wr
 from model_checkpoint.options import CheckpointFormat
 from model_checkpoint.storage import InMemoryStore, LocalStore
 from model_checkpoint.storage.local.syscalls import Syscalls
-from model_checkpoint.testing.blobs import load_blobs, save_blobs
+from model_checkpoint.testing.blobs import AT_ONCE, load_blobs, save_blobs
 
 STEP = "step-00000001"
 
@@ -82,6 +83,45 @@ def test_files_of_a_replacement_under_way_are_not_taken_for_those_of_the_damaged
     assert other.waiting == 0
     assert mc.load(root) == {"by": b"second" * 999}
     assert [health.ok for health in mc.verify(root)] == [True]
+
+
+def test_who_tidies_up_what_it_replaced_takes_nothing_of_who_replaced_it_meanwhile(root):
+    """The index of a consolidated model has one name in every version."""
+    mc.save(root, {"model": {"w": np.zeros(3)}}, step=1, format=CheckpointFormat.CONSOLIDATED)
+
+    def save_last():
+        state = {"model": {"w": np.ones(3)}}
+        mc.save(root, state, step=1, overwrite=True, format=CheckpointFormat.CONSOLIDATED)
+
+    calls = Meanwhile("rename", "model.safetensors.index.json", save_last)  # to the trash: it is switched already
+    mc.save(LocalStore(root, calls=calls), {"by": "second"}, step=1, overwrite=True)
+
+    assert calls.waiting == 0
+    assert np.array_equal(mc.load(root)["model"]["w"], np.ones(3))
+    assert [health.ok for health in mc.verify(root)] == [True]
+
+
+def test_recovery_takes_nothing_of_who_replaced_a_dead_attempt_meanwhile(root, tmp_path):
+    mc.save(root, {"model": {"w": np.zeros(3)}}, step=1, format=CheckpointFormat.CONSOLIDATED)
+    died = Meanwhile("rename", "model.safetensors.index.json", _die)
+    with pytest.raises(KeyboardInterrupt, match="killed"):
+        mc.save(LocalStore(root, calls=died), {"by": "second"}, step=1, overwrite=True)
+    copy = tmp_path / "copy"
+    shutil.copytree(root, copy)  # whose locks nobody holds
+
+    def save_last():
+        state = {"model": {"w": np.ones(3)}}
+        mc.save(copy, state, step=1, overwrite=True, format=CheckpointFormat.CONSOLIDATED)
+
+    calls = Meanwhile("rename", "model.safetensors.index.json", save_last)
+    LocalStore(copy, calls=calls).sweep(AT_ONCE)
+
+    assert calls.waiting == 0
+    assert [health.ok for health in mc.verify(copy)] == [True]
+
+
+def _die():
+    raise KeyboardInterrupt("killed")
 
 
 def test_undelete_tells_what_it_brought_back_even_if_it_is_deleted_again_at_once(root):
@@ -167,7 +207,9 @@ def test_a_missing_file_says_whether_it_was_deleted_replaced_or_is_damage(root):
     save_blobs(store, "step-2", {"x-a2": b"new"}, attempt="a2", replace=True, obsolete=["x-a1"])
     (root / "checkpoints/step-3/x-a1").unlink()
 
-    with pytest.raises(Truncated, match=r"step-1: the file x-a1 is gone; the checkpoint was deleted meanwhile.*undo"):
+    with pytest.raises(
+        Truncated, match=r"step-1: the file x-a1 is gone; the checkpoint was deleted meanwhile.*`mckpt restore`"
+    ):
         store.open("step-1", "x-a1")
     with pytest.raises(Truncated, match=r"step-2: the file x-a1 is gone; the checkpoint was replaced meanwhile"):
         store.open("step-2", "x-a1")

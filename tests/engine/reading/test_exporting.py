@@ -67,6 +67,18 @@ def test_numbers_that_are_packed_two_to_a_byte_keep_their_bytes_and_their_count(
     assert raw[8 + length :] == bytes(range(6))
 
 
+def test_views_with_smaller_or_larger_elements_than_their_array_are_exported(tmp_path):
+    z, b = torch.complex(torch.arange(12.0), -torch.arange(12.0)).reshape(4, 3), np.arange(64, dtype=np.uint8)
+    views = {"real": z.real, "imag": z.imag, "floats": b.view(np.float32)[1:5], "days": b.view("M8[D]")}
+    mc.save(tmp_path / "run", {"z": z, "b": b, **views}, step=1)
+
+    export_file(tmp_path / "run", tmp_path / "w.safetensors", parts=["real", "imag", "floats"])
+
+    same(load_file(tmp_path / "w.safetensors"), {name: np.asarray(views[name]) for name in ("real", "imag", "floats")})
+    told = {line.name: line.nbytes for line in mc.describe(tmp_path / "run").tensors}
+    assert told == {"z": 96, "real": 48, "imag": 48, "b": 64, "floats": 16, "days": 64}
+
+
 def test_views_of_one_storage_are_exported_each_with_its_own_elements(tmp_path, monkeypatch):
     monkeypatch.setattr(export, "_WINDOW", 8)
     whole = torch.arange(12.0).reshape(4, 3)

@@ -39,6 +39,12 @@ def nothing_in(folder: str, verb: str) -> CheckpointNotFound:
     return CheckpointNotFound(f"{folder}: no committed checkpoint to {verb}. {where}")
 
 
+def require_run(folder: str, verb: str) -> None:
+    """Raise where nothing was to be done because the runs lie right below the folder that was named."""
+    if not open_store(folder).names() and find_runs(folder):
+        raise nothing_in(folder, verb)
+
+
 def _look_at(path: str) -> RunLine | None:
     if not open_store(path).names():
         return None

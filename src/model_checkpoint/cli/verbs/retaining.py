@@ -63,6 +63,10 @@ def prune(
             progress=not as_json,
         )
         told["plan"] = done.id
+    if not done.decisions:
+        from model_checkpoint.cli.finding.runs import require_run
+
+        require_run(root, "prune")
     plan_tables.plan(root, done, dry_run=dry_run, at_once=as_seconds(grace) == 0, as_json=as_json)
 
 
@@ -74,7 +78,12 @@ def forecast(
     from model_checkpoint.checkpoint.retention.keeper_words import parse_keeper
     from model_checkpoint.cli.rendering import plan_tables
 
-    plan_tables.forecast(foresee(root, [parse_keeper(text) for text in keep or ()], grace=grace), as_json=as_json)
+    found = foresee(root, [parse_keeper(text) for text in keep or ()], grace=grace)
+    if not found.checkpoints:
+        from model_checkpoint.cli.finding.runs import require_run
+
+        require_run(root, "forecast")
+    plan_tables.forecast(found, as_json=as_json)
 
 
 def pin(ref: RefArgument, database: DatabaseOption = "", as_json: JsonOption = False) -> None:

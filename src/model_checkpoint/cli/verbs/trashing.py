@@ -86,7 +86,12 @@ def trash(root: RootArgument, as_json: JsonOption = False) -> None:
 
     store = open_store(root)
     require_root(store)
-    plan_tables.trashed(root, store.trash(), as_json=as_json)
+    found = store.trash()
+    if not found:
+        from model_checkpoint.cli.finding.runs import require_run
+
+        require_run(root, "look for in the trash")
+    plan_tables.trashed(root, found, as_json=as_json)
 
 
 def gc(
@@ -102,4 +107,8 @@ def gc(
 
     graces = Graces(trash=0.0) if empty_trash else Graces()
     found = collect_garbage(root, graces=graces, dry_run=dry_run, progress=not as_json)
+    if not (found.attempts or found.trashed or found.waiting):
+        from model_checkpoint.cli.finding.runs import require_run
+
+        require_run(root, "clear up after")
     plan_tables.swept(found, dry_run=dry_run, as_json=as_json)

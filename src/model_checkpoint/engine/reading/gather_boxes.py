@@ -123,20 +123,21 @@ class BoxGather:
 
     @classmethod
     def of_runs(cls, manifest: Manifest, index: int, runs: Sequence[tuple[int, int]]) -> tuple[BoxGather, list[Cells]]:
-        """Runs of bytes of one array, each into fresh memory."""
+        """Runs of bytes of one array, each into fresh memory; they may begin and end within an element."""
         made, entry = cls(manifest, {}, NOTHING_HELD), manifest.entries[index]
         item = entry.nbytes // max(1, prod(entry.shape))
-        rooms = [np.empty(stop - start, np.uint8) for start, stop in runs]
-        wanted = []
-        for (start, stop), room in zip(runs, rooms, strict=True):
-            at = 0
-            for box in run_boxes(entry.shape, start // item, stop // item):
+        wanted, found = [], []
+        for start, stop in runs:
+            first, end = start // item, -(-stop // item)
+            room, at = np.empty((end - first) * item, np.uint8), 0
+            for box in run_boxes(entry.shape, first, end):
                 inner = room[at : at + box.elements * item].data
                 wanted.append(_Wanted(box, inner, box.sizes, (0,) * len(box.sizes), item))
                 at += box.elements * item
+            found.append(room[start - first * item : stop - first * item])
         made._plan(manifest, index, entry, wanted)
         made._reads = plan_reads(made._pieces, manifest.entries, manifest.files, ranges=made._ranges)
-        return made, rooms
+        return made, found
 
     def run(
         self,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
 from typing import TYPE_CHECKING, Any, Self
 
 from model_checkpoint import tree
@@ -55,8 +54,8 @@ class TensorReader:
 
     def nbytes(self, name: str) -> int:
         """Bytes of the tensor itself, also where it is a part of a stored array."""
-        entry, shape = self.manifest.entries[self.specs[name].entry], self.specs[name].shape
-        return entry.nbytes // max(1, prod(entry.shape)) * prod(shape)
+        spec = self.specs[name]
+        return tree.nbytes_of(spec, self.manifest.entries[spec.entry])
 
     def is_view(self, name: str) -> bool:
         """Whether the tensor is a part of a stored array, or is stored in parts: then its bytes decide."""

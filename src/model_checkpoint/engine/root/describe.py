@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 
 from model_checkpoint import tree
 from model_checkpoint.engine.common.info import CheckpointInfo, info_of, path_of
@@ -135,14 +134,12 @@ def _of_state(store: Store, manifest: Manifest) -> Description:
     summary = tree.summary(manifest.tree, entries)
     lines = []
     for spec in tree.specs(manifest.tree, entries):
-        entry = entries[spec.entry]
-        itemsize = entry.nbytes // max(1, prod(entry.shape))
         lines.append(
             TensorLine(
                 name=spec.name,
                 dtype=spec.dtype,
                 shape=spec.shape,
-                nbytes=itemsize * prod(spec.shape),
+                nbytes=tree.nbytes_of(spec, entries[spec.entry]),
                 layout=manifest.placed[spec.entry] if manifest.placed else None,
             )
         )

@@ -16,6 +16,7 @@ from model_checkpoint.storage.locate import Root, open_store
 Reference = Root | CheckpointInfo
 
 _FOLDER = "/checkpoints/"
+_DIGITS = 100  # what is longer is no step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +53,7 @@ def parse_ref(text: str | PathLike[str] | CheckpointInfo) -> Ref:
     if isinstance(text, CheckpointInfo):
         return Ref(root=text.path.removesuffix(_FOLDER + text.prefix), name=text.prefix)
     whole = fspath(text)
-    plain = whole.rstrip("/") or whole
+    plain = whole if whole.endswith("://") else whole.rstrip("/") or whole  # a scheme alone is no path
     root, mark, choice = plain.rpartition("@")
     above, best, criteria = plain.partition("@best:")
     if best and "@" not in criteria and not _is_folder(plain):
@@ -88,7 +89,7 @@ def _chosen(root: str, choice: str, plain: str) -> Ref:
         )
     if choice == "latest":
         return Ref(root=root)
-    if choice.isdecimal():
+    if choice.isdecimal() and len(choice) < _DIGITS:
         return Ref(root=root, step=int(choice))
     if mark and kind == "best":
         return Ref(root=root, best=what)
@@ -122,8 +123,16 @@ def choose(ref: Reference, **choice: Any) -> tuple[Store, Sequence[ListedCheckpo
     except CheckpointNotFound as error:
         named = any(wanted.get(key) is not None for key in ("step", "id", "name"))
         if not named and (wanted.get("best") is None or not store.exists() or not store.names()):
+            _refuse_inside(store.url)
             raise
         raise WrongReference(error.message, error.checkpoint_path) from None
+
+
+def _refuse_inside(url: str) -> None:
+    """Refuse what lies in a root and is none itself: a slip, and no first start."""
+    root, _, _ = f"{url}/".rpartition(_FOLDER)
+    if root and open_store(root).names():
+        raise WrongReference(f"{url}: no root, but a part of one. Give {root}, or {root}@100 for one checkpoint.", url)
 
 
 def choose_one(ref: Reference, **choice: Any) -> tuple[Store, ListedCheckpoint]:

@@ -201,8 +201,8 @@ def sealed_size(where: str, size: int | None, *, announced: int, written: int, s
 def file_gone(where: str, file: str, *, listed: bool | None) -> Truncated:
     """The error for a file that is not there; ``listed`` by the manifest in place or not, None if there is none."""
     why = {
-        None: "the checkpoint was deleted meanwhile. List what is there with `mckpt ls`, or bring it back with `mckpt "
-        "undo`.",
+        None: "the checkpoint was deleted meanwhile. List what is there with `mckpt ls`, or bring it back with "
+        "`mckpt restore`.",
         True: "its manifest lists it, so the checkpoint is damaged. Run `mckpt verify`, or load another step.",
         False: "the checkpoint was replaced meanwhile by one without it. Read its manifest again.",
     }[listed]

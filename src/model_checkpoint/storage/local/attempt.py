@@ -31,12 +31,13 @@ from model_checkpoint.storage.local.paths import (
     attempt_of,
     decode_manifest,
     is_published,
+    let_go,
     list_folder,
     log,
     remove_tree,
     stamped_files,
 )
-from model_checkpoint.storage.local.replaced_files import keep_manifest, retire_files
+from model_checkpoint.storage.local.replaced_files import keep_manifest, retire_files, retire_files_of
 from model_checkpoint.storage.local.trash import throw_version
 
 _TRIES = 16
@@ -53,6 +54,7 @@ class LocalAttempt(EndingAttempt):
         self._linked: list[str] = []
         self._joined, self._obsolete = False, tuple[str, ...]()
         self._swapped = False  # whether the stage is, or may be, what was replaced
+        self._folder: int | None = None  # of the checkpoint that was replaced in its place, open
         self._over = self._has_room = False
         with typed_errors(self._path, "could not begin an attempt"):
             device = self._begin()
@@ -164,7 +166,8 @@ class LocalAttempt(EndingAttempt):
             self._lock.note_obsolete(self._obsolete)
             keep_manifest(self._root, self._name, self._path)
         self._joined = True
-        if commit_over(staged):
+        self._folder = commit_over(staged)
+        if self._folder is not None:
             return True
         with typed_errors(self._path, "could not forget what was to be replaced"):
             remove_tree(self._root.calls, f"{self._path}/{REPLACED_MANIFEST}")
@@ -198,13 +201,24 @@ class LocalAttempt(EndingAttempt):
         try:
             if self._swapped:
                 throw_version(self._root, self._name, self._path)
-            retire_files(self._root, self._name, self._obsolete, kept=self._path)
+            self._retire()
             remove_tree(self._root.calls, self._path)
         except OSError as error:
             log.warning("%s: leavings stay until the next recovery (%s)", self._path, error)
             self._lock.leave()
         else:
             self._lock.release()
+        finally:
+            if self._folder is not None:
+                let_go(self._root.calls, self._folder)
+
+    def _retire(self) -> None:
+        """Take what was replaced out of the folder it was in; if replies were lost on the way, that may be any."""
+        root, name, files = self._root, self._name, self._obsolete
+        if self._folder is not None:
+            retire_files(root, name, files, folder=self._folder, kept=self._path)
+        else:
+            retire_files_of(root, name, files, attempt=self._attempt, kept=self._path)
 
     def abort(self) -> None:
         """Remove everything staged; what cannot be removed now is left to recovery."""

@@ -174,18 +174,23 @@ def hold_still(calls: Syscalls, folder: int, *, alone: bool) -> None:
         log.debug("this file system cannot lock folders (%s)", error)
 
 
-def commit_over(staged: Staged) -> bool:
-    """Switch an existing checkpoint to the staged files; False if it vanished, and the stage is whole (again)."""
+def commit_over(staged: Staged) -> int | None:
+    """Switch an existing checkpoint to the staged files and return its folder, open, for the old ones to be taken from.
+
+    None if it vanished, and the stage is whole (again).
+    """
     folder = _open_target(staged)
     if folder is None:
-        return False
+        return None
     try:
         if _join(staged, folder) and _switched(staged, folder):
-            return True
+            return folder
         _take_back(staged, folder)
-        return False
-    finally:
+    except BaseException:
         let_go(staged.root.calls, folder)
+        raise
+    let_go(staged.root.calls, folder)
+    return None
 
 
 def _open_target(staged: Staged) -> int | None:

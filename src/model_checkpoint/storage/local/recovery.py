@@ -25,7 +25,7 @@ from model_checkpoint.storage.local.paths import (
     regular_files,
     remove_tree,
 )
-from model_checkpoint.storage.local.replaced_files import retire_files
+from model_checkpoint.storage.local.replaced_files import retire_files_of
 from model_checkpoint.storage.local.trash import overdue, purge, throw_version
 
 _ENTRY = re.compile(r"([A-Za-z0-9_-]{1,64})(?:\.lock)?")
@@ -140,7 +140,8 @@ def _clear_strays(root: RootPaths, attempt: str, owner: Owner) -> bool:
     if manifest.attempt == attempt:
         if old:
             flush_folder(root.calls, folder)  # it died before it could: the new must be durable before the old goes
-        retire_files(root, owner.name, [file for file in old if file not in kept], kept=root.stage(attempt))
+        gone = [file for file in old if file not in kept]
+        retire_files_of(root, owner.name, gone, attempt=attempt, kept=root.stage(attempt))
     else:
         for file in own:
             if file not in kept:

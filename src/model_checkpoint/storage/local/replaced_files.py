@@ -9,8 +9,10 @@ from model_checkpoint.storage.contract.failures import FULL, NO_LINKS
 from model_checkpoint.storage.contract.names import MANIFEST, REPLACED_MANIFEST, TrashToken
 from model_checkpoint.storage.local.paths import (
     RootPaths,
+    attempt_of,
     decode_manifest,
     flush_folder,
+    is_at,
     let_go,
     list_folder,
     log,
@@ -25,21 +27,39 @@ from model_checkpoint.storage.local.trash import throw_files
 _PIECE = 4 << 20
 
 
-def retire_files(root: RootPaths, name: str, files: Sequence[str], *, kept: str) -> None:
+def retire_files(root: RootPaths, name: str, files: Sequence[str], *, folder: int, kept: str) -> None:
     """Move the files of a replaced version to the trash; on a disk that has no room for that, remove them.
 
-    The folder ``kept`` holds a second name of the manifest they were in force by, if it could be had.
+    They are taken out of the open ``folder`` they were replaced in: by now another version may have its name, and a
+    file of a name of theirs. The folder ``kept`` holds a second name of the manifest they were in force by, if it
+    could be had.
     """
     if not files:
         return
     try:
-        _complete(root, throw_files(root, name, files), kept)
+        _complete(root, throw_files(root, name, files, folder=folder), kept)
     except OSError as error:
         if error.errno not in FULL:
             raise
         log.warning("%s: the files it replaced are removed at once; the disk has no room to keep them", name)
-        for file in files:
+        for file in files if is_at(root.calls, folder, root.checkpoint(name)) else ():
             remove_tree(root.calls, f"{root.checkpoint(name)}/{file}")
+
+
+def retire_files_of(root: RootPaths, name: str, files: Sequence[str], *, attempt: str, kept: str) -> None:
+    """Move the files of the version that ``attempt`` has replaced to the trash, if it is the one in place."""
+    if not files:
+        return
+    calls, path = root.calls, root.checkpoint(name)
+    try:
+        folder = calls.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    try:
+        if attempt_of(calls, path) == attempt:
+            retire_files(root, name, files, folder=folder, kept=kept)
+    finally:
+        let_go(calls, folder)
 
 
 def keep_manifest(root: RootPaths, name: str, stage: str) -> None:

@@ -263,14 +263,18 @@ def clear_the_way(root: RootPaths, name: str) -> bool:
     return True
 
 
-def throw_files(root: RootPaths, name: str, files: Sequence[str]) -> str:
-    """Move single files of ``name`` to the trash; those already gone are no error. Returns the folder they are in."""
+def throw_files(root: RootPaths, name: str, files: Sequence[str], *, folder: int | None = None) -> str:
+    """Move single files of ``name``, or of its open ``folder``, to the trash; those already gone are no error.
+
+    Returns the folder they are in.
+    """
     bin_ = f"{root.trash}/{last_token(root, name)}"
     make_folder(root.calls, root.trash)
     root.calls.mkdir(bin_)
     for file in files:
+        source = f"{root.checkpoint(name)}/{file}" if folder is None else file
         try:
-            root.calls.rename(f"{root.checkpoint(name)}/{file}", f"{bin_}/{file}")
+            root.calls.rename(source, f"{bin_}/{file}", out_of=folder)
         except FileNotFoundError:
             log.debug("%s/%s: gone already", name, file)
     return bin_
