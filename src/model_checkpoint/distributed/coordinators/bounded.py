@@ -109,4 +109,4 @@ def pause(nap: float, until: float, world_size: int = 64) -> float:
     Few ranks look often, so that they come hardly too late; many would wear out whoever answers them all.
     """
     time.sleep(max(0.0, min(nap, until - time.monotonic())))
-    return min(0.05, nap * (1 + min(0.5, world_size / 40)))
+    return min(0.05, nap * (1 + min(0.5, max(0.02, world_size / 200))))
