@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.distributed.threads import all_well, on_ranks
+from tests.distributed.threads import all_well, on_ranks, told
 
 import model_checkpoint as mc
 from model_checkpoint.distributed import (
@@ -36,6 +36,20 @@ def test_shards_of_bytes_go_to_the_rank_of_their_number(tmp_path, source, target
             assert tensors["w"].tolist() == [[shard.rank] * (shard.rank + 1)] * 2
             assert tensors["w"].dtype == np.float32
             assert tensors["same"].tolist() == [0, 1, 2, 3, 4]
+
+
+def test_ranks_that_share_shards_out_differently_are_told_so(tmp_path):
+    mc.save(tmp_path, {"shard": {"w": np.ones(2)}}, name="x")
+    mc.save(tmp_path, {"shard": {"w": np.ones(2)}}, name="y")
+
+    def load(prefixes, targets):
+        def work(ranks):
+            return CheckpointLoader(ranks, tmp_path).coordinate_load(prefixes[ranks.rank], targets[ranks.rank])
+
+        return told(on_ranks(2, work))
+
+    assert "rank 1 calls with target_world_size=3, rank 0 with 2" in str(load("xx", [2, 3]))
+    assert "calls with id=" in str(load("xy", [2, 2]))
 
 
 @pytest.mark.parametrize("size", [0, -1, True, "2"])

@@ -1,6 +1,7 @@
 """A call is waited for as long as it may take; what became of one that hangs is asked of others, and of its storage."""
 
 import contextvars
+import sys
 import threading
 
 import pytest
@@ -280,3 +281,9 @@ def test_a_call_has_the_device_of_its_caller(monkeypatch, initialized):
     monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
 
     assert within(limit_of(SOON), lambda: list(chosen)) == ([3] if initialized else [])
+
+
+def test_a_call_needs_no_torch(monkeypatch):
+    monkeypatch.delitem(sys.modules, "torch")
+
+    assert within(limit_of(SOON), lambda: 3) == 3

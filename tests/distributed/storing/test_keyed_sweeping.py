@@ -1,11 +1,15 @@
 """What is deleted can be brought back for a while; then it goes, with all that dead attempts have left."""
 
+from datetime import UTC, datetime
+
 import pytest
+from tests.distributed.api.own_parts import OwnStorage
 from tests.distributed.storing.keyed_ground import age, dead, put, read, saved
 from tests.ground.crowds import in_child
 
 from model_checkpoint.distributed.storing.keyed_attempt import is_living, mark_path, verdict_path
 from model_checkpoint.distributed.storing.keyed_files import KeyedRecord, encode_record, record_path, trash_path
+from model_checkpoint.distributed.storing.keyed_store import KeyedStore
 from model_checkpoint.errors import (
     CheckpointNotFound,
     StepExists,
@@ -140,6 +144,29 @@ def test_a_verdict_is_swept_a_grace_after_its_mark_is_gone(storage, store, secon
 
     assert store.sweep(Graces()).nbytes == (size if goes else 0)
     assert storage.exists(verdict_path("attempt-1")) is not goes
+
+
+class Noon(OwnStorage):
+    """A storage whose clock counts no smaller steps than days."""
+
+    def write(self, path, data):
+        self.kept[path] = (bytes(data), datetime(2026, 1, 1, 12, tzinfo=UTC))
+
+
+def test_without_a_grace_all_goes_at_once_however_coarse_the_clock_of_the_storage_is():
+    storage = Noon()
+    store = KeyedStore(storage)
+    saved(store, "first", x=b"abc")
+    token = store.discard("first").token
+    put(store.stage("second", "attempt-2"), y=b"de")
+    dead(store, "attempt-2")
+
+    swept = store.sweep(Graces(foreign=0.0, trash=0.0))
+
+    assert (list(swept.attempts), list(swept.trashed), list(swept.waiting)) == (["attempt-2"], [token], [])
+    assert storage.list("") == [verdict_path("attempt-2")]
+    store.sweep(Graces(foreign=0.0))
+    assert storage.list("") == []
 
 
 def test_a_damaged_deletion_of_parts_weighs_nothing_but_goes(storage, store):
