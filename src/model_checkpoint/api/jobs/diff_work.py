@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any, Literal
 
 from model_checkpoint.api.answers.plain_values import number_of
-from model_checkpoint.api.errors import StateConflict
 from model_checkpoint.api.jobs.job_runner import JobRunner, ServerJob
+from model_checkpoint.api.jobs.kept_work import kept_or_begun
 from model_checkpoint.api.jobs.tensor_work import BINS, digest_of
 from model_checkpoint.api.library.result_cache import ResultCache
 from model_checkpoint.database import Checkpoint
@@ -28,18 +28,14 @@ def diff_document(
     jobs: JobRunner, kept: ResultCache, a: Checkpoint, b: Checkpoint
 ) -> tuple[str, ServerJob | None, dict[str, Any] | None]:
     """``ready`` and the comparison, or ``computing`` or ``failed`` and the job; asking begins the work."""
-    known = kept.get(_KEPT, f"{digest_of(a)} {digest_of(b)}")
-    if known is not None:
-        return "ready", None, known
-    for row in (a, b):
-        if not row.root or not row.name:
-            raise StateConflict(f"checkpoint {row.id!r}: no root is recorded for it, so its tensors cannot be read.")
-    subject = f"{a.id} {b.id}"
-    failed = jobs.failed_lately(KIND, subject)
-    if failed is not None:
-        return "failed", failed, None
-    title = f"{a.name} against {b.name}"
-    return "computing", jobs.start(KIND, subject, title, lambda job: compute_diff(job, kept, a, b)), None
+    return kept_or_begun(
+        jobs,
+        KIND,
+        [a, b],
+        title=f"{a.name} against {b.name}",
+        look=lambda: kept.get(_KEPT, f"{digest_of(a)} {digest_of(b)}"),
+        work=lambda job: compute_diff(job, kept, a, b),
+    )
 
 
 def compute_diff(job: ServerJob, kept: ResultCache, a: Checkpoint, b: Checkpoint) -> dict[str, Any]:

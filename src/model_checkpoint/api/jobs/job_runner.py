@@ -100,12 +100,12 @@ class JobRunner:
             TooManyAtOnce: The queue is full.
         """
         with self._lock:
-            going = [job for job in self._jobs.values() if not job.over]
-            same = [job for job in going if (job.kind, job.subject) == (kind, subject)]
-            if same:
-                return same[0]
-            if len(going) >= MOST_WAITING or self._closed:
-                raise TooManyAtOnce(f"{len(going)} jobs are under way or wait. Stop one, or ask again later.")
+            same = self.going(kind, subject)
+            if same is not None:
+                return same
+            busy = sum(not job.over for job in self._jobs.values())
+            if busy >= MOST_WAITING or self._closed:
+                raise TooManyAtOnce(f"{busy} jobs are under way or wait. Stop one, or ask again later.")
             job = ServerJob(kind, subject, title)
             self._jobs[job.id] = job
             self._forget()
@@ -147,13 +147,21 @@ class JobRunner:
             raise NotFoundHere(f"job {job_id!r}: there is none of that id; jobs are forgotten with the server.")
         return found
 
+    def going(self, kind: str, subject: str) -> ServerJob | None:
+        """The job of that kind and subject that waits or is under way."""
+        last = self._last(kind, subject)
+        return None if last is None or last.over else last
+
     def failed_lately(self, kind: str, subject: str) -> ServerJob | None:
         """The job of that kind and subject that came to nothing a moment ago, so that it is not begun again at once."""
-        same = [job for job in self._jobs.copy().values() if (job.kind, job.subject) == (kind, subject)]
-        last = same[-1] if same else None
+        last = self._last(kind, subject)
         if last is None or last.state not in ("failed", "cancelled") or last.ended is None:
             return None
         return last if time.time() - last.ended < _REST else None
+
+    def _last(self, kind: str, subject: str) -> ServerJob | None:
+        same = [job for job in self._jobs.copy().values() if (job.kind, job.subject) == (kind, subject)]
+        return same[-1] if same else None
 
     def jobs(self) -> list[ServerJob]:
         """All that are known, the latest first."""

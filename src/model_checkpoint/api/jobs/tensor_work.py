@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from model_checkpoint.api.answers.plain_values import number_of
-from model_checkpoint.api.errors import StateConflict
 from model_checkpoint.api.jobs.job_runner import JobRunner, ServerJob
+from model_checkpoint.api.jobs.kept_work import kept_or_begun
 from model_checkpoint.api.library.result_cache import ResultCache
 from model_checkpoint.api.reading.checkpoint_detail import part_of
 from model_checkpoint.database import Checkpoint
@@ -30,16 +30,13 @@ def digest_of(row: Checkpoint) -> str:
 
 def tensor_document(jobs: JobRunner, kept: ResultCache, row: Checkpoint) -> tuple[str, ServerJob | None, Any]:
     """``ready`` and the figures, or ``computing`` or ``failed`` and the job; asking begins the work."""
-    known = kept.get(KIND, digest_of(row)) or kept.get(KIND, _as_damaged(row))
-    if known is not None:
-        return "ready", None, known
-    if not row.root or not row.name:
-        raise StateConflict(f"checkpoint {row.id!r}: no root is recorded for it, so its tensors cannot be read.")
-    failed = jobs.failed_lately(KIND, row.id)
-    if failed is not None:
-        return "failed", failed, None
+
+    def look() -> Any:
+        found = (kept.get(KIND, key) for key in (digest_of(row), _as_damaged(row)))
+        return next((lines for lines in found if lines is not None), None)  # a checkpoint may have no tensor at all
+
     title = f"figures of {row.name}"
-    return "computing", jobs.start(KIND, row.id, title, lambda job: compute_tensors(job, kept, row)), None
+    return kept_or_begun(jobs, KIND, [row], title=title, look=look, work=lambda job: compute_tensors(job, kept, row))
 
 
 def compute_tensors(job: ServerJob, kept: ResultCache, row: Checkpoint) -> dict[str, Any]:
