@@ -5,7 +5,6 @@ from .generators.rng import RngState as RngState
 from .generators.rng import rng_state as rng_state
 from .nodes.rename import rename as rename
 from .nodes.specs import entries_in as entries_in
-from .nodes.specs import nbytes_of as nbytes_of
 from .nodes.specs import part_at as part_at
 from .nodes.specs import select as select
 from .nodes.specs import specs as specs
@@ -22,3 +21,4 @@ from .restoring.preparing import Preparation as Preparation
 from .restoring.restore import Restore as Restore
 from .restoring.restore import prepare as prepare
 from .values.codecs import register_codec as register_codec
+from .values.view_sizes import nbytes_of as nbytes_of

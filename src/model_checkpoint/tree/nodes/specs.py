@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import prod
 from typing import Any
 
-from model_checkpoint.errors import CheckpointException
 from model_checkpoint.manifest import Entry, Node
 from model_checkpoint.performance.gc_pause import collector_paused
 from model_checkpoint.state import Spec
 from model_checkpoint.tree.nodes.names import final
 from model_checkpoint.tree.nodes.walk import ABSENT, ARRAYS, array_nodes, arrays, children, damaged, tag_of
-from model_checkpoint.tree.values.dtypes import number
 
 
 @collector_paused()
@@ -35,31 +32,6 @@ def _spec(name: str, node: list[Any], entries: Sequence[Entry]) -> Spec:
         case ["v", _, str(kind), str(dtype), list(shape), *_] if all(type(n) is int and n >= 0 for n in shape):
             return Spec(name, dtype, tuple(shape), index, kind)
     raise damaged(node)
-
-
-def nbytes_of(spec: Spec, entry: Entry) -> int:
-    """Return how many bytes the elements of a leaf take; ``entry`` holds them, maybe as another dtype.
-
-    Example:
-        >>> memory = Entry("x", "numpy", "uint8", (16,), "U8", None, 0, 0, 16, "")
-        >>> nbytes_of(Spec("x", "float32", (2,)), memory)
-        8
-    """
-    return _itemsize(spec.dtype, entry) * prod(spec.shape)
-
-
-def _itemsize(dtype: str, entry: Entry) -> int:
-    known = None if dtype == entry.dtype else number(dtype)
-    if known is not None:
-        return known.itemsize
-    if dtype != entry.dtype:
-        from model_checkpoint.tree.values.numpy_dtypes import from_name  # few views are of such; it brings NumPy
-
-        try:
-            return int(from_name(dtype).itemsize)
-        except CheckpointException:  # another framework's, or nobody's
-            pass
-    return entry.nbytes // max(1, prod(entry.shape))
 
 
 def _entry_of(node: list[Any], entries: Sequence[Entry]) -> int:

@@ -8,4 +8,5 @@ standard_codecs   what containers, paths and random generators of Python become 
 numpy_generators  what random generators of NumPy become in a tree.
 dtypes            how each logical dtype is stored in a safetensors file.
 numpy_dtypes      NumPy dtypes by logical name, both ways: numbers, times, texts, records, and the ml_dtypes family.
+view_sizes        how many bytes the elements of a leaf take, which may be other numbers than those of its array.
 """
