@@ -8,6 +8,8 @@ from model_checkpoint.manifest import decode
 
 
 def steps(root):
+    """Which are there, once what is under way has ended."""
+    mc.finish_saves(root)
     return sorted(info.step for info in mc.list_checkpoints(root))
 
 
