@@ -8,6 +8,8 @@ pytestmark = pytest.mark.slow
 EMPTY = ("runs", "checkpoints", "compare", "diff", "storage", "integrity", "lineage", "saves")
 
 
+CUT_OFF = """(all) => all.map((one) => one.getBoundingClientRect())
+  .filter((box) => box.left < 0 || box.right > innerWidth).length"""
 LOOKS = [(width, theme) for width in (360, 1280, 1920) for theme in ("light", "dark")]
 
 
@@ -18,6 +20,7 @@ def in_every_look(visitor, axe, name):
         visitor.dress(width, theme)
         found += [f"{name}, {width}, {theme}: {one}" for one in visitor.violations(axe)]
         found += [f"{name}, {width}: can be moved sideways"] * (visitor.sideways() > 0)
+        found += [f"{name}, {width}: a menu is cut off"] * visitor.tab.locator(".menu").evaluate_all(CUT_OFF)
         visitor.shoot(name)
     visitor.dress(1280, "light")
     return found
