@@ -22,6 +22,7 @@ import model_checkpoint as mc
 from model_checkpoint.integrations.feeding.held_generators import own_generators
 from model_checkpoint.integrations.feeding.index_stream import IndexStream
 from model_checkpoint.integrations.feeding.replayed_data import Isolated
+from tests.integrations.feeding_trials import seen_in, whole_and_rest
 
 
 class Noise:
@@ -187,26 +188,6 @@ def loader_of(kind, **options):
     made = KINDS[kind]()
     dataset, collate = made if isinstance(made, tuple) else (made, None)
     return DataLoader(dataset, 2, collate_fn=collate, **options)
-
-
-def seen_in(root, data, stop=None):
-    """The batches a run gives, up to a step, and whether it is exact."""
-    seen, run = [], mc.Run(root, data=data, epochs=2, every=3, a={})
-    for batch in run:
-        if run.step == stop:
-            break
-        seen.append(batch.tolist())
-    mc.finish_saves(root)
-    return seen, run.exact
-
-
-def whole_and_rest(make, folder):
-    """What is seen in an unbroken run, and in one that goes on after it was left in its fifth step."""
-    torch.manual_seed(0)
-    whole = seen_in(folder / "whole", make())
-    torch.manual_seed(0)
-    seen_in(folder / "cut", make(), stop=5)
-    return whole, seen_in(folder / "cut", make())
 
 
 @pytest.mark.parametrize("workers", [0, 1])

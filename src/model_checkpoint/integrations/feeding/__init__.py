@@ -11,5 +11,6 @@ replayed_data      data that knows no place: read again up to it.
 global_generators  the global generators of a program, taken and set as they are.
 generator_memory   where Python and NumPy keep the words of their generators, to copy them as bytes.
 held_generators    those that whatever makes batches holds, however it holds them.
+kept_numbers       what a dataset or a sampler counts by itself, and nobody saves.
 seeding            one seed out of several numbers; generators seeded, taken down and set back.
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from model_checkpoint.errors import OptionInvalid
@@ -27,6 +27,11 @@ class Feed(Protocol):
     @property
     def doubts(self) -> tuple[str, ...]:
         """Why the batches of a resumed run may be others."""
+        ...
+
+    @property
+    def numbers(self) -> Mapping[str, Any]:
+        """What the data counts by itself and is made by, to see whether a resumed run begins with the same."""
         ...
 
     @property

@@ -28,6 +28,10 @@ class SeededIndices(list[Any]):
     seed: int
 
 
+class Filler(SeededIndices):
+    """No batch at all: it keeps a worker's turn, where its batch was consumed before the run was resumed."""
+
+
 class IndexStream:
     """A sampler begun anywhere; indices are drawn for what is skipped, but no sample is read.
 
@@ -42,11 +46,13 @@ class IndexStream:
         self._sampler, self._batched, self._seeded = sampler, batched, seeded
         self._source: Iterator[Any] = iter(())
         self._seed = self._at = self._order = 0  # of the epoch, of the next batch, of all that were consumed
+        self._fillers = self._whole = 0  # batches that are none; the order of the epoch, where it is known at once
         self._ahead: deque[int] = deque()  # the order up to each batch that was drawn and not consumed yet
 
-    def begin(self, *, base: int, epoch: int, skip: int) -> None:
-        """Start an epoch at batch ``skip``; the generators must be as they were at its start."""
-        self._seed, self._at, self._order = mix(base, epoch), skip, 0
+    def begin(self, *, base: int, epoch: int, skip: int, fillers: int = 0) -> None:
+        """Start an epoch at batch ``skip``, after so many fillers; the generators must be as they were at its start."""
+        self._seed, self._at, self._order, self._fillers = mix(base, epoch), skip, 0, fillers
+        self._whole = 0
         self._ahead.clear()
         source: Any = self._sampler if _is_prompt(self._sampler) else self._early()
         if _only_cuts(source):  # then only indices are drawn for what is skipped, and batches not even made
@@ -70,6 +76,7 @@ class IndexStream:
         """
         source = iter(self._sampler)
         known = list(islice(source, length_of(self._sampler) or 0))
+        self._whole = _joined(0, known)
         return chain(known, Isolated(source, seed=self._seed, owner=None))
 
     def __len__(self) -> int:
@@ -79,6 +86,9 @@ class IndexStream:
         return self
 
     def __next__(self) -> Any:
+        if self._fillers:
+            self._fillers -= 1
+            return Filler()
         indices = next(self._source)
         before = self._ahead[-1] if self._ahead else self._order
         many = type(indices) is list  # of any other a part may look different
@@ -96,8 +106,11 @@ class IndexStream:
 
     @property
     def order(self) -> int:
-        """A checksum of all indices consumed in this epoch, to tell whether the order is still the same."""
-        return self._order
+        """A checksum of all indices consumed in this epoch, to tell whether the order is still the same.
+
+        Where there are none yet, that of the order which is known already.
+        """
+        return self._order or self._whole
 
 
 def _is_prompt(sampler: Any) -> bool:

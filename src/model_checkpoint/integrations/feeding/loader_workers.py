@@ -6,6 +6,8 @@ end that way, whoever made them ends them in the way of their own queue, at the 
 
 The loaders a run reads are made so here. Those it knows nothing of, as of evaluations, and pools of processes are seen
 as they fork, while a run listens for signals: such a worker never lets them in, and its maker ends it by another one.
+Of those that live on, their maker draws a seed from the program's generator only once: that shifts what a resumed run
+draws, so they are counted.
 """
 
 from __future__ import annotations
@@ -51,9 +53,11 @@ class DeafWorker:
 def signals_held() -> Iterator[None]:
     """Hold signals back while workers are made: they inherit that, until they have become deaf."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    _forking.ours = True
     try:
         yield
     finally:
+        _forking.ours = False
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
@@ -100,16 +104,26 @@ class _Forking(threading.local):
 
     process: Any = None  # what multiprocessing holds of it
     mask: Any = None  # the signals that were held back before
+    ours = False  # whether it is for the data of a run
 
 
 _forking = _Forking()
+_lasting = 0
+
+
+def lasting_workers() -> int:
+    """How many workers were forked that live on, and drew their seed from the program's generator."""
+    return _lasting
 
 
 def _before_fork() -> None:
+    global _lasting
     _forking.process = None
     if all(one.is_closed for one in list(_listening)):
         return
-    process, iterator = _worker_in(sys._getframe(1))
+    process, iterator, loader = _worker_in(sys._getframe(1))
+    if not _forking.ours and getattr(iterator, "_persistent_workers", False):
+        _lasting += getattr(loader, "generator", None) is None
     if process is not None:
         _forking.process, _forking.mask = process, signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         end_at_exit(iterator)
@@ -123,20 +137,20 @@ def _after_fork() -> None:
         process.terminate = lambda: None if (one := reference()) is None else one.kill()
 
 
-def _worker_in(frame: FrameType) -> tuple[Any, Any]:
-    """The worker that this very call is about to fork, and the iterator of a loader that it is made for, if any."""
+def _worker_in(frame: FrameType) -> tuple[Any, Any, Any]:
+    """The worker that this very call is about to fork; the iterator that it is made for and its loader, if any."""
     names = frame.f_locals
     if frame.f_code.co_name != "_launch" or "process_obj" not in names:
-        return None, None
+        return None, None, None
     run = getattr(names["process_obj"], "_target", None)
     if getattr(run, "__module__", None) not in _MAKE_WORKERS:
-        return None, None
+        return None, None, None
     caller: FrameType | None = frame
     for _ in range(_NEAR):
         if caller is not None and hasattr(type(maker := caller.f_locals.get("self")), "_shutdown_workers"):
-            return names["self"], maker
+            return names["self"], maker, caller.f_locals.get("loader")
         caller = None if caller is None else caller.f_back
-    return names["self"], None
+    return names["self"], None, None
 
 
 if hasattr(os, "register_at_fork"):

@@ -39,8 +39,8 @@ class PreparedLoader:
         require_known("accelerate", accelerate.__version__)
         require_one_process()
         _require_plain(loader)
-        self._feed = TorchLoader(loader.base_dataloader, apart=True)
         self._shuffle = _seedable_sampler(loader)
+        self._feed = TorchLoader(loader.base_dataloader, apart=True)
         self._opened: Iterator[Any] | None = None
         self.loader = with_inside(loader, self._take_opened)
 
@@ -62,6 +62,11 @@ class PreparedLoader:
     def doubts(self) -> tuple[str, ...]:
         """Workers that may overtake each other."""
         return self._feed.doubts
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """What dataset and samplers count, and how the loader makes batches."""
+        return self._feed.numbers
 
     @property
     def order(self) -> int:

@@ -12,10 +12,10 @@ from typing import Any, Self
 from model_checkpoint.integrations.feeding.global_generators import set_generators, take_generators
 from model_checkpoint.integrations.feeding.held_generators import (
     MADE_LATE,
-    UNSEARCHED,
-    is_searched,
+    doubts_about,
     own_generators,
 )
+from model_checkpoint.integrations.feeding.kept_numbers import numbers_of
 from model_checkpoint.integrations.feeding.seeding import mix, seed_all
 
 
@@ -98,6 +98,7 @@ class ReplayedData:
         self._data = data
         self._is_there = isinstance(data, (list, tuple, range))  # nothing makes it as it is read
         self._made = 0 if self._is_there else len(own_generators(data))
+        self._doubts = () if self._is_there else doubts_about(data)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -107,10 +108,14 @@ class ReplayedData:
     @property
     def doubts(self) -> tuple[str, ...]:
         """Generators that were not found, or not in time."""
-        if self._is_there:
-            return ()
-        found = () if is_searched(self._data) else (UNSEARCHED,)
-        return found if len(own_generators(self._data)) <= self._made else (*found, MADE_LATE)
+        if self._is_there or len(own_generators(self._data)) <= self._made:
+            return self._doubts
+        return (*self._doubts, MADE_LATE)
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """What the data counts."""
+        return {} if self._is_there else numbers_of(self._data)
 
     def draw_base(self) -> int:
         """Nothing is drawn for it."""

@@ -67,13 +67,19 @@ def seed_all(seed: int, owner: Any = None) -> int:
         own = mix(seed, number)
         if isinstance(one, random.Random):
             one.seed(own)
-        elif isinstance(one, np.random.Generator):
-            one.bit_generator.state = type(one.bit_generator)(own).state
+        elif (bits := _bits_of(one)) is not None:
+            bits.state = type(bits)(own).state
         elif isinstance(one, np.random.RandomState):
             one.seed(own & 0xFFFFFFFF)
         else:
             one.manual_seed(own >> 1)
     return len(found)
+
+
+def _bits_of(one: Any) -> Any:
+    """What a generator of NumPy draws from, which may be held bare too; None for any other."""
+    bits = getattr(one, "bit_generator", one)
+    return bits if isinstance(bits, np.random.BitGenerator) else None
 
 
 def states_of(generators: Sequence[Any]) -> list[Any]:
@@ -94,8 +100,8 @@ def _state_of(one: Any) -> Any:
     if isinstance(one, random.Random):
         version, words, gauss = one.getstate()
         return [version, np.array(words, np.uint32), gauss]
-    if isinstance(one, np.random.Generator):
-        return one.bit_generator.state
+    if (bits := _bits_of(one)) is not None:
+        return bits.state
     return one.get_state(legacy=False) if isinstance(one, np.random.RandomState) else one.get_state()
 
 
@@ -105,7 +111,7 @@ def set_back(generators: Sequence[Any], states: Sequence[Any]) -> None:
         if isinstance(one, random.Random):
             version, words, gauss = state
             one.setstate((version, tuple(int(word) for word in words), gauss))
-        elif isinstance(one, np.random.Generator):
-            one.bit_generator.state = state
+        elif (bits := _bits_of(one)) is not None:
+            bits.state = state
         else:
             one.set_state(state)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from model_checkpoint.integrations.feeding.held_generators import MADE_LATE, doubts_about, own_generators
 from model_checkpoint.integrations.feeding.index_stream import tell_epoch
+from model_checkpoint.integrations.feeding.kept_numbers import shape_of
 from model_checkpoint.integrations.feeding.loader_workers import end_at_exit, signals_held
+
+_KNOWN = ("torch.", "torchdata.", "builtins")  # the modules of samplers that draw when an epoch begins, or never
 
 
 class StatefulData:
@@ -29,20 +33,50 @@ class StatefulData:
     """
 
     notes: tuple[str, ...] = ()
-    generators: tuple[Any, ...] = ()
     order = 0
 
     def __init__(self, data: Any) -> None:
-        self._data = data
+        torch = sys.modules.get("torch.utils.data")
+        self._data, self._is_loader = data, torch is not None and isinstance(data, torch.DataLoader)
+        self._made = len(self.generators)
+
+    @property
+    def generators(self) -> Sequence[Any]:
+        """Those of a loader of torchdata and its samplers, and what makes batches: it saves hardly any of them."""
+        if not self._is_loader or self._data.num_workers:
+            return ()
+        return own_generators(self._all)
+
+    @property
+    def _all(self) -> tuple[Any, ...]:
+        """All that a loader draws from."""
+        data = self._data
+        return data.dataset, data.collate_fn, data.generator, data.sampler, data.batch_sampler
+
+    @property
+    def numbers(self) -> Mapping[str, Any]:
+        """How a loader makes batches; what is counted here has a state."""
+        return shape_of(self._data) if self._is_loader else {}
 
     @property
     def doubts(self) -> tuple[str, ...]:
         """A loader of torchdata does not bring back the generators of its workers."""
-        workers = getattr(self._data, "num_workers", 0)
-        torch = sys.modules.get("torch.utils.data")
-        if workers and torch is not None and isinstance(self._data, torch.DataLoader):
+        if not self._is_loader:
+            return ()
+        if self._data.num_workers:
             return (f"{type(self._data).__name__} with workers does not restore what they draw at random",)
-        return ()
+        found = (*self._stateless_samplers, *doubts_about(self._all))
+        return found if len(self.generators) <= self._made else (*found, MADE_LATE)
+
+    @property
+    def _stateless_samplers(self) -> tuple[str, ...]:
+        """Samplers that torchdata begins anew in every process, as what they draw is not known to it."""
+        by_batch = self._data.batch_sampler
+        return tuple(
+            f"{type(self._data).__name__} does not restore a {type(one).__name__}, which has no state: use a DataLoader"
+            for one in (self._data.sampler, by_batch, getattr(by_batch, "sampler", None))
+            if not (one is None or type(one).__module__.startswith(_KNOWN) or hasattr(one, "state_dict"))
+        )
 
     def draw_base(self) -> int:
         """Nothing: what it draws, it draws when it is begun."""

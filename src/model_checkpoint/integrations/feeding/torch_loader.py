@@ -20,15 +20,18 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from model_checkpoint.integrations.feeding.held_generators import (
     MADE_LATE,
-    UNSEARCHED,
-    is_searched,
+    RUNNING,
+    doubts_about,
     own_generators,
 )
-from model_checkpoint.integrations.feeding.index_stream import IndexStream, tell_epoch
+from model_checkpoint.integrations.feeding.index_stream import IndexStream, length_of, tell_epoch
+from model_checkpoint.integrations.feeding.kept_numbers import numbers_of, shape_of
 from model_checkpoint.integrations.feeding.loader_workers import DeafWorker, end_at_exit, end_workers, signals_held
 from model_checkpoint.integrations.feeding.replayed_data import Apart, Isolated
-from model_checkpoint.integrations.feeding.seeded_datasets import SeededMap, SeededStream
+from model_checkpoint.integrations.feeding.seeded_datasets import OwnDataset, SeededMap, SeededStream
 from model_checkpoint.integrations.feeding.seeding import mix
+
+OF_ITS_OWN = "{} begins its batches in a way of its own, which may pass over some that its sampler gives, or add some"
 
 
 class TorchLoader:
@@ -47,7 +50,18 @@ class TorchLoader:
         self._clone: DataLoader[Any] | None = None
         self._indices = self._index_stream()
         self._base: int | None = None
-        self._made = len(own_generators(self._making))
+        kind = type(loader)
+        self._plain = kind.__iter__ is DataLoader.__iter__ and kind._get_iterator is DataLoader._get_iterator
+        self._made = self._held()
+        self._first_doubts = self._doubts_now()
+
+    def _held(self) -> tuple[int, int]:
+        """How many generators there are that make batches, and that decide about the order."""
+        return len(own_generators(self._making)), len(own_generators(self._ordering, besides=self._loader.dataset))
+
+    def _doubts_now(self) -> tuple[str, ...]:
+        making = doubts_about(self._making)
+        return (*doubts_about(self._ordering, besides=self._loader.dataset), *making)
 
     def _index_stream(self) -> IndexStream | None:
         if self._streams:
@@ -76,6 +90,16 @@ class TorchLoader:
         return self._loader.dataset, self._loader.collate_fn
 
     @property
+    def numbers(self) -> dict[str, Any]:
+        """What dataset and samplers count, and how the loader makes batches."""
+        loader, by_batch = self._loader, self._loader.batch_sampler
+        found = numbers_of(loader.dataset, loader.sampler, by_batch, getattr(by_batch, "sampler", None))
+        found |= shape_of(loader) | {"persistent_workers": loader.persistent_workers}
+        if self._streams:
+            return {**found, "num_workers": loader.num_workers}
+        return {**found, "len(dataset)": length_of(loader.dataset), "a seed for each batch": self._seeded}
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """A stream has no indices to skip by."""
         if self._streams:
@@ -88,19 +112,21 @@ class TorchLoader:
         found: tuple[str, ...] = ()
         if self._loader.num_workers and not getattr(self._loader, "in_order", True):
             found = ("in_order=False: batches come in the order in which workers finish",)
-        if not (is_searched(self._ordering, besides=self._loader.dataset) and is_searched(self._making)):
-            found += (UNSEARCHED,)
+        if not self._plain:
+            found += (OF_ITS_OWN.format(type(self._loader).__name__),)
+        seeded = None if self._clone is None else self._clone.dataset
+        if isinstance(seeded, (SeededMap, SeededStream)):
+            found += seeded.told.doubts
         if self._makes_late:
             found += (MADE_LATE,)
-        return found
+        now = (one for one in self._doubts_now() if one is not RUNNING or not self._streams)  # which it may make anew
+        return tuple(dict.fromkeys((*found, *self._first_doubts, *now)))
 
     @property
     def _makes_late(self) -> bool:
-        """Whether reading made a generator, here or in a worker; with indices, a worker reads that batch once more."""
-        stream = None if self._clone is None else self._clone.dataset
-        if isinstance(stream, SeededStream) and stream.made_late:
-            return True
-        return (self._streams or not self._seeded) and len(own_generators(self._making)) > self._made
+        """Whether reading made a generator here; where there are indices, a worker reads that batch once more."""
+        making, ordering = self._held()
+        return ((self._streams or not self._seeded) and making > self._made[0]) or ordering > self._made[1]
 
     @property
     def order(self) -> int:
@@ -125,21 +151,32 @@ class TorchLoader:
         if self._clone is None:  # persistent workers belong to it
             self._clone = self._make_clone()
         if self._indices is not None:
-            self._indices.begin(base=base, epoch=epoch, skip=skip)
-            return self._iterate(self._clone)
+            return self._begin(self._clone, self._indices, epoch=epoch, skip=skip, base=base)
         return self._stream(self._clone, epoch=epoch, skip=skip, base=base)
+
+    def _begin(
+        self, clone: DataLoader[Any], indices: IndexStream, *, epoch: int, skip: int, base: int
+    ) -> Iterator[Any]:
+        in_turn = self._plain and getattr(clone, "in_order", True)
+        fillers = skip % clone.num_workers if clone.num_workers and in_turn else 0  # each batch by the worker it had
+        indices.begin(base=base, epoch=epoch, skip=skip, fillers=fillers)
+        batches = self._iterate(clone, base=base)
+        for _ in range(fillers):
+            next(batches)
+        return batches
 
     def _stream(self, clone: DataLoader[Any], *, epoch: int, skip: int, base: int) -> Iterator[Any]:
         if isinstance(clone.dataset, SeededStream) and clone._iterator is None:
             clone.dataset.base, clone.dataset.epoch = base, epoch  # persistent workers count on by themselves
-        batches = self._iterate(clone)
+        batches = self._iterate(clone, base=base)
         if not clone.num_workers:
             return Isolated(batches, seed=mix(base, epoch), owner=self._making).skip(skip)
         for _ in range(skip):
             next(batches)
         return batches
 
-    def _iterate(self, clone: DataLoader[Any]) -> Iterator[Any]:
+    def _iterate(self, clone: DataLoader[Any], *, base: int) -> Iterator[Any]:
+        clone.generator.manual_seed(base)  # the seed that workers are told of
         if not clone.num_workers:
             return Apart(iter(clone)) if self._seeded and not self._streams else iter(clone)
         with signals_held():
@@ -157,7 +194,7 @@ class TorchLoader:
             if self._streams:
                 stream = SeededStream(*self._making)
                 changes |= {"dataset": stream, "collate_fn": stream.collate}
-            changes["worker_init_fn"] = DeafWorker(loader.worker_init_fn)
+            changes["worker_init_fn"] = DeafWorker(OwnDataset(loader.worker_init_fn))
         if self._indices is not None:
             changes["sampler" if loader.batch_sampler is None else "batch_sampler"] = self._indices
         changes["generator"] = torch.Generator()  # what it draws for workers must not move the caller's

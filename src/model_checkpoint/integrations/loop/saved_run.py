@@ -7,11 +7,13 @@ drew is forgotten when the second set is put in force, last.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from model_checkpoint.errors import StructureMismatch
 from model_checkpoint.integrations.feeding.feed import Feed
+from model_checkpoint.integrations.feeding.kept_numbers import changed_numbers
+from model_checkpoint.integrations.feeding.loader_workers import lasting_workers
 from model_checkpoint.integrations.feeding.seeding import set_back, states_of
 from model_checkpoint.integrations.loop.environment import differences, environment
 from model_checkpoint.integrations.loop.place import RunPlace
@@ -19,6 +21,11 @@ from model_checkpoint.integrations.loop.run_metrics import RunMetrics
 from model_checkpoint.tree import RngState, rng_state
 
 Generators = dict[str, Any]
+
+LASTING = (
+    "a loader beside the run keeps its workers (persistent_workers=True), and after a resume their seed is drawn once "
+    "more: give it a generator of its own"
+)
 
 
 class SavedRun:
@@ -29,6 +36,7 @@ class SavedRun:
         self.place = RunPlace()
         self.pending = False  # whether it is saved with gradients that wait to be stepped
         self.reasons: list[str] = list(feed.doubts)
+        self._lasting = lasting_workers()
         self._known = list(feed.generators)  # those of the data that are there from the beginning
         self._late = 0  # how many more there were later
         self._start = self._generators()
@@ -98,7 +106,7 @@ class SavedRun:
         self._restore(loaded["start"])
         self._start = self._generators()
         batches = self._open()
-        if self._feed.order != loaded["order"]:
+        if loaded["order"] and self._feed.order != loaded["order"]:
             self.reasons.append("the order of the data is another: the dataset, its sampler or the batch size changed")
         self._restore(loaded["now"])  # last: what finding the place drew does not count
         self._loaded = None
@@ -116,7 +124,7 @@ class SavedRun:
         if state["data"] is not None:
             self._feed.go_to(state["data"])
         self._late = state.get("late", 0)
-        self._set_data_back(state["now"]["data"])
+        self._set_data_back(state["now"])
         self._recall()
         return None
 
@@ -140,9 +148,17 @@ class SavedRun:
 
     def _generators(self) -> Generators:
         found = self._in_order()
-        self.reasons += [doubt for doubt in self._feed.doubts if doubt not in self.reasons]  # new ones may come
+        doubts = self._feed.doubts if lasting_workers() == self._lasting else (*self._feed.doubts, LASTING)
+        self._add_reasons(doubts)  # new ones may come
         self._late = max(self._late, len(found) - len(self._known))
-        return {"program": rng_state().state_dict(), "data": states_of(found)}
+        return {
+            "program": rng_state().state_dict(),
+            "data": states_of(found),
+            "numbers": dict(self._feed.numbers),
+        }
+
+    def _add_reasons(self, reasons: Iterable[str]) -> None:
+        self.reasons += [one for one in reasons if one not in self.reasons]
 
     def _in_order(self) -> list[Any]:
         """The generators of the data, those that were made later after the others."""
@@ -153,10 +169,12 @@ class SavedRun:
 
     def _restore(self, taken: Generators) -> None:
         RngState(taken["program"]).restore()
-        self._set_data_back(taken["data"])
+        self._set_data_back(taken)
 
-    def _set_data_back(self, states: Sequence[Any]) -> None:
-        found = self._in_order()
+    def _set_data_back(self, taken: Generators) -> None:
+        numbers = taken.get("numbers", {})  # not in what was saved before they were kept
+        self._add_reasons(changed_numbers(numbers, self._feed.numbers))
+        states, found = taken["data"], self._in_order()
         if not 0 <= len(states) - len(found) <= self._late:
             raise StructureMismatch(
                 f"run: the data was saved with {len(states)} generators of its own, now it has {len(found)}. "

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from model_checkpoint.errors import OptionInvalid, StructureMismatch
@@ -32,6 +33,7 @@ class SeveralLoaders:
     """
 
     generators: tuple[Any, ...] = ()  # each loader keeps those of its own
+    numbers: Mapping[str, Any] = MappingProxyType({})  # these too
 
     def __init__(self, data: Mapping[str, Any]) -> None:
         if not data or not all(isinstance(name, str) for name in data):
