@@ -178,6 +178,19 @@ def test_wrong_kinds_of_arguments_are_refused_by_name():
         optimizer.load_state_dict(None)
 
 
+@pytest.mark.parametrize("loss", [None, 1.5])
+def test_a_loss_that_is_no_tensor_is_refused_and_begins_no_window(loss):
+    model = build()
+    optimizer = wrap(model)
+
+    for take in (optimizer.scale_loss, optimizer.backward):
+        with pytest.raises(InvalidArgument, match=r"^scale_loss: loss is .*, expected a tensor"):
+            take(loss)
+
+    train(model, optimizer, range(1))
+    assert optimizer.skipped_steps == 0
+
+
 def test_wrapping_twice_is_refused():
     optimizer = wrap(build())
 
