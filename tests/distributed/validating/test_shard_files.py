@@ -24,10 +24,12 @@ def test_the_bytes_of_a_file_are_read_as_they_are_stored(tmp_path, start, stop):
         content = file.read()
 
     data = ShardFile(store, read_any_manifest(store, "first"), shard.file_path)
+    open_files = len(os.listdir("/proc/self/fd"))
 
     assert data.size == shard.file_size == len(content)
     assert data.read(start, stop) == content[start:stop]
     assert data.damage() == []
+    assert len(os.listdir("/proc/self/fd")) == open_files
 
 
 def test_a_result_is_as_good_as_the_worst_below_it():
