@@ -45,6 +45,17 @@ def test_a_moment_that_would_break_the_next_step_is_refused_by_name(run, moment,
     refuse_and_keep(optimizer, checkpoint, message)
 
 
+def test_what_is_not_sound_is_not_compared_with_an_optimizer(run):
+    checkpoint, other = Manager.create_checkpoint(run[1]), wrap(build(width=8))
+    assert len(Manager.inspect_checkpoint(checkpoint, other)) > 1
+    checkpoint.base_optimizer_state["state"]["mix.weight"]["exp_avg"] = torch.zeros(2, 2)
+
+    findings = Manager.inspect_checkpoint(checkpoint, other)
+
+    assert [one.name for one in findings] == ["mix.weight"]
+    assert findings == Manager.inspect_checkpoint(checkpoint)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
