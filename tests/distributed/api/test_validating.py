@@ -175,6 +175,7 @@ def test_checks_are_on_unless_an_empty_list_says_none(saved):
     ("change", "told"),
     [
         ({"world_size": 0, "shards": []}, "saved by 0 ranks"),
+        ({"world_size": 0, "shards": METADATA.shards[:1]}, "saved by 0 ranks"),
         ({"world_size": 1}, "has files of ranks [1], but 1 ranks saved it"),
         ({"shards": [METADATA.shards[0]] * 2}, "has two files of one name"),
     ],
