@@ -1,5 +1,6 @@
 """Shards as bytes with a table, saved and loaded rank by rank, and state dicts."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 from tests.distributed.threads import all_well, on_ranks, told
@@ -74,12 +75,22 @@ def test_what_is_no_shard_is_refused(tmp_path):
     [
         (TensorMetadata("w", (2,), "float32", 0, 4), "4 bytes from 0 on are no float32 of shape"),
         (TensorMetadata("w", (2,), "float32", 4, 8), "8 bytes from 4 on"),
+        (TensorMetadata("w", (2,), "float32", -4, 8), "8 bytes from -4 on"),
         (TensorMetadata("w", (2,), "float33", 0, 8), "no such data type, 'float33'"),
     ],
 )
 def test_a_table_that_does_not_fit_the_bytes_is_refused(info, what):
     with pytest.raises(OptionInvalid, match=what):
         ShardData(bytes(8), [info]).tensors()
+
+
+def test_types_that_numpy_does_not_have_come_back_too():
+    small = np.arange(3).astype(ml_dtypes.bfloat16)
+
+    tensors = ShardData.of({"scalar": np.float16(2), "small": small}).tensors()
+
+    assert tensors["small"].dtype == small.dtype
+    assert (tensors["small"].tolist(), tensors["scalar"].shape, tensors["scalar"].tolist()) == ([0, 1, 2], (), 2)
 
 
 def test_a_state_dict_is_built_and_edited():
@@ -93,5 +104,7 @@ def test_a_state_dict_is_built_and_edited():
     assert state.get_tensor_or_null("a") is None
     with pytest.raises(KeyError, match="no tensor 'a' in this state; it has 1: b"):
         state.get_tensor("a")
+    with pytest.raises(KeyError, match="it has 0: none"):
+        StateDict().get_tensor("a")
     with pytest.raises(KeyError, match=r'it has 9: 0, 1, 2, 3, 4, 5, 6, 7"$'):
         StateDict.fromkeys("012345678").get_tensor("a")

@@ -81,6 +81,7 @@ def test_a_file_or_a_checkpoint_that_is_gone_is_reported_and_never_raised(saved)
     assert not CheckpointValidator(root).validate_checkpoint("x").is_valid
     missing = CheckpointValidator(root).validate_checkpoint("y")
     assert missing.type is ExceptionType.LOAD_FAILED
+    assert not missing.is_valid
     assert not CheckpointValidator(root).validate_shards(METADATA, "y").is_valid
     (root / "checkpoints" / "x" / "manifest.json").write_text("no manifest")
     assert CheckpointValidator(root).validate_checkpoint("x").type is ExceptionType.CORRUPTED_CHECKPOINT
@@ -155,6 +156,8 @@ def test_the_ranks_together_read_each_file_once(tmp_path):
     assert len(seen) == len(set(seen))
     files = {path.name for path in (tmp_path / "checkpoints" / "x").iterdir()}
     assert set(seen) == files - {"manifest.json"}
+    CheckpointValidator(tmp_path, [Seen()]).validate_checkpoint("x")  # one alone reads them all
+    assert sorted(seen) == sorted([*set(seen)] * 2)
 
 
 def test_checks_are_on_unless_an_empty_list_says_none(saved):
@@ -175,6 +178,7 @@ def test_checks_are_on_unless_an_empty_list_says_none(saved):
     ("change", "told"),
     [
         ({"world_size": 0, "shards": []}, "saved by 0 ranks"),
+        ({"world_size": 0, "shards": METADATA.shards[:1]}, "saved by 0 ranks"),
         ({"world_size": 1}, "has files of ranks [1], but 1 ranks saved it"),
         ({"shards": [METADATA.shards[0]] * 2}, "has two files of one name"),
     ],

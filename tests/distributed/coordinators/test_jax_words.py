@@ -135,6 +135,16 @@ def test_rank_0_removes_the_words_of_the_ninth_last_call_for_all(become, rank, l
     assert become(rank).collect(keys, PAST).keys() == {f"count-{number}/vote/{rank}" for number in left}
 
 
+def test_a_client_forgets_no_words_that_were_said_by_another_before_it(become):
+    keys = [f"lead-{number}/vote/1" for number in range(1, 9)]
+    for key in keys:
+        become(1).put(key, b"a word")
+
+    become(0).put("lead-9/vote/0", b"the ninth, and the first of this client")
+
+    assert become(0).collect(keys, PAST).keys() == set(keys)
+
+
 def test_a_sign_of_life_does_not_wait_behind_another_word(become, lines):
     ranks = become(0)
     lines[0].silent = lambda key: "vote" in key

@@ -1,12 +1,14 @@
 """Which name a checkpoint gets if nobody says one, and what is said of one that is not there."""
 
+import re
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
 import model_checkpoint as mc
+from model_checkpoint.distributed import DistributedCheckpoint, LocalCoordinator
 from model_checkpoint.distributed.moving.prefixes import default_prefix, require_there
-from model_checkpoint.errors import CorruptedCheckpoint, WrongReference
+from model_checkpoint.errors import CorruptedCheckpoint, UnsupportedType, WrongReference
 from model_checkpoint.storage import open_store
 
 
@@ -21,6 +23,20 @@ def test_the_name_is_the_moment_in_utc_and_numbered_from_two(tmp_path):
     before = datetime.now(UTC)
     made = datetime.strptime(default_prefix(store), "checkpoint_%Y%m%d_%H%M%S").replace(tzinfo=UTC)
     assert before - timedelta(seconds=1) <= made <= datetime.now(UTC)
+
+
+def test_a_save_that_fails_is_told_by_the_name_it_was_given(tmp_path):
+    class Odd:
+        def get_state_dict(self):
+            return [1]
+
+        def load_state_dict(self, state):
+            pass
+
+    with pytest.raises(UnsupportedType, match="gives list") as told:
+        DistributedCheckpoint(LocalCoordinator(), tmp_path).save_model_only(Odd())
+
+    assert re.fullmatch(rf"{tmp_path}/checkpoints/checkpoint_\d{{8}}_\d{{6}}", told.value.checkpoint_path)
 
 
 @pytest.mark.parametrize(("count", "known"), [(0, "there are 0: none"), (8, "h. Choose"), (9, "h, .... Choose")])

@@ -95,6 +95,15 @@ def test_a_dead_attempt_is_swept_when_its_grace_is_over(storage, store, seconds,
     assert set(storage.kept) == ({verdict_path("attempt-1")} if dies else set(before))
 
 
+def test_a_dead_attempt_that_has_put_nothing_is_swept_too(storage, store):
+    store.stage("first", "attempt-1")
+    dead(store, "attempt-1")
+    age(storage, mark_path("attempt-1"), 2 * DAY)
+
+    assert list(store.sweep(Graces()).attempts) == ["attempt-1"]
+    assert storage.list(".attempts/") == []
+
+
 def test_an_attempt_of_this_process_is_alive_however_old_it_is(storage, store):
     attempt = put(store.stage("first", "attempt-1"), x=b"abc")
     age(storage, mark_path("attempt-1"), 9 * DAY)

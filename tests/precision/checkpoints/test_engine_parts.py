@@ -135,6 +135,22 @@ def test_a_load_that_is_refused_leaves_the_precision_as_it_was(root, fallen):
     fresh["optimizer"].step()  # nobody has written to its weights
 
 
+def test_a_weight_that_is_no_cast_of_its_master_is_known_after_a_load_that_is_refused(root):
+    state, source, fresh = make(**FALLING), make(**FALLING), make(seed=5, **FALLING)
+    go_on(state, range(8))
+    mc.save(root, {**state, "ema": torch.zeros(3)}, step=8)
+    go_on(source, range(3))
+    source["model"].mix.weight.data[0, 0] = 0.123
+    Manager.restore_checkpoint(fresh["optimizer"], Manager.create_checkpoint(source["optimizer"]))
+
+    with pytest.raises(StructureMismatch, match=r"shape: ema: saved \[3\]"):
+        mc.load(root, into={**fresh, "ema": torch.zeros(4)})
+
+    assert torch.equal(fresh["model"].mix.weight, source["model"].mix.weight)
+    fresh["optimizer"].backward(loss_of(fresh["model"], 9))
+    assert fresh["optimizer"].step().applied
+
+
 def test_modes_that_cannot_be_read_are_a_typed_error(root):
     state, fresh = make(), make(seed=5)
     saved = state["optimizer"].state_dict()

@@ -45,6 +45,17 @@ def test_a_moment_that_would_break_the_next_step_is_refused_by_name(run, moment,
     refuse_and_keep(optimizer, checkpoint, message)
 
 
+def test_what_is_not_sound_is_not_compared_with_an_optimizer(run):
+    checkpoint, other = Manager.create_checkpoint(run[1]), wrap(build(width=8))
+    assert len(Manager.inspect_checkpoint(checkpoint, other)) > 1
+    checkpoint.base_optimizer_state["state"]["mix.weight"]["exp_avg"] = torch.zeros(2, 2)
+
+    findings = Manager.inspect_checkpoint(checkpoint, other)
+
+    assert [one.name for one in findings] == ["mix.weight"]
+    assert findings == Manager.inspect_checkpoint(checkpoint)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -279,3 +290,46 @@ def test_a_group_without_values_or_parameters_is_no_group(group):
 
     assert _is_base({"kind": "Adam", "state": {}, "groups": [good]})
     assert not _is_base({"kind": "Adam", "state": {}, "groups": [good, group]})
+
+
+@pytest.mark.parametrize(
+    ("step", "told"),
+    [
+        (torch.tensor(5.0), False),
+        (torch.tensor(6.0), True),
+        (torch.tensor([6.0]), True),
+        (torch.tensor([6.0, 6.0]), False),  # no counter of one parameter
+        (6, False),
+    ],
+)
+def test_a_weight_that_was_stepped_oftener_than_the_run_is_told(run, step, told):
+    checkpoint = Manager.create_checkpoint(run[1])
+    checkpoint.base_optimizer_state["state"]["mix.weight"]["step"] = step
+
+    findings = [str(one) for one in Manager.inspect_checkpoint(checkpoint)]
+
+    assert any("mix.weight" in one and "was stepped 6 times, the run applied 5" in one for one in findings) is told
+    assert len(findings) == told
+
+
+@pytest.mark.parametrize("live", [0.5, torch.tensor(0.5)])
+@pytest.mark.parametrize("stored", [0.25, torch.tensor(0.25)])
+def test_a_learning_rate_comes_back_as_what_it_was_saved_and_a_tensor_that_is_held_stays(live, stored):
+    first, second = (
+        wrap(
+            build(), lambda p, lr=lr: torch.optim.Adam(p, lr=lr, foreach=False, capturable=isinstance(lr, torch.Tensor))
+        )
+        for lr in (stored, live)
+    )
+    held, checkpoint = second.param_groups[0]["lr"], Manager.create_checkpoint(first)
+
+    Manager.restore_checkpoint(second, checkpoint)
+
+    rate = second.param_groups[0]["lr"]
+    assert type(rate) is type(stored)
+    assert float(rate) == 0.25
+    if isinstance(live, torch.Tensor) and isinstance(stored, torch.Tensor):
+        assert rate is held
+    elif isinstance(stored, torch.Tensor):
+        rate += 1
+        assert float(checkpoint.base_optimizer_state["groups"][0]["values"]["lr"]) == 0.25

@@ -186,6 +186,21 @@ def test_an_option_out_of_range_is_refused_by_name(field, value):
 
 
 @pytest.mark.parametrize(
+    ("field", "value", "kind"),
+    [
+        ("precision", "bf16", r"one of Precision\.FP32, Precision\.FP16, Precision\.BF16"),
+        ("growth_interval", 2.5, "a whole number"),
+        ("max_grad_norm", None, "a number"),
+        ("enable_auto_fallback", 1, "True or False"),
+        ("fp32_layer_patterns", 7, "a tuple or list of texts"),
+    ],
+)
+def test_an_option_of_a_wrong_kind_says_which_it_takes(field, value, kind):
+    with pytest.raises(InvalidOptions, match=rf"^options\.{field}: got .*, expected {kind}\. Change it"):
+        MixedPrecisionOptions(**{field: value})
+
+
+@pytest.mark.parametrize(
     "values",
     [
         {"initial_loss_scale": 1.0},

@@ -246,6 +246,18 @@ def test_hooks_on_the_base_see_every_step():
     assert len(seen) == 4
 
 
+def test_hooks_on_the_base_see_a_step_without_gradients_too():
+    model, seen = build(), []
+    optimizer = wrap(model, FUSED["adamw"], options("bf16"))
+    optimizer.base_optimizer.register_step_post_hook(lambda *_: seen.append(1))
+    before = bits(optimizer)["masters"]
+
+    optimizer.step()
+
+    assert seen == [1]
+    assert_same(before, bits(optimizer)["masters"])
+
+
 def test_hooks_on_the_wrapper_see_every_step():
     model = build()
     optimizer = wrap(model, FUSED["adamw"], options())

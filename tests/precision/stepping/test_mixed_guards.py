@@ -178,6 +178,19 @@ def test_wrong_kinds_of_arguments_are_refused_by_name():
         optimizer.load_state_dict(None)
 
 
+@pytest.mark.parametrize("loss", [None, 1.5])
+def test_a_loss_that_is_no_tensor_is_refused_and_begins_no_window(loss):
+    model = build()
+    optimizer = wrap(model)
+
+    for take in (optimizer.scale_loss, optimizer.backward):
+        with pytest.raises(InvalidArgument, match=r"^scale_loss: loss is .*, expected a tensor"):
+            take(loss)
+
+    train(model, optimizer, range(1))
+    assert optimizer.skipped_steps == 0
+
+
 def test_wrapping_twice_is_refused():
     optimizer = wrap(build())
 
@@ -337,3 +350,15 @@ def test_a_dropped_bad_loss_does_not_excuse_a_later_overflow():
 
     assert optimizer.step().reason is StepReason.OVERFLOW
     assert optimizer.loss_scale == 512.0
+
+
+def test_a_half_weight_that_is_trained_later_gets_its_upcast_as_master():
+    model = torch.nn.Sequential(torch.nn.Linear(1, 1, bias=False), torch.nn.Linear(1, 1, bias=False).bfloat16())
+    with torch.no_grad():
+        model[1].weight.fill_(1.0 + 2.0**-7)
+    optimizer = wrap(model, lambda _: torch.optim.SGD(model[0].parameters(), lr=0.1))
+
+    optimizer.add_param_group({"params": [model[1].weight]})
+
+    master = optimizer.master_weights["1.weight"]
+    assert (model[1].weight.dtype, master.dtype, master.item()) == (torch.float16, torch.float32, 1.0 + 2.0**-7)

@@ -132,6 +132,15 @@ def test_a_chain_far_longer_than_the_stack_is_deep_is_ordered():
     assert not graph.has_cycle()
 
 
+def test_layers_between_are_visited_once_however_many_paths_lead_through_them():
+    graph = DependencyGraph()
+    for index in range(60):  # more paths than anybody could walk
+        for layer in (f"a{index}", f"b{index}"):
+            graph.add_dependency(layer, [f"a{index + 1}", f"b{index + 1}"])
+
+    assert graph.restrict(["a0", "a60"]) == {"a0": {"a60"}, "a60": set()}
+
+
 edges = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=25)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from model_checkpoint.engine.common.info import path_of
 from model_checkpoint.engine.root.listing import read_any_manifest
-from model_checkpoint.manifest import Entry, JoinedManifest, Manifest, unpack
+from model_checkpoint.manifest import Entry, Manifest, unpack
 from model_checkpoint.options import CheckpointFormat
 from model_checkpoint.storage.contract.store import Store
 from model_checkpoint.tree.nodes.walk import MAPPINGS
@@ -130,7 +130,7 @@ def _shards(manifest: Manifest) -> tuple[ShardMetadata, ...]:
 
 def _tensors(manifest: Manifest) -> Iterator[tuple[int, TensorMetadata]]:
     """Every stored array or piece of one, with the number of its file."""
-    pieces = manifest.pieces if isinstance(manifest, JoinedManifest) else {}
+    pieces = manifest.pieces
     inner = {at for parts in pieces.values() for _, at in parts}
     for number, entry in enumerate(manifest.entries):
         if number in pieces:
