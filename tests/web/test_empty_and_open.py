@@ -1,7 +1,10 @@
 """Pages with nothing on them, and what opens above pages: people who cannot see or point can use them all."""
 
+import numpy as np
 import pytest
 from tests.web.conftest import serving
+
+import model_checkpoint as mc
 
 pytestmark = pytest.mark.slow
 
@@ -42,6 +45,18 @@ def test_every_page_of_an_empty_folder_says_what_to_do(tmp_path, visit, axe):
     assert not wrongs
 
 
+def test_a_path_without_a_place_to_break_stays_within_a_phone(tmp_path, visit):
+    root = tmp_path / ("long" * 40) / "run"
+    mc.save(root, {"w": np.zeros(4)}, step=1)
+    with serving([str(root)], tmp_path / "cache") as address:
+        visitor = visit(address).open("/runs").settle()
+        visitor.dress(360, "light")
+        for name in EMPTY:
+            visitor.go(f"/{name}").settle()
+
+            assert visitor.sideways() == 0, name
+
+
 def test_what_is_not_here_is_told_with_a_way_back(tmp_path, visit, axe):
     (tmp_path / "runs").mkdir()
     with serving([str(tmp_path / "runs")], tmp_path / "cache") as address:
@@ -77,6 +92,7 @@ def test_dialogs_menus_palette_and_trash_can_be_used_by_all(small, tmp_path, vis
         tab.locator("dialog.palette[open]").wait_for()
         wrongs += in_every_look(visitor, axe, "open-palette")
         tab.keyboard.press("Escape")
+        tab.locator("dialog").wait_for(state="detached")  # whose field would take the key
         tab.keyboard.press("?")
         tab.locator("dialog[open] kbd").first.wait_for()
         wrongs += in_every_look(visitor, axe, "open-help")

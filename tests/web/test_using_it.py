@@ -174,6 +174,7 @@ def test_the_keyboard_is_enough(served, big, visit):
     tab.keyboard.press("s")
     tab.wait_for_url(lambda url: "#/storage" in url)
     tab.keyboard.press("Control+k")
+    tab.locator("dialog.palette[open] input:focus").wait_for()
     tab.keyboard.type("real")
     tab.get_by_role("option", name="digits/real").wait_for()
     visitor.shoot("palette")

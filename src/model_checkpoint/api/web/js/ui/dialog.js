@@ -1,8 +1,8 @@
-import { html, useState, useEffect, useRef } from '../../vendor/preact-htm.js';
+import { html, useState, useLayoutEffect, useRef } from '../../vendor/preact-htm.js';
 
 export function Dialog({ title, onClose, children, actions, look = '' }) {
   const ref = useRef();
-  useEffect(() => ref.current.showModal(), []);
+  useLayoutEffect(() => ref.current.showModal(), []); // before the next key, which may be meant for its field
   const backdrop = (event) => event.target === ref.current && ref.current.close();
   return html`<dialog ref=${ref} class=${look} onClose=${onClose} onClick=${backdrop} aria-label=${title}>
     ${
