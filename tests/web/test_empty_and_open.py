@@ -1,10 +1,8 @@
 """Pages with nothing on them, and what opens above pages: people who cannot see or point can use them all."""
 
-import numpy as np
 import pytest
+from tests.ground.big_catalog import build_catalog
 from tests.web.conftest import serving
-
-import model_checkpoint as mc
 
 pytestmark = pytest.mark.slow
 
@@ -46,9 +44,8 @@ def test_every_page_of_an_empty_folder_says_what_to_do(tmp_path, visit, axe):
 
 
 def test_a_path_without_a_place_to_break_stays_within_a_phone(tmp_path, visit):
-    root = tmp_path / ("long" * 40) / "run"
-    mc.save(root, {"w": np.zeros(4)}, step=1)
-    with serving([str(root)], tmp_path / "cache") as address:
+    built = build_catalog(tmp_path / ("long" * 40), runs=2, checkpoints=20, points=600)
+    with serving([str(built.folder)], tmp_path / "cache") as address:
         visitor = visit(address).open("/runs").settle()
         visitor.dress(360, "light")
         for name in EMPTY:
