@@ -1,6 +1,7 @@
 """What changes is told as it does, once, and again to whoever was away."""
 
 import json
+import os
 import sqlite3
 import threading
 import time
@@ -94,6 +95,26 @@ def test_tags_and_notes_that_others_set_are_told(server, made):
         ("checkpoint", made.real),
     }
     assert {(one["type"], one["id"]) for one in second} == {("checkpoint", made.real), ("step", made.alive)}
+
+
+def test_a_commit_is_told_though_neither_time_nor_size_of_a_file_moved_with_it(server, made):
+    """A log is flushed before its rows can be seen: who looks in between has the new times and the old rows."""
+    files = [made.folder / "experiments.db", made.folder / "experiments.db-wal"]
+    with EnhancedDatabaseConnection(made.url) as connection:
+        connection.update_experiment(made.alive, notes="x" * 100_000)  # a log that has room for more
+        with sqlite3.connect(files[0]) as database:
+            database.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        database.close()
+        connection.heartbeat(made.alive, step=10**5)
+        start, before = place_of(server), [file.stat() for file in files]
+        connection.heartbeat(made.alive, step=10**6)
+        for file, stat in zip(files, before, strict=True):
+            assert file.stat().st_size == stat.st_size
+            os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+
+        told = told_since(server, start, 0.6)
+
+    assert told == [{"type": "step", "id": made.alive, "since": None}]
 
 
 def test_what_the_server_itself_does_is_told_at_once(server, made):

@@ -5,7 +5,6 @@ Shelves are looked at only while somebody listens, and at most a few times a sec
 
 from __future__ import annotations
 
-import os
 import secrets
 import time
 from collections import deque
@@ -15,6 +14,7 @@ from typing import Any, Literal
 
 from model_checkpoint import forks
 from model_checkpoint.api.library.shelves import Library, Shelf
+from model_checkpoint.api.live.file_version import FileVersion
 from model_checkpoint.database.opening.database_url import is_file, read_url
 from model_checkpoint.database.records import Experiment, RunPulse
 from model_checkpoint.tracking.reporting.vitals import RunState, judge_run
@@ -106,22 +106,32 @@ class ShelfWatch:
         self._library = library
         self._known: dict[int, Mapping[str, RunPulse]] = {}
         self._states: dict[int, Mapping[str, RunState]] = {}
-        self._stamps: dict[int, tuple[Any, ...]] = {}
+        self._files: dict[int, FileVersion] = {}
+        self._versions: dict[int, tuple[Any, ...]] = {}
 
     def look(self) -> list[Change]:
         """What changed; at the first look nothing, since nobody knows what was before."""
         return [change for shelf in self._library.shelves() for change in self._look_at(shelf)]
 
     def _look_at(self, shelf: Shelf) -> list[Change]:
-        place, stamp, found = id(shelf), _stamp(shelf), list[Change]()
-        if stamp is None or self._stamps.get(place) != stamp:  # else the files of the database are as they were
+        place, found = id(shelf), list[Change]()
+        version = self._version(shelf)  # before the rows: what comes between the two is looked at again
+        if version is None or self._versions.get(place) != version:  # else there is nothing new to be read
             now, before = shelf.connection.pulses(), self._known.get(place)
             if before is not None:
                 found.extend(_changes(before, now))
             self._known[place] = now
-            if stamp is not None:
-                self._stamps[place] = stamp
+            if version is not None:
+                self._versions[place] = version
         return [*found, *self._fallen_silent(shelf)]
+
+    def _version(self, shelf: Shelf) -> tuple[Any, ...] | None:
+        if id(shelf) not in self._files:
+            url = read_url(shelf.connection.database_url)
+            if not is_file(url):
+                return None
+            self._files[id(shelf)] = FileVersion(str(url.database))
+        return self._files[id(shelf)].read()
 
     def _fallen_silent(self, shelf: Shelf) -> list[Change]:
         """Runs that are judged otherwise than at the last look: silence writes nothing, so the clock has to tell."""
@@ -143,22 +153,6 @@ def _state(run: str, pulse: RunPulse, now: float) -> RunState:
         last_step_at=pulse.last_step_at,
     )
     return judge_run(row, now).state
-
-
-def _stamp(shelf: Shelf) -> tuple[Any, ...] | None:
-    """What a change of a SQLite file moves; None where there is no such file."""
-    url = read_url(shelf.connection.database_url)
-    if not is_file(url):
-        return None
-    stamps = []
-    for path in (str(url.database), f"{url.database}-wal"):
-        try:
-            stat = os.stat(path)
-        except OSError:
-            stamps.append((0, 0))
-        else:
-            stamps.append((stat.st_mtime_ns, stat.st_size))
-    return tuple(stamps)
 
 
 def _changes(before: Mapping[str, RunPulse], now: Mapping[str, RunPulse]) -> Iterator[Change]:

@@ -50,8 +50,9 @@ def opened_to_read(path: str) -> sqlite3.Connection:
 
 
 def _opened(path: str, mode: str) -> sqlite3.Connection:
-    """The driver begins nothing by itself."""
-    return sqlite3.connect(f"file:{quote(path)}?mode={mode}", uri=True, timeout=BUSY_SECONDS, isolation_level=None)
+    """The driver begins nothing by itself; threads that share it take turns."""
+    name = f"file:{quote(path)}?mode={mode}"
+    return sqlite3.connect(name, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
 
 
 class LocalFile:

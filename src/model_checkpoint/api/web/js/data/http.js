@@ -36,6 +36,9 @@ async function ask(path, options = {}) {
   throw await failure(response);
 }
 
+// A failure that says nothing of what was asked: the same question may have an answer a moment later.
+export const mayPass = (error) => ['offline', 'server', 'busy'].includes(error.kind);
+
 export const getJson = async (path, signal) => (await ask(path, { signal })).json();
 export const getBinary = async (path, signal) => (await ask(path, { signal })).arrayBuffer();
 export const getStream = (path, headers, signal) => ask(path, { headers, signal });

@@ -8,6 +8,7 @@ const LONGEST_WAIT = 15000;
 const HIDDEN_GRACE = 5000; // a glance at another tab does not cut the line
 
 export const line = cell({ state: 'connecting', since: Date.now() });
+export const isLive = () => line.get().state === 'live';
 const readers = new Set();
 let last = null;
 let stop = null;

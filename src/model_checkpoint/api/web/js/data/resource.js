@@ -2,11 +2,11 @@
 import { useState, useEffect, useRef, useCallback } from '../../vendor/preact-htm.js';
 import { useCell } from '../core/cell.js';
 import { denied } from './session.js';
-import { getJson } from './http.js';
-import { on } from './live.js';
+import { getJson, mayPass } from './http.js';
+import { isLive, on } from './live.js';
 
 const PAUSE = 400; // ms: events come in bursts, one question answers many
-const AGAIN = 1000; // ms between looks at a computation, should its event be lost
+const AGAIN = 1000; // ms between looks at a computation, should its event be lost, and before what failed is asked again
 
 export function useResource(path, { load = getJson, watch, pause } = {}) {
   const [state, set] = useState({ path, data: null, error: null, loading: true });
@@ -28,21 +28,30 @@ export function useResource(path, { load = getJson, watch, pause } = {}) {
   return { ...state, reload, patch };
 }
 
-// Calls `act` with the ids of what changed, each once; what it gives back is for the next time.
+async function attempt(act, ids, pause) {
+  try {
+    return { left: (await act(ids)) || [], wait: pause };
+  } catch (error) {
+    return { left: mayPass(error) ? ids : [], wait: AGAIN };
+  }
+}
+
+// Calls `act` with the ids of what changed, each once; what it gives back is for the next time, and so is all of it where
+// it failed by what may pass. A page whose line is cut asks for nothing until it is back.
 export function useChanged(watch, act, pause = PAUSE) {
   const latest = useRef();
   latest.current = { watch, act };
   useEffect(() => {
     const changed = new Set();
     let timer = null;
-    const soon = () => (timer ??= setTimeout(tell, pause));
+    const soon = (wait = pause) => (timer ??= setTimeout(tell, wait));
     async function tell() {
       const ids = [...changed];
       changed.clear();
-      const left = await latest.current.act(ids);
+      const { left, wait } = isLive() ? await attempt(latest.current.act, ids, pause) : { left: ids, wait: AGAIN };
       timer = null;
-      (left || []).forEach((id) => changed.add(id));
-      if (changed.size && !ended) soon();
+      left.forEach((id) => changed.add(id));
+      if (changed.size && !ended) soon(wait);
     }
     let ended = false;
     const stop = on((event) => {

@@ -1,10 +1,11 @@
 // Curves as buckets, one per pixel column: x, lowest, highest and last value in it, as raw numbers.
 import { useEffect, useRef, useState } from '../../vendor/preact-htm.js';
-import { getBinary, url } from './http.js';
+import { getBinary, mayPass, url } from './http.js';
 import { on } from './live.js';
 import { useResource } from './resource.js';
 
 const PAUSE = 300; // ms: events come in bursts
+const AGAIN = 1000; // ms before what failed is asked again
 const MAGIC = 'MCS1';
 
 export function parseSeries(buffer) {
@@ -87,6 +88,16 @@ export function useSeries(question) {
   useEffect(() => {
     const since = new Map(); // run -> first step that is new
     let timer = null;
+    const putDown = (run, from, wait = PAUSE) => {
+      const before = since.has(run) ? since.get(run) : from;
+      since.set(run, before == null || from == null ? null : Math.min(before, from));
+      timer ??= setTimeout(fetchThem, wait);
+    };
+    // What could not be asked for is asked for again, else the curve would have a gap.
+    const putBack = (run, from) => (error) => {
+      if (mayPass(error)) putDown(run, from, AGAIN);
+      return null;
+    };
     const fetchThem = async () => {
       timer = null;
       const { question: now, asked: first } = latest.current;
@@ -98,7 +109,7 @@ export function useSeries(question) {
         return;
       }
       for (const [run, from] of wanted) {
-        const came = await fetchTail(now, run, from).catch(() => null);
+        const came = await fetchTail(now, run, from).catch(putBack(run, from));
         if (came && latest.current.question.x === now.x)
           set(
             (old) =>
@@ -109,9 +120,7 @@ export function useSeries(question) {
     const stop = on((event) => {
       if (event.type === 'reconnected') latest.current.asked.reload();
       if (event.type !== 'points' || !latest.current.question.ids.includes(event.id)) return;
-      const before = since.has(event.id) ? since.get(event.id) : event.since;
-      since.set(event.id, before == null || event.since == null ? null : Math.min(before, event.since));
-      timer ??= setTimeout(fetchThem, PAUSE);
+      putDown(event.id, event.since);
     });
     return () => {
       clearTimeout(timer);

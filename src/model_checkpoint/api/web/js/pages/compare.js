@@ -167,12 +167,12 @@ export default function Compare() {
   const [wanted, setMetric] = useOption('m');
   const options = useChartOptions();
   const ids = useMemo(() => text.split(',').filter(Boolean).slice(0, AT_MOST), [text]);
-  const asked = useResource(ids.length ? ids.join(',') + ',' : null, { load: loadAll });
+  const asked = useResource(ids.length ? ids.join(',') + ',' : null, { load: loadAll, watch: (event) => event.type === 'reconnected' });
   useChanged(
     (event) => ids.includes(event.id),
     async (changed) => {
-      const fresh = await loadAll(changed.join(',')).catch(() => null);
-      const by = new Map(fresh?.runs.map((run) => [run.id, run]));
+      const fresh = await loadAll(changed.join(','));
+      const by = new Map(fresh.runs.map((run) => [run.id, run]));
       asked.patch((old) => ({ ...old, runs: old.runs.map((run) => by.get(run.id) || run) }));
     },
     1000,

@@ -86,8 +86,8 @@ function useLineage() {
     (event) => ABOUT_A_RUN.includes(event.type),
     async (ids) => {
       const some = ids.slice(0, AT_ONCE);
-      const fresh = await getJson(url('/api/lineage', { ids: some.join(',') })).catch(() => null);
-      if (fresh) tree.patch((old) => ({ ...old, nodes: grown(old.nodes, some, fresh.nodes) }));
+      const fresh = await getJson(url('/api/lineage', { ids: some.join(',') }));
+      tree.patch((old) => ({ ...old, nodes: grown(old.nodes, some, fresh.nodes) }));
       return ids.slice(AT_ONCE);
     },
     FRESH_EVERY,

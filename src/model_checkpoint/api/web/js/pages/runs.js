@@ -36,8 +36,8 @@ function useFreshRows(list, { q, sort }) {
     (event) => ABOUT_A_RUN.includes(event.type),
     async (ids) => {
       const some = ids.slice(0, AT_ONCE);
-      const fresh = await getJson(url('/api/runs', { ids: some.join(','), q, sort, limit: some.length })).catch(() => null);
-      if (fresh) list.putRows(some, fresh);
+      const fresh = await getJson(url('/api/runs', { ids: some.join(','), q, sort, limit: some.length }));
+      list.putRows(some, fresh);
       return ids.slice(AT_ONCE);
     },
     FRESH_EVERY,
