@@ -21,6 +21,7 @@ from model_checkpoint.engine.writing.slabs import ChunkRun, fill, finish_run, sl
 from model_checkpoint.errors import MemoryRefused
 from model_checkpoint.options import MIB
 from model_checkpoint.performance.available_memory import available_bytes
+from model_checkpoint.performance.copying import stream_copy
 from model_checkpoint.storage.contract.store import Buffering, Store
 
 _LEAST_SLABS = 4  # so many slabs at least, where memory is short: copying and writing shall overlap
@@ -82,10 +83,13 @@ def plan_budget(planned: SavePlan, wanted: int | None, *, threads: int) -> Budge
 
 
 def _fill(run: ChunkRun, slab: Bytes) -> None:
-    """Copy a run, little at a time: arrays that do not lie in order in host memory are copied twice."""
+    """Copy a run, little at a time: arrays that do not lie in order in host memory are copied twice.
+
+    Past the caches, for training waits for the copy, and nobody looks at it before they hold something else.
+    """
     for _, start, data in run.rooms(slab):
         for offset in range(0, len(data), _WINDOW):
-            fill(run.job, start + offset, data[offset : offset + _WINDOW])
+            fill(run.job, start + offset, data[offset : offset + _WINDOW], copy=stream_copy)
 
 
 class StagingQueue:

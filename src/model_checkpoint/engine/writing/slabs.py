@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -42,6 +42,8 @@ _TINY = MIB  # to start threads for so little takes longer than the work
 _SMALL = 1 << 16  # below this a plain slice copy beats a call that lets go of the GIL
 
 SLAB_POOL = SlabPool(most=SLABS_BYTES)
+
+Copy = Callable[[memoryview, memoryview], None]
 
 
 class ChunkCompressor(Protocol):
@@ -261,8 +263,13 @@ def _whole_source(job: FileJob, room: ChunkSlot) -> memoryview | None:
     return job.sources[tensor].window(room.start - starts[tensor], stop - starts[tensor])
 
 
-def fill(job: FileJob, start: int, data: Bytes) -> None:
-    """Copy the bytes of the file from ``start`` on into ``data``.
+def plain_copy(room: memoryview, data: memoryview) -> None:
+    """Copy through the processor's caches, where the bytes are wanted next."""
+    np.copyto(np.frombuffer(room, dtype=np.uint8), np.frombuffer(data, dtype=np.uint8))
+
+
+def fill(job: FileJob, start: int, data: Bytes, *, copy: Copy = plain_copy) -> None:
+    """Copy the bytes of the file from ``start`` on into ``data``; ``copy`` moves what is more than a few.
 
     It may be a part of a chunk, so that a source which must copy to show its bytes copies little at a time.
     """
@@ -277,7 +284,7 @@ def fill(job: FileJob, start: int, data: Bytes) -> None:
         if len(window) < _SMALL:
             view[lower - start : upper - start] = window
         else:
-            np.copyto(data[lower - start : upper - start], np.frombuffer(window, dtype=np.uint8))
+            copy(view[lower - start : upper - start], window)
 
 
 def _tensors(job: FileJob, first: int, stop: int) -> Iterator[int]:
