@@ -35,6 +35,8 @@ from model_checkpoint.storage.contract.store import Store
 log = logging.getLogger("model_checkpoint.save")
 
 Move = Callable[[list[FileJob]], None]
+# What a medium says that cannot take the bytes; a stage that others took away is not there.
+_OF_THE_MEDIUM = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
 class RankEnding:
@@ -160,7 +162,8 @@ class RankEnding:
         """What the others say came of the save, if they did not hear of rank 0 for too long."""
         if not isinstance(error, Exception):
             return None
-        return self._talk.given_up(soon=isinstance(error, StorageFailure))  # whoever took the stage away says why
+        taken = isinstance(error, StorageFailure) and error.errno not in _OF_THE_MEDIUM
+        return self._talk.given_up(soon=taken)  # whoever took the stage away says why
 
     def _as_others_tell(self, error: BaseException, over: Word | None) -> BaseException:
         """The error of a save that is not committed, as those tell it who have given this rank up."""
