@@ -152,7 +152,7 @@ def test_ranks_that_ask_for_different_steps_are_told_so(tmp_path):
     outcomes = on_ranks(2, lambda c: mc.save(tmp_path, {"a": 1}, step=c.rank, coordinator=c))
 
     assert [type(one) for one in outcomes] == [OptionInvalid] * 2
-    assert all("rank 1 saves with step=1, rank 0 with 0" in str(one) for one in outcomes)
+    assert all("rank 1 calls with step=1, rank 0 with 0" in str(one) for one in outcomes)
 
 
 def test_a_value_that_one_rank_cannot_save_is_raised_on_all_and_names_the_rank(tmp_path):

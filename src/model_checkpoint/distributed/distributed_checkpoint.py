@@ -22,7 +22,7 @@ from model_checkpoint.distributed.calling.limited_coordinator import LimitedCoor
 from model_checkpoint.distributed.calling.pending_call import Attend, PendingCall, Turns
 from model_checkpoint.distributed.moving.call_services import CallServices
 from model_checkpoint.distributed.moving.delete_call import DeleteCall
-from model_checkpoint.distributed.moving.load_call import LoadCall, require_prefix
+from model_checkpoint.distributed.moving.load_call import LoadCall
 from model_checkpoint.distributed.moving.save_call import SaveCall, parts_to_save
 from model_checkpoint.distributed.records.load_result import CheckpointLoadResult
 from model_checkpoint.distributed.retrying.fault_tolerance import FaultToleranceHandler
@@ -304,7 +304,6 @@ class DistributedCheckpoint:
 
         def work() -> CheckpointLoadResult:
             with self._turns.have(turn):
-                require_prefix(options)
                 return LoadCall(self._services, options, limit).run(model, optimizer)
 
         return self._within(limit, work, attend=attend)

@@ -186,7 +186,7 @@ def test_a_word_that_is_missing_is_asked_for_once_a_look(phone):
     assert phone.asked == [("check", "1/save-1/vote/1")]
 
 
-def test_what_comes_later_is_waited_for_and_what_is_there_not_asked_for_again(phone):
+def test_what_comes_later_is_waited_for_and_all_is_fetched_at_once(phone):
     ranks, keys = TorchCoordinator(), ["save-1/vote/0", "save-1/vote/1"]
     ranks.put(keys[0], b"at once")
     later = threading.Timer(0.05, lambda: ranks.put(keys[1], b"later"))
@@ -194,7 +194,44 @@ def test_what_comes_later_is_waited_for_and_what_is_there_not_asked_for_again(ph
 
     assert ranks.collect(keys, soon()) == {keys[0]: b"at once", keys[1]: b"later"}
     later.join()
-    assert phone.count("multi_get") == 2
+    assert phone.count("multi_get") == 1
+
+
+def test_of_many_missing_words_only_the_first_is_asked_for_until_the_last_look(phone):
+    ranks, keys = TorchCoordinator(), [f"save-1/vote/{rank}" for rank in range(1, 9)]
+    ranks.put(keys[-1], b"long since")
+    phone.asked.clear()
+
+    assert ranks.collect(keys, time.monotonic() + 0.05) == {keys[-1]: b"long since"}
+
+    checks = [key for what, key in phone.asked if what == "check"]
+    assert checks.count(f"1/{keys[0]}") == len(checks) - 7 > 2
+    assert [checks.count(f"1/{key}") for key in keys[1:]] == [1] * 7
+
+
+def test_words_that_are_all_there_take_three_round_trips_however_many_they_are(phone):
+    ranks, keys = TorchCoordinator(), [f"save-1/vote/{rank}" for rank in range(64)]
+    for key in keys:
+        ranks.put(key, b"there")
+    phone.asked.clear()
+
+    assert ranks.collect(keys, soon()).keys() == set(keys)
+    assert [what for what, _ in phone.asked] == ["check", "check", "multi_get"]
+
+
+def test_who_waits_for_a_word_lets_others_speak_meanwhile(phone):
+    ranks, heard = TorchCoordinator(patience=SOON), []
+    waiting = threading.Thread(target=lambda: heard.append(ranks.collect(["save-1/vote/0"], soon())))
+    waiting.start()
+
+    for number in range(3):
+        ranks.put(f"load-{number}/mine/0", b"another call")
+    assert TorchCoordinator().collect(["load-2/mine/0"], soon()) == {"load-2/mine/0": b"another call"}
+    assert (waiting.is_alive(), phone.count("set")) == (True, 3 + 1)  # and the group's own
+
+    ranks.put("save-1/vote/0", b"at last")
+    waiting.join(SOON)
+    assert heard == [{"save-1/vote/0": b"at last"}]
 
 
 def test_words_of_the_ninth_last_call_are_gone_from_the_store(phone):

@@ -79,12 +79,20 @@ def test_an_interrupt_stays_one_where_it_came_and_fails_the_others(odd):
     ] * 2
 
 
-def test_the_first_rank_that_says_otherwise_is_named():
-    words = [{"prefix": "a"}, {"prefix": "a"}, {"prefix": "b"}, {}]
+def test_all_ranks_that_say_otherwise_are_named_with_what_they_say():
+    words = [{"prefix": "a"}, {"prefix": "b"}, {"prefix": "a"}, {"prefix": "b"}, {}]
 
-    assert require_same(words[:2], "prefix", "runs") == "a"
-    with pytest.raises(OptionInvalid, match=r"^rank 2 calls with prefix='b', rank 0 with 'a'"):
+    assert require_same([words[0], words[2]], "prefix", "runs") == "a"
+    named = r"^rank 1, 3 calls with prefix='b', rank 4 calls with prefix=None, rank 0, 2 with 'a'\. Every rank must"
+    with pytest.raises(OptionInvalid, match=named):
         require_same(words, "prefix", "runs")
+
+
+def test_long_values_that_differ_at_their_end_are_told_apart_and_told_in_short():
+    words = [{"parts": ["x" * 300]}, {"parts": ["x" * 300 + "y"]}]
+
+    with pytest.raises(OptionInvalid, match=r"^rank 1 calls with parts=\['x{198}\.\.\., rank 0 with \['x{198}\.\.\.\."):
+        require_same(words, "parts", "runs")
 
 
 # --- errors as words -------------------------------------------------------------------------------------------------

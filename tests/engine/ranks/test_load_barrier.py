@@ -18,7 +18,7 @@ def topics(ranks):
 def test_who_has_given_rank_0_up_does_not_wait_for_its_last_word(talk):
     follow, ranks = talk(rank=1)
 
-    LoadBarrier(follow, 0).end(RankLost("rank 0 is gone", ranks=[0]))
+    LoadBarrier(follow, 0, "runs").end(RankLost("rank 0 is gone", ranks=[0]))
 
     assert (ranks.now, topics(ranks)) == (0.0, ["ready0", "done0"])
 
@@ -28,7 +28,7 @@ def test_who_heard_of_another_that_is_lost_raises_what_rank_0_says_in_the_end(ta
     first = RankLost("first heard", ranks=[2])
 
     with pytest.raises(RankLost, match=r"^rank 2 is gone$") as raised:
-        LoadBarrier(follow, 0).end(first)
+        LoadBarrier(follow, 0, "runs").end(first)
 
     assert raised.value.__cause__ is first
 
@@ -40,7 +40,7 @@ def test_who_leaves_says_so_wherever_rank_0_may_wait_for_it(talk, exchange, aske
     words = [(0.0, "go0", 0, word(partners={"exchange": exchange, "machines": []}, nested=[]))]
     words += [(0.0, "all-want0.0", 0, word(want={"all": {}}))]
     follow, ranks = talk(*words, rank=1)
-    barrier = LoadBarrier(follow, 0)
+    barrier = LoadBarrier(follow, 0, "runs")
     barrier.ready("attempt", {}, 0)
     for _ in range(asked):
         barrier._partners._agree({})
@@ -56,7 +56,7 @@ def test_bytes_that_arrive_are_a_sign_of_life(talk):
     event, heard = Progress(operation="loading", done=5, total=9, seconds=0.0), []
 
     with follow:
-        LoadBarrier(follow, 0).both(heard.append)(event)
+        LoadBarrier(follow, 0, "runs").both(heard.append)(event)
         beats_until(ranks, lambda beats: beats[-1:] == ["5.0"])
 
     assert heard == [event]

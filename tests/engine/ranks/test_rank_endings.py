@@ -13,7 +13,7 @@ from model_checkpoint.errors import DurabilityUnknown, PartlyLoaded, RankFailed,
 from model_checkpoint.storage.local.store import LocalStore
 from model_checkpoint.storage.memory import InMemoryStore
 
-FOLLOWER = {"save": ["hello", "detail", "create", "flush", "vote", "vote said"], "load": ["ready0", "done0"]}
+FOLLOWER = {"save": ["hello", "detail", "create", "flush", "vote", "vote said"], "load": ["hello", "ready0", "done0"]}
 LEADER = {
     "save": ["open", "open said", "pooled", "create", "publish", "published", "verdict"],
     "load": ["open0", "go0", "end0"],

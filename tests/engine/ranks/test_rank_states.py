@@ -171,7 +171,7 @@ def test_ranks_that_ask_for_something_else_are_named(root, key, first, other):
     outcomes = on_ranks(3, save)
 
     assert [type(one) for one in outcomes] == [OptionInvalid] * 3
-    assert all(str(one).startswith(f"rank 2 saves with {key}=") for one in outcomes)
+    assert all(str(one).startswith(f"rank 2 calls with {key}=") for one in outcomes)
     assert not InMemoryStore(root).exists()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from enum import Enum
 from typing import Any, Literal
 
 from model_checkpoint.errors import OptionInvalid
@@ -13,6 +14,9 @@ from model_checkpoint.options import CheckpointFormat, CompressionLevel
 Duration = float | timedelta
 
 STRATEGIES = ("parallel", "simple")
+
+_SAVED = ("include_optimizer", "include_rng_state")
+_LOADED = ("load_optimizer", "load_rng_state", "skip_validation", "strict_mode")
 
 
 def as_seconds(duration: Duration, name: str) -> float:
@@ -33,6 +37,13 @@ def _check_flags(options: object, *names: str) -> None:
         value = getattr(options, name)
         if not isinstance(value, bool):
             raise OptionInvalid(f"{name}={value!r}: expected True or False. Nothing was done.")
+
+
+def _said(options: object, *names: str) -> dict[str, Any]:
+    """Options as plain data; what is none of those they can be is as it prints, and refused where it is used."""
+    values = {name: getattr(options, name) for name in names}
+    told = {name: value.value if isinstance(value, Enum) else value for name, value in values.items()}
+    return {name: value if isinstance(value, (str, bool, type(None))) else repr(value) for name, value in told.items()}
 
 
 def _check_prefix(prefix: object) -> None:
@@ -69,9 +80,14 @@ class SaveOptions:
     custom_metadata: Mapping[str, Any] = field(default_factory=dict)
     overwrite: bool | Literal["damaged"] = False
 
+    @property
+    def common(self) -> dict[str, Any]:
+        """What every rank must ask for alike; metadata are those of rank 0, and each may wait as long as it likes."""
+        return _said(self, "checkpoint_prefix", "format", "compression_level", *_SAVED, "overwrite")
+
     def __post_init__(self) -> None:
         _check_prefix(self.checkpoint_prefix)
-        _check_flags(self, "include_optimizer", "include_rng_state")
+        _check_flags(self, *_SAVED)
         if self.timeout is not None:
             as_seconds(self.timeout, "timeout")
 
@@ -107,9 +123,14 @@ class LoadOptions:
     strict_mode: bool = True
     per_rank: int | Callable[[int], int] | None = None
 
+    @property
+    def common(self) -> dict[str, Any]:
+        """What every rank must ask for alike; whose values it takes, and how long it waits, is for each to say."""
+        return _said(self, "checkpoint_prefix", "resharding_strategy", *_LOADED)
+
     def __post_init__(self) -> None:
         _check_prefix(self.checkpoint_prefix)
-        _check_flags(self, "load_optimizer", "load_rng_state", "skip_validation", "strict_mode")
+        _check_flags(self, *_LOADED)
         if self.resharding_strategy not in STRATEGIES:
             raise OptionInvalid(
                 f"resharding_strategy={self.resharding_strategy!r}: expected {' or '.join(map(repr, STRATEGIES))}. "

@@ -46,6 +46,7 @@ class BoundedCalls:
         self._work: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._guard, self._busy = forks.lock(), forks.lock()
+        self._ended = False
 
     def run(self, call: Callable[[], T], *, seconds: float) -> T:
         """Return what ``call`` returns, or raise what it raises, or :class:`NoAnswer` after ``seconds``."""
@@ -68,6 +69,11 @@ class BoundedCalls:
         made: T = value
         return made
 
+    @property
+    def wanted(self) -> bool:
+        """Whether the call under way keeps another one waiting, or the end of the program."""
+        return self._ended or not self._work.empty()
+
     def _leave_behind(self) -> None:
         """The next call gets a thread of its own; the old one ends when, and if, its call does."""
         with self._guard:
@@ -79,6 +85,7 @@ class BoundedCalls:
 
     def end(self, until: float) -> None:
         """Wait for the call under way, if there is one, and let no other begin."""
+        self._ended = True
         self._busy.acquire(timeout=max(0.0, until - time.monotonic()))
 
 

@@ -28,6 +28,7 @@ from model_checkpoint.errors import OptionInvalid
 T = TypeVar("T")
 
 _CALL_SECONDS = 5.0  # what a living host answers within, however busy
+_NAP = 0.0005  # seconds between the first two looks
 _CONNECT_SECONDS = 30.0  # for both connections of a group, which are there before anybody's silence is counted
 
 
@@ -83,19 +84,17 @@ class TorchCoordinator(RankedCoordinator):
 
     def collect(self, keys: Sequence[str], until: float) -> dict[str, bytes]:
         """Read keys of the group's store until all are there."""
-        line = self._post.line_of(keys[0] if keys else "")
-        found: dict[str, bytes] = {}
-        end, nap = max(until, time.monotonic()) + self._look_seconds, 0.0005
+        line, world = self._post.line_of(keys[0] if keys else ""), self._world_size
+        end, nap = max(until, time.monotonic()) + self._look_seconds, _NAP
         try:
             while True:
-                left = [key for key in keys if key not in found]
-                found |= line.run(partial(_read, keys=left), end - time.monotonic())
-                if len(found) == len(keys) or time.monotonic() >= until:
+                found = line.run(lambda store: _awaited(store, keys, until, world, line), end - time.monotonic())
+                if found is not None:
                     return found
-                nap = pause(nap, until, self._world_size)
+                nap = pause(nap, until, world)  # others use the line meanwhile
         except (NoAnswer, RuntimeError):
             pause(min(1.0, max(0.0, until - time.monotonic())), until)  # a dead host answers at once: ask it less often
-            return found
+            return {}
 
     def _send_around(self, buffers: Sequence[memoryview]) -> None:
         """Fill the buffers of all other ranks; a rank that is gone fails it well before the patience is over."""
@@ -125,9 +124,25 @@ def _broadcast_all(group: Any, seconds: float, buffers: Sequence[memoryview]) ->
         one.wait(timeout)
 
 
-def _read(store: Any, keys: Sequence[str]) -> dict[str, bytes]:
-    there = keys if store.check(list(keys)) else [key for key in keys if len(keys) > 1 and store.check([key])]
-    return dict(zip(there, store.multi_get(list(there)), strict=True)) if there else {}
+def _awaited(store: Any, keys: Sequence[str], until: float, world_size: int, line: _Line) -> dict[str, bytes] | None:
+    """What there is of ``keys`` when all are there, or at ``until``; None as soon as others want the line.
+
+    Before that only the first that is missing is asked for: all are there no sooner than it is, and to look for each
+    takes as many round trips as there are ranks, every time.
+    """
+    there, left, nap = list[str](), list(keys), _NAP
+    while left:
+        if store.check(left[:1]):
+            some = 1 if len(left) > 1 and not store.check(left) else len(left)
+            there, left = there + left[:some], left[some:]
+        elif time.monotonic() >= until:
+            there += [key for key in left[1:] if store.check([key])]
+            break
+        elif line.wanted:
+            return None
+        else:
+            nap = pause(nap, until, world_size)
+    return dict(zip(there, store.multi_get(there), strict=True)) if there else {}
 
 
 class _GroupPost:
@@ -179,6 +194,11 @@ class _Line:
         self._connect = connect
         self._store: Any = None
         self._calls = BoundedCalls("store")
+
+    @property
+    def wanted(self) -> bool:
+        """Whether a call waits for the one under way, which should not go on for long then."""
+        return self._calls.wanted
 
     def run(self, call: Callable[[Any], T], seconds: float) -> T:
         def connected() -> T:

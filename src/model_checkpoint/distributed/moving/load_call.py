@@ -25,7 +25,7 @@ from model_checkpoint.distributed.records.load_result import CheckpointLoadResul
 from model_checkpoint.distributed.validating.checkers import told_to
 from model_checkpoint.distributed.validating.checkpoint_validator import COMPATIBILITY
 from model_checkpoint.distributed.validating.validation_result import ValidationResult
-from model_checkpoint.engine.ranks.rank_agreement import agree, agree_at_work, require_same
+from model_checkpoint.engine.ranks.rank_agreement import agree, agree_at_work, require_same, require_same_options
 from model_checkpoint.engine.ranks.words import Word
 from model_checkpoint.engine.root.listing import read_any_manifest
 from model_checkpoint.errors import (
@@ -47,16 +47,6 @@ _RAISED: dict[ExceptionType, type[CheckpointException]] = {
 }
 
 
-def require_prefix(options: LoadOptions) -> str:
-    """The prefix to load; raise if there is none."""
-    if not options.checkpoint_prefix:
-        raise OptionInvalid(
-            "load needs LoadOptions(checkpoint_prefix=...), the name of a checkpoint; list_checkpoints() tells which "
-            "there are. Nothing was done."
-        )
-    return options.checkpoint_prefix
-
-
 @dataclass(slots=True)
 class LoadCall:
     """One load; ``said`` is what was left out or let through."""
@@ -68,12 +58,13 @@ class LoadCall:
 
     def run(self, model: Any, optimizer: Any) -> CheckpointLoadResult:
         """Load together with all other ranks."""
-        services, prefix = self.services, require_prefix(self.options)
+        services, prefix = self.services, self.options.checkpoint_prefix or ""
         with told_failures(
-            "load", lambda: services.where(prefix), ExceptionType.LOAD_FAILED, services.logger, limit=self.limit
+            "load", lambda: services.where(prefix or None), ExceptionType.LOAD_FAILED, services.logger, limit=self.limit
         ):
-            services.say("Loading checkpoint", prefix)
             ranks = LimitedCoordinator(services.coordinator, self.limit)
+            agree(ranks, "options", self._asked, self._same)
+            services.say("Loading checkpoint", prefix)
             metadata, parts = self._examined(ranks, prefix, model, optimizer)
             resharded = metadata.world_size != ranks.world_size
             into: dict[str, Any] = {part.name: part.filled for part in parts}
@@ -104,6 +95,20 @@ class LoadCall:
             warnings=tuple(self.said),
         )
 
+    def _asked(self) -> Word:
+        self.limit.check()
+        if not self.options.checkpoint_prefix:
+            raise OptionInvalid(
+                "load needs LoadOptions(checkpoint_prefix=...), the name of a checkpoint; list_checkpoints() tells "
+                "which there are. Nothing was done.",
+                self.services.where(None),
+            )
+        return {"options": self.options.common}
+
+    def _same(self, words: list[Word]) -> Word:
+        require_same_options(words, self.services.store.url)
+        return {}
+
     def _examined(
         self, ranks: LimitedCoordinator, prefix: str, model: Any, optimizer: Any
     ) -> tuple[CheckpointMetadata, Sequence[LivePart]]:
@@ -119,10 +124,10 @@ class LoadCall:
             manifest = read_any_manifest(store, prefix)
             metadata = describe_manifest(manifest, self.services.where(prefix))
             found.append((metadata, self._parts(metadata, manifest.tree, model, optimizer)))
-            return {"id": manifest.id, "prefix": prefix, "warnings": valid}
+            return {"root": store.url, "id": manifest.id, "warnings": valid}
 
         def merge(words: list[Word]) -> Word:
-            for key in ("prefix", "id"):
+            for key in ("root", "id") if len({word["id"] for word in words}) > 1 else ():
                 require_same(words, key, self.services.store.url)
             return {"warnings": list(dict.fromkeys(text for word in words for text in word["warnings"]))}
 

@@ -16,7 +16,7 @@ from model_checkpoint.distributed.moving.checkpoint_coordinator import Checkpoin
 from model_checkpoint.distributed.moving.live_parts import state_to_save
 from model_checkpoint.distributed.moving.prefixes import default_prefix
 from model_checkpoint.distributed.storing.limited_calls import limited
-from model_checkpoint.engine.ranks.rank_agreement import agree, require_same
+from model_checkpoint.engine.ranks.rank_agreement import agree, require_same_options
 from model_checkpoint.engine.ranks.words import Word
 from model_checkpoint.errors import CheckpointException, ExceptionType, OptionInvalid
 from model_checkpoint.tree import rng_state
@@ -101,11 +101,11 @@ class SaveCall:
 
         def mine() -> Word:
             self.limit.check()
-            return {"checkpoint_prefix": self.options.checkpoint_prefix}
+            return {"options": self.options.common}
 
         def choose(words: list[Word]) -> Word:
-            given = require_same(words, "checkpoint_prefix", self.services.store.url)
-            return {"prefix": given or default_prefix(self.services.store)}
+            require_same_options(words, self.services.store.url)
+            return {"prefix": self.options.checkpoint_prefix or default_prefix(self.services.store)}
 
         return str(agree(ranks, "prefix", mine, choose)["prefix"])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +13,13 @@ from model_checkpoint.engine.ranks.error_records import retold, told
 from model_checkpoint.engine.ranks.words import Word
 from model_checkpoint.errors import CheckpointException, OptionInvalid, RankLost
 from model_checkpoint.events import Emit
+from model_checkpoint.name_lists import some_of
 
 log = logging.getLogger("model_checkpoint.ranks")
 
 Decide = Callable[[list[Word]], Word]
+
+_LONGEST_VALUE = 200  # characters of what a rank calls with
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,19 +134,53 @@ def _was_done(talk: Conversation, deed: Deed) -> bool:
         raise
 
 
-def require_same(words: list[Word], key: str, where: str) -> Any:
+def excused(talk: Conversation, error: BaseException, *, said: str, heard: str) -> BaseException:
+    """Tell the others why this rank does not even begin, where they wait for it; return what all of them raise."""
+    if talk.leads:
+        return talk.fail(heard, error)
+    talk.say_error(said, error)
+    if not isinstance(error, Exception):
+        return error
+    try:
+        talk.hear_leader(heard)
+    except CheckpointException as told_by_all:
+        return told_by_all
+    return error
+
+
+def require_same(words: Sequence[Word], key: str, where: str) -> Any:
     """What all ranks say under ``key``; raise if they do not say the same.
 
     Example:
         >>> require_same([{"prefix": "a"}, {"prefix": "a"}], "prefix", "runs/a")
         'a'
     """
-    first = words[0].get(key)
-    for rank, word in enumerate(words):
-        if word.get(key) != first:
-            raise OptionInvalid(
-                f"rank {rank} calls with {key}={word.get(key)!r}, rank 0 with {first!r}. Every rank must make the "
-                "same call. Nothing was done.",
-                where,
-            )
-    return first
+    said = [word.get(key) for word in words]
+    if all(value == said[0] for value in said):
+        return said[0]
+    ranks: dict[str, list[int]] = {}
+    for rank, value in enumerate(said):
+        ranks.setdefault(repr(value), []).append(rank)
+    first, *others = [(some_of(some), _short(text)) for text, some in ranks.items()]
+    odd = ", ".join(f"rank {some} calls with {key}={text}" for some, text in others)
+    raise OptionInvalid(
+        f"{odd}, rank {first[0]} with {first[1]}. Every rank must make the same call. Nothing was done.", where
+    )
+
+
+def require_same_options(words: Sequence[Word], where: str) -> None:
+    """Raise if ranks ask for anything else under ``options``."""
+    asked = [word["options"] for word in words]
+    for key in dict.fromkeys(key for one in asked for key in one):
+        require_same(asked, key, where)
+
+
+def other_root(mine: str, of_rank_zero: str) -> str:
+    """What to say, of a rank that does not see what rank 0 does, about the roots they were given; often the reason."""
+    if mine == of_rank_zero:
+        return ""
+    return f" Rank 0 calls with root={of_rank_zero!r}, this rank with {mine!r}."
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}..."

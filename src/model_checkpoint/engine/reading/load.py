@@ -72,6 +72,22 @@ class LoadRequest:
     whole: bool = False  # whether stored pieces are read as a whole where only a part is wanted
     barrier: LoadBarrier | None = None  # how this rank and the others go on together, if there are others
 
+    @property
+    def common(self) -> dict[str, Any]:
+        """What every rank must ask for alike; device, classes, live objects and whose values it takes are its own."""
+        renamed = sorted(self.rename.items()) if isinstance(self.rename, Mapping) else self.rename and "a function"
+        return {
+            "parts": self.parts if self.parts is None or isinstance(self.parts, str) else sorted({*self.parts}),
+            "framework": self.framework,
+            "mmap": self.mmap,
+            "verify": self.verify.value,
+            "strict": self.strict,
+            "rename": [list(pair) for pair in renamed] if isinstance(renamed, list) else renamed,
+            "atomic": self.atomic,
+            "cast": self.cast,
+            "reshard": "simple" if self.whole else "parallel",
+        }
+
 
 def load(
     root: Reference,

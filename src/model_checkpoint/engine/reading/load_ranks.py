@@ -7,16 +7,18 @@ only when all are does the first byte of any of them change. What goes wrong aft
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from model_checkpoint.coordination import Coordinator
 from model_checkpoint.engine.common.info import path_of
+from model_checkpoint.engine.common.option_checks import as_step
 from model_checkpoint.engine.ranks.conversation import Conversation, Touched, as_told, program_places
 from model_checkpoint.engine.ranks.error_records import changed_here
 from model_checkpoint.engine.ranks.layout_inference import agreed
+from model_checkpoint.engine.ranks.rank_agreement import excused, other_root, require_same, require_same_options
 from model_checkpoint.engine.ranks.words import Word
 from model_checkpoint.engine.reading.chunks.chunk_partners import ChunkPartners, find_partners
 from model_checkpoint.engine.reading.chunks.chunk_reader import ChunkReader
@@ -65,8 +67,8 @@ def rank_view(coordinator: Coordinator | None, per_rank: PerRank, parts: str | S
 class LoadBarrier:
     """Where the ranks of one try to load wait for each other."""
 
-    def __init__(self, talk: Conversation, turn: int) -> None:
-        self._talk, self.turn = talk, turn
+    def __init__(self, talk: Conversation, turn: int, root: str) -> None:
+        self._talk, self.turn, self._root = talk, turn, root
         self._partners = ChunkPartners(talk, turn)
         self.touched: Touched = lambda: ((), ())  # what this rank has changed so far
 
@@ -82,10 +84,16 @@ class LoadBarrier:
     def ready(self, attempt: str, odd: dict[str, list[str]], nbytes: int) -> Sequence[str]:
         """Wait until every rank is ready to change its state; return which layouts are read as FSDP2 cuts."""
         talk, topic = self._talk, f"ready{self.turn}"
-        word: Word = {"attempt": attempt, "misfits": odd, "partner": self._partners.offer(nbytes)}
+        word: Word = {
+            "root": self._root,
+            "attempt": attempt,
+            "misfits": odd,
+            "partner": self._partners.offer(nbytes),
+        }
         if talk.leads:
             words = talk.hear_all(topic, word)
             if len({one["attempt"] for one in words}) > 1:
+                require_same(words, "root", self._root)
                 raise WrongReference("the checkpoint was replaced while the ranks were opening it. Load again.")
             go: Word = {"nested": agreed(words), "partners": find_partners([one["partner"] for one in words])}
             talk.require_heard()
@@ -166,28 +174,31 @@ def load_on_ranks(
     with Conversation(coordinator, "load") as talk:
         try:
             request = make_request()
-            store, choices = choose(root, **choice) if talk.leads else (resolve(root, **choice)[0], ())
-        except BaseException as error:
+            store, wanted = resolve(root, **choice)
+            hello: Word = {"options": _told_options({**wanted, "fallback": fallback, **request.common})}
             if talk.leads:
-                raise talk.fail("open0", error) from error
-            if not isinstance(error, Exception):  # an interrupt: the others hear of it, and are not waited for
-                talk.say_error("ready0", error)
-                raise
-            return _Tries(talk, (), fallback=fallback, where=str, load=_refusing(error)).run()
+                require_same_options(talk.hear_all("hello", hello), store.url)
+                choices = choose(store, **wanted)[1]
+            else:
+                talk.say("hello", hello)
+                choices = ()
+        except BaseException as error:
+            raise excused(talk, error, said="hello", heard="open0") from error
 
         def load_one(name: str, barrier: LoadBarrier) -> tuple[Any, LoadReport]:
-            return load(store, choices[barrier.turn] if talk.leads else _seen(store, name), request, barrier)
+            found = choices[barrier.turn] if talk.leads else _seen(store, name, tries.root_of_leader)
+            return load(store, found, request, barrier)
 
-        return _Tries(talk, choices, fallback=fallback, where=lambda name: path_of(store, name), load=load_one).run()
+        tries = _Tries(talk, choices, fallback=fallback, store=store, load=load_one)
+        return tries.run()
 
 
-def _refusing(error: Exception) -> TryOne:
-    """What a rank does that cannot even ask: it goes along, so that it raises what all others raise."""
-
-    def refuse(name: str, barrier: LoadBarrier) -> tuple[Any, LoadReport]:
-        raise error
-
-    return refuse
+def _told_options(options: Mapping[str, Any]) -> Word:
+    """Options as others can be told; what no rank can use is as it prints, and refused where it is used."""
+    step = options["step"]
+    said = {**options, "step": step if step is None else as_step(step)}
+    plain = (str, int, list, type(None))
+    return {key: value if isinstance(value, plain) else repr(value) for key, value in said.items()}
 
 
 class _Tries:
@@ -199,11 +210,12 @@ class _Tries:
         choices: Sequence[ListedCheckpoint],
         *,
         fallback: bool,
-        where: Callable[[str], str],
+        store: Store,
         load: TryOne,
     ) -> None:
         self._talk, self._choices = talk, choices
-        self._fallback, self._where, self._load = fallback, where, load
+        self._fallback, self._store, self._load = fallback, store, load
+        self.root_of_leader = store.url
         self._replaced: set[str] = set()  # of the live objects of this rank, by all tries that failed
         self._partial: set[str] = set()
 
@@ -226,8 +238,8 @@ class _Tries:
             except _PASSED_OVER as error:
                 if not self._fallback or not self._has_next(turn):
                     raise
-                log.warning("%s: not usable: %s", self._where(name), error)
-                passed.append((self._where(name), f"{type(error).__name__}: {error}"))
+                log.warning("%s: not usable: %s", path_of(self._store, name), error)
+                passed.append((path_of(self._store, name), f"{type(error).__name__}: {error}"))
                 turn += 1
                 continue
             return state, replace(told, passed_over=(*told.passed_over, *passed))
@@ -247,16 +259,18 @@ class _Tries:
         """The name of the checkpoint to try; rank 0 says it."""
         topic = f"open{turn}"
         if not self._talk.leads:
-            return str(self._talk.hear_leader(topic)["name"])
+            opened = self._talk.hear_leader(topic)
+            self.root_of_leader = str(opened["root"])
+            return str(opened["name"])
         try:
             name = self._choices[turn].name
-            self._talk.say(topic, {"name": name})
+            self._talk.say(topic, {"name": name, "root": self._store.url})
         except BaseException as error:
             raise self._talk.fail(topic, error) from error
         return name
 
     def _try(self, name: str, turn: int) -> tuple[Any, LoadReport]:
-        barrier = LoadBarrier(self._talk, turn)
+        barrier = LoadBarrier(self._talk, turn, self._store.url)
         try:
             try:
                 loaded = self._load(name, barrier)
@@ -291,14 +305,15 @@ class _Tries:
         self._partial |= {*partial}
 
 
-def _seen(store: Store, name: str) -> ListedCheckpoint:
+def _seen(store: Store, name: str, root_of_leader: str) -> ListedCheckpoint:
     """What this rank sees of the checkpoint that rank 0 has named."""
-    return read_listed(store, name) or ListedCheckpoint(name, None, _not_seen(path_of(store, name)))
-
-
-def _not_seen(where: str) -> RankFailed:
-    return RankFailed(
+    found = read_listed(store, name)
+    if found is not None:
+        return found
+    where = path_of(store, name)
+    missing = RankFailed(
         f"{where}: rank 0 loads this checkpoint, but it is not there on this rank. Choose a root on a file system that "
-        "all machines share.",
+        f"all machines share.{other_root(store.url, root_of_leader)}",
         where,
     )
+    return ListedCheckpoint(name, None, missing)

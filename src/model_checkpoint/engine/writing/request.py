@@ -39,6 +39,7 @@ class SaveRequest:
     parity: str = ""  # scheme of the parity files to be made behind it
     mirror: Store | None = None  # the second root it is to be copied to
     rank: int = 0  # which of many ranks asks
+    given_id: str = ""  # the id, if it was not made here
     stem: str = ""  # what the names of its data files begin with, instead of the rank
 
 
@@ -84,6 +85,7 @@ def request_save(
         incremental=incremental,
         limits=LayoutLimits(file_bytes=ReuseLimits().file_bytes) if incremental else LayoutLimits(),
         parity=parity or "",
+        given_id=id or "",
         mirror=None if mirror is None else open_store(mirror),
     )
 

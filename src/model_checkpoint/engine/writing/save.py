@@ -150,6 +150,7 @@ def rank_request(store: Store, request: Callable[[], SaveRequest], overwrite: Ov
     """What one of many ranks asks for."""
     return RankRequest(
         request=request,
+        overwrite=overwrite,
         may_replace=lambda order: _may_replace(store, order, overwrite),
         obsolete=lambda taken: _replaced_files(store, taken),
     )

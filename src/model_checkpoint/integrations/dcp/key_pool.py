@@ -14,7 +14,7 @@ import xxhash
 
 from model_checkpoint.coordination import Coordinator
 from model_checkpoint.engine.ranks.conversation import Conversation
-from model_checkpoint.errors import CheckpointException
+from model_checkpoint.engine.ranks.rank_agreement import excused
 from model_checkpoint.integrations.dcp.plan_items import HeldItems, SplitTensor
 from model_checkpoint.tree.arrays.torch_arrays import torch_dtype
 
@@ -32,7 +32,7 @@ def pool_keys(coordinator: Coordinator, find: Callable[[], HeldItems]) -> tuple[
             split = {fqn: _told(one) for fqn, one in mine.split.items()}
             digest = xxhash.xxh3_128_hexdigest(msgspec.json.encode(split))
         except BaseException as error:
-            raise _excused(talk, error) from error
+            raise excused(talk, error, said="digest", heard="same") from error
         if talk.leads:
             every = _lead(talk, split, digest)
         else:
@@ -70,15 +70,3 @@ def _told(one: SplitTensor) -> list[Any]:
 def _elsewhere(told: list[Any]) -> SplitTensor:
     path, dtype, shape = told
     return SplitTensor(tuple(path), torch_dtype(dtype), tuple(shape), ())
-
-
-def _excused(talk: Conversation, error: BaseException) -> BaseException:
-    """Tell the others why this rank has nothing to tell; return what to raise."""
-    if talk.leads:
-        return talk.fail("same", error)
-    talk.say_error("digest", error)
-    try:
-        talk.hear_leader("same")
-    except CheckpointException as told:
-        return told
-    return error

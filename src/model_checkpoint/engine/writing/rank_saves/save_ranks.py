@@ -35,6 +35,7 @@ from model_checkpoint.engine.ranks.pooling import (
     rank_state,
     settled,
 )
+from model_checkpoint.engine.ranks.rank_agreement import excused, other_root, require_same_options
 from model_checkpoint.engine.ranks.structure import ArraySign, structure_of
 from model_checkpoint.engine.ranks.words import Word
 from model_checkpoint.engine.root.recover import recover_once
@@ -45,7 +46,7 @@ from model_checkpoint.engine.writing.rank_saves.rank_plan import RankPlan, plan_
 from model_checkpoint.engine.writing.request import SaveRequest, refuse_own_mirror
 from model_checkpoint.engine.writing.save_plan import KeptFiles, SavePlan, plan_flat, repeat_plan
 from model_checkpoint.engine.writing.slabs import FileJob, write_files
-from model_checkpoint.errors import BackgroundSaveFailed, CheckpointException, OptionInvalid
+from model_checkpoint.errors import BackgroundSaveFailed, CheckpointException, OptionInvalid, RootNotShared
 from model_checkpoint.events import Emit
 from model_checkpoint.manifest import Layout
 from model_checkpoint.options import CheckpointFormat, CompressionLevel
@@ -57,6 +58,8 @@ from model_checkpoint.storage.contract.store import Store
 
 log = logging.getLogger("model_checkpoint.save")
 
+_BEGINNING = {"said": "hello", "heard": "open"}
+
 Move = Callable[[list[FileJob]], None]  # brings every byte of the files to the medium and seals them
 Enter = Callable[[Busy], bool]  # waits for earlier saves of this process as rank 0 wants
 
@@ -66,6 +69,7 @@ class RankRequest:
     """What one rank asks for."""
 
     request: Callable[[], SaveRequest]
+    overwrite: bool | str
     may_replace: Callable[[SaveRequest], bool]
     obsolete: Callable[[str], list[str]]  # what a checkpoint to be replaced consists of
 
@@ -116,7 +120,7 @@ class RankSave:
     def excuse(self, error: BaseException) -> BaseException:
         """Tell the others that this rank cannot even ask; return what to raise."""
         with self._open:
-            return _excused(self.talk, error)
+            return excused(self.talk, error, **_BEGINNING)
 
     def _begin(self, state: Any, enter: Enter, busy: Busy) -> SavePlan | None:
         talk = self.talk
@@ -130,7 +134,7 @@ class RankSave:
                         return None
             mine = self._prepare(order, state)
         except BaseException as error:
-            raise _excused(talk, error) from error
+            raise excused(talk, error, **_BEGINNING) from error
         if talk.leads:
             return self._lead(order, shared, mine, busy)
         with talk.interrupts_told("hello", "detail", "vote"):
@@ -148,7 +152,7 @@ class RankSave:
             structure = structure_of(flat, talk.rank, talk.world_size)
             mine = rank_state(structure, contents)
             self._hello = {
-                "options": _common_options(order),
+                "options": _common_options(self._asked, order),
                 "digests": structure.digests(contents),
                 "misfits": structure.misfits,
             }
@@ -160,9 +164,10 @@ class RankSave:
         talk, stage = self.talk, None
         try:
             words = talk.hear_all("hello", self._hello)
-            _require_same(words)
+            require_same_options(words, self._store.url)
             replacing = self._asked.may_replace(order)
             opened: Word = {
+                "root": self._store.url,
                 "name": order.name,
                 "attempt": order.attempt,
                 "pooled": differing([word["digests"] for word in words]),
@@ -212,7 +217,12 @@ class RankSave:
         try:
             with talk.waiting():
                 enter("queue" if opened["busy"] == "queue" else "wait")  # rank 0 has decided not to skip it
-            self._ending.stage = shared.join(order.name, order.attempt)
+            try:
+                self._ending.stage = shared.join(order.name, order.attempt)
+            except RootNotShared as error:
+                raise RootNotShared(
+                    f"{error.message}{other_root(self._store.url, opened['root'])}", error.checkpoint_path
+                ) from error
             told = None
             if opened["pooled"]:
                 talk.say("detail", mine.told(opened["pooled"]))
@@ -285,20 +295,6 @@ class RankSave:
         return self._ending
 
 
-def _excused(talk: Conversation, error: BaseException) -> BaseException:
-    """Tell the others why this rank does not even begin; return what to raise."""
-    if talk.leads:
-        return talk.fail("open", error)
-    talk.say_error("hello", error)
-    if not isinstance(error, Exception):
-        return error
-    try:
-        talk.hear_leader("open")
-    except CheckpointException as told:
-        return told
-    return error
-
-
 def _require_shared(store: Store, order: SaveRequest) -> SharedStore:
     if order.incremental and order.layout is not CheckpointFormat.MULTI_SHARD:
         raise OptionInvalid(
@@ -364,27 +360,19 @@ def _fingerprinted(leaf: Leaf, world_size: int) -> Leaf | None:
     return leaf._replace(source=leaf.sharding.arrays[0].source)
 
 
-def _common_options(order: SaveRequest) -> dict[str, Any]:
-    """What every rank must ask for alike; a name made of the attempt is rank 0's to choose."""
+def _common_options(asked: RankRequest, order: SaveRequest) -> dict[str, Any]:
+    """What every rank must ask for alike; a name or an id made for the attempt is rank 0's to choose."""
     return {
         "step": order.step,
         "name": "" if order.attempt[:8] in order.name else order.name,
+        "id": order.given_id,
         "format": order.layout.value,
         "compression": order.compression.value,
         "incremental": order.incremental,
         "parity": order.parity,
+        "overwrite": asked.overwrite,
+        "mirror": "" if order.mirror is None else order.mirror.url,
     }
-
-
-def _require_same(words: list[Word]) -> None:
-    first = words[0]["options"]
-    for rank, word in enumerate(words):
-        odd = [key for key in first if word["options"].get(key) != first[key]]
-        if odd:
-            raise OptionInvalid(
-                f"rank {rank} saves with {odd[0]}={word['options'].get(odd[0])!r}, rank 0 with "
-                f"{first.get(odd[0])!r}. Every rank must make the same call. Nothing was done."
-            )
 
 
 def _read(signs: list[ArraySign], nested: list[str]) -> list[ArraySign]:
