@@ -58,7 +58,7 @@ def _looping() -> Iterator[FrameType]:
 
 
 def _is_of_the_program(file: str) -> bool:
-    return not (file.startswith((_OURS, "<frozen")) or is_installed(file))
+    return not (file.startswith("<frozen") or is_installed(file))
 
 
 def _values(frame: FrameType, used: Used) -> Iterator[tuple[str, Any]]:
@@ -75,7 +75,7 @@ def _values(frame: FrameType, used: Used) -> Iterator[tuple[str, Any]]:
 
 
 def _of_module(name: str, values: Mapping[str, Any], used: Used) -> Iterator[tuple[str, Any]]:
-    if is_own(values) and not (values.get("__file__") or "").startswith(_OURS):
+    if is_own(values):
         yield from ((f"{name}.{one}", values[one]) for one in sorted(used.attributes) if one in values)
 
 

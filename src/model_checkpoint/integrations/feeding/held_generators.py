@@ -23,7 +23,7 @@ from contextlib import suppress
 from contextvars import ContextVar
 from functools import cache, cached_property, partial
 from itertools import chain
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from types import (
     BuiltinMethodType,
     CodeType,
@@ -46,6 +46,7 @@ RUNNING = "the data holds an iterator, and nobody saves how far it is: make it w
 _DEEPEST = 16  # datasets in datasets, their transforms, lists of them, parts of those
 _MOST_ITEMS = 64  # of a list or dict that is looked into: longer ones are data, unless they are of generators
 _MOST_PARTS = 4096
+_OURS = str(Path(__file__).parents[2])
 _CONTAINERS = (list, tuple, deque)
 _PLAIN = (np.ndarray, str, bytes, int, float, complex, type(None), type, ModuleType, logging.Logger)
 _METHODS = (FunctionType, staticmethod, classmethod, property, cached_property)
@@ -134,7 +135,7 @@ _ways = _Ways()
 
 def _parts_of(kind: type) -> _Parts | None:
     """What tells the parts of objects of this class; None where none of them can hold a generator."""
-    if issubclass(kind, _plain_classes()):
+    if issubclass(kind, _plain_classes()) or _is_ours(kind):
         return None
     ways: tuple[tuple[Any, _Parts], ...] = (
         (random.SystemRandom, _unsettable),
@@ -342,6 +343,13 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
             yield from _codes(inner)
 
 
+def _is_ours(kind: type) -> bool:
+    """Whether it is of this library, which hangs hooks that lead to all it knows into what is trained."""
+    module = sys.modules.get(kind.__module__)
+    ours = kind.__module__.startswith(f"{__name__.partition('.')[0]}.")
+    return ours and vars(module).get(kind.__name__) is kind
+
+
 def is_own_class(kind: type) -> bool:
     """Whether the program itself defines it."""
     module = sys.modules.get(kind.__module__)
@@ -356,8 +364,8 @@ def is_own(names: Mapping[str, Any]) -> bool:
 
 @cache
 def is_installed(file: str) -> bool:
-    """Whether a file is of a library, or of Python itself."""
-    installed = not {"site-packages", "dist-packages"}.isdisjoint(PurePath(file).parts)
+    """Whether a file is of a library, this one too, or of Python itself."""
+    installed = file.startswith(_OURS) or not {"site-packages", "dist-packages"}.isdisjoint(PurePath(file).parts)
     return installed or file.startswith((sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")))
 
 
