@@ -42,6 +42,7 @@ class SavedRun:
         self._late = 0  # how many more there were later
         self._start = self._generators()
         self._loaded: Mapping[str, Any] | None = None
+        self._elsewhere: list[str] = []  # what was another environment when it was loaded
 
     def state_dict(self) -> dict[str, Any]:
         """All of it, as it is now; before the epoch is opened, generators and data are still those it goes on from."""
@@ -90,7 +91,8 @@ class SavedRun:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over the place; generators and data follow when the epoch is opened."""
         self.place = RunPlace(**state["place"])
-        known = [*state["reasons"], *differences(state["environment"], environment()), *self.reasons]
+        self._elsewhere = differences(state["environment"], environment())
+        known = [*state["reasons"], *self._elsewhere, *self.reasons]
         self._loaded, self.reasons = state, list(dict.fromkeys(known))
         self._late = state.get("late", 0)  # not in what was saved before they were counted
         self.pending = bool(state.get("pending"))
@@ -105,6 +107,7 @@ class SavedRun:
             self._add_reasons(self._around.doubts)
         if loaded is None:
             return self._begin()
+        self._compare_environment(loaded["environment"])
         if loaded["data"] is not None:
             self._feed.go_to(loaded["data"])
         if self.pending:
@@ -122,6 +125,12 @@ class SavedRun:
         self._restore_now(loaded)  # last: what finding the place drew does not count
         self._loaded = None
         return batches
+
+    def _compare_environment(self, saved: Mapping[str, Any]) -> None:
+        """Once more: the program may have chosen something since the run was made."""
+        now = differences(saved, environment())
+        self.reasons = [one for one in self.reasons if one in now or one not in self._elsewhere]
+        self._add_reasons(now)
 
     def take_up(self, state: Mapping[str, Any]) -> Iterator[Any] | None:
         """Be where one of several loaders was; its batches, if its epoch had begun. The program's generators may move.
