@@ -23,7 +23,7 @@ from contextlib import suppress
 from contextvars import ContextVar
 from functools import cache, cached_property, partial
 from itertools import chain
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from types import (
     BuiltinMethodType,
     CodeType,
@@ -46,6 +46,7 @@ RUNNING = "the data holds an iterator, and nobody saves how far it is: make it w
 _DEEPEST = 16  # datasets in datasets, their transforms, lists of them, parts of those
 _MOST_ITEMS = 64  # of a list or dict that is looked into: longer ones are data, unless they are of generators
 _MOST_PARTS = 4096
+_OURS = str(Path(__file__).parents[2])
 _CONTAINERS = (list, tuple, deque)
 _PLAIN = (np.ndarray, str, bytes, int, float, complex, type(None), type, ModuleType, logging.Logger)
 _METHODS = (FunctionType, staticmethod, classmethod, property, cached_property)
@@ -69,7 +70,7 @@ def own_generators(owner: Any, *, besides: Any = None) -> list[Any]:
         >>> own_generators(partial(print, Noisy().rng.random))
         [Generator(PCG64) at ...]
     """
-    return _search(owner, besides)[0]
+    return search([owner], {id(besides): besides})[0]
 
 
 def doubts_about(owner: Any, *, besides: Any = None) -> tuple[str, ...]:
@@ -81,15 +82,18 @@ def doubts_about(owner: Any, *, besides: Any = None) -> tuple[str, ...]:
         >>> doubts_about({"steps": iter([1, 2])})
         ('the data holds an iterator, and nobody saves how far it is: make it where it is used',)
     """
-    return _search(owner, besides)[1]
+    return search([owner], {id(besides): besides})[1]
 
 
-def _search(owner: Any, besides: Any) -> tuple[list[Any], tuple[str, ...]]:
-    """The generators among the parts, their parts and so on; and what could not be found or is none to be set."""
+def search(level: list[Any], known: dict[int, Any], *, most: int = _MOST_PARTS) -> tuple[list[Any], tuple[str, ...]]:
+    """The generators among parts, their parts and so on; and what could not be found or is none to be set.
+
+    What is ``known`` is passed over, and what was looked into is known then: held, so that no other part gets its id.
+    """
     found: list[Any] = []
     doubts: dict[str, None] = {}
-    level = [owner]
-    known = {id(one): one for one in (besides, *_of_the_program())}  # held, so that no other part gets its id
+    most += len(known)
+    known |= {id(one): one for one in _of_the_program()}
     for _ in range(_DEEPEST):
         inside: list[Any] = []
         for one in level:
@@ -106,7 +110,7 @@ def _search(owner: Any, besides: Any) -> tuple[list[Any], tuple[str, ...]]:
                 doubts[_DOUBTFUL[parts_of]] = None
         if not inside:
             return found, tuple(doubts)
-        if len(known) > _MOST_PARTS:
+        if len(known) > most:
             return found, (UNSEARCHED, *doubts)
         level = inside
     whole = all(id(one) in known or isinstance(one, _plain_classes()) for one in level)
@@ -131,7 +135,7 @@ _ways = _Ways()
 
 def _parts_of(kind: type) -> _Parts | None:
     """What tells the parts of objects of this class; None where none of them can hold a generator."""
-    if issubclass(kind, _plain_classes()):
+    if issubclass(kind, _plain_classes()) or _is_ours(kind):
         return None
     ways: tuple[tuple[Any, _Parts], ...] = (
         (random.SystemRandom, _unsettable),
@@ -186,7 +190,7 @@ class _Attributes:
         defined = [(base, *pair) for base in reversed(kind.__mro__) for pair in vars(base).items()]
         functions = [one for _, _, value in defined for one in _functions_in(value)]
         self._kind = kind
-        self._slots = [name for _, name, value in defined if isinstance(value, MemberDescriptorType)]
+        self._slots = [value for _, _, value in defined if isinstance(value, MemberDescriptorType)]
         newest = {name: (value, base) for base, name, value in defined}
         self._shared = [name for name, (value, base) in newest.items() if _is_shared(name, value, of=base)]
         self._named = list({(id(pair[0]), pair[1]): pair for one in functions for pair in _named_by(one)}.values())
@@ -195,7 +199,7 @@ class _Attributes:
         """The parts of one of them."""
         parts = list(getattr(one, "__dict__", {}).values())
         if self._slots:
-            parts += [getattr(one, name, None) for name in self._slots]
+            parts += [_in_slot(slot, one) for slot in self._slots]
         if self._shared:
             parts += [getattr(self._kind, name, None) for name in self._shared]
         if self._named:
@@ -203,9 +207,16 @@ class _Attributes:
         return parts
 
 
+def _in_slot(slot: MemberDescriptorType, one: Any) -> Any:
+    """What an object holds there; by its own ``__getattr__`` it might make something."""
+    with suppress(AttributeError):
+        return slot.__get__(one)
+    return None
+
+
 def _is_shared(name: str, value: Any, *, of: type) -> bool:
     """Whether all objects of a class may draw from what it has under that name."""
-    return not name.startswith(("__", "_abc_")) and _may_hold(value, own=_is_own_class(of))
+    return not name.startswith(("__", "_abc_")) and _may_hold(value, own=is_own_class(of))
 
 
 def _functions_in(value: Any) -> list[FunctionType]:
@@ -254,12 +265,12 @@ def _named_by(function: FunctionType) -> tuple[_Named, ...]:
         found: list[_Named] = []
         waiting, known = [function], {function}
         for one in waiting:
-            own = _is_own(one.__globals__)
+            own = is_own(one.__globals__)
             for names, name in (*_names_of(one, own=own), *_kept_by(one)):
                 value = names.get(name)
                 called = [value] if isinstance(value, FunctionType) else []
-                if isinstance(value, type) and own and _is_own_class(value):
-                    called, shared = _in_class(value)
+                if isinstance(value, type) and own and is_own_class(value):
+                    called, shared = in_class(value)
                     found += shared
                 elif _may_hold(value, own=own):
                     found.append((names, name))
@@ -270,9 +281,9 @@ def _named_by(function: FunctionType) -> tuple[_Named, ...]:
     return known_pairs
 
 
-def _in_class(kind: type) -> tuple[list[FunctionType], list[_Named]]:
+def in_class(kind: type) -> tuple[list[FunctionType], list[_Named]]:
     """The functions of a class, and what it has that its objects share."""
-    defined = [(base, *pair) for base in kind.__mro__ if _is_own_class(base) for pair in vars(base).items()]
+    defined = [(base, *pair) for base in kind.__mro__ if is_own_class(base) for pair in vars(base).items()]
     functions = [one for _, _, value in defined for one in _functions_in(value)]
     return functions, [(vars(base), name) for base, name, value in defined if _is_shared(name, value, of=base)]
 
@@ -311,7 +322,7 @@ def _names_of(function: FunctionType, *, own: bool) -> Iterator[_Named]:
 
 def _own_names(module: ModuleType) -> list[dict[str, Any]]:
     """The names of a module of the program itself; nothing of any other."""
-    return [vars(module)] if _is_own(vars(module)) else []
+    return [vars(module)] if is_own(vars(module)) else []
 
 
 def _names(code: CodeType) -> Iterator[str]:
@@ -332,21 +343,29 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
             yield from _codes(inner)
 
 
-def _is_own_class(kind: type) -> bool:
+def _is_ours(kind: type) -> bool:
+    """Whether it is of this library, which hangs hooks that lead to all it knows into what is trained."""
+    module = sys.modules.get(kind.__module__)
+    ours = kind.__module__.startswith(f"{__name__.partition('.')[0]}.")
+    return ours and vars(module).get(kind.__name__) is kind
+
+
+def is_own_class(kind: type) -> bool:
     """Whether the program itself defines it."""
     module = sys.modules.get(kind.__module__)
-    return module is None or _is_own(vars(module))
+    return module is None or is_own(vars(module))
 
 
-def _is_own(names: Mapping[str, Any]) -> bool:
+def is_own(names: Mapping[str, Any]) -> bool:
     """Whether these are the names of a module of the program itself, not of one that was installed."""
     file = names.get("__file__")
-    return names.get("__spec__") is None if file is None else not _is_installed(file)
+    return names.get("__spec__") is None if file is None else not is_installed(file)
 
 
 @cache
-def _is_installed(file: str) -> bool:
-    installed = not {"site-packages", "dist-packages"}.isdisjoint(PurePath(file).parts)
+def is_installed(file: str) -> bool:
+    """Whether a file is of a library, this one too, or of Python itself."""
+    installed = file.startswith(_OURS) or not {"site-packages", "dist-packages"}.isdisjoint(PurePath(file).parts)
     return installed or file.startswith((sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")))
 
 
@@ -359,7 +378,8 @@ def _generator_classes() -> tuple[type, ...]:
 def _of_the_program() -> tuple[Any, ...]:
     """The generators that all share, which are taken with the program's."""
     torch = sys.modules.get("torch")
-    known = (random.random.__self__, np.random.mtrand._rand)  # type: ignore[attr-defined]
+    own: Any = np.random.mtrand._rand
+    known = (random.random.__self__, own, own._bit_generator)  # type: ignore[attr-defined]
     return known if torch is None else (*known, torch.default_generator)
 
 

@@ -16,6 +16,7 @@ from model_checkpoint.engine.jobs.job import SaveJob
 from model_checkpoint.engine.reading.load import load
 from model_checkpoint.engine.root.listing import read_listed, to_info
 from model_checkpoint.errors import CheckpointNotFound, OptionInvalid
+from model_checkpoint.integrations.around.surroundings import Surroundings
 from model_checkpoint.integrations.loop.boundary import Saves, StepWatch, end_after, end_by, listen
 from model_checkpoint.integrations.loop.fillable import require_fillable, unfillable
 from model_checkpoint.integrations.loop.opening_line import opening
@@ -23,7 +24,7 @@ from model_checkpoint.integrations.loop.place import RunPlace
 from model_checkpoint.integrations.loop.rank_boundary import RankBoundary, require_as_many
 from model_checkpoint.integrations.loop.run_metrics import RunMetrics
 from model_checkpoint.integrations.loop.saved_run import SavedRun
-from model_checkpoint.integrations.loop.several_loaders import batches_of, feed_of
+from model_checkpoint.integrations.loop.several_loaders import batches_of, feed_of, parts_of
 from model_checkpoint.integrations.loop.training_bar import TrainingBar
 from model_checkpoint.integrations.training_options import require_catalog, require_every
 from model_checkpoint.plan import LoadReport
@@ -99,7 +100,8 @@ class Run:
         self._objects, self._data, self._ranks = objects, data, coordinator
         self._meeting = None if coordinator is None or coordinator.world_size == 1 else RankBoundary(coordinator)
         metrics = RunMetrics(keep if self._meeting is None else ())  # one rank may judge what others know nothing of
-        self._run = SavedRun(feed := feed_of(data), metrics=metrics)
+        around = Surroundings(objects, besides=(weakref.ref(self), *parts_of(data)))
+        self._run = SavedRun(feed := feed_of(data), metrics=metrics, around=around)
         self._feed, self._metrics = feed, metrics
         self._watch = StepWatch(objects.values())
         self._ended_at: RunPlace | None = None

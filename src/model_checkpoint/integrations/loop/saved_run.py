@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from model_checkpoint.errors import StructureMismatch
+from model_checkpoint.integrations.around.surroundings import Surroundings
 from model_checkpoint.integrations.feeding.feed import Feed
 from model_checkpoint.integrations.feeding.kept_numbers import changed_numbers
 from model_checkpoint.integrations.feeding.loader_workers import lasting_workers
@@ -31,8 +32,8 @@ LASTING = (
 class SavedRun:
     """The part ``run`` of a checkpoint: place, generators, the data's own state, metrics, what numbers depend on."""
 
-    def __init__(self, feed: Feed, *, metrics: RunMetrics | None = None) -> None:
-        self._feed, self.metrics = feed, metrics or RunMetrics()
+    def __init__(self, feed: Feed, *, metrics: RunMetrics | None = None, around: Surroundings | None = None) -> None:
+        self._feed, self.metrics, self._around = feed, metrics or RunMetrics(), around or Surroundings()
         self.place = RunPlace()
         self.pending = False  # whether it is saved with gradients that wait to be stepped
         self.reasons: list[str] = list(feed.doubts)
@@ -41,6 +42,7 @@ class SavedRun:
         self._late = 0  # how many more there were later
         self._start = self._generators()
         self._loaded: Mapping[str, Any] | None = None
+        self._elsewhere: list[str] = []  # what was another environment when it was loaded
 
     def state_dict(self) -> dict[str, Any]:
         """All of it, as it is now; before the epoch is opened, generators and data are still those it goes on from."""
@@ -57,7 +59,14 @@ class SavedRun:
             "reasons": list(self.reasons),
             "pending": self.pending,
             "metrics": self.metrics.state_dict(),
+            "around": self._take_around() if taken is None else taken.get("around"),
         }
+
+    def _take_around(self) -> dict[str, Any]:
+        """What stands around the loop, once it has begun."""
+        taken = self._around.take(besides=self._feed.generators)
+        self._add_reasons(self._around.doubts)
+        return taken
 
     def put_down(self, *, in_body: bool) -> None:
         """The loop was left before its end: the next one goes on from here as a new process would.
@@ -82,7 +91,8 @@ class SavedRun:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over the place; generators and data follow when the epoch is opened."""
         self.place = RunPlace(**state["place"])
-        known = [*state["reasons"], *differences(state["environment"], environment()), *self.reasons]
+        self._elsewhere = differences(state["environment"], environment())
+        known = [*state["reasons"], *self._elsewhere, *self.reasons]
         self._loaded, self.reasons = state, list(dict.fromkeys(known))
         self._late = state.get("late", 0)  # not in what was saved before they were counted
         self.pending = bool(state.get("pending"))
@@ -92,14 +102,18 @@ class SavedRun:
     def open_epoch(self) -> Iterator[Any]:
         """The batches of the present epoch from the present place on."""
         loaded = self._loaded
+        if loaded is not None or not self._around.is_known:
+            self._around.look(besides=self._feed.generators)
+            self._add_reasons(self._around.doubts)
         if loaded is None:
             return self._begin()
+        self._compare_environment(loaded["environment"])
         if loaded["data"] is not None:
             self._feed.go_to(loaded["data"])
         if self.pending:
             self.reasons.append("it was saved with gradients that were not stepped, and they are lost")
         if not self.place.begun:  # the run had ended, and was given more epochs
-            self._restore(loaded["now"])
+            self._restore_now(loaded)
             self._recall()
             self._loaded = None
             return self._begin()
@@ -108,9 +122,15 @@ class SavedRun:
         batches = self._open()
         if loaded["order"] and self._feed.order != loaded["order"]:
             self.reasons.append("the order of the data is another: the dataset, its sampler or the batch size changed")
-        self._restore(loaded["now"])  # last: what finding the place drew does not count
+        self._restore_now(loaded)  # last: what finding the place drew does not count
         self._loaded = None
         return batches
+
+    def _compare_environment(self, saved: Mapping[str, Any]) -> None:
+        """Once more: the program may have chosen something since the run was made."""
+        now = differences(saved, environment())
+        self.reasons = [one for one in self.reasons if one in now or one not in self._elsewhere]
+        self._add_reasons(now)
 
     def take_up(self, state: Mapping[str, Any]) -> Iterator[Any] | None:
         """Be where one of several loaders was; its batches, if its epoch had begun. The program's generators may move.
@@ -166,6 +186,10 @@ class SavedRun:
         if len(found) == len(self._known):
             return found
         return sorted(found, key=lambda one: id(one) not in known)
+
+    def _restore_now(self, loaded: Mapping[str, Any]) -> None:
+        self._restore(loaded["now"])
+        self._add_reasons(self._around.set_back(loaded.get("around")))
 
     def _restore(self, taken: Generators) -> None:
         RngState(taken["program"]).restore()

@@ -163,3 +163,15 @@ def batches_of(data: Any) -> int | None:
         3
     """
     return length_of(next(iter(data.values()))) if isinstance(data, Mapping) else length_of(data)
+
+
+def parts_of(data: Any) -> Iterator[Any]:
+    """What makes batches: their feeds know all about it.
+
+    Example:
+        >>> list(parts_of([1, 2]))
+        [[1, 2]]
+    """
+    for one in data.values() if isinstance(data, Mapping) else (data,):
+        yield one
+        yield from (getattr(one, name) for name in ("dataset", "collate_fn") if hasattr(one, name))
