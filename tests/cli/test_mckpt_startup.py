@@ -29,6 +29,7 @@ HEAVY = [
     "pydantic",
     "ml_dtypes",
     "numpy.random",
+    "model_checkpoint.database.summed_records",
 ]
 PROBE = """
 import json, sys
@@ -60,6 +61,7 @@ def imported(*words):
 
 
 RICH, NUMPY, SQL = {"rich"}, {"numpy"}, {"sqlalchemy", "asyncio"}
+SUMS = {"model_checkpoint.database.summed_records"}
 CALLS = {  # what each may import of what is heavy, in an order in which each finds what it needs
     "--version": set(),
     "--help": set(),
@@ -97,15 +99,15 @@ CALLS = {  # what each may import of what is heavy, in an order in which each fi
     "serve --help": set(),
 }
 ASKING_A_CATALOG = {
-    "experiments {}": RICH,
-    "experiments {} --query val_loss<1 --limit 9": RICH,
-    "metrics {}": RICH | NUMPY,
-    "lineage {}": RICH,
+    "experiments {}": RICH | SUMS,
+    "experiments {} --query val_loss<1 --limit 9": RICH | SUMS,
+    "metrics {}": RICH | NUMPY | SUMS,
+    "lineage {}": RICH | SUMS,
     "sql {} --tables": RICH,
     "reindex {} --dry-run": set(),
     "reindex {}": set(),
 }
-MAKING_A_CATALOG = {"reindex {} --dry-run": SQL, "reindex {}": SQL}
+MAKING_A_CATALOG = {"reindex {} --dry-run": SQL | SUMS, "reindex {}": SQL | SUMS}
 HEAVIER = {  # these need a library that takes longer to import than all else does; the manual says which
     "bench {}-bench --size 2MB --rounds 1": RICH | NUMPY | {"numpy.random"},
 }

@@ -17,7 +17,9 @@ from model_checkpoint.checkpoint.retention.candidate_order import Keeper
 from model_checkpoint.checkpoint.retention.retention_plan import RetentionPlan
 from model_checkpoint.checkpoint.services import Services
 from model_checkpoint.database import EnhancedDatabaseConnection
-from model_checkpoint.database.records import AuditEntry, Checkpoint, ExperimentStatistics, LineageEdge, Page
+from model_checkpoint.database.event_records import AuditEntry, LineageEdge
+from model_checkpoint.database.records import Checkpoint, Page
+from model_checkpoint.database.summed_records import ExperimentStatistics
 from model_checkpoint.errors import OptionInvalid, WrongReference
 from model_checkpoint.hooks import HookInfo, HookManager
 from model_checkpoint.integrity import ScrubReport

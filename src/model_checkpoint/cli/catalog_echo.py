@@ -105,7 +105,7 @@ def _note_nothing(catalog: CatalogTeller, id: str) -> None:
 
 
 def _note_whole(catalog: CatalogTeller, id: str) -> None:
-    from model_checkpoint.database.records import IntegrityRecord
+    from model_checkpoint.database.event_records import IntegrityRecord
 
     catalog.record_integrity(IntegrityRecord(checkpoint_id=id, outcome="healthy", method="repair"))
 

@@ -17,7 +17,9 @@ opening             from a URL to short transactions that are tried again when t
 asking              what a catalog answers, each question written once for both.
 table_rows          rows of tables, found and changed: what questions and rules are carried out with.
 values              how what we store is written down so that it comes back exactly.
-records             what the catalog knows, as values.
+records             runs, points and checkpoints, as values; whoever lists needs no others.
+summed_records      what many rows come to.
+event_records       what happened to them.
 errors              each derives from the one tree and from the builtin its callers expect.
 """
 

@@ -23,6 +23,7 @@ from model_checkpoint.database.catalog.figure_rows import FigureCatalog
 from model_checkpoint.database.catalog.integrity_rows import IntegrityCatalog
 from model_checkpoint.database.catalog.intent_rows import IntentCatalog
 from model_checkpoint.database.errors import DatabaseUnreachable, SchemaOutdated, SchemaTooNew
+from model_checkpoint.database.event_records import SchemaChange
 from model_checkpoint.database.opening.database_url import read_url
 from model_checkpoint.database.opening.pool import DatabasePool
 from model_checkpoint.database.opening.transactions import Transactions, Work
@@ -31,7 +32,6 @@ from model_checkpoint.database.overview.run_pulses import RunPulseCatalog
 from model_checkpoint.database.overview.series_windows import SeriesWindowCatalog
 from model_checkpoint.database.overview.space_rows import SpaceCatalog
 from model_checkpoint.database.overview.sparklines import SparklineCatalog
-from model_checkpoint.database.records import SchemaChange
 from model_checkpoint.database.saved_rows import SavedCatalog
 from model_checkpoint.database.schema.creation import create_catalog
 from model_checkpoint.database.schema.migration import Notify, ignore_change, migrate

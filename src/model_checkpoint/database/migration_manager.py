@@ -7,11 +7,11 @@ from types import TracebackType
 from sqlalchemy import URL, Connection
 
 from model_checkpoint.database.catalog.audit_rows import note_change, note_migration, noting_failed_migration
+from model_checkpoint.database.event_records import SchemaChange
 from model_checkpoint.database.models import Base
 from model_checkpoint.database.opening.database_url import read_url
 from model_checkpoint.database.opening.pool import DatabasePool
 from model_checkpoint.database.opening.transactions import Transactions
-from model_checkpoint.database.records import SchemaChange
 from model_checkpoint.database.schema.creation import create_catalog
 from model_checkpoint.database.schema.migration import Notify, ignore_change, migrate, scripts
 from model_checkpoint.database.schema.revisions import CREATING, HEAD, REVISIONS, VERSION_TABLE

@@ -12,9 +12,10 @@ from sqlalchemy import CompoundSelect, Connection, bindparam, select, true, unio
 
 from model_checkpoint.database.catalog.catalog_part import CatalogPart
 from model_checkpoint.database.catalog.sql_rows import SqlRows
+from model_checkpoint.database.event_records import AuditEntry
 from model_checkpoint.database.models import CheckpointRow, table_of
 from model_checkpoint.database.opening.prepared_statements import ask
-from model_checkpoint.database.records import COMMITTED, AuditEntry, Checkpoint, Comparable
+from model_checkpoint.database.records import COMMITTED, Checkpoint, Comparable
 from model_checkpoint.database.table_rows import TableRows
 from model_checkpoint.database.telling.told_checkpoints import insert_checkpoint, store_checkpoints
 from model_checkpoint.database.values.audit_entries import new_entry

@@ -6,7 +6,8 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from model_checkpoint.database.records import Checkpoint, IntegrityRecord
+from model_checkpoint.database.event_records import IntegrityRecord
+from model_checkpoint.database.records import Checkpoint
 from model_checkpoint.engine.common.info import CheckpointInfo
 from model_checkpoint.engine.root.listing import list_checkpoints
 from model_checkpoint.errors import CheckpointException

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any
 
-from model_checkpoint.database.records import IntegrityRecord
+from model_checkpoint.database.event_records import IntegrityRecord
 from model_checkpoint.notebook_html import html_table
 
 _TOLD_PROBLEMS = 100  # of one check

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from model_checkpoint.database.records import SchemaChange
+from model_checkpoint.database.event_records import SchemaChange
 from model_checkpoint.hooks import HookEvent, HookManager
 
 

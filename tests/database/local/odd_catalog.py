@@ -7,7 +7,7 @@ import sqlite3
 from contextlib import closing
 
 from model_checkpoint.database import Checkpoint, EnhancedDatabaseConnection, Experiment, LineageEdge, Metric
-from model_checkpoint.database.records import Series
+from model_checkpoint.database.summed_records import Series
 
 RUNS = ["r1", "r2", "r3"]
 IDS = [f"c{n}" for n in range(9)]

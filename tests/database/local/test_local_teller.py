@@ -15,10 +15,10 @@ from model_checkpoint.checkpoint.catalog.reindexing import reindex
 from model_checkpoint.checkpoint.catalog.removed_rows import mark_back, mark_gone
 from model_checkpoint.database import Checkpoint, EnhancedDatabaseConnection, Experiment, Metric
 from model_checkpoint.database.errors import RowRefused
+from model_checkpoint.database.event_records import IntegrityRecord
 from model_checkpoint.database.local.catalog_teller import CatalogTeller
 from model_checkpoint.database.local.local_teller import LocalTeller
 from model_checkpoint.database.local.opened_teller import open_teller
-from model_checkpoint.database.records import IntegrityRecord
 from model_checkpoint.errors import WrongReference
 
 

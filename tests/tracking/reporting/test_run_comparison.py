@@ -2,7 +2,8 @@
 
 import pytest
 
-from model_checkpoint.database.records import Experiment, MetricSummary
+from model_checkpoint.database.records import Experiment
+from model_checkpoint.database.summed_records import MetricSummary
 from model_checkpoint.errors import OptionInvalid
 from model_checkpoint.tracking.reporting.run_comparison import compare_runs
 

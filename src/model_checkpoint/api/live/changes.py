@@ -16,7 +16,8 @@ from model_checkpoint import forks
 from model_checkpoint.api.library.shelves import Library, Shelf
 from model_checkpoint.api.live.file_version import FileVersion
 from model_checkpoint.database.opening.database_url import is_file, read_url
-from model_checkpoint.database.records import Experiment, RunPulse
+from model_checkpoint.database.records import Experiment
+from model_checkpoint.database.summed_records import RunPulse
 from model_checkpoint.tracking.reporting.vitals import RunState, judge_run
 
 ChangeType = Literal["points", "step", "checkpoint", "run", "job", "damage", "reset"]

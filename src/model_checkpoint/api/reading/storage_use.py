@@ -14,7 +14,8 @@ from model_checkpoint.api.library.shelves import Library, Shelf
 from model_checkpoint.checkpoint.retention.candidates import Candidate
 from model_checkpoint.checkpoint.retention.disk_forecast import pace_of
 from model_checkpoint.database import Checkpoint, CheckpointSearch
-from model_checkpoint.database.records import DELETED, RecentSave, RootSpace, SavedDay
+from model_checkpoint.database.records import DELETED
+from model_checkpoint.database.summed_records import RecentSave, RootSpace, SavedDay
 from model_checkpoint.errors import CheckpointException
 from model_checkpoint.options import Graces
 from model_checkpoint.storage import LocalStore, open_store

@@ -30,7 +30,8 @@ from model_checkpoint.database.errors import (
     SchemaOutdated,
     SchemaTooNew,
 )
-from model_checkpoint.database.records import AuditEntry, Checkpoint, Experiment
+from model_checkpoint.database.event_records import AuditEntry
+from model_checkpoint.database.records import Checkpoint, Experiment
 from model_checkpoint.database.values.audit_entries import new_entry
 from model_checkpoint.errors import CheckpointException, WrongReference
 from model_checkpoint.tracking.spool import Spool

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from model_checkpoint.database import EnhancedDatabaseConnection
-from model_checkpoint.database.records import AuditEntry, Checkpoint
+from model_checkpoint.database.event_records import AuditEntry
+from model_checkpoint.database.records import Checkpoint
 
 PIN, UNPIN, TAG, UNTAG, NOTE = "pin", "unpin", "tag", "untag", "note"
 

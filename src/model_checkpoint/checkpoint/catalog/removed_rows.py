@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from model_checkpoint.checkpoint.catalog.best_choice import criteria_of, flag_anew
-from model_checkpoint.database.records import DELETED, AuditEntry, Checkpoint
+from model_checkpoint.database.event_records import AuditEntry
+from model_checkpoint.database.records import DELETED, Checkpoint
 from model_checkpoint.errors import WrongReference
 
 if TYPE_CHECKING:  # brings SQLAlchemy, which a command does without

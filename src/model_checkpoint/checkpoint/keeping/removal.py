@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from model_checkpoint.checkpoint.catalog.removed_rows import Removal, record_return
 from model_checkpoint.checkpoint.services import Services
 from model_checkpoint.database.errors import DatabaseFull
-from model_checkpoint.database.records import AuditEntry, Checkpoint
+from model_checkpoint.database.event_records import AuditEntry
+from model_checkpoint.database.records import Checkpoint
 from model_checkpoint.database.values.audit_entries import new_entry
 from model_checkpoint.engine.root.delete import discard_exactly, undelete_exactly
 from model_checkpoint.errors import CheckpointException, WrongReference

@@ -20,7 +20,8 @@ from model_checkpoint.checkpoint.keeping.removal import (
 from model_checkpoint.checkpoint.retention.keepers import KeepNamed
 from model_checkpoint.checkpoint.retention.retention_plan import plan_retention
 from model_checkpoint.checkpoint.services import Services
-from model_checkpoint.database.records import Checkpoint, DeletionIntent
+from model_checkpoint.database.event_records import DeletionIntent
+from model_checkpoint.database.records import Checkpoint
 from model_checkpoint.database.values.audit_entries import new_entry
 from model_checkpoint.engine.root.delete import undelete_exactly
 from model_checkpoint.errors import StepExists, WrongReference

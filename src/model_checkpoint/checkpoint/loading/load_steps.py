@@ -14,7 +14,8 @@ from model_checkpoint.checkpoint.keeping.removal import forget_cached, store_of
 from model_checkpoint.checkpoint.services import Services
 from model_checkpoint.checkpoint.storage.backend_io import as_plain, withdraw
 from model_checkpoint.database.errors import RowRefused
-from model_checkpoint.database.records import Checkpoint, IntegrityRecord
+from model_checkpoint.database.event_records import IntegrityRecord
+from model_checkpoint.database.records import Checkpoint
 from model_checkpoint.engine.root.listing import load_manifest
 from model_checkpoint.errors import CorruptedCheckpoint
 from model_checkpoint.hooks import HookEvent

@@ -21,7 +21,8 @@ from model_checkpoint.checkpoint.services import Services
 from model_checkpoint.checkpoint.storage.backend_io import withdraw
 from model_checkpoint.checkpoint.storage.recompute_plan import PART, plan_of, put_in_force
 from model_checkpoint.database.errors import RowRefused
-from model_checkpoint.database.records import Checkpoint, LineageEdge
+from model_checkpoint.database.event_records import LineageEdge
+from model_checkpoint.database.records import Checkpoint
 from model_checkpoint.engine.reading.first_healthy import PASSED_OVER
 from model_checkpoint.engine.reading.load import load
 from model_checkpoint.errors import (

@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from model_checkpoint.database.records import Checkpoint, Experiment, LineageEdge
+from model_checkpoint.database.event_records import LineageEdge
+from model_checkpoint.database.records import Checkpoint, Experiment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from model_checkpoint.plan.run_query import flattened, parse_query
 
 if TYPE_CHECKING:  # a search has one or the other
     from model_checkpoint.database.local.catalog_reader import CatalogReader
-    from model_checkpoint.database.records import MetricSummary, RunOverview
+    from model_checkpoint.database.summed_records import MetricSummary, RunOverview
     from model_checkpoint.engine.common.info import CheckpointInfo
 
 T = TypeVar("T")

@@ -15,7 +15,8 @@ if TYPE_CHECKING:  # most bring the database, which most verbs do without
     from model_checkpoint.checkpoint.catalog.reindexing import ReindexReport
     from model_checkpoint.cli.finding.family_tree import FamilyMember
     from model_checkpoint.cli.finding.read_only_query import QueryResult
-    from model_checkpoint.database.records import Experiment, MetricSummary, RunOverview, Series
+    from model_checkpoint.database.records import Experiment
+    from model_checkpoint.database.summed_records import MetricSummary, RunOverview, Series
     from model_checkpoint.tracking import RunVitals
 
     RunRow = tuple[RunOverview, RunVitals, Sequence[MetricSummary]]

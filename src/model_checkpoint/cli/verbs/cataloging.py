@@ -13,7 +13,7 @@ from model_checkpoint.errors import OptionInvalid
 
 if TYPE_CHECKING:
     from model_checkpoint.database.local.catalog_reader import CatalogReader
-    from model_checkpoint.database.records import MetricSummary, RunOverview
+    from model_checkpoint.database.summed_records import MetricSummary, RunOverview
 
 RunArgument = Annotated[
     str, typer.Argument(metavar="[RUN]", help="A run's name, id or beginning of an id; by default the latest.")

@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from model_checkpoint.database.asking.row_pages import ask_page
-from model_checkpoint.database.records import AuditEntry, LineageEdge, Page
+from model_checkpoint.database.event_records import AuditEntry, LineageEdge
+from model_checkpoint.database.records import Page
 from model_checkpoint.database.table_rows import RowCatalog
 from model_checkpoint.database.values.row_records import entry_of
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from model_checkpoint.database.records import Metric, MetricSummary, Series
+from model_checkpoint.database.records import Metric
 from model_checkpoint.database.table_rows import RowCatalog, TableRows
 from model_checkpoint.database.values.exact_numbers import joined
-from model_checkpoint.database.values.row_records import summary_of
-from model_checkpoint.database.values.series_columns import fetched_series, joined_series, thinned
 from model_checkpoint.errors import OptionInvalid
+
+if TYPE_CHECKING:  # a listing of checkpoints asks a whole catalog, but not this
+    from model_checkpoint.database.summed_records import MetricSummary, Series
 
 _LAST_STEP = (1 << 63) - 1
 _SUMMED = (
@@ -69,6 +70,8 @@ class AskedPoints(RowCatalog):
         return self._summed_up("metric_keys.name IN :name", {"name": list(metric_names)})
 
     def _summed_up(self, chosen: str, values: dict[str, Any]) -> list[MetricSummary]:
+        from model_checkpoint.database.values.summed_rows import summary_of
+
         rows = self._look(lambda rows: rows.ask(_SUMMARIES + chosen, values))
         return sorted((summary_of(row) for row in rows), key=lambda one: (one.experiment_id, one.metric_name))
 
@@ -126,6 +129,8 @@ class AskedPoints(RowCatalog):
             ...     db.series("r1", "loss", since=2).values.tolist()
             [3.0, 4.0]
         """
+        from model_checkpoint.database.values.series_columns import fetched_series, joined_series, thinned
+
         for word, number in (("limit", limit), ("buckets", buckets)):
             if number is not None and number < 1:
                 raise OptionInvalid(f"{word}: must be 1 or more, got {number}.")

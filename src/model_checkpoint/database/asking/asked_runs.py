@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from model_checkpoint.database.asking.row_pages import ask_page
-from model_checkpoint.database.records import (
-    COMMITTED,
-    UNSAFE,
-    CheckpointMark,
-    Experiment,
-    Page,
-    RunHead,
-    RunOverview,
-)
+from model_checkpoint.database.records import COMMITTED, UNSAFE, CheckpointMark, Experiment, Page, RunHead
 from model_checkpoint.database.table_rows import RowCatalog, TableRows
-from model_checkpoint.database.values.row_records import RUN_COLUMNS, experiment_of, overview_of
+from model_checkpoint.database.values.row_records import RUN_COLUMNS, experiment_of
+
+if TYPE_CHECKING:  # a listing of checkpoints asks a whole catalog, but not this
+    from model_checkpoint.database.summed_records import RunOverview
 
 _RUN = (
     ", ".join(f"experiments.{name}" for name in RUN_COLUMNS) + ", last_seen, last_step_at, heartbeats.step heard_step"
@@ -95,6 +90,8 @@ class AskedRuns(RowCatalog):
             ...     [(one.experiment.id, one.checkpoints, one.newest.step) for one in db.overviews()]
             [('r1', 1, 7)]
         """
+        from model_checkpoint.database.values.summed_rows import overview_of
+
         every = experiment_ids is None
         chosen = {"of_them": "" if every else " AND experiment_id IN :run", "chosen": ""}
         chosen |= {} if every else {"chosen": "WHERE experiments.id IN :run"}

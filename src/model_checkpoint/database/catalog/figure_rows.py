@@ -8,7 +8,8 @@ from model_checkpoint.database.asking.asked_checkpoints import AskedCheckpoints
 from model_checkpoint.database.asking.asked_points import AskedPoints
 from model_checkpoint.database.catalog.catalog_part import CatalogPart
 from model_checkpoint.database.models import CheckpointRow, table_of
-from model_checkpoint.database.records import COMMITTED, ExperimentStatistics
+from model_checkpoint.database.records import COMMITTED
+from model_checkpoint.database.summed_records import ExperimentStatistics
 
 _table = table_of(CheckpointRow)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from sqlalchemy import select
 
 from model_checkpoint.database.catalog.catalog_part import CatalogPart
+from model_checkpoint.database.event_records import IntegrityRecord
 from model_checkpoint.database.models import CheckpointRow, IntegrityRow, table_of
-from model_checkpoint.database.records import COMMITTED, Checkpoint, IntegrityRecord
+from model_checkpoint.database.records import COMMITTED, Checkpoint
 from model_checkpoint.database.telling.told_history import ToldIntegrity
 from model_checkpoint.database.values.row_records import checkpoint_of
 

@@ -10,8 +10,8 @@ from typing import Any
 from sqlalchemy import select
 
 from model_checkpoint.database.catalog.catalog_part import CatalogPart
+from model_checkpoint.database.event_records import DeletionIntent
 from model_checkpoint.database.models import IntentRow, table_of
-from model_checkpoint.database.records import DeletionIntent
 from model_checkpoint.database.table_rows import TableRows, add_once
 from model_checkpoint.database.values.row_records import fields_of
 from model_checkpoint.errors import WrongReference

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from model_checkpoint.database.records import (
-    AuditEntry,
-    Checkpoint,
-    LineageEdge,
-    MetricSummary,
-    Page,
-    RunHead,
-    RunOverview,
-    Series,
-)
+if TYPE_CHECKING:  # each question brings what it is answered with
+    from model_checkpoint.database.event_records import AuditEntry, LineageEdge
+    from model_checkpoint.database.records import Checkpoint, Page, RunHead
+    from model_checkpoint.database.summed_records import MetricSummary, RunOverview, Series
 
 
 class CatalogReader(Protocol):

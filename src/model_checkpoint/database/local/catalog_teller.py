@@ -5,14 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
-from model_checkpoint.database.records import (
-    Checkpoint,
-    CheckpointName,
-    Experiment,
-    IntegrityRecord,
-    Metric,
-    Page,
-)
+from model_checkpoint.database.event_records import IntegrityRecord
+from model_checkpoint.database.records import Checkpoint, CheckpointName, Experiment, Metric, Page
 
 T = TypeVar("T")
 

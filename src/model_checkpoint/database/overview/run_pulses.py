@@ -8,7 +8,8 @@ from sqlalchemy import Connection, Label, Select, Text, case, cast, func, or_, s
 
 from model_checkpoint.database.catalog.catalog_part import CatalogPart
 from model_checkpoint.database.models import CheckpointRow, ExperimentRow, HeartbeatRow, MetricSummaryRow, table_of
-from model_checkpoint.database.records import COMMITTED, UNSAFE, RunPulse
+from model_checkpoint.database.records import COMMITTED, UNSAFE
+from model_checkpoint.database.summed_records import RunPulse
 
 _runs, _beats = table_of(ExperimentRow), table_of(HeartbeatRow)
 _points, _rows = table_of(MetricSummaryRow), table_of(CheckpointRow)

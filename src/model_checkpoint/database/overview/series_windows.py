@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Connection, func, select
 
 from model_checkpoint.database.catalog.catalog_part import CatalogPart
 from model_checkpoint.database.models import MetricPointRow, table_of
-from model_checkpoint.database.records import Series, SeriesWindow
+from model_checkpoint.database.summed_records import Series, SeriesWindow
 from model_checkpoint.database.values.series_columns import fetched_series
 
 if TYPE_CHECKING:  # most that is asked of a catalog has no arrays, and does without

@@ -9,7 +9,8 @@ from sqlalchemy import Integer, Select, case, cast, func, select
 
 from model_checkpoint.database.catalog.catalog_part import CatalogPart
 from model_checkpoint.database.models import CheckpointRow, table_of
-from model_checkpoint.database.records import COMMITTED, RecentSave, RootSpace, SavedDay, VerifiedAges
+from model_checkpoint.database.records import COMMITTED
+from model_checkpoint.database.summed_records import RecentSave, RootSpace, SavedDay, VerifiedAges
 
 DAY = 86_400.0
 _rows = table_of(CheckpointRow).c

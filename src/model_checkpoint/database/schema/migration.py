@@ -16,8 +16,8 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from model_checkpoint.database.errors import MigrationFailed
+from model_checkpoint.database.event_records import SchemaChange
 from model_checkpoint.database.opening.transactions import Transactions
-from model_checkpoint.database.records import SchemaChange
 from model_checkpoint.database.schema.backups import keep_backup
 from model_checkpoint.database.schema.revisions import REVISIONS, VERSION_TABLE
 from model_checkpoint.database.schema.schema_lock import schema_lock

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from model_checkpoint.database.records import AuditEntry, IntegrityRecord, LineageEdge
+from model_checkpoint.database.event_records import AuditEntry, IntegrityRecord, LineageEdge
 from model_checkpoint.database.table_rows import RowCatalog, TableRows, add_once, store_row
 from model_checkpoint.database.values.audit_entries import new_entry
 from model_checkpoint.database.values.row_records import fields_of

@@ -8,6 +8,7 @@ point_columns      what logging calls say, as columns of each metric.
 series_columns     rows of points as columns, thinned to what a chart can show.
 checkpoint_scores  the numbers a checkpoint can be chosen by, the index over them, the flags of the chosen.
 row_records        what a row is handed out as, whoever read it, and what it is made of.
+summed_rows        what a row that sums others up is handed out as.
 file_urls          a SQLite file as the URL that names it.
 cursors            what a list is ordered by, and where a page of it ended, as one word.
 audit_entries      what was done, as it is told by who does it.

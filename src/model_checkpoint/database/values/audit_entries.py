@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from model_checkpoint.database.records import AuditEntry
+from model_checkpoint.database.event_records import AuditEntry
 
 
 def new_entry(

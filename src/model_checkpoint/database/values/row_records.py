@@ -6,14 +6,8 @@ import dataclasses
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from model_checkpoint.database.records import (
-    AuditEntry,
-    Checkpoint,
-    CheckpointMark,
-    Experiment,
-    MetricSummary,
-    RunOverview,
-)
+from model_checkpoint.database.event_records import AuditEntry
+from model_checkpoint.database.records import Checkpoint, Experiment
 from model_checkpoint.database.values.exact_numbers import as_float, joined, split
 from model_checkpoint.database.values.json_values import as_mapping, as_words
 from model_checkpoint.errors import OptionInvalid
@@ -34,6 +28,7 @@ def require_fields(kind: type[Any], names: Collection[str], *, fixed: Collection
     """Refuse to change what a record does not have, or what stays as it is.
 
     Example:
+        >>> from model_checkpoint.database.records import CheckpointMark
         >>> require_fields(CheckpointMark, ["speed"], fixed=["id"])
         Traceback (most recent call last):
         model_checkpoint.errors.OptionInvalid: no field 'speed'; there are created_at, health, step.
@@ -84,28 +79,3 @@ def experiment_of(row: Mapping[Any, Any]) -> Experiment:
     del fields["number"]
     heard = fields.pop("heard_step")
     return Experiment(**{**fields, "step": fields["step"] if heard is None else max(fields["step"], heard)})
-
-
-def overview_of(row: Mapping[Any, Any], marks: Mapping[str, CheckpointMark]) -> RunOverview:
-    """A run with the sums of its checkpoints, and the marks of two of them, by id."""
-    fields = dict(row)
-    newest, safe = fields.pop("newest_id"), fields.pop("safe_id")
-    sums = {name: int(fields.pop(name) or 0) for name in ("checkpoints", "total_bytes", "unique_bytes")}
-    return RunOverview(experiment=experiment_of(fields), newest=marks.get(newest), safe=marks.get(safe), **sums)
-
-
-def summary_of(row: Mapping[Any, Any]) -> MetricSummary:
-    """The record of a series; ``run`` and ``name`` are whose it is and what it is called."""
-    return MetricSummary(
-        experiment_id=row["run"],
-        metric_name=row["name"],
-        count=row["count"],
-        nan_count=row["nan_count"],
-        last=joined(row["last_grade"], row["last_value"]),
-        last_step=row["last_step"],
-        last_at=row["last_at"],
-        min=None if row["min_grade"] is None else joined(row["min_grade"], row["min_value"]),
-        min_step=row["min_step"],
-        max=None if row["max_grade"] is None else joined(row["max_grade"], row["max_value"]),
-        max_step=row["max_step"],
-    )

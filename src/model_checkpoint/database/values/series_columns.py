@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from math import inf, nan
 from typing import TYPE_CHECKING, Any
 
-from model_checkpoint.database.records import Series
+from model_checkpoint.database.summed_records import Series
 from model_checkpoint.database.values.exact_numbers import ABOVE, BELOW, NOT_A_NUMBER
 
 if TYPE_CHECKING:  # most that is asked of a catalog has no arrays, and does without

@@ -26,7 +26,8 @@ from model_checkpoint.checkpoint.retention.metric_keepers import KeepBest
 from model_checkpoint.checkpoint.saving.managed_save import ManagedSave
 from model_checkpoint.checkpoint.saving.save_timing import SaveTiming
 from model_checkpoint.database import open_catalog
-from model_checkpoint.database.records import Checkpoint, Experiment, LineageEdge
+from model_checkpoint.database.event_records import LineageEdge
+from model_checkpoint.database.records import Checkpoint, Experiment
 from model_checkpoint.engine.common.info import CheckpointInfo
 from model_checkpoint.engine.jobs.job import SaveJob
 from model_checkpoint.engine.jobs.running_save import SaveState

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from model_checkpoint.database.records import Experiment, MetricSummary
+from model_checkpoint.database.records import Experiment
+from model_checkpoint.database.summed_records import MetricSummary
 from model_checkpoint.plan.metric_expressions import MetricExpression
 from model_checkpoint.tracking.reporting.text_tables import Style, check_style, heading, number, table
 

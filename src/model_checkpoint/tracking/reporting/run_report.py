@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from model_checkpoint.database.records import Experiment, ExperimentStatistics, MetricSummary
+from model_checkpoint.database.records import Experiment
+from model_checkpoint.database.summed_records import ExperimentStatistics, MetricSummary
 from model_checkpoint.tracking.reporting.run_comparison import flatten_config, shown
 from model_checkpoint.tracking.reporting.text_tables import Style, check_style, heading, number, table
 from model_checkpoint.tracking.reporting.vitals import RunVitals

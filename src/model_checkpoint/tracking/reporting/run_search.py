@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from model_checkpoint.database.records import MetricSummary, RunOverview
+from model_checkpoint.database.summed_records import MetricSummary, RunOverview
 from model_checkpoint.plan.metric_expressions import MINIMISED
 from model_checkpoint.plan.run_query import flattened
 from model_checkpoint.tracking.reporting.vitals import RunState, judge_run
