@@ -13,7 +13,6 @@ import shutil
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
@@ -24,30 +23,11 @@ import torch
 
 import model_checkpoint as mc
 from bench.measuring.arguments import rounds_parser
+from bench.measuring.promises import Promise, judge
 from model_checkpoint import CompressionLevel
 from model_checkpoint.engine.root.shared_files import stored_bytes
 
 MB = 1_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Promise:
-    """One figure and its bound."""
-
-    name: str
-    value: float
-    bound: float
-    least: bool = False  # whether the bound is a least value instead of a most
-
-    @property
-    def kept(self) -> bool:
-        """Whether the figure is within its bound."""
-        return self.value >= self.bound if self.least else self.value <= self.bound
-
-    def line(self) -> str:
-        """The figure as a line of the report."""
-        sign = ">=" if self.least else "<="
-        return f"  {self.name:<58} {self.value:8.3f}  {sign} {self.bound:<6g} {'ok' if self.kept else 'MISSED'}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -57,10 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     folder: Path = wish.folder.resolve() / "compress"
     promises = [*compression(folder, wish), *incremental(folder, wish)]
     shutil.rmtree(folder, ignore_errors=True)
-    print("\nPromises")
-    for promise in promises:
-        print(promise.line())
-    return 0 if all(promise.kept for promise in promises) else 1
+    return judge(promises)
 
 
 # --- compression -----------------------------------------------------------------------------------------------------

@@ -22,8 +22,8 @@ from typing import Any
 
 from tests.ground.ports import free_port
 
-from bench.compression import Promise
 from bench.measuring.arguments import rounds_parser
+from bench.measuring.promises import Promise, judge
 
 WORLD = 4
 RANK_OF = "BENCH_DCP_RANK"
@@ -43,10 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     promises = [promise for case in CASES for promise in _told(case, rows[case])]
-    print("\nPromises")
-    for promise in promises:
-        print(promise.line())
-    return 0 if all(promise.kept for promise in promises) else 1
+    return judge(promises)
 
 
 def _told(case: str, figures: dict[str, Any]) -> list[Promise]:

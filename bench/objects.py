@@ -15,6 +15,7 @@ import obstore
 from tests.ground.object_servers import Server, seaweedfs
 
 import model_checkpoint as mc
+from bench.measuring.promises import Promise, judge
 from model_checkpoint.storage import ObjectStore
 
 MIB = 1 << 20
@@ -96,14 +97,12 @@ def report(walls: dict[str, list[float]], nbytes: int) -> int:
     for name, times in sorted(walls.items()):
         best, middle = min(times), sorted(times)[len(times) // 2]
         print(f"{name:28} best {best:7.3f} s  median {middle:7.3f} s  {nbytes / middle / 1e6:8.1f} MB/s")
-    failed = 0
+    promises = []
     for act in ("save", "load"):
         peers = {name: sorted(times)[len(times) // 2] for name, times in walls.items() if name.startswith(act)}
         mine = peers.pop(f"{act}: ours")
-        ratio = mine / min(peers.values())
-        failed += ratio > LIMIT
-        print(f"{act}: {ratio:.2f} of the fastest peer's time, limit {LIMIT}: {'ok' if ratio <= LIMIT else 'MISSED'}")
-    return 1 if failed else 0
+        promises.append(Promise(f"{act}: time / the fastest peer's", mine / min(peers.values()), LIMIT))
+    return judge(promises)
 
 
 if __name__ == "__main__":

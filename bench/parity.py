@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 
 import model_checkpoint as mc
-from bench.compression import Promise
 from bench.measuring.arguments import rounds_parser
+from bench.measuring.promises import Promise, judge
 from model_checkpoint.engine.repairing.parity_writer import make_parity
 from model_checkpoint.format import galois, galois_words
 from model_checkpoint.storage import LocalStore
@@ -38,10 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         promises += pairs(folder, max(nbytes // 8, 40 * MB))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    print("\nPromises")
-    for promise in promises:
-        print(promise.line())
-    return 0 if all(promise.kept for promise in promises) else 1
+    return judge(promises)
 
 
 def _state(nbytes: int) -> dict[str, np.ndarray]:

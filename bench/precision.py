@@ -16,6 +16,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
 
+from bench.measuring.promises import Promise, judge
 from model_checkpoint.precision import MixedPrecisionOptimizer, MixedPrecisionOptions, Precision
 from model_checkpoint.precision.gradients.finite import judge_gradients, name_offenders
 
@@ -129,71 +130,56 @@ def measure(steps: dict, rounds: int) -> dict[str, float]:
     return best
 
 
-def show(title: str, rows: list[tuple[str, float, float, str]]) -> bool:
+def show(title: str, rows: list[tuple[str, float, float]]) -> None:
     print(f"\n{title}")
-    for name, milliseconds, ratio, verdict in rows:
-        print(f"  {name:44s} {milliseconds:8.1f} ms  {ratio:6.2f}  {verdict}")
-    return all("FAIL" not in verdict for *_, verdict in rows)
+    for name, milliseconds, ratio in rows:
+        print(f"  {name:44s} {milliseconds:8.1f} ms  {ratio:6.2f}")
 
 
-def judge(value: float, limit: float, *, at_least: bool = False) -> str:
-    good = value >= limit if at_least else value <= limit
-    return f"{'ok' if good else 'FAIL'} (limit {limit:g})"
-
-
-def compare_steps(rounds: int) -> bool:
-    good = True
+def compare_steps(rounds: int) -> list[Promise]:
+    promises = []
     for precision in DTYPES:
         steps = {"FP32": plain_step("AdamW fused"), "mixed": mixed_step("AdamW fused", precision)}
         steps["mixed, 16-bit gradients"] = mixed_step("AdamW fused", precision, half_gradients=True)
         steps["naive"] = naive_step(precision)
         best = measure(steps, rounds)
         unit = best["FP32"]
-        rows = [("fused FP32 AdamW", unit, 1.0, "")]
-        rows.append(
-            ("mixed AdamW fused", best["mixed"], best["mixed"] / unit, judge(best["mixed"] / unit, LIMITS["fused"]))
+        title = f"{precision.name}: one step, x fused FP32 AdamW"
+        show(title, [(name, spent, spent / unit) for name, spent in best.items()])
+        promises.append(Promise(f"{precision.name}: mixed / fused FP32 AdamW", best["mixed"] / unit, LIMITS["fused"]))
+        slower = Promise(
+            f"{precision.name}: naive loop / mixed", best["naive"] / best["mixed"], LIMITS["naive"], least=True
         )
-        half = best["mixed, 16-bit gradients"]
-        rows.append(("mixed AdamW fused, 16-bit gradients", half, half / unit, "(not promised)"))
-        gain = best["naive"] / best["mixed"]
-        rows.append(
-            (
-                "naive loop",
-                best["naive"],
-                best["naive"] / unit,
-                f"{gain:.1f}x slower {judge(gain, LIMITS['naive'], at_least=True)}",
-            )
-        )
-        good &= show(f"{precision.name}: one step, x fused FP32 AdamW", rows)
+        promises.append(slower)
         del steps
         gc.collect()
-    return good
+    return promises
 
 
-def compare_bases(rounds: int) -> bool:
-    rows = []
+def compare_bases(rounds: int) -> list[Promise]:
+    rows, promises = [], []
     for base in list(BASES)[1:]:
         steps = {"unit": plain_step("AdamW fused"), "own": plain_step(base), "mixed": mixed_step(base, Precision.BF16)}
         best = measure(steps, rounds)
         extra = (best["mixed"] - best["own"]) / best["unit"]
-        rows.append((f"{base} (own step {best['own']:.1f} ms)", best["mixed"], extra, judge(extra, LIMITS["other"])))
+        rows.append((f"{base} (own step {best['own']:.1f} ms)", best["mixed"], extra))
+        promises.append(Promise(f"BF16: {base}, beyond its own FP32 step", extra, LIMITS["other"]))
         del steps
         gc.collect()
-    return show("BF16: cost beyond the base's own FP32 step, x fused FP32 AdamW", rows)
+    show("BF16: cost beyond the base's own FP32 step, x fused FP32 AdamW", rows)
+    return promises
 
 
-def compare_provenance(rounds: int) -> bool:
+def compare_provenance(rounds: int) -> list[Promise]:
     cases = {"no bad gradient": check_only(0, 0.0)}
     for bad in (1, 8, 74):
         cases[f"{bad} with NaN"] = check_only(bad, math.nan)
         cases[f"{bad} with Inf"] = check_only(bad, math.inf)
     best = measure(cases, rounds * 2)
     unit = best["no bad gradient"]
-    rows = [("check, no bad gradient", unit, 1.0, "")]
-    for name, spent in best.items():
-        if name != "no bad gradient":
-            rows.append((name, spent, spent / unit - 1, judge(spent / unit - 1, LIMITS["provenance"])))
-    return show("provenance: cost beyond the check", rows)
+    show("provenance: cost beyond the check", [(name, spent, spent / unit - 1) for name, spent in best.items()])
+    del best["no bad gradient"]
+    return [Promise(f"provenance: {name}", spent / unit - 1, LIMITS["provenance"]) for name, spent in best.items()]
 
 
 def main() -> int:
@@ -201,8 +187,7 @@ def main() -> int:
     rounds = int(os.environ.get("BENCH_ROUNDS", "9"))
     count = sum(torch.Size(shape).numel() for shape in list_shapes())
     print(f"{count / 1e6:.1f}M parameters, {len(list_shapes())} tensors, 1 thread, min of {rounds} rounds, CPU time")
-    results = [compare_steps(rounds), compare_bases(max(rounds // 2, 3)), compare_provenance(rounds)]
-    return 0 if all(results) else 1
+    return judge([*compare_steps(rounds), *compare_bases(max(rounds // 2, 3)), *compare_provenance(rounds)])
 
 
 if __name__ == "__main__":

@@ -24,9 +24,9 @@ from typing import Any
 
 from tests.ground.ports import free_port
 
-from bench.compression import Promise
 from bench.measuring import disk
 from bench.measuring.arguments import rounds_parser
+from bench.measuring.promises import Promise, judge
 from model_checkpoint.manifest import Layout, Placement
 from model_checkpoint.plan.sharding.share_out import PlannedArray, share_out
 
@@ -261,10 +261,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             plan_many(bench, 4096, int(100_000 * wish.scale))
     finally:
         shutil.rmtree(bench.folder, ignore_errors=True)
-    print("\nPromises")
-    for promise in bench.promises:
-        print(promise.line())
-    return 0 if all(promise.kept for promise in bench.promises) else 1
+    return judge(bench.promises)
 
 
 def save_large(bench: Bench, ranks: Ranks, state: State) -> None:

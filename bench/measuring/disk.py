@@ -13,6 +13,7 @@ from itertools import product
 from pathlib import Path
 
 from bench.measuring.measure import MIB, Sample, measure
+from model_checkpoint.flushing import flush
 
 _SLABS = (1 * MIB, 4 * MIB, 16 * MIB, 32 * MIB)
 _THREADS = (1, 2, 4, 8)
@@ -25,15 +26,6 @@ def empty(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     os.sync()
-
-
-def flush(path: Path) -> None:
-    """Make one file or folder durable."""
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def flush_tree(folder: Path) -> None:

@@ -21,6 +21,7 @@ from tests.ground.object_servers import seaweedfs
 import model_checkpoint as mc
 from bench.measuring.results import Section, Verdict
 from bench.measuring.rounds import Say
+from model_checkpoint.flushing import flush
 from model_checkpoint.manifest import Manifest, decode, encode
 from model_checkpoint.plan import step_name
 from model_checkpoint.storage import ObjectStore
@@ -150,11 +151,7 @@ def _torch_save(folder: Path, step: int) -> None:
         torch.save(_STATE, file)
         file.flush()
         os.fsync(file.fileno())
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    flush(folder)
 
 
 def _timed(times: Times, what: str, act: Callable[[], object]):

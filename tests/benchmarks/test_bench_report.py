@@ -1,10 +1,13 @@
 """The benchmark report says what was measured, and judges it by the figures it prints."""
 
+import math
+
 import pytest
 from bench.__main__ import main
 from bench.measuring import rounds
 from bench.measuring.contenders import OURS, PEERS, able
 from bench.measuring.measure import Sample, measure, summarize
+from bench.measuring.promises import Promise, judge
 from bench.measuring.report import as_json, markdown
 from bench.measuring.results import Section, Table, Verdict
 from bench.measuring.states import gpt2_small, many_small
@@ -31,6 +34,19 @@ def test_a_ratio_is_the_median_of_the_ratios_within_each_round():
 )
 def test_a_verdict_holds_up_to_its_limit(value, limit, at_most, holds):
     assert Verdict(claim="x", value=value, limit=limit, at_most=at_most).holds is holds
+
+
+@pytest.mark.parametrize(
+    ("value", "least", "kept"),
+    [(1.5, False, True), (1.501, False, False), (1.5, True, True), (1.499, True, False), (math.nan, False, False)],
+)
+def test_a_program_ends_with_1_where_a_figure_as_printed_is_beyond_its_bound_or_there_is_none(
+    value, least, kept, capsys
+):
+    promises = [Promise("a figure", 1.0, 1.0), Promise("another", value, 1.5, least)]
+
+    assert judge(promises) == (0 if kept else 1)
+    assert capsys.readouterr().out.count("MISSED") == (0 if kept else 1)
 
 
 def test_the_report_shows_every_contender_target_and_note():

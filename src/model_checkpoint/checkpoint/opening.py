@@ -21,7 +21,7 @@ from model_checkpoint.options import CompressionLevel
 from model_checkpoint.performance import CacheManager, OperationMonitor
 from model_checkpoint.storage.contract.store import FolderStore, Store
 from model_checkpoint.storage.locate import Root, open_store
-from model_checkpoint.tracking.migration_hooks import migration_teller
+from model_checkpoint.tracking.migration_hooks import migration_notifier
 from model_checkpoint.tracking.spool import Spool
 
 ROW_SECONDS = 2.0  # for which a row is believed unless told otherwise: other processes change them too
@@ -95,10 +95,10 @@ def _connection(store: Store, tracker: Any, database_url: str | None, hooks: Hoo
                 f"the tracker keeps its runs in {connection.database_url}, so its checkpoints are recorded there too; "
                 f"leave database_url={database_url!r} out."
             )
-        connection.tell_changes_to(migration_teller(hooks))
+        connection.tell_changes_to(migration_notifier(hooks))
         return connection
     url = default_url(store) if database_url is None else database_url
-    return open_catalog(url, lazy=True, notify=migration_teller(hooks))
+    return open_catalog(url, lazy=True, notify=migration_notifier(hooks))
 
 
 def _spool_folder(store: Store, tracker: Any) -> str:

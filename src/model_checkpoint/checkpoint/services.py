@@ -69,15 +69,15 @@ class Services:
         result.raise_if_vetoed()
 
     @contextmanager
-    def telling_failure(self, operation: str, checkpoint_id: str, experiment_id: str) -> Iterator[None]:
+    def reporting_failure(self, operation: str, checkpoint_id: str, experiment_id: str) -> Iterator[None]:
         """Let the audit trail and the hooks know of what fails, then let it fail."""
         try:
             yield
         except Exception as error:
-            self.tell_failure(operation, checkpoint_id, experiment_id, error)
+            self.report_failure(operation, checkpoint_id, experiment_id, error)
             raise
 
-    def tell_failure(self, operation: str, checkpoint_id: str, experiment_id: str, error: Exception) -> None:
+    def report_failure(self, operation: str, checkpoint_id: str, experiment_id: str, error: Exception) -> None:
         """One failure is one entry of the audit trail and one event."""
         log.error("%s: %s failed: %s", checkpoint_id, operation, error)
         self.catalog.audit(operation, checkpoint_id, outcome="failed", error=f"{type(error).__name__}: {error}")

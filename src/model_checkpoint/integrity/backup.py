@@ -11,7 +11,7 @@ from model_checkpoint.engine.repairing.mirror import copy_checkpoint
 from model_checkpoint.errors import CorruptedCheckpoint
 from model_checkpoint.integrity.checksums import FileChecksum, FileMissing
 from model_checkpoint.options import MIB
-from model_checkpoint.performance.replacing import replacing
+from model_checkpoint.performance.atomic_file import atomic_write
 from model_checkpoint.storage import open_store
 from model_checkpoint.storage.locate import Root
 
@@ -30,7 +30,7 @@ def back_up_file(record: Checkpoint, folder: str, expected: FileChecksum | None)
         raise CorruptedCheckpoint(f"{source}: no checksum was recorded, so a copy of it would prove nothing.", source)
     target = os.path.join(os.path.abspath(folder), os.path.basename(source))
     try:
-        with open(source, "rb") as file, replacing(target) as copy:
+        with open(source, "rb") as file, atomic_write(target) as copy:
             digest = hashlib.new(expected.algorithm)
             while data := file.read(4 * MIB):
                 digest.update(data)

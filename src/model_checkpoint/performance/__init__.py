@@ -11,7 +11,7 @@ batches               many rows to a writer, one transaction a batch, refused ro
 bulk_export           rows from anywhere into a CSV, JSON lines or Parquet file, streamed, whole or not at all.
 row_formats           rows become lines of CSV or of JSON.
 parquet_rows          rows become row groups of typed columns, where pyarrow is installed.
-replacing             a file that appears under its name whole and on the medium, or not at all.
+atomic_file           a file that appears under its name whole and on the medium, or not at all.
 caches                what is remembered of checkpoints and experiments, each kind in a namespace of its own.
 lru                   a cache with bounds in items, bytes and seconds.
 operation_monitor     how long operations take, as percentiles over the whole run.

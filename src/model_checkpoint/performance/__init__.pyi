@@ -1,5 +1,6 @@
 """The front door of this room: every public name and the module that defines it. The one list."""
 
+from .atomic_file import TargetExists as TargetExists
 from .batches import BatchInterrupted as BatchInterrupted
 from .batches import BatchProcessor as BatchProcessor
 from .batches import BatchProgress as BatchProgress
@@ -18,5 +19,4 @@ from .operation_monitor import OperationStats as OperationStats
 from .parallel_checkpoints import ParallelCheckpointProcessor as ParallelCheckpointProcessor
 from .parallel_checkpoints import ParallelOutcome as ParallelOutcome
 from .parquet_rows import ParquetUnavailable as ParquetUnavailable
-from .replacing import TargetExists as TargetExists
 from .row_formats import RowRejected as RowRejected

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from model_checkpoint.errors import OptionInvalid
+from model_checkpoint.performance.atomic_file import DraftFile, atomic_write
 from model_checkpoint.performance.parquet_rows import write_parquet
-from model_checkpoint.performance.replacing import DraftFile, replacing
 from model_checkpoint.performance.row_formats import Row, RowRejected, as_row, write_csv, write_json_lines
 
 log = logging.getLogger("model_checkpoint.performance")
@@ -88,7 +88,7 @@ class BulkDataExporter:
         if types and kind != "parquet":
             raise OptionInvalid(f"{path}: types= is for Parquet; {kind} has none to say.")
         start = time.perf_counter()
-        with replacing(path, overwrite=overwrite) as file:
+        with atomic_write(path, overwrite=overwrite) as file:
             count = self._write(kind, file, types)
         done = BulkExport(
             path=os.fspath(path), format=kind, rows=count, nbytes=file.size, seconds=time.perf_counter() - start

@@ -8,13 +8,13 @@ from model_checkpoint.database.event_records import SchemaChange
 from model_checkpoint.hooks import HookEvent, HookManager
 
 
-def migration_teller(hooks: HookManager) -> Callable[[SchemaChange], None]:
+def migration_notifier(hooks: HookManager) -> Callable[[SchemaChange], None]:
     """What a connection is given as ``notify``, so that ``hooks`` hear of migrations.
 
     Example:
         >>> hooks = HookManager()
         >>> _ = hooks.register_hook("hear", lambda context: print(context.event.value), events=["before_migration"])
-        >>> migration_teller(hooks)(SchemaChange(moment="before", database="", from_revision="1", to_revision="2"))
+        >>> migration_notifier(hooks)(SchemaChange(moment="before", database="", from_revision="1", to_revision="2"))
         before_migration
     """
 

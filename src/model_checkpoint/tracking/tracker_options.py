@@ -13,7 +13,7 @@ from model_checkpoint.database.schema.migration import Notify, ignore_change
 from model_checkpoint.errors import OptionInvalid
 from model_checkpoint.hooks import HookManager
 from model_checkpoint.tracking.metric_queue import CAPACITY, WhenFull
-from model_checkpoint.tracking.migration_hooks import migration_teller
+from model_checkpoint.tracking.migration_hooks import migration_notifier
 from model_checkpoint.tracking.reporting.vitals import BEAT_SECONDS
 from model_checkpoint.tracking.spool import LIMIT
 
@@ -42,7 +42,7 @@ class TrackerOptions:
     @property
     def notify(self) -> Notify:
         """What the database tells of a migration."""
-        return ignore_change if self.hooks is None else migration_teller(self.hooks)
+        return ignore_change if self.hooks is None else migration_notifier(self.hooks)
 
     def spool_home(self, database_url: str) -> str:
         """Where what the database did not take waits, so that the next start finds it.

@@ -138,13 +138,20 @@ def test_who_waits_carries_the_words_of_the_call_to_the_last():
     assert carried == [0, 1]
 
 
-def test_a_call_is_carried_as_often_as_it_takes_and_no_oftener():
+def attending():
+    """What carries a call on, the steps it made, and what is set at the third of them."""
     steps, go_on = [], threading.Event()
 
     def attend():
         steps.append(1)
         if len(steps) == 3:
             go_on.set()
+
+    return attend, steps, go_on
+
+
+def test_a_call_is_carried_as_often_as_it_takes_and_no_oftener():
+    attend, steps, go_on = attending()
 
     assert PendingCall("a call", lambda: go_on.wait(SOON), threading.Event(), attend).result(SOON) is True
     assert 3 <= len(steps) < 200
@@ -157,12 +164,7 @@ def test_a_call_is_carried_as_often_as_it_takes_and_no_oftener():
 
 @pytest.mark.parametrize("attended", [False, True])
 def test_a_call_may_be_awaited(attended):
-    steps, go_on = [], threading.Event()
-
-    def attend():
-        steps.append(1)
-        if len(steps) == 3:
-            go_on.set()
+    attend, steps, go_on = attending()
 
     async def awaited(work):
         return await PendingCall("a call", work, threading.Event(), attend if attended else None)

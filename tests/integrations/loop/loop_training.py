@@ -84,11 +84,20 @@ class Noisy:
             yield torch.rand(8, 6) + float(np.random.rand())
 
 
-class Placed(IterableDataset):
-    """A stream that knows its place in each worker, for a loader that asks for it."""
+class KnowsPlace:
+    """What is saved of data that know their place."""
 
-    def __init__(self):
-        self.at = 0
+    at = 0
+
+    def state_dict(self):
+        return {"at": self.at}
+
+    def load_state_dict(self, state):
+        self.at = state["at"]
+
+
+class Placed(KnowsPlace, IterableDataset):
+    """A stream that knows its place in each worker, for a loader that asks for it."""
 
     def __iter__(self):
         worker = torch.utils.data.get_worker_info()
@@ -97,30 +106,15 @@ class Placed(IterableDataset):
             yield torch.full((6,), (self.at * worker.num_workers + worker.id) / SAMPLES)
         self.at = 0
 
-    def state_dict(self):
-        return {"at": self.at}
 
-    def load_state_dict(self, state):
-        self.at = state["at"]
-
-
-class Counting:
+class Counting(KnowsPlace):
     """Data that knows its place."""
-
-    def __init__(self):
-        self.at = 0
 
     def __iter__(self):
         while self.at < 17:
             self.at += 1
             yield torch.full((8, 6), self.at / 17)
         self.at = 0
-
-    def state_dict(self):
-        return {"at": self.at}
-
-    def load_state_dict(self, state):
-        self.at = state["at"]
 
 
 def seeded(seed):

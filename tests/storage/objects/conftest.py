@@ -3,6 +3,7 @@
 import time
 
 import pytest
+from obstore.store import MemoryStore
 
 from model_checkpoint.storage import ObjectStore
 from model_checkpoint.storage.objects.requests.bucket import Address, Bucket
@@ -13,6 +14,11 @@ DAY = 24 * 3600 * 10**9
 @pytest.fixture
 def store(moto, root):
     return ObjectStore(root, store=moto.client("bucket"), term=0.0)
+
+
+@pytest.fixture
+def client():
+    return MemoryStore()
 
 
 @pytest.fixture

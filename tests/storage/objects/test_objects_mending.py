@@ -1,7 +1,6 @@
 """Repairs in an object store: a file takes the place it had, what was there is kept, and nothing else changes."""
 
 import pytest
-from obstore.store import MemoryStore
 from tests.storage.objects.bucket_files import keys
 
 from model_checkpoint.errors import CheckpointNotFound, StorageFailure, UnsafeName
@@ -10,11 +9,6 @@ from model_checkpoint.storage.objects.requests.bucket import Address, Bucket
 from model_checkpoint.testing.blobs import blob_manifest, load_blobs, save_blobs, seal_blob
 
 FILES = {"x-a1": b"one", "index.json": b"two"}
-
-
-@pytest.fixture
-def client():
-    return MemoryStore()
 
 
 @pytest.fixture

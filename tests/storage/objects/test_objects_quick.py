@@ -24,11 +24,6 @@ class TestOnMemory(StoreSuite):
 
 
 @pytest.fixture
-def client():
-    return MemoryStore()
-
-
-@pytest.fixture
 def store(client):
     return ObjectStore("s3://bucket/root", store=client)
 

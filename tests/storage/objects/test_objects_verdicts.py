@@ -2,7 +2,6 @@
 
 import msgspec
 import pytest
-from obstore.store import MemoryStore
 from tests.storage.objects.bucket_files import keys
 
 from model_checkpoint.errors import (
@@ -24,11 +23,6 @@ from model_checkpoint.testing.blobs import AT_ONCE, blob_manifest, load_blobs, s
 
 FILES = {"x-a1": b"one" * 50, "y-a1": b"two"}
 LATER = Graces(local=0.0, foreign=0.0, trash=3600.0)
-
-
-@pytest.fixture
-def client():
-    return MemoryStore()
 
 
 @pytest.fixture

@@ -43,7 +43,7 @@ def remove(
     own = {"checkpoint_id": row.id, "experiment_id": row.experiment_id}
     result = services.fire(HookEvent.BEFORE_CHECKPOINT_DELETE, **own, path=row.file_path)
     services.require_consent(result, action, row.id)
-    with services.telling_failure(action, row.id, row.experiment_id):
+    with services.reporting_failure(action, row.id, row.experiment_id):
         intent = _intended(services, row, action, plan_id, tags)
         entry = new_entry(action, row.id, details={"name": row.name, "plan": plan_id})
         gone = finish_removal(services, row, intent=intent, entry=entry)
@@ -81,7 +81,7 @@ def bring_back(services: Services, row: Checkpoint) -> Checkpoint:
     """Undo a removal, files and row."""
     if row.state != DELETED:
         raise WrongReference(f"checkpoint {row.id!r} is not deleted.", row.file_path)
-    with services.telling_failure(RESTORE, row.id, row.experiment_id):
+    with services.reporting_failure(RESTORE, row.id, row.experiment_id):
         intent = _intended(services, row, RESTORE, "", ())
         try:
             undelete_exactly(store_of(services, row), row.name, row.id)

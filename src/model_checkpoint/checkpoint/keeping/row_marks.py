@@ -37,7 +37,7 @@ def note_row(services: Services, row: Checkpoint, text: str) -> Checkpoint:
 
 
 def _mark(services: Services, row: Checkpoint, marking: Marking, mark: Callable[[Store], object]) -> Checkpoint:
-    with services.telling_failure(marking.action, row.id, row.experiment_id):
+    with services.reporting_failure(marking.action, row.id, row.experiment_id):
         mark(store_of(services, row))
         after = services.catalog.record_marking(row, marking)
     with services.failures.tolerated("cache"):

@@ -61,7 +61,7 @@ def told_load(services: Services, row: Checkpoint) -> Iterator[None]:
     own = {"checkpoint_id": row.id, "experiment_id": row.experiment_id}
     result = services.fire(HookEvent.BEFORE_CHECKPOINT_LOAD, **own, path=row.file_path)
     services.require_consent(result, "load", row.id)
-    with services.telling_failure("load", row.id, row.experiment_id):
+    with services.reporting_failure("load", row.id, row.experiment_id):
         try:
             yield
         except CorruptedCheckpoint as error:

@@ -10,7 +10,7 @@ from typing import Any
 
 from model_checkpoint import forks
 from model_checkpoint.checkpoint.saving.managed_save import ManagedSave
-from model_checkpoint.checkpoint.saving.save_steps import announce, engine_options, settle, telling_failure
+from model_checkpoint.checkpoint.saving.save_steps import announce, engine_options, reporting_failure, settle
 from model_checkpoint.checkpoint.saving.save_timing import SaveTiming
 from model_checkpoint.checkpoint.services import Services
 from model_checkpoint.checkpoint.storage.backend_io import as_plain, deposit_plain, is_native
@@ -151,7 +151,7 @@ def save_in_background(
     timing.stretch("hooks")
     wanted = engine_options(services, order, parts)
     if is_native(services.backend):
-        with telling_failure(services, order):
+        with reporting_failure(services, order):
             job = save_async(services.store, dict(parts), lazy=lazy, busy="queue", **wanted)
         timing.stretch("staging")
         return CheckpointSave(order.id, lambda: _recorded(services, order, job.result, timing, job), job)
@@ -177,7 +177,7 @@ def _recorded(
 ) -> str:
     with services.measured("save_checkpoint"):
         held = timing.elapsed
-        with telling_failure(services, order):
+        with reporting_failure(services, order):
             info = durable()
         timing.stretch("writing")
         timing.stalled(held if job is None else job.stall)

@@ -44,7 +44,7 @@ def save(services: Services, order: ManagedSave, parts: Mapping[str, Any]) -> st
         timing = SaveTiming()
         order = announce(services, order, parts)
         timing.stretch("hooks")
-        with telling_failure(services, order):
+        with reporting_failure(services, order):
             info = deposit(services.backend, services.store, parts, **engine_options(services, order, parts))
         timing.stretch("writing")
         return settle(services, order, info, timing)
@@ -66,7 +66,7 @@ def announce(services: Services, order: ManagedSave, parts: Mapping[str, Any]) -
     services.require_consent(result, "save", order.id)
     if result is None:
         return order
-    with telling_failure(services, order):  # a hook may have made nonsense of it
+    with reporting_failure(services, order):  # a hook may have made nonsense of it
         return replace(order, **{name: result.context.get(name, before) for name, before in asked.items()})
 
 
@@ -98,7 +98,7 @@ def settle(services: Services, order: ManagedSave, info: CheckpointInfo, timing:
         **{"epoch": order.epoch, "step": order.step, "loss": order.loss, "val_loss": order.val_loss},
     )
     timing.stretch("hooks")
-    with telling_failure(services, order):
+    with reporting_failure(services, order):
         row, recorded = _recorded(services, order, info, timing)
     if recorded.best:
         forget_cached(services, row.experiment_id)
@@ -184,6 +184,6 @@ def _undo(services: Services, order: ManagedSave, error: Exception) -> None:
     services.catalog.forget(order.id)
 
 
-def telling_failure(services: Services, order: ManagedSave) -> AbstractContextManager[None]:
+def reporting_failure(services: Services, order: ManagedSave) -> AbstractContextManager[None]:
     """Let hooks and the audit trail know of a save that failed, then let it fail."""
-    return services.telling_failure("save", order.id, order.experiment.id)
+    return services.reporting_failure("save", order.id, order.experiment.id)

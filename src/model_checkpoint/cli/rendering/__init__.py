@@ -7,6 +7,6 @@ plan_tables        what retention keeps and drops, what a disk will hold, what i
 catalog_tables     runs, metrics, lineage and the rows of a query.
 charts             numbers as small pictures of characters.
 json_text          any of our results as one JSON value.
-waiting            a line that says what long work is at.
+progress_line      a line that says what long work is at.
 terminal           what is safe to print, and where it goes.
 """

@@ -70,9 +70,9 @@ def doctor(
     from model_checkpoint.cli.checkup.diagnosis import Grade
     from model_checkpoint.cli.checkup.examine import examine
     from model_checkpoint.cli.rendering import trust_tables
-    from model_checkpoint.cli.rendering.waiting import waiting
+    from model_checkpoint.cli.rendering.progress_line import progress_line
 
-    with waiting("looking", quiet=as_json):
+    with progress_line("looking", quiet=as_json):
         found = examine(root, database)
     trust_tables.diagnoses(found, as_json=as_json)
     raise typer.Exit(ExitCode.FOUND if any(one.grade is Grade.BAD for one in found) else ExitCode.FINE)
@@ -92,8 +92,8 @@ def bench(
     from model_checkpoint.checkpoint.retention.amounts import as_bytes
     from model_checkpoint.cli.checkup.trial import measure
     from model_checkpoint.cli.rendering import trust_tables
-    from model_checkpoint.cli.rendering.waiting import waiting
+    from model_checkpoint.cli.rendering.progress_line import progress_line
 
-    with waiting("measuring", quiet=as_json) as tell:
+    with progress_line("measuring", quiet=as_json) as tell:
         found = measure(root, as_bytes(size), rounds=rounds, tell=tell)
     trust_tables.measured(found, as_json=as_json)

@@ -19,6 +19,7 @@ from sqlalchemy import Connection, inspect
 from model_checkpoint.database.models import Base
 from model_checkpoint.database.opening.database_url import is_file, is_sqlite
 from model_checkpoint.database.schema.revisions import VERSION_TABLE
+from model_checkpoint.flushing import flush
 
 PREFIX = "mckpt_backup_"
 
@@ -51,14 +52,9 @@ def _copy_file(path: Path, label: str) -> str:
     finally:
         copy.close()
         source.close()
-    for place in (partial, path.parent):
-        if place is not partial:
-            os.replace(partial, target)
-        fd = os.open(place, os.O_RDONLY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+    flush(partial)
+    os.replace(partial, target)
+    flush(path.parent)
     return str(target)
 
 

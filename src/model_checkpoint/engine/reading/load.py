@@ -21,8 +21,8 @@ from model_checkpoint.engine.ranks.single_process import needs_coordinator
 from model_checkpoint.engine.reading.chunks.chunk_reader import ChunkReader
 from model_checkpoint.engine.reading.deliver import deliver
 from model_checkpoint.engine.reading.first_healthy import first_healthy
-from model_checkpoint.engine.reading.fit import Fit, Parts, Rename, choose_leaves, fit_into
 from model_checkpoint.engine.reading.gather_boxes import local_boxes, wanted_boxes
+from model_checkpoint.engine.reading.leaf_selection import LeafSelection, Parts, Rename, choose_leaves, fit_into
 from model_checkpoint.engine.reading.load_ranks import LoadBarrier, PerRank, load_on_ranks, rank_view
 from model_checkpoint.engine.root.listing import ListedCheckpoint, load_manifest
 from model_checkpoint.engine.root.rank_manifests import join_ranks
@@ -327,7 +327,7 @@ def _agree(restore: tree.Restore, manifest: Manifest, request: LoadRequest, wher
     return ()
 
 
-def _fit(chosen: Fit, manifest: Manifest, request: LoadRequest, preparing: tree.Preparation) -> Fit:
+def _fit(chosen: LeafSelection, manifest: Manifest, request: LoadRequest, preparing: tree.Preparation) -> LeafSelection:
     return fit_into(
         chosen,
         manifest.entries,
@@ -340,7 +340,7 @@ def _fit(chosen: Fit, manifest: Manifest, request: LoadRequest, preparing: tree.
     )
 
 
-def _prepared(manifest: Manifest, fit: Fit, request: LoadRequest, where: str) -> tree.Restore:
+def _prepared(manifest: Manifest, fit: LeafSelection, request: LoadRequest, where: str) -> tree.Restore:
     """Check whether all is there that the tree needs: places in files, classes, frameworks, live objects."""
     used = list(tree.entries_in(fit.tree, manifest.entries))
     if not manifest.ranks:  # else what is in the files is known only when the manifests of the ranks have joined it

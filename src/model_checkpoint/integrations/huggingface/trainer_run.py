@@ -25,7 +25,7 @@ from model_checkpoint.integrations.huggingface.trainer_progress import TrainerPr
 from model_checkpoint.integrations.huggingface.trainer_rules import keepers_for, require_resumable
 from model_checkpoint.integrations.loop.boundary import Saves, listen, obey
 from model_checkpoint.integrations.loop.fillable import require_fillable
-from model_checkpoint.integrations.loop.newest_whole import WholeCheckpoint, newest_whole
+from model_checkpoint.integrations.loop.newest_healthy import HealthyCheckpoint, newest_healthy
 from model_checkpoint.integrations.loop.opening_line import opening, tell
 from model_checkpoint.integrations.loop.place import RunPlace
 from model_checkpoint.integrations.loop.saved_run import SavedRun
@@ -106,7 +106,7 @@ class TrainerRun:
         self._saves = self._new_saves()
         self._feed: PreparedLoader | None = None
         self._run: SavedRun | None = None
-        self._whole: WholeCheckpoint | None = None
+        self._whole: HealthyCheckpoint | None = None
         self._notice: Preemption | None = None
         self._lasting: dict[int, tuple[Any, Any]] = {}  # loaders of evaluations that are kept, and what stands for them
         self._over = False
@@ -173,7 +173,7 @@ class TrainerRun:
     @contextmanager
     def _saved_state(self) -> Iterator[str | None]:
         """A folder with the one file that the Trainer itself must read, or None where nothing was saved yet."""
-        self._whole = newest_whole(self._root)
+        self._whole = newest_healthy(self._root)
         if self._whole is None:
             self.opening = f"{self._root}: a new run"
             self._tell()
@@ -309,7 +309,7 @@ class TrainerRun:
         return self._feed
 
     @property
-    def _chosen(self) -> WholeCheckpoint:
+    def _chosen(self) -> HealthyCheckpoint:
         if self._whole is None:
             raise OptionInvalid("the Trainer loads, but no checkpoint was chosen: call train() of the Trainer itself.")
         return self._whole

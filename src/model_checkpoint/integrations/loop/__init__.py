@@ -9,7 +9,7 @@ boundary         at which boundaries between two bodies a run may save, saves, o
 rank_boundary    all ranks of a run leave at the same boundary, whichever of them was told to end.
 run_catalog      a run in the catalog: one experiment, its metrics, its checkpoints, where it branched off.
 fillable         what a resume can fill in place; anything else is refused on the first start.
-newest_whole     the newest checkpoint of which every byte is as it was saved.
+newest_healthy   the newest checkpoint of which every byte is as it was saved.
 opening_line     in one line what a run goes on from, and what it fell back over.
 environment      what must be the same for numbers to be the same, and what is not.
 training_bar     how far a run is, on a terminal.

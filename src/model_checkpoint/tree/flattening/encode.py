@@ -24,9 +24,9 @@ from model_checkpoint.tree.nodes.located_error import LocatedError, no_codec
 from model_checkpoint.tree.nodes.names import brief
 from model_checkpoint.tree.values import values
 from model_checkpoint.tree.values.classes import dataclass_values, fields_of, is_namedtuple, label
-from model_checkpoint.tree.values.codecs import Codec, codec_of
+from model_checkpoint.tree.values.codecs import codec_of
 from model_checkpoint.tree.values.dtypes import UINT8
-from model_checkpoint.tree.values.standard_codecs import defaultdict_name
+from model_checkpoint.tree.values.standard_codecs import Codec, defaultdict_name
 
 Encoded = Callable[["Encoder", Any], Node]
 

@@ -33,7 +33,8 @@ from model_checkpoint.tree.nodes.walk import (
     tag_of,
 )
 from model_checkpoint.tree.values import classes, values
-from model_checkpoint.tree.values.codecs import Codec, codec_named
+from model_checkpoint.tree.values.codecs import codec_named
+from model_checkpoint.tree.values.standard_codecs import Codec
 
 _FARTHEST = 1 << 62  # bytes; no framework counts farther
 _TORCH_ATOMS = frozenset(("torch.Size", "torch.dtype", "torch.device"))

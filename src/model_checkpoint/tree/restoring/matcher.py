@@ -24,7 +24,8 @@ from model_checkpoint.tree.restoring.live_specs import aligned, live_parameter_n
 from model_checkpoint.tree.restoring.matching import Make, Matching, ObjectLoad
 from model_checkpoint.tree.restoring.stateful_objects import match_object
 from model_checkpoint.tree.values.classes import fields_of, is_namedtuple
-from model_checkpoint.tree.values.codecs import Codec, codec_of
+from model_checkpoint.tree.values.codecs import codec_of
+from model_checkpoint.tree.values.standard_codecs import Codec
 
 _SHOWN = 10
 

@@ -4,29 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from model_checkpoint.errors import ClassUnavailable, UnsupportedType
-from model_checkpoint.tree.values.standard_codecs import STANDARD, StandardCodec
+from model_checkpoint.tree.values.standard_codecs import STANDARD, Codec
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Codec:
-    """How one class is saved: under which name, as what, how it is made again, and how a live one is filled."""
-
-    cls: type
-    name: str
-    encode: Callable[[Any], Any]
-    decode: Callable[[Any], Any]
-    fill: Callable[[Any, Any], None] | None = None
-
-
-def _of_standard(one: StandardCodec) -> Codec:
-    return Codec(cls=one.cls, name=one.name, encode=one.encode, decode=one.decode, fill=one.fill)
-
-
-_BY_NAME: dict[str, Codec] = {one.name: _of_standard(one) for one in STANDARD}
+_BY_NAME: dict[str, Codec] = {codec.name: codec for codec in STANDARD}
 _BY_TYPE: dict[type, Codec] = {codec.cls: codec for codec in _BY_NAME.values() if codec.cls is not defaultdict}
 _GENERATORS = "numpy.random."  # what their names, and the modules of their classes, begin with
 
@@ -98,6 +81,6 @@ def _learn_generators(name: str) -> None:
         return
     from model_checkpoint.tree.values.numpy_generators import NUMPY_GENERATORS
 
-    for codec in map(_of_standard, NUMPY_GENERATORS):
+    for codec in NUMPY_GENERATORS:
         if codec.name not in _BY_NAME:
             _BY_NAME[codec.name] = _BY_TYPE[codec.cls] = codec

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.random import MT19937, PCG64, PCG64DXSM, SFC64, BitGenerator, Generator, Philox, RandomState, SeedSequence
 
 from model_checkpoint.errors import UnsupportedType
-from model_checkpoint.tree.values.standard_codecs import StandardCodec
+from model_checkpoint.tree.values.standard_codecs import Codec
 
 _MOST_POOL = 64
 _MT_WORDS, _PHILOX_WORDS = 624, 4
@@ -76,6 +76,6 @@ def _made_generator(state: Any) -> Generator:
 
 
 NUMPY_GENERATORS = (
-    StandardCodec(RandomState, "numpy.random.RandomState", _legacy_state, _made_legacy, _set_legacy),
-    StandardCodec(Generator, "numpy.random.Generator", _generator_state, _made_generator, _set_generator),
+    Codec(RandomState, "numpy.random.RandomState", _legacy_state, _made_legacy, _set_legacy),
+    Codec(Generator, "numpy.random.Generator", _generator_state, _made_generator, _set_generator),
 )

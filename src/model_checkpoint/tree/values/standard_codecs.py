@@ -1,4 +1,4 @@
-"""Standard codecs: what containers, paths and random generators of Python become in a tree.
+"""Standard codecs: what a codec is, and what containers, paths and random generators of Python become in a tree.
 
 A generator is saved as its state and comes back as a generator that goes on where the saved one stood.
 """
@@ -17,8 +17,8 @@ import numpy as np
 _FACTORIES = (int, float, complex, bool, str, bytes, list, tuple, dict, set, frozenset, Counter, OrderedDict, deque)
 
 
-class StandardCodec(NamedTuple):
-    """How a class is saved; ``fill`` writes a saved state into a live one."""
+class Codec(NamedTuple):
+    """How one class is saved: under which name, as what, how it is made again, and how a live one is filled."""
 
     cls: type
     name: str
@@ -65,16 +65,16 @@ def _made_random(state: Any) -> random.Random:
     return made
 
 
-def _defaultdict(factory: Any) -> StandardCodec:
+def _defaultdict(factory: Any) -> Codec:
     name = defaultdict_name(defaultdict(factory)) or ""
-    return StandardCodec(defaultdict, name, dict, lambda plain: defaultdict(factory, plain))
+    return Codec(defaultdict, name, dict, lambda plain: defaultdict(factory, plain))
 
 
 _PATHS = (PurePosixPath, PureWindowsPath, PosixPath, WindowsPath)
 STANDARD = (
-    StandardCodec(Counter, "collections.Counter", dict, Counter),
-    StandardCodec(deque, "collections.deque", lambda q: (list(q), q.maxlen), lambda pair: deque(pair[0], pair[1])),
-    *(StandardCodec(cls, f"{cls.__module__}.{cls.__qualname__}", str, cls) for cls in _PATHS),
+    Codec(Counter, "collections.Counter", dict, Counter),
+    Codec(deque, "collections.deque", lambda q: (list(q), q.maxlen), lambda pair: deque(pair[0], pair[1])),
+    *(Codec(cls, f"{cls.__module__}.{cls.__qualname__}", str, cls) for cls in _PATHS),
     *map(_defaultdict, (None, *_FACTORIES)),
-    StandardCodec(random.Random, "random.Random", random_state, _made_random, set_random_state),
+    Codec(random.Random, "random.Random", random_state, _made_random, set_random_state),
 )

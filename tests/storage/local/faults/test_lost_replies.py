@@ -98,12 +98,17 @@ def test_a_store_without_values_is_told_what_it_lacks():
 # --- files of others -------------------------------------------------------------------------------------------------
 
 
-def test_what_others_wrote_into_the_room_is_taken_over(store, tmp_path):
-    stage = store.stage("step-1", "a1")
-    room = Path(stage.room())
+@pytest.fixture
+def stage(store):
+    """An attempt with files of others in its room."""
+    made = store.stage("step-1", "a1")
+    room = Path(made.room())
     (room / "theirs").write_bytes(b"abc")
     (room / "more").write_bytes(b"left over")
+    return made
 
+
+def test_what_others_wrote_into_the_room_is_taken_over(stage, tmp_path):
     reader = stage.adopt("theirs", "x-a1")
     assert reader.size == 3
     reader.close()
@@ -119,11 +124,7 @@ def test_what_others_wrote_into_the_room_is_taken_over(store, tmp_path):
             again()
 
 
-def test_the_room_is_no_part_of_the_checkpoint(store, tmp_path):
-    stage = store.stage("step-1", "a1")
-    room = Path(stage.room())
-    (room / "theirs").write_bytes(b"abc")
-    (room / "more").write_bytes(b"left over")
+def test_the_room_is_no_part_of_the_checkpoint(store, stage, tmp_path):
     stage.adopt("theirs", "x-a1").close()
 
     stage.publish(blob_manifest("step-1", "a1", {"x-a1": b"abc"}))

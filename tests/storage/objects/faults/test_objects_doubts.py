@@ -5,7 +5,6 @@ import os
 
 import msgspec
 import pytest
-from obstore.store import MemoryStore
 from tests.storage.objects.bucket_files import keys
 
 from model_checkpoint.errors import CheckpointException, DurabilityUnknown, StepExists, StorageFailure
@@ -51,11 +50,6 @@ class Careless(Bucket):
             super().put_if(key, data, condition, remarks=remarks)
 
     heedless = True
-
-
-@pytest.fixture
-def client():
-    return MemoryStore()
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Newest whole: the newest checkpoint of which every byte is as it was saved.
+"""Newest healthy: the newest checkpoint of which every byte is as it was saved.
 
 For trainers that must know where a run was before the objects exist that the rest is loaded into: what they were told
 must not turn out to be damaged later.
@@ -21,14 +21,14 @@ from model_checkpoint.storage.locate import Root
 
 
 @dataclass(frozen=True, slots=True)
-class WholeCheckpoint:
+class HealthyCheckpoint:
     """Its folder's name, and what was passed over to find it."""
 
     name: str
     report: LoadReport
 
 
-def newest_whole(root: Root) -> WholeCheckpoint | None:
+def newest_healthy(root: Root) -> HealthyCheckpoint | None:
     """Read checkpoints back, newest first, until one is whole; None where nothing was saved yet.
 
     Raises:
@@ -37,7 +37,7 @@ def newest_whole(root: Root) -> WholeCheckpoint | None:
     Example:
         >>> import model_checkpoint as mc
         >>> _ = mc.save("memory://doc-whole", {"a": 1}, step=7)
-        >>> newest_whole("memory://doc-whole").name, newest_whole("memory://doc-none")
+        >>> newest_healthy("memory://doc-whole").name, newest_healthy("memory://doc-none")
         ('step-00000007', None)
     """
     try:
@@ -48,7 +48,7 @@ def newest_whole(root: Root) -> WholeCheckpoint | None:
     report = LoadReport(checkpoint=path_of(store, found.name), passed_over=tuple(passed))
     if passed:
         warnings.warn(CheckpointWarning(report.tell(), report), stacklevel=2)
-    return WholeCheckpoint(found.name, report)
+    return HealthyCheckpoint(found.name, report)
 
 
 def _require_whole(store: Store, found: ListedCheckpoint) -> ListedCheckpoint:

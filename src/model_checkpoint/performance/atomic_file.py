@@ -1,4 +1,4 @@
-"""Replacing: a file that appears under its name whole and on the medium, or not at all.
+"""Atomic file: a file that appears under its name whole and on the medium, or not at all.
 
 The bytes go to a draft beside the target, which its writer keeps locked. A killed writer leaves a draft that nobody
 holds; the next one who writes the same target removes it.
@@ -59,7 +59,7 @@ class DraftFile:
 
     def appear(self, *, overwrite: bool) -> None:
         """Flush to the medium and take the name of the target."""
-        with _telling(self._target):
+        with _typed_errors(self._target):
             self._file.flush()
             os.fsync(self._file.fileno())
             _rename(self.path, self._target, overwrite=overwrite)
@@ -67,19 +67,19 @@ class DraftFile:
 
 
 @contextmanager
-def replacing(target: str | os.PathLike[str], *, overwrite: bool = False) -> Iterator[DraftFile]:
+def atomic_write(target: str | os.PathLike[str], *, overwrite: bool = False) -> Iterator[DraftFile]:
     """Open a file to write; it gets the name ``target`` when the block ends well, and is gone when it does not.
 
     Example:
         >>> import tempfile
         >>> path = Path(tempfile.mkdtemp()) / "rows.csv"
-        >>> with replacing(path) as file:
+        >>> with atomic_write(path) as file:
         ...     _ = file.write(b"a,b")
         >>> path.read_bytes()
         b'a,b'
     """
     path = Path(os.path.abspath(target))
-    with _telling(path):
+    with _typed_errors(path):
         if path.exists() and not overwrite:
             raise TargetExists(
                 f"{path}: exists already; nothing was written. Choose another name, or pass overwrite=True.", str(path)
@@ -143,7 +143,7 @@ def _flush_folder(folder: Path) -> None:
 
 
 @contextmanager
-def _telling(path: Path) -> Iterator[None]:
+def _typed_errors(path: Path) -> Iterator[None]:
     """Turn an error of the system into one of ours."""
     try:
         yield

@@ -6,13 +6,13 @@ import pytest
 from tests.ground.crowds import in_child
 
 from model_checkpoint.performance import BulkDataExporter
-from model_checkpoint.performance.replacing import replacing
+from model_checkpoint.performance.atomic_file import atomic_write
 from model_checkpoint.testing.faults import KILLED
 
 KILL = """
 import os, signal, sys
 from model_checkpoint.performance import BulkDataExporter
-import model_checkpoint.performance.replacing as room, model_checkpoint.performance.bulk_export as export
+import model_checkpoint.performance.atomic_file as room, model_checkpoint.performance.bulk_export as export
 import model_checkpoint.performance.row_formats, model_checkpoint.performance.parquet_rows
 path, at = sys.argv[1], int(sys.argv[2])
 seen = 0
@@ -69,7 +69,7 @@ def export(path, at):
 def test_the_draft_of_a_living_export_is_not_cleared_away(tmp_path):
     path = tmp_path / "x.csv"
 
-    with replacing(path) as first:
+    with atomic_write(path) as first:
         first.write(b"first")
         BulkDataExporter(lambda: [{"a": 1}]).export(path)
         drafts = [one.name for one in tmp_path.iterdir() if one.suffix == ".part"]

@@ -1,4 +1,4 @@
-"""Waiting: a line on the terminal that says what long work is at, and goes when it is done."""
+"""Progress line: a line on the terminal that says what long work is at, and goes when it is done."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from model_checkpoint.cli.rendering.terminal import clean
 
 
 @contextmanager
-def waiting(title: str, *, quiet: bool) -> Iterator[Callable[[str], None]]:
+def progress_line(title: str, *, quiet: bool) -> Iterator[Callable[[str], None]]:
     """Show a spinner and the time since; the callable it yields says what the work is at.
 
     Example:
-        >>> with waiting("measuring", quiet=True) as tell:
+        >>> with progress_line("measuring", quiet=True) as tell:
         ...     tell("saving")
     """
     if quiet or not sys.stderr.isatty():

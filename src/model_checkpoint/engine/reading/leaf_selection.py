@@ -1,4 +1,4 @@
-"""Fit: which part of a saved tree goes into the live objects, settled before any byte is read.
+"""Leaf selection: which part of a saved tree goes into the live objects, settled before any byte is read.
 
 One rule for every leaf, array, object or plain value: what only one side has is a difference, which ``strict`` refuses
 and ``strict=False`` leaves out and reports. A load that would fill nothing at all is refused either way.
@@ -25,7 +25,7 @@ Rename = Mapping[str, str] | Callable[[str], str] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fit:
+class LeafSelection:
     """The tree to restore, what was left out of it, how many saved leaves it has, and what they go into."""
 
     tree: Node
@@ -35,7 +35,7 @@ class Fit:
     live: LiveState | None = None
 
 
-def choose_leaves(manifest: Manifest, where: str, *, parts: Parts, rename: Rename) -> Fit:
+def choose_leaves(manifest: Manifest, where: str, *, parts: Parts, rename: Rename) -> LeafSelection:
     """The saved tree, reduced to ``parts`` and then renamed; a pattern that fits nothing is an error."""
     node = manifest.tree
     if parts is not None:
@@ -55,7 +55,7 @@ def choose_leaves(manifest: Manifest, where: str, *, parts: Parts, rename: Renam
         unused = [old for old in rename if not any(map(plan.matcher(old), names))]
     node = node if new_name is None else tree.rename(node, new_name)
     report = LoadReport(checkpoint=where, idle_renames=unused)
-    return Fit(tree=node, report=report, wanted=plan.live_matcher(parts, rename))
+    return LeafSelection(tree=node, report=report, wanted=plan.live_matcher(parts, rename))
 
 
 def _patterns(parts: str | Sequence[str]) -> list[str]:
@@ -63,7 +63,7 @@ def _patterns(parts: str | Sequence[str]) -> list[str]:
 
 
 def fit_into(
-    chosen: Fit,
+    chosen: LeafSelection,
     entries: Sequence[Entry],
     into: Any,
     *,
@@ -72,14 +72,14 @@ def fit_into(
     strict: bool,
     preparing: tree.Preparation,
     cast: bool = False,
-) -> Fit:
+) -> LeafSelection:
     """Compare saved and live leaves; return what will be restored, or refuse what differs.
 
     Where ``parts`` names one part and ``into`` is no state that has it, ``into`` is that part.
     """
     one = _one_part(chosen.tree, parts, rename)
 
-    def compared(node: Node, wanted: Callable[[str], bool]) -> Fit:
+    def compared(node: Node, wanted: Callable[[str], bool]) -> LeafSelection:
         live = LiveState(into)
         if preparing.run(node, live):
             live = LiveState(into)  # what was seen before may have another form by now
@@ -110,7 +110,7 @@ def _one_part(node: Node, parts: Parts, rename: Rename) -> Node:
     return tree.part_at(node, names[0] if new_name is None else new_name(names[0]))
 
 
-def _compare(node: Node, entries: Sequence[Entry], live: LiveState, wanted: Callable[[str], bool]) -> Fit:
+def _compare(node: Node, entries: Sequence[Entry], live: LiveState, wanted: Callable[[str], bool]) -> LeafSelection:
     found = tree.both_sides(node, entries, live)
     known = {spec.name for spec in found.saved}
     asked = LiveSpecs([s for s in found.live.specs if s.name in known or wanted(s.name)], found.live.open_prefixes)
@@ -118,10 +118,10 @@ def _compare(node: Node, entries: Sequence[Entry], live: LiveState, wanted: Call
     report = plan.compare(found.saved, asked, unmet=unmet, unasked=found.unasked)
     empty = found.plain == [ROOT] and not tree.stands_alone(live.into) and live.into  # an empty state fills nothing
     filled = len(found.saved) + len(found.plain) - len(report.unexpected) - bool(empty)
-    return Fit(tree=found.tree, report=report, wanted=wanted, filled=filled, live=live)
+    return LeafSelection(tree=found.tree, report=report, wanted=wanted, filled=filled, live=live)
 
 
-def _refuse(report: LoadReport, found: Fit, *, strict: bool) -> None:
+def _refuse(report: LoadReport, found: LeafSelection, *, strict: bool) -> None:
     """Raise for what cannot be loaded, or what ``strict`` does not let pass, with the cure."""
     if found.filled and not report.clashes and (report.fits or not strict):
         return
