@@ -19,7 +19,7 @@ from torch.utils.data import (
 )
 
 import model_checkpoint as mc
-from model_checkpoint.integrations.feeding.held_generators import own_generators
+from model_checkpoint.integrations.feeding.generators.held_generators import own_generators
 from model_checkpoint.integrations.feeding.index_stream import IndexStream
 from model_checkpoint.integrations.feeding.replayed_data import Isolated
 from tests.integrations.feeding_trials import seen_in, whole_and_rest

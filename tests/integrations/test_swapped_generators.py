@@ -8,11 +8,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model_checkpoint.integrations.feeding import generator_memory
-from model_checkpoint.integrations.feeding.generator_memory import ByCalls, NumpyWords, PythonWords
-from model_checkpoint.integrations.feeding.global_generators import set_generators, take_generators
+from model_checkpoint.integrations.feeding.generators import generator_memory
+from model_checkpoint.integrations.feeding.generators.generator_memory import ByCalls, NumpyWords, PythonWords
+from model_checkpoint.integrations.feeding.generators.global_generators import set_generators, take_generators
+from model_checkpoint.integrations.feeding.generators.seeding import seed_all
 from model_checkpoint.integrations.feeding.replayed_data import Apart, Isolated
-from model_checkpoint.integrations.feeding.seeding import seed_all
 
 DRAWS = {
     "random": random.random,

@@ -13,7 +13,7 @@ from types import CodeType, FrameType, GeneratorType, ModuleType
 from typing import Any
 
 from model_checkpoint.integrations.around.loop_code import Used, loop_around, used_in_loop
-from model_checkpoint.integrations.feeding.held_generators import is_installed, is_own
+from model_checkpoint.integrations.feeding.generators.held_generators import is_installed, is_own
 
 _OURS = str(Path(__file__).parents[2])
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from model_checkpoint.integrations.feeding.held_generators import (
+from model_checkpoint.integrations.feeding.generators.held_generators import (
     RUNNING,
     SPAWNING,
     UNSEARCHED,
@@ -20,7 +20,7 @@ from model_checkpoint.integrations.feeding.held_generators import (
     is_own_class,
     search,
 )
-from model_checkpoint.integrations.feeding.seeding import set_back, states_of
+from model_checkpoint.integrations.feeding.generators.seeding import set_back, states_of
 
 _MOST_PARTS = 1 << 15
 _HINDERED = {

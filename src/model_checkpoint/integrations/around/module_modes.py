@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from model_checkpoint.integrations.feeding.held_generators import is_own_class
+from model_checkpoint.integrations.feeding.generators.held_generators import is_own_class
 
 _DEEPEST = 8  # modules are looked for in dicts and lists
 _Modes = dict[tuple[str, str], Any]  # by the path of a module or parameter, and the name there

@@ -8,9 +8,7 @@ loader_workers     they outlive signals meant for the process that will save, an
 seeded_datasets    datasets whose randomness depends on the place in the run, not on a worker's past.
 stateful_data      data that knows its own place.
 replayed_data      data that knows no place: read again up to it.
-global_generators  the global generators of a program, taken and set as they are.
-generator_memory   where Python and NumPy keep the words of their generators, to copy them as bytes.
-held_generators    those that whatever makes batches holds, however it holds them.
+data_content       a checksum of what data holds, sampled, without reading it.
 kept_numbers       what a dataset or a sampler counts by itself, and nobody saves.
-seeding            one seed out of several numbers; generators seeded, taken down and set back.
+generators         those of a program and of whatever makes batches: found, seeded, taken down, set back.
 """

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from typing import Any
 
+from model_checkpoint.integrations.feeding.generators.seeding import mix, stir
 from model_checkpoint.integrations.feeding.replayed_data import Isolated
-from model_checkpoint.integrations.feeding.seeding import mix, stir
 
 _PROMPT = ("torch.utils.data", "accelerate.data_loader")  # their samplers draw when an epoch begins
 _AT_ONCE = 4096  # batches that are skipped together

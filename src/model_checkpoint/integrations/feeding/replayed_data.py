@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Self
 
-from model_checkpoint.integrations.feeding.global_generators import set_generators, take_generators
-from model_checkpoint.integrations.feeding.held_generators import (
+from model_checkpoint.integrations.feeding.generators.global_generators import set_generators, take_generators
+from model_checkpoint.integrations.feeding.generators.held_generators import (
     MADE_LATE,
     doubts_about,
     own_generators,
 )
-from model_checkpoint.integrations.feeding.kept_numbers import numbers_of
-from model_checkpoint.integrations.feeding.seeding import mix, seed_all
+from model_checkpoint.integrations.feeding.generators.seeding import mix, seed_all
+from model_checkpoint.integrations.feeding.kept_numbers import named_content, numbers_of
 
 
 class Isolated(Iterator[Any]):
@@ -97,6 +97,7 @@ class ReplayedData:
     def __init__(self, data: Iterable[Any]) -> None:
         self._data = data
         self._is_there = isinstance(data, (list, tuple, range))  # nothing makes it as it is read
+        self._content = named_content(data)  # as it is before it is read
         self._made = 0 if self._is_there else len(own_generators(data))
         self._doubts = () if self._is_there else doubts_about(data)
 
@@ -114,8 +115,8 @@ class ReplayedData:
 
     @property
     def numbers(self) -> dict[str, Any]:
-        """What the data counts."""
-        return {} if self._is_there else numbers_of(self._data)
+        """What the data counts and holds."""
+        return self._content if self._is_there else numbers_of(self._data) | self._content
 
     def draw_base(self) -> int:
         """Nothing is drawn for it."""

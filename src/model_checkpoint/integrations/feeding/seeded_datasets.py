@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
-from model_checkpoint.integrations.feeding.held_generators import MADE_LATE, own_generators
+from model_checkpoint.integrations.feeding.generators.held_generators import MADE_LATE, own_generators
+from model_checkpoint.integrations.feeding.generators.seeding import mix, seed_all
 from model_checkpoint.integrations.feeding.index_stream import Filler, SeededIndices
 from model_checkpoint.integrations.feeding.kept_numbers import changed_numbers, numbers_of
-from model_checkpoint.integrations.feeding.seeding import mix, seed_all
 
 
 class OwnDataset:

@@ -7,9 +7,9 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from model_checkpoint.integrations.feeding.held_generators import MADE_LATE, doubts_about, own_generators
+from model_checkpoint.integrations.feeding.generators.held_generators import MADE_LATE, doubts_about, own_generators
 from model_checkpoint.integrations.feeding.index_stream import tell_epoch
-from model_checkpoint.integrations.feeding.kept_numbers import shape_of
+from model_checkpoint.integrations.feeding.kept_numbers import named_content, shape_of
 from model_checkpoint.integrations.feeding.loader_workers import end_at_exit, signals_held
 
 _KNOWN = ("torch.", "torchdata.", "builtins")  # the modules of samplers that draw when an epoch begins, or never
@@ -38,6 +38,7 @@ class StatefulData:
     def __init__(self, data: Any) -> None:
         torch = sys.modules.get("torch.utils.data")
         self._data, self._is_loader = data, torch is not None and isinstance(data, torch.DataLoader)
+        self._content = named_content(data.dataset) if self._is_loader else {}
         self._made = len(self.generators)
 
     @property
@@ -56,7 +57,7 @@ class StatefulData:
     @property
     def numbers(self) -> Mapping[str, Any]:
         """How a loader makes batches; what is counted here has a state."""
-        return shape_of(self._data) if self._is_loader else {}
+        return shape_of(self._data) | self._content if self._is_loader else {}
 
     @property
     def doubts(self) -> tuple[str, ...]:

@@ -18,18 +18,18 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from model_checkpoint.integrations.feeding.held_generators import (
+from model_checkpoint.integrations.feeding.generators.held_generators import (
     MADE_LATE,
     RUNNING,
     doubts_about,
     own_generators,
 )
+from model_checkpoint.integrations.feeding.generators.seeding import mix
 from model_checkpoint.integrations.feeding.index_stream import IndexStream, length_of, tell_epoch
-from model_checkpoint.integrations.feeding.kept_numbers import numbers_of, shape_of
+from model_checkpoint.integrations.feeding.kept_numbers import named_content, numbers_of, shape_of
 from model_checkpoint.integrations.feeding.loader_workers import DeafWorker, end_at_exit, end_workers, signals_held
 from model_checkpoint.integrations.feeding.replayed_data import Apart, Isolated
 from model_checkpoint.integrations.feeding.seeded_datasets import OwnDataset, SeededMap, SeededStream
-from model_checkpoint.integrations.feeding.seeding import mix
 
 OF_ITS_OWN = "{} begins its batches in a way of its own, which may pass over some that its sampler gives, or add some"
 
@@ -52,6 +52,7 @@ class TorchLoader:
         self._base: int | None = None
         kind = type(loader)
         self._plain = kind.__iter__ is DataLoader.__iter__ and kind._get_iterator is DataLoader._get_iterator
+        self._content = named_content(loader.dataset)  # as it is before it is read
         self._made = self._held()
         self._first_doubts = self._doubts_now()
 
@@ -94,7 +95,7 @@ class TorchLoader:
         """What dataset and samplers count, and how the loader makes batches."""
         loader, by_batch = self._loader, self._loader.batch_sampler
         found = numbers_of(loader.dataset, loader.sampler, by_batch, getattr(by_batch, "sampler", None))
-        found |= shape_of(loader) | {"persistent_workers": loader.persistent_workers}
+        found |= shape_of(loader) | self._content | {"persistent_workers": loader.persistent_workers}
         if self._streams:
             return {**found, "num_workers": loader.num_workers}
         return {**found, "len(dataset)": length_of(loader.dataset), "a seed for each batch": self._seeded}

@@ -17,8 +17,8 @@ from model_checkpoint.engine.background.preemption import Preemption
 from model_checkpoint.engine.common.info import path_of
 from model_checkpoint.engine.reading.load import load
 from model_checkpoint.errors import OptionInvalid
+from model_checkpoint.integrations.feeding.generators.seeding import mix
 from model_checkpoint.integrations.feeding.prepared_loader import PreparedLoader, seeded_passes
-from model_checkpoint.integrations.feeding.seeding import mix
 from model_checkpoint.integrations.huggingface.trainer_events import TrainerEvents
 from model_checkpoint.integrations.huggingface.trainer_methods import REPLACED, TrainerMethods
 from model_checkpoint.integrations.huggingface.trainer_progress import TrainerProgress, metrics_of_step

@@ -17,7 +17,7 @@ import keras
 import numpy as np
 
 from model_checkpoint import forks
-from model_checkpoint.integrations.feeding.seeding import mix, seed_all
+from model_checkpoint.integrations.feeding.generators.seeding import mix, seed_all
 from model_checkpoint.tree import rng_state
 
 _BEGIN, _END = 1, 2  # of an epoch

@@ -13,9 +13,9 @@ from typing import Any
 from model_checkpoint.errors import StructureMismatch
 from model_checkpoint.integrations.around.surroundings import Surroundings
 from model_checkpoint.integrations.feeding.feed import Feed
+from model_checkpoint.integrations.feeding.generators.seeding import set_back, states_of
 from model_checkpoint.integrations.feeding.kept_numbers import changed_numbers
 from model_checkpoint.integrations.feeding.loader_workers import lasting_workers
-from model_checkpoint.integrations.feeding.seeding import set_back, states_of
 from model_checkpoint.integrations.loop.environment import differences, environment
 from model_checkpoint.integrations.loop.place import RunPlace
 from model_checkpoint.integrations.loop.run_metrics import RunMetrics

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tests.integrations.loop.around_scenes import Scene, ended
+from tests.integrations.around.around_scenes import Scene, ended
 
 import model_checkpoint as mc
 

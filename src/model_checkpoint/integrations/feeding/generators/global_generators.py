@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from model_checkpoint.integrations.feeding.generator_memory import Held, held_by_numpy, held_by_python
+from model_checkpoint.integrations.feeding.generators.generator_memory import Held, held_by_numpy, held_by_python
 
 _python = held_by_python()
 _drawn: Any = np.random

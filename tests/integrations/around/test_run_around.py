@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from tests.integrations.loop.around_scenes import Scene, ended
+from tests.integrations.around.around_scenes import Scene, ended
 
 import model_checkpoint as mc
 

@@ -4,20 +4,25 @@ import os
 
 import pytest
 import torch
-from tests.integrations.loop.around_scenes import Scene, ended
+from tests.integrations.around.around_scenes import Scene, ended
 
 import model_checkpoint as mc
+
+FLOAT, MATMUL = torch.get_default_dtype(), torch.get_float32_matmul_precision()
+
+
+def choose_nothing():
+    torch.set_default_dtype(FLOAT)
+    torch.set_float32_matmul_precision(MATMUL)
+    torch.use_deterministic_algorithms(False)
+    torch.set_flush_denormal(False)
 
 
 @pytest.fixture(autouse=True)
 def as_it_was():
-    """All that these tests choose."""
-    before = torch.get_default_dtype(), torch.get_float32_matmul_precision()
+    """Nothing that one test chooses is left for the next."""
     yield
-    torch.set_default_dtype(before[0])
-    torch.set_float32_matmul_precision(before[1])
-    torch.use_deterministic_algorithms(False)
-    torch.set_flush_denormal(False)
+    choose_nothing()
 
 
 CHOICES = {
@@ -28,24 +33,24 @@ CHOICES = {
 }
 
 
+def train(scene, choose):
+    for batch in scene.run():
+        if scene.made.step == 1:
+            choose()
+        scene.step(batch)
+    return scene
+
+
 def cut(root, choose):
-    scene = Scene(root, end=5)
     with pytest.raises(KeyError, match="a bug"):
-        for batch in scene.run():
-            if scene.made.step == 1:
-                choose()
-            scene.step(batch)
+        train(Scene(root, end=5), choose)
     mc.finish_saves(root)
 
 
 @pytest.mark.parametrize("said", CHOICES)
-def test_what_a_program_chose_while_it_ran_is_named_unless_it_is_chosen_again(tmp_path, said, as_it_was):
-    before = torch.get_default_dtype(), torch.get_float32_matmul_precision()
+def test_what_a_program_chose_while_it_ran_is_named_unless_it_is_chosen_again(tmp_path, said):
     cut(tmp_path, CHOICES[said])
-    torch.set_default_dtype(before[0])
-    torch.set_float32_matmul_precision(before[1])
-    torch.use_deterministic_algorithms(False)
-    torch.set_flush_denormal(False)
+    choose_nothing()
 
     for stop in (4, None):
         scene = Scene(tmp_path)
@@ -69,11 +74,7 @@ def test_a_variable_that_decides_how_numbers_are_computed_is_named(tmp_path, mon
 
 
 def test_what_is_chosen_alike_is_no_reason(tmp_path):
-    def train(scene):
-        torch.set_float32_matmul_precision("medium")
-        for batch in scene.run():
-            scene.step(batch)
-        return scene
+    torch.set_float32_matmul_precision("medium")
 
-    whole, again = ended(train, tmp_path)
+    whole, again = ended(lambda scene: train(scene, lambda: None), tmp_path)
     assert (again.weights, again.made.exact) == (whole.weights, True)

@@ -46,7 +46,7 @@ RUNNING = "the data holds an iterator, and nobody saves how far it is: make it w
 _DEEPEST = 16  # datasets in datasets, their transforms, lists of them, parts of those
 _MOST_ITEMS = 64  # of a list or dict that is looked into: longer ones are data, unless they are of generators
 _MOST_PARTS = 4096
-_OURS = str(Path(__file__).parents[2])
+_OURS = str(Path(__file__).parents[3])
 _CONTAINERS = (list, tuple, deque)
 _PLAIN = (np.ndarray, str, bytes, int, float, complex, type(None), type, ModuleType, logging.Logger)
 _METHODS = (FunctionType, staticmethod, classmethod, property, cached_property)
@@ -140,7 +140,7 @@ def _parts_of(kind: type) -> _Parts | None:
     ways: tuple[tuple[Any, _Parts], ...] = (
         (random.SystemRandom, _unsettable),
         (np.random.SeedSequence, _spawning),
-        (_generator_classes(), _no_parts),
+        (generator_classes(), _no_parts),
         (_BEGUN, _running),
         (dict, lambda one: _few(one, one.values())),
         (_CONTAINERS, lambda one: _few(one, one)),
@@ -156,7 +156,7 @@ def _parts_of(kind: type) -> _Parts | None:
 
 def _few(one: Any, items: Iterable[Any]) -> Iterable[Any]:
     """The items of a container that is looked into."""
-    looked_into = len(one) < _MOST_ITEMS or isinstance(next(iter(items)), _generator_classes())
+    looked_into = len(one) < _MOST_ITEMS or isinstance(next(iter(items)), generator_classes())
     return list(items) if looked_into else ()
 
 
@@ -229,7 +229,7 @@ def _functions_in(value: Any) -> list[FunctionType]:
 
 def _may_hold(value: Any, *, own: bool) -> bool:
     """Whether a name that is shared has a generator, in the program's own code also what holds one, or none yet."""
-    if value is None or isinstance(value, _generator_classes()):
+    if value is None or isinstance(value, generator_classes()):
         return True
     return own and not isinstance(value, (*_plain_classes(), *_METHODS))
 
@@ -369,7 +369,8 @@ def is_installed(file: str) -> bool:
     return installed or file.startswith((sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")))
 
 
-def _generator_classes() -> tuple[type, ...]:
+def generator_classes() -> tuple[type, ...]:
+    """Whatever numbers are drawn from."""
     torch = sys.modules.get("torch")
     known = (random.Random, np.random.Generator, np.random.RandomState, np.random.BitGenerator)
     return known if torch is None else (*known, torch.Generator)

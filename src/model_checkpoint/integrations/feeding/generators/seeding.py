@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from model_checkpoint.integrations.feeding.held_generators import own_generators
+from model_checkpoint.integrations.feeding.generators.held_generators import own_generators
 
 _MASK = (1 << 64) - 1
 _program: Any = random.random.__self__  # type: ignore[attr-defined]
