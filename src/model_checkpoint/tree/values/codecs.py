@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from model_checkpoint.errors import ClassUnavailable, UnsupportedType
 from model_checkpoint.tree.values.standard_codecs import STANDARD, StandardCodec
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Codec:
+class Codec(msgspec.Struct, frozen=True, kw_only=True):
     """How one class is saved: under which name, as what, how it is made again, and how a live one is filled."""
 
     cls: type
