@@ -7,7 +7,7 @@ they are stored (little-endian, C order), whatever the framework holds.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -81,8 +81,7 @@ class Leaf(NamedTuple):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Flat:
+class Flat(msgspec.Struct, frozen=True):
     """A state taken apart: its structure, where ``["a", i]`` stands for leaf ``i``, and the leaves."""
 
     tree: Node
@@ -140,9 +139,8 @@ class Spec(msgspec.Struct, frozen=True, gc=False):
     kind: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class LiveSpecs:
+class LiveSpecs(msgspec.Struct, frozen=True):
     """What the caller's objects expect: their leaves, and prefixes under which anything is welcome."""
 
     specs: Sequence[Spec]
-    open_prefixes: Sequence[str] = field(default=())  # "a.b." all below it, "a.b" just that name, "" everything
+    open_prefixes: Sequence[str] = ()  # "a.b." all below it, "a.b" just that name, "" everything

@@ -43,6 +43,15 @@ def test_every_verb_has_help_with_examples_that_are_its_own_and_an_entry_in_the_
 
 
 @pytest.mark.parametrize("verb", VERBS)
+def test_help_names_what_is_wanted_and_no_type_behind_it(verb, mckpt):
+    shown = mckpt(verb, "--help").out
+    usage = shown.partition("\n")[0]
+
+    assert not re.search(r"<(str|int|float|list|native)\b|-\S+ (TEXT|INTEGER|FLOAT)\b", shown)
+    assert re.fullmatch(rf"Usage: mckpt {verb} \[OPTIONS\]( \[?[A-Z]+(\.\.\.)?\]?)*", usage)
+
+
+@pytest.mark.parametrize("verb", VERBS)
 def test_every_example_is_understood(verb):
     for example in VERBS[verb].examples:
         words = shlex.split(example)[2:]

@@ -1,7 +1,8 @@
 """Clocks: this machine and others, some time later, with clocks that somebody has set."""
 
 import os
-from dataclasses import replace
+
+import msgspec
 
 from model_checkpoint.storage.local.syscalls import Syscalls
 
@@ -19,7 +20,7 @@ class Later(Syscalls):
 
     def now(self):
         now = super().now()
-        return replace(
+        return msgspec.structs.replace(
             now,
             boot=self.boot or now.boot,
             since_boot=now.since_boot + self.seconds,

@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from model_checkpoint.cli.plain_texts import take_texts_as_they_are
+from model_checkpoint.cli.usage import hide_types, usage_of
 from model_checkpoint.cli.verb_table import ALIASES, VERBS
 
 
@@ -35,6 +36,13 @@ class _VerbCommand(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         take_texts_as_they_are(self.get_params(ctx))
         return super().parse_args(ctx, args)
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        return ["[OPTIONS]", *usage_of(self.get_params(ctx))]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        hide_types(self.get_params(ctx))
+        super().format_options(ctx, formatter)
 
 
 class _Verbs(Mapping[str, Any]):

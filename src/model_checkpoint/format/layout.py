@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from operator import attrgetter
 from typing import NamedTuple
@@ -29,8 +28,7 @@ class Tensor(NamedTuple):
     alignment: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileLayout:
+class FileLayout(msgspec.Struct, frozen=True, kw_only=True):
     """One data file before it is written."""
 
     header: bytes

@@ -6,10 +6,11 @@ import heapq
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from operator import methodcaller
 from typing import Generic, Protocol, TypeVar
+
+import msgspec
 
 _STEP_NAME = re.compile(r"step-(\d{8}|[1-9]\d{8,})")  # exactly what step_name makes, and nothing else
 _PLAIN_CHARS = len("step-00000000")
@@ -74,8 +75,7 @@ def trainer_step(name: str) -> int | None:
     return int(match[1]) if match else None
 
 
-@dataclass(frozen=True, slots=True)
-class SortedNames:
+class SortedNames(msgspec.Struct, frozen=True):
     """The names of a root, as far as they tell what is newest."""
 
     newest: str | None  # the one of the highest step
@@ -166,8 +166,7 @@ def _age(one: Dated) -> tuple[int, str]:
     return -1 if one.step is None else one.step, one.created
 
 
-@dataclass(frozen=True, slots=True)
-class _ByAge(Generic[T]):
+class _ByAge(msgspec.Struct, Generic[T], frozen=True):
     """One of a heap whose top is the newest."""
 
     one: T

@@ -14,6 +14,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from model_checkpoint.errors import ExpressionInvalid
 from model_checkpoint.name_lists import did_you_mean
 
@@ -39,8 +41,7 @@ _FUNCTIONS: Mapping[str, tuple[Callable[..., float], int]] = {  # and how many v
 _SEVERAL = ("max", "min")
 
 
-@dataclass(frozen=True, slots=True)
-class Constant:
+class Constant(msgspec.Struct, frozen=True):
     """A number written down."""
 
     number: float
@@ -50,8 +51,7 @@ class Constant:
         return self.number
 
 
-@dataclass(frozen=True, slots=True)
-class MetricName:
+class MetricName(msgspec.Struct, frozen=True):
     """A metric of the checkpoint."""
 
     name: str
@@ -62,8 +62,7 @@ class MetricName:
         return found if isinstance(found, (int, float)) else None
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(msgspec.Struct, frozen=True):
     """One operator or function, and what it is applied to."""
 
     function: Callable[..., float]
@@ -151,8 +150,7 @@ def _plain(name: str, minimise: bool | None) -> MetricExpression:
     return MetricExpression(name, down, (name,), MetricName(name))
 
 
-@dataclass(frozen=True, slots=True)
-class _Token:
+class _Token(msgspec.Struct, frozen=True):
     kind: str  # "number", "name", "symbol" or "end"
     text: str
     at: int  # the first character of it

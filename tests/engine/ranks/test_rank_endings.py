@@ -1,8 +1,8 @@
 """However a save or load of many ranks ends, in memory and in every phase: all tell the same, nothing is half done."""
 
 import threading
-from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 from tests.distributed.faults.fault_scenes import Trap, TrappedCoordinator
@@ -234,7 +234,11 @@ class Forgetful(TrappedStore):
                 if victim is None:
                     return found
                 stamp = found.pop(victim)
-                return found if store.odd == "missing" else found | {victim: replace(stamp, size=stamp.size + 1)}
+                return (
+                    found
+                    if store.odd == "missing"
+                    else found | {victim: msgspec.structs.replace(stamp, size=stamp.size + 1)}
+                )
 
         return Odd(inner, self.trap)
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
 
 from model_checkpoint.api.answers.plain_values import number_of
 from model_checkpoint.api.library.shelves import Library, Shelf
@@ -113,7 +115,7 @@ def _line(shelf: Shelf, row: Checkpoint, head: RunHead, reasons: Sequence[KeptRe
         "pinned": row.pinned,
         "tags": list(row.tags),
         "note": row.notes,
-        "reasons": [asdict(one) for one in reasons],
+        "reasons": [msgspec.structs.asdict(one) for one in reasons],
         "metrics": {name: number_of(float(value)) for name, value in _numbers(measures_of(row)).items()},
         "deleted_at": row.deleted_at,
         "writable": shelf.writable,

@@ -7,7 +7,8 @@ which its run is pruned where it lies.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from model_checkpoint.checkpoint.catalog.best_choice import measures_of
 from model_checkpoint.checkpoint.keeping.run_policies import policies_in_force, policy_in_force
@@ -20,8 +21,7 @@ _FLAGS = {"is_best_loss": "loss", "is_best_val_loss": "val_loss", "is_best_metri
 _NEWEST = "the newest"  # which is told of every newest one, whatever the policy
 
 
-@dataclass(frozen=True, slots=True)
-class KeptReason:
+class KeptReason(msgspec.Struct, frozen=True):
     """A rule that speaks for keeping a checkpoint, and what it says of this one."""
 
     rule: str

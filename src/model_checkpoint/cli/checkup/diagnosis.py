@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 
 class Grade(Enum):
@@ -14,8 +15,7 @@ class Grade(Enum):
     BAD = "bad"  # saves fail, or what is saved is not safe
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Diagnosis:
+class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that was looked at; ``cure`` says what to do about it."""
 
     topic: str

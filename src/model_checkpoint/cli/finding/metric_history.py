@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from model_checkpoint.engine.common.info import CheckpointInfo
 from model_checkpoint.engine.root.listing import scan
@@ -15,8 +16,7 @@ from model_checkpoint.plan import MetricExpression
 from model_checkpoint.storage.locate import open_store
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetricHistory:
+class MetricHistory(msgspec.Struct, frozen=True, kw_only=True):
     """One metric over the checkpoints of a root that have a step, oldest first."""
 
     name: str

@@ -7,6 +7,8 @@ from dataclasses import asdict
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from model_checkpoint.cli.quantities import ago, counted, day_and_time, moment, number, size
 from model_checkpoint.cli.rendering.charts import sparkline
 from model_checkpoint.cli.rendering.json_text import print_json
@@ -301,8 +303,8 @@ def description_json(
     figures: Mapping[str, NumberFigures | None],
 ) -> None:
     """All of `mckpt show` as one value."""
-    tensors = [{**asdict(line), "figures": figures.get(line.name)} for line in lines]
-    whole: dict[str, Any] = {**asdict(told), "tensors": tensors, "run": place, "reasons": reasons}
+    tensors = [{**msgspec.structs.asdict(line), "figures": figures.get(line.name)} for line in lines]
+    whole: dict[str, Any] = {**msgspec.structs.asdict(told), "tensors": tensors, "run": place, "reasons": reasons}
     print_json(whole)
 
 

@@ -21,6 +21,8 @@ def as_json_text(value: object) -> str:
     def plain(item: Any) -> Any:
         if is_dataclass(item) and not isinstance(item, type):
             return asdict(item)
+        if hasattr(item, "__struct_fields__"):
+            return {name: getattr(item, name) for name in item.__struct_fields__}
         if isinstance(item, datetime):
             return item.isoformat()
         if isinstance(item, Enum):

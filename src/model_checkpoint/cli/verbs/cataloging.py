@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from model_checkpoint.database.summed_records import MetricSummary, RunOverview
 
 RunArgument = Annotated[
-    str, typer.Argument(metavar="[RUN]", help="A run's name, id or beginning of an id; by default the latest.")
+    str, typer.Argument(metavar="RUN", help="A run's name, id or beginning of an id; by default the latest.")
 ]
 
 
@@ -63,7 +63,9 @@ def reindex(
 def experiments(
     catalog: CatalogArgument,
     query: QueryOption = "",
-    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many, the latest first.")] = 50,
+    limit: Annotated[
+        int, typer.Option("--limit", metavar="COUNT", min=1, help="At most so many, the latest first.")
+    ] = 50,
     as_json: JsonOption = False,
 ) -> None:
     """List the runs of a catalog, and how each is doing.
@@ -96,7 +98,7 @@ def metrics(
     catalog: CatalogArgument,
     run: RunArgument = "",
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[METRIC]...", help="Which to draw; by default all are listed.")
+        list[str] | None, typer.Argument(metavar="METRIC...", help="Which to draw; by default all are listed.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -134,9 +136,9 @@ def lineage(catalog: CatalogArgument, run: RunArgument = "", as_json: JsonOption
 
 def sql(
     catalog: CatalogArgument,
-    query: Annotated[str, typer.Argument(metavar="[QUERY]", help="One query, in the words of the database.")] = "",
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="One query, in the words of the database.")] = "",
     tables: Annotated[bool, typer.Option("--tables", help="List the tables and their columns instead.")] = False,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many rows.")] = 100,
+    limit: Annotated[int, typer.Option("--limit", metavar="COUNT", min=1, help="At most so many rows.")] = 100,
     as_json: JsonOption = False,
 ) -> None:
     """Run a read-only query on the catalog."""

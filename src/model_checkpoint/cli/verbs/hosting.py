@@ -13,10 +13,15 @@ from model_checkpoint.cli.verbs.verb_arguments import DatabaseOption
 def serve(
     roots: Annotated[list[str], typer.Argument(metavar="ROOT...", help="Roots, or folders of roots.")],
     *,
-    host: Annotated[str, typer.Option("--host", help="Where to listen; others than you need 0.0.0.0.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 takes a free one.")] = 0,
+    host: Annotated[
+        str, typer.Option("--host", metavar="ADDRESS", help="Where to listen; others than you need 0.0.0.0.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", metavar="NUMBER", min=0, max=65535, help="0 takes a free one.")] = 0,
     token: Annotated[
-        str, typer.Option("--token", envvar="MCKPT_TOKEN", help="What a caller must show; by default a new one.")
+        str,
+        typer.Option(
+            "--token", metavar="WORD", envvar="MCKPT_TOKEN", help="What a caller must show; by default a new one."
+        ),
     ] = "",
     browser: Annotated[
         bool, typer.Option("--browser/--no-browser", help="Open the dashboard, or only say where.")

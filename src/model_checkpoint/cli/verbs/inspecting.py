@@ -127,7 +127,7 @@ def _figures(ref: str, parts: list[str] | None, *, quiet: bool) -> dict[str, Num
 def cat(
     ref: RefArgument,
     leaf: Annotated[str, typer.Argument(metavar="LEAF", help="A tensor or plain value, e.g. model.weight.")],
-    index: Annotated[str, typer.Option("--index", help='Part of a tensor, e.g. "0:2,-1".')] = "...",
+    index: Annotated[str, typer.Option("--index", metavar="INDEX", help='Part of a tensor, e.g. "0:2,-1".')] = "...",
     as_json: JsonOption = False,
 ) -> None:
     """Print one tensor, part of one, or a plain value, verified."""

@@ -52,9 +52,15 @@ def convert(
     ],
     target: Annotated[str, typer.Argument(metavar="TARGET", help="A root for native ones, else a file or folder.")],
     *,
-    to: Annotated[ConvertTo, typer.Option("--to", help="What to make.")] = ConvertTo.NATIVE,
-    part: Annotated[str, typer.Option("--part", help="Only this part, for pt, safetensors and hf.")] = "",
-    step: Annotated[int | None, typer.Option("--step", help="Its step, if SOURCE does not tell it.")] = None,
+    to: Annotated[
+        ConvertTo, typer.Option("--to", metavar="FORMAT", help="native, dcp, pt, safetensors, hf or orbax.")
+    ] = ConvertTo.NATIVE,
+    part: Annotated[
+        str, typer.Option("--part", metavar="PART", help="Only this part, for pt, safetensors and hf.")
+    ] = "",
+    step: Annotated[
+        int | None, typer.Option("--step", metavar="STEP", help="Its step, if SOURCE does not tell it.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Convert from or to .pt, DCP, safetensors, HF or Orbax.
@@ -72,7 +78,7 @@ def convert(
 
 def adopt(
     folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Checkpoints that another library wrote.")],
-    root: Annotated[str, typer.Argument(metavar="[ROOT]", help="Where they go; by default into FOLDER itself.")] = "",
+    root: Annotated[str, typer.Argument(metavar="ROOT", help="Where they go; by default into FOLDER itself.")] = "",
     as_json: JsonOption = False,
 ) -> None:
     """Take over a folder of another library's checkpoints.

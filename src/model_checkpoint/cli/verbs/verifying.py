@@ -32,7 +32,7 @@ def verify(ref: RefArgument, as_json: JsonOption = False) -> None:
 def repair(
     ref: RefArgument,
     source: Annotated[
-        str | None, typer.Option("--source", help="Another root that holds the same checkpoints.")
+        str | None, typer.Option("--source", metavar="ROOT", help="Another root that holds the same checkpoints.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing; tell what could be done.")] = False,
     database: DatabaseOption = "",
@@ -58,7 +58,7 @@ def repair(
 
 
 def doctor(
-    root: Annotated[str, typer.Argument(metavar="[ROOT]", help="The root to look at; without one, the machine.")] = "",
+    root: Annotated[str, typer.Argument(metavar="ROOT", help="The root to look at; without one, the machine.")] = "",
     database: DatabaseOption = "",
     as_json: JsonOption = False,
 ) -> None:
@@ -81,7 +81,9 @@ def doctor(
 def bench(
     root: Annotated[str, typer.Argument(metavar="ROOT", help="The folder or URL to try; it need not be there yet.")],
     size: Annotated[str, typer.Option("--size", metavar="BYTES", help="How much to save, e.g. 256MB.")] = "256MB",
-    rounds: Annotated[int, typer.Option("--rounds", min=1, max=100, help="How often; the median is told.")] = 3,
+    rounds: Annotated[
+        int, typer.Option("--rounds", metavar="COUNT", min=1, max=100, help="How often; the median is told.")
+    ] = 3,
     as_json: JsonOption = False,
 ) -> None:
     """Measure saving, loading and verifying in a place.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from model_checkpoint.database.errors import RowRefused
 from model_checkpoint.database.values.exact_numbers import as_float, as_whole
@@ -13,8 +14,7 @@ from model_checkpoint.database.values.json_values import as_text, to_json
 ID, NAME, WORD = 64, 250, 32  # characters
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(msgspec.Struct, frozen=True):
     """What a column keeps; a refusal says ``what`` it is of."""
 
     what: str
@@ -24,8 +24,7 @@ class Rule:
         raise NotImplementedError
 
 
-@dataclass(frozen=True, slots=True)
-class TextRule(Rule):
+class TextRule(Rule, frozen=True):
     """Text that every database keeps, of any length or of at most so many characters."""
 
     most: int | None = None
@@ -43,30 +42,24 @@ class TextRule(Rule):
         return text
 
 
-class DataRule(Rule):
+class DataRule(Rule, frozen=True):
     """Plain data, as what a JSON encoder may see."""
-
-    __slots__ = ()
 
     def kept(self, value: Any) -> Any:
         """The data."""
         return to_json(value, self.what)
 
 
-class WholeRule(Rule):
+class WholeRule(Rule, frozen=True):
     """An integer of 64 bits."""
-
-    __slots__ = ()
 
     def kept(self, value: Any) -> int:
         """The number."""
         return as_whole(value, self.what)
 
 
-class FiniteRule(Rule):
+class FiniteRule(Rule, frozen=True):
     """A float that is neither NaN nor infinite, such as a time."""
-
-    __slots__ = ()
 
     def kept(self, value: Any) -> float:
         """The number."""

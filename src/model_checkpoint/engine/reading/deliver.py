@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from model_checkpoint.engine.common.meter import Meter
 from model_checkpoint.engine.ranks.conversation import Changing, unguarded
@@ -103,8 +104,7 @@ def _live_names(restore: Restore, entries: set[int]) -> list[str]:
     return sorted(name for index in entries for name in restore.live_names(index))
 
 
-@dataclass(frozen=True, slots=True)
-class _GuardedChunks:
+class _GuardedChunks(msgspec.Struct, frozen=True):
     """Chunks that are handed out within a guard."""
 
     inner: ChunkMedium

@@ -7,7 +7,6 @@ it is whole and on the medium.
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -201,7 +200,7 @@ def _rows(line: TensorLine) -> int:
 @contextmanager
 def draft_of(target: Path) -> Iterator[Path]:
     """A place beside ``target`` to write to; it gets that name when the block ends well, and goes when it does not."""
-    draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+    draft = target.with_name(f".{target.name}.{os.urandom(4).hex()}.part")
     try:
         yield draft
         with typed_errors(str(target), "could not be put in place"):

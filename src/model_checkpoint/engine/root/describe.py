@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from model_checkpoint import tree
 from model_checkpoint.engine.common.info import CheckpointInfo, info_of, path_of
@@ -18,8 +19,7 @@ from model_checkpoint.notebook_html import html_table
 from model_checkpoint.storage.contract.store import Store
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TensorLine:
+class TensorLine(msgspec.Struct, frozen=True, kw_only=True):
     """One tensor of a checkpoint; tied tensors each have a line, their bytes are stored once."""
 
     name: str
@@ -29,8 +29,7 @@ class TensorLine:
     layout: int | None = None  # how it lay on many ranks, in the description's list
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankLine:
+class RankLine(msgspec.Struct, frozen=True, kw_only=True):
     """What one of many ranks wrote."""
 
     rank: int
@@ -38,8 +37,7 @@ class RankLine:
     nbytes: int  # of those, as stored
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayoutLine:
+class LayoutLine(msgspec.Struct, frozen=True, kw_only=True):
     """How tensors lay on many ranks."""
 
     mesh: tuple[int, ...]  # empty for parts that were marked one by one
@@ -49,8 +47,7 @@ class LayoutLine:
     tensors: int  # how many lay so
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BackendFile:
+class BackendFile(msgspec.Struct, frozen=True, kw_only=True):
     """A file that a storage backend wrote."""
 
     name: str  # in the folder of the checkpoint
@@ -59,8 +56,7 @@ class BackendFile:
     digest: str  # SHA-256 over the digests of its chunks
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Description:
+class Description(msgspec.Struct, frozen=True, kw_only=True):
     """The parts, tensors and gaps of one checkpoint; of what a backend wrote, only who it was and which files."""
 
     info: CheckpointInfo

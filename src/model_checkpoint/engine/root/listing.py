@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, overload
 
@@ -45,8 +45,7 @@ if TYPE_CHECKING:  # a listing does without
     from model_checkpoint.tree.nodes.per_rank import RankView
 
 
-@dataclass(frozen=True, slots=True)
-class ListedCheckpoint:
+class ListedCheckpoint(msgspec.Struct, frozen=True):
     """One folder of a root: its summary, or the error that keeps us from reading it."""
 
     name: str

@@ -11,7 +11,7 @@ import hashlib
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from enum import Enum
 
@@ -44,8 +44,7 @@ class _Mark(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     made: str  # UTC, ISO 8601
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Marks:
+class Marks(msgspec.Struct, frozen=True, kw_only=True):
     """All that is marked on one checkpoint; ``unreadable`` are sidecars that may be marks of it."""
 
     pinned: bool = False

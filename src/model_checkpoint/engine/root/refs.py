@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import Any
+
+import msgspec
 
 from model_checkpoint.engine.common.info import CheckpointInfo
 from model_checkpoint.engine.root.listing import ListedCheckpoint, candidates
@@ -19,8 +20,7 @@ _FOLDER = "/checkpoints/"
 _DIGITS = 100  # what is longer is no step
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ref:
+class Ref(msgspec.Struct, frozen=True, kw_only=True):
     """A root and which of its checkpoints is meant (none of the choices: the newest)."""
 
     root: str

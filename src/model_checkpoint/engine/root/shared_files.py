@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from model_checkpoint.errors import CheckpointNotFound
 from model_checkpoint.manifest import Head, Summary
@@ -12,8 +13,7 @@ from model_checkpoint.storage.contract.store import FileStat, Store
 from model_checkpoint.storage.locate import Root, open_store
 
 
-@dataclass(frozen=True, slots=True)
-class SharedFiles:
+class SharedFiles(msgspec.Struct, frozen=True):
     """What one checkpoint has in common with others."""
 
     nbytes: int = 0

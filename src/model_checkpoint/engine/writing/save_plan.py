@@ -6,6 +6,8 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from model_checkpoint import format as data_format
 from model_checkpoint import plan
 from model_checkpoint.engine.common.info import path_of
@@ -84,7 +86,7 @@ class SavePlan:
         """Drop the caller's arrays once their bytes are staged, so that a background save does not keep them alive."""
         for job in self.writing:
             job.sources = ()
-        self.flat = replace(self.flat, leaves=_without_bytes(self.flat.leaves))
+        self.flat = msgspec.structs.replace(self.flat, leaves=_without_bytes(self.flat.leaves))
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +161,7 @@ def repeat_plan(store: Store, order: SaveRequest, sources: Sequence[Source], kep
     before, now = kept.attempt.encode(), order.attempt.encode()
     jobs = []
     for file, layout in zip(kept.files, kept.layouts, strict=True):
-        renamed = replace(layout, header=layout.header.replace(before, now, 1))  # ids are all of one length
+        renamed = msgspec.structs.replace(layout, header=layout.header.replace(before, now, 1))  # ids have one length
         jobs.append(FileJob(renamed, [sources[file.leaves[j]] for j in layout.order]))
     flat = Flat(None, kept.leaves)
     return SavePlan(store=store, order=order, replace=False, flat=flat, files=kept.files, jobs=jobs)

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
+
+import msgspec
 
 _STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # goes on while the machine sleeps, where there is one
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
+class Moment(msgspec.Struct, frozen=True, kw_only=True):
     """One moment by the clocks of one machine.
 
     ``since_boot`` (seconds) never jumps but means something only beside its ``boot``; ``wall`` (unix nanoseconds) means

@@ -9,8 +9,9 @@ import os
 import re
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from functools import lru_cache
+
+import msgspec
 
 from model_checkpoint.errors import CheckpointNotFound, UnsafeName
 from model_checkpoint.storage.contract.host import Moment
@@ -75,8 +76,7 @@ def check_new_file(file: str, taken: Iterable[str], where: str) -> str:
     return file
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrashToken:
+class TrashToken(msgspec.Struct, frozen=True, kw_only=True):
     """The key of something in the trash: what it was called and when it was put there.
 
     The wall clock of whoever put it there may be wrong, so a store that has no clock of its own also writes down the
@@ -139,7 +139,7 @@ class TrashToken:
 
     def age(self, now: Moment) -> float | None:
         """Seconds since it was put there; None if another boot did that, so that nobody can be sure."""
-        return replace(now, boot=_short(now.boot)).since(self.boot, self.milliseconds / 1000)
+        return msgspec.structs.replace(now, boot=_short(now.boot)).since(self.boot, self.milliseconds / 1000)
 
     def __str__(self) -> str:
         steady = f"{self.order}.{self.boot}.{self.milliseconds}~" if self.order or self.boot else ""

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+import msgspec
+
 from model_checkpoint.errors import CheckpointException
 from model_checkpoint.options import Graces
 
@@ -79,8 +81,7 @@ class Writer(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileStat:
+class FileStat(msgspec.Struct, frozen=True, kw_only=True):
     """What a store can tell of a file without reading it.
 
     Two files of equal ``identity`` are one copy on the medium; a file whose identity or size changed was tampered with.
@@ -101,8 +102,7 @@ class Trashed:
     nbytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     """Something a recovery left, and how long it will do so."""
 
     key: str  # the id of an attempt, or the key of a deletion

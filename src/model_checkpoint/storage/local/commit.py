@@ -13,9 +13,9 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import secrets
 import stat
-from dataclasses import dataclass
+
+import msgspec
 
 from model_checkpoint.errors import CheckpointException, StorageFailure
 from model_checkpoint.storage.contract.failures import (
@@ -49,8 +49,7 @@ _NO_SWAP = (errno.EINVAL, *UNSUPPORTED)
 _TRIES = 16
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Staged:
+class Staged(msgspec.Struct, frozen=True, kw_only=True):
     """A stage whose files are all sealed."""
 
     root: RootPaths
@@ -281,7 +280,7 @@ def _switched(staged: Staged, folder: int) -> bool:
 
 def can_swap(root: RootPaths) -> bool:
     """Whether two folders can change places on this file system, as far as two that are made for it can."""
-    calls, one = root.calls, f"{root.staging}/swap-{secrets.token_hex(8)}"
+    calls, one = root.calls, f"{root.staging}/swap-{os.urandom(8).hex()}"
     with typed_errors(one, "could not find out whether folders can change places"):
         try:
             for folder in (one, f"{one}-too"):

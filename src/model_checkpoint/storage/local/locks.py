@@ -12,7 +12,6 @@ import fcntl
 import os
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 
 import msgspec
 
@@ -129,8 +128,7 @@ def take_lock(calls: Syscalls, fd: int, path: str, *, otherwise: str) -> None:
         log.warning("%s: this file system has no locks; %s", path, otherwise)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptClaim:
+class AttemptClaim(msgspec.Struct, frozen=True, kw_only=True):
     """Recovery's hold on a dead attempt; ``owner`` is None if it died before it could say who it was."""
 
     calls: Syscalls

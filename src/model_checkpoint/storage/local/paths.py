@@ -8,7 +8,8 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+
+import msgspec
 
 from model_checkpoint.errors import CheckpointException, LimitExceeded, UnsafeName
 from model_checkpoint.manifest import Manifest, decode
@@ -26,8 +27,7 @@ _NOT_A_FILE = (errno.ELOOP, errno.ENOTDIR, errno.ENXIO)
 _MANIFEST_LIMIT = ReaderLimits().manifest_bytes
 
 
-@dataclass(frozen=True, slots=True)
-class RootPaths:
+class RootPaths(msgspec.Struct, frozen=True):
     """The paths of one root, and the calls that reach them.
 
     Example:

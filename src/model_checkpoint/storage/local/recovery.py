@@ -7,7 +7,8 @@ sweep understands, and the lock file of an attempt goes last.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+
+import msgspec
 
 from model_checkpoint.options import Graces
 from model_checkpoint.storage.contract.failures import is_refused, typed_errors
@@ -31,10 +32,9 @@ from model_checkpoint.storage.local.trash import overdue, purge, throw_version
 _ENTRY = re.compile(r"([A-Za-z0-9_-]{1,64})(?:\.lock)?")
 
 
-@dataclass(slots=True)
-class _SweepTally:
-    attempts: list[str] = field(default_factory=list)
-    waiting: list[Waiting] = field(default_factory=list)
+class _SweepTally(msgspec.Struct):
+    attempts: list[str] = msgspec.field(default_factory=list)
+    waiting: list[Waiting] = msgspec.field(default_factory=list)
     nbytes: int = 0
 
 

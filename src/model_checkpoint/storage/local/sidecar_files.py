@@ -7,7 +7,6 @@ recovery removes like any other attempt.
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Iterator
 
 from model_checkpoint.errors import CheckpointException, LimitExceeded
@@ -70,7 +69,7 @@ def _read(root: RootPaths, key: str) -> bytes:
 
 def write(root: RootPaths, key: str, data: bytes) -> None:
     """Keep ``data`` under ``key``, durably."""
-    path, attempt = f"{root.sidecars}/{check_name(key, root.sidecars)}", secrets.token_hex(16)
+    path, attempt = f"{root.sidecars}/{check_name(key, root.sidecars)}", os.urandom(16).hex()
     with typed_errors(path, "could not be written"):
         make_folder(root.calls, root.sidecars)
         lock = AttemptLock(root, attempt, "")

@@ -16,7 +16,8 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+
+import msgspec
 
 from model_checkpoint.errors import CheckpointException, StorageFailure
 from model_checkpoint.options import Graces
@@ -280,8 +281,7 @@ def throw_files(root: RootPaths, name: str, files: Sequence[str], *, folder: int
     return bin_
 
 
-@dataclass(frozen=True, slots=True)
-class Purged:
+class Purged(msgspec.Struct, frozen=True):
     """What was removed from the trash for good, and what is left there."""
 
     tokens: list[str]

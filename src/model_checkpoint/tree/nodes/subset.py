@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import replace
+
+import msgspec
 
 from model_checkpoint.state import Flat
 from model_checkpoint.tree.nodes.specs import select
@@ -27,4 +28,4 @@ def subset(flat: Flat, keep: Callable[[str], bool]) -> Flat:
     place = {old: new for new, old in enumerate(used)}
     for node in nodes:
         node[1] = place[node[1]]
-    return replace(flat, tree=tree, leaves=[flat.leaves[i] for i in used])
+    return msgspec.structs.replace(flat, tree=tree, leaves=[flat.leaves[i] for i in used])

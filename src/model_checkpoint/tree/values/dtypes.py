@@ -7,8 +7,9 @@ everything else as raw bytes, with one more dimension for the bytes of an elemen
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
+
+import msgspec
 
 _STORED = {
     "bool": ("BOOL", 1),
@@ -35,8 +36,7 @@ _STORED = {
 NUMBERS = tuple(_STORED)  # that are stored as what they are
 
 
-@dataclass(frozen=True, slots=True)
-class DType:
+class DType(msgspec.Struct, frozen=True):
     """One logical dtype and its stored form."""
 
     name: str

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -16,8 +16,7 @@ Block = npt.NDArray[np.float64]
 Blocks = Callable[[], Iterator[Block]]  # asked for twice
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NumberFigures:
+class NumberFigures(msgspec.Struct, frozen=True, kw_only=True):
     """How numbers lie; NaN and infinities are counted, and are part of nothing else."""
 
     count: int
@@ -74,8 +73,7 @@ def sum_up(blocks: Blocks, bins: int) -> NumberFigures:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Moments:
+class _Moments(msgspec.Struct, frozen=True):
     """Count, mean and squared distances from it; joined block by block, so that a large mean costs no digits."""
 
     count: int = 0

@@ -144,7 +144,7 @@ class RankSave:
         """Take the state apart and fingerprint what other ranks may have too without saying so."""
         talk = self.talk
         flat = state if isinstance(state, Flat) else tree.flatten(state)
-        self._flat = flat = replace(flat, leaves=_placed(flat.leaves, talk.places))
+        self._flat = flat = msgspec.structs.replace(flat, leaves=_placed(flat.leaves, talk.places))
         whole = {i: one for i, leaf in enumerate(flat.leaves) if (one := _fingerprinted(leaf, talk.world_size))}
         contents = talk.attended(lambda: hash_contents(whole, order.limits.chunk_bytes, talk.moved)) if whole else {}
         started = time.perf_counter()
