@@ -26,7 +26,7 @@ SAME_IDEA = {"__init__", "errors", "names", "store", "attempt", "commit", "trash
 # words for which the field has better ones: nothing in the package is called by them
 RETIRED_WORDS = {
     *{"wish", "landing", "trouble", "ground", "books", "roster", "parcel", "press", "squeeze", "pour"},
-    *{"convoy", "errand", "machinery"},
+    *{"convoy", "errand", "machinery", "teller"},
 }
 RETIRED_CLASSES = {"Found"}
 CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]

@@ -20,11 +20,11 @@ from model_checkpoint.errors import CheckpointException, WrongReference
 from model_checkpoint.storage.locate import open_store
 
 if TYPE_CHECKING:
-    from model_checkpoint.database.local.catalog_teller import CatalogTeller
+    from model_checkpoint.database.local.catalog_writer import CatalogWriter
     from model_checkpoint.engine.repairing.repair import RepairReport
 
 log = logging.getLogger("model_checkpoint.cli")
-_TELLER = "mckpt"  # in the audit trail: by which door it was done
+_TOOL = "mckpt"  # in the audit trail: by which door it was done
 
 
 @contextmanager
@@ -47,9 +47,9 @@ def echoing_marks(ref: str, action: str, database: str = "") -> Iterator[None]:
             _tell(url, root, [info], lambda catalog, one: _echo_marks(catalog, one, action, now))
 
 
-def _echo_marks(catalog: CatalogTeller, info: CheckpointInfo, action: str, marks: Marks) -> None:
+def _echo_marks(catalog: CatalogWriter, info: CheckpointInfo, action: str, marks: Marks) -> None:
     catalog.update_checkpoint(info.id, pinned=marks.pinned, tags=marks.tags, notes=marks.note)
-    catalog.record_audit(action, info.id, details={"name": info.prefix, "by": _TELLER})
+    catalog.record_audit(action, info.id, details={"name": info.prefix, "by": _TOOL})
 
 
 def echo_removed(infos: Sequence[CheckpointInfo], database: str = "") -> bool:
@@ -76,7 +76,7 @@ def echoing_retention(root: str, database: str, *, idle: bool) -> Iterator[dict[
         _echo(gone, "retention", database, _delete, details=details)
 
 
-def _delete(catalog: CatalogTeller, id: str) -> None:
+def _delete(catalog: CatalogWriter, id: str) -> None:
     from model_checkpoint.checkpoint.catalog.removed_rows import mark_gone
 
     mark_gone(catalog, id)
@@ -95,16 +95,16 @@ def echo_repair(report: RepairReport, database: str = "") -> None:
         _echo(others, "repair", database, _note_whole, only=_doubted)
 
 
-def _doubted(catalog: CatalogTeller, id: str) -> bool:
+def _doubted(catalog: CatalogWriter, id: str) -> bool:
     row = catalog.get_checkpoint(id)
     return row is not None and row.health in ("damaged", "missing")
 
 
-def _note_nothing(catalog: CatalogTeller, id: str) -> None:
+def _note_nothing(catalog: CatalogWriter, id: str) -> None:
     """The audit entry says it all."""
 
 
-def _note_whole(catalog: CatalogTeller, id: str) -> None:
+def _note_whole(catalog: CatalogWriter, id: str) -> None:
     from model_checkpoint.database.event_records import IntegrityRecord
 
     catalog.record_integrity(IntegrityRecord(checkpoint_id=id, outcome="healthy", method="repair"))
@@ -126,7 +126,7 @@ def echoing_restored(root: str, database: str = "") -> Iterator[None]:
         _echo(back, "restore", database, _restore)
 
 
-def _restore(catalog: CatalogTeller, id: str) -> None:
+def _restore(catalog: CatalogWriter, id: str) -> None:
     from model_checkpoint.checkpoint.catalog.removed_rows import mark_back
 
     mark_back(catalog, id)
@@ -136,19 +136,19 @@ def _echo(
     infos: Sequence[CheckpointInfo],
     action: str,
     database: str,
-    tell: Callable[[CatalogTeller, str], object],
+    tell: Callable[[CatalogWriter, str], object],
     *,
     outcome: str = "ok",
     details: Mapping[str, Any] | None = None,
-    only: Callable[[CatalogTeller, str], bool] = lambda _, __: True,
+    only: Callable[[CatalogWriter, str], bool] = lambda _, __: True,
 ) -> bool:
     """Tell the catalog of each root what was done to those of ``infos`` that lie there, each with an audit entry."""
 
-    def tell_one(catalog: CatalogTeller, info: CheckpointInfo) -> None:
+    def tell_one(catalog: CatalogWriter, info: CheckpointInfo) -> None:
         if not only(catalog, info.id):
             return
         tell(catalog, info.id)
-        own = {"name": info.prefix, "by": _TELLER, **(details or {})}
+        own = {"name": info.prefix, "by": _TOOL, **(details or {})}
         catalog.record_audit(action, info.id, outcome=outcome, details=own)
 
     roots = {parse_ref(info).root for info in infos}
@@ -160,19 +160,19 @@ def _echo_root(
     root: str,
     infos: Sequence[CheckpointInfo],
     database: str,
-    tell: Callable[[CatalogTeller, CheckpointInfo], None],
+    tell: Callable[[CatalogWriter, CheckpointInfo], None],
 ) -> bool:
     url = root_catalog_url(root, database)
     return url is not None and _tell(url, root, [info for info in infos if parse_ref(info).root == root], tell)
 
 
 def _tell(
-    url: str, root: str, infos: Sequence[CheckpointInfo], tell: Callable[[CatalogTeller, CheckpointInfo], None]
+    url: str, root: str, infos: Sequence[CheckpointInfo], tell: Callable[[CatalogWriter, CheckpointInfo], None]
 ) -> bool:
-    from model_checkpoint.database.local.opened_teller import open_teller
+    from model_checkpoint.database.local.opened_writer import open_writer
 
     try:
-        with open_teller(url) as catalog:
+        with open_writer(url) as catalog:
             for info in infos:
                 _echo_one(catalog, info, tell)
     except CheckpointException as error:
@@ -186,9 +186,9 @@ def _remark_untold(root: str, error: CheckpointException) -> None:
 
 
 def _echo_one(
-    catalog: CatalogTeller,
+    catalog: CatalogWriter,
     info: CheckpointInfo,
-    tell: Callable[[CatalogTeller, CheckpointInfo], None],
+    tell: Callable[[CatalogWriter, CheckpointInfo], None],
 ) -> None:
     with _passing_over(info):
         catalog.together(lambda: tell(catalog, info))

@@ -2,7 +2,7 @@
 
 The names of the stub beside this file are imported on first use.
 
-local               a file of this machine, asked and told without the database library.
+local               a file of this machine, read and written without the database library.
 connection          the catalog of one database, whole.
 connection_classes  which class serves a URL; others may be registered.
 migration_manager   look at the schema of a database, bring it forward and back.
@@ -12,9 +12,9 @@ catalog             what can be written down and asked.
 schema              which tables there are, and how an older database comes to have them.
 migrations          the revisions of the schema, one file each.
 models              the tables.
-telling             what a catalog is told, each rule written once for a file and for a whole connection.
+writes              what is written to a catalog, each rule once for a file and for a whole connection.
 opening             from a URL to short transactions that are tried again when that helps.
-asking              what a catalog answers, each question written once for both.
+queries             what is read from a catalog, each query once for both.
 table_rows          rows of tables, found and changed: what questions and rules are carried out with.
 values              how what we store is written down so that it comes back exactly.
 records             runs, points and checkpoints, as values; whoever lists needs no others.

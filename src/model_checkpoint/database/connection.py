@@ -16,12 +16,10 @@ from typing import Any, TypeVar
 from sqlalchemy import URL, Connection
 
 from model_checkpoint import forks
-from model_checkpoint.database.asking.asked_history import AskedHistory
-from model_checkpoint.database.asking.asked_runs import AskedRuns
 from model_checkpoint.database.catalog.audit_rows import note_change, noting_failed_migration
-from model_checkpoint.database.catalog.figure_rows import FigureCatalog
 from model_checkpoint.database.catalog.integrity_rows import IntegrityCatalog
 from model_checkpoint.database.catalog.intent_rows import IntentCatalog
+from model_checkpoint.database.catalog.statistics_rows import StatisticsCatalog
 from model_checkpoint.database.errors import DatabaseUnreachable, SchemaOutdated, SchemaTooNew
 from model_checkpoint.database.event_records import SchemaChange
 from model_checkpoint.database.opening.database_url import read_url
@@ -32,31 +30,33 @@ from model_checkpoint.database.overview.run_pulses import RunPulseCatalog
 from model_checkpoint.database.overview.series_windows import SeriesWindowCatalog
 from model_checkpoint.database.overview.space_rows import SpaceCatalog
 from model_checkpoint.database.overview.sparklines import SparklineCatalog
+from model_checkpoint.database.queries.history_queries import HistoryQueries
+from model_checkpoint.database.queries.run_queries import RunQueries
 from model_checkpoint.database.saved_rows import SavedCatalog
 from model_checkpoint.database.schema.creation import create_catalog
 from model_checkpoint.database.schema.migration import Notify, ignore_change, migrate
 from model_checkpoint.database.schema.revisions import HEAD, SchemaStatus, schema_status
 from model_checkpoint.database.schema.schema_version import stored_revision
-from model_checkpoint.database.telling.told_checkpoints import ToldCheckpoints
-from model_checkpoint.database.telling.told_history import ToldAudit, ToldLineage
-from model_checkpoint.database.telling.told_points import ToldPoints
-from model_checkpoint.database.telling.told_runs import ToldRuns
+from model_checkpoint.database.writes.checkpoint_writes import CheckpointWrites
+from model_checkpoint.database.writes.history_writes import AuditWrites, LineageWrites
+from model_checkpoint.database.writes.point_writes import PointWrites
+from model_checkpoint.database.writes.run_writes import RunWrites
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
 class EnhancedDatabaseConnection(
-    AskedRuns,
-    ToldRuns,
-    ToldPoints,
-    ToldCheckpoints,
-    FigureCatalog,
-    ToldLineage,
+    RunQueries,
+    RunWrites,
+    PointWrites,
+    CheckpointWrites,
+    StatisticsCatalog,
+    LineageWrites,
     IntegrityCatalog,
     IntentCatalog,
-    AskedHistory,
-    ToldAudit,
+    HistoryQueries,
+    AuditWrites,
     SavedCatalog,
     RunPulseCatalog,
     SparklineCatalog,

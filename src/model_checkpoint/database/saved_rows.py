@@ -14,14 +14,14 @@ from model_checkpoint.database.catalog.catalog_part import CatalogPart
 from model_checkpoint.database.catalog.sql_rows import SqlRows
 from model_checkpoint.database.event_records import AuditEntry
 from model_checkpoint.database.models import CheckpointRow, table_of
-from model_checkpoint.database.opening.prepared_statements import ask
+from model_checkpoint.database.opening.prepared_statements import query
 from model_checkpoint.database.records import COMMITTED, Checkpoint, Comparable
 from model_checkpoint.database.table_rows import TableRows
-from model_checkpoint.database.telling.told_checkpoints import insert_checkpoint, store_checkpoints
 from model_checkpoint.database.values.audit_entries import new_entry
 from model_checkpoint.database.values.checkpoint_scores import FLAGS, KINDS, scores_of
 from model_checkpoint.database.values.exact_numbers import joined
 from model_checkpoint.database.values.row_records import fields_of
+from model_checkpoint.database.writes.checkpoint_writes import insert_checkpoint, store_checkpoints
 
 _checkpoints = table_of(CheckpointRow)
 
@@ -85,7 +85,7 @@ class SavedCatalog(CatalogPart):
 
         def work(connection: Connection) -> tuple[str, ...]:
             rows = SqlRows(connection)
-            rows.hold("experiments", {"id": checkpoint.experiment_id})  # whoever saves to the same run waits
+            rows.lock("experiments", {"id": checkpoint.experiment_id})  # whoever saves to the same run waits
             there = _known(connection, checkpoint, contests)
             holders = [one for one in there if one.id != checkpoint.id]
             won = tuple(kind for kind, better in contests.items() if _wins(checkpoint, holders, kind, better))
@@ -110,12 +110,12 @@ _COMPARED = tuple(
 
 def _known(connection: Connection, new: Checkpoint, kinds: Collection[str]) -> list[_Holder]:
     """The new one, if it was recorded before, and those that have a flag, as far as they are compared."""
-    rows = ask(connection, _asking(tuple(kinds)), {"new": new.id, "run": new.experiment_id})
+    rows = query(connection, _flag_holders(tuple(kinds)), {"new": new.id, "run": new.experiment_id})
     return [*{row["id"]: _compared(row) for row in rows if row["state"] == COMMITTED or row["id"] == new.id}.values()]
 
 
 @cache
-def _asking(kinds: tuple[str, ...]) -> CompoundSelect[Any]:
+def _flag_holders(kinds: tuple[str, ...]) -> CompoundSelect[Any]:
     """Each is found by an index of its own; asked for the state too, SQLite would walk through all of a run by it."""
     each = [select(*_COMPARED).where(_checkpoints.c.id == bindparam("new"))]
     for kind in kinds:

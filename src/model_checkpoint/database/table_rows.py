@@ -1,7 +1,7 @@
 """Table rows: all that a question or a rule needs of a database, whatever the way there.
 
-The room of asking and the room of telling stand on this alone, so each question and each rule is written once: for a
-file, which Python's own driver serves, and for a whole connection.
+The rooms of queries and of writes stand on this alone, so each query and each rule is written once: for a file, which
+Python's own driver serves, and for a whole connection.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ class TableRows(Protocol):
     def clock(self) -> str:
         """What the time is called, in the words of this database."""
 
-    def ask(self, text: str, values: Mapping[str, Any]) -> Sequence[Mapping[Any, Any]]:
+    def query(self, text: str, values: Mapping[str, Any]) -> Sequence[Mapping[Any, Any]]:
         """The rows of a question, as the data that their columns are of."""
 
     def scan(self, text: str, values: Mapping[str, Any]) -> Any:
         """The driver's own cursor of a question without lists, for many rows of plain numbers."""
 
-    def change(self, text: str, values: Mapping[str, Any]) -> int:
+    def execute(self, text: str, values: Mapping[str, Any]) -> int:
         """Carry out a change; says how many rows it met."""
 
     def find(
-        self, table: str, same: Mapping[str, Any], *, columns: Sequence[str] = (), hold: bool = False
+        self, table: str, same: Mapping[str, Any], *, columns: Sequence[str] = (), lock: bool = False
     ) -> Sequence[Mapping[Any, Any]]:
-        """The whole rows, or some columns; if ``hold``, nobody else changes them before the transaction ends."""
+        """The whole rows, or some columns; if ``lock``, nobody else changes them before the transaction ends."""
 
-    def hold(self, table: str, same: Mapping[str, Any]) -> None:
+    def lock(self, table: str, same: Mapping[str, Any]) -> None:
         """Let nobody else change these rows before the transaction ends."""
 
     def insert(self, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -71,11 +71,11 @@ class RowCatalog:
     _experiment_numbers: dict[str, int]
     _key_ids: dict[str, int]
 
-    def _look(self, work: Callable[[TableRows], T]) -> T:
+    def _read_rows(self, work: Callable[[TableRows], T]) -> T:
         """Run ``work``, which changes nothing, on one state of the database."""
         raise NotImplementedError
 
-    def _tell(self, work: Callable[[TableRows], T], *, durable: bool = True) -> T:
+    def _write_rows(self, work: Callable[[TableRows], T], *, durable: bool = True) -> T:
         """Run ``work`` in one transaction, or as part of the one that is under way."""
         raise NotImplementedError
 
@@ -84,7 +84,9 @@ class RowCatalog:
         missing = sorted(set(experiment_ids) - self._experiment_numbers.keys())
         if missing:
             asked = "SELECT id, number FROM experiments WHERE id IN :id"
-            found = {row["id"]: row["number"] for row in self._look(lambda rows: rows.ask(asked, {"id": missing}))}
+            found = {
+                row["id"]: row["number"] for row in self._read_rows(lambda rows: rows.query(asked, {"id": missing}))
+            }
             self._experiment_numbers.update(found)
             unknown = [one for one in missing if one not in found]
             if unknown:
@@ -102,16 +104,16 @@ class RowCatalog:
         """The numbers of metrics, given to new ones; remembered since they never change."""
         missing = sorted(set(names) - self._key_ids.keys())
         if missing:
-            found = self._look(lambda rows: _numbered(rows, missing))
+            found = self._read_rows(lambda rows: _numbered(rows, missing))
             if len(found) < len(missing):
-                found = self._tell(lambda rows: metric_numbers(rows, missing))
+                found = self._write_rows(lambda rows: metric_numbers(rows, missing))
             self._key_ids.update(found)
         return self._key_ids
 
     def _key_of(self, name: str) -> int | None:
         """The number of one metric; None where nobody wrote such a one."""
         if name not in self._key_ids:
-            self._key_ids.update(self._look(lambda rows: _numbered(rows, [name])))
+            self._key_ids.update(self._read_rows(lambda rows: _numbered(rows, [name])))
         return self._key_ids.get(name)
 
     def _forget_numbers(self) -> None:

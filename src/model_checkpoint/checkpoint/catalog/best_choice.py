@@ -18,7 +18,7 @@ from model_checkpoint.plan import Ranking
 from model_checkpoint.plan.metric_expressions import MetricName
 
 if TYPE_CHECKING:
-    from model_checkpoint.database.local.catalog_teller import CatalogTeller
+    from model_checkpoint.database.local.catalog_writer import CatalogWriter
 
 _PAGE, _GROWTH = 500, 32
 _LOSSES = ("loss", "val_loss")
@@ -106,7 +106,7 @@ def best_first(rows: Iterable[Checkpoint], ranking: Ranking) -> list[Checkpoint]
     return [row for _, row in sorted(ranked, key=lambda pair: pair[0], reverse=True)]
 
 
-def find_best(connection: CatalogTeller, experiment_id: str, ranking: Ranking) -> Iterator[Checkpoint]:
+def find_best(connection: CatalogWriter, experiment_id: str, ranking: Ranking) -> Iterator[Checkpoint]:
     """The checkpoints of a run that can be ranked, best first; the first by one metric is cheap to ask for."""
     first, *others = ranking.criteria
     if others or not isinstance(first.formula, MetricName):
@@ -116,7 +116,7 @@ def find_best(connection: CatalogTeller, experiment_id: str, ranking: Ranking) -
     yield from (row for row in found if contends(row))
 
 
-def _by_metric(connection: CatalogTeller, experiment_id: str, metric: str, direction: str) -> Iterator[Checkpoint]:
+def _by_metric(connection: CatalogWriter, experiment_id: str, metric: str, direction: str) -> Iterator[Checkpoint]:
     """One, and if that is not enough the next ones, more of them each time."""
     wanted, seen = 1, set[str]()
     while True:
@@ -129,7 +129,7 @@ def _by_metric(connection: CatalogTeller, experiment_id: str, metric: str, direc
         wanted *= _GROWTH
 
 
-def all_rows(connection: CatalogTeller, experiment_id: str) -> Iterator[Checkpoint]:
+def all_rows(connection: CatalogWriter, experiment_id: str) -> Iterator[Checkpoint]:
     """Every checkpoint of a run that is not deleted, newest first, a page at a time."""
     page = connection.page(experiment_id, limit=_PAGE)
     yield from page.items
@@ -138,7 +138,7 @@ def all_rows(connection: CatalogTeller, experiment_id: str) -> Iterator[Checkpoi
         yield from page.items
 
 
-def flag_anew(connection: CatalogTeller, experiment_id: str, kinds: Mapping[str, Ranking]) -> None:
+def flag_anew(connection: CatalogWriter, experiment_id: str, kinds: Mapping[str, Ranking]) -> None:
     """Let each flag be where it belongs, whatever was deleted or brought back."""
     for kind, ranking in kinds.items():
         best = next(find_best(connection, experiment_id, ranking), None)

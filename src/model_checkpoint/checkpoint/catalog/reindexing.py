@@ -30,7 +30,7 @@ from model_checkpoint.storage.contract.store import Store, read_manifests
 from model_checkpoint.storage.locate import Root, open_store
 
 if TYPE_CHECKING:  # who calls has it
-    from model_checkpoint.database.local.catalog_teller import CatalogTeller
+    from model_checkpoint.database.local.catalog_writer import CatalogWriter
 
 log = logging.getLogger("model_checkpoint.reindex")
 
@@ -77,7 +77,7 @@ class _Seen:
 
 def reindex(
     root: Root,
-    connection: CatalogTeller,
+    connection: CatalogWriter,
     *,
     best_metric: str | None = None,
     names: Collection[str] | None = None,
@@ -113,7 +113,7 @@ def reindex(
     return report
 
 
-def _note_failure(store: Store, connection: CatalogTeller, error: Exception) -> None:
+def _note_failure(store: Store, connection: CatalogWriter, error: Exception) -> None:
     details = {"error": f"{type(error).__name__}: {error}"}
     try:
         connection.record_audit("reindex", store.url, outcome="failed", details=details)
@@ -123,7 +123,7 @@ def _note_failure(store: Store, connection: CatalogTeller, error: Exception) -> 
 
 def _reindexed(
     store: Store,
-    connection: CatalogTeller,
+    connection: CatalogWriter,
     best_metric: str | None,
     names: Collection[str] | None,
     progress: Listen,
@@ -188,7 +188,7 @@ def _batches(
 
 def _rows(
     store: Store,
-    connection: CatalogTeller,
+    connection: CatalogWriter,
     found: Sequence[tuple[CheckpointInfo, Summary]],
     marks: Mapping[str, Marks],
     seen: _Seen,
@@ -226,7 +226,7 @@ def _kept(row: Checkpoint, old: Checkpoint | None) -> Checkpoint:
     return dataclasses.replace(row, **kept)
 
 
-def _write(connection: CatalogTeller, rows: Sequence[Checkpoint], runs: Mapping[str, Experiment]) -> None:
+def _write(connection: CatalogWriter, rows: Sequence[Checkpoint], runs: Mapping[str, Experiment]) -> None:
     """Rows, their runs first; of those that nobody tracked what their checkpoints tell of them, too."""
     by_run: dict[str, list[Checkpoint]] = {}
     for row in rows:
@@ -239,7 +239,7 @@ def _write(connection: CatalogTeller, rows: Sequence[Checkpoint], runs: Mapping[
             _tell_run(connection, there[id], dated)
 
 
-def _tell_run(connection: CatalogTeller, run: Experiment, rows: Sequence[Checkpoint]) -> None:
+def _tell_run(connection: CatalogWriter, run: Experiment, rows: Sequence[Checkpoint]) -> None:
     """When a run began and how far it came, and points of what was measured at each checkpoint; twice is once."""
     connection.write_metrics(
         Metric(run.id, name, float(value), row.step, row.created_at)
@@ -260,14 +260,14 @@ def _home(store: Store) -> Experiment:
     return Experiment(id=uuid.uuid5(uuid.NAMESPACE_URL, store.url).hex, name=name, status=_UNTRACKED, start_time=0.0)
 
 
-def _gone(store: Store, connection: CatalogTeller, seen: _Seen) -> list[CheckpointName]:
+def _gone(store: Store, connection: CatalogWriter, seen: _Seen) -> list[CheckpointName]:
     """Rows of this root, of whatever run, whose folder is no more or holds another checkpoint."""
     ids = seen.ids()
     lost = [row for row in connection.names_in(store.url) if row.id not in ids and row.name not in seen.unreadable]
     return [row for row in lost if row.name in seen.names or not store.has(row.name)]  # it may be just saved
 
 
-def _flag(connection: CatalogTeller, run: str, best_metric: str | None) -> None:
+def _flag(connection: CatalogWriter, run: str, best_metric: str | None) -> None:
     newest = connection.latest(run)
     if newest is not None:
         flag_anew(connection, run, criteria_of(newest, best_metric))

@@ -15,7 +15,7 @@ from model_checkpoint.errors import WrongReference
 
 if TYPE_CHECKING:  # brings SQLAlchemy, which a command does without
     from model_checkpoint.database import EnhancedDatabaseConnection
-    from model_checkpoint.database.local.catalog_teller import CatalogTeller
+    from model_checkpoint.database.local.catalog_writer import CatalogWriter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class Removal:
         return cls(**{**record, **own})
 
 
-def mark_gone(connection: CatalogTeller, checkpoint_id: str) -> None:
+def mark_gone(connection: CatalogWriter, checkpoint_id: str) -> None:
     """Mark a checkpoint deleted that somebody else has removed, and hand its flags on.
 
     Example:
@@ -65,7 +65,7 @@ def mark_gone(connection: CatalogTeller, checkpoint_id: str) -> None:
     connection.together(tell)
 
 
-def _mark(connection: CatalogTeller, row: Checkpoint, *, at: float, best_metric: str | None = None) -> bool:
+def _mark(connection: CatalogWriter, row: Checkpoint, *, at: float, best_metric: str | None = None) -> bool:
     """Mark a row as it is now; says whether it was this call that did."""
     marked = connection.mark_deleted(row.id, at=at)
     if marked and (row.is_best_loss or row.is_best_val_loss or row.is_best_metric):
@@ -99,7 +99,7 @@ def record_removal(connection: EnhancedDatabaseConnection, removal: Removal, *, 
     connection.together(tell, durable=durable)
 
 
-def mark_back(connection: CatalogTeller, checkpoint_id: str, best_metric: str | None = None) -> Checkpoint:
+def mark_back(connection: CatalogWriter, checkpoint_id: str, best_metric: str | None = None) -> Checkpoint:
     """Mark a checkpoint that is back as there, and let each flag be where it belongs.
 
     Example:

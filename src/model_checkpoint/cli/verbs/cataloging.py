@@ -38,7 +38,7 @@ def reindex(
     from model_checkpoint.checkpoint.catalog.catalog_place import default_url
     from model_checkpoint.checkpoint.catalog.reindexing import reindex as rebuild
     from model_checkpoint.cli.rendering import catalog_tables
-    from model_checkpoint.database.local.opened_teller import open_teller
+    from model_checkpoint.database.local.opened_writer import open_writer
     from model_checkpoint.database.values.file_urls import SQLITE_FILE, file_of
     from model_checkpoint.engine.root.listing import require_root
     from model_checkpoint.errors import CheckpointNotFound
@@ -51,7 +51,7 @@ def reindex(
     if is_new and not store.names() and not store.trash():
         raise CheckpointNotFound(f"{root}: no committed checkpoint here, so there is nothing to make a catalog of.")
     to_be_made = dry_run and is_new
-    with open_teller("sqlite://" if to_be_made else where, auto_migrate=True) as catalog:
+    with open_writer("sqlite://" if to_be_made else where, auto_migrate=True) as catalog:
         report = rebuild(
             store, catalog, best_metric=best_metric or None, dry_run=dry_run, progress=not (as_json or dry_run)
         )

@@ -11,8 +11,8 @@ from sqlalchemy import Connection, inspect
 from model_checkpoint.database.catalog.sql_rows import SqlRows
 from model_checkpoint.database.event_records import SchemaChange
 from model_checkpoint.database.opening.transactions import Transactions
-from model_checkpoint.database.telling.told_history import add_entry
 from model_checkpoint.database.values.audit_entries import new_entry
+from model_checkpoint.database.writes.history_writes import add_entry
 from model_checkpoint.errors import CheckpointException
 
 

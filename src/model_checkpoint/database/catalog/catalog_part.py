@@ -1,7 +1,7 @@
 """Catalog part: what all parts of the catalog share.
 
 Parts are mixed into one class, so that whoever has a connection has all of them; each asks the database only through
-``_read`` and ``_write``, or, where a file can be asked and told the same, through ``_look`` and ``_tell``.
+``_read`` and ``_write``, or, where a file can be read and written the same, through ``_read_rows`` and ``_write_rows``.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class CatalogPart(RowCatalog):
     def _write(self, work: Work[T], *, durable: bool = True) -> T:
         raise NotImplementedError
 
-    def _look(self, work: Callable[[TableRows], T]) -> T:
+    def _read_rows(self, work: Callable[[TableRows], T]) -> T:
         return self._read(lambda connection: work(SqlRows(connection)))
 
-    def _tell(self, work: Callable[[TableRows], T], *, durable: bool = True) -> T:
+    def _write_rows(self, work: Callable[[TableRows], T], *, durable: bool = True) -> T:
         return self._write(lambda connection: work(SqlRows(connection)), durable=durable)
 
 

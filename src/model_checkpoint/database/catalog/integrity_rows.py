@@ -8,13 +8,13 @@ from model_checkpoint.database.catalog.catalog_part import CatalogPart
 from model_checkpoint.database.event_records import IntegrityRecord
 from model_checkpoint.database.models import CheckpointRow, IntegrityRow, table_of
 from model_checkpoint.database.records import COMMITTED, Checkpoint
-from model_checkpoint.database.telling.told_history import ToldIntegrity
 from model_checkpoint.database.values.row_records import checkpoint_of
+from model_checkpoint.database.writes.history_writes import IntegrityWrites
 
 _table, _checkpoints = table_of(IntegrityRow), table_of(CheckpointRow)
 
 
-class IntegrityCatalog(ToldIntegrity, CatalogPart):
+class IntegrityCatalog(IntegrityWrites, CatalogPart):
     """Verifications."""
 
     def integrity(self, checkpoint_id: str | None = None, *, limit: int = 100) -> list[IntegrityRecord]:

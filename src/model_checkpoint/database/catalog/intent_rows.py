@@ -49,7 +49,7 @@ class IntentCatalog(CatalogPart):
             details=dict(details or {}),
         )
         row = {**fields_of(intent), "finished_at": 0.0}
-        self._tell(lambda rows: add_once(rows, "deletion_intents", row))
+        self._write_rows(lambda rows: add_once(rows, "deletion_intents", row))
         return intent
 
     def finish_intent(self, intent_id: str, outcome: str = "done") -> DeletionIntent:
@@ -69,7 +69,7 @@ class IntentCatalog(CatalogPart):
                 raise WrongReference(f"intent {intent_id!r} is not in the catalog.")
             return _record(found[0])
 
-        return self._tell(work)
+        return self._write_rows(work)
 
     def open_intents(self, *, limit: int = 1000) -> list[DeletionIntent]:
         """Deletions that are not finished, the oldest first.
@@ -90,7 +90,7 @@ class IntentCatalog(CatalogPart):
             ...     db.intents("c1")
             []
         """
-        found = self._look(lambda rows: rows.find("deletion_intents", {"checkpoint_id": checkpoint_id}))
+        found = self._read_rows(lambda rows: rows.find("deletion_intents", {"checkpoint_id": checkpoint_id}))
         return sorted((_record(row) for row in found), key=lambda one: (one.created_at, one.id))
 
     def removed(self, checkpoint_ids: Collection[str]) -> set[str]:
@@ -106,7 +106,7 @@ class IntentCatalog(CatalogPart):
         asked = (
             "SELECT checkpoint_id FROM deletion_intents WHERE outcome = 'deleted' AND checkpoint_id IN :checkpoint_id"
         )
-        found = self._look(lambda rows: rows.ask(asked, {"checkpoint_id": list(checkpoint_ids)}))
+        found = self._read_rows(lambda rows: rows.query(asked, {"checkpoint_id": list(checkpoint_ids)}))
         return {row["checkpoint_id"] for row in found}
 
 

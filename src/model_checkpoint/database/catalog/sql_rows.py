@@ -26,7 +26,7 @@ from sqlalchemy import (
 from sqlalchemy.types import TypeEngine
 
 from model_checkpoint.database.models import Base
-from model_checkpoint.database.opening.prepared_statements import change, change_each, insert_rows
+from model_checkpoint.database.opening.prepared_statements import execute, execute_each, insert_rows
 from model_checkpoint.database.opening.sqlite_files import driver_of
 from model_checkpoint.database.table_rows import batched, in_parts
 from model_checkpoint.database.values.column_types import ExactText
@@ -56,11 +56,11 @@ class SqlRows:
         """What the time is called; ours where we do not know how to ask."""
         return _CLOCKS.get(self._connection.dialect.name, repr(time.time()))
 
-    def ask(self, text: str, values: Mapping[str, Any]) -> list[Mapping[Any, Any]]:
+    def query(self, text: str, values: Mapping[str, Any]) -> list[Mapping[Any, Any]]:
         """The rows of a question."""
-        return [*chain.from_iterable(self._asked(text, part) for part in in_parts(values))]
+        return [*chain.from_iterable(self._queried(text, part) for part in in_parts(values))]
 
-    def _asked(self, text: str, values: Mapping[str, Any]) -> Iterator[Mapping[Any, Any]]:
+    def _queried(self, text: str, values: Mapping[str, Any]) -> Iterator[Mapping[Any, Any]]:
         if self._driver is not None:
             return iter(fetched_rows(run_text(self._driver, text, values)))
         asked = (text, _lists_of(values))
@@ -76,29 +76,29 @@ class SqlRows:
             return run_text(self._driver, text, values)
         return self._connection.execute(_question(text, ()), values).cursor
 
-    def change(self, text: str, values: Mapping[str, Any]) -> int:
+    def execute(self, text: str, values: Mapping[str, Any]) -> int:
         """Carry out a change."""
         if self._driver is not None:
             return run_text(self._driver, text, values).rowcount
         return self._connection.execute(_order(text), values).rowcount
 
     def find(
-        self, table: str, same: Mapping[str, Any], *, columns: Sequence[str] = (), hold: bool = False
+        self, table: str, same: Mapping[str, Any], *, columns: Sequence[str] = (), lock: bool = False
     ) -> list[Mapping[Any, Any]]:
-        """The whole rows, or some columns; if ``hold``, whoever changes them is waited for."""
+        """The whole rows, or some columns; if ``lock``, whoever changes them is waited for."""
         names = tuple(columns) or _columns(table)
         if self._driver is not None:
-            return self.ask(finding_text(table, same, names), same)
+            return self.query(finding_text(table, same, names), same)
         found: list[Mapping[Any, Any]] = []
         for part in in_parts(same):
-            statement = _finding(table, _told_apart(part), names, hold=hold)
+            statement = _finding(table, _told_apart(part), names, lock=lock)
             found += self._connection.execute(statement, _bound(part)).mappings()
         return found
 
-    def hold(self, table: str, same: Mapping[str, Any]) -> None:
+    def lock(self, table: str, same: Mapping[str, Any]) -> None:
         """Wait for whoever changes these rows; a SQLite file has one writer anyway."""
         if self._connection.dialect.name != "sqlite":
-            self.find(table, same, columns=_keys(table), hold=True)
+            self.find(table, same, columns=_keys(table), lock=True)
 
     def insert(self, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Put down rows that are not there."""
@@ -130,7 +130,7 @@ class SqlRows:
     def update(self, table: str, same: Mapping[str, Any], values: Mapping[str, Any]) -> int:
         """Let rows have these values."""
         told = {"to_" + name: value for name, value in values.items()}
-        return change(self._connection, _updating(table, _told_apart(same), tuple(values)), told | _bound(same))
+        return execute(self._connection, _updating(table, _told_apart(same), tuple(values)), told | _bound(same))
 
     def update_each(self, table: str, keys: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
         """Let each row that has the keys of one of these have the rest of it."""
@@ -140,12 +140,12 @@ class SqlRows:
         places = {name: f"{'of' if name in keys else 'to'}_{name}" for name in rows[0]}
         rest = tuple(name for name in places if name not in keys)
         told = [{places[name]: value for name, value in row.items()} for row in rows]
-        change_each(self._connection, _updating(table, same, rest), told)
+        execute_each(self._connection, _updating(table, same, rest), told)
 
     def delete(self, table: str, same: Mapping[str, Any]) -> int:
         """Remove rows."""
         if not _lists_of(same):
-            return change(self._connection, _deleting(table, _told_apart(same)), _bound(same))
+            return execute(self._connection, _deleting(table, _told_apart(same)), _bound(same))
         parts = [(_deleting(table, _told_apart(part)), _bound(part)) for part in in_parts(same)]
         return sum(self._connection.execute(statement, bound).rowcount for statement, bound in parts)
 
@@ -184,10 +184,10 @@ def _keys(table: str) -> tuple[str, ...]:
 
 
 @cache
-def _finding(table: str, same: _Same, names: tuple[str, ...], *, hold: bool) -> Select[Any]:
+def _finding(table: str, same: _Same, names: tuple[str, ...], *, lock: bool) -> Select[Any]:
     kept = Base.metadata.tables[table]
     found = select(*(kept.c[name] for name in names)).where(*_equal(kept, same))
-    if not hold:
+    if not lock:
         return found
     return found.order_by(*kept.primary_key).with_for_update(key_share=True)  # everybody waits in the one order
 

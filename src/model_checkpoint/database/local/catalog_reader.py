@@ -1,4 +1,4 @@
-"""Catalog reader: what commands ask of a catalog; a file and a whole connection answer alike, which a test holds."""
+"""Catalog reader: what commands read from a catalog; a file and a whole connection answer alike, which a test holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Local file: a SQLite file, opened to be asked or told; what its driver raises is told as a connection tells it."""
+"""Local file: a SQLite file, opened to be read or written; what its driver raises is told as a connection tells it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _opened(path: str, mode: str) -> sqlite3.Connection:
 
 
 class LocalFile:
-    """One file, for as long as a command takes; opened to be read, or to be told something, too."""
+    """One file, for as long as a command takes; opened to be read, or to be written, too."""
 
     def __init__(self, path: str, *, writable: bool = False) -> None:
         self.path = path

@@ -27,7 +27,7 @@ class LocalRows:
     def __init__(self, file: LocalFile) -> None:
         self._file = file
 
-    def ask(self, text: str, values: Mapping[str, Any]) -> list[Row]:
+    def query(self, text: str, values: Mapping[str, Any]) -> list[Row]:
         """The rows of a question."""
         with self._file.driving() as driver:
             return [row for part in in_parts(values) for row in fetched_rows(run_text(driver, text, part))]
@@ -37,18 +37,18 @@ class LocalRows:
         with self._file.driving() as driver:
             return run_text(driver, text, values)
 
-    def change(self, text: str, values: Mapping[str, Any]) -> int:
+    def execute(self, text: str, values: Mapping[str, Any]) -> int:
         """Carry out a change."""
         with self._file.driving() as driver:
             return sum(run_text(driver, text, part).rowcount for part in in_parts(values))
 
     def find(
-        self, table: str, same: Mapping[str, Any], *, columns: Sequence[str] = (), hold: bool = False
+        self, table: str, same: Mapping[str, Any], *, columns: Sequence[str] = (), lock: bool = False
     ) -> list[Row]:
         """The whole rows, or some columns; a SQLite file has one writer anyway."""
-        return self.ask(finding_text(table, same, columns), same)
+        return self.query(finding_text(table, same, columns), same)
 
-    def hold(self, table: str, same: Mapping[str, Any]) -> None:
+    def lock(self, table: str, same: Mapping[str, Any]) -> None:
         """Nothing, for the same reason."""
 
     def insert(self, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -73,7 +73,7 @@ class LocalRows:
         """Let rows have these values."""
         told = ", ".join(f"{name} = :to_{name}" for name in values)
         kept = {f"to_{name}": value for name, value in kept_row(table, values).items()}
-        return self.change(f"UPDATE {table} SET {told}{where_text(table, same)}", {**same, **kept})
+        return self.execute(f"UPDATE {table} SET {told}{where_text(table, same)}", {**same, **kept})
 
     def update_each(self, table: str, keys: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
         """Let each row that has the keys of one of these have the rest of it."""
@@ -84,7 +84,7 @@ class LocalRows:
 
     def delete(self, table: str, same: Mapping[str, Any]) -> int:
         """Remove rows."""
-        return self.change(f"DELETE FROM {table}{where_text(table, same)}", same)
+        return self.execute(f"DELETE FROM {table}{where_text(table, same)}", same)
 
     def _run_each(self, text: str, rows: Iterable[Any]) -> None:
         with self._file.driving() as driver:

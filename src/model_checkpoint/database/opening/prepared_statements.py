@@ -49,7 +49,7 @@ def insert_rows(connection: Connection, table: Table, rows: Sequence[Mapping[str
     connection.exec_driver_sql(prepared.text, told if len(rows) > 1 else told[0])
 
 
-def ask(connection: Connection, statement: _Select, values: Mapping[str, Any]) -> list[Mapping[Any, Any]]:
+def query(connection: Connection, statement: _Select, values: Mapping[str, Any]) -> list[Mapping[Any, Any]]:
     """The rows of a statement that is kept, and made once; ``values`` are all it is to be told."""
     driver = driver_of(connection)
     if driver is None:
@@ -61,7 +61,7 @@ def ask(connection: Connection, statement: _Select, values: Mapping[str, Any]) -
     ]
 
 
-def change(connection: Connection, statement: Update | Delete, values: Mapping[str, Any]) -> int:
+def execute(connection: Connection, statement: Update | Delete, values: Mapping[str, Any]) -> int:
     """Carry out an update or a removal that is kept, and made once; how many rows it met."""
     driver = driver_of(connection)
     if driver is None:
@@ -71,7 +71,7 @@ def change(connection: Connection, statement: Update | Delete, values: Mapping[s
     return met
 
 
-def change_each(connection: Connection, statement: Update, rows: Sequence[dict[str, Any]]) -> None:
+def execute_each(connection: Connection, statement: Update, rows: Sequence[dict[str, Any]]) -> None:
     """Carry out an update that is kept once for each of ``rows``."""
     driver = driver_of(connection)
     if driver is None:

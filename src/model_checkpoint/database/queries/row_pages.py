@@ -12,7 +12,7 @@ from model_checkpoint.errors import OptionInvalid
 Row = Mapping[Any, Any]
 
 
-def ask_page(
+def query_page(
     rows: TableRows,
     text: str,
     same: Mapping[str, Any],
@@ -21,18 +21,18 @@ def ask_page(
     after: str,
     limit: int,
 ) -> tuple[Sequence[Row], str]:
-    """One page in descending order, and the cursor of the next; all else is as :func:`ask_newest` has it."""
+    """One page in descending order, and the cursor of the next; all else is as :func:`query_newest` has it."""
     if not 1 <= limit <= MOST:
         raise OptionInvalid(f"limit: must be from 1 to {MOST}, got {limit}.")
     place = read_cursor(after, len(order)) if after else ()
-    found = ask_newest(rows, text, same, order, place=place, most=limit + 1)
+    found = query_newest(rows, text, same, order, place=place, most=limit + 1)
     if len(found) <= limit:
         return found, ""
     last = found[limit - 1]
     return found[:limit], cursor_of([last[column.rpartition(".")[2]] for column in order])
 
 
-def ask_newest(
+def query_newest(
     rows: TableRows,
     text: str,
     same: Mapping[str, Any],
@@ -61,7 +61,7 @@ def ask_newest(
     if most is not None:
         words.append("LIMIT :most")
         values["most"] = most
-    return rows.ask(" ".join(words), values)
+    return rows.query(" ".join(words), values)
 
 
 def _beyond(order: Sequence[str], at: int = 0) -> str:

@@ -1,4 +1,4 @@
-"""Told runs: stored and changed; when they were last heard of."""
+"""Run writes: stored and changed; when they were last heard of."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from model_checkpoint.database.asking.asked_runs import run_there
+from model_checkpoint.database.queries.run_queries import run_there
 from model_checkpoint.database.records import Experiment
 from model_checkpoint.database.table_rows import RowCatalog, TableRows, store_row
 from model_checkpoint.database.values.exact_numbers import as_whole
@@ -14,8 +14,8 @@ from model_checkpoint.database.values.row_records import HEARD, require_fields, 
 from model_checkpoint.errors import OptionInvalid, WrongReference
 
 
-class ToldRuns(RowCatalog):
-    """What runs are told."""
+class RunWrites(RowCatalog):
+    """What is written of runs."""
 
     def save_experiment(self, experiment: Experiment) -> Experiment:
         """Store a run, in place of what was stored under its id.
@@ -28,7 +28,7 @@ class ToldRuns(RowCatalog):
             'baseline'
         """
         row = run_row_of(experiment)
-        self._tell(lambda rows: store_row(rows, "experiments", row, "id"))
+        self._write_rows(lambda rows: store_row(rows, "experiments", row, "id"))
         return experiment
 
     def edit_experiment(self, experiment_id: str, change: Callable[[Experiment], Experiment]) -> Experiment:
@@ -47,7 +47,7 @@ class ToldRuns(RowCatalog):
         same = {"id": experiment_id}
 
         def work(rows: TableRows) -> Experiment:
-            rows.hold("experiments", same)
+            rows.lock("experiments", same)
             there = run_there(rows, experiment_id)
             if there is None:
                 raise WrongReference(f"experiment {experiment_id!r} is not in the catalog.")
@@ -57,7 +57,7 @@ class ToldRuns(RowCatalog):
             rows.update("experiments", same, run_row_of(after))
             return after
 
-        return self._tell(work)
+        return self._write_rows(work)
 
     def update_experiment(self, experiment_id: str, **fields: Any) -> Experiment:
         """Change some fields of a run.
@@ -90,7 +90,7 @@ class ToldRuns(RowCatalog):
         """
         told = {"experiment": self._number_of(experiment_id)}
         told |= {} if step is None else {"step": as_whole(step, "step")}
-        self._tell(lambda rows: _beat(rows, told, at), durable=False)
+        self._write_rows(lambda rows: _beat(rows, told, at), durable=False)
 
 
 def _beat(rows: TableRows, told: dict[str, Any], at: float | None) -> None:
@@ -100,6 +100,6 @@ def _beat(rows: TableRows, told: dict[str, Any], at: float | None) -> None:
         moments["last_step_at"] = f"CASE WHEN step = :step THEN last_step_at ELSE {now} END"
         moments["step"] = ":step"  # the last: MySQL would compare with the new one
     assigned = ", ".join(f"{name} = {value}" for name, value in moments.items())
-    if not rows.change(f"UPDATE heartbeats SET {assigned} WHERE experiment = :experiment", values):
+    if not rows.execute(f"UPDATE heartbeats SET {assigned} WHERE experiment = :experiment", values):
         first = {"experiment": ":experiment", **moments, **({"last_step_at": now} if "step" in told else {})}
-        rows.change(f"INSERT INTO heartbeats ({', '.join(first)}) VALUES ({', '.join(first.values())})", values)
+        rows.execute(f"INSERT INTO heartbeats ({', '.join(first)}) VALUES ({', '.join(first.values())})", values)

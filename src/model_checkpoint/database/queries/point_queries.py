@@ -1,4 +1,4 @@
-"""Asked points: what runs measured, summed up without reading a point, or as columns."""
+"""Point queries: what runs measured, summed up without reading a point, or as columns."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ENDS = f"SELECT min(step), max(step) {_OF_SERIES}{{}}"
 _WITHIN = " AND step BETWEEN :low AND :high"
 
 
-class AskedPoints(RowCatalog):
+class PointQueries(RowCatalog):
     """Metrics."""
 
     def metric_names(self) -> list[str]:
@@ -40,7 +40,9 @@ class AskedPoints(RowCatalog):
             ...     db.metric_names()
             []
         """
-        return sorted(row["name"] for row in self._look(lambda rows: rows.find("metric_keys", {}, columns=["name"])))
+        return sorted(
+            row["name"] for row in self._read_rows(lambda rows: rows.find("metric_keys", {}, columns=["name"]))
+        )
 
     def summaries(self, experiment_id: str | Sequence[str]) -> list[MetricSummary]:
         """Last, least and greatest value of every metric of one or several runs, without reading a point.
@@ -72,7 +74,7 @@ class AskedPoints(RowCatalog):
     def _summed_up(self, chosen: str, values: dict[str, Any]) -> list[MetricSummary]:
         from model_checkpoint.database.values.summed_rows import summary_of
 
-        rows = self._look(lambda rows: rows.ask(_SUMMARIES + chosen, values))
+        rows = self._read_rows(lambda rows: rows.query(_SUMMARIES + chosen, values))
         return sorted((summary_of(row) for row in rows), key=lambda one: (one.experiment_id, one.metric_name))
 
     def get_metrics(
@@ -100,7 +102,7 @@ class AskedPoints(RowCatalog):
                 for step, at, grade, value in _scan(rows, {"experiment": number, "key": keys[name]}, step_range)
             ]
 
-        return self._look(work)
+        return self._read_rows(work)
 
     def series(
         self,
@@ -144,7 +146,7 @@ class AskedPoints(RowCatalog):
                 chunks = thinned(chunks, rows.scan(_ENDS.format(within), values).fetchone(), buckets)
             return joined_series(list(chunks))
 
-        return self._look(work)
+        return self._read_rows(work)
 
 
 def _scan(rows: TableRows, of: dict[str, Any], steps: tuple[int, int] | None, limit: int | None = None) -> Any:

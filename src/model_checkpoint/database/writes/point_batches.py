@@ -134,7 +134,7 @@ def _known(rows: TableRows, order: Sequence[SeriesId]) -> dict[SeriesId, Stretch
     found: dict[SeriesId, Stretch] = {}
     for experiment in dict.fromkeys(one for one, _ in order):
         keys = [key for one, key in order if one == experiment]
-        for row in rows.find("metric_summaries", {"experiment": experiment, "key": keys}, hold=True):
+        for row in rows.find("metric_summaries", {"experiment": experiment, "key": keys}, lock=True):
             found[row["experiment"], row["key"]] = _stretch(row)
     return found
 

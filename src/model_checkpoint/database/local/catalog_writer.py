@@ -1,4 +1,4 @@
-"""Catalog teller: what commands tell a catalog; a file and a whole connection leave the same, which a test holds."""
+"""Catalog writer: what commands write to a catalog; a file and a connection leave the same, which a test holds."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from model_checkpoint.database.records import Checkpoint, CheckpointName, Experi
 T = TypeVar("T")
 
 
-class CatalogTeller(Protocol):
-    """What can be told; :class:`~model_checkpoint.database.EnhancedDatabaseConnection` says what each of them means."""
+class CatalogWriter(Protocol):
+    """What can be written; :class:`~model_checkpoint.database.EnhancedDatabaseConnection` says what each means."""
 
     @property
     def database_url(self) -> str:

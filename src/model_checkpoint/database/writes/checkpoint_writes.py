@@ -1,4 +1,4 @@
-"""Told checkpoints: stored, changed, deleted and brought back; flags that say which were chosen as best.
+"""Checkpoint writes: stored, changed, deleted and brought back; flags that say which were chosen as best.
 
 A deleted row stays, for its history and for who wants it back; it is in no list unless asked for.
 """
@@ -18,8 +18,8 @@ from model_checkpoint.database.values.row_records import checkpoint_of, require_
 from model_checkpoint.errors import OptionInvalid, WrongReference
 
 
-class ToldCheckpoints(RowCatalog):
-    """What checkpoints are told."""
+class CheckpointWrites(RowCatalog):
+    """What is written of checkpoints."""
 
     def save_checkpoint(self, checkpoint: Checkpoint) -> Checkpoint:
         """Store a checkpoint, in place of what was stored under its id; when this returns, power may fail.
@@ -57,7 +57,7 @@ class ToldCheckpoints(RowCatalog):
                 store_checkpoints(rows, some, keys)
             return len(ordered)
 
-        return self._tell(work)
+        return self._write_rows(work)
 
     def edit_checkpoint(self, checkpoint_id: str, change: Callable[[Checkpoint], Checkpoint]) -> Checkpoint:
         """Replace a checkpoint's row by what ``change`` makes of it, with nobody else in between.
@@ -75,7 +75,7 @@ class ToldCheckpoints(RowCatalog):
         """
 
         def work(rows: TableRows) -> Checkpoint:
-            there = _there(rows, checkpoint_id, hold=True)
+            there = _there(rows, checkpoint_id, lock=True)
             after = change(there)
             if (after.id, after.experiment_id) != (there.id, there.experiment_id):
                 raise OptionInvalid(f"checkpoint {checkpoint_id!r}: its id and run cannot be changed.")
@@ -85,7 +85,7 @@ class ToldCheckpoints(RowCatalog):
             _index(rows, [after], numbers)
             return after
 
-        return self._tell(work)
+        return self._write_rows(work)
 
     def update_checkpoint(self, checkpoint_id: str, **fields: Any) -> Checkpoint:
         """Change some fields of a checkpoint's row, e.g. ``pinned=True``.
@@ -125,7 +125,7 @@ class ToldCheckpoints(RowCatalog):
             _delete(rows, checkpoint_id, now)
             return _there(rows, checkpoint_id)
 
-        return self._tell(work)
+        return self._write_rows(work)
 
     def mark_deleted(self, checkpoint_id: str, *, at: float | None = None) -> bool:
         """Mark a checkpoint deleted as :meth:`delete_checkpoint` does; says whether it was this call that did.
@@ -139,7 +139,7 @@ class ToldCheckpoints(RowCatalog):
             (True, False)
         """
         when = time.time() if at is None else at
-        return self._tell(lambda rows: _delete(rows, checkpoint_id, when))
+        return self._write_rows(lambda rows: _delete(rows, checkpoint_id, when))
 
     def undelete_checkpoint(self, checkpoint_id: str) -> Checkpoint:
         """Bring a deleted checkpoint back into the lists; its best flags are for whoever knows.
@@ -157,7 +157,7 @@ class ToldCheckpoints(RowCatalog):
             ...     db.forget_checkpoint("nothing")
             False
         """
-        return self._tell(lambda rows: rows.delete("checkpoints", {"id": checkpoint_id}) > 0)
+        return self._write_rows(lambda rows: rows.delete("checkpoints", {"id": checkpoint_id}) > 0)
 
     def flag_best(self, experiment_id: str, kind: str, checkpoint_ids: Sequence[str]) -> None:
         """Let exactly these checkpoints of a run carry a best flag: of kind ``loss``, ``val_loss`` or ``metric``.
@@ -174,7 +174,7 @@ class ToldCheckpoints(RowCatalog):
         """
         if kind not in KINDS:
             raise OptionInvalid(f"kind: must be one of {', '.join(KINDS)}, got {kind!r}.")
-        self._tell(lambda rows: _flag(rows, experiment_id, KINDS[kind], sorted(set(checkpoint_ids))))
+        self._write_rows(lambda rows: _flag(rows, experiment_id, KINDS[kind], sorted(set(checkpoint_ids))))
 
     def update_best_flags(
         self,
@@ -203,13 +203,13 @@ class ToldCheckpoints(RowCatalog):
             for flag in flags:
                 _flag(rows, experiment_id, flag, [checkpoint_id])
 
-        self._tell(work)
+        self._write_rows(work)
 
 
 def store_checkpoints(rows: TableRows, checkpoints: Sequence[Checkpoint], keys: Mapping[str, int]) -> None:
     """Put down rows, or change those that are there, and their index; ``keys`` has every metric they name."""
     ids = [one.id for one in checkpoints]
-    known = {row["id"] for row in rows.find("checkpoints", {"id": ids}, columns=["id"], hold=True)}
+    known = {row["id"] for row in rows.find("checkpoints", {"id": ids}, columns=["id"], lock=True)}
     rows.insert("checkpoints", [row_of(one) for one in checkpoints if one.id not in known])
     rows.update_each("checkpoints", ["id"], [row_of(one) for one in checkpoints if one.id in known])
     if known:
@@ -228,8 +228,8 @@ def _index(rows: TableRows, checkpoints: Sequence[Checkpoint], keys: Mapping[str
     rows.insert("checkpoint_metrics", [row for one in checkpoints for row in index_rows(one, keys)])
 
 
-def _there(rows: TableRows, checkpoint_id: str, *, hold: bool = False) -> Checkpoint:
-    found = rows.find("checkpoints", {"id": checkpoint_id}, hold=hold)
+def _there(rows: TableRows, checkpoint_id: str, *, lock: bool = False) -> Checkpoint:
+    found = rows.find("checkpoints", {"id": checkpoint_id}, lock=lock)
     if not found:
         raise WrongReference(f"checkpoint {checkpoint_id!r} is not in the catalog.")
     return checkpoint_of(found[0])
@@ -249,7 +249,7 @@ def _unindex(rows: TableRows, checkpoint_id: str) -> None:
 
 def _flag(rows: TableRows, experiment_id: str, flag: str, ids: Sequence[str]) -> None:
     # one at a time for each run: who clears must see what another one is just giving
-    rows.hold("experiments", {"id": experiment_id})
+    rows.lock("experiments", {"id": experiment_id})
     own = {"experiment_id": experiment_id}
     rows.update("checkpoints", {**own, flag: True}, {flag: False})
     given = [rows.update("checkpoints", {**own, "id": one, "state": COMMITTED}, {flag: True}) for one in ids]

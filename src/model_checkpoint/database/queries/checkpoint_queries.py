@@ -1,11 +1,11 @@
-"""Asked checkpoints: found, listed newest first, the best; newest is the highest step, then the latest commit."""
+"""Checkpoint queries: by id, newest first, the best; newest is the highest step, then the latest commit."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from model_checkpoint.database.asking.row_pages import ask_newest, ask_page
+from model_checkpoint.database.queries.row_pages import query_newest, query_page
 from model_checkpoint.database.records import COMMITTED, Checkpoint, CheckpointName, Page
 from model_checkpoint.database.table_rows import RowCatalog, TableRows
 from model_checkpoint.database.values.checkpoint_scores import FLAGS
@@ -25,7 +25,7 @@ _RANKED = """SELECT checkpoint_id, grade, value FROM checkpoint_metrics
     ORDER BY {}, step DESC, created_at DESC, checkpoint_id DESC LIMIT :most"""
 
 
-class AskedCheckpoints(RowCatalog):
+class CheckpointQueries(RowCatalog):
     """Checkpoints."""
 
     def get_checkpoint(self, checkpoint_id: str) -> Checkpoint | None:
@@ -37,7 +37,7 @@ class AskedCheckpoints(RowCatalog):
             ...     print(db.get_checkpoint("nothing"))
             None
         """
-        found = self._look(lambda rows: rows.find("checkpoints", {"id": checkpoint_id}))
+        found = self._read_rows(lambda rows: rows.find("checkpoints", {"id": checkpoint_id}))
         return checkpoint_of(found[0]) if found else None
 
     def get_checkpoints(self, checkpoint_ids: Sequence[str]) -> list[Checkpoint]:
@@ -49,7 +49,7 @@ class AskedCheckpoints(RowCatalog):
             ...     db.get_checkpoints(["nothing"])
             []
         """
-        rows = self._look(lambda rows: rows.find("checkpoints", {"id": list(checkpoint_ids)}))
+        rows = self._read_rows(lambda rows: rows.find("checkpoints", {"id": list(checkpoint_ids)}))
         found = {row["id"]: checkpoint_of(row) for row in rows}
         return [found[one] for one in checkpoint_ids if one in found]
 
@@ -75,13 +75,13 @@ class AskedCheckpoints(RowCatalog):
         if best_only:
             return self._flagged(experiment_id, checkpoint_type, state)[:limit]
         same = {"experiment_id": experiment_id, "state": state, "checkpoint_type": checkpoint_type}
-        found = self._look(lambda rows: ask_newest(rows, _WHOLE, same, _NEWEST, most=limit))
+        found = self._read_rows(lambda rows: query_newest(rows, _WHOLE, same, _NEWEST, most=limit))
         return [checkpoint_of(row) for row in found]
 
     def _flagged(self, experiment_id: str, checkpoint_type: str | None, state: str) -> list[Checkpoint]:
         """Those with a flag, newest first; asked for the state too, SQLite would walk through all of a run by it."""
         each = [{"experiment_id": experiment_id, flag: True} for flag in FLAGS]
-        rows = self._look(lambda rows: [row for same in each for row in rows.find("checkpoints", same)])
+        rows = self._read_rows(lambda rows: [row for same in each for row in rows.find("checkpoints", same)])
         found = {row["id"]: checkpoint_of(row) for row in rows if row["state"] == state}
         fitting = [one for one in found.values() if checkpoint_type in (None, one.checkpoint_type)]
         return sorted(fitting, key=_age, reverse=True)
@@ -107,7 +107,7 @@ class AskedCheckpoints(RowCatalog):
             ['c0']
         """
         same = {"experiment_id": experiment_id, "state": state, "checkpoint_type": checkpoint_type}
-        found, more = self._look(lambda rows: ask_page(rows, _WHOLE, same, _NEWEST, after=after, limit=limit))
+        found, more = self._read_rows(lambda rows: query_page(rows, _WHOLE, same, _NEWEST, after=after, limit=limit))
         return Page([checkpoint_of(row) for row in found], more)
 
     def latest(self, experiment_id: str, checkpoint_type: str | None = None) -> Checkpoint | None:
@@ -144,13 +144,13 @@ class AskedCheckpoints(RowCatalog):
         here = {"experiment_id": experiment_id, "state": COMMITTED, "root": root}
 
         def work(rows: TableRows) -> list[Checkpoint]:
-            if beyond and len(rows.ask(_SOME, {**here, "most": beyond + 1})) <= beyond:
+            if beyond and len(rows.query(_SOME, {**here, "most": beyond + 1})) <= beyond:
                 return []
-            if most is not None and len(rows.ask(_SOME, {**here, "most": most + 1})) > most:
+            if most is not None and len(rows.query(_SOME, {**here, "most": most + 1})) > most:
                 return []
             return [checkpoint_of(row) for row in rows.find("checkpoints", here)]
 
-        return sorted(self._look(work), key=_age, reverse=True)
+        return sorted(self._read_rows(work), key=_age, reverse=True)
 
     def names_in(self, root: str) -> list[CheckpointName]:
         """What the checkpoints in a root are called, of whatever run; no more of them is read.
@@ -161,7 +161,7 @@ class AskedCheckpoints(RowCatalog):
             ...     db.names_in("runs/a")
             []
         """
-        rows = self._look(lambda rows: rows.ask(_NAMES, {"root": root, "state": COMMITTED}))
+        rows = self._read_rows(lambda rows: rows.query(_NAMES, {"root": root, "state": COMMITTED}))
         return [CheckpointName(row["id"], row["experiment_id"], row["name"]) for row in rows]
 
     def best(self, experiment_id: str, metric: str, direction: str = "min", k: int = 1) -> list[Checkpoint]:
@@ -191,7 +191,7 @@ class AskedCheckpoints(RowCatalog):
         if key is None:
             return []
         asked = {"experiment_id": experiment_id, "key": key, "grade": NOT_A_NUMBER, "most": k}
-        return self._look(lambda rows: rows.ask(_RANKED.format(_SCORES[direction]), asked))
+        return self._read_rows(lambda rows: rows.query(_RANKED.format(_SCORES[direction]), asked))
 
     def _least(self, experiment_id: str, metric: str) -> float | None:
         first = next(iter(self._ranked(experiment_id, metric, "min", 1)), None)

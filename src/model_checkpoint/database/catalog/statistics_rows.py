@@ -1,20 +1,20 @@
-"""Figure rows: what a run has left so far, in numbers."""
+"""Statistics rows: what a run has left so far, in numbers."""
 
 from __future__ import annotations
 
 from sqlalchemy import func, select
 
-from model_checkpoint.database.asking.asked_checkpoints import AskedCheckpoints
-from model_checkpoint.database.asking.asked_points import AskedPoints
 from model_checkpoint.database.catalog.catalog_part import CatalogPart
 from model_checkpoint.database.models import CheckpointRow, table_of
+from model_checkpoint.database.queries.checkpoint_queries import CheckpointQueries
+from model_checkpoint.database.queries.point_queries import PointQueries
 from model_checkpoint.database.records import COMMITTED
 from model_checkpoint.database.summed_records import ExperimentStatistics
 
 _table = table_of(CheckpointRow)
 
 
-class FigureCatalog(AskedCheckpoints, AskedPoints, CatalogPart):
+class StatisticsCatalog(CheckpointQueries, PointQueries, CatalogPart):
     """Figures of runs."""
 
     def get_experiment_statistics(self, experiment_id: str) -> ExperimentStatistics:

@@ -1,4 +1,4 @@
-"""A catalog file told without the database library holds what a whole connection leaves in it."""
+"""A catalog file written without the database library holds what a whole connection leaves in it."""
 
 import inspect
 import math
@@ -16,9 +16,9 @@ from model_checkpoint.checkpoint.catalog.removed_rows import mark_back, mark_gon
 from model_checkpoint.database import Checkpoint, EnhancedDatabaseConnection, Experiment, Metric
 from model_checkpoint.database.errors import RowRefused
 from model_checkpoint.database.event_records import IntegrityRecord
-from model_checkpoint.database.local.catalog_teller import CatalogTeller
-from model_checkpoint.database.local.local_teller import LocalTeller
-from model_checkpoint.database.local.opened_teller import open_teller
+from model_checkpoint.database.local.catalog_writer import CatalogWriter
+from model_checkpoint.database.local.local_writer import LocalCatalogWriter
+from model_checkpoint.database.local.opened_writer import open_writer
 from model_checkpoint.errors import WrongReference
 
 
@@ -85,8 +85,8 @@ def test_a_file_is_told_as_a_connection_is_told_and_both_leave_the_same_rows(odd
     for place, suffix in (("file", ""), ("connection", "?timeout=30")):
         (tmp_path / place).mkdir()
         mine = copied(odd_url, tmp_path / place)
-        with open_teller(mine + suffix) as one:
-            assert isinstance(one, LocalTeller) == (place == "file")
+        with open_writer(mine + suffix) as one:
+            assert isinstance(one, LocalCatalogWriter) == (place == "file")
             said = plain(TOLD[told](one)) if told != "together" else TOLD[told](one) and None
         both.append((said, left_in(mine)))
 
@@ -94,9 +94,9 @@ def test_a_file_is_told_as_a_connection_is_told_and_both_leave_the_same_rows(odd
     assert (both[0][1] == left_in(odd_url)) == (told in ASKING)
 
 
-def test_all_that_a_teller_can_be_told_is_compared():
+def test_all_that_a_writer_can_write_is_compared():
     """What is added must be told alike, too."""
-    known = {name for name, _ in inspect.getmembers(CatalogTeller, inspect.isfunction) if not name.startswith("_")}
+    known = {name for name, _ in inspect.getmembers(CatalogWriter, inspect.isfunction) if not name.startswith("_")}
 
     assert known == TOLD.keys()
 
@@ -124,7 +124,7 @@ def test_what_cannot_be_told_is_refused_and_leaves_nothing(odd_url, tmp_path, su
     mine = copied(odd_url, tmp_path)
     before = left_in(mine)
 
-    with open_teller(mine + suffix) as one, wrong:
+    with open_writer(mine + suffix) as one, wrong:
         one.together(lambda: [one.record_audit("pin", "c1"), one.mark_deleted("c4"), tell(one)])
 
     assert left_in(mine) == before
@@ -153,7 +153,7 @@ def test_both_refuse_a_row_that_breaks_a_rule_with_the_same_words(odd_url, tmp_p
     before, told = left_in(mine), []
 
     for suffix in ("", "?timeout=30"):
-        with open_teller(mine + suffix) as one, pytest.raises(RowRefused, match=r".") as caught:
+        with open_writer(mine + suffix) as one, pytest.raises(RowRefused, match=r".") as caught:
             tell(one)
         told.append(str(caught.value).replace(suffix, ""))
 
@@ -163,7 +163,7 @@ def test_both_refuse_a_row_that_breaks_a_rule_with_the_same_words(odd_url, tmp_p
 
 def test_numbers_given_in_a_transaction_that_is_undone_are_not_remembered(odd_url, tmp_path):
     """Else points of the next call would go to a run that is not there."""
-    with open_teller(copied(odd_url, tmp_path)) as one:
+    with open_writer(copied(odd_url, tmp_path)) as one:
 
         def begin():
             one.save_experiment(Experiment(id="r9", name="x"))
@@ -179,7 +179,7 @@ def test_numbers_given_in_a_transaction_that_is_undone_are_not_remembered(odd_ur
 
 
 def test_both_say_alike_which_database_they_are(odd_url):
-    with open_teller(odd_url) as local, EnhancedDatabaseConnection(odd_url) as whole:
+    with open_writer(odd_url) as local, EnhancedDatabaseConnection(odd_url) as whole:
         assert local.database_url == whole.database_url
 
 
@@ -205,8 +205,8 @@ def test_a_root_is_reindexed_into_a_file_as_into_a_connection(tmp_path, dry_run)
 
     for suffix in ("", "?timeout=30"):
         catalog.write_bytes(before)
-        with open_teller(f"sqlite:///{catalog}{suffix}") as one:
-            assert isinstance(one, LocalTeller) == (not suffix)
+        with open_writer(f"sqlite:///{catalog}{suffix}") as one:
+            assert isinstance(one, LocalCatalogWriter) == (not suffix)
             both.append((reindex(root, one, dry_run=dry_run), left_in(f"sqlite:///{catalog}")))
 
     report = both[0][0]
@@ -214,11 +214,11 @@ def test_a_root_is_reindexed_into_a_file_as_into_a_connection(tmp_path, dry_run)
     assert both[0] == both[1]
 
 
-def test_a_teller_waits_for_whoever_writes_and_then_says_who_is_in_the_way(odd_url, tmp_path, monkeypatch):
+def test_a_writer_waits_for_whoever_writes_and_then_says_who_is_in_the_way(odd_url, tmp_path, monkeypatch):
     mine = copied(odd_url, tmp_path)
     monkeypatch.setattr("model_checkpoint.database.local.local_file.BUSY_SECONDS", 0.1)
 
     with closing(sqlite3.connect(mine.removeprefix("sqlite:///"), isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        with open_teller(mine) as one, pytest.raises(TimeoutError, match="others held it for too long"):
+        with open_writer(mine) as one, pytest.raises(TimeoutError, match="others held it for too long"):
             one.update_checkpoint("c2", **MARKS)

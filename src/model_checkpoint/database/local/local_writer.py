@@ -1,4 +1,4 @@
-"""Local teller: a SQLite file of the schema we know, told through Python's own driver."""
+"""Local writer: a SQLite file of the schema we know, written through Python's own driver."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import TypeVar
 
 from model_checkpoint.database.local.local_catalog import LocalCatalog
 from model_checkpoint.database.table_rows import TableRows
-from model_checkpoint.database.telling.told_checkpoints import ToldCheckpoints
-from model_checkpoint.database.telling.told_history import ToldAudit, ToldIntegrity
-from model_checkpoint.database.telling.told_points import ToldPoints
-from model_checkpoint.database.telling.told_runs import ToldRuns
 from model_checkpoint.database.values.file_urls import file_url
+from model_checkpoint.database.writes.checkpoint_writes import CheckpointWrites
+from model_checkpoint.database.writes.history_writes import AuditWrites, IntegrityWrites
+from model_checkpoint.database.writes.point_writes import PointWrites
+from model_checkpoint.database.writes.run_writes import RunWrites
 
 T = TypeVar("T")
 
 
-class LocalTeller(ToldRuns, ToldPoints, ToldCheckpoints, ToldIntegrity, ToldAudit, LocalCatalog):
-    """One file that is told something; a :class:`~.catalog_teller.CatalogTeller`."""
+class LocalCatalogWriter(RunWrites, PointWrites, CheckpointWrites, IntegrityWrites, AuditWrites, LocalCatalog):
+    """One file that can be written to; a :class:`~.catalog_writer.CatalogWriter`."""
 
     @property
     def database_url(self) -> str:
@@ -32,5 +32,5 @@ class LocalTeller(ToldRuns, ToldPoints, ToldCheckpoints, ToldIntegrity, ToldAudi
             self._forget_numbers()
             raise
 
-    def _tell(self, work: Callable[[TableRows], T], *, durable: bool = True) -> T:
+    def _write_rows(self, work: Callable[[TableRows], T], *, durable: bool = True) -> T:
         return self.together(lambda: work(self._rows), durable=durable)

@@ -1,12 +1,12 @@
-"""Asked history: what came out of what, what was done and by whom."""
+"""History queries: what came out of what, what was done and by whom."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from model_checkpoint.database.asking.row_pages import ask_page
 from model_checkpoint.database.event_records import AuditEntry, LineageEdge
+from model_checkpoint.database.queries.row_pages import query_page
 from model_checkpoint.database.records import Page
 from model_checkpoint.database.table_rows import RowCatalog
 from model_checkpoint.database.values.row_records import entry_of
@@ -21,7 +21,7 @@ _ABOVE = f"""
     ) SELECT {", ".join(LineageEdge.__dataclass_fields__)} FROM above"""
 
 
-class AskedHistory(RowCatalog):
+class HistoryQueries(RowCatalog):
     """Lineage and the log."""
 
     def edges(self, node: str | None = None) -> list[LineageEdge]:
@@ -53,11 +53,11 @@ class AskedHistory(RowCatalog):
 
         Example: see :meth:`add_edge`.
         """
-        found = self._look(lambda rows: rows.ask(_ABOVE, {"child": node}))
+        found = self._read_rows(lambda rows: rows.query(_ABOVE, {"child": node}))
         return sorted((LineageEdge(**row) for row in found), key=_age)
 
     def _edges(self, each: Sequence[Mapping[str, Any]]) -> list[LineageEdge]:
-        found = self._look(lambda rows: [row for same in each for row in rows.find("lineage_edges", same)])
+        found = self._read_rows(lambda rows: [row for same in each for row in rows.find("lineage_edges", same)])
         return sorted({LineageEdge(**row): None for row in found}, key=_age)
 
     def beginnings(self, checkpoint_ids: Sequence[str]) -> dict[str, list[str]]:
@@ -85,7 +85,7 @@ class AskedHistory(RowCatalog):
             ...     db.savers(["c1", "c2"])
             {'c1': 'ann@lab:7'}
         """
-        found = self._look(lambda rows: rows.ask(_SAVERS, {"subject": list(checkpoint_ids)}))
+        found = self._read_rows(lambda rows: rows.query(_SAVERS, {"subject": list(checkpoint_ids)}))
         return {row["subject"]: row["actor"] for row in found}
 
     def save_entries(self, checkpoint_ids: Collection[str]) -> dict[str, AuditEntry]:
@@ -99,7 +99,7 @@ class AskedHistory(RowCatalog):
             'ann'
         """
         same = {"action": "save", "subject": list(checkpoint_ids)}
-        found = self._look(lambda rows: rows.find("audit_log", same))
+        found = self._read_rows(lambda rows: rows.find("audit_log", same))
         return {row["subject"]: entry_of(row) for row in found}
 
     def audit(
@@ -110,7 +110,9 @@ class AskedHistory(RowCatalog):
         Example: see :meth:`record_audit`.
         """
         same = {"subject": subject, "action": action}
-        found, more = self._look(lambda rows: ask_page(rows, _ENTRIES, same, ["number"], after=after, limit=limit))
+        found, more = self._read_rows(
+            lambda rows: query_page(rows, _ENTRIES, same, ["number"], after=after, limit=limit)
+        )
         return Page([entry_of(row) for row in found], more)
 
 

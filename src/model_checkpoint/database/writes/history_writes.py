@@ -1,4 +1,4 @@
-"""Told history: what came out of what, what verifications found, what was done; what is told twice is there once."""
+"""History writes: what came out of what, what verifications found, what was done; what comes twice is there once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from model_checkpoint.database.values.audit_entries import new_entry
 from model_checkpoint.database.values.row_records import fields_of
 
 
-class ToldIntegrity(RowCatalog):
+class IntegrityWrites(RowCatalog):
     """What verifications found."""
 
     def record_integrity(self, record: IntegrityRecord) -> IntegrityRecord:
@@ -36,16 +36,16 @@ class ToldIntegrity(RowCatalog):
         found = {"health": known.outcome, "verified_at": known.checked_at}
 
         def work(rows: TableRows) -> None:
-            there = rows.find("checkpoints", same, hold=True)
+            there = rows.find("checkpoints", same, lock=True)
             _add(rows, "integrity_records", known)
             if all(row["verified_at"] <= known.checked_at for row in there):
                 rows.update("checkpoints", same, found)
 
-        self._tell(work)
+        self._write_rows(work)
         return known
 
 
-class ToldLineage(RowCatalog):
+class LineageWrites(RowCatalog):
     """What came out of what."""
 
     def add_edge(self, edge: LineageEdge) -> LineageEdge:
@@ -60,11 +60,11 @@ class ToldLineage(RowCatalog):
             [('r1', 'c1'), ('c1', 'r2')]
         """
         row = fields_of(edge)
-        self._tell(lambda rows: store_row(rows, "lineage_edges", row, "parent", "child", "kind"))
+        self._write_rows(lambda rows: store_row(rows, "lineage_edges", row, "parent", "child", "kind"))
         return edge
 
 
-class ToldAudit(RowCatalog):
+class AuditWrites(RowCatalog):
     """What was done."""
 
     def record_audit(
@@ -102,7 +102,7 @@ class ToldAudit(RowCatalog):
             ...     db.audit().items == [entry]
             True
         """
-        self._tell(lambda rows: add_entry(rows, entry), durable=durable)
+        self._write_rows(lambda rows: add_entry(rows, entry), durable=durable)
 
 
 def add_entry(rows: TableRows, entry: AuditEntry) -> None:

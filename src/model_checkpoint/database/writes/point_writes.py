@@ -1,4 +1,4 @@
-"""Told points: what was measured, written in batches."""
+"""Point writes: what was measured, written in batches."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 from model_checkpoint.database.errors import RowRefused
 from model_checkpoint.database.records import Metric
 from model_checkpoint.database.table_rows import RowCatalog
-from model_checkpoint.database.telling.point_batches import add_points, grouped
 from model_checkpoint.database.values.point_columns import LoggedCall, columns_of, metrics_of
+from model_checkpoint.database.writes.point_batches import add_points, grouped
 
 
-class ToldPoints(RowCatalog):
+class PointWrites(RowCatalog):
     """What runs measured."""
 
     def write_metrics(self, rows: Iterable[Metric]) -> int:
@@ -66,7 +66,7 @@ class ToldPoints(RowCatalog):
         numbers = self._numbers_of({run for run, _ in series})
         keys = self._keys_of({name for _, name in series})
         batches = {(numbers[run], keys[name]): points for (run, name), points in series.items()}
-        return self._tell(lambda rows: add_points(rows, batches), durable=durable)
+        return self._write_rows(lambda rows: add_points(rows, batches), durable=durable)
 
     def save_metric(self, metric: Metric) -> None:
         """Put down one point; many at once cost little more than one.

@@ -1,11 +1,11 @@
-"""Asked runs: runs, and what their checkpoints come to."""
+"""Run queries: runs, and what their checkpoints come to."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
-from model_checkpoint.database.asking.row_pages import ask_page
+from model_checkpoint.database.queries.row_pages import query_page
 from model_checkpoint.database.records import COMMITTED, UNSAFE, CheckpointMark, Experiment, Page, RunHead
 from model_checkpoint.database.table_rows import RowCatalog, TableRows
 from model_checkpoint.database.values.row_records import RUN_COLUMNS, experiment_of
@@ -35,7 +35,7 @@ _MARKS = "SELECT id, step, created_at, health FROM checkpoints WHERE id IN :id"
 _HEADS = f"SELECT id, name, project_name, {_NEWEST.format('')} AS newest_id FROM experiments"
 
 
-class AskedRuns(RowCatalog):
+class RunQueries(RowCatalog):
     """Runs."""
 
     def now(self) -> float:
@@ -47,7 +47,7 @@ class AskedRuns(RowCatalog):
             ...     db.now() > 1.7e9
             True
         """
-        return float(self._look(lambda rows: rows.scan(f"SELECT {rows.clock}", {}).fetchone()[0]))
+        return float(self._read_rows(lambda rows: rows.scan(f"SELECT {rows.clock}", {}).fetchone()[0]))
 
     def get_experiment(self, experiment_id: str) -> Experiment | None:
         """The run of that id, or None.
@@ -58,7 +58,7 @@ class AskedRuns(RowCatalog):
             ...     print(db.get_experiment("nobody"))
             None
         """
-        return self._look(lambda rows: run_there(rows, experiment_id))
+        return self._read_rows(lambda rows: run_there(rows, experiment_id))
 
     def list_experiments(
         self, *, project_name: str | None = None, status: str | None = None, limit: int = 100, after: str = ""
@@ -76,7 +76,7 @@ class AskedRuns(RowCatalog):
             (['r2', 'r1'], ['r0'], '')
         """
         same, order = {"project_name": project_name, "status": status}, ["start_time", "experiments.id"]
-        found, more = self._look(lambda rows: ask_page(rows, _RUNS, same, order, after=after, limit=limit))
+        found, more = self._read_rows(lambda rows: query_page(rows, _RUNS, same, order, after=after, limit=limit))
         return Page([experiment_of(row) for row in found], more)
 
     def overviews(self, experiment_ids: Collection[str] | None = None) -> list[RunOverview]:
@@ -98,12 +98,12 @@ class AskedRuns(RowCatalog):
         asked: dict[str, Any] = {"state": COMMITTED} | ({} if experiment_ids is None else {"run": list(experiment_ids)})
 
         def work(rows: TableRows) -> list[RunOverview]:
-            found = rows.ask(_OVERVIEWS.format(**chosen), asked)
+            found = rows.query(_OVERVIEWS.format(**chosen), asked)
             ids = sorted({row[name] for row in found for name in ("newest_id", "safe_id") if row[name]})
-            marks = {row["id"]: CheckpointMark(**row) for row in rows.ask(_MARKS, {"id": ids})}
+            marks = {row["id"]: CheckpointMark(**row) for row in rows.query(_MARKS, {"id": ids})}
             return [overview_of(row, marks) for row in found]
 
-        return self._look(work)
+        return self._read_rows(work)
 
     def run_heads(self, experiment_ids: Collection[str] | None = None) -> dict[str, RunHead]:
         """What these runs are called, or all, and the id of the newest checkpoint of each.
@@ -119,11 +119,11 @@ class AskedRuns(RowCatalog):
         asked: dict[str, Any] = {"state": COMMITTED}
         text = _HEADS if experiment_ids is None else f"{_HEADS} WHERE id IN :run"
         asked |= {} if experiment_ids is None else {"run": list(experiment_ids)}
-        found = self._look(lambda rows: rows.ask(text, asked))
+        found = self._read_rows(lambda rows: rows.query(text, asked))
         return {row["id"]: RunHead(row["name"], row["project_name"], row["newest_id"]) for row in found}
 
 
 def run_there(rows: TableRows, experiment_id: str) -> Experiment | None:
     """The run of that id, if there is one."""
-    found = rows.ask(f"{_RUNS} WHERE experiments.id = :id", {"id": experiment_id})
+    found = rows.query(f"{_RUNS} WHERE experiments.id = :id", {"id": experiment_id})
     return experiment_of(found[0]) if found else None
