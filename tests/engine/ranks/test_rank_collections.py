@@ -1,7 +1,7 @@
 """Many small arrays are thousands of objects on every rank, which the cycle collector does not look through again."""
 
 import numpy as np
-from tests.ground.collector import collections
+from tests.performance.collector import collections
 
 import model_checkpoint as mc
 from model_checkpoint.distributed import LocalCoordinator, Shard

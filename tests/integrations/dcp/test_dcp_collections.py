@@ -1,7 +1,7 @@
 """Between the plans of DCP and its answers the plug makes thousands of objects, and lets the cycle collector rest."""
 
 import torch
-from tests.ground.collector import collections
+from tests.performance.collector import collections
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 
 import model_checkpoint as mc
