@@ -16,6 +16,7 @@ from model_checkpoint.coordination import Coordinator
 from model_checkpoint.engine.ranks.conversation import Conversation
 from model_checkpoint.engine.ranks.rank_agreement import excused
 from model_checkpoint.integrations.dcp.plan_items import HeldItems, SplitTensor
+from model_checkpoint.performance.gc_pause import collector_paused
 from model_checkpoint.tree.arrays.torch_arrays import torch_dtype
 
 Word = dict[str, Any]
@@ -28,8 +29,9 @@ def pool_keys(coordinator: Coordinator, find: Callable[[], HeldItems]) -> tuple[
     """
     with Conversation(coordinator, "keys") as talk:
         try:
-            mine = find()
-            split = {fqn: _told(one) for fqn, one in mine.split.items()}
+            with collector_paused():
+                mine = find()
+                split = {fqn: _told(one) for fqn, one in mine.split.items()}
             digest = xxhash.xxh3_128_hexdigest(msgspec.json.encode(split))
         except BaseException as error:
             raise excused(talk, error, said="digest", heard="same") from error

@@ -13,6 +13,7 @@ from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteIte
 
 from model_checkpoint.distributed.dcp_keys.key_paths import KeyPath, path_of_key
 from model_checkpoint.errors import OptionInvalid, StructureMismatch
+from model_checkpoint.performance.gc_pause import collector_paused
 from model_checkpoint.plan.sharding.regions import ArrayBox
 from model_checkpoint.plan.sharding.tiling import tiles
 from model_checkpoint.tree.arrays.shards.marker import Shard, ShardParts
@@ -55,6 +56,7 @@ class HeldItems:
     flat: bool  # the keys are not paths: the planner did not take the state apart
 
 
+@collector_paused()
 @torch.no_grad()  # with a gradient to record, taking the part of a DTensor costs many times as much
 def held_items(plan: SavePlan, local: SavePlan | None, planner: SavePlanner) -> HeldItems:
     """Ask the planner for what this rank writes, and for all plain values that it has: others may have other ones.

@@ -19,6 +19,7 @@ from model_checkpoint.errors import CheckpointException, OptionInvalid, WrongRef
 from model_checkpoint.integrations.dcp.checkpoint_ids import named_place
 from model_checkpoint.integrations.dcp.filling import TensorFilling, WantedBox
 from model_checkpoint.integrations.dcp.plug_ranks import default_group
+from model_checkpoint.performance.gc_pause import collector_paused
 from model_checkpoint.plan.sharding.regions import ArrayBox
 from model_checkpoint.storage.contract.store import Store
 from model_checkpoint.storage.locate import open_store
@@ -85,6 +86,7 @@ class StorageReader(dcp_storage.StorageReader):
         else:
             self._root, self._choice = checkpoint_id, {}
 
+    @collector_paused()
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
         """Tell what the checkpoint holds.
 
@@ -126,14 +128,16 @@ class StorageReader(dcp_storage.StorageReader):
         """Read what the plan asks for; everything is checked before the first tensor changes."""
         saved = self._opened()
         assert self._store is not None  # opened with what it holds
-        asked = [item for item in plan.items if item.type is not LoadItemType.BYTE_IO]
-        boxes = [(item, self._wanted(item, planner, saved)) for item in asked]
+        with collector_paused():
+            asked = [item for item in plan.items if item.type is not LoadItemType.BYTE_IO]
+            boxes = [(item, self._wanted(item, planner, saved)) for item in asked]
         views = {one.key for _, one in boxes if _is_view(saved, one.key)}
         keys = {item.storage_index.fqn for item in plan.items if item.type is LoadItemType.BYTE_IO} | views
         with ChunkReader(self._store, saved.manifest, full=self._full) as medium:
             wanted = [one for _, one in boxes if one.key not in views]
-            filling = TensorFilling(saved, wanted, subchunks=not self._full)
-            medium.prepare(saved.manifest.stored_of(filling.entries))
+            with collector_paused():
+                filling = TensorFilling(saved, wanted, subchunks=not self._full)
+                medium.prepare(saved.manifest.stored_of(filling.entries))
             values = read_values(medium, saved.manifest, {key: saved.nodes[key] for key in sorted(keys)})
             filling.run(medium)
         for item, one in boxes:

@@ -28,6 +28,7 @@ from model_checkpoint.integrations.dcp.key_pool import pool_keys
 from model_checkpoint.integrations.dcp.plan_items import HeldItems, held_items
 from model_checkpoint.integrations.dcp.plug_ranks import default_group, ranks_of
 from model_checkpoint.options import CompressionLevel
+from model_checkpoint.performance.gc_pause import collector_paused
 from model_checkpoint.storage.locate import Root, open_store
 
 
@@ -142,7 +143,8 @@ class StorageWriter(dcp_storage.StorageWriter):
             coordinator=ranks or LocalCoordinator(),
         )
         done: Future[list[WriteResult]] = Future()
-        done.set_result([WriteResult(item.index, _size(item), self.info.path) for item in plan.items])
+        with collector_paused():
+            done.set_result([WriteResult(item.index, _size(item), self.info.path) for item in plan.items])
         return done
 
     def _ranks(self) -> Coordinator | None:

@@ -186,14 +186,18 @@ class RankSave:
         self._ending = RankEnding(talk, self._store, shared, order, stage)
         self._ending.replace = (lambda: self._asked.obsolete(order.name)) if replacing else None
         try:
-            told = self._pool_all(opened["pooled"], mine)
-            return self._planned(opened, told, mine)
+            return self._planned(opened, self._pool(opened["pooled"], mine), mine)
         except BaseException as error:  # raised there, once all ranks know
             raise self._ending.failed_early(error) from error
 
-    def _pool_all(self, pooled: list[str], mine: RankState) -> Word | None:
+    @collector_paused()
+    def _pool(self, pooled: list[str], mine: RankState) -> Word | None:
+        """What rank 0 makes of the parts that ranks do not have alike, once each has told what it has."""
         if not pooled:
             return None
+        if not self.talk.leads:
+            self.talk.say("detail", mine.told(pooled))
+            return self.talk.hear_leader("pooled", end="verdict")
         details = self.talk.hear_all("detail", mine.told(pooled))
         known = settled(mine.structure, pooled, self.talk.world_size).known
         told: Word = pool_parts(details, pooled, known)
@@ -223,11 +227,7 @@ class RankSave:
                 raise RootNotShared(
                     f"{error.message}{other_root(self._store.url, opened['root'])}", error.checkpoint_path
                 ) from error
-            told = None
-            if opened["pooled"]:
-                talk.say("detail", mine.told(opened["pooled"]))
-                told = talk.hear_leader("pooled", end="verdict")
-            return self._planned(opened, told, mine)
+            return self._planned(opened, self._pool(opened["pooled"], mine), mine)
         except BaseException as error:  # raised there, as the others raise it
             talk.say_error("detail", error)
             raise self._ending.failed_early(error) from error
