@@ -10,7 +10,7 @@ import sys
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from types import CodeType, FrameType, GeneratorType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from model_checkpoint.integrations.around.loop_code import Used, loop_around, used_in_loop
 from model_checkpoint.integrations.feeding.generators.held_generators import is_installed, is_own
@@ -18,7 +18,15 @@ from model_checkpoint.integrations.feeding.generators.held_generators import is_
 _OURS = str(Path(__file__).parents[2])
 
 
-def names_around(codes: Collection[CodeType] = ()) -> tuple[tuple[CodeType, ...], dict[str, Any]]:
+class Names(NamedTuple):
+    """What the bodies of a loop use that is there already."""
+
+    codes: tuple[CodeType, ...]  # which functions run them
+    values: dict[str, Any]
+    read: frozenset[str]  # the names that are not only added to
+
+
+def names_around(codes: Collection[CodeType] = ()) -> Names:
     """What runs the bodies of the loop that is asked for its next batch, and what these use of what is there.
 
     With ``codes`` only those are looked at, wherever they are: none of them may be running.
@@ -26,17 +34,20 @@ def names_around(codes: Collection[CodeType] = ()) -> tuple[tuple[CodeType, ...]
     Example:
         >>> def go():
         ...     noise = 5
-        ...     for _ in range(1): yield names_around()[1], noise
+        ...     for _ in range(1): yield names_around().values, noise
         >>> found = [one for one, _ in go()]
         >>> found[0]["noise"]
         5
     """
     frames = [one for one in _frames() if one.f_code in codes] if codes else list(_looping())
     found: dict[str, Any] = {}
+    read: set[str] = set()
     for frame in frames:
-        for name, value in _values(frame, used_in_loop(frame.f_code, frame.f_lasti)):
+        used = used_in_loop(frame.f_code, frame.f_lasti)
+        read |= used.read
+        for name, value in _values(frame, used):
             found.setdefault(name, value)  # the innermost counts
-    return tuple(frame.f_code for frame in frames), found
+    return Names(tuple(frame.f_code for frame in frames), found, frozenset(read))
 
 
 def _frames() -> Iterator[FrameType]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import weakref
 from collections.abc import Iterable, Mapping
 from types import CodeType
 from typing import Any
 
 from model_checkpoint.integrations.around.calling_frames import names_around
+from model_checkpoint.integrations.around.carried_values import CarriedValues, only_read
 from model_checkpoint.integrations.around.loop_generators import LoopGenerators, states_by_name
 from model_checkpoint.integrations.around.module_modes import ModuleModes
 
@@ -21,14 +23,16 @@ class Surroundings:
         >>> around = Surroundings({"model": [5]})
         >>> for _ in range(1): around.look(besides=())
         >>> around.take(besides=()), around.doubts
-        ({'generators': {}, 'modes': {...}}, [])
+        ({'generators': {}, 'modes': {...}, 'carried': '{}'}, [])
     """
 
     def __init__(self, objects: Mapping[str, Any] | None = None, *, besides: Iterable[Any] = ()) -> None:
         self._objects = {f"{name}=": one for name, one in (objects or {}).items()}
         self._besides, self._follows = list(besides), objects is not None
         self._codes: tuple[CodeType, ...] = ()
+        self._read: frozenset[str] = frozenset()
         self._names: tuple[str, ...] = ()  # those that were there where the loop began
+        self._carried: CarriedValues | None = None
         self._generators = LoopGenerators({}, besides=())
         self._modes: ModuleModes | None = None  # of the first loop
         self.doubts: list[str] = []
@@ -39,33 +43,43 @@ class Surroundings:
         self.is_known = True
         if not self._follows:
             return
-        self._codes, names = names_around()
-        self._names = tuple(names)
+        self._codes, names, read = names_around()
+        self._names, self._read = tuple(names), read
         known = self._all_besides(besides)
         self._generators = LoopGenerators({**self._objects, **names}, besides=known, before=self._generators)
+        self._carried = CarriedValues(self._objects, self._values(names, known))
         self._modes = self._modes or ModuleModes(self._objects)
         self.doubts = self._generators.doubts
 
     def take(self, *, besides: Iterable[Any]) -> dict[str, Any]:
         """All that is to be saved of it; nothing before a loop has begun."""
-        if self._modes is None:
+        if self._modes is None or self._carried is None:
             return {}
-        generators = self._generators.now(self._now(), besides=self._all_besides(besides))
+        names, known = self._now(), self._all_besides(besides)
+        generators = self._generators.now({**self._objects, **names} if names else {}, besides=known)
         self.doubts = self._generators.made_since(generators)
-        return {"generators": states_by_name(generators), "modes": self._modes.take()}
+        return {
+            "generators": states_by_name(generators),
+            "modes": self._modes.take(),
+            "carried": json.dumps(self._carried.changed(self._values(names, known))),
+        }
 
     def _now(self) -> dict[str, Any]:
         """The names as they are now; none where the loop was left."""
-        codes, names = names_around(self._codes)
-        if not codes:
-            return {}
-        return self._objects | {name: names[name] for name in self._names if name in names}
+        names = names_around(self._codes).values
+        return {name: names[name] for name in self._names if name in names}
+
+    def _values(self, names: Mapping[str, Any], known: Iterable[Any]) -> dict[str, Any]:
+        """What bodies may hand on to the next."""
+        others = {id(one) for one in known}
+        return {name: one for name, one in only_read(names, self._read).items() if id(one) not in others}
 
     def set_back(self, saved: Mapping[str, Any] | None) -> list[str]:
         """Be as it was; what is to be said of what is not."""
-        if self._modes is None or not saved:  # by an earlier version, or before a loop began
+        if self._modes is None or self._carried is None or not saved:  # by an earlier version, or before a loop began
             return [NOT_SAVED] if saved is None and self._generators.found else []
-        return self._generators.set_back(saved["generators"]) + self._modes.set_back(saved["modes"])
+        reasons = self._generators.set_back(saved["generators"]) + self._modes.set_back(saved["modes"])
+        return reasons + self._carried.differences(json.loads(saved["carried"]))
 
     def _all_besides(self, more: Iterable[Any]) -> list[Any]:
         known = (one() if isinstance(one, weakref.ref) else one for one in self._besides)

@@ -32,8 +32,8 @@ _PLAIN = (*_NUMBERS, str, bytes, type(None))
 _OPEN = ("torch.utils.data", "torchdata")  # wrappers whose attributes all are what they wrap
 
 
-def content_of(data: Any) -> int:
-    """A checksum of what ``data`` holds.
+def content_of(data: Any, *, most: int = _MOST_BYTES) -> int:
+    """A checksum of what ``data`` holds; of arrays about so many bytes.
 
     Example:
         >>> content_of([1, 2]) == content_of([1, 2]), content_of([1, 2]) == content_of([1, 3])
@@ -41,7 +41,7 @@ def content_of(data: Any) -> int:
         >>> content_of({"a": np.zeros(3)}) == content_of({"a": np.ones(3)})
         False
     """
-    content = _Content()
+    content = _Content(most)
     content.add(data, _DEEPEST)
     return content.checksum
 
@@ -49,9 +49,9 @@ def content_of(data: Any) -> int:
 class _Content:
     """A checksum that grows part by part, each object once."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
         self.checksum = 0
-        self._bytes, self._files, self._parts = _MOST_BYTES, _MOST_FILES, _MOST_PARTS
+        self._most, self._bytes, self._files, self._parts = most, most, _MOST_FILES, _MOST_PARTS
         self._known: dict[int, Any] = {}  # held, so that no other part gets its id
 
     def add(self, one: Any, depth: int) -> None:
@@ -139,7 +139,8 @@ class _Content:
             self._bytes -= len(data)
             self._add(data)
             return
-        for at in _spread(max(1, len(data) - _BLOCK + 1), _BLOCKS if self._bytes > -_MOST_BYTES else 1):
+        blocks = max(1, min(_BLOCKS, (self._bytes + self._most) // _BLOCK))
+        for at in _spread(max(1, len(data) - _BLOCK + 1), blocks):
             self._add(data[at : at + _BLOCK])
             self._bytes -= _BLOCK
 
