@@ -217,3 +217,68 @@ def test_whoever_names_a_folder_of_runs_is_told_which_there_are(verb, options, t
 
     assert done.code == 3
     assert done.err == f"error: {root.parent}: no committed checkpoint to {told}. It holds runs: {root}; name one.\n"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("show", "{}"),
+        ("cat", "{}", "w"),
+        ("diff", "{}", "{}"),
+        ("pin", "{}"),
+        ("tag", "{}", "x"),
+        ("rm", "{}@1"),
+        ("restore", "{}"),
+        ("export", "{}", "{}/out"),
+        ("convert", "{}", "{}/out"),
+        ("reindex", "{}"),
+        ("experiments", "{}"),
+        ("metrics", "{}"),
+        ("lineage", "{}"),
+        ("sql", "{}", "--tables"),
+    ],
+)
+def test_whoever_means_a_checkpoint_and_names_a_folder_of_runs_is_told_the_runs(words, root, mckpt):
+    done = mckpt(*(word.format(root.parent) for word in words))
+
+    assert done.code == 3
+    assert done.err.endswith(f" It holds runs: {root}; name one.\n")
+    assert [path.name for path in root.parent.iterdir()] == [root.name]  # nothing was made
+
+
+def test_a_checkup_of_a_folder_of_runs_names_them(root, mckpt):
+    assert f"It holds runs: {root}; name one." in " ".join(mckpt("doctor", root.parent).out.split())
+
+
+def test_an_empty_folder_is_no_checkpoint_to_convert_and_tells_nothing_of_the_future(tmp_path, mckpt):
+    convert, forecast = mckpt("convert", tmp_path, tmp_path / "out"), mckpt("forecast", tmp_path, "--keep", "last:1")
+
+    assert (convert.code, "no committed checkpoint" in convert.err, "already" in convert.err) == (3, True, False)
+    assert (forecast.code, forecast.out.count("\n")) == (0, 1)
+    assert f"{tmp_path}: no checkpoint yet, so there is nothing to foresee;" in forecast.out
+
+
+@pytest.mark.parametrize("below", ["", "run", "run/checkpoints", "run/checkpoints/step-00000001"])
+def test_checkpoints_of_ours_are_not_adopted_as_those_of_another_library(below, root, tmp_path_factory, mckpt):
+    mc.delete(root, step=2)  # what lies in the trash is not either
+    out = tmp_path_factory.mktemp("adopted") / "out"
+
+    done = mckpt("adopt", root.parent / below, out)
+
+    assert done.code == 0
+    assert "nothing here is a checkpoint that another library wrote" in done.out
+    assert ": 0 adopted, 0 present, 0 failed" in done.out
+    assert not out.exists()
+
+
+def test_parts_that_are_not_there_are_told_and_not_shown_as_none(root, mckpt):
+    done, plain = mckpt("show", f"{root}@1", "--tensors", "--parts", "modle"), mckpt("show", root, "--parts", "same")
+
+    assert (done.code, "no tensor or part fits modle; its parts are" in done.err) == (3, True)
+    assert plain.code == 0
+
+
+def test_an_index_beyond_a_tensor_is_a_wrong_value_like_one_that_cannot_be_read(root, mckpt):
+    codes = [mckpt("cat", f"{root}@1", "same", "--index", index).code for index in ("9", "x", "1")]
+
+    assert codes == [2, 2, 0]

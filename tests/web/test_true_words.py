@@ -277,6 +277,23 @@ def test_runs_without_branches_reads_or_usual_metrics_are_told_in_words_that_fit
             assert visitor.tab.locator("tr.r .badge").evaluate_all(cut) == 0, width
 
 
+def test_a_run_has_no_points_only_where_it_logged_none(place, tmp_path, visit):
+    """A loss that is NaN from the first step on was measured all the same."""
+    _, url = place
+    for name, losses in (("lost", [float("nan")] * 40), ("nearly", [float("inf")] * 39 + [0.5]), ("mute", [])):
+        with mc.ExperimentTracker(name, database_url=url) as run:
+            for step, loss in enumerate(losses):
+                run.log_metrics({"loss": loss}, step=step)
+    with serving([str(place[0])], tmp_path / "cache") as address:
+        visitor = visit(address).open("/runs").settle()
+        rows = visitor.tab.locator("tr.r").all_inner_texts()
+        told = {name: next(row for row in rows if name in row) for name in ("lost", "nearly", "mute")}
+
+    assert "\tnot finite\t" in told["lost"]
+    assert "\tmostly not finite\t" in told["nearly"]
+    assert "no points" in told["mute"]
+
+
 @pytest.mark.parametrize(
     ("metrics", "note"),
     [({}, "none was saved with it"), ({"accuracy": 0.5}, None), ({"loss": 0.5}, "the best of the run")],

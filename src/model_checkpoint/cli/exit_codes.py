@@ -9,6 +9,7 @@ from model_checkpoint.errors import (
     CheckpointNotFound,
     CorruptedCheckpoint,
     IncompatibleVersion,
+    IndexInvalid,
     StorageFailure,
     UnsafeName,
     WrongReference,
@@ -37,7 +38,7 @@ def code_of(error: BaseException) -> ExitCode:
         return ExitCode.MISSING
     if isinstance(error, CorruptedCheckpoint) and not isinstance(error, UnsafeName):
         return ExitCode.FOUND
-    if isinstance(error, ValueError) and not isinstance(error, (IncompatibleVersion, StorageFailure)):
+    if isinstance(error, (ValueError, IndexInvalid)) and not isinstance(error, (IncompatibleVersion, StorageFailure)):
         return ExitCode.USAGE
     if isinstance(error, (CheckpointException, OSError, MemoryError)):
         return ExitCode.FAILED

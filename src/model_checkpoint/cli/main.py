@@ -9,7 +9,7 @@ import signal
 import sys
 
 from model_checkpoint.cli.exit_codes import ExitCode, code_of
-from model_checkpoint.errors import CheckpointException
+from model_checkpoint.errors import CheckpointException, CheckpointNotFound, WrongReference
 
 
 class _Remarks(logging.Handler):
@@ -46,5 +46,15 @@ def answer() -> None:
         sys.exit(ExitCode.INTERRUPTED)
     except (CheckpointException, ValueError, OSError, MemoryError) as error:
         code = code_of(error)
-        complain(str(error))
+        complain(f"{error}{_elsewhere(error)}")
         sys.exit(code)
+
+
+def _elsewhere(error: Exception) -> str:
+    """Where that may be which was not found: whoever names a folder of runs most likely means one of them."""
+    if not isinstance(error, (CheckpointNotFound, WrongReference)) or not error.checkpoint_path:
+        return ""
+    from model_checkpoint.cli.finding.runs import runs_in
+
+    hint = runs_in(error.checkpoint_path)
+    return f" {hint}" if hint else ""

@@ -62,6 +62,8 @@ class AdoptReport:
         rows += [f"present  {name}" for name in self.present]
         rows += [f"failed   {path}: {what}" for path, what in self.failed.items()]
         counts = f"{len(self.adopted)} adopted, {len(self.present)} present, {len(self.failed)} failed"
+        if not rows:
+            rows = ["nothing here is a checkpoint that another library wrote"]
         return "\n".join([*rows, f"{self.root}: {counts}, {len(self.ignored)} other files left alone"])
 
     def _repr_html_(self) -> str:

@@ -15,7 +15,7 @@ from model_checkpoint.engine.common.info import CheckpointInfo
 from model_checkpoint.engine.common.option_checks import require
 from model_checkpoint.engine.common.progress import Listen, listening
 from model_checkpoint.engine.reading.export import Exported, export_file
-from model_checkpoint.engine.root.refs import Reference, parse_ref
+from model_checkpoint.engine.root.refs import Reference, choose, parse_ref
 from model_checkpoint.errors import CheckpointNotFound, OptionInvalid
 from model_checkpoint.events import Emit
 from model_checkpoint.plan import trainer_step
@@ -105,6 +105,7 @@ def convert(
     if to == NATIVE:
         if found == NATIVE:
             _require_there(said)
+            choose(source)  # a folder without one of ours is told as that
             raise OptionInvalid(
                 f"{said}: is a checkpoint of ours already. Say what to make of it, with to= or --to "
                 f"({', '.join(_TARGETS)}). Nothing was done."

@@ -53,6 +53,8 @@ class FolderFindings:
 
 def find_checkpoints(folder: Path, root: Path | None) -> FolderFindings:
     """Look through a folder and all below it; ``root`` is where ours are, which are left alone."""
+    if _is_ours(folder):
+        return FolderFindings((), ())
     own = folder_format(folder)
     if own is not None:
         return FolderFindings((TrainerCheckpoint(folder, own, plain_name(folder.name)),), ())
@@ -72,12 +74,19 @@ def find_checkpoints(folder: Path, root: Path | None) -> FolderFindings:
     return FolderFindings(tuple(found), tuple(ignored))
 
 
+def _is_ours(folder: Path) -> bool:
+    """Whether a folder is a checkpoint of any root, or where a root has what it deleted or did not finish."""
+    if folder.name in _OURS[1:]:
+        return (folder.parent / _OURS[0]).is_dir()
+    return folder.absolute().parent.name == _OURS[0] and (folder / "manifest.json").is_file()
+
+
 def _walk(folder: Path, root: Path | None) -> Iterator[tuple[Path, str | None]]:
     for path in sorted(folder.iterdir()):
         if path.is_symlink():
             yield path, None  # what it leads to is found where it lies
         elif path.is_dir():
-            if root is not None and (path == root or (path.parent == root and path.name in _OURS)):
+            if path == root or (path.parent == root and path.name in _OURS) or _is_ours(path):
                 continue
             kind = folder_format(path)
             if kind is not None:

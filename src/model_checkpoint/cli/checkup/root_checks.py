@@ -9,6 +9,7 @@ from pathlib import Path
 from shlex import quote
 
 from model_checkpoint.cli.checkup.diagnosis import Diagnosis, bad, good, note
+from model_checkpoint.cli.finding.runs import runs_in
 from model_checkpoint.cli.quantities import counted, duration, size
 from model_checkpoint.database.opening.network_files import network_kind
 from model_checkpoint.engine.common.info import CheckpointInfo
@@ -71,7 +72,7 @@ def _checkpoints(root: str, infos: list[CheckpointInfo]) -> Iterator[Diagnosis]:
     elif infos:
         yield good("checkpoints", f"{counted(len(infos), 'checkpoint')}, {total}; mckpt verify reads their bytes too")
     else:
-        yield note("checkpoints", "none committed yet")
+        yield note("checkpoints", runs_in(root) or "none committed yet")
     missing = [info.prefix for info in infos if info.parity and not info.protected]
     if missing:
         yield note(

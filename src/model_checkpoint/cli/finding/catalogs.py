@@ -48,7 +48,10 @@ def _no_catalog(text: str, path: str) -> str:
         return f"{text}: no such catalog. Give a root, a database file, or a URL such as postgresql://host/runs."
     if os.path.isdir(os.path.join(path, "checkpoints")):
         return f"{text}: a root without a catalog. `mckpt reindex {text}` builds one from its checkpoints."
-    return f"{text}: no catalog here, neither {' nor '.join(CATALOG_FILES)}. Give a root, a database file, or a URL."
+    from model_checkpoint.cli.finding.runs import runs_in
+
+    where = runs_in(path) or "Give a root, a database file, or a URL."
+    return f"{text}: no catalog here, neither {' nor '.join(CATALOG_FILES)}. {where}"
 
 
 def root_catalog_url(root: str, database: str) -> str | None:

@@ -32,10 +32,20 @@ def find_runs(folder: str) -> list[RunLine]:
     return [line for path in below if (line := _look_at(path)) is not None]
 
 
+def runs_in(folder: str) -> str:
+    """The sentence that leads from a folder of runs to one of them; nothing where it is a root, or holds none.
+
+    Example:
+        >>> runs_in("no/such/folder")
+        ''
+    """
+    below = [line.root for line in find_runs(folder)] if not os.path.isdir(os.path.join(folder, "checkpoints")) else []
+    return f"It holds runs: {some_of(below)}; name one." if below else ""
+
+
 def nothing_in(folder: str, verb: str) -> CheckpointNotFound:
     """That there is nothing to do in a folder, and where there may be."""
-    below = [line.root for line in find_runs(folder)]
-    where = f"It holds runs: {some_of(below)}; name one." if below else "Check the path, or save there first."
+    where = runs_in(folder) or "Check the path, or save there first."
     return CheckpointNotFound(f"{folder}: no committed checkpoint to {verb}. {where}")
 
 

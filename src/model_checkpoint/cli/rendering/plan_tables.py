@@ -80,6 +80,9 @@ def forecast(found: DiskForecast, *, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
+    if not found.checkpoints:
+        say(f"{clean(found.root)}: no checkpoint yet, so there is nothing to foresee; {_room(found)}")
+        return
     each = f"each save adds {size(round(found.pace.nbytes))}"
     say(f"{clean(found.root)}: {counted(found.checkpoints, 'checkpoint')}, {size(found.held_bytes)}; {each}")
     say(_room(found))

@@ -49,7 +49,9 @@ def reindex(
     where = database or default_url(store)
     is_new = where.startswith(SQLITE_FILE) and not os.path.exists(file_of(where))
     if is_new and not store.names() and not store.trash():
-        raise CheckpointNotFound(f"{root}: no committed checkpoint here, so there is nothing to make a catalog of.")
+        raise CheckpointNotFound(
+            f"{root}: no committed checkpoint here, so there is nothing to make a catalog of.", store.url
+        )
     to_be_made = dry_run and is_new
     with open_writer("sqlite://" if to_be_made else where, auto_migrate=True) as catalog:
         report = rebuild(

@@ -88,6 +88,7 @@ def show(  # noqa: PLR0917  # options of a command line
     from model_checkpoint.cli.rendering import checkpoint_tables, tensor_tables
     from model_checkpoint.engine.root.describe import describe
     from model_checkpoint.engine.root.refs import parse_ref
+    from model_checkpoint.errors import WrongReference
     from model_checkpoint.plan import matcher
 
     told = describe(ref)
@@ -95,6 +96,9 @@ def show(  # noqa: PLR0917  # options of a command line
     place = _place(ref, told)
     wanted = matcher(parts)
     lines = [line for line in told.tensors if wanted(line.name)]
+    if parts and not lines and not any(wanted(part.name) for part in told.parts):
+        there = ", ".join(part.name for part in told.parts) or "none"
+        raise WrongReference(f"{told.info.path}: no tensor or part fits {', '.join(parts)}; its parts are {there}.")
     figures = _figures(ref, parts, quiet=as_json) if tensors and values and lines else {}
     if as_json:
         checkpoint_tables.description_json(told, place, reasons, lines, figures)

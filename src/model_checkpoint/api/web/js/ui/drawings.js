@@ -2,8 +2,9 @@
 import { html } from '../../vendor/preact-htm.js';
 
 export function Spark({ values, width = 96, height = 22, dim, label }) {
-  const known = (values || []).filter((v) => Number.isFinite(v));
-  if (known.length < 2) return html`<span class="subtle small">${known.length ? 'one point' : 'no points'}</span>`;
+  if (!values?.length) return html`<span class="subtle small">no points</span>`;
+  const known = values.filter((v) => Number.isFinite(v)); // what is NaN or infinite was measured, but cannot be drawn
+  if (known.length < 2) return html`<span class="subtle small">${known.length ? 'mostly not finite' : 'not finite'}</span>`;
   const low = Math.min(...known);
   const high = Math.max(...known);
   const scale = (height - 5) / (high - low || 1);
