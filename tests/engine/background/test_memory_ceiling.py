@@ -80,3 +80,15 @@ def test_a_save_in_a_small_group_goes_in_waves_and_keeps_half_of_the_room_free(m
     limit_group(machine / "a" / "b", "max", 1)
     assert np.array_equal(mc.load(tmp_path / "root")["w"], state["w"])
     finish_saves()
+
+
+def test_where_nobody_can_tell_what_is_free_a_save_is_staged_as_it_comes(machine, tmp_path):
+    finish_saves()
+    (tmp_path / "meminfo").unlink()
+    state = {"w": np.random.default_rng(0).standard_normal(32 * MIB // 8)}
+    assert available_bytes() is staging_limit(None) is None
+
+    save_async(tmp_path / "root", state, step=1).result()
+
+    assert np.array_equal(mc.load(tmp_path / "root")["w"], state["w"])
+    finish_saves()

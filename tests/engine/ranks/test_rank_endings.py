@@ -159,6 +159,21 @@ def test_rank_0_whose_files_were_taken_away_learns_that_it_was_given_up(root):
     require_whole(root, committed=False)
 
 
+def test_each_rank_hands_over_how_a_save_is_settled_before_anybody_can_see_it(root):
+    handed = []
+
+    class Deciding(TrappedCoordinator):
+        def deciding(self, settle):
+            handed.append((self.rank, len(mc.list_checkpoints(root)), settle))
+
+    def work(ranks):
+        return outcome(Deciding(ranks, Trap(None, None)), TrappedStore(root), "save")
+
+    assert all_well(on_ranks(2, work)) == [(None, False)] * 2
+    assert sorted((rank, seen) for rank, seen, _ in handed) == [(0, 0), (1, 0)]
+    assert all(settle() for _, _, settle in handed)
+
+
 @pytest.mark.parametrize("phase", ["publish", "published"])
 def test_a_rank_to_which_rank_0_says_nothing_looks_for_itself(root, phase):
     """Rank 0 is held in a phase until the other has given it up; what that finds is what there is."""
