@@ -74,17 +74,12 @@ class ParityFiles(OpenReaders[str]):
         return record, manifest
 
     def sum_of(self, kind: str, start: int, stop: int) -> memoryview | None:
-        """The bytes ``[start, stop)`` of one sum; None if any of them is not what it was, or cannot be read."""
+        """The bytes ``[start, stop)`` of one block of a sum; None if it is not what it was, or cannot be read."""
         if self.record is None or kind not in self.record.digests:
             return None
-        block = self.record.block
-        parts = []
-        for number in range(start // block, -(-stop // block)):
-            data = self._block(kind, number)
-            if data is None:
-                return None
-            parts.append(data[max(0, start - number * block) : stop - number * block])
-        return parts[0] if len(parts) == 1 else memoryview(b"".join(parts))
+        number, offset = divmod(start, self.record.block)
+        data = self._block(kind, number)
+        return None if data is None else data[offset : offset + stop - start]
 
     def broken_blocks(self) -> Iterator[tuple[str, int, CheckpointException]]:
         """Read every body and tell each block that is not what it was, with its file and number."""
