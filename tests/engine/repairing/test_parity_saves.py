@@ -250,9 +250,11 @@ def test_a_failure_nobody_asked_for_is_a_warning_of_the_next_save(tmp_path, monk
         one.over()
     monkeypatch.undo()
 
-    with pytest.warns(mc.CheckpointWarning, match=r"step-00000001: is saved and whole, but .*the disk is on fire"):
+    told = r"step-00000001: is saved and whole, but .*the disk is on fire"
+    with pytest.warns(mc.CheckpointWarning, match=told) as warned:
         mc.save(tmp_path, state(), step=2)
 
+    assert [one.filename for one in warned] == [__file__]  # where the program saves
     assert [info.step for info in mc.list_checkpoints(tmp_path)] == [2, 1]
     assert same(mc.load(tmp_path, step=1), state())
 
