@@ -150,8 +150,12 @@ class ChunkReader(OpenReaders[int]):
 
     def is_far(self, read: ChunkRead) -> bool:
         """Whether to read it again takes the medium: it is not in a cache of this machine, nor will it be."""
-        reader = self.open(read.file)
-        return not isinstance(reader, CachedReader) or reader.around_cache
+        return _is_far(self.open(read.file))
+
+    @property
+    def reads_far(self) -> bool:
+        """Whether any file that is open is read so."""
+        return any(map(_is_far, self._readers.values()))
 
     def share(self, reads: Sequence[ChunkRead]) -> None:
         """Say that others on this machine want what ``reads`` bring, so that it is not read from the medium again."""
@@ -259,6 +263,10 @@ class ChunkReader(OpenReaders[int]):
     def map_file(self, index: int) -> memoryview | None:
         """Map one data file, where that is safe and its bytes are as they were."""
         return None if self._manifest.files[index].frames else self.open(index).map()
+
+
+def _is_far(reader: Reader) -> bool:
+    return not isinstance(reader, CachedReader) or reader.around_cache
 
 
 def _read_pages(reader: Reader, start: int, stop: int, scratch: memoryview) -> memoryview:
