@@ -247,10 +247,11 @@ class ChunkReader(OpenReaders[int]):
             return data
         frames = self._manifest.files[read.file].frames
         start = frames[read.chunk].start if frames else read.start
-        with pace.waiting():
+        reader = self._readers[read.file]
+        with pace.waiting(cached=not _is_far(reader)):
             if room is None:
-                return _read_pages(self._readers[read.file], start, start + read.stop - read.start, scratch)
-            self._readers[read.file].read_into(start, room)
+                return _read_pages(reader, start, start + read.stop - read.start, scratch)
+            reader.read_into(start, room)
             return room
 
     def _is_compressed(self, index: int, chunk: int) -> bool:
