@@ -148,9 +148,9 @@ class ChunkReader(OpenReaders[int]):
             chunk=chunk,
         )
 
-    def is_far(self, read: ChunkRead) -> bool:
-        """Whether to read it again takes the medium: it is not in a cache of this machine, nor will it be."""
-        return _is_far(self.open(read.file))
+    def is_far(self, index: int) -> bool:
+        """Whether to read a file again takes the medium: it is not in a cache of this machine, nor will it be."""
+        return _is_far(self.open(index))
 
     @property
     def reads_far(self) -> bool:
