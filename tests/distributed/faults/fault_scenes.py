@@ -27,7 +27,7 @@ FOLLOWER = {
     "consolidated": ["vote said"],
     "overwrite": ["write", "vote said"],
     "replaced whole": ["vote said"],
-    "load": ["ready0", "done0"],
+    "load": ["hello", "ready0", "done0"],
 }
 LEADER = {
     "save": ["open", "pooled", "write", "flush", "publish", "published"],

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from model_checkpoint.engine.common.workers import Pace, run_all, yield_to_others
+from model_checkpoint.engine.common.workers import Pace, blocks_read, run_all, yield_to_others
 
 MOST = 64
 FIRST = Pace(most=MOST).first  # depends on the machine
@@ -58,6 +58,43 @@ def test_waiting_for_anything_but_the_medium_brings_no_more_workers():
     _, names = crew(lambda pace, item: time.sleep(0.002), list(range(20 * FIRST)))
 
     assert len(names) <= FIRST
+
+
+def test_time_without_work_at_what_came_from_a_cache_brings_no_more_workers():
+    """It is time without a core: other ranks of the machine have them all."""
+
+    def read(pace, item):
+        sum(range(2000))
+        with pace.waiting(cached=True):
+            time.sleep(0.002)
+
+    _, names = crew(read, list(range(20 * FIRST)))
+
+    assert len(names) <= FIRST
+
+
+@pytest.mark.skipif(blocks_read() is None, reason="this system does not tell what came from a medium")
+def test_a_cache_that_must_ask_the_medium_brings_more_workers(tmp_path):
+    size, count = 64 << 10, 20 * FIRST
+    (tmp_path / "data").write_bytes(bytes(size) * count)
+    file = os.open(tmp_path / "data", os.O_RDONLY)
+    os.fsync(file)
+    os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)  # nothing is read ahead
+    os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+    before = blocks_read()
+
+    def read(pace, item):
+        with pace.waiting(cached=True):
+            os.pread(file, size, item * size)
+            time.sleep(0.01)
+
+    read(Pace(most=1), 0)
+    if blocks_read() == before:
+        pytest.skip("this file system has no medium")
+    _, names = crew(read, list(range(1, count)))
+    os.close(file)
+
+    assert FIRST < len(names) <= MOST
 
 
 def test_the_first_failure_stops_all_and_reaches_the_caller():

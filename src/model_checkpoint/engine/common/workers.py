@@ -22,6 +22,15 @@ def yield_to_others(niceness: int = 10) -> None:
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), niceness)
 
 
+def blocks_read() -> int | None:
+    """Blocks that this thread has had to have brought from media so far; None where the system does not tell."""
+    if sys.platform != "linux":
+        return None
+    import resource  # which other systems lack
+
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_inblock
+
+
 class Pace:
     """Learns from the first items how long workers wait for the medium, and how many keep every core busy meanwhile.
 
@@ -41,14 +50,20 @@ class Pace:
         """Whether the number of workers is still open; afterwards no clock is asked."""
         return self._lessons > 0
 
-    def waiting(self) -> AbstractContextManager[None]:
-        """Mark a call to the medium; only there is time without work a reason for more workers."""
-        return self._measured() if self.learning else nullcontext()
+    def waiting(self, *, cached: bool = False) -> AbstractContextManager[None]:
+        """Mark a call to the medium; only there is time without work a reason for more workers.
+
+        What is ``cached`` may come from memory. Time without work is then for lack of a core, as beside other ranks of
+        the machine, and more workers would only lack more of them.
+        """
+        return self._measured(cached=cached) if self.learning else nullcontext()
 
     @contextmanager
-    def _measured(self) -> Iterator[None]:
-        wall, busy = time.perf_counter(), time.thread_time()
+    def _measured(self, *, cached: bool) -> Iterator[None]:
+        wall, busy, blocks = time.perf_counter(), time.thread_time(), blocks_read()
         yield
+        if cached and blocks is not None and blocks == blocks_read():
+            return
         idle = time.perf_counter() - wall - (time.thread_time() - busy)
         with self._lock:
             self._idle += idle

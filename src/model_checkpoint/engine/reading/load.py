@@ -286,7 +286,7 @@ def _filled(store: Store, manifest: Manifest, restore: tree.Restore, request: Lo
             open_files(manifest.stored_of(restore.needed))  # all that can be checked without data: sizes, headers
         if not request.mmap:
             _require_memory(restore, where)
-        nested = _agree(restore, manifest, request, where)
+        nested = _agree(restore, manifest, request, medium)
         boxes = local_boxes(request.view.program_rank, lambda shape, layout: read_as(shape, layout, nested))
         begin = None if request.barrier is None else request.view.rank / request.view.world_size
         check = request.verify is not Verify.OFF
@@ -313,17 +313,17 @@ def _filled(store: Store, manifest: Manifest, restore: tree.Restore, request: Lo
             return bring() if request.barrier is None else request.barrier.attended(bring)
 
 
-def _agree(restore: tree.Restore, manifest: Manifest, request: LoadRequest, where: str) -> Sequence[str]:
+def _agree(restore: tree.Restore, manifest: Manifest, request: LoadRequest, medium: ChunkReader) -> Sequence[str]:
     """Go on only if every rank can; return which layouts are read as FSDP2 cuts."""
     laid = restore.laid_out()
     if request.barrier is not None:
         return request.barrier.ready(
             manifest.attempt,
             misfits(laid, request.view.program_rank),
-            sum(manifest.entries[index].nbytes for index in restore.needed),
+            sum(manifest.entries[index].nbytes for index in restore.needed) if medium.reads_far else 0,
         )
     if laid:
-        raise needs_coordinator(restore.shard_names(), where, "load into")
+        raise needs_coordinator(restore.shard_names(), medium.where, "load into")
     return ()
 
 

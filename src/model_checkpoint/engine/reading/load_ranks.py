@@ -82,7 +82,10 @@ class LoadBarrier:
         return self._talk.heard(emit)
 
     def ready(self, attempt: str, odd: dict[str, list[str]], nbytes: int) -> Sequence[str]:
-        """Wait until every rank is ready to change its state; return which layouts are read as FSDP2 cuts."""
+        """Wait until every rank is ready to change its state; return which layouts are read as FSDP2 cuts.
+
+        ``nbytes`` are those to be read from far; what lies in a cache of the machine each rank reads for itself.
+        """
         talk, topic = self._talk, f"ready{self.turn}"
         word: Word = {
             "root": self._root,

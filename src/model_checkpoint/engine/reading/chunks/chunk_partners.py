@@ -34,7 +34,7 @@ class ChunkPartners:
         self._neighbours: dict[int, SlotPlace] = {}
 
     def offer(self, nbytes: int) -> Word:
-        """What this rank, which loads so many bytes, can do for others."""
+        """What this rank, which has so many bytes to load from far, can do for others."""
         talk = self._talk
         if talk.exchange is not None:
             return {"exchanges": True}

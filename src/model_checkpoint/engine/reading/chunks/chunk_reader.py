@@ -148,10 +148,14 @@ class ChunkReader(OpenReaders[int]):
             chunk=chunk,
         )
 
-    def is_far(self, read: ChunkRead) -> bool:
-        """Whether to read it again takes the medium: it is not in a cache of this machine, nor will it be."""
-        reader = self.open(read.file)
-        return not isinstance(reader, CachedReader) or reader.around_cache
+    def is_far(self, index: int) -> bool:
+        """Whether to read a file again takes the medium: it is not in a cache of this machine, nor will it be."""
+        return _is_far(self.open(index))
+
+    @property
+    def reads_far(self) -> bool:
+        """Whether any file that is open is read so."""
+        return any(map(_is_far, self._readers.values()))
 
     def share(self, reads: Sequence[ChunkRead]) -> None:
         """Say that others on this machine want what ``reads`` bring, so that it is not read from the medium again."""
@@ -243,10 +247,11 @@ class ChunkReader(OpenReaders[int]):
             return data
         frames = self._manifest.files[read.file].frames
         start = frames[read.chunk].start if frames else read.start
-        with pace.waiting():
+        reader = self._readers[read.file]
+        with pace.waiting(cached=not _is_far(reader)):
             if room is None:
-                return _read_pages(self._readers[read.file], start, start + read.stop - read.start, scratch)
-            self._readers[read.file].read_into(start, room)
+                return _read_pages(reader, start, start + read.stop - read.start, scratch)
+            reader.read_into(start, room)
             return room
 
     def _is_compressed(self, index: int, chunk: int) -> bool:
@@ -259,6 +264,10 @@ class ChunkReader(OpenReaders[int]):
     def map_file(self, index: int) -> memoryview | None:
         """Map one data file, where that is safe and its bytes are as they were."""
         return None if self._manifest.files[index].frames else self.open(index).map()
+
+
+def _is_far(reader: Reader) -> bool:
+    return not isinstance(reader, CachedReader) or reader.around_cache
 
 
 def _read_pages(reader: Reader, start: int, stop: int, scratch: memoryview) -> memoryview:

@@ -63,7 +63,8 @@ class NeighbourChunks:
 
     def read_chunks(self, reads: Sequence[ChunkRead], place: PlaceChunk, take: TakeChunk) -> None:
         """Read and verify, what all ranks of this machine want together with them; all of them make this call."""
-        far = [read for read in reads if self._medium.is_far(read)]
+        from_far = {file for file in {read.file for read in reads} if self._medium.is_far(file)}
+        far = [read for read in reads if read.file in from_far]
         common = wanted_by_all(far, self._manifest, self._willing)
         taken: list[ChunkRead] = []
 
