@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from tests.integrations.around.around_scenes import Scene, ended
+from tqdm import tqdm
 
 import model_checkpoint as mc
 
@@ -134,7 +135,32 @@ def shared_with_the_loader(scene):
     return scene
 
 
+def that_spawn_others(scene):
+    noise = np.random.default_rng(3)
+    for batch in scene.run():
+        scene.step(batch, noise.spawn(1)[0].random())
+    return scene
+
+
+def behind_a_bar(scene):
+    noise = np.random.default_rng(3)
+    for batch in (bar := tqdm(scene.run(), disable=True)):
+        scene.step(batch, noise.random())
+        bar.set_postfix(step=scene.made.step)
+    return scene
+
+
+def asked_for_by_next(scene):
+    noise, batches = np.random.default_rng(3), iter(scene.run())
+    while (batch := next(batches, None)) is not None:
+        scene.step(batch, noise.random())
+    return scene
+
+
 BROUGHT_BACK = [
+    that_spawn_others,
+    behind_a_bar,
+    asked_for_by_next,
     local,
     of_torch,
     of_python,

@@ -95,12 +95,27 @@ class LoopGenerators:
                 )
             elif here:
                 set_back(here, saved[name]["states"][: len(here)])
+                for one, spawned in zip(here, saved[name]["spawned"], strict=False):
+                    if spawned > _spawned(one):
+                        _seeds_of(one).spawn(spawned - _spawned(one))
         return reasons
 
 
 def states_by_name(found: Mapping[str, list[Any]]) -> dict[str, Any]:
     """Generators as they are, as plain data and arrays."""
-    return {name: {"kinds": _kinds(several), "states": states_of(several)} for name, several in found.items()}
+    return {
+        name: {"kinds": _kinds(several), "states": states_of(several), "spawned": [_spawned(one) for one in several]}
+        for name, several in found.items()
+    }
+
+
+def _spawned(generator: Any) -> int:
+    """How many generators it has spawned, which is in no state."""
+    return getattr(_seeds_of(generator), "n_children_spawned", 0)
+
+
+def _seeds_of(generator: Any) -> Any:
+    return getattr(getattr(generator, "bit_generator", generator), "seed_seq", None)
 
 
 def _found_in(names: Mapping[str, Any], besides: Iterable[Any]) -> tuple[dict[str, list[Any]], list[str]]:

@@ -97,7 +97,7 @@ def search(level: list[Any], known: dict[int, Any], *, most: int = _MOST_PARTS) 
     for _ in range(_DEEPEST):
         inside: list[Any] = []
         for one in level:
-            parts_of = _ways[type(one)]
+            parts_of = ways[type(one)]
             if parts_of is None or id(one) in known:
                 continue
             if parts := parts_of(one):  # modules have twenty empty containers each
@@ -130,7 +130,7 @@ class _Ways(dict[type, "_Parts | None"]):
         return way
 
 
-_ways = _Ways()
+ways = _Ways()
 
 
 def _parts_of(kind: type) -> _Parts | None:
