@@ -11,7 +11,8 @@ import time
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from types import FunctionType
+from pathlib import PurePath
+from types import FunctionType, MethodType
 from typing import Any
 
 import numpy as np
@@ -81,7 +82,7 @@ class CarriedValues:
         for name, value in names.items():
             for path, one in _parts_of(name, value):
                 if id(one) not in self._given and (content := self._content_of(one)) is not None:
-                    found[path] = content_of(content, most=_MOST_BYTES), _told(one)
+                    found[path] = content_of(content, most=_MOST_BYTES, files=0), _told(one)
         return found
 
     def _content_of(self, one: Any) -> Any:
@@ -97,7 +98,7 @@ class CarriedValues:
 def _parts_of(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     """What a name stands for; of an object of the program, what it has in attributes, of a function what it binds."""
     yield name, value
-    function = getattr(value, "__func__", value)
+    function = value.__func__ if isinstance(value, MethodType) else value
     if isinstance(function, FunctionType) and is_own(function.__globals__):
         for inner, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             with suppress(ValueError):  # not filled yet
@@ -112,7 +113,7 @@ def _parts_of(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 def is_value(one: Any) -> bool:
     """Whether it is plain, or an array, or holds nothing else."""
-    if isinstance(one, (*_PLAIN, np.ndarray, np.generic)):
+    if isinstance(one, (*_PLAIN, np.ndarray, np.generic, PurePath)):
         return True
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(one, torch.Tensor):

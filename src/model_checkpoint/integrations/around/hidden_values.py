@@ -8,13 +8,14 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from types import FunctionType
+from types import CellType, FunctionType
 from typing import Any
 
 from model_checkpoint.integrations.around.carried_values import CONTAINERS, is_value
 from model_checkpoint.integrations.feeding.generators.held_generators import is_own, is_own_class, ways
 
 _DEEPEST, _MOST_PARTS = 16, 1 << 14
+_EMPTY = CellType()
 _NUMBERS = (bool, int, float, complex)
 
 
@@ -73,7 +74,7 @@ def _values_of(one: Any) -> Iterator[tuple[str, Any]]:
             for name, value in getattr(one, "__dict__", {}).items()
             if not isinstance(value, _NUMBERS)
         )
-    elif is_own_class(kind) and not hasattr(one, "set_epoch"):
+    elif is_own_class(kind) and not hasattr(kind, "set_epoch"):
         classes = (base for base in reversed(kind.__mro__) if is_own_class(base))
         values = {name: value for base in classes for name, value in vars(base).items() if name[:2] != "__"}
         values |= getattr(one, "__dict__", {})
@@ -82,9 +83,6 @@ def _values_of(one: Any) -> Iterator[tuple[str, Any]]:
             values = {name: value for name, value in values.items() if name not in known}
             values |= {name: one._buffers[name] for name in one._non_persistent_buffers_set}
         yield from ((f"{kind.__name__}.{name}", value) for name, value in values.items())
-
-
-_EMPTY = type((lambda one: lambda: one)(0).__closure__[0])()  # type: ignore[index]
 
 
 def _hooks_of(one: Any) -> Iterator[Any]:
