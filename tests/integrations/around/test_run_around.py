@@ -271,6 +271,17 @@ def test_another_loop_over_the_same_run_knows_them_by_other_names(tmp_path):
     assert run.exact == ("the loop was left in the body of step 5, which counts as done",)
 
 
+def test_an_evaluation_whose_workers_live_on_is_no_iterator_of_the_loop(tmp_path):
+    draws = torch.Generator().manual_seed(3)
+    options = {"num_workers": 1, "persistent_workers": True, "generator": draws}
+    check, scene = torch.utils.data.DataLoader(torch.ones(4), **options), Scene(tmp_path)
+    list(check)
+
+    for batch in scene.run():
+        scene.step(batch, len(list(check)))
+    assert scene.made.exact is True
+
+
 def test_nothing_that_a_body_made_is_kept_alive(tmp_path):
     scene, made = Scene(tmp_path, every=1), []
     for batch in scene.run():

@@ -23,6 +23,7 @@ from model_checkpoint.integrations.feeding.generators.held_generators import (
 from model_checkpoint.integrations.feeding.generators.seeding import set_back, states_of
 
 _MOST_PARTS = 1 << 15
+_MOST_OF_OTHERS = 1 << 12  # an object of a library may lead to all that the library knows
 _HINDERED = {
     RUNNING: "holds an iterator, and nobody saves how far it is: give what it comes from to the run (data={...}), or "
     "make it in every body",
@@ -124,7 +125,8 @@ def _found_in(names: Mapping[str, Any], besides: Iterable[Any]) -> tuple[dict[st
     found: dict[str, list[Any]] = {}
     doubts: list[str] = []
     for name, value in names.items():
-        several, hindered = search(list(_roots(value)), known, most=_MOST_PARTS)
+        most = _MOST_PARTS if hasattr(type(value), "named_modules") or is_own_class(type(value)) else _MOST_OF_OTHERS
+        several, hindered = search(list(_roots(value)), known, most=most)
         if several:
             found[name] = several
         told = (one for one in hindered if one is not UNSEARCHED or is_own_class(type(value)))

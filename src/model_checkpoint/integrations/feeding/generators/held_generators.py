@@ -142,6 +142,7 @@ def _parts_of(kind: type) -> _Parts | None:
         (np.random.SeedSequence, _spawning),
         (generator_classes(), _no_parts),
         (_BEGUN, _running),
+        (_loader_classes(), lambda one: [part for name, part in vars(one).items() if name != "_iterator"]),
         (dict, lambda one: _few(one, one.values())),
         (_CONTAINERS, lambda one: _few(one, one)),
         (partial, lambda one: (one.func, one.args, one.keywords)),
@@ -152,6 +153,12 @@ def _parts_of(kind: type) -> _Parts | None:
         (ContextVar, lambda one: (one.get(None),)),
     )
     return next((parts for classes, parts in ways if issubclass(kind, classes)), None) or _Attributes(kind).of
+
+
+def _loader_classes() -> tuple[type, ...]:
+    """Whatever keeps the iterator of workers that live on, and begins it anew."""
+    torch = sys.modules.get("torch.utils.data")
+    return () if torch is None else (torch.DataLoader,)
 
 
 def _few(one: Any, items: Iterable[Any]) -> Iterable[Any]:
