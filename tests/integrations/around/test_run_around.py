@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from tests.integrations.around.around_scenes import Scene, ended
+from tqdm import tqdm
 
 import model_checkpoint as mc
 
@@ -134,7 +135,32 @@ def shared_with_the_loader(scene):
     return scene
 
 
+def that_spawn_others(scene):
+    noise = np.random.default_rng(3)
+    for batch in scene.run():
+        scene.step(batch, noise.spawn(1)[0].random())
+    return scene
+
+
+def behind_a_bar(scene):
+    noise = np.random.default_rng(3)
+    for batch in (bar := tqdm(scene.run(), disable=True)):
+        scene.step(batch, noise.random())
+        bar.set_postfix(step=scene.made.step)
+    return scene
+
+
+def asked_for_by_next(scene):
+    noise, batches = np.random.default_rng(3), iter(scene.run())
+    while (batch := next(batches, None)) is not None:
+        scene.step(batch, noise.random())
+    return scene
+
+
 BROUGHT_BACK = [
+    that_spawn_others,
+    behind_a_bar,
+    asked_for_by_next,
     local,
     of_torch,
     of_python,
@@ -243,6 +269,17 @@ def test_another_loop_over_the_same_run_knows_them_by_other_names(tmp_path):
 
     assert drawn == list(np.random.default_rng(3).random(8))
     assert run.exact == ("the loop was left in the body of step 5, which counts as done",)
+
+
+def test_an_evaluation_whose_workers_live_on_is_no_iterator_of_the_loop(tmp_path):
+    draws = torch.Generator().manual_seed(3)
+    options = {"num_workers": 1, "persistent_workers": True, "generator": draws}
+    check, scene = torch.utils.data.DataLoader(torch.ones(4), **options), Scene(tmp_path)
+    list(check)
+
+    for batch in scene.run():
+        scene.step(batch, len(list(check)))
+    assert scene.made.exact is True
 
 
 def test_nothing_that_a_body_made_is_kept_alive(tmp_path):

@@ -178,6 +178,17 @@ def is_a_clock(scene):
     return scene
 
 
+def is_a_file_that_grows(scene):
+    folder = scene.root.parent
+    lines = folder / "lines.txt"
+    name = str(lines)
+    for batch in scene.run():
+        scene.step(batch)
+        with open(name, "a") as file:
+            file.write(f"{lines.name} {scene.made.step}")
+    return scene
+
+
 def is_made_anew(scene):
     total = -1
     for batches in scene.run().epochs():
@@ -207,6 +218,7 @@ def is_a_part_of_the_model(scene):
         is_given_to_the_run,
         is_only_written,
         is_a_clock,
+        is_a_file_that_grows,
         is_made_anew,
         is_a_part_of_the_model,
     ],

@@ -90,7 +90,7 @@ def test_what_a_module_counts_by_itself_is_named(tmp_path):
 
     _, again = ended(train, tmp_path)
 
-    assert "`model.3`.heat was 0.7" in " ".join(again.made.exact)
+    assert "`Cooling.heat` was 0.7" in " ".join(again.made.exact)
 
 
 def test_modules_that_the_program_switched_otherwise_stay_so_which_is_named(tmp_path):

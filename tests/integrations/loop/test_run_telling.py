@@ -89,3 +89,19 @@ def test_a_run_says_what_it_goes_on_from_where_there_is_no_terminal_either(tmp_p
     said = f"{tmp_path}: a new run\n{run.opening}\n"
     assert capsys.readouterr().err == ("" if progress is False else said)
     assert "resumed at step 3 (epoch 0, batch 3) from " in run.opening
+
+
+def test_what_is_seen_only_where_the_loop_begins_is_said_there(tmp_path, capsys):
+    def go(stop=None):
+        phase = 0
+        for _ in (run := mc.Run(tmp_path, data=DATA, epochs=2, every=2, state={"a": 1})):
+            if run.step == stop:
+                mc.finish_saves(tmp_path)
+                return
+            phase = phase + 1
+
+    go(stop=5)
+    assert "not bit for bit" not in capsys.readouterr().err
+    go()
+
+    assert capsys.readouterr().err.count(f"{tmp_path}: not bit for bit: `phase` was 4 when it was saved, is 0") == 1

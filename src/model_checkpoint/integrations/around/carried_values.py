@@ -11,8 +11,8 @@ import time
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from pathlib import Path
-from types import FunctionType
+from pathlib import PurePath
+from types import FunctionType, MethodType
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from model_checkpoint.integrations.feeding.data_content import content_of
 from model_checkpoint.integrations.feeding.generators.held_generators import is_own, is_own_class
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
-_CONTAINERS = (list, dict, tuple, set, deque)
+CONTAINERS = (list, dict, tuple, set, deque)
 _MOST_BYTES = 1 << 16
 _MOST_TOLD = 40
 _DEEPEST = 8
@@ -82,12 +82,12 @@ class CarriedValues:
         for name, value in names.items():
             for path, one in _parts_of(name, value):
                 if id(one) not in self._given and (content := self._content_of(one)) is not None:
-                    found[path] = content_of(content, most=_MOST_BYTES), _told(one)
+                    found[path] = content_of(content, most=_MOST_BYTES, files=0), _told(one)
         return found
 
     def _content_of(self, one: Any) -> Any:
         """What tells whether it changed; None if that is nothing to be looked at."""
-        if _is_value(one):
+        if is_value(one):
             return [one]
         torch = sys.modules.get("torch")
         if torch is not None and isinstance(one, torch.nn.Module):
@@ -98,7 +98,7 @@ class CarriedValues:
 def _parts_of(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     """What a name stands for; of an object of the program, what it has in attributes, of a function what it binds."""
     yield name, value
-    function = getattr(value, "__func__", value)
+    function = value.__func__ if isinstance(value, MethodType) else value
     if isinstance(function, FunctionType) and is_own(function.__globals__):
         for inner, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             with suppress(ValueError):  # not filled yet
@@ -107,21 +107,21 @@ def _parts_of(name: str, value: Any) -> Iterator[tuple[str, Any]]:
             yield f"{name}: {inner}", function.__globals__.get(inner)
     elif is_own_class(type(value)) and not _is_module(value):
         for inner, one in getattr(value, "__dict__", {}).items():
-            if not isinstance(one, _CONTAINERS):
+            if not isinstance(one, CONTAINERS):
                 yield f"{name}.{inner}", one
 
 
-def _is_value(one: Any) -> bool:
+def is_value(one: Any) -> bool:
     """Whether it is plain, or an array, or holds nothing else."""
-    if isinstance(one, (*_PLAIN, np.ndarray, np.generic)):
+    if isinstance(one, (*_PLAIN, np.ndarray, np.generic, PurePath)):
         return True
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(one, torch.Tensor):
         return True
-    if not isinstance(one, _CONTAINERS) or hasattr(one, "__dict__"):
+    if not isinstance(one, CONTAINERS) or hasattr(one, "__dict__"):
         return False
     items: Iterable[Any] = one.values() if isinstance(one, dict) else one
-    return all(_is_value(each) for each, _ in zip(items, range(_MOST_TOLD), strict=False))
+    return all(is_value(each) for each, _ in zip(items, range(_MOST_TOLD), strict=False))
 
 
 def _is_module(one: Any) -> bool:
@@ -132,21 +132,27 @@ def _is_module(one: Any) -> bool:
 def _told(one: Any) -> str:
     if isinstance(one, _PLAIN) and len(told := repr(one)) < _MOST_TOLD:
         return told
-    return "" if _is_value(one) else f"<{type(one).__name__}>"
+    return "" if is_value(one) else f"<{type(one).__name__}>"
 
 
 def _known_in(objects: Iterable[Any], depth: int = _DEEPEST) -> Iterator[Any]:
     """What the run saves, and what is part of it."""
     for one in objects:
+        if isinstance(one, _PLAIN):
+            continue
         yield one
         if _is_module(one):
-            yield from (*one.modules(), *one.parameters(), *one.buffers())
+            yield from (*one.modules(), *one.parameters())
+            for each in one.modules():
+                yield from (
+                    kept for name, kept in each._buffers.items() if name not in each._non_persistent_buffers_set
+                )
         elif isinstance(one, (dict, list, tuple)) and depth:
             yield from _known_in(one.values() if isinstance(one, dict) else one, depth - 1)
-        elif depth and not isinstance(one, (*_PLAIN, Path)) and is_own_class(type(one)):
+        elif depth and is_own_class(type(one)):
             yield from _known_in(getattr(one, "__dict__", {}).values(), depth - 1)
 
 
 def only_read(names: Mapping[str, Any], read: Collection[str]) -> dict[str, Any]:
     """Without containers that bodies only add to, such as a list of losses."""
-    return {name: one for name, one in names.items() if name in read or not isinstance(one, _CONTAINERS)}
+    return {name: one for name, one in names.items() if name in read or not isinstance(one, CONTAINERS)}

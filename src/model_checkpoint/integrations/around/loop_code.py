@@ -57,10 +57,12 @@ def used_in_loop(code: CodeType, place: int) -> Used:
         ...     for batch in run:
         ...         loss = batch * noise.random()
         ...         print(loss)
-        >>> used_in_loop(go.__code__, 0).names
-        ('run', 'noise', 'print')
+        >>> place = next(one.offset for one in dis.get_instructions(go) if one.opname == "FOR_ITER")
+        >>> used_in_loop(go.__code__, place).names
+        ('noise', 'print')
     """
-    span = loop_around(code, place) or (0, len(code.co_code))
+    loop = loop_around(code, place)
+    span = loop or (0, len(code.co_code))
     made: set[str] = set()
     names: dict[str, None] = {}
     attributes: set[str] = set()
@@ -81,7 +83,7 @@ def used_in_loop(code: CodeType, place: int) -> Used:
             if use == "LOAD" and name not in made:
                 names[name] = None
                 read |= {name} - _added_to(name, inside[at + 1 : at + 9])
-            elif use == "STORE" and one.offset >= passed_over and name not in names:
+            elif use == "STORE" and loop and one.offset >= passed_over and name not in names:
                 made.add(name)
     return Used(tuple(names), frozenset(attributes), frozenset(read))
 

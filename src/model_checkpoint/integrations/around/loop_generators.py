@@ -23,6 +23,7 @@ from model_checkpoint.integrations.feeding.generators.held_generators import (
 from model_checkpoint.integrations.feeding.generators.seeding import set_back, states_of
 
 _MOST_PARTS = 1 << 15
+_MOST_OF_OTHERS = 1 << 12  # an object of a library may lead to all that the library knows
 _HINDERED = {
     RUNNING: "holds an iterator, and nobody saves how far it is: give what it comes from to the run (data={...}), or "
     "make it in every body",
@@ -95,12 +96,27 @@ class LoopGenerators:
                 )
             elif here:
                 set_back(here, saved[name]["states"][: len(here)])
+                for one, spawned in zip(here, saved[name]["spawned"], strict=False):
+                    if spawned > _spawned(one):
+                        _seeds_of(one).spawn(spawned - _spawned(one))
         return reasons
 
 
 def states_by_name(found: Mapping[str, list[Any]]) -> dict[str, Any]:
     """Generators as they are, as plain data and arrays."""
-    return {name: {"kinds": _kinds(several), "states": states_of(several)} for name, several in found.items()}
+    return {
+        name: {"kinds": _kinds(several), "states": states_of(several), "spawned": [_spawned(one) for one in several]}
+        for name, several in found.items()
+    }
+
+
+def _spawned(generator: Any) -> int:
+    """How many generators it has spawned, which is in no state."""
+    return getattr(_seeds_of(generator), "n_children_spawned", 0)
+
+
+def _seeds_of(generator: Any) -> Any:
+    return getattr(getattr(generator, "bit_generator", generator), "seed_seq", None)
 
 
 def _found_in(names: Mapping[str, Any], besides: Iterable[Any]) -> tuple[dict[str, list[Any]], list[str]]:
@@ -109,7 +125,8 @@ def _found_in(names: Mapping[str, Any], besides: Iterable[Any]) -> tuple[dict[st
     found: dict[str, list[Any]] = {}
     doubts: list[str] = []
     for name, value in names.items():
-        several, hindered = search(list(_roots(value)), known, most=_MOST_PARTS)
+        most = _MOST_PARTS if hasattr(type(value), "named_modules") or is_own_class(type(value)) else _MOST_OF_OTHERS
+        several, hindered = search(list(_roots(value)), known, most=most)
         if several:
             found[name] = several
         told = (one for one in hindered if one is not UNSEARCHED or is_own_class(type(value)))

@@ -1,8 +1,7 @@
 """Module modes: how the modules that are trained were switched while a run went on, which is in none of their states.
 
 Whether each trains or is judged, which parameters get gradients, what torch's own modules have in numbers (how much is
-dropped): set back. What modules of the program count in numbers of their own may belong to what they keep besides, so
-that is named.
+dropped): set back. What modules of the program count by themselves may belong to what they keep besides, so it is not.
 """
 
 from __future__ import annotations
@@ -11,8 +10,6 @@ import sys
 import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any
-
-from model_checkpoint.integrations.feeding.generators.held_generators import is_own_class
 
 _DEEPEST = 8  # modules are looked for in dicts and lists
 _Modes = dict[tuple[str, str], Any]  # by the path of a module or parameter, and the name there
@@ -39,29 +36,21 @@ class ModuleModes:
 
     def __init__(self, objects: Mapping[str, Any]) -> None:
         self._objects = objects
-        self._begun, self._numbers = _modes_in(objects)
+        self._begun = _modes_in(objects)
         self._taken = self._begun
 
     def take(self) -> dict[str, Any]:
         """What was switched since the loop began."""
-        now, numbers = _modes_in(self._objects)
-        self._taken = now
+        now = self._taken = _modes_in(self._objects)
         return {
             "begun": _checksum(self._begun),
             "now": _checksum(now),
             "changed": [[*key, value] for key, value in now.items() if self._begun.get(key) != value],
-            "numbers": [[*key, value] for key, value in numbers.items() if self._numbers.get(key) != value],
         }
 
     def set_back(self, saved: Mapping[str, Any]) -> list[str]:
         """Switch all of it again; what is to be said of what cannot be."""
-        reasons = [
-            f"`{path}`.{name} was {value!r} when it was saved, is {self._numbers[path, name]!r}, and no state of a "
-            "module has it: make it a buffer, or let it follow from the step"
-            for path, name, value in saved["numbers"]
-            if (path, name) in self._numbers and repr(self._numbers[path, name]) != repr(value)
-        ]
-        now, _ = _modes_in(self._objects)
+        now = _modes_in(self._objects)
         changed = {(path, name): value for path, name, value in saved["changed"]}
         if _checksum(self._taken) == saved["now"]:  # the same program goes on
             self._switch(self._taken)
@@ -69,8 +58,8 @@ class ModuleModes:
             self._switch(now | changed)
         elif _checksum(now) != saved["now"]:
             told = ", ".join(f"`{path}`.{name}" for path, name in list(changed)[:3]) or "them"
-            reasons.append(SWITCHED.format(told))
-        return reasons
+            return [SWITCHED.format(told)]
+        return []
 
     def _switch(self, wanted: _Modes) -> None:
         for path, one in _owners(self._objects):
@@ -80,20 +69,15 @@ class ModuleModes:
                     setattr(one, name, value)
 
 
-def _modes_in(objects: Mapping[str, Any]) -> tuple[_Modes, _Modes]:
-    """What is set back, and what is only looked at."""
+def _modes_in(objects: Mapping[str, Any]) -> _Modes:
     modes: _Modes = {}
-    numbers: _Modes = {}
     torch = sys.modules.get("torch")
     for path, one in _owners(objects):
         if torch is not None and isinstance(one, torch.Tensor):
             modes[path, "requires_grad"] = one.requires_grad
-            continue
-        modes |= {(path, name): vars(one)[name] for name in _names_of(one)}
-        if is_own_class(type(one)):
-            found = ((name, value) for name, value in vars(one).items() if name != "training")
-            numbers |= {(path, name): value for name, value in found if type(value) in (bool, int, float)}
-    return modes, numbers
+        else:
+            modes |= {(path, name): vars(one)[name] for name in _names_of(one)}
+    return modes
 
 
 def _names_of(one: Any) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from model_checkpoint.integrations.around.calling_frames import names_around
 from model_checkpoint.integrations.around.carried_values import CarriedValues, only_read
+from model_checkpoint.integrations.around.hidden_values import hidden_values
 from model_checkpoint.integrations.around.loop_generators import LoopGenerators, states_by_name
 from model_checkpoint.integrations.around.module_modes import ModuleModes
 
@@ -29,6 +30,7 @@ class Surroundings:
     def __init__(self, objects: Mapping[str, Any] | None = None, *, besides: Iterable[Any] = ()) -> None:
         self._objects = {f"{name}=": one for name, one in (objects or {}).items()}
         self._besides, self._follows = list(besides), objects is not None
+        self._data = [one for one in self._besides if not isinstance(one, weakref.ref)]
         self._codes: tuple[CodeType, ...] = ()
         self._read: frozenset[str] = frozenset()
         self._names: tuple[str, ...] = ()  # those that were there where the loop began
@@ -72,7 +74,8 @@ class Surroundings:
     def _values(self, names: Mapping[str, Any], known: Iterable[Any]) -> dict[str, Any]:
         """What bodies may hand on to the next."""
         others = {id(one) for one in known}
-        return {name: one for name, one in only_read(names, self._read).items() if id(one) not in others}
+        values = {name: one for name, one in only_read(names, self._read).items() if id(one) not in others}
+        return hidden_values([*self._data, *self._objects.values()]) | values
 
     def set_back(self, saved: Mapping[str, Any] | None) -> list[str]:
         """Be as it was; what is to be said of what is not."""

@@ -32,8 +32,8 @@ _PLAIN = (*_NUMBERS, str, bytes, type(None))
 _OPEN = ("torch.utils.data", "torchdata")  # wrappers whose attributes all are what they wrap
 
 
-def content_of(data: Any, *, most: int = _MOST_BYTES) -> int:
-    """A checksum of what ``data`` holds; of arrays about so many bytes.
+def content_of(data: Any, *, most: int = _MOST_BYTES, files: int = _MOST_FILES) -> int:
+    """A checksum of what ``data`` holds; of arrays about so many bytes, and of so many files that texts name.
 
     Example:
         >>> content_of([1, 2]) == content_of([1, 2]), content_of([1, 2]) == content_of([1, 3])
@@ -41,7 +41,7 @@ def content_of(data: Any, *, most: int = _MOST_BYTES) -> int:
         >>> content_of({"a": np.zeros(3)}) == content_of({"a": np.ones(3)})
         False
     """
-    content = _Content(most)
+    content = _Content(most, files)
     content.add(data, _DEEPEST)
     return content.checksum
 
@@ -49,9 +49,9 @@ def content_of(data: Any, *, most: int = _MOST_BYTES) -> int:
 class _Content:
     """A checksum that grows part by part, each object once."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, files: int) -> None:
         self.checksum = 0
-        self._most, self._bytes, self._files, self._parts = most, most, _MOST_FILES, _MOST_PARTS
+        self._most, self._bytes, self._files, self._parts = most, most, files, _MOST_PARTS
         self._known: dict[int, Any] = {}  # held, so that no other part gets its id
 
     def add(self, one: Any, depth: int) -> None:
@@ -61,6 +61,8 @@ class _Content:
             return
         if isinstance(one, (str, PurePath)):
             self._add_text(str(one))
+        elif isinstance(one, bytes):
+            self._add_blocks(memoryview(one))
         elif isinstance(one, _PLAIN):
             self._add(repr(one).encode())
         elif depth and id(one) not in self._known and not isinstance(one, (type, *generator_classes())):
@@ -76,7 +78,7 @@ class _Content:
             with suppress(OSError, ValueError):
                 self._add_file(Path(text))
                 return
-        self._add(text.encode(errors="surrogatepass"))
+        self._add_blocks(memoryview(text.encode(errors="surrogatepass")))
 
     def _add_file(self, path: Path) -> None:
         if not path.is_file():  # a folder may lie elsewhere now
@@ -102,7 +104,7 @@ class _Content:
             self._add_items(one, depth)
         elif isinstance(one, (set, frozenset)):
             self._add_items(sorted(map(repr, _plain(one))), depth)
-        elif hasattr(type(one), "to_pydict") and hasattr(type(one), "slice"):  # of Arrow
+        elif all(hasattr(type(one), name) for name in ("to_pydict", "slice", "num_rows")):  # of Arrow
             rows = _spread(int(one.num_rows), _MOST_ROWS)
             self._add(repr([int(one.num_rows), *(one.slice(at, 1).to_pydict() for at in rows)]).encode())
         else:
@@ -118,7 +120,9 @@ class _Content:
 
     def _add_tensor(self, one: Any, torch: Any) -> None:
         self._add(f"{one.dtype} {tuple(one.shape)}".encode())
-        if one.layout is not torch.strided or one.device.type == "meta" or not one.numel():
+        if type(one) not in (torch.Tensor, torch.nn.Parameter) or one.layout is not torch.strided:
+            return  # what lies on many ranks, or in another way
+        if one.device.type == "meta" or not one.numel() or one.is_conj() or one.is_neg() or one.is_quantized:
             return
         if one.device.type != "cpu" or not one.is_contiguous():
             one = one[_spread(len(one), _BLOCKS)] if one.dim() else one
@@ -129,6 +133,7 @@ class _Content:
         self._add(f"{one.dtype} {one.shape}".encode())
         if one.dtype.hasobject:
             self._add_items([one.flat[at] for at in _spread(one.size, _MOST_ITEMS)], depth)
+        if one.dtype.hasobject or not one.nbytes:
             return
         if not one.flags.c_contiguous:
             one = one[_spread(len(one), _BLOCKS)] if one.ndim else one

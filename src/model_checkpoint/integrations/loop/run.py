@@ -110,6 +110,7 @@ class Run:
         self._loop: weakref.ref[Generator[Any]] | None = None  # a loop that is left for good must end
         self.resumed_from: int | None = None
         self.opening, resumed = self._resume()
+        self._told = list(self._run.reasons)
         self._catalog: RunCatalog | None = None
         if catalog is not None and self._leads:
             from model_checkpoint.integrations.loop.run_catalog import RunCatalog
@@ -255,6 +256,7 @@ class Run:
 
     def _batches(self, bar: TrainingBar, notice: Any) -> Iterator[Any]:
         batches, turn = self._run.open_epoch(), self._turn
+        self._tell_more(bar)
         while True:
             if self._watch.is_clean:
                 self._at_boundary(notice)
@@ -279,6 +281,13 @@ class Run:
             if bar.is_due():
                 left = self._saves.steps_left(self.step)
                 bar.update(self.step, self._metrics.newest, to_save=left, stall=self._saves.stall)
+
+    def _tell_more(self, bar: TrainingBar) -> None:
+        """Say what was seen only where the loop of a resumed run began."""
+        more = [one for one in self._run.reasons if one not in self._told]
+        if more and self.resumed_from is not None:
+            self._told += more
+            bar.say(f"{self._root}: not bit for bit: {'; '.join(more)}")
 
     def _at_boundary(self, notice: Preemption | None) -> None:
         number = self._told_to_end(notice)

@@ -19,6 +19,7 @@ from model_checkpoint.integrations.loop.place import RunPlace
 from model_checkpoint.integrations.loop.saved_run import SavedRun
 
 _END = object()
+_PARTS = ("dataset", "collate_fn", "sampler", "batch_sampler")
 
 
 class SeveralLoaders:
@@ -174,4 +175,6 @@ def parts_of(data: Any) -> Iterator[Any]:
     """
     for one in data.values() if isinstance(data, Mapping) else (data,):
         yield one
-        yield from (getattr(one, name) for name in ("dataset", "collate_fn") if hasattr(one, name))
+        yield from (
+            getattr(one, name) for name in ("dataset", "collate_fn", "sampler", "batch_sampler") if hasattr(one, name)
+        )

@@ -97,7 +97,7 @@ def search(level: list[Any], known: dict[int, Any], *, most: int = _MOST_PARTS) 
     for _ in range(_DEEPEST):
         inside: list[Any] = []
         for one in level:
-            parts_of = _ways[type(one)]
+            parts_of = ways[type(one)]
             if parts_of is None or id(one) in known:
                 continue
             if parts := parts_of(one):  # modules have twenty empty containers each
@@ -130,7 +130,7 @@ class _Ways(dict[type, "_Parts | None"]):
         return way
 
 
-_ways = _Ways()
+ways = _Ways()
 
 
 def _parts_of(kind: type) -> _Parts | None:
@@ -142,6 +142,7 @@ def _parts_of(kind: type) -> _Parts | None:
         (np.random.SeedSequence, _spawning),
         (generator_classes(), _no_parts),
         (_BEGUN, _running),
+        (_loader_classes(), lambda one: [part for name, part in vars(one).items() if name != "_iterator"]),
         (dict, lambda one: _few(one, one.values())),
         (_CONTAINERS, lambda one: _few(one, one)),
         (partial, lambda one: (one.func, one.args, one.keywords)),
@@ -152,6 +153,12 @@ def _parts_of(kind: type) -> _Parts | None:
         (ContextVar, lambda one: (one.get(None),)),
     )
     return next((parts for classes, parts in ways if issubclass(kind, classes)), None) or _Attributes(kind).of
+
+
+def _loader_classes() -> tuple[type, ...]:
+    """Whatever keeps the iterator of workers that live on, and begins it anew."""
+    torch = sys.modules.get("torch.utils.data")
+    return () if torch is None else (torch.DataLoader,)
 
 
 def _few(one: Any, items: Iterable[Any]) -> Iterable[Any]:
