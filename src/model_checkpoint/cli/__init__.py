@@ -4,6 +4,7 @@ main          the command as a program of its own, and what becomes of its failu
 app           every verb as a command, and which of them is meant.
 verb_table    every verb, where it is written, and how it is called.
 plain_texts   arguments that are texts, taken as they are.
+bash_words    what bash cuts before it asks how a word goes on, put together.
 usage         how arguments are written in the help of a verb.
 verbs         one function a verb: its words, and who does the work.
 rendering     tables for people, JSON for programs.

@@ -41,6 +41,10 @@ def answer() -> None:
     from model_checkpoint.cli.rendering.terminal import complain
 
     try:
+        if os.environ.get("_MCKPT_COMPLETE") == "complete_bash":
+            from model_checkpoint.cli.bash_words import complete_in_bash
+
+            complete_in_bash(lambda: app(prog_name="mckpt"))
         app(prog_name="mckpt")
     except KeyboardInterrupt:
         sys.exit(ExitCode.INTERRUPTED)
