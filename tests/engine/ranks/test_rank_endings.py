@@ -174,6 +174,23 @@ def test_each_rank_hands_over_how_a_save_is_settled_before_anybody_can_see_it(ro
     assert all(settle() for _, _, settle in handed)
 
 
+def test_each_rank_gives_signs_of_life_while_it_writes(root):
+    writing, signs = threading.Barrier(2, timeout=60), []
+
+    def look():
+        writing.wait()  # both have planned by now
+        signs.append([thread.name for thread in threading.enumerate()].count("mckpt-herald"))
+        writing.wait()
+
+    def work(ranks):
+        store = TrappedStore(root)
+        store.trap = Trap("create", look)
+        return outcome(TrappedCoordinator(ranks, Trap(None, None)), store, "save")
+
+    assert all_well(on_ranks(2, work)) == [(None, False)] * 2
+    assert signs == [2, 2]
+
+
 @pytest.mark.parametrize("phase", ["publish", "published"])
 def test_a_rank_to_which_rank_0_says_nothing_looks_for_itself(root, phase):
     """Rank 0 is held in a phase until the other has given it up; what that finds is what there is."""
