@@ -175,6 +175,4 @@ def parts_of(data: Any) -> Iterator[Any]:
     """
     for one in data.values() if isinstance(data, Mapping) else (data,):
         yield one
-        yield from (
-            getattr(one, name) for name in ("dataset", "collate_fn", "sampler", "batch_sampler") if hasattr(one, name)
-        )
+        yield from (getattr(one, name) for name in _PARTS if hasattr(one, name))
