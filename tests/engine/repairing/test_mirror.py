@@ -151,6 +151,13 @@ def test_a_lost_mirror_is_filled_again_by_a_repair_that_names_it(tmp_path):
     assert content(tmp_path / "b", 2) == content(tmp_path / "a", 2)
 
 
+def test_a_source_that_is_not_there_is_refused_though_nothing_is_damaged(tmp_path):
+    save(tmp_path / "a", state(), 1, mirror=tmp_path / "b")
+
+    with pytest.raises(errors.CheckpointNotFound, match=r"source=.*/typo: there is no root, .* Nothing was done\."):
+        mc.repair(tmp_path / "a", source=tmp_path / "typo")
+
+
 def test_a_root_is_no_mirror_of_itself(tmp_path):
     for start in (mc.save, mc.save_async):
         with pytest.raises(errors.OptionInvalid, match="is the root itself"):

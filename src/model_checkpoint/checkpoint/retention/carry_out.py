@@ -67,7 +67,7 @@ def require_current(plan: RetentionPlan, candidates: Sequence[Candidate]) -> Non
         if changed:
             raise PlanOutdated(
                 f"{plan.root}: the plan {plan.id} no longer holds: {decision.name} {changed}. Nothing was removed; "
-                "look at a new plan (dry_run=True), and carry out that one.",
+                "look at a new plan (a dry run), and carry out that one.",
                 plan.root,
             )
 

@@ -94,7 +94,7 @@ def _decide(
         goes = ", ".join(one.name for one in decided.dropped) or "nothing"
         raise PlanOutdated(
             f"{store.url}: the plan is {decided.id} now, not {plan}: the root, the keepers or the time changed, and "
-            f"now would go: {goes}. Nothing was removed; look again with dry_run=True.",
+            f"now would go: {goes}. Nothing was removed; look again with a dry run.",
             store.url,
         )
     return replace(decided, warnings=(*decided.warnings, *(_cut_off(one) for one in begun)))

@@ -104,7 +104,7 @@ def repair(
     """
     require(dry_run=dry_run, progress=progress)
     store, chosen = _chosen(root, ref)
-    second = None if source is None else open_store(source)
+    second = None if source is None else _source_of(source, chosen)
     with listening(progress, "examining") as emit:
         tally = _RepairTally(store, second, Meter("repair", bytes_in(chosen), emit), dry_run=dry_run)
         for found in chosen:
@@ -121,6 +121,19 @@ def _chosen(root: Reference, ref: int | str | None) -> tuple[Store, Sequence[Lis
         return store, choose(store, **choice)[1][:1]
     require_root(store)
     return store, rank_by_age(scan(store))
+
+
+def _source_of(source: Root, chosen: Sequence[ListedCheckpoint]) -> Store:
+    """The second store; raise if there is none, unless it is a mirror of theirs, which may have to be made anew."""
+    store = open_store(source)
+    mirrors = {one.summary.mirror for one in chosen if one.summary is not None}
+    if not store.exists() and store.url not in mirrors:
+        raise CheckpointNotFound(
+            f"source={store.url}: there is no root, nor were these checkpoints saved with a mirror there. Name a root "
+            "that holds the same checkpoints. Nothing was done.",
+            store.url,
+        )
+    return store
 
 
 @dataclass(slots=True)

@@ -122,7 +122,9 @@ def _add(root: Reference, kind: MarkKind, texts: list[str] | tuple[str, ...], **
 def _remove(root: Reference, kind: MarkKind, texts: list[str] | tuple[str, ...], **choice: Any) -> CheckpointInfo:
     store, wanted = resolve(root, **choice)
     if all(value is None for value in wanted.values()):
-        raise OptionInvalid(f"say which checkpoint to take a {kind.value} off: step=, id=, name= or {store.url}@step")
+        raise OptionInvalid(
+            f"say which checkpoint to take a {kind.value} off: {store.url}@step, or by step=, id= or name="
+        )
     info = to_info(*choose_one(root, **choice))
     for text in texts:
         remove_mark(store, info.id, kind, text)

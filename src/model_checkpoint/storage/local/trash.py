@@ -52,7 +52,6 @@ _DOOMED = "doomed~"
 _TAKEN = (errno.ENOTEMPTY, errno.EEXIST)
 _NO_FOLDER = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 _TRIES = 16
-_PIECE = 4 << 20
 
 
 def places(root: RootPaths) -> tuple[str, str]:
