@@ -157,6 +157,16 @@ def test_sql_and_excess_in_a_search_are_only_text(reader, parameter, value, stat
     assert reader.get("/api/runs").json()["counts"]["alive"] == 1
 
 
+@pytest.mark.parametrize("word", ["%", "a%", "___________", ".*", "[a-z]+", "(a+)+$", "^(([a-z])+.)+[A-Z]([a-z])+$"])
+@pytest.mark.parametrize("field", ["name:", "tag:", "experiment:", ""])
+def test_a_pattern_in_a_search_is_a_text_that_nothing_is_called(reader, field, word):
+    """Neither a wildcard of the database nor an expression that takes for ever."""
+    answer = reader.get("/api/runs", params={"q": f'{field}"{word}"'})
+
+    assert (answer.status_code, answer.json()["rows"]) == (200, [])
+    assert len(reader.get("/api/runs", params={"q": ""}).json()["rows"]) > 1
+
+
 def test_everything_has_a_limit(reader):
     assert reader.get("/api/runs?q=" + "a" * MOST_QUERY).status_code == 414
     assert reader.get("/api/" + "a" * 4000).status_code == 414
