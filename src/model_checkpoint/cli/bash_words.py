@@ -12,7 +12,8 @@ _CUTS = ("@", ":")  # of those in COMP_WORDBREAKS, the ones that stand in refere
 
 def complete_in_bash(complete: Callable[[], None]) -> None:
     """Let ``complete``, which ends the program, see words as they were typed; print what bash has yet to add."""
-    words, at, kept = joined(os.environ.get("COMP_WORDS", "").split("\n"), int(os.environ.get("COMP_CWORD") or 0))
+    typed = os.environ.get("COMP_WORDS", "")  # a line a word; of a shell that joins them otherwise, spaces between them
+    words, at, kept = joined(typed.split("\n" if "\n" in typed else " "), int(os.environ.get("COMP_CWORD") or 0))
     os.environ |= {"COMP_WORDS": "\n".join(words), "COMP_CWORD": str(at)}
     told = io.StringIO()
     try:
