@@ -16,6 +16,7 @@ from tests.ground.stored.stored_files import folder, manifest_of
 import model_checkpoint as mc
 from model_checkpoint import CheckpointFormat, CompressionLevel, errors
 from model_checkpoint.engine.jobs import followups
+from model_checkpoint.engine.reading.chunks.stored_chunks import stored_chunks
 from model_checkpoint.engine.repairing import parity_writer, protect
 from model_checkpoint.storage.local.store import LocalStore
 from model_checkpoint.storage.local.syscalls import Syscalls
@@ -231,9 +232,12 @@ def test_no_parity_is_made_of_damaged_bytes_and_the_failure_is_told(tmp_path, mo
     monkeypatch.setattr(protect, "make_parity", damage_first)
     with caplog.at_level(logging.ERROR, "model_checkpoint"):
         mc.save(tmp_path, state(), step=1, parity="pq")
-        with pytest.raises(errors.ProtectionFailed, match=r"is saved and whole, but .* chunk \d+ does not have"):
+        chunks = stored_chunks(manifest_of(tmp_path).files[3])
+        number = next(number for number, chunk in enumerate(chunks) if chunk.start <= 5000 < chunk.stop)
+        with pytest.raises(errors.ProtectionFailed, match=rf"is saved and whole, but .* chunk {number} does not have"):
             mc.finish_saves()
 
+    assert number > 0
     assert parity_files(tmp_path) == []
     assert "what was to follow failed" in caplog.text
     mc.finish_saves()  # told once

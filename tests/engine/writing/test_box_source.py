@@ -28,12 +28,14 @@ class Watched:
         ((2, 3, 1), (1, 1, 2), True),
         ((1, 1, 0), (2, 3, 3), False),
         ((0, 2, 1), (4, 2, 1), False),
+        ((0, 0, 0), (4, 5, 2), False),
     ],
 )
-def test_every_window_of_a_box_has_the_bytes_of_the_slice(offsets, sizes, in_one_run):
-    source, box = Watched(ARRAY), ArrayBox(offsets, sizes)
-    place = BoxPlace(ARRAY.shape, ARRAY.itemsize, box)
-    whole = ARRAY[box.slices()].tobytes()
+@pytest.mark.parametrize("array", [ARRAY, ARRAY.astype(np.int8)], ids=["int16", "int8"])  # one byte between two runs
+def test_every_window_of_a_box_has_the_bytes_of_the_slice(array, offsets, sizes, in_one_run):
+    source, box = Watched(array), ArrayBox(offsets, sizes)
+    place = BoxPlace(array.shape, array.itemsize, box)
+    whole = array[box.slices()].tobytes()
     view = BoxSource(source, place)
 
     assert (view.nbytes, place.start is not None) == (len(whole), in_one_run)
