@@ -291,3 +291,45 @@ def test_nothing_that_a_body_made_is_kept_alive(tmp_path):
         scene.step(batch, values.sum())
         del values
         assert made[-1]() is None
+
+
+class Shy:
+    """An object of the program that lets nobody look at it."""
+
+    def __init__(self, name):
+        object.__setattr__(self, "name", name)
+
+    def __getattribute__(self, name):
+        if name == "__dict__":
+            raise RuntimeError("not yours")
+        return object.__getattribute__(self, name)
+
+
+def test_what_lets_nobody_look_at_it_ends_no_training_and_is_named(tmp_path):
+    def train(scene):
+        shy = Shy("a")
+        for batch in scene.run():
+            scene.step(batch, len(shy.name))
+        return scene
+
+    whole, resumed = ended(train, tmp_path)
+
+    assert resumed.weights == whole.weights
+    for scene in (whole, resumed):
+        assert any("lets nobody look at it (RuntimeError: not yours)" in one for one in scene.made.exact), (
+            scene.made.exact
+        )
+
+
+def test_what_refuses_only_once_the_loop_goes_on_is_named_in_the_save_that_meets_it(tmp_path):
+    def train(scene):
+        shy = None
+        for batch in scene.run():
+            scene.first = scene.made.exact if shy is None else scene.first
+            scene.step(batch, 1 if shy is None else len(shy.name))
+            shy = Shy("a")
+        return scene
+
+    _, resumed = ended(train, tmp_path)
+
+    assert any("lets nobody look at it" in one for one in resumed.first), resumed.first

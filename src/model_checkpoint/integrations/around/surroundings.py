@@ -14,6 +14,10 @@ from model_checkpoint.integrations.around.hidden_values import hidden_values
 from model_checkpoint.integrations.around.loop_generators import LoopGenerators, states_by_name
 from model_checkpoint.integrations.around.module_modes import ModuleModes
 
+UNSEEN = (
+    "something that the loop uses lets nobody look at it ({}), so that nobody knows whether what stands around the "
+    "loop is as it was: let it be read, or keep it out of the loop"
+)
 NOT_SAVED = "the loop draws from generators of its own, which this version saves and the one that saved did not"
 
 
@@ -45,6 +49,12 @@ class Surroundings:
         self.is_known = True
         if not self._follows:
             return
+        try:
+            self._look(besides)
+        except Exception as error:  # noqa: BLE001  # an object of the program may refuse; that ends no training
+            self._give_up(error)
+
+    def _look(self, besides: Iterable[Any]) -> None:
         self._codes, names, read = names_around()
         self._names, self._read = tuple(names), read
         known = self._all_besides(besides)
@@ -57,14 +67,27 @@ class Surroundings:
         """All that is to be saved of it; nothing before a loop has begun."""
         if self._modes is None or self._carried is None:
             return {}
+        try:
+            return self._take(self._modes, self._carried, besides)
+        except Exception as error:  # noqa: BLE001  # as above
+            return self._give_up(error)
+
+    def _take(self, modes: ModuleModes, carried: CarriedValues, besides: Iterable[Any]) -> dict[str, Any]:
         names, known = self._now(), self._all_besides(besides)
         generators = self._generators.now({**self._objects, **names} if names else {}, besides=known)
         self.doubts = self._generators.made_since(generators)
         return {
             "generators": states_by_name(generators),
-            "modes": self._modes.take(),
-            "carried": json.dumps(self._carried.changed(self._values(names, known))),
+            "modes": modes.take(),
+            "carried": json.dumps(carried.changed(self._values(names, known))),
         }
+
+    def _give_up(self, error: Exception) -> dict[str, Any]:
+        """Look no further, and say so; nothing is to be saved then."""
+        self._carried = self._modes = None
+        self._follows = False
+        self.doubts = [UNSEEN.format(f"{type(error).__name__}: {error}")]
+        return {}
 
     def _now(self) -> dict[str, Any]:
         """The names as they are now; none where the loop was left."""

@@ -48,6 +48,7 @@ class SavedRun:
         """All of it, as it is now; before the epoch is opened, generators and data are still those it goes on from."""
         taken = self._loaded
         now = self._generators()
+        around = self._take_around() if taken is None else taken.get("around")  # first: it may add to the reasons
         return {
             "place": self.place._asdict(),
             "start": self._start if taken is None else taken["start"],
@@ -59,7 +60,7 @@ class SavedRun:
             "reasons": list(self.reasons),
             "pending": self.pending,
             "metrics": self.metrics.state_dict(),
-            "around": self._take_around() if taken is None else taken.get("around"),
+            "around": around,
         }
 
     def _take_around(self) -> dict[str, Any]:
